@@ -1,0 +1,49 @@
+"""Differential equations, data and networks: state a problem as a class, fit it, trust the answer."""
+
+from sciml.baselines import baseline
+from sciml.callbacks import EarlyStopping, Look
+from sciml.comparison import Comparison, compare
+from sciml.conditions import Dirichlet, Initial, Neumann, Periodic, condition
+from sciml.datasets import read_csv
+from sciml.derivative import d
+from sciml.domains import Box, Interval
+from sciml.embedding import embed
+from sciml.fitting import fit
+from sciml.models import MLP
+from sciml.problem import Problem, equation
+from sciml.solution import ExtrapolationWarning, Solution, load
+from sciml.solvers import LBFGS, Adam, FirstOrder
+from sciml.table import Table
+from sciml.unknowns import Unknown
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "LBFGS",
+    "MLP",
+    "Adam",
+    "Box",
+    "Comparison",
+    "Dirichlet",
+    "EarlyStopping",
+    "ExtrapolationWarning",
+    "FirstOrder",
+    "Initial",
+    "Interval",
+    "Look",
+    "Neumann",
+    "Periodic",
+    "Problem",
+    "Solution",
+    "Table",
+    "Unknown",
+    "baseline",
+    "compare",
+    "condition",
+    "d",
+    "embed",
+    "equation",
+    "fit",
+    "load",
+    "read_csv",
+]

@@ -1,0 +1,5 @@
+"""Classical solvers behind the same problem class."""
+
+from sciml.baselines.baseline import baseline
+
+__all__ = ["baseline"]

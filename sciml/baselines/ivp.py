@@ -1,0 +1,163 @@
+"""Initial-value problems by ``scipy.integrate.solve_ivp``, guarded against what it does not report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.integrate import solve_ivp
+from torch import Tensor
+
+from sciml.baselines.system import FirstOrderSystem
+from sciml.errors import BaselineError
+from sciml.models.hermite import Hermite
+from sciml.typing import Array
+
+_MOST_EXPLICIT = 60_000
+
+
+class Stopped(BaselineError):
+    """An integration was given up; the message says where and why."""
+
+
+@dataclass
+class Budget:
+    """A limit of wall-clock time shared by all integrations of one baseline, and a count of evaluations."""
+
+    seconds: float
+    start: float = field(default_factory=time.perf_counter)
+    evaluations: int = 0
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self.start
+
+    def check(self, t: float) -> None:
+        """Count one evaluation.
+
+        Raises:
+            Stopped: the time is over.
+        """
+        self.evaluations += 1
+        if self.spent > self.seconds:
+            raise Stopped(f"the time limit of {self.seconds:g} s was reached at t = {t:.6g}; raise time_limit")
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """An integrated batch: SciPy's dense output, its steps, and the method that did it."""
+
+    dense: Callable[[Array], Array]
+    steps: Array
+    method: str
+
+
+def integrate(
+    system: FirstOrderSystem,
+    start: Array,
+    end: float,
+    constants: Mapping[str, Tensor],
+    rtol: float,
+    budget: Budget,
+    method: str = "auto",
+) -> Trajectory:
+    """Integrate a batch of states together, with the same steps for all of them.
+
+    ``"auto"`` begins with the explicit method DOP853 and, when that takes too many steps (a stiff problem), starts again
+    with the implicit Radau.
+
+    Args:
+        system: the equations.
+        start: the states at the start, shape ``(len(system.state), n)``.
+        end: the last value of the coordinate.
+        constants: values of the unknowns, each of shape ``()`` or ``(n,)``.
+        rtol: relative tolerance of the integrator; the absolute one follows from the size of the initial states.
+        budget: the time that is left.
+        method: ``"auto"`` or a method of ``solve_ivp``.
+
+    Raises:
+        Stopped: a rate or state is not finite, the solution blows up, or the time is over.
+
+    Reference: E. Hairer, S. P. Norsett and G. Wanner, Solving Ordinary Differential Equations I, Springer 1993 (DOP853);
+    II, Springer 1996 (Radau IIA).
+    """
+    rows, size = start.shape
+    begin = system.problem.domain.bounds[system.coordinate][0]
+    largest = np.maximum(np.abs(start).max(axis=1), 1e-3 * max(np.abs(start).max(), 1e-3))
+    most = _MOST_EXPLICIT if method == "auto" else np.inf
+    used = 0
+
+    def rate(t: float, y: Array) -> Array:
+        nonlocal used
+        used += 1
+        budget.check(t)
+        if used > most:
+            raise _TooManySteps
+        batch = 1 if y.ndim == 1 else y.shape[1]
+        states = y.reshape(rows, size * batch)
+        repeated = {name: value.repeat_interleave(batch) if value.ndim else value for name, value in constants.items()}
+        try:
+            found = system.rate(np.full(size * batch, t), states, repeated)
+        except np.linalg.LinAlgError:
+            raise Stopped(f"the highest derivatives are not determined at t = {t:.6g} (singular mass matrix)") from None
+        if not np.isfinite(found).all():
+            raise Stopped(f"the solution or its rate of change is not finite at t = {t:.6g}: it blows up")
+        return found.reshape(y.shape)
+
+    def attempt(name: str) -> Any:
+        options: dict[str, Any] = {"rtol": rtol, "atol": np.repeat(rtol * largest, size), "dense_output": True}
+        if name in ("Radau", "BDF"):
+            options["vectorized"] = True
+        return solve_ivp(rate, (begin, end), start.reshape(-1), method=name, **options)
+
+    chosen = "DOP853" if method == "auto" else method
+    with np.errstate(all="ignore"):
+        try:
+            result = attempt(chosen)
+        except _TooManySteps:
+            most, chosen = np.inf, "Radau"
+            result = attempt(chosen)
+    if not result.success or not np.isfinite(result.y).all():
+        raise Stopped(f"{chosen} stopped at t = {result.t[-1]:.6g} of {end:g}: {result.message}")
+
+    def dense(t: Array) -> Array:
+        return result.sol(t).reshape(rows, size, len(t))
+
+    return Trajectory(dense, result.t, chosen)
+
+
+class _TooManySteps(Exception):
+    """An explicit method needs so many steps that the problem must be stiff."""
+
+
+def trial_from(system: FirstOrderSystem, path: Trajectory, constants: Mapping[str, Tensor], tolerance: float) -> Hermite:
+    """The first path of a batch as a piecewise cubic, with knots until it is as exact as the integration."""
+    fields = [system.state.index((name, 0)) for name in system.orders]
+
+    def at(knots: Array) -> tuple[Array, Array]:
+        states = path.dense(knots)[:, 0]
+        return states[fields], system.rate(knots, states, constants)[fields]
+
+    pieces = 2
+    while True:
+        knots = _subdivided(path.steps, pieces)
+        values, slopes = at(knots)
+        trial = Hermite(*(torch.from_numpy(np.ascontiguousarray(each)) for each in (knots, values.T, slopes.T)))
+        between = (knots[1:] + knots[:-1]) / 2
+        gap = np.abs(trial(torch.from_numpy(between[:, None])).numpy().T - path.dense(between)[fields, 0])
+        size = np.abs(values).max(axis=1, keepdims=True)
+        if (gap <= 0.1 * tolerance * np.where(size > 0, size, 1.0)).all() or len(knots) > 100_000:
+            return trial
+        pieces *= 2
+
+
+def _subdivided(steps: Array, pieces: int) -> Array:
+    """Each step cut into equal pieces."""
+    shares = np.arange(pieces) / pieces
+    inner = steps[:-1, None] + np.diff(steps)[:, None] * shares
+    return np.append(inner.reshape(-1), steps[-1])

@@ -1,0 +1,147 @@
+"""Unknown constants of an initial-value problem by shooting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import least_squares
+from torch import Tensor
+
+from sciml.baselines.ivp import Budget, Stopped, Trajectory, integrate
+from sciml.baselines.system import FirstOrderSystem
+from sciml.errors import BaselineError
+from sciml.table import Table
+from sciml.typing import Array
+from sciml.uncertainty import Estimate, estimates
+
+_STEP = 1e-4
+
+
+@dataclass(frozen=True)
+class Shot:
+    """The outcome of a shooting fit."""
+
+    unknowns: dict[str, Estimate]
+    constants: dict[str, Tensor]
+    trajectory: Trajectory
+    success: bool
+    message: str
+    steps: int
+
+
+def shoot(
+    system: FirstOrderSystem, table: Table, scales: dict[str, float], rtol: float, budget: Budget, method: str = "auto"
+) -> Shot:
+    """Fit the unknowns, and initial values that no condition prescribes, to measurements.
+
+    ``scipy.optimize.least_squares`` varies raw unknowns and initial values; the trajectory and its central differences by
+    every one of them are integrated as **one** system, with common steps, so that the differences are smooth.
+
+    Args:
+        system: the equations.
+        table: the measurements.
+        scales: the size of each measured field, by which its misfit is divided.
+        rtol: relative tolerance of the integrator.
+        budget: the time that is left.
+        method: a method of ``solve_ivp``.
+
+    Raises:
+        BaselineError: the first trajectory cannot be integrated, or the time is over.
+    """
+    problem = system.problem
+    unknowns = problem.unknowns
+    prescribed = system.prescribed()
+    free = [row for row, key in enumerate(system.state) if key not in prescribed]
+    guess = np.array([_first_value(system, table, row) for row in free])
+    spread = np.where(guess != 0, np.abs(guess), 1.0)
+    begin, end = problem.domain.bounds[system.coordinate]
+    times = table[system.coordinate]
+    measured = [field for field in problem.fields if field in table.columns]
+    rows = [system.state.index((field, 0)) for field in measured]
+    raw_start = np.array([float(unknown.raw_initial()) for unknown in unknowns.values()])
+    split = len(unknowns)
+
+    def trajectory(batch: Array) -> Trajectory:
+        constants = constants_of(batch)
+        state = system.initial(prescribed, constants, batch.shape[1])
+        state[free] = guess[:, None] + spread[:, None] * batch[split:]
+        return integrate(system, state, max(end, times.max()), constants, rtol, budget, method)
+
+    def constants_of(batch: Array) -> dict[str, Tensor]:
+        return {
+            name: unknown.value(torch.from_numpy(batch[row].copy()))
+            for row, (name, unknown) in enumerate(unknowns.items())
+        }
+
+    def misfits(path: Trajectory) -> Array:
+        values = path.dense(times)
+        parts = []
+        for field, row in zip(measured, rows, strict=True):
+            seen = np.isfinite(table[field])
+            parts.append((values[row][:, seen] - table[field][seen]) / scales[field])
+        return np.concatenate(parts, axis=1)
+
+    rows_and_slopes = _cached(lambda x: _differences(x, lambda batch: misfits(trajectory(batch))))
+    start = np.concatenate([raw_start, np.zeros(len(free))])
+    size = len(rows_and_slopes(start)[0])
+
+    def residual(x: Array) -> Array:
+        try:
+            return rows_and_slopes(x)[0]
+        except Stopped:
+            if budget.spent > budget.seconds:
+                raise
+            # A trial step into a region where the solution blows up: too large to be taken, and finite.
+            return np.full(size, 1e3)
+
+    try:
+        found = least_squares(
+            residual, start, jac=lambda x: rows_and_slopes(x)[1], x_scale="jac", xtol=1e-12, ftol=1e-12, gtol=1e-12
+        )
+    except ValueError as error:
+        raise BaselineError(f"shooting failed: {error}") from error
+    misfit, slopes = rows_and_slopes(found.x)
+    return Shot(
+        unknowns=estimates(
+            unknowns, found.x[:split], slopes[:, split:], slopes[:, :split], misfit, np.ones(size, dtype=bool)
+        ),
+        constants={name: value[0] for name, value in constants_of(found.x[:, None]).items()},
+        trajectory=trajectory(found.x[:, None]),
+        success=bool(found.success),
+        message=f"least_squares: {found.message.lower().rstrip('.')}",
+        steps=int(found.nfev),
+    )
+
+
+def _differences(x: Array, rows_of: Callable[[Array], Array]) -> tuple[Array, Array]:
+    """The rows at x and their central differences by every component, from one batch."""
+    count = len(x)
+    shifts = np.concatenate([np.zeros((count, 1)), _STEP * np.eye(count), -_STEP * np.eye(count)], axis=1)
+    rows = rows_of(x[:, None] + shifts)
+    return rows[0], ((rows[1 : count + 1] - rows[count + 1 :]) / (2 * _STEP)).T
+
+
+def _cached(function: Callable[[Array], tuple[Array, Array]]) -> Callable[[Array], tuple[Array, Array]]:
+    """Remember the last result: the optimizer asks for rows and Jacobian of one point in two calls."""
+    last: list[tuple[bytes, tuple[Array, Array]]] = []
+
+    def remembered(x: Array) -> tuple[Array, Array]:
+        key = x.tobytes()
+        if not last or last[0][0] != key:
+            last[:] = [(key, function(x))]
+        return last[0][1]
+
+    return remembered
+
+
+def _first_value(system: FirstOrderSystem, table: Table, row: int) -> float:
+    """Where to start a free initial value: at the earliest measurement, if there is one."""
+    field, order = system.state[row]
+    if order or field not in table.columns:
+        return 0.0 if order else 1.0
+    seen = np.isfinite(table[field])
+    times = np.where(seen, table[system.coordinate], np.inf)
+    return float(table[field][int(np.argmin(times))])

@@ -1,0 +1,387 @@
+"""Conditions: what holds on parts of the boundary, each a residual like any equation."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from sciml.derivative import JetSpace, check_names, check_residual, describe
+from sciml.domains import OnFaces, Opposite, Place, Region
+from sciml.errors import ProblemError, listed, nearest
+from sciml.typing import MultiIndex, Target
+
+if TYPE_CHECKING:
+    from sciml.problem import Problem
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a residual is evaluated on: a problem with its unknowns bound, jets at points, outward normals.
+
+    ``spaces`` has one entry, or two (lower and upper face) for paired points; ``normals`` has shape ``(n, D)`` on faces.
+    """
+
+    problem: Problem
+    spaces: tuple[JetSpace, ...]
+    normals: Tensor | None = None
+
+    @property
+    def space(self) -> JetSpace:
+        """The first, and usually only, jet space."""
+        return self.spaces[0]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One named residual: where it holds, and the function that evaluates it to a tensor of shape ``(n,)``.
+
+    ``field`` is set where the residual is a field's value less a prescribed one, and ``measured`` where that was measured.
+    """
+
+    name: str
+    place: Place
+    evaluate: Callable[[Scene], Tensor]
+    field: str | None = None
+    measured: bool = False
+
+
+class Condition(ABC):
+    """What a problem demands on part of its boundary.
+
+    Subclasses check their names when a problem class is defined and list their terms when a problem is solved.
+    """
+
+    def __init__(self, *, name: str | None = None) -> None:
+        self.name = name or type(self).__name__.lower()
+
+    @abstractmethod
+    def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
+        """Refuse names that the problem does not have.
+
+        Raises:
+            ProblemError: with the wrong name and the right ones.
+        """
+
+    @abstractmethod
+    def terms(self, problem: Problem) -> tuple[Term, ...]:
+        """The residuals of this condition for one problem."""
+
+    def label(self, part: str, parts: int) -> str:
+        """The name of one of ``parts`` terms."""
+        return self.name if parts == 1 else f"{self.name}.{part}"
+
+
+class _Targets(Condition):
+    """A condition that prescribes a value for each of some derivatives, by name."""
+
+    def __init__(self, targets: Mapping[str, Target], name: str | None) -> None:
+        super().__init__(name=name)
+        if not targets:
+            raise ProblemError(f"{type(self).__name__} prescribes nothing: name at least one field, as in u=0.0")
+        self.targets = dict(targets)
+
+    def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
+        for key, target in self.targets.items():
+            self.split(key, fields, time)
+            _check_target(f"{type(self).__name__}({key}=...)", target, coordinates)
+
+    def split(self, key: str, fields: Sequence[str], time: str | None) -> tuple[str, int]:
+        """The field and the number of time derivatives that the name ``key`` stands for."""
+        if key in fields:
+            return key, 0
+        raise ProblemError(f"{type(self).__name__} names {key!r}; fields: {listed(fields)}.{nearest(key, fields)}")
+
+
+class Initial(_Targets):
+    """Values at the start of time: ``Initial(u=..., u_t=...)`` prescribes u and its first time derivative.
+
+    Args:
+        name: name of the condition in histories and reports.
+        targets: for each field, or field and time derivatives (``u_t``, ``u_tt``), a number or a function of the
+            coordinates that it names; a parameter called ``self`` receives the problem with its constants.
+
+    Raises:
+        ProblemError: nothing is prescribed; when a problem class is defined: an unknown name, or no time coordinate.
+
+    Example:
+        >>> import torch, sciml
+        >>> rest = sciml.Initial(u=lambda x: torch.sin(torch.pi * x), u_t=0.0)
+    """
+
+    def __init__(self, *, name: str | None = None, **targets: Target) -> None:
+        super().__init__(targets, name)
+
+    def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
+        if time is None:
+            raise ProblemError(
+                f"Initial needs a time coordinate, but the domain has {listed(coordinates)}: name it 't', or say which "
+                "one it is with time = '...' in the class"
+            )
+        super().check(fields, coordinates, time)
+
+    def split(self, key: str, fields: Sequence[str], time: str | None) -> tuple[str, int]:
+        if key in fields:
+            return key, 0
+        for field in fields:
+            match = re.fullmatch(re.escape(field) + f"_((?:{re.escape(str(time))})+)", key)
+            if match:
+                return field, len(match.group(1)) // len(str(time))
+        right = [f"{field}{suffix}" for field in fields for suffix in ("", f"_{time}")]
+        raise ProblemError(f"Initial names {key!r}; it may name {listed(right)}.{nearest(key, right)}")
+
+    def orders(self, problem: Problem) -> dict[tuple[str, int], Target]:
+        """The targets by field and number of time derivatives."""
+        return {self.split(key, problem.fields, problem.time): target for key, target in self.targets.items()}
+
+    def terms(self, problem: Problem) -> tuple[Term, ...]:
+        assert problem.time is not None
+        start = OnFaces(problem.domain.face(**{problem.time: problem.domain.bounds[problem.time][0]}).faces or ())
+        found = []
+        for key, target in self.targets.items():
+            field, order = self.split(key, problem.fields, problem.time)
+            index = (problem.time,) * order
+            residual = _value_residual(self, field, index, target)
+            found.append(Term(self.label(key, len(self.targets)), start, residual, None if order else field))
+        return tuple(found)
+
+
+class Dirichlet(_Targets):
+    """Values on part of the boundary: ``Dirichlet(u=0.0, on=domain.faces("x"))``.
+
+    Args:
+        on: where; a face, faces or the whole boundary of the problem's domain.
+        name: name of the condition in histories and reports.
+        targets: for each field a number or a function of the coordinates that it names.
+
+    Raises:
+        ProblemError: nothing is prescribed; when a problem class is defined: an unknown name.
+
+    Example:
+        >>> import sciml
+        >>> box = sciml.Box(x=(0, 1), y=(0, 1))
+        >>> walls = sciml.Dirichlet(u=lambda x, y: x * y, on=box.boundary)
+    """
+
+    def __init__(self, *, on: Region, name: str | None = None, **targets: Target) -> None:
+        super().__init__(targets, name)
+        self.on = _region(type(self).__name__, on)
+
+    def terms(self, problem: Problem) -> tuple[Term, ...]:
+        place = OnFaces(self.on.resolve(problem.domain, problem.time))
+        return tuple(
+            Term(self.label(field, len(self.targets)), place, self.residual(field, target), self.valued(field))
+            for field, target in self.targets.items()
+        )
+
+    def valued(self, field: str) -> str | None:
+        """The field whose value is prescribed, as ``Term.field``."""
+        return field
+
+    def residual(self, field: str, target: Target) -> Callable[[Scene], Tensor]:
+        """The residual of one field."""
+        return _value_residual(self, field, (), target)
+
+
+class Neumann(Dirichlet):
+    """Outward normal derivatives on part of the boundary: ``Neumann(u=0.0, on=domain.face(x=1))``.
+
+    Args:
+        on: where; a face, faces or the whole boundary of the problem's domain.
+        name: name of the condition in histories and reports.
+        targets: for each field the prescribed derivative along the outward normal, in the field's unit by the
+            coordinate's: a number or a function of the coordinates that it names.
+
+    Raises:
+        ProblemError: nothing is prescribed; when a problem class is defined: an unknown name.
+
+    Example:
+        >>> import sciml
+        >>> insulated = sciml.Neumann(u=0.0, on=sciml.Interval(x=(0, 1)).face(x=1))
+    """
+
+    def valued(self, field: str) -> str | None:
+        return None
+
+    def residual(self, field: str, target: Target) -> Callable[[Scene], Tensor]:
+        def residual(scene: Scene) -> Tensor:
+            assert scene.normals is not None
+            slope = torch.zeros_like(scene.normals[:, 0])
+            for column, coordinate in enumerate(scene.space.coordinates):
+                component = scene.normals[:, column]
+                if bool(component.any()):
+                    slope = slope + component * scene.space.jet(field, (coordinate,))
+            return slope - target_values(f"Neumann({field}=...)", target, scene)
+
+        return residual
+
+
+class Periodic(Condition):
+    """Equal values, and equal derivatives below the order of the equations, on the two faces of a coordinate.
+
+    Args:
+        coordinate: the periodic coordinate.
+        fields: the periodic fields; all when none is named.
+        name: name of the condition in histories and reports.
+
+    Raises:
+        ProblemError: when a problem class is defined: an unknown coordinate or field.
+
+    Example:
+        >>> import sciml
+        >>> ring = sciml.Periodic("x")
+    """
+
+    def __init__(self, coordinate: str, *fields: str, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self.coordinate = coordinate
+        self.fields = fields
+
+    def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
+        if self.coordinate not in coordinates:
+            raise ProblemError(
+                f"Periodic names the coordinate {self.coordinate!r}; coordinates: {listed(coordinates)}."
+                f"{nearest(self.coordinate, coordinates)}"
+            )
+        check_names("Periodic", self.fields, fields, ())
+
+    def terms(self, problem: Problem) -> tuple[Term, ...]:
+        matched = [
+            (field, (self.coordinate,) * order)
+            for field in self.fields or problem.fields
+            for order in range(max(1, problem.order(field, self.coordinate)))
+        ]
+
+        def jump(field: str, index: MultiIndex) -> Callable[[Scene], Tensor]:
+            return lambda scene: scene.spaces[1].jet(field, index) - scene.spaces[0].jet(field, index)
+
+        return tuple(
+            Term(self.label(describe(*pair), len(matched)), Opposite(self.coordinate), jump(*pair)) for pair in matched
+        )
+
+
+class Residual(Condition):
+    """A residual of the user's own on part of the boundary; made by the decorator ``condition``."""
+
+    def __init__(self, function: Callable[..., Any], on: Region, name: str) -> None:
+        super().__init__(name=name)
+        self.function = function
+        self.on = on
+        self.names = argument_names(function)
+
+    def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
+        check_names(f"condition {self.name!r}", self.names, fields, coordinates)
+
+    def terms(self, problem: Problem) -> tuple[Term, ...]:
+        def residual(scene: Scene) -> Tensor:
+            value = self.function(scene.problem, **scene.space.named(self.names))
+            return check_residual(self.name, value, scene.space.size)
+
+        return (Term(self.name, OnFaces(self.on.resolve(problem.domain, problem.time)), residual),)
+
+
+def condition(*, on: Region) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: a method of a problem is a residual that must vanish on part of the boundary.
+
+    The method receives fields and coordinates by name, each of shape ``(n,)``, and returns a tensor of that shape.
+
+    Args:
+        on: where; a face, faces or the whole boundary of the problem's domain.
+
+    Raises:
+        ProblemError: ``on`` is not a region.
+
+    Example:
+        >>> import sciml
+        >>> from sciml import d
+        >>> class Cooling(sciml.Problem):
+        ...     domain = sciml.Interval(x=(0, 1))
+        ...     fields = ["u"]
+        ...     @sciml.condition(on=domain.face(x=1))
+        ...     def convection(self, u, x):
+        ...         return d(u, x) + 2.0 * u
+        >>> [condition.name for condition in Cooling().conditions]
+        ['convection']
+    """
+    region = _region("condition", on)
+
+    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
+        function._sciml_region = region  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The parameters of a function that must be filled by name: all but ``self`` and those with a default.
+
+    Raises:
+        ProblemError: the function takes ``*args`` or ``**kwargs``, which name nothing.
+    """
+    names = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            name = getattr(function, "__name__", repr(function))
+            raise ProblemError(f"{name!r} takes *{parameter.name}: name the fields and coordinates it needs instead")
+        if parameter.name != "self" and parameter.default is parameter.empty:
+            names.append(parameter.name)
+    return tuple(names)
+
+
+def target_values(what: str, target: Target, scene: Scene) -> Tensor:
+    """The values of a target at the points of a scene, shape ``(n,)`` or ``()``.
+
+    Raises:
+        ProblemError: the target's function fails, or returns something that is neither.
+    """
+    space = scene.space
+    like = next(iter(space.coordinates.values()))
+    value: object = target
+    if callable(target):
+        arguments: dict[str, object] = {name: space.coordinates[name] for name in argument_names(target)}
+        if "self" in inspect.signature(target).parameters:
+            arguments["self"] = scene.problem
+        try:
+            value = target(**arguments)
+        except Exception as error:
+            raise ProblemError(f"the target function of {what} failed: {type(error).__name__}: {error}") from error
+    values = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+    if values.shape not in ((), (space.size,)):
+        raise ProblemError(
+            f"the target of {what} has shape {tuple(values.shape)} at {space.size} points; expected ({space.size},) or "
+            "a single number"
+        )
+    return values
+
+
+def _value_residual(owner: Condition, field: str, index: MultiIndex, target: Target) -> Callable[[Scene], Tensor]:
+    what = f"{type(owner).__name__}({describe(field, index)}=...)"
+    return lambda scene: scene.space.jet(field, index) - target_values(what, target, scene)
+
+
+def _check_target(what: str, target: Target, coordinates: Sequence[str]) -> None:
+    if callable(target):
+        for name in argument_names(target):
+            if name not in coordinates:
+                raise ProblemError(
+                    f"the target function of {what} asks for {name!r}; it may ask for the coordinates "
+                    f"{listed(coordinates)} and for self.{nearest(name, coordinates)}"
+                )
+    elif not isinstance(target, int | float | Tensor):
+        raise ProblemError(
+            f"the target of {what} must be a number or a function of coordinates; given: {type(target).__name__}"
+        )
+
+
+def _region(what: str, on: object) -> Region:
+    if not isinstance(on, Region):
+        raise ProblemError(
+            f"{what}: on= must be a region such as domain.faces('x'), domain.face(x=0) or domain.boundary; given: {on!r}"
+        )
+    return on

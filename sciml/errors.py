@@ -1,0 +1,49 @@
+"""The exceptions of sciml: one small tree, every message says what was given, what was expected, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SciMLError(Exception):
+    """Base of every error that sciml raises on purpose."""
+
+
+class ProblemError(SciMLError, ValueError):
+    """A problem is stated in a way that cannot be right (names, shapes, regions, conditions)."""
+
+
+class DataError(SciMLError, ValueError):
+    """A file or table does not hold what was asked of it; the message names row and column."""
+
+
+class ModelError(SciMLError, ValueError):
+    """A model cannot serve as trial function (width, smoothness, detached output, mixed points)."""
+
+
+class SolverError(SciMLError, RuntimeError):
+    """A solver was configured or fed in a way that it cannot work with."""
+
+
+class BaselineError(SciMLError, RuntimeError):
+    """No classical solver behind sciml accepts this problem; the message says which part it cannot do."""
+
+
+class FileError(SciMLError, OSError):
+    """A file of ours is missing, damaged, or belongs to something else."""
+
+
+class MissingExtraError(SciMLError, ImportError):
+    """An optional dependency is not installed; the message holds the command that installs it."""
+
+
+def listed(names: Iterable[object]) -> str:
+    """Names as a readable list: ``'u', 'v'`` (or ``none`` when there are none)."""
+    return ", ".join(repr(name) for name in names) or "none"
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A `` Did you mean 'x'?`` when one of ``names`` is close to ``name``, otherwise an empty string."""
+    close = difflib.get_close_matches(name, list(names), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""

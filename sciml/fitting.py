@@ -1,0 +1,297 @@
+"""``fit``: the only training loop."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import nn
+
+from sciml import report
+from sciml.callbacks import Callback, EarlyStopping, Look, ProgressLine
+from sciml.certificate import certificate, failures
+from sciml.errors import SolverError
+from sciml.jets import AutogradJets
+from sciml.objective import Objective
+from sciml.problem import Problem
+from sciml.setup import Setup, prepare
+from sciml.solution import Solution, unknowns_frame
+from sciml.solvers import LBFGS, Adam, FirstOrder, Solver, Step
+from sciml.uncertainty import Estimate, from_rows
+
+_MESSAGES = {
+    "converged": "the last solver converged",
+    "plateau": "the loss on held-out rows no longer falls",
+    "budget": "all steps were used",
+    "stopped": "a callback ended the fit",
+    "interrupted": "interrupted; this is the best state up to then",
+}
+
+
+def fit(
+    problem: Problem,
+    model: nn.Module | None = None,
+    *,
+    data: Any = None,
+    solver: Any = None,
+    points: int | Mapping[str, int] | None = None,
+    weights: Mapping[str, float] | None = None,
+    dtype: torch.dtype = torch.float64,
+    device: str | torch.device = "auto",
+    seed: int = 0,
+    early_stopping: EarlyStopping | None = EarlyStopping(),  # noqa: B008 - an immutable record
+    callbacks: Sequence[Callback] = (),
+    tolerance: float = 0.05,
+    out: str | Path | None = None,
+    progress: bool = False,
+) -> Solution:
+    r"""Solve a problem, and estimate its unknown constants, with a neural network.
+
+    It minimises :math:`\sum_i w_i \operatorname{mean}((r_i/s_i)^2)` over the network's parameters and the unknowns, with
+    a term for every equation, condition and measured column. The sizes :math:`s_i` are estimated from the problem, so
+    that every term is a number of order one. In every phase the state that is best on held-out points is kept. The
+    model handed in is not changed, nor is any global state; the same call gives the same bits on one machine.
+
+    Args:
+        problem: the problem.
+        model: any ``torch.nn.Module`` that maps ``(n, D)`` to ``(n, F)``, row by row; a copy is trained, in coordinates
+            scaled to [-1, 1] and fields of order one. By default an ``MLP``.
+        data: measurements as a ``Table``, DataFrame or dict of columns named like the coordinates and fields; by
+            default the problem's own ``measurements()``.
+        solver: a solver or several in turn, each from the best state of the one before: ``Adam``, ``LBFGS``,
+            ``FirstOrder``, or a class of ``torch.optim``. By default Adam, then L-BFGS.
+        points: the number of points inside, or numbers by term (``{"interior": 4000, "dirichlet": 200}``).
+        weights: :math:`w_i` by term or kind (``{"initial": 1000, "data.hare": 0.1}``). By default 1 for equations, 100
+            for conditions, and for data 1 in the first phase, when they lead the way, and 0.01 after it, so that noisy
+            data cannot bend the equations.
+        dtype: ``torch.float64`` or ``torch.float32``.
+        device: ``"auto"`` takes a GPU where there is one.
+        seed: of weights and points.
+        early_stopping: when a phase ends early; None never.
+        callbacks: functions that see every ``Look``; a true return value ends the fit.
+        tolerance: the certificate holds when every residual that is not a measurement has, on fresh points, a root mean
+            square below this fraction of its natural size.
+        out: a directory for ``summary.json`` and ``solution.pt``.
+        progress: show a live line.
+
+    Returns:
+        The solution. After Ctrl-C it is the best one so far, with ``status="interrupted"``; when a number stopped being
+        finite it is the last good one, with ``status="diverged"``.
+
+    Raises:
+        ProblemError: the problem cannot be solved as it is stated (names, shapes, empty regions, unused unknowns).
+        ModelError: the model cannot serve (width, ReLU under a second derivative, detached output, mixed points).
+        DataError: the data are not numbers, or lie outside the domain.
+        SolverError: an unusable solver, device or dtype.
+        FileError: ``out`` cannot be written.
+
+    Example:
+        >>> import sciml
+        >>> from sciml import d
+        >>> class Decay(sciml.Problem):
+        ...     domain = sciml.Interval(t=(0, 1))
+        ...     fields = ["u"]
+        ...     conditions = [sciml.Initial(u=1.0)]
+        ...     @sciml.equation
+        ...     def decay(self, u, t):
+        ...         return d(u, t) + 2.0 * u
+        >>> solution = sciml.fit(Decay(), sciml.MLP(8), solver=sciml.LBFGS(200))
+        >>> abs(float(solution(t=1.0)["u"]) - 0.1353) < 1e-3
+        True
+
+    Reference: M. Raissi, P. Perdikaris and G. E. Karniadakis, Physics-informed neural networks, Journal of
+    Computational Physics 378 (2019).
+    """
+    start = time.perf_counter()
+    solvers = _solvers(solver)
+    setup = prepare(problem, model, data, points, weights, dtype, device, seed)
+    objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
+    line = ProgressLine() if progress else None
+    watchers = [*callbacks, *([line] if line is not None else [])]
+    with line or contextlib.nullcontext():
+        outcome = _train(setup, objective, solvers, early_stopping, watchers, start)
+    setup.trial.eval()
+    residuals = certificate(setup.rows, setup.fresh, setup.scales)
+    misses = failures(residuals, tolerance)
+    estimates, doubt = _estimates(setup)
+    message = _MESSAGES.get(outcome.status, outcome.message)
+    if outcome.message and outcome.status in _MESSAGES:
+        message = f"{message} ({outcome.message})"
+    if len(misses):
+        worst = misses["relative"].idxmax()
+        message += (
+            f"; the certificate fails: on fresh points {worst!r} is {misses['relative'].max():.1e} of its natural size, "
+            f"more than {tolerance:g}: try more steps, more points or a larger model"
+        )
+    solution = Solution(
+        trial=setup.trial.requires_grad_(False),
+        problem=problem,
+        name=type(problem).__name__,
+        fields=tuple(problem.fields),
+        bounds=dict(problem.domain.bounds),
+        unknowns=unknowns_frame(estimates),
+        history=pd.DataFrame(outcome.history),
+        residuals=residuals,
+        success=outcome.status in ("converged", "plateau", "budget", "stopped") and not len(misses),
+        status=outcome.status,
+        message=message + doubt,
+        nit=outcome.steps,
+        nfev=outcome.evaluations,
+        seconds=time.perf_counter() - start,
+        solver=", ".join(each.name for each in solvers),
+        engine=AutogradJets.name,
+        seed=seed,
+        points={term.name: block.size for block in setup.train for term in block.terms},
+        choices=setup.choices,
+        data=setup.table,
+    )
+    if out is not None:
+        report.write(solution, Path(out))
+    return solution
+
+
+@dataclass
+class _Outcome:
+    """How training went."""
+
+    status: str = "budget"
+    message: str = ""
+    steps: int = 0
+    evaluations: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def _solvers(given: Any) -> list[Solver]:
+    if given is None:
+        return [Adam(), LBFGS()]
+    several = list(given) if isinstance(given, list | tuple) else [given]
+    found: list[Solver] = []
+    for each in several:
+        if isinstance(each, Solver):
+            found.append(each)
+        elif isinstance(each, torch.optim.Optimizer) or (isinstance(each, type) and issubclass(each, torch.optim.Optimizer)):
+            found.append(FirstOrder(each))
+        else:
+            raise SolverError(
+                f"a solver is sciml.Adam(...), sciml.LBFGS(...), sciml.FirstOrder(torch.optim...., ...), a class of "
+                f"torch.optim, or a list of these; given: {each!r}"
+            )
+    if not found:
+        raise SolverError("solver is an empty list; give at least one solver, or None for the default")
+    return found
+
+
+def _train(
+    setup: Setup,
+    objective: Objective,
+    solvers: Sequence[Solver],
+    early: EarlyStopping | None,
+    watchers: Sequence[Callback],
+    start: float,
+) -> _Outcome:
+    outcome = _Outcome()
+    most = sum(solver.steps for solver in solvers)
+    best = objective.vector()
+    try:
+        for number, solver in enumerate(solvers):
+            # Measurements lead while everything is still to be found; afterwards the equations count as (nearly) exact.
+            leads = number == 0 and len(solvers) > 1
+            objective.weights = dict(setup.leading if leads else setup.weights)
+            phase = _Phase(setup, objective, solver, early, watchers, start, most)
+            try:
+                phase.run(outcome)
+            finally:
+                best = phase.best
+                objective.assign(best)
+            if outcome.status in ("diverged", "stopped"):
+                break
+    except KeyboardInterrupt:
+        outcome.status, outcome.message = "interrupted", ""
+        objective.assign(best)
+    return outcome
+
+
+class _Phase:
+    """One solver at work, judged at every look by rows that it does not train on."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        objective: Objective,
+        solver: Solver,
+        early: EarlyStopping | None,
+        watchers: Sequence[Callback],
+        start: float,
+        most: int,
+    ) -> None:
+        self._setup, self._objective, self._solver = setup, objective, solver
+        self._early, self._watchers, self._start, self._most = early, watchers, start, most
+        self.best = objective.vector()
+        self._lowest = math.inf
+        self._held: list[float] = []
+
+    def run(self, outcome: _Outcome) -> None:
+        run = self._solver.start(self._objective)
+        outcome.status, outcome.message = "budget", ""
+        for count in range(1, self._solver.steps + 1):
+            step = run.step()
+            outcome.steps += 1
+            outcome.evaluations += step.evaluations
+            if step.done == "diverged":
+                outcome.status = "diverged"
+                outcome.message = f"{step.message} at step {outcome.steps}; this is the best state before it"
+                return
+            if step.done is None and count % self._solver.look and count < self._solver.steps:
+                continue
+            stop = self._look(step, outcome)
+            if step.done is not None:
+                outcome.status, outcome.message = step.done, step.message
+                return
+            if stop:
+                outcome.status = "stopped"
+                return
+            if self._early is not None and self._early.over(self._held):
+                outcome.status = "plateau"
+                return
+
+    def _look(self, step: Step, outcome: _Outcome) -> bool:
+        terms = self._objective.terms(self._setup.held)
+        held_out = float(self._objective.total(terms).detach())
+        self._held.append(held_out)
+        if held_out < self._lowest:
+            self._lowest, self.best = held_out, self._objective.vector()
+        look = Look(
+            phase=self._solver.name,
+            step=outcome.steps,
+            steps=self._most,
+            seconds=time.perf_counter() - self._start,
+            loss=float(step.loss),
+            held_out=held_out,
+            best=self._lowest,
+            terms={name: float(value) for name, value in step.terms.items()},
+            unknowns={name: float(value.detach()) for name, value in self._setup.rows.values().items()},
+        )
+        head = {name: getattr(look, name) for name in ("phase", "step", "seconds", "loss", "held_out")}
+        outcome.history.append({**head, **look.terms, **look.unknowns})
+        return any([bool(watch(look)) for watch in self._watchers])
+
+
+def _estimates(setup: Setup) -> tuple[dict[str, Estimate], str]:
+    """The unknowns with their intervals, and what to add to the message where those are in doubt."""
+    values = {name: float(value.detach()) for name, value in setup.rows.values().items()}
+    blank = {name: Estimate(value, math.nan, math.nan, math.nan) for name, value in values.items()}
+    if not values or not any(term.measured for block in setup.train for term in block.terms):
+        return blank, "; the unknowns have no intervals without measurements" if values else ""
+    if not all(map(math.isfinite, values.values())):
+        return blank, "; an unknown is not finite"
+    model = [parameter for parameter in setup.trial.parameters() if parameter.requires_grad]
+    found = from_rows(setup.rows, setup.train, setup.scales, model)
+    lost = [name for name, estimate in found.items() if not math.isfinite(estimate.standard_error)]
+    return found, f"; the data do not determine {', '.join(lost)}" if lost else ""

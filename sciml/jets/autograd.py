@@ -1,0 +1,66 @@
+"""Jets of any trial function by nested reverse-mode differentiation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sciml.errors import ModelError, listed
+from sciml.typing import MultiIndex, Points, TrialFunction, Values
+
+
+class AutogradJets:
+    """Partial derivatives of a trial function at points, each by differentiating the one below it.
+
+    One reverse sweep gives the derivatives of one jet by **all** coordinates, so u_x and u_t cost one sweep, and u_xx
+    and u_xt one more. The trial function must treat each row by itself.
+
+    Args:
+        trial: maps ``(n, D)`` to ``(n, F)``.
+        points: shape ``(n, D)``.
+        coordinates: the names of the columns of ``points``.
+        fields: the names of the columns of the trial function's output.
+
+    Raises:
+        ModelError: the trial function's output has not the shape ``(n, F)``.
+    """
+
+    name = "nested autograd"
+
+    def __init__(
+        self, trial: TrialFunction, points: Points, coordinates: Sequence[str], fields: Sequence[str]
+    ) -> None:
+        self._points = points.detach().requires_grad_()
+        self._position = {name: column for column, name in enumerate(coordinates)}
+        output = trial(self._points)
+        if not isinstance(output, Tensor) or output.shape != (len(points), len(fields)):
+            shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            raise ModelError(
+                f"the model returned {shape} for {len(points)} points; expected ({len(points)}, {len(fields)}): one "
+                f"column for each field, {listed(fields)}"
+            )
+        self._jets: dict[tuple[str, MultiIndex], Values] = {
+            (field, ()): output[:, column] for column, field in enumerate(fields)
+        }
+        self._gradients: dict[tuple[str, MultiIndex], Tensor] = {}
+
+    def jet(self, field: str, index: MultiIndex) -> Values:
+        """The partial derivative ``index`` of ``field``, shape ``(n,)``."""
+        key = (field, index)
+        if key not in self._jets:
+            *parent, last = index
+            self._jets[key] = self._gradient(field, tuple(parent))[:, self._position[last]]
+        return self._jets[key]
+
+    def _gradient(self, field: str, index: MultiIndex) -> Tensor:
+        key = (field, index)
+        if key not in self._gradients:
+            values = self.jet(field, index)
+            gradient = None
+            if values.requires_grad:
+                (gradient,) = torch.autograd.grad(values.sum(), self._points, create_graph=True, allow_unused=True)
+            # No path to the points means the derivative is zero: a constant, or the derivative of a linear function.
+            self._gradients[key] = torch.zeros_like(self._points) if gradient is None else gradient
+        return self._gradients[key]

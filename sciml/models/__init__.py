@@ -1,0 +1,6 @@
+"""Trial functions: plain ``torch.nn.Module`` objects that map points ``(n, D)`` to fields ``(n, F)``."""
+
+from sciml.models.mlp import MLP
+from sciml.models.scaled import Scaled
+
+__all__ = ["MLP", "Scaled"]

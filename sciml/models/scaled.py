@@ -1,0 +1,55 @@
+"""A model between physical units and numbers of order one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class Scaled(nn.Module):
+    r"""A model seen from outside in physical units: :math:`x \mapsto o + s \odot N((x - c)/h)`.
+
+    The domain is mapped to :math:`[-1, 1]^D`, and the model's outputs of order one to the size of the fields. The
+    numbers are buffers: they travel with the state of the module.
+
+    Args:
+        model: maps ``(n, D)`` to ``(n, F)``.
+        lower: lower bounds of the coordinates.
+        upper: upper bounds of the coordinates.
+        offset: centre of each field, in its unit.
+        scale: size of each field, in its unit.
+
+    Example:
+        >>> import torch
+        >>> from sciml.models import MLP, Scaled
+        >>> trial = Scaled(MLP(8, inputs=1, outputs=1), lower=[0.0], upper=[10.0], offset=[5.0], scale=[2.0]).double()
+        >>> trial(torch.tensor([[5.0]], dtype=torch.float64)).shape
+        torch.Size([1, 1])
+    """
+
+    center: Tensor
+    reach: Tensor
+    offset: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lower: Sequence[float],
+        upper: Sequence[float],
+        offset: Sequence[float],
+        scale: Sequence[float],
+    ) -> None:
+        super().__init__()
+        self.model = model
+        low, high = (torch.tensor(list(bounds), dtype=torch.float64) for bounds in (lower, upper))
+        self.register_buffer("center", (low + high) / 2)
+        self.register_buffer("reach", (high - low) / 2)
+        self.register_buffer("offset", torch.tensor(list(offset), dtype=torch.float64))
+        self.register_buffer("scale", torch.tensor(list(scale), dtype=torch.float64))
+
+    def forward(self, points: Tensor) -> Tensor:
+        """Fields ``(n, F)`` in their units at points ``(n, D)`` in theirs."""
+        return self.offset + self.scale * self.model((points - self.center) / self.reach)

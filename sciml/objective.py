@@ -1,0 +1,73 @@
+"""What solvers minimise: the weighted mean squares of all residuals, as a function of one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from sciml.rows import Block, Rows
+
+
+class Objective:
+    r"""The loss :math:`\sum_i w_i \operatorname{mean}\big((r_i/s_i)^2\big)` and its gradient.
+
+    Args:
+        rows: the residuals.
+        blocks: the points at which they are taken.
+        scales: the natural size :math:`s_i` of each residual, in its unit.
+        weights: the weight :math:`w_i` of each term.
+        parameters: the tensors to be varied.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        blocks: Sequence[Block],
+        scales: Mapping[str, float],
+        weights: Mapping[str, float],
+        parameters: Sequence[Tensor],
+    ) -> None:
+        self.rows = rows
+        self.blocks = tuple(blocks)
+        self.scales = dict(scales)
+        self.weights = dict(weights)
+        self.parameters = list(parameters)
+
+    def terms(self, blocks: Sequence[Block] | None = None) -> dict[str, Tensor]:
+        """The mean square of each scaled residual, without its weight."""
+        residuals = self.rows.residuals(self.blocks if blocks is None else blocks)
+        return {name: (values / self.scales[name]).square().mean() for name, values in residuals.items()}
+
+    def total(self, terms: Mapping[str, Tensor]) -> Tensor:
+        """The weighted sum of terms."""
+        return torch.stack([self.weights[name] * value for name, value in terms.items()]).sum()
+
+    def evaluate(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Loss, its gradient as one vector, and the terms, all detached."""
+        terms = self.terms()
+        loss = self.total(terms)
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        return loss.detach(), flat, {name: value.detach() for name, value in terms.items()}
+
+    def vector(self) -> Tensor:
+        """The parameters as one vector (a copy)."""
+        return torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
+
+    def assign(self, vector: Tensor) -> None:
+        """Write a vector back into the parameters."""
+        with torch.no_grad():
+            for parameter, piece in self._pieces(vector):
+                parameter.copy_(piece)
+
+    def set_gradient(self, vector: Tensor) -> None:
+        """Hand a gradient to the parameters, where ``torch.optim`` looks for it."""
+        for parameter, piece in self._pieces(vector):
+            parameter.grad = piece
+
+    def _pieces(self, vector: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Each parameter with its part of a vector."""
+        parts = vector.split([parameter.numel() for parameter in self.parameters])
+        return [(parameter, part.view_as(parameter)) for parameter, part in zip(self.parameters, parts, strict=True)]

@@ -1,0 +1,100 @@
+"""Pictures of solutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sciml.errors import ProblemError
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+
+
+def plot(solution: Any, other: Any = None) -> Figure:
+    """Draw the fields of a solution over its one or two coordinates.
+
+    Over one coordinate: a line for each field, measurements as dots, the reference or another solution dashed. Over two:
+    a colour map for each field, and beside it the difference from the other solution or the reference, where there is
+    one. The figure belongs to no window and no global state; save it with ``figure.savefig``.
+
+    Args:
+        solution: the solution.
+        other: a second one to draw beside it.
+
+    Raises:
+        ProblemError: the problem has more than two coordinates.
+    """
+    if len(solution.coordinates) == 1:
+        return _lines(solution, other)
+    if len(solution.coordinates) == 2:
+        return _maps(solution, other)
+    raise ProblemError(
+        f"plot draws problems with one or two coordinates; this one has {len(solution.coordinates)}: evaluate it on a "
+        "slice, solution(x=..., y=..., t=...), and draw that"
+    )
+
+
+def _lines(solution: Any, other: Any) -> Figure:
+    (coordinate,) = solution.coordinates
+    at = np.linspace(*solution.bounds[coordinate], 500)
+    values = solution(**{coordinate: at})
+    second, label = _second(solution, other, {coordinate: at})
+    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for position, field in enumerate(solution.fields):
+        colour = _COLOURS[position % len(_COLOURS)]
+        axes.plot(at, values[field], color=colour, linewidth=1.8, label=field)
+        if second is not None:
+            axes.plot(at, second[field], "--", color="black", linewidth=1.0, label=f"{field}, {label}")
+        if solution.data is not None and field in solution.data.columns:
+            dots = {"s": 22, "color": colour, "edgecolor": "white", "zorder": 3}
+            axes.scatter(solution.data[coordinate], solution.data[field], label=f"{field}, measured", **dots)
+    axes.set_xlabel(coordinate)
+    axes.set_title(solution.title)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _maps(solution: Any, other: Any) -> Figure:
+    vertical, horizontal = solution.coordinates[0], solution.coordinates[1]
+    grids = np.meshgrid(
+        np.linspace(*solution.bounds[horizontal], 201), np.linspace(*solution.bounds[vertical], 201), indexing="xy"
+    )
+    points = {horizontal: grids[0], vertical: grids[1]}
+    values = solution(**points)
+    second, label = _second(solution, other, points)
+    columns = 1 if second is None else 2
+    figure = Figure(figsize=(5.2 * columns, 3.8 * len(solution.fields)), layout="constrained")
+    axes = figure.subplots(len(solution.fields), columns, squeeze=False)
+    for row, field in enumerate(solution.fields):
+        _map(figure, axes[row, 0], points, horizontal, vertical, values[field], field, "viridis")
+        if second is not None:
+            difference = values[field] - second[field]
+            _map(figure, axes[row, 1], points, horizontal, vertical, difference, f"{field} less {label}", "RdBu_r")
+    figure.suptitle(solution.title)
+    return figure
+
+
+def _map(
+    figure: Figure, axes: Axes, points: Any, horizontal: str, vertical: str, values: Any, title: str, colours: str
+) -> None:
+    bound = float(np.abs(values).max()) if colours == "RdBu_r" else None
+    limits = {} if bound is None else {"vmin": -bound, "vmax": bound}
+    mesh = axes.pcolormesh(
+        points[horizontal], points[vertical], values, cmap=colours, shading="gouraud", rasterized=True, **limits
+    )
+    figure.colorbar(mesh, ax=axes)
+    axes.set(xlabel=horizontal, ylabel=vertical, title=title)
+
+
+def _second(solution: Any, other: Any, points: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    """The values to draw beside a solution: another solution's, else the reference's."""
+    if other is not None:
+        return other(**points), other.engine
+    if solution.problem is not None:
+        return solution.problem.reference_values(points), "reference"
+    return None, ""

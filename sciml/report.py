@@ -1,0 +1,121 @@
+"""What a run leaves behind: ``summary.json``, ``solution.pt``, and tables for people."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table as RichTable
+
+from sciml import archive
+from sciml.solution import Solution
+
+
+def summary(solution: Solution) -> dict[str, Any]:
+    """The contract of ``summary.json``: plain values only; numbers that are not finite become null.
+
+    Keys: ``problem, fields, model, parameters, solver, engine, dtype, device, seed, points, seconds, nit, success, status,
+    message, relative_l2`` (by field, null without a reference), ``residuals`` (by term: rms, max, relative, points; on
+    fresh points), ``unknowns`` (by name: value, standard_error, low, high), ``versions``.
+    """
+    problem = solution.problem
+    has_reference = problem is not None and hasattr(problem, "reference")
+    model = solution.model
+    return _plain(
+        {
+            "problem": solution.name,
+            "fields": list(solution.fields),
+            "model": None if model is None else f"{type(model).__name__}({model.extra_repr()})",
+            "parameters": solution.parameters,
+            "solver": solution.solver,
+            "engine": solution.engine,
+            "dtype": str(solution.dtype).removeprefix("torch."),
+            "device": str(solution.device),
+            "seed": solution.seed,
+            "points": dict(solution.points),
+            "seconds": round(solution.seconds, 3),
+            "nit": solution.nit,
+            "success": solution.success,
+            "status": solution.status,
+            "message": solution.message,
+            "relative_l2": solution.error() if has_reference else None,
+            "residuals": {str(name): dict(row) for name, row in solution.residuals.iterrows()},
+            "unknowns": {
+                str(name): {("value" if key == "estimate" else str(key)): value for key, value in row.items()}
+                for name, row in solution.unknowns.iterrows()
+            },
+            "versions": versions(),
+        }
+    )
+
+
+def versions() -> dict[str, str]:
+    """The versions of what the numbers depend on."""
+    found = {"python": platform.python_version(), "torch": torch.__version__}
+    for name in ("sciml", "numpy", "scipy", "pandas"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def write(solution: Solution, directory: Path) -> dict[str, Path]:
+    """Write ``summary.json`` and ``solution.pt`` into a directory; each appears whole or not at all.
+
+    Raises:
+        FileError: the directory or a file cannot be written.
+    """
+    paths = {"summary": directory / "summary.json", "solution": directory / "solution.pt"}
+    solution.save(paths["solution"])
+    archive.write_atomic(paths["summary"], (json.dumps(summary(solution), indent=2) + "\n").encode())
+    return paths
+
+
+def unknowns_table(solution: Solution, other: Solution | None = None) -> RichTable:
+    """Estimates with standard errors and intervals, another solution's beside them."""
+    table = RichTable(title=f"{solution.name}: estimates with standard errors and 95 % intervals", title_justify="left")
+    table.add_column("unknown")
+    for each in [solution] if other is None else [solution, other]:
+        table.add_column(_short(each), justify="right")
+        table.add_column("± s.e.", justify="right")
+        table.add_column("95 % interval", justify="right")
+    for name in solution.unknowns.index:
+        cells = []
+        for each in [solution] if other is None else [solution, other]:
+            value, error, low, high = each.unknowns.loc[name]
+            cells += [f"{value:.4g}", f"{error:.2g}", f"{low:.4g} … {high:.4g}"]
+        table.add_row(str(name), *cells)
+    return table
+
+
+def residuals_table(solution: Solution) -> RichTable:
+    """The certificate: residuals on points not used before."""
+    table = RichTable(title="residuals on fresh points", title_justify="left")
+    for name in ("term", "rms", "max", "relative", "points"):
+        table.add_column(name, justify="left" if name == "term" else "right")
+    for name, row in solution.residuals.iterrows():
+        table.add_row(str(name), *(f"{row[key]:.2e}" for key in ("rms", "max", "relative")), f"{int(row['points'])}")
+    return table
+
+
+def _short(solution: Solution) -> str:
+    model = solution.model
+    return "SciPy" if model is None else type(model).__name__
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,245 @@
+"""From what a person handed to ``fit`` to what a solver needs: model, points, scales, weights, all checked."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from sciml.conditions import Term
+from sciml.domains import Interior, Place
+from sciml.errors import DataError, ModelError, ProblemError, SolverError, listed, nearest
+from sciml.models import MLP, Scaled
+from sciml.preflight import check_width, preflight
+from sciml.problem import Problem
+from sciml.rows import Block, Rows, data_block
+from sciml.sampling import default_counts, draw
+from sciml.scaling import field_sizes, term_sizes
+from sciml.table import Table
+
+CONDITION_WEIGHT = 100.0
+DATA_WEIGHT = 0.01
+_ENOUGH_TO_HOLD_OUT = 200
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything that a training loop needs, on one device and in one dtype.
+
+    ``train``, ``held`` and ``fresh`` are blocks at three independent sets of points: to train on, to judge by while
+    training, and for the certificate at the end.
+    """
+
+    problem: Problem
+    table: Table | None
+    trial: Scaled
+    raw: dict[str, Tensor]
+    rows: Rows
+    train: tuple[Block, ...]
+    held: tuple[Block, ...]
+    fresh: tuple[Block, ...]
+    scales: dict[str, float]
+    weights: dict[str, float]
+    leading: dict[str, float]
+    choices: tuple[str, ...]
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The tensors to be varied."""
+        return [parameter for parameter in self.trial.parameters() if parameter.requires_grad] + list(self.raw.values())
+
+
+def prepare(
+    problem: Problem,
+    model: nn.Module | None,
+    data: object,
+    points: int | Mapping[str, int] | None,
+    weights: Mapping[str, float] | None,
+    dtype: torch.dtype,
+    device: str | torch.device,
+    seed: int,
+) -> Setup:
+    """Check everything and put it in place; see ``sciml.fit`` for the arguments and the errors raised."""
+    if not isinstance(problem, Problem):
+        hint = f"; did you mean {problem.__name__}()?" if isinstance(problem, type) else ""
+        raise ProblemError(f"fit needs a problem object; given: {problem!r}{hint}")
+    if dtype not in (torch.float32, torch.float64):
+        raise SolverError(f"dtype must be torch.float64 or torch.float32; given: {dtype}")
+    where = _device(device)
+    choices: list[str] = []
+    table = resolve_data(problem, data)
+    terms = problem.terms()
+    if not terms and table is None:
+        raise ProblemError(f"{type(problem).__name__} has no equation, no condition and no data: nothing to fit")
+    measured = None if table is None else data_block(problem, table)
+    held_rows = _held_rows(table, seed) if table is not None else None
+    sets = []
+    for purpose, generator in enumerate(np.random.SeedSequence(seed).spawn(3)):
+        blocks = _blocks(problem, terms, points, np.random.default_rng(generator))
+        if measured is not None and held_rows is not None:
+            keep = held_rows if purpose else ~held_rows
+            blocks.append(measured if not held_rows.any() else _rows_of(problem, table, keep))
+        sets.append(blocks)
+    if table is not None and held_rows is not None:
+        held = int(held_rows.sum())
+        choices.append(
+            f"{held} of {len(table)} measured rows held out to judge by"
+            if held
+            else f"all {len(table)} measured rows used both to fit and to judge: too few to hold any out"
+        )
+    sizes = field_sizes(problem, sets[0])
+    scales = term_sizes(problem, sets[0], sizes)
+    names = [term.name for block in sets[0] for term in block.terms]
+    final = _weights(problem, names, weights)
+    leading = {**final, **{name: 1.0 for name in names if name.startswith("data.")}} if weights is None else final
+    chosen = _model(model, problem, seed, choices)
+    trial = Scaled(chosen, problem.domain.lower, problem.domain.upper, sizes.offset, sizes.scale)
+    trial = trial.to(device=where, dtype=dtype).train()
+    check_width(trial, problem)
+    raw = {name: unknown.raw_initial().to(where, dtype) for name, unknown in problem.unknowns.items()}
+    preflight(problem, trial, raw, sets[0])
+    for value in raw.values():
+        value.requires_grad_()
+    train, held_out, fresh = (tuple(_moved(block, where, dtype) for block in blocks) for blocks in sets)
+    counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in train)
+    choices.append(f"points: {counts}")
+    return Setup(
+        problem=problem,
+        table=table,
+        trial=trial,
+        raw=raw,
+        rows=Rows(problem, trial, raw),
+        train=train,
+        held=held_out,
+        fresh=fresh,
+        scales=scales,
+        weights=final,
+        leading=leading,
+        choices=tuple(choices),
+    )
+
+
+def resolve_data(problem: Problem, data: object) -> Table | None:
+    """The table to fit: the one given, or the problem's own measurements.
+
+    Raises:
+        DataError: not a table, or points outside the domain.
+        ProblemError: columns are missing.
+    """
+    if data is None:
+        measurements = getattr(problem, "measurements", None)
+        data = None if measurements is None else measurements()
+    if data is None:
+        return None
+    if isinstance(data, pd.DataFrame | Mapping):
+        data = Table(data)
+    if not isinstance(data, Table):
+        raise DataError(f"data must be a sciml.Table, a DataFrame or a dict of columns; given: {type(data).__name__}")
+    data_block(problem, data)
+    for name, (lower, upper) in problem.domain.bounds.items():
+        slack = 1e-9 * (upper - lower)
+        outside = (data[name] < lower - slack) | (data[name] > upper + slack) | ~np.isfinite(data[name])
+        if outside.any():
+            first = int(np.flatnonzero(outside)[0])
+            raise DataError(
+                f"{data.source}: {int(outside.sum())} of {len(data)} rows lie outside the domain, the first in row {first} "
+                f"with {name} = {data[name][first]:g}; the domain has {name} from {lower:g} to {upper:g}: widen it, or "
+                "remove these rows"
+            )
+    return data
+
+
+def _device(device: str | torch.device) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        raise SolverError(f"device {str(device)!r} cannot be used here ({error}); use 'auto' or 'cpu'") from error
+    return found
+
+
+def _blocks(
+    problem: Problem, terms: Iterable[Term], points: int | Mapping[str, int] | None, generator: np.random.Generator
+) -> list[Block]:
+    """One block for each place, with all residuals that live there."""
+    places: dict[Place, list[Term]] = {}
+    for term in terms:
+        places.setdefault(term.place, []).append(term)
+    inside, on_face = default_counts(problem.domain)
+    wanted = {"interior": points} if isinstance(points, int) else dict(points or {})
+    known = {"interior", *(name for term in terms for name in (term.name, term.name.partition(".")[0]))}
+    for name, count in wanted.items():
+        if name not in known:
+            raise ProblemError(f"points names {name!r}; it may name {listed(sorted(known))}.{nearest(name, known)}")
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise ProblemError(f"points: {name!r} needs a positive whole number of points; given: {count!r}")
+    blocks = []
+    for place, there in places.items():
+        default = wanted.get("interior", inside) if isinstance(place, Interior) else on_face
+        asked = [wanted[key] for term in there for key in (term.name, term.name.partition(".")[0]) if key in wanted]
+        sample = draw(place, problem.domain, max(asked, default=default), generator)
+        blocks.append(Block(sample, tuple(there)))
+    return blocks
+
+
+def _held_rows(table: Table, seed: int) -> Any:
+    """Which rows of a table to keep for judging: a tenth of a large table, none of a small one."""
+    held = np.zeros(len(table), dtype=bool)
+    if len(table) >= _ENOUGH_TO_HOLD_OUT:
+        held[np.random.default_rng(seed).permutation(len(table))[: len(table) // 10]] = True
+    return held
+
+
+def _rows_of(problem: Problem, table: Table | None, keep: Any) -> Block:
+    assert table is not None
+    part = Table({name: table[name][keep] for name in table.columns}, source=table.source, missing="mask")
+    return data_block(problem, part)
+
+
+def _weights(problem: Problem, names: Sequence[str], given: Mapping[str, float] | None) -> dict[str, float]:
+    weights = {
+        name: 1.0 if name in problem.equations else DATA_WEIGHT if name.startswith("data.") else CONDITION_WEIGHT
+        for name in names
+    }
+    if not problem.equations:
+        weights = dict.fromkeys(weights, 1.0)
+    for key, value in (given or {}).items():
+        meant = [name for name in names if key in (name, name.partition(".")[0])]
+        if not meant:
+            raise ProblemError(f"weights names {key!r}; it may name {listed(names)}.{nearest(key, names)}")
+        if not (isinstance(value, int | float) and 0 <= value < float("inf")):
+            raise ProblemError(f"weights: {key!r} needs a number that is not negative; given: {value!r}")
+        weights.update(dict.fromkeys(meant, float(value)))
+    return weights
+
+
+def _model(model: nn.Module | None, problem: Problem, seed: int, choices: list[str]) -> nn.Module:
+    """A copy of the model, built where that was left to us; the caller's generators are as they were afterwards."""
+    inputs, outputs = len(problem.coordinates), len(problem.fields)
+    if model is None:
+        model = MLP(32, 32) if inputs == 1 else MLP(24, 24, 24)
+        choices.append(f"model: {model.extra_repr()} for {inputs} coordinate(s)")
+    if not isinstance(model, nn.Module):
+        hint = " (a class: call it)" if isinstance(model, type) else ""
+        raise ModelError(f"a model must be a torch.nn.Module; given: {type(model).__name__}{hint}")
+    with torch.random.fork_rng(devices=[]):
+        # For lazy layers of the user's, which draw from the global generator at their first call.
+        torch.manual_seed(seed)
+        copied = copy.deepcopy(model)
+        if isinstance(copied, MLP) and not len(copied.layers):
+            copied.build(inputs, outputs, torch.Generator().manual_seed(seed))
+        elif any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in copied.parameters()):
+            copied(torch.zeros(2, inputs))
+    return copied
+
+
+def _moved(block: Block, device: torch.device, dtype: torch.dtype) -> Block:
+    return Block(block.sample.to(device, dtype), block.terms)

@@ -1,0 +1,62 @@
+"""The interface between the training loop and every solver."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from sciml.objective import Objective
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step did.
+
+    ``loss`` and ``terms`` are those at the point the step arrived at, or (first-order methods) left from;
+    ``evaluations`` counts gradients; ``done`` is None, ``"converged"`` or ``"diverged"``, and then ``message`` says why.
+    """
+
+    loss: Tensor
+    terms: Mapping[str, Tensor]
+    evaluations: int = 1
+    done: str | None = None
+    message: str = ""
+
+
+class Run(ABC):
+    """A solver at work on one objective; its whole state can be saved."""
+
+    @abstractmethod
+    def step(self) -> Step:
+        """Advance once."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """The state beyond the parameters themselves: tensors and plain numbers."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state."""
+
+
+class Solver(ABC):
+    """A strategy: an immutable record of settings that starts runs.
+
+    ``steps`` is the most steps that it may take, ``look`` how many steps lie between two looks at held-out rows.
+    """
+
+    steps: int
+    look: int
+
+    @abstractmethod
+    def start(self, objective: Objective) -> Run:
+        """Begin to minimise an objective from where its parameters stand."""
+
+    @property
+    def name(self) -> str:
+        """The name in histories and reports."""
+        return type(self).__name__

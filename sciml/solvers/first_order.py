@@ -1,0 +1,160 @@
+"""First-order methods: any ``torch.optim`` optimizer with any scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from sciml.errors import SolverError
+from sciml.objective import Objective
+from sciml.solvers.base import Run, Solver, Step
+
+OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
+
+
+class FirstOrder(Solver):
+    """Any optimizer of ``torch.optim``, with any scheduler, on all points at once.
+
+    Args:
+        optimizer: a class of ``torch.optim``, or any function from parameters to an optimizer.
+        steps: the number of steps.
+        scheduler: a class of ``torch.optim.lr_scheduler``, or any function from the optimizer to a scheduler; None keeps
+            the learning rate.
+        scheduler_options: keywords for a scheduler class.
+        clip: the largest norm of the gradient; longer ones are scaled down. None does not clip.
+        look: steps between looks at held-out rows.
+        options: keywords for the optimizer class, such as ``lr=1e-3``.
+
+    Raises:
+        SolverError: an optimizer object was given (it belongs to the parameters of another model).
+
+    Example:
+        >>> import torch, sciml
+        >>> solver = sciml.FirstOrder(
+        ...     torch.optim.AdamW, steps=500, lr=1e-3,
+        ...     scheduler=torch.optim.lr_scheduler.CosineAnnealingLR, scheduler_options={"T_max": 500},
+        ... )
+        >>> solver.name
+        'AdamW'
+    """
+
+    def __init__(
+        self,
+        optimizer: OptimizerFactory,
+        steps: int = 2000,
+        *,
+        scheduler: Callable[..., LRScheduler] | None = None,
+        scheduler_options: Mapping[str, Any] | None = None,
+        clip: float | None = None,
+        look: int = 50,
+        **options: Any,
+    ) -> None:
+        if isinstance(optimizer, torch.optim.Optimizer):
+            raise SolverError(
+                f"an optimizer object belongs to the parameters it was made with, and fit trains a copy: give the class, "
+                f"as in FirstOrder(torch.optim.{type(optimizer).__name__}, steps={steps}, lr=...)"
+            )
+        if steps < 1 or look < 1:
+            raise SolverError(f"steps and look must be at least 1; given: steps={steps}, look={look}")
+        self.optimizer = optimizer
+        self.options = options
+        self.steps = steps
+        self.scheduler = scheduler
+        self.scheduler_options = dict(scheduler_options or {})
+        self.clip = clip
+        self.look = look
+
+    @property
+    def name(self) -> str:
+        return getattr(self.optimizer, "__name__", type(self).__name__)
+
+    def start(self, objective: Objective) -> Run:
+        return _FirstOrderRun(self, objective)
+
+
+class Adam(FirstOrder):
+    """Adam with a learning rate that falls to a hundredth by a cosine.
+
+    Args:
+        steps: the number of steps.
+        lr: the learning rate at the start.
+        clip: the largest norm of the gradient.
+        look: steps between looks at held-out rows.
+
+    Example:
+        >>> import sciml
+        >>> sciml.Adam(1000, lr=1e-3).steps
+        1000
+
+    Reference: D. P. Kingma and J. Ba, Adam: a method for stochastic optimization, ICLR 2015.
+    """
+
+    def __init__(self, steps: int = 2000, lr: float = 5e-3, *, clip: float | None = 10.0, look: int = 50) -> None:
+        super().__init__(
+            torch.optim.Adam,
+            steps,
+            lr=lr,
+            clip=clip,
+            look=look,
+            scheduler=torch.optim.lr_scheduler.CosineAnnealingLR,
+            scheduler_options={"T_max": steps, "eta_min": lr / 100},
+        )
+
+
+class _FirstOrderRun(Run):
+    def __init__(self, solver: FirstOrder, objective: Objective) -> None:
+        self._objective = objective
+        self._clip = solver.clip
+        self._optimizer = solver.optimizer(objective.parameters, **solver.options)
+        self._scheduler = (
+            None if solver.scheduler is None else solver.scheduler(self._optimizer, **solver.scheduler_options)
+        )
+
+    def step(self) -> Step:
+        seen: list[tuple[Tensor, dict[str, Tensor]]] = []
+
+        def closure() -> Tensor:
+            loss, gradient, terms = self._objective.evaluate()
+            seen.append((loss, terms))
+            norm = gradient.norm()
+            if not bool(torch.isfinite(norm)):
+                raise _NotFinite
+            if self._clip is not None and norm > self._clip:
+                gradient = gradient * (self._clip / norm)
+            self._objective.set_gradient(gradient)
+            return loss
+
+        try:
+            # Every torch optimizer calls its closure before it changes a parameter, so a loss that is not finite never
+            # reaches them.
+            self._optimizer.step(closure)
+        except _NotFinite:
+            bad = [name for name, value in seen[-1][1].items() if not torch.isfinite(value)]
+            what = f"the term {bad[0]!r} is not finite" if bad else "the gradient of a finite loss is not finite"
+            return Step(*seen[-1], len(seen), "diverged", what)
+        self._advance(seen[0][0])
+        return Step(*seen[0], len(seen))
+
+    def _advance(self, loss: Tensor) -> None:
+        if isinstance(self._scheduler, ReduceLROnPlateau):
+            self._scheduler.step(loss)
+        elif self._scheduler is not None:
+            self._scheduler.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        scheduler = None if self._scheduler is None else self._scheduler.state_dict()
+        return {"optimizer": self._optimizer.state_dict(), "scheduler": scheduler}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._optimizer.load_state_dict(state["optimizer"])
+        if self._scheduler is not None:
+            self._scheduler.load_state_dict(state["scheduler"])
+
+
+class _NotFinite(ArithmeticError):
+    """Leaves an optimizer's step before it touches the parameters."""

@@ -1,0 +1,98 @@
+"""A line search for the strong Wolfe conditions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A point on the line: step length, loss, slope along the line, and the whole gradient there."""
+
+    step: float
+    loss: float
+    slope: float
+    gradient: Tensor
+
+
+def strong_wolfe(
+    evaluate: Callable[[float], Trial],
+    start: Trial,
+    first: float = 1.0,
+    *,
+    decrease: float = 1e-4,
+    curvature: float = 0.9,
+    most: int = 25,
+) -> tuple[Trial, int]:
+    r"""A step :math:`\alpha` with :math:`f(\alpha) \le f(0) + c_1 \alpha f'(0)` and :math:`|f'(\alpha)| \le c_2 |f'(0)|`.
+
+    Args:
+        evaluate: loss and slope at a step length.
+        start: the point with step 0; its slope must be negative.
+        first: the step length to try first.
+        decrease: :math:`c_1`.
+        curvature: :math:`c_2`.
+        most: evaluations after which the lowest point found is taken.
+
+    Returns:
+        The point taken and the number of evaluations. When no lower point was found it is ``start`` itself. Steps with
+        a loss that is not finite count as too long and are never taken.
+
+    Reference: J. Nocedal and S. J. Wright, Numerical Optimization, 2nd ed., Springer 2006, algorithms 3.5 and 3.6.
+    """
+    before, best, step, used = start, start, first, 0
+    low = high = None
+    while used < most:
+        trial = evaluate(step)
+        used += 1
+        if math.isfinite(trial.loss) and trial.loss < best.loss:
+            best = trial
+        too_high = not trial.loss <= start.loss + decrease * trial.step * start.slope
+        if too_high or (used > 1 and trial.loss >= before.loss):
+            low, high = before, trial
+            break
+        if abs(trial.slope) <= -curvature * start.slope:
+            return trial, used
+        if trial.slope >= 0:
+            low, high = trial, before
+            break
+        before, step = trial, 2.0 * step
+    while low is not None and high is not None and used < most:
+        step = _between(low, high)
+        if abs(high.step - low.step) <= 1e-12 * max(abs(low.step), abs(high.step)):
+            break
+        trial = evaluate(step)
+        used += 1
+        if math.isfinite(trial.loss) and trial.loss < best.loss:
+            best = trial
+        if not trial.loss <= start.loss + decrease * trial.step * start.slope or trial.loss >= low.loss:
+            high = trial
+            continue
+        if abs(trial.slope) <= -curvature * start.slope:
+            return trial, used
+        if trial.slope * (high.step - low.step) >= 0:
+            high = low
+        low = trial
+    return best, used
+
+
+def _between(low: Trial, high: Trial) -> float:
+    """The minimiser of the cubic through both points, kept away from the ends; the middle where that fails."""
+    width = high.step - low.step
+    middle = low.step + 0.5 * width
+    if not (math.isfinite(high.loss) and math.isfinite(high.slope)):
+        return low.step + 0.1 * width
+    first = low.slope + high.slope - 3.0 * (high.loss - low.loss) / width
+    square = first * first - low.slope * high.slope
+    if square < 0:
+        return middle
+    second = math.copysign(math.sqrt(square), width)
+    denominator = high.slope - low.slope + 2.0 * second
+    if denominator == 0:
+        return middle
+    share = 1.0 - (high.slope + second - first) / denominator
+    return low.step + min(max(share, 0.1), 0.9) * width if math.isfinite(share) else middle

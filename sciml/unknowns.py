@@ -1,0 +1,70 @@
+"""Unknown constants of a problem, to be estimated from data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sciml.errors import ProblemError
+
+
+@dataclass(frozen=True)
+class Unknown:
+    r"""A constant of a problem that ``fit`` estimates together with the solution.
+
+    Solvers work on a raw number :math:`\rho` of order one, zero at the start:
+    :math:`v_0 + s\rho` without bounds (:math:`s = |v_0|`, or 1 when that is zero), :math:`l + (v_0 - l)e^{\rho}` with a
+    lower bound, its mirror image with an upper bound, and a logistic curve between two bounds. So the value never leaves
+    its bounds, and constants of very different size are searched at the same pace.
+
+    Args:
+        initial: the value to start from, in the unit of the problem.
+        lower: a bound that the value stays above, or None.
+        upper: a bound that the value stays below, or None.
+
+    Raises:
+        ProblemError: a number is not finite, or ``initial`` is not strictly between the bounds.
+
+    Example:
+        >>> import sciml
+        >>> rate = sciml.Unknown(0.5, lower=0)
+        >>> float(rate.value(rate.raw_initial()))
+        0.5
+    """
+
+    initial: float
+    lower: float | None = None
+    upper: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("initial", "lower", "upper"):
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise ProblemError(f"Unknown: {name} must be a finite number; given: {value!r}")
+        above = self.lower is None or self.lower < self.initial
+        below = self.upper is None or self.initial < self.upper
+        if not (above and below):
+            raise ProblemError(
+                f"Unknown: the initial value must lie strictly between the bounds; given: initial={self.initial:g}, "
+                f"lower={self.lower}, upper={self.upper}"
+            )
+
+    def raw_initial(self) -> Tensor:
+        """The raw number that stands for the initial value."""
+        if self.lower is not None and self.upper is not None:
+            share = (self.initial - self.lower) / (self.upper - self.lower)
+            return torch.tensor(math.log(share / (1 - share)), dtype=torch.float64)
+        return torch.zeros((), dtype=torch.float64)
+
+    def value(self, raw: Tensor) -> Tensor:
+        """The value that a raw number stands for; differentiable, of the same shape."""
+        if self.lower is not None and self.upper is not None:
+            return self.lower + (self.upper - self.lower) * torch.sigmoid(raw)
+        if self.lower is not None:
+            return self.lower + (self.initial - self.lower) * torch.exp(raw)
+        if self.upper is not None:
+            return self.upper - (self.upper - self.initial) * torch.exp(raw)
+        return self.initial + (abs(self.initial) or 1.0) * raw
