@@ -1,9 +1,9 @@
 r"""Logistic growth towards a capacity.
 
 .. math::
-    \dot u = r\,u\,\Big(1 - \frac{u}{K}\Big), \qquad u(0) = u_0, \qquad 0 \le t \le 10,
+    \dot u = r\,u\,\Big(1 - \frac{u}{K}\Big), \qquad u(0) = u_0, \qquad 0 \le t \le 6,
 
-with rate :math:`r = 1`, capacity :math:`K = 1` and :math:`u_0 = 0.05`.
+with rate :math:`r = 1`, capacity :math:`K = 1` and :math:`u_0 = 0.1`.
 
 Reference: the exact solution :math:`K/(1 + (K/u_0 - 1)\,e^{-rt})` (P.-F. Verhulst, 1838).
 """
@@ -17,9 +17,9 @@ from sciml import d
 class LogisticGrowth(sciml.Problem):
     """A population with limited resources."""
 
-    domain = sciml.Interval(t=(0, 10))
+    domain = sciml.Interval(t=(0, 6))
     fields = ["u"]
-    rate, capacity, start = 1.0, 1.0, 0.05
+    rate, capacity, start = 1.0, 1.0, 0.1
     conditions = [sciml.Initial(u=lambda self: self.start)]
 
     @sciml.equation

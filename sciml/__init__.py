@@ -11,6 +11,7 @@ from sciml.embedding import embed
 from sciml.fitting import fit
 from sciml.models import MLP
 from sciml.problem import Problem, equation
+from sciml.sampling.adaptive import Adaptive
 from sciml.solution import ExtrapolationWarning, Solution, load
 from sciml.solvers import LBFGS, Adam, FirstOrder
 from sciml.table import Table
@@ -22,6 +23,7 @@ __all__ = [
     "LBFGS",
     "MLP",
     "Adam",
+    "Adaptive",
     "Box",
     "Comparison",
     "Dirichlet",

@@ -150,7 +150,9 @@ def d(expression: object, *coordinates: Tensor) -> Tensor:
         raise ProblemError("d() needs at least one coordinate to differentiate by, as in d(u, x) or d(u, x, x)")
     spaces, names = zip(*(_space_and_name(position, value) for position, value in enumerate(coordinates)), strict=True)
     if any(space is not spaces[0] for space in spaces):
-        raise ProblemError("d() was given coordinates of two different evaluations: use those of the same residual call")
+        raise ProblemError(
+            "d() was given coordinates of two different evaluations: use those of the same residual call"
+        )
     return spaces[0].derivative(expression, names)
 
 

@@ -92,7 +92,9 @@ def _layer(module: nn.Module, name: str | None) -> tuple[nn.Module, bool]:
     if name is None:
         linear = [part for part in named.values() if isinstance(part, nn.Linear)]
         if not linear:
-            raise ModelError(f"the model has no linear layer; name a layer, one of {listed(key for key in named if key)}")
+            raise ModelError(
+                f"the model has no linear layer; name a layer, one of {listed(key for key in named if key)}"
+            )
         return linear[-1], True
     if not name or name not in named:
         names = [key for key in named if key]

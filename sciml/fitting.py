@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import nn
@@ -21,6 +22,7 @@ from sciml.errors import SolverError
 from sciml.jets import AutogradJets
 from sciml.objective import Objective
 from sciml.problem import Problem
+from sciml.sampling.adaptive import Adaptive
 from sciml.setup import Setup, prepare
 from sciml.solution import Solution, unknowns_frame
 from sciml.solvers import LBFGS, Adam, FirstOrder, Solver, Step
@@ -46,6 +48,7 @@ def fit(
     dtype: torch.dtype = torch.float64,
     device: str | torch.device = "auto",
     seed: int = 0,
+    sampler: Adaptive | str | None = "auto",
     early_stopping: EarlyStopping | None = EarlyStopping(),  # noqa: B008 - an immutable record
     callbacks: Sequence[Callback] = (),
     tolerance: float = 0.05,
@@ -68,12 +71,14 @@ def fit(
         solver: a solver or several in turn, each from the best state of the one before: ``Adam``, ``LBFGS``,
             ``FirstOrder``, or a class of ``torch.optim``. By default Adam, then L-BFGS.
         points: the number of points inside, or numbers by term (``{"interior": 4000, "dirichlet": 200}``).
-        weights: :math:`w_i` by term or kind (``{"initial": 1000, "data.hare": 0.1}``). By default 1 for equations, 100
+        weights: :math:`w_i` by term or kind (``{"initial": 1000, "data.hare": 0.1}``). By default 1 for equations, 10
             for conditions, and for data 1 in the first phase, when they lead the way, and 0.01 after it, so that noisy
             data cannot bend the equations.
         dtype: ``torch.float64`` or ``torch.float32``.
         device: ``"auto"`` takes a GPU where there is one.
         seed: of weights and points.
+        sampler: ``Adaptive(...)`` redraws the points inside where residuals are large; None keeps them; ``"auto"`` redraws
+            for two and more coordinates.
         early_stopping: when a phase ends early; None never.
         callbacks: functions that see every ``Look``; a true return value ends the fit.
         tolerance: the certificate holds when every residual that is not a measurement has, on fresh points, a root mean
@@ -112,11 +117,12 @@ def fit(
     start = time.perf_counter()
     solvers = _solvers(solver)
     setup = prepare(problem, model, data, points, weights, dtype, device, seed)
+    adaptive = _sampler(sampler, problem)
     objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
     line = ProgressLine() if progress else None
     watchers = [*callbacks, *([line] if line is not None else [])]
     with line or contextlib.nullcontext():
-        outcome = _train(setup, objective, solvers, early_stopping, watchers, start)
+        outcome = _Loop(setup, objective, early_stopping, adaptive, watchers, start, seed).run(solvers)
     setup.trial.eval()
     residuals = certificate(setup.rows, setup.fresh, setup.scales)
     misses = failures(residuals, tolerance)
@@ -170,13 +176,15 @@ class _Outcome:
 
 def _solvers(given: Any) -> list[Solver]:
     if given is None:
-        return [Adam(), LBFGS()]
+        return [Adam(1000), LBFGS(3000)]
     several = list(given) if isinstance(given, list | tuple) else [given]
     found: list[Solver] = []
     for each in several:
         if isinstance(each, Solver):
             found.append(each)
-        elif isinstance(each, torch.optim.Optimizer) or (isinstance(each, type) and issubclass(each, torch.optim.Optimizer)):
+        elif isinstance(each, torch.optim.Optimizer) or (
+            isinstance(each, type) and issubclass(each, torch.optim.Optimizer)
+        ):
             found.append(FirstOrder(each))
         else:
             raise SolverError(
@@ -188,98 +196,99 @@ def _solvers(given: Any) -> list[Solver]:
     return found
 
 
-def _train(
-    setup: Setup,
-    objective: Objective,
-    solvers: Sequence[Solver],
-    early: EarlyStopping | None,
-    watchers: Sequence[Callback],
-    start: float,
-) -> _Outcome:
-    outcome = _Outcome()
-    most = sum(solver.steps for solver in solvers)
-    best = objective.vector()
-    try:
-        for number, solver in enumerate(solvers):
-            # Measurements lead while everything is still to be found; afterwards the equations count as (nearly) exact.
-            leads = number == 0 and len(solvers) > 1
-            objective.weights = dict(setup.leading if leads else setup.weights)
-            phase = _Phase(setup, objective, solver, early, watchers, start, most)
-            try:
-                phase.run(outcome)
-            finally:
-                best = phase.best
-                objective.assign(best)
-            if outcome.status in ("diverged", "stopped"):
-                break
-    except KeyboardInterrupt:
-        outcome.status, outcome.message = "interrupted", ""
-        objective.assign(best)
-    return outcome
+def _sampler(given: Adaptive | str | None, problem: Problem) -> Adaptive | None:
+    if given == "auto":
+        return Adaptive() if len(problem.coordinates) > 1 else None
+    if given is None or isinstance(given, Adaptive):
+        return given
+    raise SolverError(f"sampler must be sciml.Adaptive(...), None or 'auto'; given: {given!r}")
 
 
-class _Phase:
-    """One solver at work, judged at every look by rows that it does not train on."""
+class _Loop:
+    """The training loop: solvers in turn, judged at every look by rows that none of them trains on."""
 
     def __init__(
         self,
         setup: Setup,
         objective: Objective,
-        solver: Solver,
         early: EarlyStopping | None,
+        sampler: Adaptive | None,
         watchers: Sequence[Callback],
         start: float,
-        most: int,
+        seed: int,
     ) -> None:
-        self._setup, self._objective, self._solver = setup, objective, solver
-        self._early, self._watchers, self._start, self._most = early, watchers, start, most
-        self.best = objective.vector()
-        self._lowest = math.inf
+        self._setup, self._objective = setup, objective
+        self._early, self._sampler, self._watchers, self._start = early, sampler, watchers, start
+        self._generator = np.random.default_rng([seed, 1])
+        self._outcome = _Outcome()
+        self._best = objective.vector()
         self._held: list[float] = []
+        self._most = 0
 
-    def run(self, outcome: _Outcome) -> None:
-        run = self._solver.start(self._objective)
-        outcome.status, outcome.message = "budget", ""
-        for count in range(1, self._solver.steps + 1):
+    def run(self, solvers: Sequence[Solver]) -> _Outcome:
+        """Run all solvers; the parameters are the best ones afterwards, however it ended."""
+        outcome = self._outcome
+        self._most = sum(solver.steps for solver in solvers)
+        try:
+            for number, solver in enumerate(solvers):
+                # Measurements lead while everything is still to be found; then the equations count as (nearly) exact.
+                leads = number == 0 and len(solvers) > 1
+                self._objective.weights = dict(self._setup.leading if leads else self._setup.weights)
+                self._held = []
+                outcome.status, outcome.message = self._phase(solver)
+                self._objective.assign(self._best)
+                if outcome.status in ("diverged", "stopped"):
+                    break
+        except KeyboardInterrupt:
+            outcome.status, outcome.message = "interrupted", ""
+        finally:
+            self._objective.assign(self._best)
+        return outcome
+
+    def _phase(self, solver: Solver) -> tuple[str, str]:
+        """Run one solver; how it ended, and a word more."""
+        run = solver.start(self._objective)
+        for count in range(1, solver.steps + 1):
             step = run.step()
-            outcome.steps += 1
-            outcome.evaluations += step.evaluations
+            self._outcome.steps += 1
+            self._outcome.evaluations += step.evaluations
             if step.done == "diverged":
-                outcome.status = "diverged"
-                outcome.message = f"{step.message} at step {outcome.steps}; this is the best state before it"
-                return
-            if step.done is None and count % self._solver.look and count < self._solver.steps:
-                continue
-            stop = self._look(step, outcome)
-            if step.done is not None:
-                outcome.status, outcome.message = step.done, step.message
-                return
-            if stop:
-                outcome.status = "stopped"
-                return
-            if self._early is not None and self._early.over(self._held):
-                outcome.status = "plateau"
-                return
+                return "diverged", f"{step.message} at step {self._outcome.steps}; this is the best state before it"
+            if step.done is not None or count % solver.look == 0 or count == solver.steps:
+                stop = self._look(solver, step)
+                if step.done is not None:
+                    return step.done, step.message
+                if stop:
+                    return "stopped", ""
+                if self._early is not None and self._early.over(self._held):
+                    return "plateau", ""
+            if self._sampler is not None and count % self._sampler.every == 0:
+                rows, box = self._setup.rows, self._setup.problem.domain
+                self._objective.blocks = self._sampler.renewed(
+                    rows, self._objective.blocks, box, self._setup.scales, self._generator
+                )
+                run.renewed()
+        return "budget", ""
 
-    def _look(self, step: Step, outcome: _Outcome) -> bool:
+    def _look(self, solver: Solver, step: Step) -> bool:
         terms = self._objective.terms(self._setup.held)
         held_out = float(self._objective.total(terms).detach())
+        if held_out < min(self._held, default=math.inf):
+            self._best = self._objective.vector()
         self._held.append(held_out)
-        if held_out < self._lowest:
-            self._lowest, self.best = held_out, self._objective.vector()
         look = Look(
-            phase=self._solver.name,
-            step=outcome.steps,
+            phase=solver.name,
+            step=self._outcome.steps,
             steps=self._most,
             seconds=time.perf_counter() - self._start,
             loss=float(step.loss),
             held_out=held_out,
-            best=self._lowest,
+            best=min(self._held),
             terms={name: float(value) for name, value in step.terms.items()},
             unknowns={name: float(value.detach()) for name, value in self._setup.rows.values().items()},
         )
         head = {name: getattr(look, name) for name in ("phase", "step", "seconds", "loss", "held_out")}
-        outcome.history.append({**head, **look.terms, **look.unknowns})
+        self._outcome.history.append({**head, **look.terms, **look.unknowns})
         return any([bool(watch(look)) for watch in self._watchers])
 
 

@@ -178,7 +178,9 @@ class Problem:
 
     def bind_initial(self) -> Problem:
         """A copy in which every unknown has its initial value."""
-        return self.bind(**{name: torch.tensor(value.initial, dtype=torch.float64) for name, value in self.unknowns.items()})
+        return self.bind(
+            **{name: torch.tensor(value.initial, dtype=torch.float64) for name, value in self.unknowns.items()}
+        )
 
     def terms(self) -> tuple[Term, ...]:
         """Every residual of the problem: the equations, then the conditions, each under a name of its own."""
@@ -241,7 +243,9 @@ class Problem:
             ProblemError: wrong coordinates or fields.
         """
         points, _ = self.points(coordinates)
-        space = self.space(points, lambda at: self._stack(fields(**dict(zip(self.coordinates, at.unbind(1), strict=True))), at))
+        space = self.space(
+            points, lambda at: self._stack(fields(**dict(zip(self.coordinates, at.unbind(1), strict=True))), at)
+        )
         scene = Scene(self.bind_initial(), (space,))
         return {name: self._equation_residual(name)(scene).detach().numpy() for name in self.equations}
 

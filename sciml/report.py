@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import platform
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from rich.table import Table as RichTable
 
 from sciml import archive
@@ -75,6 +77,13 @@ def write(solution: Solution, directory: Path) -> dict[str, Path]:
     solution.save(paths["solution"])
     archive.write_atomic(paths["summary"], (json.dumps(summary(solution), indent=2) + "\n").encode())
     return paths
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as the bytes of a PNG file."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150)
+    return buffer.getvalue()
 
 
 def unknowns_table(solution: Solution, other: Solution | None = None) -> RichTable:

@@ -23,7 +23,7 @@ from sciml.sampling import default_counts, draw
 from sciml.scaling import field_sizes, term_sizes
 from sciml.table import Table
 
-CONDITION_WEIGHT = 100.0
+CONDITION_WEIGHT = 10.0
 DATA_WEIGHT = 0.01
 _ENOUGH_TO_HOLD_OUT = 200
 
@@ -225,7 +225,7 @@ def _model(model: nn.Module | None, problem: Problem, seed: int, choices: list[s
     """A copy of the model, built where that was left to us; the caller's generators are as they were afterwards."""
     inputs, outputs = len(problem.coordinates), len(problem.fields)
     if model is None:
-        model = MLP(32, 32) if inputs == 1 else MLP(24, 24, 24)
+        model = MLP(32, 32) if inputs == 1 else MLP(20, 20, 20, 20)
         choices.append(f"model: {model.extra_repr()} for {inputs} coordinate(s)")
     if not isinstance(model, nn.Module):
         hint = " (a class: call it)" if isinstance(model, type) else ""

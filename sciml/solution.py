@@ -232,9 +232,15 @@ class Solution:
             "fields": list(self.fields),
             "frames": {
                 key: {"index": list(map(str, frame.index)), "columns": frame.to_dict("list")}
-                for key, frame in (("unknowns", self.unknowns), ("history", self.history), ("residuals", self.residuals))
+                for key, frame in (
+                    ("unknowns", self.unknowns),
+                    ("history", self.history),
+                    ("residuals", self.residuals),
+                )
             },
-            "data": None if self.data is None else {key: values.tolist() for key, values in self.data.as_mapping().items()},
+            "data": None
+            if self.data is None
+            else {key: values.tolist() for key, values in self.data.as_mapping().items()},
             "points": dict(self.points),
             "choices": list(self.choices),
             **{key: getattr(self, key) for key in _PLAIN},
@@ -242,7 +248,9 @@ class Solution:
 
     def __repr__(self) -> str:
         outcome = "success" if self.success else "NOT a success"
-        lines = [f"Solution of {self.name}: {outcome}, {self.status} in {self.seconds:.1f} s ({self.solver}; {self.engine})"]
+        lines = [
+            f"Solution of {self.name}: {outcome}, {self.status} in {self.seconds:.1f} s ({self.solver}; {self.engine})"
+        ]
         lines.append(f"  {self.message}")
         for frame in (self.unknowns, self.residuals):
             if len(frame):
@@ -286,9 +294,7 @@ def load(path: str | Path, problem: Problem | None = None, model: nn.Module | No
             f"{path} holds a solution of {content['name']} with coordinates {listed(bounds)} and fields {listed(fields)}, "
             f"not of {type(problem).__name__} with {listed(problem.coordinates)} and {listed(problem.fields)}"
         )
-    frames = {
-        key: pd.DataFrame(stored["columns"], index=stored["index"]) for key, stored in content["frames"].items()
-    }
+    frames = {key: pd.DataFrame(stored["columns"], index=stored["index"]) for key, stored in content["frames"].items()}
     frames["history"] = frames["history"].reset_index(drop=True)
     data = content["data"]
     return Solution(
@@ -304,7 +310,9 @@ def load(path: str | Path, problem: Problem | None = None, model: nn.Module | No
     )
 
 
-def _trial(path: Path, content: dict[str, Any], bounds: Mapping[str, tuple[float, float]], model: nn.Module | None) -> nn.Module:
+def _trial(
+    path: Path, content: dict[str, Any], bounds: Mapping[str, tuple[float, float]], model: nn.Module | None
+) -> nn.Module:
     kind = dict(content["model"])
     sort = kind.pop("kind")
     dtype = {"float32": torch.float32, "float64": torch.float64}[content["dtype"]]
@@ -313,9 +321,13 @@ def _trial(path: Path, content: dict[str, Any], bounds: Mapping[str, tuple[float
     if sort == "mlp":
         model = MLP.from_config(**kind)
     elif model is None:
-        raise FileError(f"{path} holds a model of class {kind['class']}: pass an object of it, sciml.load(path, model=...)")
+        raise FileError(
+            f"{path} holds a model of class {kind['class']}: pass an object of it, sciml.load(path, model=...)"
+        )
     zeros = [0.0] * len(content["fields"])
-    trial = Scaled(copy.deepcopy(model), [b[0] for b in bounds.values()], [b[1] for b in bounds.values()], zeros, zeros).to(dtype)
+    trial = Scaled(
+        copy.deepcopy(model), [b[0] for b in bounds.values()], [b[1] for b in bounds.values()], zeros, zeros
+    ).to(dtype)
     try:
         trial.load_state_dict(content["trial"])
     except RuntimeError as error:

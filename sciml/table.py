@@ -44,7 +44,9 @@ class Table:
         self._columns = {str(name): _column(str(name), values, source, missing) for name, values in columns.items()}
         lengths = {name: len(values) for name, values in self._columns.items()}
         if not lengths or 0 in lengths.values():
-            raise DataError(f"{source}: a table needs at least one column and one row; given: {lengths or 'no columns'}")
+            raise DataError(
+                f"{source}: a table needs at least one column and one row; given: {lengths or 'no columns'}"
+            )
         if len(set(lengths.values())) > 1:
             raise DataError(f"{source}: the columns have different lengths: {lengths}")
 

@@ -72,7 +72,9 @@ def estimates(
     quantile = float(stats.t.ppf(0.975, max(freedom, 1.0)))
     found = {}
     for position, (name, unknown) in enumerate(unknowns.items()):
-        error = math.inf if blind[position] or not math.isfinite(variance) else math.sqrt(covariance[position, position])
+        error = (
+            math.inf if blind[position] or not math.isfinite(variance) else math.sqrt(covariance[position, position])
+        )
         found[name] = _estimate(unknown, float(raw[position]), error, quantile)
     return found
 

@@ -102,7 +102,9 @@ def baseline(
     residuals = certificate(Rows(bound, trial, {}), blocks, term_sizes(bound, blocks, sizes))
     misses = failures(residuals, 1e-2)
     if len(misses):
-        message += f"; the residual {misses['relative'].idxmax()!r} does not vanish: {misses['relative'].max():.1e} relative"
+        message += (
+            f"; the residual {misses['relative'].idxmax()!r} does not vanish: {misses['relative'].max():.1e} relative"
+        )
     return Solution(
         trial=trial,
         problem=problem,
@@ -137,7 +139,11 @@ def _complete(system: FirstOrderSystem) -> bool:
 
 def _require_initial_values(system: FirstOrderSystem) -> None:
     prescribed = system.prescribed()
-    missing = [describe(field, (system.coordinate,) * order) for field, order in system.state if (field, order) not in prescribed]
+    missing = [
+        describe(field, (system.coordinate,) * order)
+        for field, order in system.state
+        if (field, order) not in prescribed
+    ]
     if missing:
         raise BaselineError(
             f"{type(system.problem).__name__} has no initial value for {listed(missing)}, and no data to find it by: add "

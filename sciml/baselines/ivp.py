@@ -135,7 +135,9 @@ class _TooManySteps(Exception):
     """An explicit method needs so many steps that the problem must be stiff."""
 
 
-def trial_from(system: FirstOrderSystem, path: Trajectory, constants: Mapping[str, Tensor], tolerance: float) -> Hermite:
+def trial_from(
+    system: FirstOrderSystem, path: Trajectory, constants: Mapping[str, Tensor], tolerance: float
+) -> Hermite:
     """The first path of a batch as a piecewise cubic, with knots until it is as exact as the integration."""
     fields = [system.state.index((name, 0)) for name in system.orders]
 

@@ -58,7 +58,9 @@ class FirstOrderSystem:
         self.orders = {field: found.get(field, 0) for field in problem.fields}
         algebraic = [field for field, order in self.orders.items() if order == 0]
         if algebraic:
-            raise BaselineError(f"{name} contains no derivative of {listed(algebraic)}; this baseline needs one of every field")
+            raise BaselineError(
+                f"{name} contains no derivative of {listed(algebraic)}; this baseline needs one of every field"
+            )
         if len(problem.equations) != len(problem.fields):
             raise BaselineError(
                 f"{name} has {len(problem.equations)} equation(s) for {len(problem.fields)} field(s); as many are needed"
@@ -112,7 +114,9 @@ class FirstOrderSystem:
         size, count = 5, len(self.orders)
         t = generator.uniform(low, high, size)
         y = generator.uniform(0.5, 1.5, (len(self.state), size))
-        constants = {name: torch.tensor(value.initial, dtype=torch.float64) for name, value in self.problem.unknowns.items()}
+        constants = {
+            name: torch.tensor(value.initial, dtype=torch.float64) for name, value in self.problem.unknowns.items()
+        }
         first, second = generator.uniform(0.5, 1.5, (2, count, size))
         values = [self._residuals(t, y, h, constants, 1) for h in (first, second, (first + second) / 2)]
         gap = np.abs(values[2] - (values[0] + values[1]) / 2)
@@ -150,11 +154,15 @@ class FirstOrderSystem:
             for key, target in targets.items():
                 if key not in self.state:
                     field, order = key
-                    raise BaselineError(f"an initial value of {describe(field, ('t',) * order)} is no part of the state")
+                    raise BaselineError(
+                        f"an initial value of {describe(field, ('t',) * order)} is no part of the state"
+                    )
                 found[key] = target
         return found
 
-    def initial(self, prescribed: Mapping[tuple[str, int], Target], constants: Mapping[str, Tensor], size: int) -> Array:
+    def initial(
+        self, prescribed: Mapping[tuple[str, int], Target], constants: Mapping[str, Tensor], size: int
+    ) -> Array:
         """The prescribed part of a batch of initial states, shape ``(len(self.state), size)``; NaN where nothing is."""
         start = torch.full((size,), self.problem.domain.bounds[self.coordinate][0], dtype=torch.float64)
         scene = Scene(

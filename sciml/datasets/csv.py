@@ -100,7 +100,9 @@ def _text(path: Path, encoding: str) -> str:
     except LookupError:
         raise DataError(f"there is no encoding {encoding!r}") from None
     if "\0" in text:
-        raise DataError(f"{path}, line {text[: text.index(chr(0))].count(chr(10)) + 1}: a NUL character; not a text file?")
+        raise DataError(
+            f"{path}, line {text[: text.index(chr(0))].count(chr(10)) + 1}: a NUL character; not a text file?"
+        )
     return text
 
 
@@ -170,7 +172,9 @@ def _wanted(path: Path, names: list[str], columns: Mapping[str, str] | Sequence[
         raise DataError("columns is empty: name at least one column")
     for theirs in wanted.values():
         if theirs not in names:
-            raise DataError(f"{path} has no column {theirs!r}; its columns are {listed(names)}.{nearest(theirs, names)}")
+            raise DataError(
+                f"{path} has no column {theirs!r}; its columns are {listed(names)}.{nearest(theirs, names)}"
+            )
     return wanted
 
 

@@ -85,9 +85,7 @@ class Region:
             ProblemError: the region names a coordinate that the box lacks, or it has no face at all.
         """
         if self.faces is None:
-            faces = tuple(
-                Face(name, side) for name in box.coordinates if name != time for side in ("lower", "upper")
-            )
+            faces = tuple(Face(name, side) for name in box.coordinates if name != time for side in ("lower", "upper"))
         else:
             faces = self.faces
         for face in faces:

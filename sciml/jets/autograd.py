@@ -29,9 +29,7 @@ class AutogradJets:
 
     name = "nested autograd"
 
-    def __init__(
-        self, trial: TrialFunction, points: Points, coordinates: Sequence[str], fields: Sequence[str]
-    ) -> None:
+    def __init__(self, trial: TrialFunction, points: Points, coordinates: Sequence[str], fields: Sequence[str]) -> None:
         self._points = points.detach().requires_grad_()
         self._position = {name: column for column, name in enumerate(coordinates)}
         output = trial(self._points)

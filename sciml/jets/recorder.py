@@ -28,9 +28,7 @@ class Recorder:
         return 0.5 + torch.rand(self._size, dtype=torch.float64, generator=self._generator)
 
 
-def orders_asked(
-    jets: Mapping[tuple[str, MultiIndex], object], coordinate: str
-) -> dict[str, int]:
+def orders_asked(jets: Mapping[tuple[str, MultiIndex], object], coordinate: str) -> dict[str, int]:
     """The highest derivative by ``coordinate`` that was asked of each field."""
     orders: dict[str, int] = {}
     for field, index in jets:

@@ -35,7 +35,7 @@ class Sample:
 def default_counts(box: Box) -> tuple[int, int]:
     """How many points to use inside and on each face when the user does not say: by the number of coordinates."""
     dimension = len(box.coordinates)
-    return {1: 256, 2: 2048}.get(dimension, 4096), {1: 1, 2: 256}.get(dimension, 512)
+    return {1: 256, 2: 1024}.get(dimension, 4096), {1: 1, 2: 64}.get(dimension, 256)
 
 
 def draw(place: Place, box: Box, count: int, generator: np.random.Generator) -> Sample:
@@ -60,7 +60,9 @@ def draw(place: Place, box: Box, count: int, generator: np.random.Generator) -> 
         return Sample((torch.from_numpy(_inside(box, box.coordinates, count, generator)),))
     if isinstance(place, OnFaces):
         pieces = [_on_face(face, box, count, generator) for face in place.faces]
-        normals = np.concatenate([_normals(face, box, len(piece)) for face, piece in zip(place.faces, pieces, strict=True)])
+        normals = np.concatenate(
+            [_normals(face, box, len(piece)) for face, piece in zip(place.faces, pieces, strict=True)]
+        )
         points = torch.from_numpy(np.concatenate(pieces))
         return Sample((points,), torch.from_numpy(normals), tuple(len(piece) for piece in pieces))
     lower = _on_face(Face(place.coordinate, "lower"), box, count, generator)

@@ -34,6 +34,10 @@ class Run(ABC):
     def step(self) -> Step:
         """Advance once."""
 
+    def renewed(self) -> None:
+        """Take note that the points of the objective have changed."""
+        return
+
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """The state beyond the parameters themselves: tensors and plain numbers."""

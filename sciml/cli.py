@@ -1,0 +1,198 @@
+"""The command line: ``sciml fit FILE``, ``sciml baseline FILE``."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+
+import sciml
+from sciml import archive, report
+from sciml.baselines import baseline as run_baseline
+from sciml.errors import BaselineError, ModelError, ProblemError, SciMLError, listed
+from sciml.fitting import fit as run_fit
+from sciml.models import MLP
+from sciml.plots import plot
+from sciml.problem import Problem
+from sciml.solution import Solution
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+_console = Console()
+
+File = Annotated[str, typer.Argument(metavar="FILE[:CLASS]", help="A Python file with a problem class in it.")]
+Out = Annotated[Path | None, typer.Option(help="Where to write; runs/<file name> when not given.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    """Solve differential equations and fit them to data."""
+    if version:
+        _console.print(f"sciml {sciml.__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.command()
+def fit(
+    file: File,
+    model: Annotated[str | None, typer.Option(help="A network, as in 'MLP(20, 20)'.")] = None,
+    dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of weights and points.")] = 0,
+    out: Out = None,
+) -> None:
+    """Fit the problem in FILE and write summary.json, solution.pt and fit.png."""
+    problem, directory = _problem(file), out or Path("runs") / Path(_split(file)[0]).stem
+    solution = run_fit(
+        problem,
+        None if model is None else parse_model(model),
+        dtype=_dtype(dtype),
+        device=device,
+        seed=seed,
+        progress=True,
+    )
+    classical = _classical(problem)
+    _show(solution, classical)
+    _write(solution, classical, directory)
+    raise typer.Exit(0 if solution.success else 1)
+
+
+@app.command()
+def baseline(
+    file: File,
+    tolerance: Annotated[float, typer.Option(help="Relative accuracy aimed at.")] = 1e-6,
+    out: Out = None,
+) -> None:
+    """Solve the problem in FILE by SciPy."""
+    problem = _problem(file)
+    solution = run_baseline(problem, tolerance=tolerance)
+    _show(solution, None)
+    if out is not None:
+        _write(solution, None, out)
+    raise typer.Exit(0 if solution.success else 1)
+
+
+def load_problem(file: str) -> Problem:
+    """The problem that ``FILE[:CLASS]`` names, with its class's constants.
+
+    Raises:
+        ProblemError: no such file, it cannot be run, or the class is missing or ambiguous.
+    """
+    name, wanted = _split(file)
+    path = Path(name)
+    if not path.is_file():
+        raise ProblemError(
+            f"there is no file {name}; name a Python file with a problem class, as in problems/burgers.py"
+        )
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ProblemError(f"{name} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except SciMLError:
+        raise
+    except Exception as error:
+        raise ProblemError(f"{name} cannot be run: {type(error).__name__}: {error}") from error
+    found = {
+        key: member
+        for key, member in inspect.getmembers(module, inspect.isclass)
+        if issubclass(member, Problem) and member is not Problem and member.__module__ == module.__name__
+    }
+    if wanted is None and len(found) == 1:
+        return next(iter(found.values()))()
+    if wanted not in found:
+        asked = f"no problem class {wanted!r}" if wanted else f"{len(found)} problem classes"
+        raise ProblemError(f"{name} holds {asked}; it has {listed(found)}: choose one with {name}:CLASS")
+    return found[wanted]()
+
+
+def parse_model(text: str) -> MLP:
+    """A network from text such as ``MLP(20, 20, activation="sin")``; nothing but literals is evaluated.
+
+    Raises:
+        ModelError: it is anything else.
+    """
+    help_text = f"a model is written like MLP(20, 20) or MLP(32, 32, activation='gelu'); given: {text!r}"
+    try:
+        call = ast.parse(text, mode="eval").body
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "MLP"):
+            raise ModelError(help_text)
+        widths = [ast.literal_eval(each) for each in call.args]
+        options: dict[str, Any] = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+        return MLP(*widths, **options)
+    except (SyntaxError, ValueError, TypeError) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(help_text) from error
+
+
+def _problem(file: str) -> Problem:
+    problem = load_problem(file)
+    _console.print(f"[bold]{type(problem).__name__}[/bold] from {_split(file)[0]}", highlight=False)
+    return problem
+
+
+def _split(file: str) -> tuple[str, str | None]:
+    name, colon, wanted = file.rpartition(":")
+    return (name, wanted) if colon and wanted.isidentifier() else (file, None)
+
+
+def _dtype(name: str) -> torch.dtype:
+    found = {"float64": torch.float64, "float32": torch.float32}.get(name)
+    if found is None:
+        raise ModelError(f"dtype must be float64 or float32; given: {name!r}")
+    return found
+
+
+def _classical(problem: Problem) -> Solution | None:
+    """SciPy's answer, or a word on why there is none."""
+    try:
+        return run_baseline(problem)
+    except BaselineError as error:
+        _console.print(f"no SciPy answer beside it: {error}", style="dim", highlight=False)
+        return None
+
+
+def _show(solution: Solution, other: Solution | None) -> None:
+    _console.print()
+    if len(solution.unknowns):
+        _console.print(report.unknowns_table(solution, other))
+    _console.print(report.residuals_table(solution))
+    if hasattr(solution.problem, "reference"):
+        for each in [solution] if other is None else [solution, other]:
+            errors = ", ".join(f"{field} {error:.2e}" for field, error in each.error().items())
+            _console.print(f"relative L2 error, {each.engine}: {errors}", highlight=False)
+    for choice in solution.choices:
+        _console.print(choice, style="dim", highlight=False)
+    outcome = "success" if solution.success else "[bold red]not a success[/bold red]"
+    _console.print(f"{outcome} in {solution.seconds:.1f} s: {solution.message}", highlight=False)
+
+
+def _write(solution: Solution, other: Solution | None, directory: Path) -> None:
+    paths = report.write(solution, directory)
+    if len(solution.coordinates) <= 2:
+        paths["picture"] = directory / "fit.png"
+        archive.write_atomic(paths["picture"], report.png(plot(solution, other)))
+    for name, path in paths.items():
+        _console.print(f"{name:<9} {path}", highlight=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Run the command line; errors of ours are one sentence on standard error and exit status 2."""
+    try:
+        app()
+    except SciMLError as error:
+        Console(stderr=True).print(f"[bold red]error:[/bold red] {error}", highlight=False, markup=True, soft_wrap=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
