@@ -40,7 +40,9 @@ class Comparison:
     def _repr_html_(self) -> str:
         """For notebooks."""
         frames = [self.table, self.unknowns] if len(self.unknowns) else [self.table]
-        return f"<p>errors against {self.against}</p>" + "".join(frame.to_html(float_format="%.4g") for frame in frames)
+        return f"<p>errors against {self.against}</p>" + "".join(
+            frame.to_html(float_format="{:.4g}".format) for frame in frames
+        )
 
 
 def compare(*solutions: Solution, truth: Any = None) -> Comparison:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -120,7 +120,7 @@ def fit(
     adaptive = _sampler(sampler, problem)
     objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
     line = ProgressLine() if progress else None
-    watchers = [*callbacks, *([line] if line is not None else [])]
+    watchers: list[Callback] = [*callbacks, *([line] if line is not None else [])]
     with line or contextlib.nullcontext():
         outcome = _Loop(setup, objective, early_stopping, adaptive, watchers, start, seed).run(solvers)
     setup.trial.eval()
@@ -182,10 +182,10 @@ def _solvers(given: Any) -> list[Solver]:
     for each in several:
         if isinstance(each, Solver):
             found.append(each)
-        elif isinstance(each, torch.optim.Optimizer) or (
-            isinstance(each, type) and issubclass(each, torch.optim.Optimizer)
-        ):
+        elif isinstance(each, type) and issubclass(each, torch.optim.Optimizer):
             found.append(FirstOrder(each))
+        elif isinstance(each, torch.optim.Optimizer):
+            found.append(FirstOrder(cast(Any, each)))
         else:
             raise SolverError(
                 f"a solver is sciml.Adam(...), sciml.LBFGS(...), sciml.FirstOrder(torch.optim...., ...), a class of "
@@ -288,8 +288,9 @@ class _Loop:
             unknowns={name: float(value.detach()) for name, value in self._setup.rows.values().items()},
         )
         head = {name: getattr(look, name) for name in ("phase", "step", "seconds", "loss", "held_out")}
+        outcomes = [bool(watch(look)) for watch in self._watchers]
         self._outcome.history.append({**head, **look.terms, **look.unknowns})
-        return any([bool(watch(look)) for watch in self._watchers])
+        return any(outcomes)
 
 
 def _estimates(setup: Setup) -> tuple[dict[str, Estimate], str]:

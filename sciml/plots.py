@@ -39,7 +39,8 @@ def plot(solution: Any, other: Any = None) -> Figure:
 
 def _lines(solution: Any, other: Any) -> Figure:
     (coordinate,) = solution.coordinates
-    at = np.linspace(*solution.bounds[coordinate], 500)
+    low, high = solution.bounds[coordinate]
+    at = np.linspace(low, high, 500)
     values = solution(**{coordinate: at})
     second, label = _second(solution, other, {coordinate: at})
     figure = Figure(figsize=(7.0, 4.2), layout="constrained")
@@ -50,8 +51,14 @@ def _lines(solution: Any, other: Any) -> Figure:
         if second is not None:
             axes.plot(at, second[field], "--", color="black", linewidth=1.0, label=f"{field}, {label}")
         if solution.data is not None and field in solution.data.columns:
-            dots = {"s": 22, "color": colour, "edgecolor": "white", "zorder": 3}
-            axes.scatter(solution.data[coordinate], solution.data[field], label=f"{field}, measured", **dots)
+            axes.scatter(
+                solution.data[coordinate],
+                solution.data[field],
+                s=22,
+                color=colour,
+                zorder=3,
+                label=f"{field}, measured",
+            )
     axes.set_xlabel(coordinate)
     axes.set_title(solution.title)
     axes.legend(frameon=False)
@@ -61,9 +68,8 @@ def _lines(solution: Any, other: Any) -> Figure:
 
 def _maps(solution: Any, other: Any) -> Figure:
     vertical, horizontal = solution.coordinates[0], solution.coordinates[1]
-    grids = np.meshgrid(
-        np.linspace(*solution.bounds[horizontal], 201), np.linspace(*solution.bounds[vertical], 201), indexing="xy"
-    )
+    axis = {name: np.linspace(low, high, 201) for name, (low, high) in solution.bounds.items()}
+    grids = np.meshgrid(axis[horizontal], axis[vertical], indexing="xy")
     points = {horizontal: grids[0], vertical: grids[1]}
     values = solution(**points)
     second, label = _second(solution, other, points)
@@ -83,10 +89,10 @@ def _map(
     figure: Figure, axes: Axes, points: Any, horizontal: str, vertical: str, values: Any, title: str, colours: str
 ) -> None:
     bound = float(np.abs(values).max()) if colours == "RdBu_r" else None
-    limits = {} if bound is None else {"vmin": -bound, "vmax": bound}
     mesh = axes.pcolormesh(
-        points[horizontal], points[vertical], values, cmap=colours, shading="gouraud", rasterized=True, **limits
+        points[horizontal], points[vertical], values, cmap=colours, shading="gouraud", rasterized=True
     )
+    mesh.set_clim(None if bound is None else -bound, bound)
     figure.colorbar(mesh, ax=axes)
     axes.set(xlabel=horizontal, ylabel=vertical, title=title)
 

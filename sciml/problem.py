@@ -81,6 +81,7 @@ class Problem:
     fields: Sequence[str] = ()
     conditions: Sequence[Condition] = ()
     time: str | None = "t"
+    _given: tuple[str, ...]
     _equations: ClassVar[dict[str, tuple[str, ...]]] = {}
     _methods: ClassVar[dict[str, Residual]] = {}
 

@@ -93,12 +93,12 @@ def unknowns_table(solution: Solution, other: Solution | None = None) -> RichTab
     for each in [solution] if other is None else [solution, other]:
         table.add_column(_short(each), justify="right")
         table.add_column("± s.e.", justify="right")
-        table.add_column("95 % interval", justify="right")
+        table.add_column("95 % interval", justify="right", no_wrap=True)
     for name in solution.unknowns.index:
         cells = []
         for each in [solution] if other is None else [solution, other]:
             value, error, low, high = each.unknowns.loc[name]
-            cells += [f"{value:.4g}", f"{error:.2g}", f"{low:.4g} … {high:.4g}"]
+            cells += [f"{value:.4g}", f"{error:.2g}", f"{low:.3g} … {high:.3g}"]
         table.add_row(str(name), *cells)
     return table
 
@@ -108,8 +108,8 @@ def residuals_table(solution: Solution) -> RichTable:
     table = RichTable(title="residuals on fresh points", title_justify="left")
     for name in ("term", "rms", "max", "relative", "points"):
         table.add_column(name, justify="left" if name == "term" else "right")
-    for name, row in solution.residuals.iterrows():
-        table.add_row(str(name), *(f"{row[key]:.2e}" for key in ("rms", "max", "relative")), f"{int(row['points'])}")
+    for term, row in solution.residuals.iterrows():
+        table.add_row(str(term), *(f"{row[key]:.2e}" for key in ("rms", "max", "relative")), f"{int(row['points'])}")
     return table
 
 

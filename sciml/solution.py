@@ -264,7 +264,9 @@ class Solution:
             f"<p><b>{html.escape(self.name)}</b>: {outcome}, {self.status} in {self.seconds:.1f} s. "
             f"{html.escape(self.message)}</p>"
         ]
-        parts += [frame.to_html(float_format="%.4g") for frame in (self.unknowns, self.residuals) if len(frame)]
+        parts += [
+            frame.to_html(float_format="{:.4g}".format) for frame in (self.unknowns, self.residuals) if len(frame)
+        ]
         return "".join(parts)
 
 
@@ -294,7 +296,9 @@ def load(path: str | Path, problem: Problem | None = None, model: nn.Module | No
             f"{path} holds a solution of {content['name']} with coordinates {listed(bounds)} and fields {listed(fields)}, "
             f"not of {type(problem).__name__} with {listed(problem.coordinates)} and {listed(problem.fields)}"
         )
-    frames = {key: pd.DataFrame(stored["columns"], index=stored["index"]) for key, stored in content["frames"].items()}
+    frames: dict[str, Any] = {
+        key: pd.DataFrame(stored["columns"], index=stored["index"]) for key, stored in content["frames"].items()
+    }
     frames["history"] = frames["history"].reset_index(drop=True)
     data = content["data"]
     return Solution(

@@ -20,7 +20,7 @@ from sciml.typing import Array
 _MOST_EXPLICIT = 60_000
 
 
-class Stopped(BaselineError):
+class IntegrationError(BaselineError):
     """An integration was given up; the message says where and why."""
 
 
@@ -41,11 +41,11 @@ class Budget:
         """Count one evaluation.
 
         Raises:
-            Stopped: the time is over.
+            IntegrationError: the time is over.
         """
         self.evaluations += 1
         if self.spent > self.seconds:
-            raise Stopped(f"the time limit of {self.seconds:g} s was reached at t = {t:.6g}; raise time_limit")
+            raise IntegrationError(f"the time limit of {self.seconds:g} s was reached at t = {t:.6g}; raise time_limit")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def integrate(
         method: ``"auto"`` or a method of ``solve_ivp``.
 
     Raises:
-        Stopped: a rate or state is not finite, the solution blows up, or the time is over.
+        IntegrationError: a rate or state is not finite, the solution blows up, or the time is over.
 
     Reference: E. Hairer, S. P. Norsett and G. Wanner, Solving Ordinary Differential Equations I, Springer 1993 (DOP853);
     II, Springer 1996 (Radau IIA).
@@ -97,16 +97,18 @@ def integrate(
         used += 1
         budget.check(t)
         if used > most:
-            raise _TooManySteps
+            raise _TooManyStepsError
         batch = 1 if y.ndim == 1 else y.shape[1]
         states = y.reshape(rows, size * batch)
         repeated = {name: value.repeat_interleave(batch) if value.ndim else value for name, value in constants.items()}
         try:
             found = system.rate(np.full(size * batch, t), states, repeated)
         except np.linalg.LinAlgError:
-            raise Stopped(f"the highest derivatives are not determined at t = {t:.6g} (singular mass matrix)") from None
+            raise IntegrationError(
+                f"the highest derivatives are not determined at t = {t:.6g} (singular mass matrix)"
+            ) from None
         if not np.isfinite(found).all():
-            raise Stopped(f"the solution or its rate of change is not finite at t = {t:.6g}: it blows up")
+            raise IntegrationError(f"the solution or its rate of change is not finite at t = {t:.6g}: it blows up")
         return found.reshape(y.shape)
 
     def attempt(name: str) -> Any:
@@ -119,11 +121,11 @@ def integrate(
     with np.errstate(all="ignore"):
         try:
             result = attempt(chosen)
-        except _TooManySteps:
+        except _TooManyStepsError:
             most, chosen = np.inf, "Radau"
             result = attempt(chosen)
     if not result.success or not np.isfinite(result.y).all():
-        raise Stopped(f"{chosen} stopped at t = {result.t[-1]:.6g} of {end:g}: {result.message}")
+        raise IntegrationError(f"{chosen} stopped at t = {result.t[-1]:.6g} of {end:g}: {result.message}")
 
     def dense(t: Array) -> Array:
         return result.sol(t).reshape(rows, size, len(t))
@@ -131,7 +133,7 @@ def integrate(
     return Trajectory(dense, result.t, chosen)
 
 
-class _TooManySteps(Exception):
+class _TooManyStepsError(Exception):
     """An explicit method needs so many steps that the problem must be stiff."""
 
 

@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import least_squares
 from torch import Tensor
 
-from sciml.baselines.ivp import Budget, Stopped, Trajectory, integrate
+from sciml.baselines.ivp import Budget, IntegrationError, Trajectory, integrate
 from sciml.baselines.system import FirstOrderSystem
 from sciml.errors import BaselineError
 from sciml.table import Table
@@ -57,7 +57,7 @@ def shoot(
     free = [row for row, key in enumerate(system.state) if key not in prescribed]
     guess = np.array([_first_value(system, table, row) for row in free])
     spread = np.where(guess != 0, np.abs(guess), 1.0)
-    begin, end = problem.domain.bounds[system.coordinate]
+    _, end = problem.domain.bounds[system.coordinate]
     times = table[system.coordinate]
     measured = [field for field in problem.fields if field in table.columns]
     rows = [system.state.index((field, 0)) for field in measured]
@@ -91,7 +91,7 @@ def shoot(
     def residual(x: Array) -> Array:
         try:
             return rows_and_slopes(x)[0]
-        except Stopped:
+        except IntegrationError:
             if budget.spent > budget.seconds:
                 raise
             # A trial step into a region where the solution blows up: too large to be taken, and finite.

@@ -1,6 +1,6 @@
-"""A problem in one coordinate as a first-order system, derived from its own residuals.
+r"""A problem in one coordinate as a first-order system, derived from its own residuals.
 
-Every residual must be affine in the highest derivatives :math:`h`: :math:`r = c(t, y) + M(t, y)\\,h`, so that
+Every residual must be affine in the highest derivatives :math:`h`: :math:`r = c(t, y) + M(t, y)\,h`, so that
 :math:`h = -M^{-1}c`. The columns of :math:`M` are differences of residuals at unit vectors; one evaluation on a batch of
 points gives :math:`c` and :math:`M` for a whole batch of states.
 """

@@ -30,7 +30,7 @@ def read_csv(
     encoding: str = "utf-8",
     missing: str = "error",
 ) -> Table:
-    """Read numeric columns of a CSV file with a header line.
+    r"""Read numeric columns of a CSV file with a header line.
 
     Comment lines, blank lines, blanks around names and values, and a byte-order mark are taken as they come. Everything
     that could shift or change a number silently is refused with the line where it happens.
@@ -54,7 +54,7 @@ def read_csv(
     Example:
         >>> import pathlib, tempfile, sciml
         >>> file = pathlib.Path(tempfile.mkdtemp()) / "pelts.csv"
-        >>> _ = file.write_text("# thousands a year\\nYear, Hare\\n1900, 30.0\\n1901, 47.2\\n")
+        >>> _ = file.write_text("# thousands a year\nYear, Hare\n1900, 30.0\n1901, 47.2\n")
         >>> sciml.read_csv(file, columns={"t": "Year", "hare": "Hare"}).to_pandas()
                 t  hare
         0  1900.0  30.0
@@ -124,7 +124,7 @@ def _layout(path: Path, text: str, sep: str, decimal: str, comment: str) -> _Lay
 
 
 def _check_header(path: Path, line: int, header: str, names: list[str], sep: str, decimal: str) -> None:
-    other = next((each for each in _OTHER_SEPARATORS + (",",) if each != sep and header.count(each)), None)
+    other = next((each for each in (*_OTHER_SEPARATORS, ",") if each != sep and header.count(each)), None)
     if len(names) == 1 and other is not None:
         raise DataError(
             f"{path}, line {line}: with the separator {sep!r} the header is one column, {header.strip()!r}; pass sep={other!r}"
@@ -187,7 +187,6 @@ def _parsed(layout: _Layout, sep: str, decimal: str) -> pd.DataFrame:
         index_col=False,
         skipinitialspace=True,
         skip_blank_lines=False,
-        float_precision="round_trip",
         low_memory=False,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -87,7 +88,7 @@ class MLP(nn.Module):
     def build(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
         """Create the layers for D inputs and F outputs, in float64, with weights from ``generator``."""
         widths = (inputs, *self.hidden, outputs)
-        for depth, (before, after) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+        for depth, (before, after) in enumerate(itertools.pairwise(widths)):
             # skip_init leaves the caller's global generator alone.
             layer = nn.utils.skip_init(nn.Linear, before, after, dtype=torch.float64)
             nn.init.xavier_normal_(layer.weight, generator=generator)

@@ -123,7 +123,7 @@ class _FirstOrderRun(Run):
             seen.append((loss, terms))
             norm = gradient.norm()
             if not bool(torch.isfinite(norm)):
-                raise _NotFinite
+                raise _NotFiniteError
             if self._clip is not None and norm > self._clip:
                 gradient = gradient * (self._clip / norm)
             self._objective.set_gradient(gradient)
@@ -132,8 +132,8 @@ class _FirstOrderRun(Run):
         try:
             # Every torch optimizer calls its closure before it changes a parameter, so a loss that is not finite never
             # reaches them.
-            self._optimizer.step(closure)
-        except _NotFinite:
+            self._optimizer.step(closure)  # type: ignore[arg-type]
+        except _NotFiniteError:
             bad = [name for name, value in seen[-1][1].items() if not torch.isfinite(value)]
             what = f"the term {bad[0]!r} is not finite" if bad else "the gradient of a finite loss is not finite"
             return Step(*seen[-1], len(seen), "diverged", what)
@@ -156,5 +156,5 @@ class _FirstOrderRun(Run):
             self._scheduler.load_state_dict(state["scheduler"])
 
 
-class _NotFinite(ArithmeticError):
+class _NotFiniteError(ArithmeticError):
     """Leaves an optimizer's step before it touches the parameters."""
