@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from sciml.derivative import JetSpace, check_names, check_residual, describe
+from sciml.derivative import JetSpace, check_names, check_precision, check_residual, describe
 from sciml.domains import OnFaces, Opposite, Place, Region
 from sciml.errors import ProblemError, listed, nearest
 from sciml.typing import MultiIndex, Target
@@ -281,7 +281,7 @@ class Residual(Condition):
     def terms(self, problem: Problem) -> tuple[Term, ...]:
         def residual(scene: Scene) -> Tensor:
             value = self.function(scene.problem, **scene.space.named(self.names))
-            return check_residual(self.name, value, scene.space.size)
+            return check_residual(self.name, value, scene.space)
 
         return (Term(self.name, OnFaces(self.on.resolve(problem.domain, problem.time)), residual),)
 
@@ -351,6 +351,8 @@ def target_values(what: str, target: Target, scene: Scene) -> Tensor:
             value = target(**arguments)
         except Exception as error:
             raise ProblemError(f"the target function of {what} failed: {type(error).__name__}: {error}") from error
+    if isinstance(value, Tensor):
+        check_precision(f"the target of {what}", value, like)
     values = torch.as_tensor(value, dtype=like.dtype, device=like.device)
     if values.shape not in ((), (space.size,)):
         raise ProblemError(

@@ -168,12 +168,27 @@ def _space_and_name(position: int, value: object) -> tuple[JetSpace, str]:
     return space, name
 
 
-def check_residual(name: str, value: object, size: int) -> Tensor:
-    """The value that a residual returned, if it is a tensor of shape ``(n,)``.
+def check_precision(what: str, value: Tensor, like: Tensor) -> None:
+    """Refuse values that were computed in a coarser floating-point type than the coordinates have.
 
     Raises:
-        ProblemError: it is anything else; the message names the residual, the shape and the usual cause.
+        ProblemError: with both types and the usual cause.
     """
+    if value.is_floating_point() and torch.finfo(value.dtype).eps > torch.finfo(like.dtype).eps:
+        raise ProblemError(
+            f"{what} came back in {value.dtype} although coordinates have {like.dtype}: somewhere a tensor was created in "
+            "torch's default type (torch.tensor(0.1), torch.where(..., 1.0, 0.0)); make it from a coordinate, as in "
+            "torch.ones_like(x), or give dtype=x.dtype"
+        )
+
+
+def check_residual(name: str, value: object, space: JetSpace) -> Tensor:
+    """The value that a residual returned, if it is a tensor of shape ``(n,)`` in the precision of the coordinates.
+
+    Raises:
+        ProblemError: it is anything else; the message names the residual, what came back and the usual cause.
+    """
+    size = space.size
     if not isinstance(value, Tensor):
         hint = " (a return statement is missing)" if value is None else ""
         raise ProblemError(
@@ -188,6 +203,7 @@ def check_residual(name: str, value: object, size: int) -> Tensor:
             f"residual {name!r} returned shape {tuple(value.shape)} at {size} points, expected ({size},): {cause}; "
             "fields and coordinates arrive with shape (n,) and every operation should keep it"
         )
+    check_precision(f"residual {name!r}", value, next(iter(space.coordinates.values())))
     return value
 
 

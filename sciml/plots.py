@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from sciml.errors import ProblemError
 
@@ -59,6 +60,8 @@ def _lines(solution: Any, other: Any) -> Figure:
                 zorder=3,
                 label=f"{field}, measured",
             )
+    if high - low >= 10:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(coordinate)
     axes.set_title(solution.title)
     axes.legend(frameon=False)

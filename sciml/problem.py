@@ -202,7 +202,7 @@ class Problem:
 
         def residual(scene: Scene) -> Tensor:
             value = getattr(scene.problem, name)(**scene.space.named(names))
-            return check_residual(name, value, scene.space.size)
+            return check_residual(name, value, scene.space)
 
         return residual
 

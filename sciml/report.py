@@ -46,7 +46,9 @@ def summary(solution: Solution) -> dict[str, Any]:
             "status": solution.status,
             "message": solution.message,
             "relative_l2": solution.error() if has_reference else None,
-            "residuals": {str(name): dict(row) for name, row in solution.residuals.iterrows()},
+            "residuals": {
+                str(name): {**row, "points": int(row["points"])} for name, row in solution.residuals.iterrows()
+            },
             "unknowns": {
                 str(name): {("value" if key == "estimate" else str(key)): value for key, value in row.items()}
                 for name, row in solution.unknowns.iterrows()

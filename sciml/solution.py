@@ -110,7 +110,8 @@ class Solution:
     @property
     def title(self) -> str:
         """A line for the head of a figure."""
-        return f"{self.name} ({self.engine}{'' if self.success else '; not a success'})"
+        by = self.engine if self.model is None else type(self.model).__name__
+        return f"{self.name}, {by}{'' if self.success else ' (not a success)'}"
 
     def __call__(self, **coordinates: Any) -> dict[str, Any]:
         """The fields at points.

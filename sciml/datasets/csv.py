@@ -195,8 +195,9 @@ def _numbers(path: Path, layout: _Layout, name: str, column: pd.Series, decimal:
     if column.dtype.kind not in "iuf":
         column = _converted(path, layout, name, column, decimal)
     values = column.to_numpy(dtype=np.float64)
-    if column.dtype.kind in "iu" and bool((np.abs(values) > _LARGEST_EXACT).any()):
-        row = int(np.flatnonzero(np.abs(values) > _LARGEST_EXACT)[0])
+    # Compared as integers: as floats they have been rounded already.
+    if column.dtype.kind in "iu" and bool((beyond := (column.abs() > _LARGEST_EXACT).to_numpy()).any()):
+        row = int(np.flatnonzero(beyond)[0])
         raise DataError(
             f"{path}, line {layout.lines[row]}: {column.iloc[row]} in column {name!r} is an integer above 2^53, which "
             "float64 cannot hold exactly; write it with a decimal point if that does not matter"

@@ -1,0 +1,46 @@
+"""One thread for every test: small networks run many times slower on two busy ones."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent
+
+torch.set_num_threads(1)
+
+
+def problem_class(name):
+    """The only problem class of ``problems/<name>.py``."""
+    from sciml.cli import load_problem
+
+    return type(load_problem(str(ROOT / "problems" / f"{name}.py")))
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a text (or bytes) to a file of the test's own and return its path."""
+
+    def write(content, name="data.csv"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="no CUDA device here"))
+
+
+def load_module(path):
+    """A Python file as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module

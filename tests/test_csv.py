@@ -1,0 +1,133 @@
+"""Reading CSV files: faults 16 to 27 of the table of faults, each under its number."""
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+import sciml
+from sciml.errors import DataError
+
+GOOD = "t,u\n0,1.5\n1,2.5\n"
+
+
+def refused(path, words, **options):
+    with pytest.raises(DataError, match=words) as caught:
+        sciml.read_csv(path, **options)
+    assert path.name in str(caught.value)
+
+
+def test_the_measured_file_as_it_arrives():
+    pelts = sciml.read_csv(ROOT / "data/lynx_hare/pelts.csv", columns={"t": "Year", "hare": "Hare", "lynx": "Lynx"})
+    assert pelts.columns == ("t", "hare", "lynx")
+    assert len(pelts) == 21
+    assert pelts["hare"][0] == 30.0
+    assert pelts["lynx"][-1] == 8.6
+
+
+def test_every_column_by_default_and_some_by_name(write):
+    path = write("t,u,v\n0,1,2\n")
+    assert sciml.read_csv(path).columns == ("t", "u", "v")
+    assert sciml.read_csv(path, columns=["t", "v"]).columns == ("t", "v")
+
+
+def test_fault_16_wrong_delimiter(write):
+    refused(write("t;u\n0;1\n"), "pass sep=';'")
+    refused(write("t\tu\n0\t1\n"), r"pass sep='\\t'")
+    assert sciml.read_csv(write("t;u\n0;1\n"), sep=";")["u"][0] == 1
+
+
+def test_fault_17_decimal_comma(write):
+    refused(write("t,u\n0,1,5\n"), r"line 2: 3 values for 2 columns.*decimal=','")
+    refused(write("t;u\n0;1,5\n"), "decimal=','", sep=";")
+    table = sciml.read_csv(write("t;u\n0;1,5\n1;n/a\n"), sep=";", decimal=",", missing="mask")
+    assert table["u"][0] == 1.5
+    assert np.isnan(table["u"][1])
+
+
+def test_fault_18_trailing_comma_and_extra_fields(write):
+    refused(write("t,u\n0,1,\n1,2,\n"), "line 2: 3 values for 2 columns.*ends with a ','")
+    refused(write("t,u\n0,1\n1,2,3\n"), "line 3: 3 values")
+    refused(write("t,u,\n0,1,\n"), "column 3 has no name")
+
+
+def test_fault_19_encodings(write):
+    assert sciml.read_csv(write(b"\xef\xbb\xbf" + GOOD.encode())).columns == ("t", "u")
+    refused(write(GOOD.encode("utf-16")), "UTF-16; pass encoding='utf-16'")
+    assert sciml.read_csv(write(GOOD.encode("utf-16")), encoding="utf-16")["u"][1] == 2.5
+    refused(write("t,Höhe\n0,1\n".encode("latin-1")), "line 1: not utf-8 text.*cp1252")
+    assert sciml.read_csv(write("t,Höhe\n0,1\n".encode("latin-1")), encoding="latin-1").columns == ("t", "Höhe")
+
+
+def test_fault_20_duplicate_columns(write):
+    refused(write("t,u,u\n0,1,2\n"), "'u' occurs more than once")
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("abc", "line 3: 'abc' in column 'u' is not a number"),
+        ('"1,000"', "thousands"),
+        ("1.0D+00", "Fortran's exponent D"),
+        ("1\0", "line 3: a NUL character"),
+        ("True", "is not a number"),
+        ("2020-01-01", "is not a number"),
+    ],
+)
+def test_fault_21_text_and_fault_27_other_types(write, cell, words):
+    refused(write(f"t,u\n0,1\n1,{cell}\n"), words)
+
+
+def test_fault_21_only_booleans(write):
+    refused(write("t,u\n0,True\n1,False\n"), "line 2: 'True' in column 'u' is not a number")
+
+
+def test_fault_22_missing_values(write):
+    path = write("t,u\n0,1\n1,\n2,n/a\n# a comment\n3,4\n")
+    refused(path, r"column 'u' has 2 missing value\(s\), in line\(s\) 3, 4; .*missing='mask'")
+    table = sciml.read_csv(path, missing="mask")
+    assert np.isnan(table["u"]).tolist() == [False, True, True, False]
+    refused(write("t,u\n0,1\n1\n"), "line 3: 1 values for 2 columns")
+
+
+def test_fault_23_infinite_values(write):
+    refused(write("t,u\n0,inf\n1,1e999\n"), r"2 infinite value\(s\), in line\(s\) 2, 3")
+    refused(write("t,u\n0,inf\n"), "infinite", missing="mask")
+
+
+def test_fault_24_no_header(write):
+    refused(write("0,1.5\n1,2.5\n"), "line 1: the header is numeric")
+
+
+def test_fault_25_blanks_and_comments(write):
+    path = write("# made by hand\n\n  # twice\n t , u \n 0 ,  1.5\n\n# in between\n1, 2.5  \n")
+    table = sciml.read_csv(path)
+    assert table.columns == ("t", "u")
+    assert table["u"].tolist() == [1.5, 2.5]
+
+
+@pytest.mark.parametrize(("content", "words"), [("", "is empty"), ("# only\n", "is empty"), ("t,u\n", "no rows")])
+def test_fault_26_empty(write, content, words):
+    refused(write(content), words)
+
+
+def test_fault_27_integers_that_float64_cannot_hold(write):
+    refused(write("t,u\n0,9007199254740993\n"), r"line 2: .*integer above 2\^53")
+
+
+def test_missing_column_names_near_ones(write):
+    refused(
+        write("Year,Hare\n0,1\n"),
+        "no column 'Hares'; its columns are 'Year', 'Hare'. Did you mean 'Hare'",
+        columns={"t": "Year", "h": "Hares"},
+    )
+
+
+def test_no_such_file(tmp_path):
+    with pytest.raises(DataError, match="cannot read"):
+        sciml.read_csv(tmp_path / "nowhere.csv")
+
+
+def test_numbers_survive_exactly(write):
+    values = np.random.default_rng(0).normal(size=200) * 10.0 ** np.arange(-100, 100)
+    path = write("t,u\n" + "\n".join(f"{row},{value!r}" for row, value in enumerate(values.tolist())))
+    assert np.allclose(sciml.read_csv(path)["u"], values, rtol=1e-15, atol=0)

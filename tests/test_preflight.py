@@ -1,0 +1,189 @@
+"""Mistakes that are told before the first step: faults 45 to 53 of the table of faults, each under its number."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import sciml
+from sciml import d
+from sciml.errors import DataError, ModelError, ProblemError, SciMLError, SolverError
+
+
+class Poisson(sciml.Problem):
+    """A problem with a second derivative."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def poisson(self, u, x, y):
+        return d(u, x, x) + d(u, y, y) + 1.0
+
+
+def refused(error, words, problem=None, model=None, **options):
+    """The error comes before any step is taken."""
+    steps = []
+    with pytest.raises(error, match=words) as caught:
+        sciml.fit(problem or Poisson(), model, solver=sciml.Adam(1), callbacks=[steps.append], **options)
+    assert isinstance(caught.value, SciMLError)
+    assert not steps
+
+
+def net(*layers):
+    return nn.Sequential(*layers).double()
+
+
+def test_fault_45_relu_under_a_second_derivative():
+    refused(
+        ModelError,
+        "derivative u_xx of the model is exactly zero everywhere because of ReLU",
+        model=sciml.MLP(8, activation="relu"),
+    )
+    refused(ModelError, "u_xx .*smooth activation", model=net(nn.Linear(2, 1)))
+
+
+def test_fault_45_a_last_layer_of_zeros_is_no_mistake():
+    model = sciml.MLP(8, inputs=2, outputs=1)
+    nn.init.zeros_(model.layers[-1].weight)
+    sciml.fit(Poisson(), model, solver=sciml.Adam(1))
+
+
+def made(**members):
+    return type("Made", (Poisson,), members)()
+
+
+@sciml.equation
+def ignorant(self, x, y):
+    return x + y
+
+
+@sciml.equation
+def constant(self, u, x, y):
+    return torch.zeros_like(x)
+
+
+def test_fault_46_a_residual_that_ignores_the_fields():
+    refused(ProblemError, "residual 'poisson' does not depend on any field", made(poisson=ignorant))
+    refused(ProblemError, "residual 'poisson' does not depend on any field", made(poisson=constant))
+
+
+def test_fault_46_an_unknown_that_appears_nowhere():
+    refused(ProblemError, "unknown 'k' appears in no equation", made(k=sciml.Unknown(1.0)))
+
+
+class Detached(nn.Linear):
+    def forward(self, points):
+        return super().forward(points).detach()
+
+
+class Blind(nn.Linear):
+    """Does not look at the second coordinate."""
+
+    def forward(self, points):
+        return torch.sin(super().forward(points * torch.tensor([1.0, 0.0])))
+
+
+def test_fault_47_detached_output():
+    refused(ModelError, "it is detached", model=Detached(2, 1))
+    refused(ModelError, "does not depend on the coordinate 'y'", model=Blind(2, 1).double())
+
+
+def test_fault_48_a_layer_that_mixes_points():
+    mixing = net(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1))
+    refused(ModelError, r"mixes points in model.1 \(BatchNorm1d\)", model=mixing)
+
+
+def test_fault_48_dropout_and_a_residual_that_mixes_points():
+    @sciml.equation
+    def mean(self, u, x, y):
+        return d(u, x, x) - u.mean()
+
+    refused(
+        ModelError, "mixes points|dropout", model=net(nn.Linear(2, 64), nn.Tanh(), nn.Dropout(0.5), nn.Linear(64, 1))
+    )
+    refused(ProblemError, "residual 'poisson' mixes points", made(poisson=mean))
+
+
+def test_fault_49_shapes_that_would_broadcast():
+    @sciml.equation
+    def column(self, u, x, y):
+        return d(u, x, x) - x[:, None]
+
+    @sciml.equation
+    def total(self, u, x, y):
+        return d(u, x, x).mean()
+
+    @sciml.equation
+    def nothing(self, u, x, y):
+        d(u, x, x)
+
+    refused(ProblemError, r"returned shape \(\d+, \d+\).*an \(n,\) was combined with an \(n, 1\)", made(poisson=column))
+    refused(ProblemError, r"returned shape \(\).*a mean, a sum", made(poisson=total))
+    refused(ProblemError, "returned NoneType .a return statement is missing", made(poisson=nothing))
+
+
+def test_fault_49_a_target_of_the_wrong_shape():
+    wrong = made(conditions=[sciml.Dirichlet(u=lambda x: x[:, None], on=Poisson.domain.boundary)])
+    refused(ProblemError, r"target of Dirichlet\(u=...\) has shape", wrong)
+
+
+def test_fault_50_no_points():
+    refused(ProblemError, "positive whole number of points; given: 0", points=0)
+    refused(ProblemError, "points names 'dirichlets'.*Did you mean 'dirichlet'", points={"dirichlets": 3})
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (nn.Linear(3, 1), r"does not accept points of shape \(n, 2\)"),
+        (nn.Linear(2, 2), r"returned \(3, 2\) for 3 points; expected \(3, 1\).*'x', 'y'"),
+        (sciml.MLP(4, inputs=1, outputs=1), "does not accept points"),
+        (sciml.MLP, "a class: call it"),
+        (lambda points: points, "must be a torch.nn.Module"),
+    ],
+)
+def test_fault_51_wrong_width(model, words):
+    refused(ModelError, words, model=model)
+
+
+def test_fault_52_unusable_dtype_and_device():
+    refused(SolverError, "dtype must be torch.float64 or torch.float32", dtype=torch.float16)
+    refused(SolverError, "device 'quantum' cannot be used", device="quantum")
+
+
+def table(**columns):
+    return sciml.Table({"x": [0.2, 0.3], "y": [0.2, 0.3], "u": [0.0, 0.1], **columns})
+
+
+def test_fault_53_data_outside_the_domain():
+    refused(DataError, "1 of 2 rows lie outside the domain, the first in row 1 with x = 7", data=table(x=[0.2, 7.0]))
+
+
+def test_data_without_a_coordinate_or_field():
+    refused(ProblemError, "must have the coordinates", data=sciml.Table({"x": [0.1], "u": [0.0]}))
+    refused(ProblemError, "at least one of the fields", data=sciml.Table({"x": [0.1], "y": [0.1]}))
+    refused(DataError, "data must be a sciml.Table", data=np.zeros(3))
+
+
+def test_a_class_instead_of_an_object():
+    refused(ProblemError, r"did you mean Poisson\(\)", Poisson)
+
+
+@pytest.mark.parametrize(
+    ("solver", "words"),
+    [
+        ([], "empty list"),
+        ("adam", "a solver is"),
+        (torch.optim.Adam([torch.zeros(1, requires_grad=True)]), "give the class"),
+    ],
+)
+def test_unusable_solvers(solver, words):
+    with pytest.raises(SolverError, match=words):
+        sciml.fit(Poisson(), solver=solver)
+
+
+def test_unusable_weights():
+    refused(ProblemError, "weights names 'dirichlt'.*Did you mean", weights={"dirichlt": 1.0})
+    refused(ProblemError, "not negative", weights={"dirichlet": -1.0})

@@ -1,0 +1,264 @@
+"""Stating problems: what is refused when the class is defined, constants, terms."""
+
+import numpy as np
+import pytest
+import torch
+
+import sciml
+from sciml import d
+from sciml.errors import ProblemError
+
+
+def define(**members):
+    """A problem class with sound defaults and some members replaced."""
+    box = sciml.Box(x=(0, 1), t=(0, 1))
+
+    @sciml.equation
+    def heat(self, u, x, t):
+        return d(u, t) - d(u, x, x)
+
+    return type("Made", (sciml.Problem,), {"domain": box, "fields": ["u"], "heat": heat, **members})
+
+
+def test_a_sound_definition_passes():
+    assert define()().equations == ("heat",)
+
+
+@sciml.equation
+def wrong_field(self, w, t):
+    return d(w, t)
+
+
+@sciml.equation
+def catch_all(self, *fields):
+    return fields[0]
+
+
+BOX = sciml.Box(x=(0, 1), t=(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ({"heat": wrong_field}, "'w', which is neither a field nor a coordinate; fields: 'u'; coordinates: 'x', 't'"),
+        ({"fields": "u"}, "list of names"),
+        ({"fields": []}, "has no fields"),
+        ({"fields": ["u", "u"]}, "named twice"),
+        ({"fields": ["u", "x"]}, "named twice"),
+        ({"domain": (0, 1)}, "must be a sciml.Box"),
+        ({"time": "s"}, "time = 's' is not a coordinate"),
+        ({"conditions": sciml.Initial(u=0.0)}, "must be a list"),
+        ({"conditions": [3]}, "not a condition"),
+        ({"conditions": [sciml.Initial(v=0.0)]}, "Initial names 'v'; it may name 'u', 'u_t'"),
+        ({"conditions": [sciml.Initial(u=lambda y: y)]}, "asks for 'y'; it may ask for the coordinates 'x', 't'"),
+        ({"conditions": [sciml.Initial(u="zero")]}, "must be a number or a function"),
+        ({"conditions": [sciml.Dirichlet(v=0.0, on=BOX.boundary)]}, "Dirichlet names 'v'; fields: 'u'"),
+        ({"conditions": [sciml.Periodic("y")]}, "Periodic names the coordinate 'y'"),
+        ({"conditions": [sciml.Periodic("x", "v")]}, "'v'"),
+    ],
+)
+def test_fault_51_wrong_names_are_refused_by_the_class(members, words):
+    with pytest.raises(ProblemError, match=words):
+        define(**members)
+
+
+def test_star_arguments_name_nothing():
+    with pytest.raises(ProblemError, match="name the fields and coordinates"):
+        define(heat=catch_all)
+
+
+def test_initial_needs_time():
+    with pytest.raises(ProblemError, match="needs a time coordinate"):
+        type(
+            "Still",
+            (sciml.Problem,),
+            {"domain": sciml.Interval(x=(0, 1)), "fields": ["u"], "conditions": [sciml.Initial(u=0)]},
+        )
+
+
+@pytest.mark.parametrize("make", [lambda: sciml.Initial(), lambda: sciml.Dirichlet(on=BOX.boundary)])
+def test_conditions_prescribe_something(make):
+    with pytest.raises(ProblemError, match="prescribes nothing"):
+        make()
+
+
+def test_regions_are_regions():
+    with pytest.raises(ProblemError, match="must be a region"):
+        sciml.Dirichlet(u=0.0, on="x")
+
+
+def test_fault_50_a_region_without_points():
+    made = type(
+        "Ode",
+        (sciml.Problem,),
+        {
+            "domain": sciml.Interval(t=(0, 1)),
+            "fields": ["u"],
+            "conditions": [sciml.Dirichlet(u=0.0, on=sciml.Interval(t=(0, 1)).boundary)],
+        },
+    )
+    with pytest.raises(ProblemError, match="empty region"):
+        made().terms()
+
+
+class Decay(sciml.Problem):
+    """u_t = -k u."""
+
+    domain = sciml.Interval(t=(0, 1))
+    fields = ["u"]
+    rate = 2.0
+    start = sciml.Unknown(1.0, lower=0)
+    conditions = [sciml.Initial(u=lambda self: self.start)]
+
+    @sciml.equation
+    def decay(self, u, t):
+        return d(u, t) + self.rate * u
+
+    def reference(self, t):
+        return torch.exp(-self.rate * t)
+
+
+def test_constants_are_replaced_by_keywords():
+    problem = Decay(rate=3.0)
+    assert problem.rate == 3.0
+    assert Decay.rate == 2.0
+    assert repr(problem) == "Decay(rate=3.0)"
+    with pytest.raises(ProblemError, match="no constant 'rat'.*Did you mean 'rate'"):
+        Decay(rat=1.0)
+
+
+def test_numbers_and_unknowns_change_places():
+    assert set(Decay().unknowns) == {"start"}
+    assert set(Decay(start=1.0).unknowns) == set()
+    assert set(Decay(rate=sciml.Unknown(1.0)).unknowns) == {"rate", "start"}
+
+
+def test_problems_are_immutable_and_bind_copies():
+    problem = Decay()
+    with pytest.raises(ProblemError, match="immutable"):
+        problem.rate = 1.0
+    bound = problem.bind(start=torch.tensor(5.0))
+    assert float(bound.start) == 5.0
+    assert isinstance(problem.start, sciml.Unknown)
+    assert isinstance(Decay.start, sciml.Unknown)
+
+
+def test_a_domain_may_be_replaced_by_one_with_the_same_coordinates():
+    assert Decay(domain=sciml.Interval(t=(0, 5))).domain.measure == 5
+    with pytest.raises(ProblemError, match="with the coordinates 't'"):
+        Decay(domain=sciml.Interval(x=(0, 5)))
+
+
+def test_the_reference_satisfies_the_equation_and_a_wrong_sign_shows():
+    t = torch.linspace(0, 1, 9).numpy()
+    assert abs(Decay().residuals(Decay().reference, t=t)["decay"]).max() < 1e-15
+    assert abs(Decay().residuals(lambda t: torch.exp(2 * t), t=t)["decay"]).max() > 1
+
+
+def test_terms_have_names_of_their_own():
+    box = sciml.Box(x=(0, 1), t=(0, 1))
+    made = define(
+        conditions=[
+            sciml.Initial(u=0.0, u_t=1.0),
+            sciml.Dirichlet(u=0.0, on=box.face(x=0)),
+            sciml.Dirichlet(u=1.0, on=box.face(x=1)),
+            sciml.Neumann(u=0.0, on=box.face(x=1), name="flux"),
+            sciml.Periodic("x"),
+        ]
+    )
+    names = [term.name for term in made().terms()]
+    assert names == [
+        "heat",
+        "initial.u",
+        "initial.u_t",
+        "dirichlet",
+        "dirichlet_2",
+        "flux",
+        "periodic.u",
+        "periodic.u_x",
+    ]
+
+
+def test_another_name_for_time():
+    made = type(
+        "Tau",
+        (sciml.Problem,),
+        {
+            "domain": sciml.Box(x=(0, 1), τ=(0, 1)),
+            "fields": ["u"],
+            "time": "τ",
+            "conditions": [sciml.Initial(u=0.0, u_τ=1.0)],
+        },
+    )
+    assert [term.name for term in made().terms()] == ["initial.u", "initial.u_τ"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"initial": float("nan")}, "finite"),
+        ({"initial": 1.0, "lower": 2.0}, "strictly between"),
+        ({"initial": 1.0, "upper": 1.0}, "strictly between"),
+    ],
+)
+def test_bad_unknowns_are_refused(arguments, words):
+    with pytest.raises(ProblemError, match=words):
+        sciml.Unknown(**arguments)
+
+
+@pytest.mark.parametrize("bounds", [{}, {"lower": 0.0}, {"upper": 9.0}, {"lower": 0.0, "upper": 9.0}])
+def test_unknowns_start_at_their_initial_value_and_stay_in_bounds(bounds):
+    unknown = sciml.Unknown(2.0, **bounds)
+    assert abs(float(unknown.value(unknown.raw_initial())) - 2.0) < 1e-15
+    ends = unknown.value(torch.tensor([-30.0, 30.0], dtype=torch.float64))
+    assert float(ends.min()) >= bounds.get("lower", -1e15)
+    assert float(ends.max()) <= bounds.get("upper", 1e15)
+
+
+def test_conditions_vanish_on_functions_that_satisfy_them():
+    """Normal derivatives have their sign, periodic jumps their order."""
+    box = sciml.Box(x=(0, 2), t=(0, 1))
+
+    class Wave(sciml.Problem):
+        """Functions sin(pi x) (1 + t) satisfy all of this."""
+
+        domain = box
+        fields = ["u"]
+        conditions = [
+            sciml.Initial(u=lambda x: torch.sin(torch.pi * x), u_t=lambda x: torch.sin(torch.pi * x)),
+            sciml.Periodic("x"),
+            sciml.Neumann(u=lambda x, t: torch.sign(x - 1) * torch.pi * (1 + t), on=box.faces("x")),
+        ]
+
+        @sciml.equation
+        def wave(self, u, x, t):
+            return d(u, x, x) + torch.pi**2 * u
+
+        @sciml.condition(on=box.face(x=2))
+        def mixed(self, u, x, t):
+            return d(u, x) - torch.pi * (1 + t)
+
+    from sciml.rows import Block, Rows
+    from sciml.sampling import draw
+
+    class Exact(torch.nn.Module):
+        def forward(self, points):
+            x, t = points.unbind(1)
+            return (torch.sin(torch.pi * x) * (1 + t))[:, None]
+
+    problem = Wave()
+    generator = np.random.default_rng(0)
+    blocks = [Block(draw(term.place, box, 16, generator), (term,)) for term in problem.terms()]
+    residuals = Rows(problem, Exact(), {}).residuals(blocks)
+    assert len(residuals) == 7
+    for name, values in residuals.items():
+        assert float(values.detach().abs().max()) < 1e-14, name
+
+
+def test_fault_52_a_coarser_type_is_not_taken_silently():
+    coarse = sciml.Initial(u=lambda t: torch.where(t > -1, 0.1, 0.2))
+    made = type("Coarse", (Decay,), {"conditions": [coarse]})
+    with pytest.raises(
+        ProblemError, match=r"Initial\(u=...\) came back in torch.float32 although coordinates have torch.float64"
+    ):
+        sciml.fit(made(start=1.0), sciml.MLP(4), solver=sciml.Adam(1))
