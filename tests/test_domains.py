@@ -47,7 +47,7 @@ def test_regions_unite():
 @pytest.mark.parametrize("dimension", [1, 2, 3])
 def test_every_face_is_covered_by_points_of_its_own(dimension):
     names = "xyz"[:dimension]
-    box = sciml.Box(**{name: (-1.0, 2.0) for name in names})
+    box = sciml.Box(**dict.fromkeys(names, (-1.0, 2.0)))
     sample = draw(OnFaces(box.faces().resolve(box, None)), box, 256, rng())
     start = 0
     for face, count in zip(box.faces().resolve(box, None), sample.faces, strict=True):

@@ -1,0 +1,101 @@
+"""The command line, as a person runs it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+from matplotlib import image
+
+import sciml
+from sciml.cli import load_problem, parse_model
+from sciml.errors import ModelError, ProblemError
+
+QUICK = """
+import sciml
+from sciml import d
+
+class Decay(sciml.Problem):
+    domain = sciml.Interval(t=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=1.0)]
+    rate = sciml.Unknown(1.0, lower=0)
+
+    @sciml.equation
+    def decay(self, u, t):
+        return d(u, t) + self.rate * u
+
+    def measurements(self):
+        return {"t": [0.0, 0.3, 0.5, 0.8, 1.0], "u": [1.0, 0.55, 0.36, 0.21, 0.13]}
+"""
+
+
+def run(*arguments, cwd):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+    return subprocess.run(
+        [sys.executable, "-m", "sciml.cli", *map(str, arguments)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_fit_prints_and_writes_everything(tmp_path):
+    (tmp_path / "decay.py").write_text(QUICK)
+    done = run("fit", "decay.py", "--model", "MLP(8)", "--seed", "3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for words in ("rate", "SciPy", "95 % interval", "residuals on fresh points", "runs/decay/summary.json"):
+        assert words in done.stdout
+    assert "held-out" in done.stderr
+    summary = json.loads((tmp_path / "runs/decay/summary.json").read_text())
+    assert summary["problem"] == "Decay"
+    assert summary["seed"] == 3
+    assert summary["unknowns"]["rate"]["value"] == pytest.approx(2.0, rel=0.05)
+    assert image.imread(tmp_path / "runs/decay/fit.png").shape[2] >= 3
+    assert sciml.load(tmp_path / "runs/decay/solution.pt").success
+
+
+def test_baseline_and_version(tmp_path):
+    (tmp_path / "decay.py").write_text(QUICK)
+    done = run("baseline", "decay.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "rate" in done.stdout
+    assert run("--version", cwd=tmp_path).stdout.strip() == f"sciml {sciml.__version__}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fit", "nowhere.py"], "there is no file nowhere.py"),
+        (["fit", "broken.py"], "broken.py cannot be run: ZeroDivisionError"),
+        (["fit", "two.py"], "2 problem classes; it has 'A', 'B'"),
+        (["fit", "two.py:C"], "no problem class 'C'"),
+        (["fit", "two.py:A", "--model", "CNN(3)"], "a model is written like"),
+        (["fit", "two.py:A", "--dtype", "float16"], "dtype must be float64 or float32"),
+    ],
+)
+def test_errors_are_one_sentence(tmp_path, arguments, words):
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    shape = "class {0}(sciml.Problem):\n    domain = sciml.Interval(t=(0, 1))\n    fields = ['u']\n"
+    (tmp_path / "two.py").write_text("import sciml\n" + shape.format("A") + shape.format("B"))
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_a_class_may_be_named():
+    assert type(load_problem(f"{ROOT}/problems/burgers.py:Burgers")).__name__ == "Burgers"
+    with pytest.raises(ProblemError, match="no problem class 'Burger'"):
+        load_problem(f"{ROOT}/problems/burgers.py:Burger")
+
+
+def test_models_are_parsed_not_evaluated():
+    assert parse_model("MLP(20, 10, activation='gelu')").hidden == (20, 10)
+    for text in ("MLP", "MLP(__import__('os'))", "MLP(20", "MLP(20, activation=tanh)", "MLP(20, colour='red')"):
+        with pytest.raises(ModelError, match="model is written like"):
+            parse_model(text)

@@ -1,0 +1,24 @@
+"""Every snippet in README and docs runs, in order, file by file."""
+
+import re
+
+import pytest
+from conftest import ROOT
+
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_snippets_run(page, monkeypatch, tmp_path):
+    for folder in ("data", "problems"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for snippet in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        exec(compile(snippet, str(page), "exec"), names)
+
+
+def test_links_and_pages():
+    from conftest import load_module
+
+    assert load_module(ROOT / "docs" / "check_links.py").broken(ROOT) == []

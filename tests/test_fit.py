@@ -1,0 +1,405 @@
+"""The training loop: what it leaves alone, how it stops, what it returns."""
+
+import json
+import signal
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import sciml
+from sciml import d
+from sciml.errors import FileError, ProblemError
+
+
+class Decay(sciml.Problem):
+    """u_t = -2 u, from 1."""
+
+    domain = sciml.Interval(t=(0, 1))
+    fields = ["u"]
+    rate = 2.0
+    conditions = [sciml.Initial(u=1.0)]
+
+    @sciml.equation
+    def decay(self, u, t):
+        return d(u, t) + self.rate * u
+
+    def reference(self, t):
+        return torch.exp(-self.rate * t)
+
+
+QUICK = sciml.LBFGS(600)
+
+
+@pytest.fixture(scope="module")
+def solution():
+    return sciml.fit(Decay(), sciml.MLP(8), solver=QUICK)
+
+
+def test_it_solves(solution):
+    assert solution.success
+    assert solution.error()["u"] < 1e-4
+    assert abs(float(solution(t=0.5)["u"]) - np.exp(-1)) < 1e-4
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(solution):
+    again = sciml.fit(Decay(), sciml.MLP(8), solver=QUICK)
+    for name, value in solution.trial.state_dict().items():
+        assert torch.equal(value, again.trial.state_dict()[name])
+    assert np.array_equal(solution.history.drop(columns="seconds"), again.history.drop(columns="seconds")) or (
+        solution.history.drop(columns="seconds").equals(again.history.drop(columns="seconds"))
+    )
+    other = sciml.fit(Decay(), sciml.MLP(8), solver=QUICK, seed=1)
+    assert not torch.equal(other.model.layers[0].weight, solution.model.layers[0].weight)
+
+
+def test_nothing_of_the_callers_is_touched():
+    model = nn.Sequential(nn.Linear(1, 6), nn.Tanh(), nn.Linear(6, 1))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.manual_seed(3)
+    np.random.seed(3)  # noqa: NPY002 - the global generator is what is looked at
+    state, numbers = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    threads, dtype, grad = torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
+    solution = sciml.fit(Decay(), model, solver=[sciml.Adam(20), sciml.LBFGS(5)])
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert np.array_equal(np.random.get_state()[1], numbers)  # noqa: NPY002
+    assert (torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()) == (threads, dtype, grad)
+    assert type(solution.model) is type(model)
+    assert solution.model is not model
+
+
+def test_lazy_layers_are_filled_in():
+    lazy = nn.Sequential(nn.LazyLinear(6), nn.Tanh(), nn.LazyLinear(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert sciml.fit(Decay(), lazy, solver=sciml.Adam(5)).model[0].in_features == 1
+
+
+def test_early_stopping_ends_a_phase_and_the_best_state_is_kept():
+    looks = []
+    solution = sciml.fit(
+        Decay(),
+        sciml.MLP(8),
+        solver=sciml.Adam(2000, lr=0.3, look=10),
+        early_stopping=sciml.EarlyStopping(patience=3),
+        callbacks=[looks.append],
+    )
+    assert solution.status == "plateau"
+    assert solution.nit < 2000
+    best = min(look.held_out for look in looks)
+    assert solution.history["held_out"].min() == best == looks[-1].best
+    # The state returned is the one that had the best held-out loss, not the last.
+    residuals = Decay().residuals(lambda t: solution(t=t)["u"], t=np.linspace(0, 1, 200))["decay"]
+    assert np.square(residuals).mean() < 10 * best * 4
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        torch.optim.RMSprop,
+        sciml.FirstOrder(torch.optim.SGD, steps=30, lr=1e-2, momentum=0.9, clip=1.0),
+        sciml.FirstOrder(torch.optim.LBFGS, steps=5, line_search_fn="strong_wolfe"),
+        sciml.FirstOrder(
+            torch.optim.AdamW,
+            steps=30,
+            lr=1e-2,
+            scheduler=torch.optim.lr_scheduler.ReduceLROnPlateau,
+            scheduler_options={"patience": 2},
+        ),
+        sciml.FirstOrder(
+            lambda parameters: torch.optim.Adam(parameters, lr=1e-2),
+            steps=30,
+            scheduler=torch.optim.lr_scheduler.OneCycleLR,
+            scheduler_options={"max_lr": 1e-2, "total_steps": 30},
+        ),
+        [sciml.Adam(30), sciml.LBFGS(20)],
+    ],
+)
+def test_any_torch_optimizer_and_scheduler(solver):
+    solution = sciml.fit(Decay(), sciml.MLP(6), solver=solver)
+    assert solution.history["loss"].iloc[-1] <= solution.history["loss"].iloc[0] * (1 + 1e-9)
+    assert np.isfinite(solution.residuals["rms"]).all()
+
+
+def test_clipping_bounds_the_gradient():
+    from sciml.objective import Objective
+
+    norms = []
+    original = Objective.set_gradient
+
+    def spy(self, vector):
+        norms.append(float(vector.norm()))
+        original(self, vector)
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(Objective, "set_gradient", spy)
+    try:
+        sciml.fit(Decay(), sciml.MLP(6), solver=sciml.Adam(20, clip=1e-3))
+    finally:
+        patch.undo()
+    assert max(norms) <= 1e-3 * (1 + 1e-12)
+
+
+def test_every_term_is_in_the_history(solution):
+    assert list(solution.history.columns) == ["phase", "step", "seconds", "loss", "held_out", "decay", "initial"]
+    assert solution.nit == solution.history["step"].iloc[-1]
+
+
+def test_a_callback_can_stop():
+    solution = sciml.fit(
+        Decay(), sciml.MLP(6), solver=sciml.Adam(500, look=5), callbacks=[lambda look: look.step >= 10]
+    )
+    assert (solution.status, solution.nit) == ("stopped", 10)
+
+
+def test_fault_09_ctrl_c_returns_the_best_solution_so_far():
+    def interrupt(look):
+        if look.step >= 100:
+            signal.raise_signal(signal.SIGINT)
+
+    solution = sciml.fit(Decay(), sciml.MLP(6), solver=sciml.Adam(10_000), callbacks=[interrupt])
+    assert solution.status == "interrupted"
+    assert not solution.success
+    assert solution.nit == 100
+    assert solution.error()["u"] < 1
+
+
+def test_fault_54_a_loss_that_is_not_finite_never_reaches_the_parameters():
+    class Explodes(Decay):
+        """Its residual overflows once the field has grown a little."""
+
+        @sciml.equation
+        def decay(self, u, t):
+            return d(u, t) - torch.exp(1000 * u)
+
+    solution = sciml.fit(Explodes(), sciml.MLP(6), solver=sciml.FirstOrder(torch.optim.SGD, steps=50, lr=100.0, look=1))
+    assert solution.status == "diverged"
+    assert not solution.success
+    assert "not finite" in solution.message
+    assert all(bool(torch.isfinite(value).all()) for value in solution.trial.state_dict().values())
+
+
+def test_a_wrong_solution_is_not_called_a_success():
+    """Logistic growth over many e-foldings is a known trap: the network falls to the unstable zero solution."""
+    from conftest import problem_class
+
+    growth = problem_class("logistic_growth")
+    problem = growth(start=0.05, domain=sciml.Interval(t=(0, 10)))
+    solution = sciml.fit(problem, solver=sciml.Adam(500))
+    assert solution.error()["u"] > 0.5
+    assert not solution.success
+    assert "certificate fails" in solution.message
+
+
+def test_points_and_weights_by_name():
+    solution = sciml.fit(Decay(), sciml.MLP(6), solver=sciml.Adam(3), points={"decay": 33}, weights={"initial": 7.0})
+    assert solution.points == {"decay": 33, "initial": 1}
+    first = solution.history.iloc[0]
+    assert first["loss"] == pytest.approx(first["decay"] + 7 * first["initial"])
+
+
+def test_adaptive_points_move_to_where_the_residual_is():
+    from conftest import problem_class
+
+    from sciml.rows import Rows
+    from sciml.setup import prepare
+
+    problem = problem_class("burgers")()
+    setup = prepare(problem, sciml.MLP(6), None, 500, None, torch.float64, "cpu", 0)
+
+    class Bump(nn.Module):
+        """A residual near x = 1/2 only."""
+
+        def forward(self, points):
+            x, t = points.unbind(1)
+            return (torch.exp(-400 * (x - 0.5) ** 2) * (1 + 0 * t))[:, None]
+
+    rows = Rows(problem, Bump(), {})
+    generator = np.random.default_rng(0)
+    moved = sciml.Adaptive(floor=0.1).renewed(rows, setup.train, problem.domain, setup.scales, generator)
+    assert [block.size for block in moved] == [block.size for block in setup.train]
+    x = moved[0].sample.points[0][:, 0]
+    assert ((x - 0.5).abs() < 0.2).double().mean() > 0.6
+    assert moved[1] is setup.train[1]
+
+
+def test_float32_on_request():
+    solution = sciml.fit(Decay(), sciml.MLP(8), solver=sciml.Adam(20), dtype=torch.float32)
+    assert solution.dtype == torch.float32
+    assert solution(t=0.5)["u"].dtype == np.float64
+
+
+@pytest.mark.gpu
+def test_on_a_gpu():
+    solution = sciml.fit(Decay(), sciml.MLP(8), solver=QUICK, device="cuda")
+    assert solution.device.type == "cuda"
+    assert solution.error()["u"] < 1e-4
+
+
+class TestSolution:
+    def test_calls_broadcast(self, solution):
+        assert solution(t=[0.0, 0.5])["u"].shape == (2,)
+        assert solution(t=np.zeros((2, 3)))["u"].shape == (2, 3)
+        assert solution(t=0.0)["u"].shape == ()
+
+    def test_tensors_in_tensors_out_and_differentiable(self, solution):
+        t = torch.linspace(0, 1, 5, dtype=torch.float64, requires_grad=True)
+        u = solution(t=t)["u"]
+        (slope,) = torch.autograd.grad(u.sum(), t)
+        assert torch.allclose(slope, -2 * torch.exp(-2 * t), atol=2e-3)
+
+    def test_wrong_coordinates(self, solution):
+        with pytest.raises(ProblemError, match="expected the coordinates 't'; given: 'x'"):
+            solution(x=0.0)
+        with pytest.raises(ProblemError, match="do not broadcast"):
+            sciml.Solution.__call__(solution_of_two(), x=[1, 2], t=[1, 2, 3])
+
+    def test_extrapolation_is_said(self, solution):
+        with pytest.warns(sciml.ExtrapolationWarning, match="1 of 2 points"):
+            solution(t=[0.5, 1.5])
+
+    def test_error_against_functions_and_solutions(self, solution):
+        assert solution.error(lambda t: np.exp(-2 * t)) == pytest.approx(solution.error())
+        assert solution.error(solution) == {"u": 0.0}
+
+    def test_save_and_load(self, solution, tmp_path):
+        path = solution.save(tmp_path / "deep" / "solution.pt")
+        loaded = sciml.load(path, problem=Decay())
+        t = np.linspace(0, 1, 50)
+        assert np.array_equal(loaded(t=t)["u"], solution(t=t)["u"])
+        assert loaded.history.equals(solution.history)
+        assert loaded.residuals.equals(solution.residuals)
+        assert loaded.error() == solution.error()
+        assert (loaded.message, loaded.nit, loaded.seed) == (solution.message, solution.nit, solution.seed)
+        assert sorted(file.name for file in path.parent.iterdir()) == ["solution.pt"]
+
+    def test_a_model_of_ones_own_needs_an_object_to_load_into(self, tmp_path):
+        def model():
+            return nn.Sequential(nn.Linear(1, 6), nn.Tanh(), nn.Linear(6, 1))
+
+        solution = sciml.fit(Decay(), model(), solver=sciml.Adam(5))
+        path = solution.save(tmp_path / "own.pt")
+        with pytest.raises(FileError, match=r"Sequential: pass an object"):
+            sciml.load(path)
+        with pytest.raises(FileError, match="does not fit the model given"):
+            sciml.load(path, model=nn.Linear(1, 1))
+        assert np.array_equal(sciml.load(path, model=model())(t=0.3)["u"], solution(t=0.3)["u"])
+
+    def test_fault_04_and_05_damaged_and_foreign_files(self, solution, tmp_path):
+        path = solution.save(tmp_path / "solution.pt")
+        content = path.read_bytes()
+        for wrong in (b"", content[: len(content) // 2], b"not a file of ours"):
+            (tmp_path / "wrong.pt").write_bytes(wrong)
+            with pytest.raises(FileError, match=r"wrong\.pt"):
+                sciml.load(tmp_path / "wrong.pt")
+        torch.save({"model": nn.Linear(1, 1)}, tmp_path / "pickle.pt")
+        with pytest.raises(FileError, match="refused"):
+            sciml.load(tmp_path / "pickle.pt")
+        with pytest.raises(FileError, match="there is no file"):
+            sciml.load(tmp_path / "nowhere.pt")
+
+    def test_a_solution_of_another_problem_is_refused(self, solution, tmp_path):
+        path = solution.save(tmp_path / "solution.pt")
+        other = type("Other", (sciml.Problem,), {"domain": sciml.Interval(s=(0, 1)), "fields": ["w"]})()
+        with pytest.raises(FileError, match="not of Other"):
+            sciml.load(path, problem=other)
+
+    def test_pictures_and_text(self, solution):
+        assert solution.plot().axes
+        assert "success" in repr(solution)
+        assert "<table" in solution._repr_html_()
+
+    def test_out_writes_the_contract(self, tmp_path):
+        sciml.fit(
+            Decay(rate=sciml.Unknown(1.0)),
+            sciml.MLP(6),
+            data={"t": [0.1, 0.5, 0.9, 1.0], "u": [0.8, 0.4, 0.2, 0.1]},
+            solver=sciml.Adam(5),
+            out=tmp_path / "run",
+        )
+        summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+        assert list(summary) == [
+            "problem",
+            "fields",
+            "model",
+            "parameters",
+            "solver",
+            "engine",
+            "dtype",
+            "device",
+            "seed",
+            "points",
+            "seconds",
+            "nit",
+            "success",
+            "status",
+            "message",
+            "relative_l2",
+            "residuals",
+            "unknowns",
+            "versions",
+        ]
+        assert set(summary["residuals"]) == {"decay", "initial", "data.u"}
+        assert set(summary["unknowns"]["rate"]) == {"value", "standard_error", "low", "high"}
+        assert sciml.load(tmp_path / "run" / "solution.pt").name == "Decay"
+
+
+def solution_of_two():
+    class Plane(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), t=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Initial(u=1.0)]
+
+        @sciml.equation
+        def flat(self, u, x, t):
+            return d(u, t)
+
+    return sciml.fit(Plane(), sciml.MLP(4), solver=sciml.Adam(1), points=16)
+
+
+def test_a_map_of_two_coordinates_is_drawn():
+    assert len(solution_of_two().plot().axes) == 2
+
+
+def test_periodic_conditions_train():
+    class Ring(sciml.Problem):
+        """u_x = cos x on a ring, with its mean pinned at one point."""
+
+        domain = sciml.Interval(x=(0, 2 * np.pi))
+        fields = ["u"]
+        conditions = [sciml.Periodic("x"), sciml.Dirichlet(u=0.0, on=domain.face(x=0))]
+
+        @sciml.equation
+        def slope(self, u, x):
+            return d(u, x, x) + torch.sin(x)
+
+        def reference(self, x):
+            return torch.sin(x)
+
+    solution = sciml.fit(Ring(), sciml.MLP(16, 16), solver=[sciml.Adam(300), sciml.LBFGS(2500)])
+    assert set(solution.residuals.index) == {"slope", "periodic.u", "periodic.u_x", "dirichlet"}
+    assert solution.error()["u"] < 1e-3
+
+
+def test_data_frames_are_data():
+    frame = pd.DataFrame({"t": [0.0, 0.5], "u": [1.0, 0.4]})
+    assert sciml.fit(Decay(), sciml.MLP(4), data=frame, solver=sciml.Adam(2)).data.columns == ("t", "u")
+
+
+def test_a_large_table_holds_rows_out():
+    t = np.linspace(0, 1, 500)
+    solution = sciml.fit(Decay(), sciml.MLP(4), data={"t": t, "u": np.exp(-2 * t)}, solver=sciml.Adam(2))
+    assert solution.points["data.u"] == 450
+    assert any("50 of 500 measured rows held out" in choice for choice in solution.choices)
+
+
+def test_fault_22_masked_values_are_skipped():
+    masked = sciml.Table({"t": [0.0, 0.5, 1.0], "u": [1.0, np.nan, 0.1]}, missing="mask")
+    solution = sciml.fit(Decay(), sciml.MLP(4), data=masked, solver=sciml.Adam(2))
+    assert solution.residuals.loc["data.u", "points"] == 2
+    assert np.isfinite(solution.history["loss"]).all()
