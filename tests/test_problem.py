@@ -123,7 +123,7 @@ def test_constants_are_replaced_by_keywords():
     assert problem.rate == 3.0
     assert Decay.rate == 2.0
     assert repr(problem) == "Decay(rate=3.0)"
-    with pytest.raises(ProblemError, match="no constant 'rat'.*Did you mean 'rate'"):
+    with pytest.raises(ProblemError, match=r"no constant 'rat'.*Did you mean 'rate'"):
         Decay(rat=1.0)
 
 

@@ -1,5 +1,6 @@
 """Line search and quasi-Newton method on functions whose minimum is known."""
 
+import itertools
 import math
 
 import numpy as np
@@ -62,7 +63,7 @@ def test_lbfgs_reaches_the_minimum_to_rounding_and_needs_no_more_than_scipy():
 def test_lbfgs_never_raises_the_loss():
     steps = run(LBFGS(100), Plain(rosenbrock, [-1.2, 1.0]))
     losses = [float(step.loss) for step in steps]
-    assert all(after <= before for before, after in zip(losses, losses[1:], strict=False))
+    assert all(after <= before for before, after in itertools.pairwise(losses))
 
 
 def test_lbfgs_goes_on_where_losses_are_tiny():

@@ -42,5 +42,5 @@ def test_pandas_there_and_back():
 
 
 def test_unknown_column_names_the_right_ones():
-    with pytest.raises(DataError, match="no column 'hares'; columns: 'hare'. Did you mean 'hare'"):
+    with pytest.raises(DataError, match=r"no column 'hares'; columns: 'hare'\. Did you mean 'hare'"):
         sciml.Table({"hare": [1.0]})["hares"]
