@@ -9,11 +9,11 @@ from sciml.derivative import d
 from sciml.domains import Box, Interval
 from sciml.embedding import embed
 from sciml.fitting import fit
-from sciml.models import MLP
+from sciml.models import MLP, RandomFeatures
 from sciml.problem import Problem, equation
 from sciml.sampling.adaptive import Adaptive
 from sciml.solution import ExtrapolationWarning, Solution, load
-from sciml.solvers import LBFGS, Adam, FirstOrder
+from sciml.solvers import LBFGS, Adam, FirstOrder, LeastSquares, LinearLeastSquares
 from sciml.table import Table
 from sciml.unknowns import Unknown
 
@@ -32,10 +32,13 @@ __all__ = [
     "FirstOrder",
     "Initial",
     "Interval",
+    "LeastSquares",
+    "LinearLeastSquares",
     "Look",
     "Neumann",
     "Periodic",
     "Problem",
+    "RandomFeatures",
     "Solution",
     "Table",
     "Unknown",

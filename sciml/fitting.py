@@ -19,7 +19,6 @@ from sciml import report
 from sciml.callbacks import Callback, EarlyStopping, Look, ProgressLine
 from sciml.certificate import certificate, failures
 from sciml.errors import SolverError
-from sciml.jets import AutogradJets
 from sciml.objective import Objective
 from sciml.problem import Problem
 from sciml.sampling.adaptive import Adaptive
@@ -152,7 +151,7 @@ def fit(
         nfev=outcome.evaluations,
         seconds=time.perf_counter() - start,
         solver=", ".join(each.name for each in solvers),
-        engine=AutogradJets.name,
+        engine=setup.rows.engine,
         seed=seed,
         points={term.name: block.size for block in setup.train for term in block.terms},
         choices=setup.choices,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from sciml.jacobian import jacobian
 from sciml.rows import Block, Rows
 
 
@@ -51,6 +53,18 @@ class Objective:
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         return loss.detach(), flat, {name: value.detach() for name, value in terms.items()}
+
+    def linearised(self) -> tuple[Tensor, Tensor]:
+        """The rows, scaled so that their squares add up to the loss, and their Jacobian by the parameters."""
+        sizes = {term.name: block.size for block in self.blocks for term in block.terms}
+        factors = {name: math.sqrt(self.weights[name] / size) / self.scales[name] for name, size in sizes.items()}
+        raw = {id(value) for value in self.rows.raw.values()}
+        model = [parameter for parameter in self.parameters if id(parameter) not in raw]
+        return jacobian(self.rows, self.blocks, factors, model)
+
+    def value(self) -> float:
+        """The loss at the present parameters, nothing else."""
+        return float(self.total(self.terms()).detach())
 
     def vector(self) -> Tensor:
         """The parameters as one vector (a copy)."""

@@ -65,14 +65,14 @@ def preflight(problem: Problem, trial: nn.Module, raw: Mapping[str, Tensor], blo
     """
     shaken = _shaken(trial)
     leaves = {name: value.detach().double().cpu().requires_grad_() for name, value in raw.items()}
-    rows = Rows(problem, shaken, leaves)
+    rows = Rows(problem, shaken, leaves, taylor=False)
     probes = [_few(block) for block in blocks if not any(term.measured for term in block.terms)]
     points = torch.cat([sample for block in blocks for sample in block.sample.points]).double().cpu()
     points = points[:: max(1, len(points) // (2 * _PROBES))]
     _check_model(shaken, points, problem)
     seen: set[str] = set()
     for block in probes:
-        scene = rows.scene(block.sample)
+        scene, _ = rows.scene(block)
         for term in block.terms:
             values = term.evaluate(scene)
             _check_term(term.name, values, scene)

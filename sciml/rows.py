@@ -12,12 +12,12 @@ from sciml.conditions import Scene, Term
 from sciml.derivative import JetSpace, Supplier
 from sciml.domains import Interior
 from sciml.errors import ProblemError
-from sciml.jets import AutogradJets
+from sciml.jets import AutogradJets, Recorder, TaylorJets
+from sciml.jets.taylor import supports
 from sciml.problem import Problem
 from sciml.sampling import Sample
 from sciml.table import Table
-
-SupplierFactory = Callable[[nn.Module, Tensor, Sequence[str], Sequence[str]], Supplier]
+from sciml.typing import MultiIndex
 
 
 @dataclass(frozen=True)
@@ -40,49 +40,88 @@ class Rows:
         problem: the mathematics.
         trial: maps points ``(n, D)`` to fields ``(n, F)``.
         raw: the raw number of each unknown, as in ``Unknown.value``.
-        supplier: makes the jets of the trial function at points.
+        taylor: whether jets may come from Taylor mode; None decides by what the model is made of.
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        trial: nn.Module,
-        raw: Mapping[str, Tensor],
-        supplier: SupplierFactory = AutogradJets,
+        self, problem: Problem, trial: nn.Module, raw: Mapping[str, Tensor], *, taylor: bool | None = None
     ) -> None:
         self.problem = problem
         self.trial = trial
         self.raw = raw
-        self._supplier = supplier
         self._unknowns = problem.unknowns
+        self._plans: dict[tuple[str, ...], tuple[MultiIndex, ...]] = {}
+        highest = max((len(index) for _, index in problem.asked()), default=0)
+        self.taylor = supports(trial, highest + 1) if taylor is None else taylor
+
+    @property
+    def engine(self) -> str:
+        """The name of the supplier of jets."""
+        return TaylorJets.name if self.taylor else AutogradJets.name
 
     def values(self) -> dict[str, Tensor]:
         """The value of each unknown."""
         return {name: unknown.value(self.raw[name]) for name, unknown in self._unknowns.items()}
 
-    def space(self, points: Tensor) -> JetSpace:
-        """The coordinates and jets at points."""
+    def supplier(self, points: Tensor, plan: Sequence[MultiIndex] = ()) -> AutogradJets | TaylorJets:
+        """The supplier of the trial function's jets at points."""
         names, fields = self.problem.coordinates, self.problem.fields
-        supplier = self._supplier(self.trial, points, names, fields)
-        return JetSpace(dict(zip(names, points.unbind(1), strict=True)), fields, supplier)
+        if self.taylor:
+            return TaylorJets(self.trial, points, names, fields, plan)
+        return AutogradJets(self.trial, points, names, fields)
 
-    def scene(self, sample: Sample) -> Scene:
-        """What residuals are evaluated on at the points of a sample."""
-        spaces = tuple(self.space(points) for points in sample.points)
-        return Scene(self.problem.bind(**self.values()), spaces, sample.normals)
+    def scene(self, block: Block, values: Mapping[str, Tensor] | None = None) -> tuple[Scene, tuple[Supplier, ...]]:
+        """What the residuals of a block are evaluated on, and who supplies the jets of each of its jet spaces.
+
+        ``values`` replaces the values of the unknowns, for instance by one value a point.
+        """
+        plan = self._plan(block)
+        names = self.problem.coordinates
+        suppliers = tuple(self.supplier(points, plan) for points in block.sample.points)
+        spaces = tuple(
+            JetSpace(dict(zip(names, points.unbind(1), strict=True)), self.problem.fields, supplier)
+            for points, supplier in zip(block.sample.points, suppliers, strict=True)
+        )
+        bound = self.problem.bind(**(self.values() if values is None else values))
+        return Scene(bound, spaces, block.sample.normals), suppliers
 
     def residuals(self, blocks: Iterable[Block]) -> dict[str, Tensor]:
         """Every residual by name, shape ``(n,)``, in its own unit."""
         found: dict[str, Tensor] = {}
         for block in blocks:
-            scene = self.scene(block.sample)
+            scene, _ = self.scene(block)
             for term in block.terms:
                 found[term.name] = term.evaluate(scene)
         return found
 
+    def _plan(self, block: Block) -> tuple[MultiIndex, ...]:
+        """The derivatives that the residuals of a block ask for."""
+        key = tuple(term.name for term in block.terms)
+        if key not in self._plans:
+            few = [points[:2].double().cpu() for points in block.sample.points]
+            normals = None if block.sample.normals is None else block.sample.normals.double().cpu()
+            names = self.problem.coordinates
+            asked: set[MultiIndex] = set()
+            for term in block.terms:
+                if term.measured:
+                    asked.add(())
+                    continue
+                # Some normals may vanish in one coordinate: all points are needed to see what is asked for.
+                points = few if normals is None else [each.double().cpu() for each in block.sample.points]
+                spaces = tuple(
+                    JetSpace(dict(zip(names, each.unbind(1), strict=True)), self.problem.fields, Recorder(len(each)))
+                    for each in points
+                )
+                term.evaluate(Scene(self.problem.bind_initial(), spaces, normals))
+                asked |= {index for space in spaces for _, index in space.jets}
+            self._plans[key] = tuple(sorted(asked))
+        return self._plans[key]
 
-def data_block(problem: Problem, table: Table) -> Block:
+
+def data_blocks(problem: Problem, table: Table) -> list[Block]:
     """The measurements of a table as residuals ``data.<field>``: field minus measured value at the measured points.
+
+    Fields share a block unless some of their values are missing: those have a block with points of their own.
 
     Raises:
         ProblemError: a coordinate is missing from the table, or no column is a field of the problem.
@@ -95,18 +134,21 @@ def data_block(problem: Problem, table: Table) -> Block:
             f"{problem.fields} as columns; use columns={{'{problem.coordinates[0]}': '<name in the file>', ...}} to map them"
         )
     points = torch.tensor([table[name].tolist() for name in problem.coordinates], dtype=torch.float64).T.contiguous()
-    terms = []
+    whole, apart = [], []
     for field in measured:
         column = torch.tensor(table[field].tolist(), dtype=torch.float64)
-        terms.append(Term(f"data.{field}", Interior(), _misfit(field, column), field, measured=True))
-    return Block(Sample((points,)), tuple(terms))
+        seen = ~column.isnan()
+        term = Term(f"data.{field}", Interior(), _misfit(field, column[seen]), field, measured=True)
+        if bool(seen.all()):
+            whole.append(term)
+        elif bool(seen.any()):
+            apart.append(Block(Sample((points[seen],)), (term,)))
+    return [*([Block(Sample((points,)), tuple(whole))] if whole else []), *apart]
 
 
 def _misfit(field: str, measured: Tensor) -> Callable[[Scene], Tensor]:
-    seen = ~measured.isnan()
-
     def residual(scene: Scene) -> Tensor:
         values = scene.space.jet(field)
-        return (values - measured.to(values))[seen.to(values.device)]
+        return values - measured.to(values)
 
     return residual

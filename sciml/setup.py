@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from sciml.conditions import Term
 from sciml.domains import Interior, Place
 from sciml.errors import DataError, ModelError, ProblemError, SolverError, listed, nearest
-from sciml.models import MLP, Scaled
+from sciml.models import MLP, RandomFeatures, Scaled
 from sciml.preflight import check_width, preflight
 from sciml.problem import Problem
-from sciml.rows import Block, Rows, data_block
+from sciml.rows import Block, Rows, data_blocks
 from sciml.sampling import default_counts, draw
 from sciml.scaling import field_sizes, term_sizes
 from sciml.table import Table
@@ -77,14 +77,14 @@ def prepare(
     terms = problem.terms()
     if not terms and table is None:
         raise ProblemError(f"{type(problem).__name__} has no equation, no condition and no data: nothing to fit")
-    measured = None if table is None else data_block(problem, table)
+    measured = [] if table is None else data_blocks(problem, table)
     held_rows = _held_rows(table, seed) if table is not None else None
     sets = []
     for purpose, generator in enumerate(np.random.SeedSequence(seed).spawn(3)):
         blocks = _blocks(problem, terms, points, np.random.default_rng(generator))
-        if measured is not None and held_rows is not None:
+        if held_rows is not None:
             keep = held_rows if purpose else ~held_rows
-            blocks.append(measured if not held_rows.any() else _rows_of(problem, table, keep))
+            blocks += measured if not held_rows.any() else _rows_of(problem, table, keep)
         sets.append(blocks)
     if table is not None and held_rows is not None:
         held = int(held_rows.sum())
@@ -141,7 +141,7 @@ def resolve_data(problem: Problem, data: object) -> Table | None:
         data = Table(data)
     if not isinstance(data, Table):
         raise DataError(f"data must be a sciml.Table, a DataFrame or a dict of columns; given: {type(data).__name__}")
-    data_block(problem, data)
+    data_blocks(problem, data)
     for name, (lower, upper) in problem.domain.bounds.items():
         slack = 1e-9 * (upper - lower)
         outside = (data[name] < lower - slack) | (data[name] > upper + slack) | ~np.isfinite(data[name])
@@ -198,10 +198,10 @@ def _held_rows(table: Table, seed: int) -> Any:
     return held
 
 
-def _rows_of(problem: Problem, table: Table | None, keep: Any) -> Block:
+def _rows_of(problem: Problem, table: Table | None, keep: Any) -> list[Block]:
     assert table is not None
     part = Table({name: table[name][keep] for name in table.columns}, source=table.source, missing="mask")
-    return data_block(problem, part)
+    return data_blocks(problem, part)
 
 
 def _weights(problem: Problem, names: Sequence[str], given: Mapping[str, float] | None) -> dict[str, float]:
@@ -234,7 +234,7 @@ def _model(model: nn.Module | None, problem: Problem, seed: int, choices: list[s
         # For lazy layers of the user's, which draw from the global generator at their first call.
         torch.manual_seed(seed)
         copied = copy.deepcopy(model)
-        if isinstance(copied, MLP) and not len(copied.layers):
+        if isinstance(copied, MLP | RandomFeatures) and not len(copied.layers):
             copied.build(inputs, outputs, torch.Generator().manual_seed(seed))
         elif any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in copied.parameters()):
             copied(torch.zeros(2, inputs))

@@ -11,6 +11,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from sciml.jacobian import jacobian
 from sciml.rows import Block, Rows
 from sciml.sampling import Sample
 from sciml.typing import Array
@@ -104,39 +105,23 @@ def from_rows(
     Raises:
         RuntimeError: as torch does, when the model's backward pass cannot be batched even row by row.
     """
-    pieces, measured = [], []
-    for block in blocks:
-        thin = _thin(block)
-        residuals = rows.residuals([thin])
-        for term in thin.terms:
-            values = residuals[term.name] / scales[term.name]
-            pieces.append(values if term.measured else values * (_STIFFNESS / math.sqrt(len(values))))
-            measured.append(torch.full((len(values),), term.measured))
-    stacked = torch.cat(pieces)
-    leaves = [*parameters, *rows.raw.values()]
-    jacobian = _jacobian(stacked, leaves)
-    split = sum(parameter.numel() for parameter in parameters)
-    raw = torch.stack([value.detach() for value in rows.raw.values()]).double().cpu().numpy()
+    thin = [_thin(block) for block in blocks]
+    factors, measured = {}, []
+    for block in thin:
+        for term in block.terms:
+            factors[term.name] = (1.0 if term.measured else _STIFFNESS / math.sqrt(block.size)) / scales[term.name]
+            measured.append(torch.full((block.size,), term.measured))
+    values, slopes = jacobian(rows, thin, factors, parameters)
+    split = slopes.shape[1] - len(rows.raw)
+    slopes = slopes.double().cpu()
     return estimates(
         rows.problem.unknowns,
-        raw,
-        jacobian[:, :split],
-        jacobian[:, split:],
-        stacked.detach().double().cpu().numpy(),
+        torch.stack([value.detach() for value in rows.raw.values()]).double().cpu().numpy(),
+        slopes[:, :split].numpy(),
+        slopes[:, split:].numpy(),
+        values.double().cpu().numpy(),
         torch.cat(measured).numpy(),
     )
-
-
-def _jacobian(values: Tensor, leaves: Sequence[Tensor]) -> Array:
-    """The derivative of each value by all leaves, shape ``(m, p)``, in batches of rows."""
-    found = []
-    for start in range(0, len(values), 64):
-        units = torch.eye(len(values), dtype=values.dtype, device=values.device)[start : start + 64]
-        parts = torch.autograd.grad(
-            values, leaves, units, retain_graph=True, allow_unused=True, materialize_grads=True, is_grads_batched=True
-        )
-        found.append(torch.cat([part.reshape(len(units), -1) for part in parts], dim=1).double().cpu())
-    return torch.cat(found).numpy()
 
 
 def _thin(block: Block) -> Block:

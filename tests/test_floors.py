@@ -11,7 +11,7 @@ FLOORS = [
     ["domains", "table", "derivative", "jets", "archive"],
     ["unknowns", "conditions", "problem", "datasets", "models"],
     ["sampling", "rows"],
-    ["scaling", "objective", "uncertainty", "certificate"],
+    ["jacobian", "scaling", "objective", "uncertainty", "certificate"],
     ["solvers", "callbacks", "preflight", "plots", "embedding"],
     ["setup", "solution", "report"],
     ["fitting", "baselines"],

@@ -15,7 +15,7 @@ from sciml.certificate import certificate, failures
 from sciml.derivative import describe
 from sciml.errors import BaselineError, ProblemError, listed
 from sciml.problem import Problem
-from sciml.rows import Block, Rows, data_block
+from sciml.rows import Block, Rows, data_blocks
 from sciml.sampling import draw
 from sciml.scaling import field_sizes, term_sizes
 from sciml.setup import resolve_data
@@ -77,7 +77,7 @@ def baseline(
     table = resolve_data(problem, data)
     blocks = _blocks(problem)
     if table is not None:
-        blocks.append(data_block(problem, table))
+        blocks += data_blocks(problem, table)
     sizes = field_sizes(problem, blocks)
     rtol = max(1e-3 * tolerance, 1e-13)
     if table is not None and (problem.unknowns or not _complete(system)):

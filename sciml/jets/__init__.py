@@ -2,5 +2,6 @@
 
 from sciml.jets.autograd import AutogradJets
 from sciml.jets.recorder import Recorder, orders_asked
+from sciml.jets.taylor import TaylorJets
 
-__all__ = ["AutogradJets", "Recorder", "orders_asked"]
+__all__ = ["AutogradJets", "Recorder", "TaylorJets", "orders_asked"]

@@ -1,0 +1,131 @@
+r"""Derivatives of rows by parameters and unknowns.
+
+For models made of linear layers and activations a row's derivative by a weight matrix is a sum over streams of outer products,
+
+.. math::  \partial r_n/\partial W = \sum_s \bar Z_{sn} \otimes A_{sn}, \qquad \bar Z = \partial \Big(\sum_n r_n\Big)/\partial Z,
+
+with A the inputs and Z the outputs of the layer. It is valid because the residual at a point depends on that point alone. One
+reverse sweep a residual gives all rows. For any other model every row has a reverse sweep of its own, in batches.
+
+Unknowns are handed to the residuals as one value a point, so that their columns are pointwise derivatives too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from sciml.conditions import Scene, Term
+from sciml.jets.taylor import TaylorJets
+from sciml.rows import Block, Rows
+
+_BATCH = 64
+
+
+def jacobian(
+    rows: Rows, blocks: Sequence[Block], factors: Mapping[str, float], parameters: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """All rows, multiplied by a factor for each term, and their derivatives.
+
+    Args:
+        rows: the residuals.
+        blocks: where they are taken.
+        factors: what each term is multiplied by.
+        parameters: the parameters to differentiate by; raw unknowns follow after them.
+
+    Returns:
+        The rows, shape ``(m,)``, and the Jacobian, shape ``(m, p + q)``, in the order of blocks and terms.
+    """
+    values, slopes = [], []
+    for block in blocks:
+        found = _layered(rows, block, parameters) if rows.taylor else _row_by_row(rows, block, parameters)
+        for term, (residual, slope) in zip(block.terms, found, strict=True):
+            values.append(residual * factors[term.name])
+            slopes.append(slope * factors[term.name])
+    return torch.cat(values), torch.cat(slopes)
+
+
+def _per_point(rows: Rows, block: Block) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Raw unknowns as one leaf a point, and their values."""
+    unknowns = rows.problem.unknowns
+    leaves = [raw.detach().expand(block.size).clone().requires_grad_() for raw in rows.raw.values()]
+    return leaves, {name: unknown.value(leaf) for (name, unknown), leaf in zip(unknowns.items(), leaves, strict=True)}
+
+
+def _layered(rows: Rows, block: Block, parameters: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    leaves, values = _per_point(rows, block)
+    scene, suppliers = rows.scene(block, values)
+    columns, width = {}, 0
+    for parameter in parameters:
+        columns[id(parameter)] = slice(width, width + parameter.numel())
+        width += parameter.numel()
+    found = []
+    for term in block.terms:
+        residual = term.evaluate(scene)
+        layers = [
+            layer
+            for supplier in suppliers
+            if isinstance(supplier, TaylorJets)
+            for layer in supplier.layers
+            if any(id(own) in columns for own in layer.module.parameters(recurse=False))
+        ]
+        inputs = [*(layer.outputs for layer in layers), *leaves]
+        backs = _gradient(residual, inputs)
+        slope = residual.new_zeros(len(residual), width + len(leaves))
+        for layer, back in zip(layers, backs, strict=False):
+            if back is None:
+                continue
+            weight, bias = layer.module.weight, layer.module.bias
+            if id(weight) in columns:
+                # (n, out, streams) @ (n, streams, in): the sum over streams of outer products.
+                outer = back.permute(1, 2, 0) @ layer.inputs.detach().permute(1, 0, 2)
+                slope[:, columns[id(weight)]] += outer.reshape(len(residual), -1)
+            if bias is not None and id(bias) in columns:
+                slope[:, columns[id(bias)]] += back[0]
+        for position, back in enumerate(backs[len(layers) :]):
+            if back is not None:
+                slope[:, width + position] = back
+        found.append((residual.detach(), slope))
+    return found
+
+
+def _gradient(residual: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    used = [value for value in inputs if value.requires_grad]
+    gradients = iter(
+        torch.autograd.grad(residual.sum(), used, retain_graph=True, allow_unused=True)
+        if residual.requires_grad and used
+        else [None] * len(used)
+    )
+    return [next(gradients) if value.requires_grad else None for value in inputs]
+
+
+def _row_by_row(rows: Rows, block: Block, parameters: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    leaves, values = _per_point(rows, block)
+    scene, _ = rows.scene(block, values)
+    return [_batched(term, scene, parameters, leaves) for term in block.terms]
+
+
+def _batched(term: Term, scene: Scene, parameters: Sequence[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    residual = term.evaluate(scene)
+    size = len(residual)
+    pieces = []
+    for start in range(0, size, _BATCH):
+        units = torch.eye(size, dtype=residual.dtype, device=residual.device)[start : start + _BATCH]
+        parts = torch.autograd.grad(
+            residual,
+            list(parameters),
+            units,
+            retain_graph=True,
+            allow_unused=True,
+            is_grads_batched=True,
+        )
+        flat = [
+            units.new_zeros(len(units), parameter.numel()) if part is None else part.reshape(len(units), -1)
+            for part, parameter in zip(parts, parameters, strict=True)
+        ]
+        pieces.append(torch.cat(flat, dim=1))
+    backs = _gradient(residual, leaves)
+    columns = [torch.zeros(size, 1).to(residual) if back is None else back[:, None] for back in backs]
+    return residual.detach(), torch.cat([torch.cat(pieces), *columns], dim=1)

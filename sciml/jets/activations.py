@@ -1,0 +1,96 @@
+"""Derivatives of activation functions, as far as jets need them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+Derivatives = Callable[[Tensor, int], list[Tensor]]
+
+
+class Sin(nn.Module):
+    """The sine as an activation."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        """The sine of every value."""
+        return torch.sin(values)
+
+
+def _tanh(z: Tensor, order: int) -> list[Tensor]:
+    t = torch.tanh(z)
+    u = 1 - t * t
+    found = [t, u]
+    if order >= 2:
+        found.append(-2 * t * u)
+    if order >= 3:
+        found.append(u * (6 * t * t - 2))
+    if order >= 4:
+        found.append(u * t * (16 - 24 * t * t))
+    return found[: order + 1]
+
+
+def _sigmoid(z: Tensor, order: int) -> list[Tensor]:
+    s = torch.sigmoid(z)
+    v = s * (1 - s)
+    found = [s, v]
+    if order >= 2:
+        found.append(v * (1 - 2 * s))
+    if order >= 3:
+        found.append(v * (1 - 6 * v))
+    if order >= 4:
+        found.append(v * (1 - 2 * s) * (1 - 12 * v))
+    return found[: order + 1]
+
+
+def _softplus(z: Tensor, order: int) -> list[Tensor]:
+    value = nn.functional.softplus(z, threshold=40.0)
+    return [value] if order == 0 else [value, *_sigmoid(z, order - 1)]
+
+
+def _silu(z: Tensor, order: int) -> list[Tensor]:
+    s = _sigmoid(z, order)
+    return [z * s[0]] + [z * s[k] + k * s[k - 1] for k in range(1, order + 1)]
+
+
+def _gelu(z: Tensor, order: int) -> list[Tensor]:
+    below = 0.5 * (1 + torch.erf(z / math.sqrt(2.0)))
+    density = torch.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+    square = z * z
+    found = [z * below, below + z * density]
+    if order >= 2:
+        found.append((2 - square) * density)
+    if order >= 3:
+        found.append((square - 4) * z * density)
+    if order >= 4:
+        found.append((7 * square - square * square - 4) * density)
+    return found[: order + 1]
+
+
+def _sin(z: Tensor, order: int) -> list[Tensor]:
+    s, c = torch.sin(z), torch.cos(z)
+    return [s, c, -s, -c, s][: order + 1]
+
+
+def derivatives_of(layer: nn.Module) -> Derivatives | None:
+    """The function that gives an activation and its derivatives to fourth order, or None for a layer not known here.
+
+    It takes the layer's inputs and the highest order wanted and returns the values of order 0, 1, and so on.
+    """
+    if isinstance(layer, nn.GELU) and layer.approximate != "none":
+        return None
+    if isinstance(layer, nn.Softplus) and layer.beta != 1:
+        return None
+    return _KNOWN.get(type(layer))
+
+
+_KNOWN: dict[type[nn.Module], Derivatives] = {
+    nn.Tanh: _tanh,
+    nn.Sigmoid: _sigmoid,
+    nn.Softplus: _softplus,
+    nn.SiLU: _silu,
+    nn.GELU: _gelu,
+    Sin: _sin,
+}
