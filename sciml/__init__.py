@@ -9,10 +9,11 @@ from sciml.derivative import d
 from sciml.domains import Box, Interval
 from sciml.embedding import embed
 from sciml.fitting import fit
+from sciml.loading import load
 from sciml.models import MLP, RandomFeatures
 from sciml.problem import Problem, equation
 from sciml.sampling.adaptive import Adaptive
-from sciml.solution import ExtrapolationWarning, Solution, load
+from sciml.solution import ExtrapolationWarning, Solution
 from sciml.solvers import LBFGS, Adam, FirstOrder, LeastSquares, LinearLeastSquares
 from sciml.table import Table
 from sciml.unknowns import Unknown

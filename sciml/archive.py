@@ -43,6 +43,20 @@ def write_atomic(path: Path, content: bytes) -> None:
         raise FileError(f"cannot write {path}: {error}; what was there before is unchanged") from error
 
 
+def check_writable(directory: Path) -> None:
+    """Refuse a directory that cannot be written, before time is spent on what should go there.
+
+    Raises:
+        FileError: with the reason.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise FileError(f"cannot write into {directory}: {error}") from error
+
+
 def save_tensors(path: Path, content: dict[str, Any]) -> None:
     """Save tensors and plain values (numbers, texts, lists, dicts) in torch's format.
 

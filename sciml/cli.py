@@ -57,6 +57,8 @@ def fit(
         seed=seed,
         progress=True,
     )
+    # The fit is safe on disk before anything else can go wrong.
+    report.write(solution, directory)
     classical = _classical(problem)
     _show(solution, classical)
     _write(solution, classical, directory)
@@ -90,17 +92,22 @@ def load_problem(file: str) -> Problem:
         raise ProblemError(
             f"there is no file {name}; name a Python file with a problem class, as in problems/burgers.py"
         )
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # A name of our own: a file called wave.py must not stand in for the standard library's module of that name.
+    name_of_module = f"sciml_problem_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name_of_module, path)
     if spec is None or spec.loader is None:
         raise ProblemError(f"{name} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name_of_module] = module
+    sys.path.insert(0, str(path.parent.resolve()))
     try:
         spec.loader.exec_module(module)
     except SciMLError:
         raise
     except Exception as error:
         raise ProblemError(f"{name} cannot be run: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(path.parent.resolve()))
     found = {
         key: member
         for key, member in inspect.getmembers(module, inspect.isclass)
@@ -136,7 +143,7 @@ def parse_model(text: str) -> MLP:
 
 def _problem(file: str) -> Problem:
     problem = load_problem(file)
-    _console.print(f"[bold]{type(problem).__name__}[/bold] from {_split(file)[0]}", highlight=False)
+    _console.print(f"{type(problem).__name__} from {_split(file)[0]}", highlight=False, markup=False)
     return problem
 
 
@@ -157,7 +164,7 @@ def _classical(problem: Problem) -> Solution | None:
     try:
         return run_baseline(problem)
     except BaselineError as error:
-        _console.print(f"no SciPy answer beside it: {error}", style="dim", highlight=False)
+        _console.print(f"no SciPy answer beside it: {error}", style="dim", highlight=False, markup=False)
         return None
 
 
@@ -166,14 +173,16 @@ def _show(solution: Solution, other: Solution | None) -> None:
     if len(solution.unknowns):
         _console.print(report.unknowns_table(solution, other))
     _console.print(report.residuals_table(solution))
-    if hasattr(solution.problem, "reference"):
+    if solution.problem is not None and solution.problem.has_reference:
         for each in [solution] if other is None else [solution, other]:
             errors = ", ".join(f"{field} {error:.2e}" for field, error in each.error().items())
             _console.print(f"relative L2 error, {each.engine}: {errors}", highlight=False)
     for choice in solution.choices:
-        _console.print(choice, style="dim", highlight=False)
-    outcome = "success" if solution.success else "[bold red]not a success[/bold red]"
-    _console.print(f"{outcome} in {solution.seconds:.1f} s: {solution.message}", highlight=False)
+        _console.print(choice, style="dim", highlight=False, markup=False)
+    outcome, style = ("success", "") if solution.success else ("not a success", "bold red")
+    _console.print(
+        f"{outcome} in {solution.seconds:.1f} s: {solution.message}", style=style, highlight=False, markup=False
+    )
 
 
 def _write(solution: Solution, other: Solution | None, directory: Path) -> None:
@@ -182,7 +191,7 @@ def _write(solution: Solution, other: Solution | None, directory: Path) -> None:
         paths["picture"] = directory / "fit.png"
         archive.write_atomic(paths["picture"], report.png(plot(solution, other)))
     for name, path in paths.items():
-        _console.print(f"{name:<9} {path}", highlight=False, soft_wrap=True)
+        _console.print(f"{name:<9} {path}", highlight=False, markup=False, soft_wrap=True)
 
 
 def main() -> None:
@@ -190,7 +199,7 @@ def main() -> None:
     try:
         app()
     except SciMLError as error:
-        Console(stderr=True).print(f"[bold red]error:[/bold red] {error}", highlight=False, markup=True, soft_wrap=True)
+        Console(stderr=True).print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
         sys.exit(2)
 
 

@@ -75,6 +75,9 @@ def compare(*solutions: Solution, truth: Any = None) -> Comparison:
     """
     if len(solutions) < 2:
         raise ProblemError(f"compare needs at least two solutions; given: {len(solutions)}")
+    for each in solutions:
+        if not isinstance(each, Solution):
+            raise ProblemError(f"compare needs solutions of fit or baseline; given: {type(each).__name__}")
     first = solutions[0]
     for other in solutions[1:]:
         if other.fields != first.fields or dict(other.bounds) != dict(first.bounds):
@@ -100,7 +103,7 @@ def _truth(solutions: tuple[Solution, ...], truth: Any) -> tuple[str, Any]:
     if truth is not None:
         return "the truth given", truth
     problem = next((each.problem for each in solutions if each.problem is not None), None)
-    if problem is not None and hasattr(problem, "reference"):
+    if problem is not None and problem.has_reference:
         return "the reference", None
     classical = [each for each in solutions if each.model is None]
     chosen = (classical or list(solutions))[-1]
@@ -111,16 +114,11 @@ def _row(solution: Solution, truth: Any, grid: dict[str, np.ndarray]) -> dict[st
     start = time.perf_counter()
     values = solution(**grid)
     speed = next(iter(values.values())).size / (time.perf_counter() - start)
-    if truth is None:
-        assert solution.problem is not None
-        exact = solution.problem.reference_values(grid) or {}
-    else:
-        given = truth(**grid)
-        exact = given if isinstance(given, dict) else {solution.fields[0]: given}
+    exact = solution.truth(grid, truth)
     row: dict[str, Any] = {}
     for name, error in solution.error(truth).items():
         row[f"{name}: relative L2"] = error
-        row[f"{name}: largest"] = float(np.abs(values[name] - np.asarray(exact[name])).max())
+        row[f"{name}: largest"] = float(np.abs(values[name] - exact[name]).max())
     return {
         **row,
         "seconds": solution.seconds,

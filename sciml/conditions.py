@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from sciml.calls import argument_names, evaluated
 from sciml.derivative import JetSpace, check_names, check_precision, check_residual, describe
-from sciml.domains import OnFaces, Opposite, Place, Region
+from sciml.domains import Face, OnFaces, Opposite, Place, Region
 from sciml.errors import ProblemError, listed, nearest
 from sciml.typing import MultiIndex, Target
 
@@ -142,7 +143,7 @@ class Initial(_Targets):
 
     def terms(self, problem: Problem) -> tuple[Term, ...]:
         assert problem.time is not None
-        start = OnFaces(problem.domain.face(**{problem.time: problem.domain.bounds[problem.time][0]}).faces or ())
+        start = OnFaces((Face(problem.time, "lower"),))
         found = []
         for key, target in self.targets.items():
             field, order = self.split(key, problem.fields, problem.time)
@@ -280,7 +281,8 @@ class Residual(Condition):
 
     def terms(self, problem: Problem) -> tuple[Term, ...]:
         def residual(scene: Scene) -> Tensor:
-            value = self.function(scene.problem, **scene.space.named(self.names))
+            named = {"self": scene.problem, **scene.space.named(self.names)}
+            value = evaluated(f"condition {self.name!r}", self.function, named)
             return check_residual(self.name, value, scene.space)
 
         return (Term(self.name, OnFaces(self.on.resolve(problem.domain, problem.time)), residual),)
@@ -318,22 +320,6 @@ def condition(*, on: Region) -> Callable[[Callable[..., Any]], Callable[..., Any
     return mark
 
 
-def argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The parameters of a function that must be filled by name: all but ``self`` and those with a default.
-
-    Raises:
-        ProblemError: the function takes ``*args`` or ``**kwargs``, which name nothing.
-    """
-    names = []
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            name = getattr(function, "__name__", repr(function))
-            raise ProblemError(f"{name!r} takes *{parameter.name}: name the fields and coordinates it needs instead")
-        if parameter.name != "self" and parameter.default is parameter.empty:
-            names.append(parameter.name)
-    return tuple(names)
-
-
 def target_values(what: str, target: Target, scene: Scene) -> Tensor:
     """The values of a target at the points of a scene, shape ``(n,)`` or ``()``.
 
@@ -347,10 +333,7 @@ def target_values(what: str, target: Target, scene: Scene) -> Tensor:
         arguments: dict[str, object] = {name: space.coordinates[name] for name in argument_names(target)}
         if "self" in inspect.signature(target).parameters:
             arguments["self"] = scene.problem
-        try:
-            value = target(**arguments)
-        except Exception as error:
-            raise ProblemError(f"the target function of {what} failed: {type(error).__name__}: {error}") from error
+        value = evaluated(f"the target function of {what}", target, arguments)
     if isinstance(value, Tensor):
         check_precision(f"the target of {what}", value, like)
     values = torch.as_tensor(value, dtype=like.dtype, device=like.device)

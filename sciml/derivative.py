@@ -194,6 +194,11 @@ def check_residual(name: str, value: object, space: JetSpace) -> Tensor:
         raise ProblemError(
             f"residual {name!r} must return a tensor of shape (n,); it returned {type(value).__name__}{hint}"
         )
+    if not value.is_floating_point():
+        raise ProblemError(
+            f"residual {name!r} returned {value.dtype}; expected real floating-point numbers (split a complex equation into "
+            "its real and imaginary part)"
+        )
     if value.shape != (size,):
         cause = {
             2: "usually an (n,) was combined with an (n, 1)",

@@ -41,6 +41,10 @@ def embed(solution: Any, points: Any, layer: str | None = None) -> pd.DataFrame:
         ['z0', 'z1', 'z2', 'z3', 'z4']
     """
     index = points.index if isinstance(points, pd.DataFrame) else None
+    if layer is not None and not isinstance(layer, str):
+        raise ModelError(f"layer must be the name of a submodule; given: {layer!r}")
+    if not isinstance(solution, nn.Module) and not hasattr(solution, "trial"):
+        raise ModelError(f"embed needs a solution or a torch.nn.Module; given: {type(solution).__name__}")
     if isinstance(solution, nn.Module):
         module, run = solution, solution
         inputs = _plain_points(points)
@@ -71,13 +75,18 @@ def embed(solution: Any, points: Any, layer: str | None = None) -> pd.DataFrame:
         with torch.no_grad():
             for chunk in inputs.to(like).split(_CHUNK):
                 caught.clear()
-                run(chunk)
+                try:
+                    run(chunk)
+                except RuntimeError as error:
+                    raise ProblemError(
+                        f"the module does not accept points of shape {tuple(chunk.shape)}: {error}"
+                    ) from error
                 if len(caught) != 1 or not isinstance(caught[0], Tensor) or len(caught[0]) != len(chunk):
                     raise ModelError(
                         f"layer {layer!r} ran {len(caught)} times or gave something else than one row a point; choose "
                         "another layer"
                     )
-                found.append(caught[0].reshape(len(chunk), -1).double().cpu())
+                found.append(caught[0].flatten(1).double().cpu())
     finally:
         handle.remove()
         for part, mode in modes.items():

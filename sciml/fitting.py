@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +16,10 @@ import pandas as pd
 import torch
 from torch import nn
 
-from sciml import report
+from sciml import archive, report
 from sciml.callbacks import Callback, EarlyStopping, Look, ProgressLine
 from sciml.certificate import certificate, failures
-from sciml.errors import SolverError
+from sciml.errors import FileError, SciMLError, SolverError
 from sciml.objective import Objective
 from sciml.problem import Problem
 from sciml.sampling.adaptive import Adaptive
@@ -27,6 +28,8 @@ from sciml.solution import Solution, unknowns_frame
 from sciml.solvers import LBFGS, Adam, FirstOrder, Solver, Step
 from sciml.uncertainty import Estimate, from_rows
 
+_MOST_DRIFT = 0.5
+_AT_A_BOUND = 8.0
 _MESSAGES = {
     "converged": "the last solver converged",
     "plateau": "the loss on held-out rows no longer falls",
@@ -115,6 +118,11 @@ def fit(
     """
     start = time.perf_counter()
     solvers = _solvers(solver)
+    _check(early_stopping, callbacks, tolerance)
+    if out is not None and not isinstance(out, str | Path):
+        raise FileError(f"out must be a directory; given: {out!r}")
+    if out is not None:
+        archive.check_writable(Path(out))
     setup = prepare(problem, model, data, points, weights, dtype, device, seed)
     adaptive = _sampler(sampler, problem)
     objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
@@ -125,15 +133,16 @@ def fit(
     setup.trial.eval()
     residuals = certificate(setup.rows, setup.fresh, setup.scales)
     misses = failures(residuals, tolerance)
-    estimates, doubt = _estimates(setup)
+    estimates, doubt = _estimates(setup, residuals)
     message = _MESSAGES.get(outcome.status, outcome.message)
     if outcome.message and outcome.status in _MESSAGES:
         message = f"{message} ({outcome.message})"
     if len(misses):
         worst = misses["relative"].idxmax()
-        message += (
-            f"; the certificate fails: on fresh points {worst!r} is {misses['relative'].max():.1e} of its natural size, "
-            f"more than {tolerance:g}: try more steps, more points or a larger model"
+        doubt.insert(
+            0,
+            f"the certificate fails: on fresh points {worst!r} is {misses['relative'].max():.1e} of its natural size, "
+            f"more than {tolerance:g}: try more steps, more points or a larger model",
         )
     solution = Solution(
         trial=setup.trial.requires_grad_(False),
@@ -144,9 +153,9 @@ def fit(
         unknowns=unknowns_frame(estimates),
         history=pd.DataFrame(outcome.history),
         residuals=residuals,
-        success=outcome.status in ("converged", "plateau", "budget", "stopped") and not len(misses),
+        success=outcome.status in ("converged", "plateau", "budget", "stopped") and not doubt,
         status=outcome.status,
-        message=message + doubt,
+        message="; ".join([message, *doubt]),
         nit=outcome.steps,
         nfev=outcome.evaluations,
         seconds=time.perf_counter() - start,
@@ -158,8 +167,21 @@ def fit(
         data=setup.table,
     )
     if out is not None:
-        report.write(solution, Path(out))
+        try:
+            report.write(solution, Path(out))
+        except SciMLError as error:
+            # The fit is done: what it found must not be lost because a file could not be written.
+            warnings.warn(f"the solution was not written: {error}", stacklevel=2)
     return solution
+
+
+def _check(early_stopping: object, callbacks: object, tolerance: object) -> None:
+    if not isinstance(early_stopping, EarlyStopping | None):
+        raise SolverError(f"early_stopping must be sciml.EarlyStopping(...) or None; given: {early_stopping!r}")
+    if not isinstance(callbacks, list | tuple) or not all(callable(each) for each in callbacks):
+        raise SolverError(f"callbacks must be a list of functions; given: {callbacks!r}")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < math.inf:
+        raise SolverError(f"tolerance must be a positive number; given: {tolerance!r}")
 
 
 @dataclass
@@ -196,7 +218,7 @@ def _solvers(given: Any) -> list[Solver]:
 
 
 def _sampler(given: Adaptive | str | None, problem: Problem) -> Adaptive | None:
-    if given == "auto":
+    if isinstance(given, str) and given == "auto":
         return Adaptive() if len(problem.coordinates) > 1 else None
     if given is None or isinstance(given, Adaptive):
         return given
@@ -222,6 +244,7 @@ class _Loop:
         self._outcome = _Outcome()
         self._best = objective.vector()
         self._held: list[float] = []
+        self._lowest = math.inf
         self._most = 0
 
     def run(self, solvers: Sequence[Solver]) -> _Outcome:
@@ -247,6 +270,7 @@ class _Loop:
     def _phase(self, solver: Solver) -> tuple[str, str]:
         """Run one solver; how it ended, and a word more."""
         run = solver.start(self._objective)
+        self._lowest = self._held_out()
         for count in range(1, solver.steps + 1):
             step = run.step()
             self._outcome.steps += 1
@@ -269,11 +293,15 @@ class _Loop:
                 run.renewed()
         return "budget", ""
 
+    def _held_out(self) -> float:
+        """The loss on held-out rows; infinite where it is not a number, so that nothing counts as worse."""
+        value = float(self._objective.total(self._objective.terms(self._setup.held)).detach())
+        return math.inf if math.isnan(value) else value
+
     def _look(self, solver: Solver, step: Step) -> bool:
-        terms = self._objective.terms(self._setup.held)
-        held_out = float(self._objective.total(terms).detach())
-        if held_out < min(self._held, default=math.inf):
-            self._best = self._objective.vector()
+        held_out = self._held_out()
+        if held_out < self._lowest:
+            self._lowest, self._best = held_out, self._objective.vector()
         self._held.append(held_out)
         look = Look(
             phase=solver.name,
@@ -282,7 +310,7 @@ class _Loop:
             seconds=time.perf_counter() - self._start,
             loss=float(step.loss),
             held_out=held_out,
-            best=min(self._held),
+            best=self._lowest,
             terms={name: float(value) for name, value in step.terms.items()},
             unknowns={name: float(value.detach()) for name, value in self._setup.rows.values().items()},
         )
@@ -292,15 +320,43 @@ class _Loop:
         return any(outcomes)
 
 
-def _estimates(setup: Setup) -> tuple[dict[str, Estimate], str]:
-    """The unknowns with their intervals, and what to add to the message where those are in doubt."""
+def _estimates(setup: Setup, residuals: pd.DataFrame) -> tuple[dict[str, Estimate], list[str]]:
+    """The unknowns with their intervals, and every reason to doubt them and the fit."""
     values = {name: float(value.detach()) for name, value in setup.rows.values().items()}
     blank = {name: Estimate(value, math.nan, math.nan, math.nan) for name, value in values.items()}
-    if not values or not any(term.measured for block in setup.train for term in block.terms):
-        return blank, "; the unknowns have no intervals without measurements" if values else ""
+    misfits: dict[str, float] = {str(name): float(value) for name, value in residuals["relative"].items()}
+    measured = [term.name for block in setup.train for term in block.terms if term.measured]
+    doubt = [
+        f"the solution explains nothing of {name!r}: its misfit is {misfits[name]:.1g} of the spread of the column"
+        for name in measured
+        if not misfits[name] < 1.0
+    ]
+    if not values:
+        return blank, doubt
+    if not measured:
+        return blank, [*doubt, "the unknowns cannot be estimated without measurements"]
     if not all(map(math.isfinite, values.values())):
-        return blank, "; an unknown is not finite"
-    model = [parameter for parameter in setup.trial.parameters() if parameter.requires_grad]
-    found = from_rows(setup.rows, setup.train, setup.scales, model)
+        return blank, [*doubt, "an unknown is not finite"]
+    try:
+        found, drift = from_rows(setup.rows, setup.train, setup.scales)
+    except KeyboardInterrupt:
+        return blank, [*doubt, "interrupted before the intervals were computed"]
     lost = [name for name, estimate in found.items() if not math.isfinite(estimate.standard_error)]
-    return found, f"; the data do not determine {', '.join(lost)}" if lost else ""
+    if lost:
+        doubt.append(f"the data do not determine {', '.join(lost)}, or are too few to tell their noise")
+    if drift > _MOST_DRIFT:
+        doubt.append(
+            f"the unknowns have not arrived: the linearised problem would move one by {drift:.1g} of its standard errors; "
+            "use more steps"
+        )
+    stuck = [
+        name for name, raw in setup.raw.items() if abs(float(raw.detach())) > _AT_A_BOUND and _bounded(setup, name)
+    ]
+    if stuck:
+        doubt.append(f"{', '.join(stuck)} went to a bound: the data contradict the equations, or the bound is wrong")
+    return found, doubt
+
+
+def _bounded(setup: Setup, name: str) -> bool:
+    unknown = setup.problem.unknowns[name]
+    return unknown.lower is not None or unknown.upper is not None

@@ -2,7 +2,7 @@ r"""Derivatives of rows by parameters and unknowns.
 
 For models made of linear layers and activations a row's derivative by a weight matrix is a sum over streams of outer products,
 
-.. math::  \partial r_n/\partial W = \sum_s \bar Z_{sn} \otimes A_{sn}, \qquad \bar Z = \partial \Big(\sum_n r_n\Big)/\partial Z,
+.. math::  \partial r_n/\partial W = \sum_s \bar Z_{sn} \otimes A_{sn}, \quad \bar Z = \partial \Big(\sum_n r_n\Big)/\partial Z,
 
 with A the inputs and Z the outputs of the layer. It is valid because the residual at a point depends on that point alone. One
 reverse sweep a residual gives all rows. For any other model every row has a reverse sweep of its own, in batches.

@@ -70,7 +70,11 @@ def _lines(solution: Any, other: Any) -> Figure:
 
 
 def _maps(solution: Any, other: Any) -> Figure:
-    vertical, horizontal = solution.coordinates[0], solution.coordinates[1]
+    horizontal, vertical = solution.coordinates
+    time = "t" if solution.problem is None else solution.problem.time
+    if vertical == time:
+        # Time runs to the right, as it does in every other picture of it.
+        horizontal, vertical = vertical, horizontal
     axis = {name: np.linspace(low, high, 201) for name, (low, high) in solution.bounds.items()}
     grids = np.meshgrid(axis[horizontal], axis[vertical], indexing="xy")
     points = {horizontal: grids[0], vertical: grids[1]}
@@ -105,5 +109,5 @@ def _second(solution: Any, other: Any, points: dict[str, Any]) -> tuple[dict[str
     if other is not None:
         return other(**points), other.engine
     if solution.problem is not None:
-        return solution.problem.reference_values(points), "reference"
+        return (solution.truth(points) if solution.problem.has_reference else None), "reference"
     return None, ""

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.conditions import Condition, Residual, Scene, Term, argument_names
+from sciml.calls import argument_names, evaluated
+from sciml.conditions import Condition, Residual, Scene, Term
 from sciml.derivative import JetSpace, check_names, check_residual
 from sciml.domains import Box, Interior
 from sciml.errors import ProblemError, listed, nearest
@@ -90,12 +91,14 @@ class Problem:
         cls._equations, cls._methods = {}, {}
         for owner in reversed(cls.__mro__):
             for name, member in vars(owner).items():
-                cls._equations.pop(name, None)
-                cls._methods.pop(name, None)
-                if getattr(member, "_sciml_equation", False):
+                was_equation = cls._equations.pop(name, None) is not None
+                was_condition = cls._methods.pop(name, None)
+                # A method that overrides an equation or condition is one too, marked or not; None takes it away.
+                if getattr(member, "_sciml_equation", False) or (was_equation and callable(member)):
                     cls._equations[name] = argument_names(member)
-                elif hasattr(member, "_sciml_region"):
-                    cls._methods[name] = Residual(member, member._sciml_region, name)
+                elif hasattr(member, "_sciml_region") or (was_condition is not None and callable(member)):
+                    region = getattr(member, "_sciml_region", None) or was_condition.on  # type: ignore[union-attr]
+                    cls._methods[name] = Residual(member, region, name)
         if "domain" in {name for owner in cls.__mro__ for name in vars(owner)}:
             _check_definition(cls)
 
@@ -112,6 +115,11 @@ class Problem:
                 raise ProblemError(
                     f"domain= must be a box with the coordinates {listed(self.domain.coordinates)} in this order; "
                     f"given: {value!r}"
+                )
+            if name != "domain" and not isinstance(value, int | float | Unknown | Tensor | type(getattr(self, name))):
+                raise ProblemError(
+                    f"the constant {name!r} of {type(self).__name__} must be a number, a sciml.Unknown or a tensor; given: "
+                    f"{value!r}"
                 )
         self.__dict__.update(constants)
         self.__dict__["_given"] = tuple(constants)
@@ -161,6 +169,11 @@ class Problem:
         """The constants that are to be estimated."""
         return {name: value for name, value in self.constants.items() if isinstance(value, Unknown)}
 
+    @property
+    def has_reference(self) -> bool:
+        """Whether the class brings a trusted solution along."""
+        return callable(getattr(self, "reference", None))
+
     def bind(self, **values: object) -> Problem:
         """A copy in which constants, usually the unknown ones, have these values (numbers or tensors).
 
@@ -201,7 +214,7 @@ class Problem:
         names = type(self)._equations[name]
 
         def residual(scene: Scene) -> Tensor:
-            value = getattr(scene.problem, name)(**scene.space.named(names))
+            value = evaluated(f"equation {name!r}", getattr(scene.problem, name), scene.space.named(names))
             return check_residual(name, value, scene.space)
 
         return residual
@@ -258,13 +271,17 @@ class Problem:
         """
         return points_from(coordinates, self.coordinates)
 
-    def reference_values(self, coordinates: Mapping[str, Any]) -> dict[str, Array] | None:
-        """The problem's own reference at points, by field, or None when it has none."""
-        reference = getattr(self, "reference", None)
-        if reference is None:
+    def reference_values(
+        self, coordinates: Mapping[str, Any], constants: Mapping[str, float] | None = None
+    ) -> dict[str, Array] | None:
+        """The problem's own reference at points, by field, or None when it has none.
+
+        ``constants`` are the values of unknown constants to evaluate it with; by default their initial values.
+        """
+        if not self.has_reference:
             return None
         points, shape = self.points(coordinates)
-        bound = self.bind_initial()
+        bound = self.bind_initial().bind(**{name: torch.tensor(value) for name, value in (constants or {}).items()})
         with torch.no_grad():
             values = self._stack(bound.reference(**dict(zip(self.coordinates, points.unbind(1), strict=True))), points)  # type: ignore[attr-defined]
         return {field: values[:, column].numpy().reshape(shape) for column, field in enumerate(self.fields)}
@@ -276,8 +293,14 @@ class Problem:
         if not isinstance(values, Mapping) or set(values) != set(self.fields):
             given = listed(values) if isinstance(values, Mapping) else type(values).__name__
             raise ProblemError(f"expected a dict with the fields {listed(self.fields)}; given: {given}")
-        columns = [torch.as_tensor(values[field], dtype=points.dtype).expand(len(points)) for field in self.fields]
-        return torch.stack(columns, dim=1)
+        columns = [torch.as_tensor(values[field], dtype=points.dtype) for field in self.fields]
+        for field, column in zip(self.fields, columns, strict=True):
+            if column.shape not in ((), (len(points),)):
+                raise ProblemError(
+                    f"the values of {field!r} have shape {tuple(column.shape)} at {len(points)} points; expected "
+                    f"({len(points)},)"
+                )
+        return torch.stack([column.expand(len(points)) for column in columns], dim=1)
 
 
 def points_from(given: Mapping[str, Any], names: Sequence[str]) -> tuple[Tensor, tuple[int, ...]]:
@@ -288,10 +311,7 @@ def points_from(given: Mapping[str, Any], names: Sequence[str]) -> tuple[Tensor,
     """
     if set(given) != set(names):
         raise ProblemError(f"expected the coordinates {listed(names)}; given: {listed(given)}")
-    arrays = [
-        value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value, dtype=np.float64)
-        for value in (given[name] for name in names)
-    ]
+    arrays = [_coordinate(name, given[name]) for name in names]
     try:
         broadcast = np.broadcast_arrays(*arrays)
     except ValueError:
@@ -299,6 +319,25 @@ def points_from(given: Mapping[str, Any], names: Sequence[str]) -> tuple[Tensor,
         raise ProblemError(f"the coordinates do not broadcast to one shape: {shapes}") from None
     points = np.stack([array.ravel() for array in broadcast], axis=1).astype(np.float64)
     return torch.from_numpy(points), broadcast[0].shape
+
+
+def _coordinate(name: str, value: Any) -> Array:
+    """One coordinate's values as float64.
+
+    Raises:
+        ProblemError: they are not finite real numbers.
+    """
+    try:
+        array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"the coordinate {name!r} is not an array of numbers: {error}") from error
+    if array.dtype.kind not in "biuf":
+        raise ProblemError(f"the coordinate {name!r} must hold real numbers; given: {array.dtype} ({value!r})")
+    if not np.isfinite(array).all():
+        raise ProblemError(
+            f"the coordinate {name!r} has {int((~np.isfinite(array)).sum())} value(s) that are not finite"
+        )
+    return array.astype(np.float64)
 
 
 def _time(cls: type[Problem]) -> str | None:
@@ -318,7 +357,9 @@ def _check_definition(cls: type[Problem]) -> None:
     if not isinstance(domain, Box):
         raise ProblemError(f"{name}: domain must be a sciml.Box or sciml.Interval; given: {domain!r}")
     fields = cls.fields
-    if isinstance(fields, str) or not all(isinstance(field, str) and field.isidentifier() for field in fields):
+    if not isinstance(fields, list | tuple) or not all(
+        isinstance(field, str) and field.isidentifier() for field in fields
+    ):
         raise ProblemError(f"{name}: fields must be a list of names, as in fields = ['u', 'v']; given: {fields!r}")
     if not fields:
         raise ProblemError(f"{name} has no fields: name what is to be solved for, as in fields = ['u']")

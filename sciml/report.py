@@ -26,7 +26,7 @@ def summary(solution: Solution) -> dict[str, Any]:
     fresh points), ``unknowns`` (by name: value, standard_error, low, high), ``versions``.
     """
     problem = solution.problem
-    has_reference = problem is not None and hasattr(problem, "reference")
+    has_reference = problem is not None and problem.has_reference
     model = solution.model
     return _plain(
         {

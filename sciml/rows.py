@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from sciml.derivative import JetSpace, Supplier
 from sciml.domains import Interior
 from sciml.errors import ProblemError
 from sciml.jets import AutogradJets, Recorder, TaylorJets
-from sciml.jets.taylor import supports
+from sciml.jets.taylor import ScaledModel, supports
 from sciml.problem import Problem
 from sciml.sampling import Sample
 from sciml.table import Table
@@ -67,7 +68,7 @@ class Rows:
         """The supplier of the trial function's jets at points."""
         names, fields = self.problem.coordinates, self.problem.fields
         if self.taylor:
-            return TaylorJets(self.trial, points, names, fields, plan)
+            return TaylorJets(cast(ScaledModel, self.trial), points, names, fields, plan)
         return AutogradJets(self.trial, points, names, fields)
 
     def scene(self, block: Block, values: Mapping[str, Tensor] | None = None) -> tuple[Scene, tuple[Supplier, ...]]:
@@ -143,6 +144,8 @@ def data_blocks(problem: Problem, table: Table) -> list[Block]:
             whole.append(term)
         elif bool(seen.any()):
             apart.append(Block(Sample((points[seen],)), (term,)))
+    if not whole and not apart:
+        raise ProblemError(f"the data ({table!r}) have no value that is not missing in {measured}")
     return [*([Block(Sample((points,)), tuple(whole))] if whole else []), *apart]
 
 

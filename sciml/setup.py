@@ -71,14 +71,26 @@ def prepare(
         raise ProblemError(f"fit needs a problem object; given: {problem!r}{hint}")
     if dtype not in (torch.float32, torch.float64):
         raise SolverError(f"dtype must be torch.float64 or torch.float32; given: {dtype}")
-    where = _device(device)
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise SolverError(f"seed must be a whole number that is not negative; given: {seed!r}")
+    if not isinstance(points, int | Mapping | None) or isinstance(points, bool):
+        raise ProblemError(f"points must be a whole number or numbers by term; given: {points!r}")
+    if not isinstance(weights, Mapping | None):
+        raise ProblemError(f"weights must be numbers by term, as in {{'initial': 100.0}}; given: {weights!r}")
+    seed, where = int(seed), _device(device)
+    problem.reference_values({name: [sum(ends) / 2] * 2 for name, ends in problem.domain.bounds.items()})
     choices: list[str] = []
     table = resolve_data(problem, data)
     terms = problem.terms()
     if not terms and table is None:
         raise ProblemError(f"{type(problem).__name__} has no equation, no condition and no data: nothing to fit")
     measured = [] if table is None else data_blocks(problem, table)
-    held_rows = _held_rows(table, seed) if table is not None else None
+    if table is None and not problem.conditions and problem.asked():
+        raise ProblemError(
+            f"{type(problem).__name__} has equations but neither conditions nor data, so infinitely many solutions: add "
+            "conditions = [...], or pass data="
+        )
+    held_rows = _held_rows(table, problem, seed) if table is not None else None
     sets = []
     for purpose, generator in enumerate(np.random.SeedSequence(seed).spawn(3)):
         blocks = _blocks(problem, terms, points, np.random.default_rng(generator))
@@ -87,6 +99,9 @@ def prepare(
             blocks += measured if not held_rows.any() else _rows_of(problem, table, keep)
         sets.append(blocks)
     if table is not None and held_rows is not None:
+        unused = [name for name in table.columns if name not in (*problem.coordinates, *problem.fields)]
+        if unused:
+            choices.append(f"columns not used: {listed(unused)}")
         held = int(held_rows.sum())
         choices.append(
             f"{held} of {len(table)} measured rows held out to judge by"
@@ -142,6 +157,14 @@ def resolve_data(problem: Problem, data: object) -> Table | None:
     if not isinstance(data, Table):
         raise DataError(f"data must be a sciml.Table, a DataFrame or a dict of columns; given: {type(data).__name__}")
     data_blocks(problem, data)
+    silent = [field for field in problem.fields if field not in data.columns]
+    for name in data.columns:
+        close = [field for field in silent if field.lower() == name.strip().lower()]
+        if close and name not in problem.coordinates:
+            raise ProblemError(
+                f"{data.source}: the column {name!r} is not a field of {type(problem).__name__}; did you mean {close[0]!r}? "
+                "Rename it, or map it with columns={...} when reading"
+            )
     for name, (lower, upper) in problem.domain.bounds.items():
         slack = 1e-9 * (upper - lower)
         outside = (data[name] < lower - slack) | (data[name] > upper + slack) | ~np.isfinite(data[name])
@@ -161,7 +184,7 @@ def _device(device: str | torch.device) -> torch.device:
     try:
         found = torch.device(device)
         torch.empty(0, device=found)
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise SolverError(f"device {str(device)!r} cannot be used here ({error}); use 'auto' or 'cpu'") from error
     return found
 
@@ -190,11 +213,14 @@ def _blocks(
     return blocks
 
 
-def _held_rows(table: Table, seed: int) -> Any:
-    """Which rows of a table to keep for judging: a tenth of a large table, none of a small one."""
+def _held_rows(table: Table, problem: Problem, seed: int) -> Any:
+    """Which rows of a table to keep for judging: a tenth of a large table, none of one with few values in some field."""
     held = np.zeros(len(table), dtype=bool)
-    if len(table) >= _ENOUGH_TO_HOLD_OUT:
+    measured = [np.isfinite(table[field]) for field in problem.fields if field in table.columns]
+    if min(int(seen.sum()) for seen in measured) >= _ENOUGH_TO_HOLD_OUT:
         held[np.random.default_rng(seed).permutation(len(table))[: len(table) // 10]] = True
+        if not all((seen & held).any() and (seen & ~held).any() for seen in measured):
+            held[:] = False
     return held
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import html
 import warnings
 from collections.abc import Mapping
@@ -16,11 +15,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from sciml import archive, plots
+from sciml import archive, plots, saving
 from sciml.embedding import embed
-from sciml.errors import FileError, ProblemError, listed
-from sciml.models import MLP, Scaled
-from sciml.models.hermite import Hermite
+from sciml.errors import ProblemError, listed
+from sciml.models import Scaled
 from sciml.problem import Problem, points_from
 from sciml.table import Table
 from sciml.uncertainty import Estimate
@@ -44,8 +42,9 @@ class Solution:
         bounds: lower and upper bound of each coordinate, in its unit.
         unknowns: DataFrame indexed by name: ``estimate``, ``standard_error`` and the 95 % interval ``low``, ``high``.
         history: DataFrame, a row a look: phase, step, seconds, loss, held-out loss, every term, every unknown.
-        residuals: the certificate, a DataFrame indexed by term, on points not used before: ``rms`` and ``max`` in the
-            residual's unit, ``relative`` (rms by the residual's natural size), ``points``.
+        residuals: the certificate, a DataFrame indexed by term: ``rms`` and ``max`` in the residual's unit, ``relative``
+            (rms by the residual's natural size), ``points``. Equations and conditions are taken at points not used before;
+            measurements at those held out, or at all of them when there were too few to hold any out.
         success: whether the certificate holds and the run ended well.
         status: ``"converged"``, ``"plateau"``, ``"budget"``, ``"stopped"``, ``"interrupted"`` or ``"diverged"``.
         message: the same in a sentence.
@@ -143,7 +142,12 @@ class Solution:
         if set(coordinates) != set(self.coordinates):
             raise ProblemError(f"expected the coordinates {listed(self.coordinates)}; given: {listed(coordinates)}")
         like = next(self.trial.buffers())
-        columns = torch.broadcast_tensors(*(torch.as_tensor(coordinates[name]).to(like) for name in self.coordinates))
+        given = [torch.as_tensor(coordinates[name]).to(like) for name in self.coordinates]
+        try:
+            columns = torch.broadcast_tensors(*given)
+        except RuntimeError:
+            shapes = [tuple(each.shape) for each in given]
+            raise ProblemError(f"the coordinates do not broadcast to one shape: {shapes}") from None
         points = torch.stack([column.reshape(-1) for column in columns], dim=1)
         self._warn_outside(points.detach())
         values = self.trial(points)
@@ -175,23 +179,41 @@ class Solution:
         count = resolution or {1: 1000, 2: 200}.get(len(self.bounds), 40)
         axes = [np.linspace(low, high, count) for low, high in self.bounds.values()]
         grid = dict(zip(self.coordinates, np.meshgrid(*axes, indexing="ij"), strict=True))
-        truth: Any
-        if reference is not None:
-            truth = reference(**grid)
-            if not isinstance(truth, Mapping) and len(self.fields) == 1:
-                truth = {self.fields[0]: truth}
+        truth, own = self.truth(grid, reference), self(**grid)
+        return {name: _relative(own[name], truth[name]) for name in self.fields}
+
+    def truth(self, points: Mapping[str, Any], reference: Any = None) -> dict[str, np.ndarray]:
+        """What the fields should be at points: of a reference given, or of the problem's own at the estimated constants.
+
+        Raises:
+            ProblemError: there is no reference, or it lacks a field or has another shape than the points.
+        """
+        values: Any
+        if reference is None:
+            estimates = {str(name): float(value) for name, value in self.unknowns["estimate"].items()}
+            values = None if self.problem is None else self.problem.reference_values(points, estimates)
+        elif callable(reference):
+            values = reference(**points)
         else:
-            truth = None if self.problem is None else self.problem.reference_values(grid)
-        if truth is None:
+            raise ProblemError(
+                f"a reference is a solution or a function of coordinates; given: {type(reference).__name__}"
+            )
+        if values is None:
             raise ProblemError(
                 f"{self.name} has no reference: pass one, solution.error(reference), as a function of "
                 f"{', '.join(self.coordinates)} or as another solution"
             )
-        missing = [name for name in self.fields if name not in truth]
+        if not isinstance(values, Mapping) and len(self.fields) == 1:
+            values = {self.fields[0]: values}
+        missing = [name for name in self.fields if name not in values]
         if missing:
-            raise ProblemError(f"the reference lacks the field {listed(missing)}; it has {listed(truth)}")
-        own = self(**grid)
-        return {name: _relative(own[name], np.asarray(truth[name], dtype=np.float64)) for name in self.fields}
+            raise ProblemError(f"the reference lacks the field {listed(missing)}; it has {listed(values)}")
+        shape = np.broadcast_shapes(*(np.shape(each) for each in points.values()))
+        found = {name: np.asarray(values[name], dtype=np.float64) for name in self.fields}
+        for name, each in found.items():
+            if each.shape not in ((), shape):
+                raise ProblemError(f"the reference of {name!r} has shape {each.shape} at points of shape {shape}")
+        return {name: np.broadcast_to(each, shape) for name, each in found.items()}
 
     def embed(self, points: Any, layer: str | None = None) -> pd.DataFrame:
         """The activations of a layer at points; see ``sciml.embed``."""
@@ -215,37 +237,8 @@ class Solution:
             FileError: the file cannot be written.
         """
         path = Path(path)
-        archive.save_tensors(path, self._state())
+        archive.save_tensors(path, saving.state_of(self))
         return path
-
-    def _state(self) -> dict[str, Any]:
-        model = self.model
-        kind: dict[str, Any] = {"kind": "module", "class": f"{type(model).__module__}.{type(model).__qualname__}"}
-        if isinstance(model, MLP):
-            kind = {"kind": "mlp", **model.config}
-        elif isinstance(self.trial, Hermite):
-            kind = {"kind": "hermite"}
-        return {
-            "model": kind,
-            "trial": {key: value.detach().cpu() for key, value in self.trial.state_dict().items()},
-            "dtype": str(self.dtype).removeprefix("torch."),
-            "bounds": {key: list(pair) for key, pair in self.bounds.items()},
-            "fields": list(self.fields),
-            "frames": {
-                key: {"index": list(map(str, frame.index)), "columns": frame.to_dict("list")}
-                for key, frame in (
-                    ("unknowns", self.unknowns),
-                    ("history", self.history),
-                    ("residuals", self.residuals),
-                )
-            },
-            "data": None
-            if self.data is None
-            else {key: values.tolist() for key, values in self.data.as_mapping().items()},
-            "points": dict(self.points),
-            "choices": list(self.choices),
-            **{key: getattr(self, key) for key in _PLAIN},
-        }
 
     def __repr__(self) -> str:
         outcome = "success" if self.success else "NOT a success"
@@ -269,75 +262,6 @@ class Solution:
             frame.to_html(float_format="{:.4g}".format) for frame in (self.unknowns, self.residuals) if len(frame)
         ]
         return "".join(parts)
-
-
-_PLAIN = ("name", "success", "status", "message", "nit", "nfev", "seconds", "solver", "engine", "seed")
-
-
-def load(path: str | Path, problem: Problem | None = None, model: nn.Module | None = None) -> Solution:
-    """Read a solution that ``Solution.save`` wrote.
-
-    Args:
-        path: the file.
-        problem: the problem, if residuals, references or plots of references are wanted from the loaded solution.
-        model: for a solution with a model of the user's own: an object of the same class; its copy receives the state.
-
-    Returns:
-        The solution, on the CPU, with the same values as when it was saved.
-
-    Raises:
-        FileError: the file is missing, damaged, holds anything but tensors and plain values, needs ``model``, or belongs
-            to another problem or model.
-    """
-    content = archive.load_tensors(Path(path))
-    bounds = {key: (float(pair[0]), float(pair[1])) for key, pair in content["bounds"].items()}
-    fields = tuple(content["fields"])
-    if problem is not None and (problem.coordinates != tuple(bounds) or tuple(problem.fields) != fields):
-        raise FileError(
-            f"{path} holds a solution of {content['name']} with coordinates {listed(bounds)} and fields {listed(fields)}, "
-            f"not of {type(problem).__name__} with {listed(problem.coordinates)} and {listed(problem.fields)}"
-        )
-    frames: dict[str, Any] = {
-        key: pd.DataFrame(stored["columns"], index=stored["index"]) for key, stored in content["frames"].items()
-    }
-    frames["history"] = frames["history"].reset_index(drop=True)
-    data = content["data"]
-    return Solution(
-        trial=_trial(Path(path), content, bounds, model),
-        problem=problem,
-        fields=fields,
-        bounds=bounds,
-        data=None if data is None else Table(data, source=str(path), missing="mask"),
-        points=content["points"],
-        choices=tuple(content["choices"]),
-        **frames,
-        **{key: content[key] for key in _PLAIN},
-    )
-
-
-def _trial(
-    path: Path, content: dict[str, Any], bounds: Mapping[str, tuple[float, float]], model: nn.Module | None
-) -> nn.Module:
-    kind = dict(content["model"])
-    sort = kind.pop("kind")
-    dtype = {"float32": torch.float32, "float64": torch.float64}[content["dtype"]]
-    if sort == "hermite":
-        return Hermite.from_state(content["trial"])
-    if sort == "mlp":
-        model = MLP.from_config(**kind)
-    elif model is None:
-        raise FileError(
-            f"{path} holds a model of class {kind['class']}: pass an object of it, sciml.load(path, model=...)"
-        )
-    zeros = [0.0] * len(content["fields"])
-    trial = Scaled(
-        copy.deepcopy(model), [b[0] for b in bounds.values()], [b[1] for b in bounds.values()], zeros, zeros
-    ).to(dtype)
-    try:
-        trial.load_state_dict(content["trial"])
-    except RuntimeError as error:
-        raise FileError(f"{path} does not fit the model given: {error}") from error
-    return trial.eval()
 
 
 def _relative(values: np.ndarray, truth: np.ndarray) -> float:

@@ -79,7 +79,10 @@ class Table:
 
 
 def _column(name: str, given: Any, source: str, missing: str) -> Array:
-    raw = np.asarray(given)
+    try:
+        raw = np.asarray(given)
+    except ValueError as error:
+        raise DataError(f"{source}: column {name!r} is not a column of numbers: {error}") from error
     if raw.dtype.kind not in "iuf":
         raise DataError(f"{source}: column {name!r} holds {raw.dtype}, not numbers; convert it first")
     if raw.ndim != 1:

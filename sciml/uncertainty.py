@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from scipy import stats
-from torch import Tensor
 
 from sciml.jacobian import jacobian
 from sciml.rows import Block, Rows
@@ -33,7 +33,7 @@ class Estimate:
 
 def estimates(
     unknowns: dict[str, Unknown], raw: Array, model_part: Array, raw_part: Array, misfit: Array, measured: Array
-) -> dict[str, Estimate]:
+) -> tuple[dict[str, Estimate], float]:
     r"""Estimates with intervals from the Jacobian of all rows at the solution.
 
     With the model's parameters eliminated, what the measurements say about the raw unknowns is
@@ -51,10 +51,16 @@ def estimates(
         measured: which rows are measurements, shape ``(m,)``, boolean.
 
     Returns:
-        An estimate for each unknown.
+        An estimate for each unknown; and how far the linearised problem would still move the unknowns, in standard errors
+        (the largest of all): a fit that has arrived at its minimum has a small one.
+
+    The misfit's variance is one number for all measurements, so each column's noise is taken to be the same share of its
+    scale.
 
     Reference: G. A. F. Seber and C. J. Wild, Nonlinear Regression, Wiley 1989, chapters 2 and 5.
     """
+    if not unknowns:
+        return {}, 0.0
     if model_part.shape[1]:
         left, singular, _ = np.linalg.svd(model_part, full_matrices=False)
         basis = left[:, singular > 1e-11 * singular[0]]
@@ -71,13 +77,16 @@ def estimates(
     covariance = variance * (right.T * inverse**2) @ right
     blind = (np.abs(right[~seen]) > 1e-6).any(axis=0) if (~seen).any() else np.zeros(len(raw), dtype=bool)
     quantile = float(stats.t.ppf(0.975, max(freedom, 1.0)))
-    found = {}
+    move = right.T @ (inverse * (left.T @ misfit))
+    found, drift = {}, 0.0
     for position, (name, unknown) in enumerate(unknowns.items()):
         error = (
             math.inf if blind[position] or not math.isfinite(variance) else math.sqrt(covariance[position, position])
         )
         found[name] = _estimate(unknown, float(raw[position]), error, quantile)
-    return found
+        if math.isfinite(error) and error > 0:
+            drift = max(drift, abs(float(move[position])) / error)
+    return found, drift
 
 
 def _estimate(unknown: Unknown, raw: float, error: float, quantile: float) -> Estimate:
@@ -93,18 +102,17 @@ def _estimate(unknown: Unknown, raw: float, error: float, quantile: float) -> Es
     return Estimate(float(value.detach()), abs(float(slope)) * error, low, high)
 
 
-def from_rows(
-    rows: Rows, blocks: Sequence[Block], scales: dict[str, float], parameters: Sequence[Tensor]
-) -> dict[str, Estimate]:
+def from_rows(rows: Rows, blocks: Sequence[Block], scales: dict[str, float]) -> tuple[dict[str, Estimate], float]:
     """Estimates at a trained trial function, the equations and conditions counting as exact.
 
     Every residual that is not a measurement enters with a weight so large that the measurements can hardly bend it: then
     the tangent space of the model that satisfies the linearised problem is what the measurements choose from, and the
     result is that of shooting. At most some hundred points of each block are used.
-
-    Raises:
-        RuntimeError: as torch does, when the model's backward pass cannot be batched even row by row.
     """
+    # In double precision whatever the fit was made in: what counts as zero is judged by the rounding of float64.
+    trial = copy.deepcopy(rows.trial).double().cpu()
+    rows = Rows(rows.problem, trial, {name: value.detach().double().cpu() for name, value in rows.raw.items()})
+    parameters = [parameter for parameter in trial.parameters() if parameter.requires_grad]
     thin = [_thin(block) for block in blocks]
     factors, measured = {}, []
     for block in thin:
@@ -113,22 +121,20 @@ def from_rows(
             measured.append(torch.full((block.size,), term.measured))
     values, slopes = jacobian(rows, thin, factors, parameters)
     split = slopes.shape[1] - len(rows.raw)
-    slopes = slopes.double().cpu()
     return estimates(
         rows.problem.unknowns,
-        torch.stack([value.detach() for value in rows.raw.values()]).double().cpu().numpy(),
+        torch.stack(list(rows.raw.values())).numpy(),
         slopes[:, :split].numpy(),
         slopes[:, split:].numpy(),
-        values.double().cpu().numpy(),
+        values.numpy(),
         torch.cat(measured).numpy(),
     )
 
 
 def _thin(block: Block) -> Block:
-    """Measurements as they are; other blocks with at most some hundred points."""
-    if any(term.measured for term in block.terms):
-        return block
-    step = -(-block.size // _MOST_POINTS)
+    """Measurements as they are, other blocks with at most some hundred points; in float64 on the CPU."""
+    step = 1 if any(term.measured for term in block.terms) else -(-block.size // _MOST_POINTS)
     sample = block.sample
     normals = None if sample.normals is None else sample.normals[::step]
-    return Block(Sample(tuple(points[::step] for points in sample.points), normals), block.terms)
+    thin = Sample(tuple(points[::step] for points in sample.points), normals)
+    return Block(thin.to(torch.device("cpu"), torch.float64), block.terms)

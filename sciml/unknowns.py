@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass
 
 import torch
@@ -42,7 +43,9 @@ class Unknown:
     def __post_init__(self) -> None:
         for name in ("initial", "lower", "upper"):
             value = getattr(self, name)
-            if value is not None and not math.isfinite(value):
+            if value is None and name != "initial":
+                continue
+            if not isinstance(value, numbers.Real) or not math.isfinite(value):
                 raise ProblemError(f"Unknown: {name} must be a finite number; given: {value!r}")
         above = self.lower is None or self.lower < self.initial
         below = self.upper is None or self.initial < self.upper

@@ -171,3 +171,22 @@ def test_compare_refuses_what_cannot_be_compared():
         sciml.compare(first)
     with pytest.raises(ProblemError, match="solutions of one problem"):
         sciml.compare(first, other)
+
+
+def test_a_fourth_order_equation_has_a_certificate_that_holds():
+    problem = make(
+        {"beam": lambda self, u, t: d(u, t, t, t, t) - u},
+        conditions=[type("Start", (sciml.Initial,), {})(u=1.0, u_t=1.0, u_tt=1.0, u_ttt=1.0)],
+    )
+    solution = sciml.baseline(problem)
+    assert solution.success, solution.message
+    assert float(solution(t=1.0)["u"]) == pytest.approx(math.e, rel=1e-7)
+    assert solution.residuals.loc["beam", "relative"] < 1e-4
+
+
+def test_free_initial_values_without_unknowns():
+    problem = make({"decay": lambda self, u, t: d(u, t) + u})
+    t = np.linspace(0, 1, 9)
+    solution = sciml.baseline(problem, {"t": t, "u": 3 * np.exp(-t)})
+    assert float(solution(t=0.0)["u"]) == pytest.approx(3.0, rel=1e-6)
+    assert len(solution.unknowns) == 0

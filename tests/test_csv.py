@@ -111,7 +111,7 @@ def test_fault_26_empty(write, content, words):
 
 
 def test_fault_27_integers_that_float64_cannot_hold(write):
-    refused(write("t,u\n0,9007199254740993\n"), r"line 2: .*integer above 2\^53")
+    refused(write("t,u\n0,9007199254740993\n"), r"line 2: .*integer beyond 2\^53")
 
 
 def test_missing_column_names_near_ones(write):

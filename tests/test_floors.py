@@ -8,12 +8,12 @@ from conftest import ROOT
 PACKAGE = ROOT / "sciml"
 FLOORS = [
     ["errors", "typing"],
-    ["domains", "table", "derivative", "jets", "archive"],
+    ["domains", "table", "derivative", "jets", "archive", "calls"],
     ["unknowns", "conditions", "problem", "datasets", "models"],
     ["sampling", "rows"],
     ["jacobian", "scaling", "objective", "uncertainty", "certificate"],
-    ["solvers", "callbacks", "preflight", "plots", "embedding"],
-    ["setup", "solution", "report"],
+    ["solvers", "callbacks", "preflight", "plots", "embedding", "saving"],
+    ["setup", "solution", "loading", "report"],
     ["fitting", "baselines"],
     ["comparison"],
     ["cli"],

@@ -187,3 +187,58 @@ def test_unusable_solvers(solver, words):
 def test_unusable_weights():
     refused(ProblemError, "weights names 'dirichlt'.*Did you mean", weights={"dirichlt": 1.0})
     refused(ProblemError, "not negative", weights={"dirichlet": -1.0})
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "options"),
+    [
+        (SolverError, "seed must be", {"seed": -1}),
+        (SolverError, "seed must be", {"seed": 1.5}),
+        (ProblemError, "points must be", {"points": 3.5}),
+        (ProblemError, "weights must be", {"weights": 3.0}),
+        (SolverError, "tolerance must be", {"tolerance": -1.0}),
+        (SolverError, "early_stopping must be", {"early_stopping": True}),
+        (SolverError, "sampler must be", {"sampler": np.zeros(2)}),
+        (SolverError, "device", {"device": 3.5}),
+        (DataError, "not a column of numbers", {"data": {"x": [[1], [1, 2]], "y": [0.0], "u": [0.0]}}),
+        (SciMLError, "out must be", {"out": 123}),
+    ],
+)
+def test_arguments_of_the_wrong_kind(error, words, options):
+    refused(error, words, **options)
+
+
+def test_callbacks_are_a_list():
+    with pytest.raises(SolverError, match="callbacks must be"):
+        sciml.fit(Poisson(), callbacks=print)
+
+
+@pytest.mark.parametrize("make", [lambda: sciml.Adam(2.5), lambda: sciml.LBFGS(10.5), lambda: sciml.Adam(0)])
+def test_counts_are_whole_numbers(make):
+    with pytest.raises(SolverError, match="whole numbers"):
+        make()
+
+
+def test_an_optimizer_that_cannot_be_made():
+    with pytest.raises(SolverError, match="cannot be made with these settings"):
+        sciml.fit(Poisson(), sciml.MLP(4), solver=sciml.Adam(3, lr=-1.0))
+
+
+def test_equations_without_conditions_or_data():
+    refused(ProblemError, "neither conditions nor data", made(conditions=[]))
+
+
+def test_numpy_in_an_equation_is_told():
+    @sciml.equation
+    def numpy(self, u, x, y):
+        return d(u, x, x) + np.sin(u)
+
+    refused(ProblemError, "equation 'poisson' failed.*use torch's functions", made(poisson=numpy))
+
+
+def test_a_reference_that_fails_is_told_first():
+    class Wrong(Poisson):
+        def reference(self, x, y):
+            return x[:, None]
+
+    refused(ProblemError, "have shape", Wrong())

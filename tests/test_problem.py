@@ -262,3 +262,38 @@ def test_fault_52_a_coarser_type_is_not_taken_silently():
         ProblemError, match=r"Initial\(u=...\) came back in torch.float32 although coordinates have torch.float64"
     ):
         sciml.fit(made(start=1.0), sciml.MLP(4), solver=sciml.Adam(1))
+
+
+def test_an_override_is_an_equation_too():
+    class Slower(Decay):
+        def decay(self, u, t):
+            return d(u, t) + 0.5 * u
+
+    class Without(Decay):
+        decay = None
+
+    assert Slower().equations == ("decay",)
+    assert Without().equations == ()
+
+
+def test_boundary_and_a_named_face_unite():
+    box = sciml.Box(x=(0, 1), t=(0, 1))
+    faces = (box.boundary | box.face(t=0)).resolve(box, "t")
+    assert [(face.coordinate, face.side) for face in faces] == [("x", "lower"), ("x", "upper"), ("t", "lower")]
+
+
+def test_problems_can_be_copied_and_pickled():
+    import copy
+    import pickle
+
+    problem = copy.deepcopy(Decay(domain=sciml.Interval(t=(0, 5))))
+    assert problem.domain.measure == 5
+    assert pickle.loads(pickle.dumps(sciml.Box(x=(0, 1)))) == sciml.Box(x=(0, 1))
+
+
+@pytest.mark.parametrize("value", ["a", None])
+def test_constants_are_numbers(value):
+    with pytest.raises(ProblemError, match="must be a number"):
+        Decay(rate=value)
+    with pytest.raises(ProblemError, match="finite number"):
+        sciml.Unknown(value)

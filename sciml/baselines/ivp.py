@@ -140,21 +140,26 @@ class _TooManyStepsError(Exception):
 def trial_from(
     system: FirstOrderSystem, path: Trajectory, constants: Mapping[str, Tensor], tolerance: float
 ) -> Hermite:
-    """The first path of a batch as a piecewise cubic, with knots until it is as exact as the integration."""
+    """The first path of a batch as a piecewise polynomial, with knots until it is as exact as the integration."""
     fields = [system.state.index((name, 0)) for name in system.orders]
 
-    def at(knots: Array) -> tuple[Array, Array]:
+    def at(knots: Array) -> list[Array]:
+        """Each field and its derivatives up to the highest, which is the rate of change of the last of its states."""
         states = path.dense(knots)[:, 0]
-        return states[fields], system.rate(knots, states, constants)[fields]
+        rates = system.rate(knots, states, constants)
+        return [
+            np.vstack([states[row : row + order], rates[row + order - 1]])
+            for row, order in zip(fields, system.orders.values(), strict=True)
+        ]
 
     pieces = 2
     while True:
         knots = _subdivided(path.steps, pieces)
-        values, slopes = at(knots)
-        trial = Hermite(*(torch.from_numpy(np.ascontiguousarray(each)) for each in (knots, values.T, slopes.T)))
+        jets = at(knots)
+        trial = Hermite(torch.from_numpy(knots), [torch.from_numpy(each) for each in jets])
         between = (knots[1:] + knots[:-1]) / 2
         gap = np.abs(trial(torch.from_numpy(between[:, None])).numpy().T - path.dense(between)[fields, 0])
-        size = np.abs(values).max(axis=1, keepdims=True)
+        size = np.array([[np.abs(each[0]).max()] for each in jets])
         if (gap <= 0.1 * tolerance * np.where(size > 0, size, 1.0)).all() or len(knots) > 100_000:
             return trial
         pieces *= 2

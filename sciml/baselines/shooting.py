@@ -104,10 +104,10 @@ def shoot(
     except ValueError as error:
         raise BaselineError(f"shooting failed: {error}") from error
     misfit, slopes = rows_and_slopes(found.x)
+    measured_rows = np.ones(size, dtype=bool)
+    intervals, _ = estimates(unknowns, found.x[:split], slopes[:, split:], slopes[:, :split], misfit, measured_rows)
     return Shot(
-        unknowns=estimates(
-            unknowns, found.x[:split], slopes[:, split:], slopes[:, :split], misfit, np.ones(size, dtype=bool)
-        ),
+        unknowns=intervals,
         constants={name: value[0] for name, value in constants_of(found.x[:, None]).items()},
         trajectory=trajectory(found.x[:, None]),
         success=bool(found.success),

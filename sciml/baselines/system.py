@@ -155,7 +155,7 @@ class FirstOrderSystem:
                 if key not in self.state:
                     field, order = key
                     raise BaselineError(
-                        f"an initial value of {describe(field, ('t',) * order)} is no part of the state"
+                        f"an initial value of {describe(field, (self.coordinate,) * order)} is no part of the state"
                     )
                 found[key] = target
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,12 @@ def read_csv(
         0  1900.0  30.0
         1  1901.0  47.2
     """
+    if not isinstance(path, str | Path):
+        raise DataError(f"read_csv needs the path of a file; given: {path!r}")
     path = Path(path)
+    texts = (sep, decimal, comment, encoding)
+    if not all(isinstance(each, str) for each in texts):
+        raise DataError(f"sep, decimal, comment and encoding must be texts; given: {texts!r}")
     if len(sep) != 1 or len(decimal) != 1 or sep == decimal:
         raise DataError(f"sep and decimal must be two different single characters; given: {sep!r} and {decimal!r}")
     layout = _layout(path, _text(path, encoding), sep, decimal, comment)
@@ -109,7 +115,7 @@ def _text(path: Path, encoding: str) -> str:
 def _layout(path: Path, text: str, sep: str, decimal: str, comment: str) -> _Layout:
     kept = [
         (number, line)
-        for number, line in enumerate(text.splitlines(), start=1)
+        for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1)
         if (stripped := line.strip()) and not (comment and stripped.startswith(comment))
     ]
     if not kept:
@@ -167,6 +173,10 @@ def _wanted(path: Path, names: list[str], columns: Mapping[str, str] | Sequence[
         return {name: name for name in names}
     if isinstance(columns, str):
         columns = [columns]
+    if not isinstance(columns, Mapping | Sequence) or not all(isinstance(name, str) for name in columns):
+        raise DataError(
+            f"columns must be {{name in the problem: name in the file}} or a list of names; given: {columns!r}"
+        )
     wanted = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
     if not wanted:
         raise DataError("columns is empty: name at least one column")
@@ -196,12 +206,8 @@ def _numbers(path: Path, layout: _Layout, name: str, column: pd.Series, decimal:
         column = _converted(path, layout, name, column, decimal)
     values = column.to_numpy(dtype=np.float64)
     # Compared as integers: as floats they have been rounded already.
-    if column.dtype.kind in "iu" and bool((beyond := (column.abs() > _LARGEST_EXACT).to_numpy()).any()):
-        row = int(np.flatnonzero(beyond)[0])
-        raise DataError(
-            f"{path}, line {layout.lines[row]}: {column.iloc[row]} in column {name!r} is an integer above 2^53, which "
-            "float64 cannot hold exactly; write it with a decimal point if that does not matter"
-        )
+    if column.dtype.kind in "iu":
+        _check_integers(path, layout, name, column, ((column > _LARGEST_EXACT) | (column < -_LARGEST_EXACT)).to_numpy())
     infinite, absent = np.isinf(values), np.isnan(values)
     if infinite.any():
         raise DataError(
@@ -224,6 +230,8 @@ def _converted(path: Path, layout: _Layout, name: str, column: pd.Series, decima
     plain = text if decimal == "." else text.str.replace(decimal, ".", regex=False)
     values = pd.to_numeric(plain.where(~absent), errors="coerce").astype("float64")
     wrong = (values.isna() & ~absent).to_numpy()
+    whole = plain.str.fullmatch(r"[+-]?\d+").fillna(False).to_numpy(dtype=bool)
+    _check_integers(path, layout, name, text, whole & (values.abs() > _LARGEST_EXACT).to_numpy())
     if not numeric:
         wrong = np.ones(len(column), dtype=bool)
     if not wrong.any():
@@ -239,6 +247,15 @@ def _converted(path: Path, layout: _Layout, name: str, column: pd.Series, decima
         f"{path}, line {layout.lines[row]}: {value!r} in column {name!r} is not a number ({int(wrong.sum())} such "
         f"value(s)){hint}"
     )
+
+
+def _check_integers(path: Path, layout: _Layout, name: str, column: pd.Series, beyond: Array) -> None:
+    if beyond.any():
+        row = int(np.flatnonzero(beyond)[0])
+        raise DataError(
+            f"{path}, line {layout.lines[row]}: {column.iloc[row]} in column {name!r} is an integer beyond 2^53, which "
+            "float64 cannot hold exactly; write it with a decimal point if that does not matter"
+        )
 
 
 def _is_number(text: str, decimal: str) -> bool:

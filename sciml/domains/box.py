@@ -30,10 +30,12 @@ class Box:
     def __init__(self, **bounds: tuple[float, float]) -> None:
         if not bounds:
             raise ProblemError("a box needs at least one coordinate, as in Box(x=(0, 1), t=(0, 2)); none was given")
-        checked = {}
-        for name, pair in bounds.items():
-            checked[name] = _checked_bounds(name, pair)
-        self.bounds: Mapping[str, tuple[float, float]] = MappingProxyType(checked)
+        self._bounds = {name: _checked_bounds(name, pair) for name, pair in bounds.items()}
+
+    @property
+    def bounds(self) -> Mapping[str, tuple[float, float]]:
+        """Lower and upper bound of each coordinate."""
+        return MappingProxyType(self._bounds)
 
     @property
     def coordinates(self) -> tuple[str, ...]:
@@ -58,7 +60,7 @@ class Box:
     @property
     def boundary(self) -> Region:
         """Every face except those of the problem's time coordinate."""
-        return Region(None)
+        return Region(boundary=True)
 
     def faces(self, *coordinates: str) -> Region:
         """Both faces of each coordinate named, ``box.faces("x")``; of every coordinate when none is named."""

@@ -61,7 +61,7 @@ class Region:
     """A set of faces of a box; made by ``box.face(x=0)``, ``box.faces("x")`` and ``box.boundary``.
 
     It is a description: the same region serves a problem whose domain was replaced by another one with the same
-    coordinates. ``faces=None`` means every face except those of the time coordinate.
+    coordinates. ``boundary`` means every face except those of the time coordinate, besides the faces named.
 
     Example:
         >>> import sciml
@@ -70,13 +70,13 @@ class Region:
         ['x lower', 'x upper']
     """
 
-    faces: tuple[Face, ...] | None
+    faces: tuple[Face, ...] = ()
+    boundary: bool = False
 
     def __or__(self, other: Region) -> Region:
         """The union of two regions."""
-        if self.faces is None or other.faces is None:
-            return Region(None)
-        return Region(self.faces + tuple(face for face in other.faces if face not in self.faces))
+        extra = tuple(face for face in other.faces if face not in self.faces)
+        return Region(self.faces + extra, self.boundary or other.boundary)
 
     def resolve(self, box: Box, time: str | None) -> tuple[Face, ...]:
         """The faces of ``box`` that this region means, given the name of the time coordinate (or None).
@@ -84,10 +84,10 @@ class Region:
         Raises:
             ProblemError: the region names a coordinate that the box lacks, or it has no face at all.
         """
-        if self.faces is None:
-            faces = tuple(Face(name, side) for name in box.coordinates if name != time for side in ("lower", "upper"))
-        else:
-            faces = self.faces
+        around = (
+            Face(name, side) for name in box.coordinates if name != time for side in ("lower", "upper") if self.boundary
+        )
+        faces = tuple(dict.fromkeys((*around, *self.faces)))
         for face in faces:
             if face.coordinate not in box.bounds:
                 raise ProblemError(

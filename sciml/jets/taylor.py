@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -75,6 +76,16 @@ def layers_of(model: nn.Module) -> list[nn.Module] | None:
     return found if any(isinstance(layer, nn.Linear) for layer in found) else None
 
 
+class ScaledModel(Protocol):
+    """What Taylor mode needs of a trial function: a layered model and the affine maps around it (``models.Scaled``)."""
+
+    model: nn.Module
+    center: Tensor
+    reach: Tensor
+    offset: Tensor
+    scale: Tensor
+
+
 class TaylorJets:
     """Partial derivatives of a layered model at points, all of them in one forward pass.
 
@@ -98,7 +109,7 @@ class TaylorJets:
 
     def __init__(
         self,
-        trial: nn.Module,
+        trial: ScaledModel,
         points: Points,
         coordinates: Sequence[str],
         fields: Sequence[str],
@@ -121,7 +132,7 @@ class TaylorJets:
 
     def _propagate(self) -> None:
         trial = self._trial
-        layers = layers_of(trial.model)  # type: ignore[arg-type]
+        layers = layers_of(trial.model)
         assert layers is not None
         streams = self._seeds()
         self.layers = []
@@ -167,12 +178,11 @@ class TaylorJets:
             total = None
             for blocks in partitions(len(index)):
                 factors = [streams.get(tuple(index[position] for position in block)) for block in blocks]
-                if any(factor is None for factor in factors):
-                    continue
-                product = values[len(blocks)]
+                product: Tensor | None = values[len(blocks)]
                 for factor in factors:
-                    product = product * factor
-                total = product if total is None else total + product
+                    product = None if factor is None or product is None else product * factor
+                if product is not None:
+                    total = product if total is None else total + product
             if total is not None:
                 found[index] = total
         return found

@@ -13,7 +13,7 @@ from sciml.jets.activations import Sin
 
 
 class RandomFeatures(nn.Module):
-    r"""Random sines of the coordinates, :math:`u(x) = \sum_k w_k \sin(\omega_k \cdot x + b_k)`, with only :math:`w` to be found.
+    r"""Random sines of the coordinates, :math:`u(x) = \sum_k w_k \sin(\omega_k \cdot x + b_k)`, with only :math:`w` free.
 
     The frequencies are drawn once, :math:`\omega_k \sim N(0, R^2)` in coordinates scaled to [-1, 1], the phases uniformly.
     A linear problem is then one linear least-squares problem. The scale R matters by orders of magnitude; the residual on
@@ -59,6 +59,7 @@ class RandomFeatures(nn.Module):
         self.layers = nn.Sequential()
         if inputs is not None and outputs is not None:
             self.build(inputs, outputs, torch.Generator().manual_seed(seed))
+            self.to(torch.get_default_dtype())
 
     @property
     def config(self) -> dict[str, Any]:
@@ -83,7 +84,6 @@ class RandomFeatures(nn.Module):
             outer.weight.zero_()
         inner.requires_grad_(False)
         self.layers.extend([inner, Sin(), outer])
-        self.to(torch.get_default_dtype())
 
     def forward(self, points: Tensor) -> Tensor:
         """Fields ``(n, F)`` at points ``(n, D)``.

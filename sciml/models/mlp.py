@@ -67,6 +67,7 @@ class MLP(nn.Module):
         self.layers = nn.Sequential()
         if inputs is not None and outputs is not None:
             self.build(inputs, outputs, torch.Generator().manual_seed(seed))
+            self.to(torch.get_default_dtype())
 
     @property
     def config(self) -> dict[str, Any]:
@@ -96,8 +97,6 @@ class MLP(nn.Module):
             self.layers.append(layer)
             if depth < len(self.hidden):
                 self.layers.append(ACTIVATIONS[self.activation]())
-        dtype = torch.get_default_dtype()
-        self.to(dtype)
 
     def forward(self, points: Tensor) -> Tensor:
         """Fields ``(n, F)`` at points ``(n, D)``.

@@ -59,8 +59,8 @@ class FirstOrder(Solver):
                 f"an optimizer object belongs to the parameters it was made with, and fit trains a copy: give the class, "
                 f"as in FirstOrder(torch.optim.{type(optimizer).__name__}, steps={steps}, lr=...)"
             )
-        if steps < 1 or look < 1:
-            raise SolverError(f"steps and look must be at least 1; given: steps={steps}, look={look}")
+        if not all(isinstance(count, int) and count >= 1 for count in (steps, look)):
+            raise SolverError(f"steps and look must be whole numbers of at least 1; given: steps={steps}, look={look}")
         self.optimizer = optimizer
         self.options = options
         self.steps = steps
@@ -110,10 +110,13 @@ class _FirstOrderRun(Run):
     def __init__(self, solver: FirstOrder, objective: Objective) -> None:
         self._objective = objective
         self._clip = solver.clip
-        self._optimizer = solver.optimizer(objective.parameters, **solver.options)
-        self._scheduler = (
-            None if solver.scheduler is None else solver.scheduler(self._optimizer, **solver.scheduler_options)
-        )
+        try:
+            self._optimizer = solver.optimizer(objective.parameters, **solver.options)
+            self._scheduler = (
+                None if solver.scheduler is None else solver.scheduler(self._optimizer, **solver.scheduler_options)
+            )
+        except (TypeError, ValueError, KeyError) as error:
+            raise SolverError(f"{solver.name} or its scheduler cannot be made with these settings: {error}") from error
 
     def step(self) -> Step:
         seen: list[tuple[Tensor, dict[str, Tensor]]] = []
@@ -130,8 +133,8 @@ class _FirstOrderRun(Run):
             return loss
 
         try:
-            # Every torch optimizer calls its closure before it changes a parameter, so a loss that is not finite never
-            # reaches them.
+            # An optimizer calls its closure before it changes a parameter with what came of it, so a gradient that is not
+            # finite never reaches them.
             self._optimizer.step(closure)  # type: ignore[arg-type]
         except _NotFiniteError:
             bad = [name for name, value in seen[-1][1].items() if not torch.isfinite(value)]

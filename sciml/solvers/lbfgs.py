@@ -46,8 +46,8 @@ class LBFGS(Solver):
     look: int = 50
 
     def __post_init__(self) -> None:
-        if min(self.steps, self.history, self.look) < 1:
-            raise SolverError(f"steps, history and look must be at least 1; given: {self}")
+        if not all(isinstance(count, int) and count >= 1 for count in (self.steps, self.history, self.look)):
+            raise SolverError(f"steps, history and look must be whole numbers of at least 1; given: {self}")
 
     def start(self, objective: Objective) -> Run:
         return _LBFGSRun(self, objective)

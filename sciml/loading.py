@@ -1,0 +1,66 @@
+"""``load``: a solution from its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from torch import nn
+
+from sciml import archive
+from sciml.errors import FileError, ProblemError, listed
+from sciml.problem import Problem
+from sciml.saving import PLAIN, trial_of
+from sciml.solution import Solution
+from sciml.table import Table
+
+
+def load(path: str | Path, problem: Problem | None = None, model: nn.Module | None = None) -> Solution:
+    """Read a solution that ``Solution.save`` wrote.
+
+    Args:
+        path: the file.
+        problem: the problem, if residuals, references or plots of references are wanted from the loaded solution.
+        model: for a solution with a model of the user's own: an object of the same class; its copy receives the state.
+
+    Returns:
+        The solution, on the CPU, with the same values as when it was saved.
+
+    Raises:
+        FileError: the file is missing, damaged, holds anything but tensors and plain values, needs ``model``, or belongs
+            to another problem or model.
+    """
+    content = archive.load_tensors(Path(path))
+    try:
+        return _restored(Path(path), content, problem, model)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise FileError(f"{path} is not a complete saved solution: {type(error).__name__}: {error}") from error
+
+
+def _restored(path: Path, content: dict[str, Any], problem: Problem | None, model: nn.Module | None) -> Solution:
+    bounds = {key: (float(pair[0]), float(pair[1])) for key, pair in content["bounds"].items()}
+    fields = tuple(content["fields"])
+    if problem is not None and not isinstance(problem, Problem):
+        raise ProblemError(f"load: problem must be a problem object; given: {problem!r}")
+    if problem is not None and (problem.coordinates != tuple(bounds) or tuple(problem.fields) != fields):
+        raise FileError(
+            f"{path} holds a solution of {content['name']} with coordinates {listed(bounds)} and fields {listed(fields)}, "
+            f"not of {type(problem).__name__} with {listed(problem.coordinates)} and {listed(problem.fields)}"
+        )
+    frames: dict[str, Any] = {
+        key: pd.DataFrame(stored["columns"], index=stored["index"]) for key, stored in content["frames"].items()
+    }
+    frames["history"] = frames["history"].reset_index(drop=True)
+    data = content["data"]
+    return Solution(
+        trial=trial_of(path, content, bounds, model),
+        problem=problem,
+        fields=fields,
+        bounds=bounds,
+        data=None if data is None else Table(data, source=str(path), missing="mask"),
+        points=content["points"],
+        choices=tuple(content["choices"]),
+        **frames,
+        **{key: content[key] for key in PLAIN},
+    )

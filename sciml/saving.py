@@ -1,0 +1,94 @@
+"""Solutions as tensors and plain values, and trial functions made from them again."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from sciml.errors import FileError
+from sciml.models import MLP, RandomFeatures, Scaled
+from sciml.models.hermite import Hermite
+
+BUILT_IN: tuple[Any, ...] = (MLP, RandomFeatures)
+PLAIN = ("name", "success", "status", "message", "nit", "nfev", "seconds", "solver", "engine", "seed")
+
+
+def state_of(solution: Any) -> dict[str, Any]:
+    """A solution as tensors and plain values."""
+    model = solution.model
+    kind: dict[str, Any] = {"kind": "module", "class": f"{type(model).__module__}.{type(model).__qualname__}"}
+    if type(model) in BUILT_IN:
+        kind = {"kind": type(model).__name__, **model.config}
+    elif isinstance(solution.trial, Hermite):
+        kind = {"kind": "hermite"}
+    ends = torch.tensor(list(solution.bounds.values())).to(next(solution.trial.buffers()))
+    shares = torch.linspace(0.05, 0.95, 5, dtype=ends.dtype, device=ends.device)[:, None]
+    points = ends[:, 0] + (ends[:, 1] - ends[:, 0]) * shares
+    with torch.no_grad():
+        values = solution.trial(points)
+    return {
+        "model": kind,
+        "trial": {key: value.detach().cpu() for key, value in solution.trial.state_dict().items()},
+        "probe": [points.cpu(), values.cpu()],
+        "dtype": str(solution.dtype).removeprefix("torch."),
+        "bounds": {key: list(pair) for key, pair in solution.bounds.items()},
+        "fields": list(solution.fields),
+        "frames": {
+            key: {"index": list(map(str, frame.index)), "columns": frame.to_dict("list")}
+            for key, frame in (
+                ("unknowns", solution.unknowns),
+                ("history", solution.history),
+                ("residuals", solution.residuals),
+            )
+        },
+        "data": None
+        if solution.data is None
+        else {key: values.tolist() for key, values in solution.data.as_mapping().items()},
+        "points": dict(solution.points),
+        "choices": list(solution.choices),
+        **{key: getattr(solution, key) for key in PLAIN},
+    }
+
+
+def trial_of(
+    path: Path, content: dict[str, Any], bounds: Mapping[str, tuple[float, float]], model: nn.Module | None
+) -> nn.Module:
+    """The trial function that was saved.
+
+    Raises:
+        FileError: it needs the user's own model, or does not fit the one given.
+    """
+    kind = dict(content["model"])
+    sort = kind.pop("kind")
+    dtype = {"float32": torch.float32, "float64": torch.float64}[content["dtype"]]
+    if sort == "hermite":
+        return Hermite.from_state(content["trial"])
+    known = {each.__name__: each for each in BUILT_IN}
+    if sort in known:
+        model = known[sort].from_config(**kind)
+    elif model is None:
+        raise FileError(
+            f"{path} holds a model of class {kind['class']}: pass an object of it, sciml.load(path, model=...)"
+        )
+    zeros = [0.0] * len(content["fields"])
+    trial = Scaled(
+        copy.deepcopy(model), [b[0] for b in bounds.values()], [b[1] for b in bounds.values()], zeros, zeros
+    ).to(dtype)
+    try:
+        trial.load_state_dict(content["trial"])
+        points, values = content["probe"]
+        with torch.no_grad():
+            found = trial.eval()(points)
+    except RuntimeError as error:
+        raise FileError(f"{path} does not fit the model given: {error}") from error
+    slack = 1e-3 if dtype == torch.float32 else 1e-9
+    if found.shape != values.shape or not torch.allclose(
+        found, values, rtol=slack, atol=slack * float(values.abs().max())
+    ):
+        raise FileError(f"{path} does not fit the model given: it has the same parameters but gives other values")
+    return trial
