@@ -19,7 +19,7 @@ from sciml.models import MLP, RandomFeatures, Scaled
 from sciml.preflight import check_width, preflight
 from sciml.problem import Problem
 from sciml.rows import Block, Rows, data_blocks
-from sciml.sampling import default_counts, draw
+from sciml.sampling import default_count, default_face_count, draw
 from sciml.scaling import field_sizes, term_sizes
 from sciml.table import Table
 
@@ -196,7 +196,6 @@ def _blocks(
     places: dict[Place, list[Term]] = {}
     for term in terms:
         places.setdefault(term.place, []).append(term)
-    inside, on_face = default_counts(problem.domain)
     wanted = {"interior": points} if isinstance(points, int) else dict(points or {})
     known = {"interior", *(name for term in terms for name in (term.name, term.name.partition(".")[0]))}
     for name, count in wanted.items():
@@ -204,9 +203,11 @@ def _blocks(
             raise ProblemError(f"points names {name!r}; it may name {listed(sorted(known))}.{nearest(name, known)}")
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise ProblemError(f"points: {name!r} needs a positive whole number of points; given: {count!r}")
+    inside = wanted.get("interior", default_count(problem.domain))
+    on_face = default_face_count(problem.domain, inside)
     blocks = []
     for place, there in places.items():
-        default = wanted.get("interior", inside) if isinstance(place, Interior) else on_face
+        default = inside if isinstance(place, Interior) else on_face
         asked = [wanted[key] for term in there for key in (term.name, term.name.partition(".")[0]) if key in wanted]
         sample = draw(place, problem.domain, max(asked, default=default), generator)
         blocks.append(Block(sample, tuple(there)))

@@ -1,5 +1,5 @@
 """Points at which residuals are asked to vanish."""
 
-from sciml.sampling.points import Sample, default_counts, draw
+from sciml.sampling.points import Sample, default_count, default_face_count, draw
 
-__all__ = ["Sample", "default_counts", "draw"]
+__all__ = ["Sample", "default_count", "default_face_count", "draw"]

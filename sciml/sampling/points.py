@@ -32,10 +32,15 @@ class Sample:
         return Sample(tuple(points.to(device, dtype) for points in self.points), normals, self.faces)
 
 
-def default_counts(box: Box) -> tuple[int, int]:
-    """How many points to use inside and on each face when the user does not say: by the number of coordinates."""
+def default_count(box: Box) -> int:
+    """How many points to use inside when the user does not say: by the number of coordinates."""
+    return {1: 256, 2: 1024}.get(len(box.coordinates), 4096)
+
+
+def default_face_count(box: Box, inside: int) -> int:
+    """How many points to use on each face: twice as dense along every edge as ``inside`` points are in the box."""
     dimension = len(box.coordinates)
-    return {1: 256, 2: 1024}.get(dimension, 4096), {1: 1, 2: 64}.get(dimension, 256)
+    return 1 if dimension == 1 else round(2 * inside ** ((dimension - 1) / dimension))
 
 
 def draw(place: Place, box: Box, count: int, generator: np.random.Generator) -> Sample:

@@ -79,43 +79,41 @@ class _LeastSquaresRun(Run):
         gradient = slopes.T @ rows
         if float(gradient.abs().max()) <= self._solver.gradient_tolerance * math.sqrt(value):
             return self._report(value, 1, "converged", "the rows are orthogonal to every column of the Jacobian")
-        solve = truncated(rows, slopes) if self._precise else damped_cholesky(rows, slopes, gradient)
+        solve = shortened(rows, slopes) if self._precise else damped_cholesky(rows, slopes, gradient)
         best, best_move, used = value, None, 0
-        damping = self._damping
+        damping = 1.0 if self._precise else self._damping
         for trial in range(self._solver.trials):
             move = solve(damping)
-            used += 1
+            loss = math.inf
             if move is not None:
                 objective.assign(position + move / norms)
                 loss = objective.value()
-                if math.isfinite(loss) and loss < best:
-                    best, best_move, self._damping = loss, move, damping
-                    # Downhill: a smaller damping may gain more, as long as it does.
-                    damping = max(damping / 5, 1e-16)
-                    if trial < 2 and not self._precise:
-                        continue
+                used += 1
+            if math.isfinite(loss) and loss < best:
+                best, best_move, self._damping = loss, move, damping
+                if trial >= 2 or self._precise:
                     break
-                if best_move is not None:
-                    break
-            damping = damping * (100.0 if self._precise else 6.0)
+                # Downhill: a smaller damping may gain more, as long as it does.
+                damping = max(damping / 5, 1e-16)
+            elif best_move is not None:
+                break
+            else:
+                damping = damping * (2 if self._precise else 6)
         if best_move is None:
             objective.assign(position)
-            return self._stalled(value, used, damping)
+            return self._stalled(value, used)
         objective.assign(position + best_move / norms)
-        if best > 0.9999 * value:
-            self._idle += 1
-            if self._idle >= 10:
-                return self._stalled(best, used, self._damping)
-        else:
-            self._idle = 0
+        self._idle = self._idle + 1 if best > (1 - 1e-6) * value else 0
+        if self._idle >= 10:
+            return self._stalled(best, used)
         return self._report(best, used)
 
-    def _stalled(self, value: float, used: int, damping: float) -> Step:
-        """Nothing was gained: turn to QR if that has not been done, otherwise stop."""
+    def _stalled(self, value: float, used: int) -> Step:
+        """Nothing was gained: turn to the Jacobian itself if that has not been done, otherwise stop."""
         self._idle = 0
         if self._precise:
-            return self._report(value, used, "converged", "no damping lowers the loss any further")
-        self._precise, self._damping = True, 1e-14
+            return self._report(value, used, "converged", "no step lowers the loss any further")
+        self._precise = True
         return self._report(value, used)
 
     def _report(self, value: float, used: int, done: str | None = None, message: str = "") -> Step:
@@ -146,10 +144,7 @@ def damped_cholesky(rows: Tensor, slopes: Tensor, gradient: Tensor) -> Callable[
     return solve
 
 
-def truncated(rows: Tensor, slopes: Tensor) -> Callable[[float], Tensor | None]:
-    """Undamped steps by a rank-revealing factorisation of J itself; the "damping" is the size of the pivots dropped."""
-
-    def solve(damping: float) -> Tensor | None:
-        return rank_revealing(rows, slopes, damping)
-
-    return solve
+def shortened(rows: Tensor, slopes: Tensor) -> Callable[[float], Tensor | None]:
+    """The undamped step by a rank-revealing factorisation of J itself, divided by the "damping"."""
+    whole = rank_revealing(rows, slopes, 1e-14)
+    return lambda damping: whole / damping

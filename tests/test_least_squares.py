@@ -1,0 +1,241 @@
+"""Least-squares solvers: classic test problems, linear problems to rounding, certificates that can fail."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from conftest import problem_class
+from scipy.optimize import least_squares
+
+import sciml
+from sciml import d
+from sciml.errors import SolverError
+from sciml.solvers.linear import rank_revealing
+
+
+class Residuals:
+    """An objective made of a vector of residuals; its Jacobian by autograd."""
+
+    def __init__(self, function, start):
+        self.function = function
+        self.parameters = [torch.tensor(start, dtype=torch.float64, requires_grad=True)]
+
+    def linearised(self):
+        x = self.vector()
+        return self.function(x), torch.func.jacrev(self.function)(x)
+
+    def value(self):
+        return float(self.function(self.vector()).square().sum())
+
+    def terms(self):
+        return {"f": torch.tensor(self.value())}
+
+    def total(self, terms):
+        return terms["f"]
+
+    def vector(self):
+        return self.parameters[0].detach().clone()
+
+    def assign(self, vector):
+        with torch.no_grad():
+            self.parameters[0].copy_(vector)
+
+
+def stack(*parts):
+    return torch.stack(parts)
+
+
+T = 0.1 * torch.arange(1, 11, dtype=torch.float64)
+PROBLEMS = {
+    "Rosenbrock": (lambda x: stack(10 * (x[1] - x[0] ** 2), 1 - x[0]), [-1.2, 1.0]),
+    "Freudenstein and Roth": (
+        lambda x: stack(-13 + x[0] + ((5 - x[1]) * x[1] - 2) * x[1], -29 + x[0] + ((x[1] + 1) * x[1] - 14) * x[1]),
+        [0.5, -2.0],
+    ),
+    "Beale": (lambda x: stack(*(y - x[0] * (1 - x[1] ** k) for k, y in enumerate((1.5, 2.25, 2.625), 1))), [1.0, 1.0]),
+    "Powell singular": (
+        lambda x: stack(x[0] + 10 * x[1], 5**0.5 * (x[2] - x[3]), (x[1] - 2 * x[2]) ** 2, 10**0.5 * (x[0] - x[3]) ** 2),
+        [3.0, -1.0, 0.0, 1.0],
+    ),
+    "Box three-dimensional": (
+        lambda x: torch.exp(-T * x[0]) - torch.exp(-T * x[1]) - x[2] * (torch.exp(-T) - torch.exp(-10 * T)),
+        [0.0, 10.0, 20.0],
+    ),
+    "Wood": (
+        lambda x: stack(
+            10 * (x[1] - x[0] ** 2),
+            1 - x[0],
+            90**0.5 * (x[3] - x[2] ** 2),
+            1 - x[2],
+            10**0.5 * (x[1] + x[3] - 2),
+            (x[1] - x[3]) / 10**0.5,
+        ),
+        [-3.0, -1.0, -3.0, -1.0],
+    ),
+    "Helical valley": (
+        lambda x: stack(
+            10 * (x[2] - 10 * torch.atan2(x[1], x[0]) / (2 * torch.pi)), 10 * (torch.hypot(x[0], x[1]) - 1), x[2]
+        ),
+        [-1.0, 0.5, 0.0],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(PROBLEMS))
+def test_more_garbow_hillstrom_problems_as_well_as_scipy(name):
+    """J. J. More, B. S. Garbow and K. E. Hillstrom, Testing unconstrained optimization software, ACM TOMS 7 (1981)."""
+    function, start = PROBLEMS[name]
+    objective = Residuals(function, start)
+    solver = sciml.LeastSquares(200)
+    run = solver.start(objective)
+    for _ in range(solver.steps):
+        if run.step().done:
+            break
+    theirs = least_squares(
+        lambda x: function(torch.tensor(x)).numpy(),
+        start,
+        method="lm",
+        xtol=1e-15,
+        ftol=1e-15,
+        gtol=1e-15,
+        max_nfev=2000,
+    )
+    assert objective.value() <= 2 * theirs.cost * (1 + 1e-6) + 1e-18
+
+
+def test_steps_never_raise_the_loss():
+    objective = Residuals(*PROBLEMS["Wood"])
+    run = sciml.LeastSquares(50).start(objective)
+    values = [objective.value()]
+    for _ in range(50):
+        run.step()
+        values.append(objective.value())
+    assert all(after <= before for before, after in itertools.pairwise(values))
+
+
+def test_fewer_rows_than_parameters_are_solved_in_row_space():
+    matrix = torch.randn(5, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    objective = Residuals(lambda x: torch.tanh(matrix @ x) - 0.3, np.zeros(40))
+    run = sciml.LeastSquares(50).start(objective)
+    for _ in range(50):
+        if run.step().done:
+            break
+    assert objective.value() < 1e-24
+
+
+def test_trial_steps_that_are_not_finite_are_refused_not_fatal():
+    objective = Residuals(lambda x: torch.log(x) - stack(torch.tensor(-3.0)), [5.0])
+    run = sciml.LeastSquares(60).start(objective)
+    steps = [run.step() for _ in range(30)]
+    assert all(step.done != "diverged" for step in steps)
+    assert float(objective.vector()) == pytest.approx(np.exp(-3.0))
+
+
+def test_a_rank_deficient_system_has_its_smallest_solution():
+    generator = torch.Generator().manual_seed(0)
+    narrow = torch.randn(30, 4, dtype=torch.float64, generator=generator)
+    slopes = torch.cat([narrow, narrow], dim=1)
+    rows = torch.randn(30, dtype=torch.float64, generator=generator)
+    move = rank_revealing(rows, slopes, 1e-12)
+    assert torch.allclose(slopes @ move, -narrow @ torch.linalg.lstsq(narrow, rows[:, None]).solution[:, 0])
+    assert torch.allclose(move[:4], move[4:])
+
+
+def test_states_are_complete():
+    whole, parts = Residuals(*PROBLEMS["Wood"]), Residuals(*PROBLEMS["Wood"])
+    run = sciml.LeastSquares(20).start(whole)
+    for _ in range(12):
+        run.step()
+    first = sciml.LeastSquares(20).start(parts)
+    for _ in range(5):
+        first.step()
+    second = sciml.LeastSquares(20).start(parts)
+    second.load_state_dict(first.state_dict())
+    for _ in range(7):
+        second.step()
+    assert torch.equal(whole.vector(), parts.vector())
+
+
+class Helmholtz(sciml.Problem):
+    domain = sciml.Box(x=(0, 1), y=(0, 1))
+    fields = ["u"]
+    k = 4 * torch.pi
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def helmholtz(self, u, x, y):
+        source = self.k**2 * torch.sin(self.k * x) * torch.sin(self.k * y)
+        return -d(u, x, x) - d(u, y, y) - self.k**2 * u - source
+
+    def reference(self, x, y):
+        return torch.sin(self.k * x) * torch.sin(self.k * y)
+
+
+def by_features(problem, count, scale, **options):
+    options = {"points": 3 * count, **options}
+    return sciml.fit(
+        problem, sciml.RandomFeatures(count, scale), solver=sciml.LinearLeastSquares(), sampler=None, **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("problem", "scale", "target"),
+    [
+        (lambda: problem_class("poisson_square")(), 4.0, 1e-11),
+        (lambda: problem_class("heat_rod")(), 8.0, 1e-9),
+        (Helmholtz, 8.0, 1e-10),
+    ],
+)
+def test_linear_problems_to_rounding(problem, scale, target):
+    solution = by_features(problem(), 800, scale)
+    assert solution.success
+    assert solution.error()["u"] <= target
+
+
+def test_the_error_falls_with_the_number_of_features_and_the_certificate_with_it():
+    problem = problem_class("poisson_square")()
+    solutions = [by_features(problem, count, 4.0) for count in (50, 100, 200)]
+    errors = [solution.error()["u"] for solution in solutions]
+    certificates = [solution.residuals["relative"].max() for solution in solutions]
+    assert errors[1] < 1e-2 * errors[0]
+    assert errors[2] < 1e-2 * errors[1]
+    assert certificates == sorted(certificates, reverse=True)
+
+
+def test_the_certificate_fails_when_points_are_too_few():
+    """Fewer rows than features: the training rows vanish, the rows between them do not."""
+    solution = by_features(problem_class("poisson_square")(), 600, 12.0, points={"interior": 60, "dirichlet": 5})
+    assert solution.history["loss"].iloc[-1] < 1e-10
+    assert solution.history["held_out"].iloc[-1] > 1e3 * solution.history["loss"].iloc[-1]
+    assert not solution.success
+
+
+def test_least_squares_trains_networks():
+    solution = sciml.fit(problem_class("poisson_square")(), sciml.MLP(14, 14), solver=sciml.LeastSquares(60))
+    assert solution.error()["u"] < 2e-3
+    pelts = sciml.fit(problem_class("lynx_hare")(), sciml.MLP(20, 20), solver=sciml.LeastSquares(200))
+    assert pelts.success, pelts.message
+    assert pelts.unknowns.loc["birth", "estimate"] == pytest.approx(0.481, rel=0.1)
+
+
+def test_random_features_save_load_and_embed(tmp_path):
+    solution = by_features(problem_class("poisson_square")(), 60, 3.0)
+    loaded = sciml.load(solution.save(tmp_path / "features.pt"))
+    assert loaded(x=0.3, y=0.4)["u"] == solution(x=0.3, y=0.4)["u"]
+    assert sciml.embed(solution, {"x": [0.1, 0.2], "y": [0.1, 0.2]}).shape == (2, 60)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: sciml.LeastSquares(0), lambda: sciml.LeastSquares(damping=0.0), lambda: sciml.LinearLeastSquares(0)],
+)
+def test_settings_are_checked(make):
+    with pytest.raises(SolverError, match="positive"):
+        make()
+
+
+@pytest.mark.parametrize("make", [lambda: sciml.RandomFeatures(0), lambda: sciml.RandomFeatures(5, scale=0.0)])
+def test_feature_settings_are_checked(make):
+    with pytest.raises(sciml.errors.ModelError, match="positive"):
+        make()
