@@ -7,7 +7,7 @@ import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,9 +17,11 @@ import torch
 from torch import nn
 
 from sciml import archive, report
+from sciml.automatic import Found, is_linear, most_points, solve_by_features
 from sciml.callbacks import Callback, EarlyStopping, Look, ProgressLine
 from sciml.certificate import certificate, failures
 from sciml.errors import FileError, SciMLError, SolverError
+from sciml.models import RandomFeatures
 from sciml.objective import Objective
 from sciml.problem import Problem
 from sciml.sampling.adaptive import Adaptive
@@ -67,7 +69,9 @@ def fit(
     Args:
         problem: the problem.
         model: any ``torch.nn.Module`` that maps ``(n, D)`` to ``(n, F)``, row by row; a copy is trained, in coordinates
-            scaled to [-1, 1] and fields of order one. By default an ``MLP``.
+            scaled to [-1, 1] and fields of order one. By default (and with ``solver`` and ``points`` left open, too) linear
+            problems, and ordinary differential equations without unknowns, are solved by ``RandomFeatures`` whose scale and
+            number the residual on held-out points picks; whatever this does not solve well, by an ``MLP``.
         data: measurements as a ``Table``, DataFrame or dict of columns named like the coordinates and fields; by
             default the problem's own ``measurements()``.
         solver: a solver or several in turn, each from the best state of the one before: ``Adam``, ``LBFGS``,
@@ -123,13 +127,21 @@ def fit(
         raise FileError(f"out must be a directory; given: {out!r}")
     if out is not None:
         archive.check_writable(Path(out))
-    setup = prepare(problem, model, data, points, weights, dtype, device, seed)
     adaptive = _sampler(sampler, problem)
-    objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
-    line = ProgressLine() if progress else None
-    watchers: list[Callback] = [*callbacks, *([line] if line is not None else [])]
-    with line or contextlib.nullcontext():
-        outcome = _Loop(setup, objective, early_stopping, adaptive, watchers, start, seed).run(solvers)
+    found = None
+    if model is None and solver is None and points is None:
+        found = _by_features(problem, data, weights, dtype, device, seed, tolerance)
+    chosen = found is not None and found.good
+    if found is not None and chosen:
+        setup = replace(found.setup, choices=(*found.setup.choices, found.reason))
+        outcome = _Outcome("converged", "", found.solves, found.solves, found.history)
+    else:
+        setup = prepare(problem, model, data, points, weights, dtype, device, seed)
+        objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
+        line = ProgressLine() if progress else None
+        watchers: list[Callback] = [*callbacks, *([line] if line is not None else [])]
+        with line or contextlib.nullcontext():
+            outcome = _Loop(setup, objective, early_stopping, adaptive, watchers, start, seed).run(solvers)
     setup.trial.eval()
     residuals = certificate(setup.rows, setup.fresh, setup.scales)
     misses = failures(residuals, tolerance)
@@ -144,6 +156,9 @@ def fit(
             f"the certificate fails: on fresh points {worst!r} is {misses['relative'].max():.1e} of its natural size, "
             f"more than {tolerance:g}: try more steps, more points or a larger model",
         )
+    names = ", ".join(each.name for each in solvers)
+    if found is not None and chosen:
+        names = "LinearLeastSquares" if found.linear else "LeastSquares"
     solution = Solution(
         trial=setup.trial.requires_grad_(False),
         problem=problem,
@@ -159,7 +174,7 @@ def fit(
         nit=outcome.steps,
         nfev=outcome.evaluations,
         seconds=time.perf_counter() - start,
-        solver=", ".join(each.name for each in solvers),
+        solver=names,
         engine=setup.rows.engine,
         seed=seed,
         points={term.name: block.size for block in setup.train for term in block.terms},
@@ -182,6 +197,26 @@ def _check(early_stopping: object, callbacks: object, tolerance: object) -> None
         raise SolverError(f"callbacks must be a list of functions; given: {callbacks!r}")
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < math.inf:
         raise SolverError(f"tolerance must be a positive number; given: {tolerance!r}")
+
+
+def _by_features(
+    problem: Problem,
+    data: Any,
+    weights: Mapping[str, float] | None,
+    dtype: torch.dtype,
+    device: Any,
+    seed: int,
+    tolerance: float,
+) -> Found | None:
+    """The solution by random features when the problem is linear, or an ODE to be solved forward; None otherwise."""
+    dimension = len(problem.coordinates) if isinstance(problem, Problem) else 0
+    if not 1 <= dimension <= 3 or dtype != torch.float64 or not problem.equations:
+        return None
+    setup = prepare(problem, RandomFeatures(), data, most_points(dimension), weights, dtype, device, seed)
+    linear = is_linear(problem, setup.train)
+    if not linear and (dimension > 1 or problem.unknowns or setup.table is not None):
+        return None
+    return solve_by_features(setup, seed, tolerance, linear=linear)
 
 
 @dataclass
@@ -219,7 +254,7 @@ def _solvers(given: Any) -> list[Solver]:
 
 def _sampler(given: Adaptive | str | None, problem: Problem) -> Adaptive | None:
     if isinstance(given, str) and given == "auto":
-        return Adaptive() if len(problem.coordinates) > 1 else None
+        return Adaptive() if isinstance(problem, Problem) and len(problem.coordinates) > 1 else None
     if given is None or isinstance(given, Adaptive):
         return given
     raise SolverError(f"sampler must be sciml.Adaptive(...), None or 'auto'; given: {given!r}")

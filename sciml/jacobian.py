@@ -40,7 +40,7 @@ def jacobian(
     """
     values, slopes = [], []
     for block in blocks:
-        found = _layered(rows, block, parameters) if rows.taylor else _row_by_row(rows, block, parameters)
+        found = _rows_of(rows, block, parameters)
         for term, (residual, slope) in zip(block.terms, found, strict=True):
             values.append(residual * factors[term.name])
             slopes.append(slope * factors[term.name])
@@ -54,9 +54,18 @@ def _per_point(rows: Rows, block: Block) -> tuple[list[Tensor], dict[str, Tensor
     return leaves, {name: unknown.value(leaf) for (name, unknown), leaf in zip(unknowns.items(), leaves, strict=True)}
 
 
-def _layered(rows: Rows, block: Block, parameters: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+def _rows_of(rows: Rows, block: Block, parameters: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
     leaves, values = _per_point(rows, block)
     scene, suppliers = rows.scene(block, values)
+    taylor = [supplier for supplier in suppliers if isinstance(supplier, TaylorJets)]
+    if len(taylor) == len(suppliers):
+        return _layered(scene, taylor, block, parameters, leaves)
+    return [_batched(term, scene, parameters, leaves) for term in block.terms]
+
+
+def _layered(
+    scene: Scene, suppliers: Sequence[TaylorJets], block: Block, parameters: Sequence[Tensor], leaves: Sequence[Tensor]
+) -> list[tuple[Tensor, Tensor]]:
     columns, width = {}, 0
     for parameter in parameters:
         columns[id(parameter)] = slice(width, width + parameter.numel())
@@ -67,7 +76,6 @@ def _layered(rows: Rows, block: Block, parameters: Sequence[Tensor]) -> list[tup
         layers = [
             layer
             for supplier in suppliers
-            if isinstance(supplier, TaylorJets)
             for layer in supplier.layers
             if any(id(own) in columns for own in layer.module.parameters(recurse=False))
         ]
@@ -99,12 +107,6 @@ def _gradient(residual: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]
         else [None] * len(used)
     )
     return [next(gradients) if value.requires_grad else None for value in inputs]
-
-
-def _row_by_row(rows: Rows, block: Block, parameters: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-    leaves, values = _per_point(rows, block)
-    scene, _ = rows.scene(block, values)
-    return [_batched(term, scene, parameters, leaves) for term in block.terms]
 
 
 def _batched(term: Term, scene: Scene, parameters: Sequence[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from sciml.derivative import JetSpace, Supplier
 from sciml.domains import Interior
 from sciml.errors import ProblemError
 from sciml.jets import AutogradJets, Recorder, TaylorJets
-from sciml.jets.taylor import ScaledModel, supports
+from sciml.jets.taylor import HIGHEST, ScaledModel, supports
 from sciml.problem import Problem
 from sciml.sampling import Sample
 from sciml.table import Table
@@ -53,7 +53,7 @@ class Rows:
         self._unknowns = problem.unknowns
         self._plans: dict[tuple[str, ...], tuple[MultiIndex, ...]] = {}
         highest = max((len(index) for _, index in problem.asked()), default=0)
-        self.taylor = supports(trial, highest + 1) if taylor is None else taylor
+        self.taylor = supports(trial, highest) if taylor is None else taylor
 
     @property
     def engine(self) -> str:
@@ -67,7 +67,7 @@ class Rows:
     def supplier(self, points: Tensor, plan: Sequence[MultiIndex] = ()) -> AutogradJets | TaylorJets:
         """The supplier of the trial function's jets at points."""
         names, fields = self.problem.coordinates, self.problem.fields
-        if self.taylor:
+        if self.taylor and max(map(len, plan), default=0) <= HIGHEST:
             return TaylorJets(cast(ScaledModel, self.trial), points, names, fields, plan)
         return AutogradJets(self.trial, points, names, fields)
 

@@ -25,7 +25,7 @@ from sciml.jets.activations import Derivatives, derivatives_of
 from sciml.typing import MultiIndex, Points, Values
 
 Streams = dict[MultiIndex, Tensor]
-_HIGHEST = 4
+HIGHEST = 4
 
 
 @cache
@@ -192,8 +192,5 @@ def supports(trial: nn.Module, highest: int) -> bool:
     """Whether a trial function's jets up to an order can be had by Taylor mode."""
     model = getattr(trial, "model", None)
     return (
-        isinstance(model, nn.Module)
-        and hasattr(trial, "reach")
-        and highest <= _HIGHEST
-        and layers_of(model) is not None
+        isinstance(model, nn.Module) and hasattr(trial, "reach") and highest <= HIGHEST and layers_of(model) is not None
     )

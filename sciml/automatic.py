@@ -1,0 +1,200 @@
+"""What ``fit`` does when no model and no solver is named: measure what the problem is, then choose."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from sciml.conditions import Scene
+from sciml.derivative import JetSpace
+from sciml.models import RandomFeatures, Scaled
+from sciml.objective import Objective
+from sciml.problem import Problem
+from sciml.rows import Block, Rows
+from sciml.sampling import Sample
+from sciml.setup import Setup
+from sciml.solvers import LeastSquares
+from sciml.solvers.linear import rank_revealing
+from sciml.typing import MultiIndex, Values
+
+_SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+_COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}
+_EXACT = 1e-9
+_GOOD = 1e-4
+_HELD = 0.25
+_STEPS = 100
+_HOPELESS = 0.2
+POINTS_A_FEATURE = 3
+
+
+@dataclass(frozen=True)
+class Found:
+    """Random features that solve a problem: a set-up with them in it, and what it took.
+
+    ``linear`` is whether one solve was enough, ``relative`` the largest relative residual on held-out rows, ``good`` whether
+    that is small enough to be taken.
+    """
+
+    linear: bool
+    setup: Setup
+    relative: float
+    solves: int
+    history: list[dict[str, float | str | int]]
+
+    @property
+    def good(self) -> bool:
+        """Whether a network would hardly do better."""
+        return self.relative <= _GOOD
+
+    @property
+    def reason(self) -> str:
+        """The choice and why, in a line."""
+        model = self.setup.trial.model
+        why, how = (
+            ("the problem is linear in its fields", "by one linear solve")
+            if self.linear
+            else ("the problem has one coordinate", "by Levenberg-Marquardt")
+        )
+        return (
+            f"{why}: random features ({model.extra_repr()}) {how}; of {self.solves} tried, the ones with the smallest residual "
+            f"on held-out points ({self.relative:.1e} of its natural size)"
+        )
+
+
+class _GivenJets:
+    """Jets out of a table, random at the first request for each."""
+
+    def __init__(self, table: dict[tuple[str, MultiIndex], Tensor], size: int, generator: torch.Generator) -> None:
+        self._table, self._size, self._generator = table, size, generator
+
+    def jet(self, field: str, index: MultiIndex) -> Values:
+        key = (field, index)
+        if key not in self._table:
+            self._table[key] = torch.randn(self._size, dtype=torch.float64, generator=self._generator)
+        return self._table[key]
+
+
+def is_linear(problem: Problem, blocks: tuple[Block, ...]) -> bool:
+    """Whether every residual is affine in the fields and their derivatives, checked on random jets.
+
+    A problem with unknown constants counts as nonlinear: they multiply fields.
+    """
+    return not problem.unknowns and all(_is_affine(problem, block) for block in blocks)
+
+
+def _is_affine(problem: Problem, block: Block) -> bool:
+    generator = torch.Generator().manual_seed(0)
+    names = problem.coordinates
+    sample = block.sample.to(torch.device("cpu"), torch.float64)
+    size = len(sample.points[0])
+    tables: list[list[dict[tuple[str, MultiIndex], Tensor]]] = [[{} for _ in sample.points] for _ in range(2)]
+
+    def residuals(jets: list[dict[tuple[str, MultiIndex], Tensor]]) -> list[Tensor]:
+        spaces = tuple(
+            JetSpace(
+                dict(zip(names, points.unbind(1), strict=True)), problem.fields, _GivenJets(table, size, generator)
+            )
+            for points, table in zip(sample.points, jets, strict=True)
+        )
+        return [term.evaluate(Scene(problem, spaces, sample.normals)).detach() for term in block.terms]
+
+    first, second = residuals(tables[0]), residuals(tables[1])
+    share = 0.3
+    mixed = [{key: share * a[key] + (1 - share) * b[key] for key in a} for a, b in zip(*tables, strict=True)]
+    for value, one, two in zip(residuals(mixed), first, second, strict=True):
+        gap = (value - share * one - (1 - share) * two).abs().max()
+        if not float(gap) <= 1e-9 * float(1 + one.abs().max() + two.abs().max()):
+            return False
+    return True
+
+
+def most_points(dimension: int) -> int:
+    """The number of points inside that the largest number of features asks for."""
+    return POINTS_A_FEATURE * _COUNTS.get(dimension, _COUNTS[3])[-1]
+
+
+def solve_by_features(setup: Setup, seed: int, tolerance: float, *, linear: bool) -> Found:
+    """The best of random features of several scales and numbers, by the residual on held-out points.
+
+    For the smallest number all scales are tried; for each larger one the best so far and its neighbours, until the
+    held-out residual is far below anything a person would ask for, or falls no more.
+
+    Args:
+        setup: a problem with as many points as ``most_points`` says; smaller numbers of features use a part.
+        seed: seed of the features.
+        linear: whether the problem is linear in its fields; if not, Levenberg-Marquardt steps take the place of one solve.
+        tolerance: a relative residual that is wished for; the search never stops above the smaller of it and 1e-9 while
+            more features help.
+    """
+    wish = min(tolerance, _EXACT)
+    best: Found | None = None
+    history: list[dict[str, float | str | int]] = []
+    setup = replace(setup, held=tuple(_part(block, _HELD, len(setup.problem.coordinates)) for block in setup.held))
+    scales: tuple[float, ...] = _SCALES
+    for count in _COUNTS.get(len(setup.problem.coordinates), _COUNTS[3]):
+        before = math.inf if best is None else best.relative
+        for scale in scales:
+            candidate, loss, relative = _solved(setup, count, scale, seed, linear)
+            name = f"{count} features, scale {scale:g}"
+            history.append({"phase": name, "step": len(history) + 1, "loss": loss, "held_out": relative})
+            if best is None or relative < best.relative:
+                best = Found(linear, candidate, relative, 0, [])
+            elif relative > 1000 * best.relative:
+                break  # Larger scales are worse still.
+        assert best is not None
+        if best.relative <= wish or (best.good and best.relative > 0.3 * before):
+            break
+        if not linear and best.relative > _HOPELESS and before < math.inf:
+            break
+        model = best.setup.trial.model
+        assert isinstance(model, RandomFeatures)
+        # More features carry higher frequencies; while nothing is resolved yet, the best scale says little.
+        scales = tuple(scale for scale in _SCALES if model.scale <= scale <= (2 if best.good else 8) * model.scale)
+    assert best is not None
+    return replace(best, solves=len(history), history=history)
+
+
+def _solved(setup: Setup, count: int, scale: float, seed: int, linear: bool) -> tuple[Setup, float, float]:
+    problem = setup.problem
+    model = RandomFeatures(count, scale)
+    model.build(len(problem.coordinates), len(problem.fields), torch.Generator().manual_seed(seed))
+    old = setup.trial
+    trial = Scaled(model, problem.domain.lower, problem.domain.upper, old.offset.tolist(), old.scale.tolist())
+    trial = trial.to(device=old.offset.device, dtype=old.offset.dtype)
+    rows = Rows(problem, trial, setup.raw)
+    share = POINTS_A_FEATURE * count * len(problem.fields) / most_points(len(problem.coordinates))
+    train = tuple(_part(block, share, len(problem.coordinates)) for block in setup.train)
+    candidate = replace(setup, trial=trial, rows=rows, train=train)
+    objective = Objective(rows, train, setup.scales, setup.weights, candidate.parameters)
+    if linear:
+        values, slopes = objective.linearised()
+        objective.assign(objective.vector() + rank_revealing(values, slopes, 1e-15))
+    else:
+        run = LeastSquares(_STEPS).start(objective)
+        for _ in range(_STEPS):
+            if run.step().done is not None:
+                break
+    held = objective.terms(setup.held)
+    relative = max(math.sqrt(float(value.detach())) for value in held.values())
+    return candidate, objective.value(), relative if math.isfinite(relative) else math.inf
+
+
+def _part(block: Block, share: float, dimension: int) -> Block:
+    """The first part of a block's points: beginnings of the sequences inside and on each face; measurements whole."""
+    if share >= 1 or any(term.measured for term in block.terms):
+        return block
+    sample = block.sample
+    if not sample.faces:
+        on_face = len(sample.points) > 1
+        keep = max(1, round(block.size * (share ** ((dimension - 1) / dimension) if on_face else share)))
+        return Block(Sample(tuple(points[:keep] for points in sample.points)), block.terms)
+    chosen, start = [], 0
+    for count in sample.faces:
+        chosen.append(torch.arange(start, start + max(1, round(count * share ** ((dimension - 1) / dimension)))))
+        start += count
+    index = torch.cat(chosen).to(sample.points[0].device)
+    normals = None if sample.normals is None else sample.normals[index]
+    return Block(Sample((sample.points[0][index],), normals, tuple(map(len, chosen))), block.terms)
