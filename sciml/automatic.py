@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from sciml.callbacks import Callback, Look
 from sciml.conditions import Scene
 from sciml.derivative import JetSpace
 from sciml.models import RandomFeatures, Scaled
@@ -116,7 +119,9 @@ def most_points(dimension: int) -> int:
     return POINTS_A_FEATURE * _COUNTS.get(dimension, _COUNTS[3])[-1]
 
 
-def solve_by_features(setup: Setup, seed: int, tolerance: float, *, linear: bool) -> Found:
+def solve_by_features(
+    setup: Setup, seed: int, tolerance: float, *, linear: bool, watchers: Sequence[Callback] = ()
+) -> Found:
     """The best of random features of several scales and numbers, by the residual on held-out points.
 
     For the smallest number all scales are tried; for each larger one the best so far and its neighbours, until the
@@ -125,11 +130,12 @@ def solve_by_features(setup: Setup, seed: int, tolerance: float, *, linear: bool
     Args:
         setup: a problem with as many points as ``most_points`` says; smaller numbers of features use a part.
         seed: seed of the features.
+        watchers: see every solve; a true return value ends the search.
         linear: whether the problem is linear in its fields; if not, Levenberg-Marquardt steps take the place of one solve.
         tolerance: a relative residual that is wished for; the search never stops above the smaller of it and 1e-9 while
             more features help.
     """
-    wish = min(tolerance, _EXACT)
+    wish, start = min(tolerance, _EXACT), time.perf_counter()
     best: Found | None = None
     history: list[dict[str, float | str | int]] = []
     setup = replace(setup, held=tuple(_part(block, _HELD, len(setup.problem.coordinates)) for block in setup.held))
@@ -137,13 +143,26 @@ def solve_by_features(setup: Setup, seed: int, tolerance: float, *, linear: bool
     for count in _COUNTS.get(len(setup.problem.coordinates), _COUNTS[3]):
         before = math.inf if best is None else best.relative
         for scale in scales:
-            candidate, loss, relative = _solved(setup, count, scale, seed, linear)
+            candidate, loss, relative, terms = _solved(setup, count, scale, seed, linear)
             name = f"{count} features, scale {scale:g}"
-            history.append({"phase": name, "step": len(history) + 1, "loss": loss, "held_out": relative})
+            history.append({"phase": name, "step": len(history) + 1, "loss": loss, "held_out": relative, **terms})
             if best is None or relative < best.relative:
                 best = Found(linear, candidate, relative, 0, [])
             elif relative > 1000 * best.relative:
                 break  # Larger scales are worse still.
+            look = Look(
+                phase=name,
+                step=len(history),
+                steps=len(_SCALES) + 3 * len(_COUNTS[1]),
+                seconds=time.perf_counter() - start,
+                loss=loss,
+                held_out=relative,
+                best=best.relative,
+                terms=terms,
+                unknowns={},
+            )
+            if any([bool(watch(look)) for watch in watchers]):  # noqa: C419 - every watcher must see every look
+                return replace(best, solves=len(history), history=history)
         assert best is not None
         if best.relative <= wish or (best.good and best.relative > 0.3 * before):
             break
@@ -157,7 +176,9 @@ def solve_by_features(setup: Setup, seed: int, tolerance: float, *, linear: bool
     return replace(best, solves=len(history), history=history)
 
 
-def _solved(setup: Setup, count: int, scale: float, seed: int, linear: bool) -> tuple[Setup, float, float]:
+def _solved(
+    setup: Setup, count: int, scale: float, seed: int, linear: bool
+) -> tuple[Setup, float, float, dict[str, float]]:
     problem = setup.problem
     model = RandomFeatures(count, scale)
     model.build(len(problem.coordinates), len(problem.fields), torch.Generator().manual_seed(seed))
@@ -179,7 +200,9 @@ def _solved(setup: Setup, count: int, scale: float, seed: int, linear: bool) -> 
                 break
     held = objective.terms(setup.held)
     relative = max(math.sqrt(float(value.detach())) for value in held.values())
-    return candidate, objective.value(), relative if math.isfinite(relative) else math.inf
+    terms = {name: float(value.detach()) for name, value in objective.terms().items()}
+    loss = sum(setup.weights[name] * value for name, value in terms.items())
+    return candidate, loss, relative if math.isfinite(relative) else math.inf, terms
 
 
 def _part(block: Block, share: float, dimension: int) -> Block:

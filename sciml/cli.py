@@ -176,7 +176,7 @@ def _show(solution: Solution, other: Solution | None) -> None:
     if solution.problem is not None and solution.problem.has_reference:
         for each in [solution] if other is None else [solution, other]:
             errors = ", ".join(f"{field} {error:.2e}" for field, error in each.error().items())
-            _console.print(f"relative L2 error, {each.engine}: {errors}", highlight=False)
+            _console.print(f"relative L2 error, {report.short_name(each)}: {errors}", highlight=False)
     for choice in solution.choices:
         _console.print(choice, style="dim", highlight=False, markup=False)
     outcome, style = ("success", "") if solution.success else ("not a success", "bold red")

@@ -128,9 +128,12 @@ def fit(
     if out is not None:
         archive.check_writable(Path(out))
     adaptive = _sampler(sampler, problem)
+    line = ProgressLine() if progress else None
+    watchers: list[Callback] = [*callbacks, *([line] if line is not None else [])]
     found = None
     if model is None and solver is None and points is None:
-        found = _by_features(problem, data, weights, dtype, device, seed, tolerance)
+        with line or contextlib.nullcontext():
+            found = _by_features(problem, data, weights, dtype, device, seed, tolerance, watchers)
     chosen = found is not None and found.good
     if found is not None and chosen:
         setup = replace(found.setup, choices=(*found.setup.choices, found.reason))
@@ -138,8 +141,6 @@ def fit(
     else:
         setup = prepare(problem, model, data, points, weights, dtype, device, seed)
         objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
-        line = ProgressLine() if progress else None
-        watchers: list[Callback] = [*callbacks, *([line] if line is not None else [])]
         with line or contextlib.nullcontext():
             outcome = _Loop(setup, objective, early_stopping, adaptive, watchers, start, seed).run(solvers)
     setup.trial.eval()
@@ -159,6 +160,7 @@ def fit(
     names = ", ".join(each.name for each in solvers)
     if found is not None and chosen:
         names = "LinearLeastSquares" if found.linear else "LeastSquares"
+    counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     solution = Solution(
         trial=setup.trial.requires_grad_(False),
         problem=problem,
@@ -178,7 +180,7 @@ def fit(
         engine=setup.rows.engine,
         seed=seed,
         points={term.name: block.size for block in setup.train for term in block.terms},
-        choices=setup.choices,
+        choices=(*setup.choices, f"points: {counts}"),
         data=setup.table,
     )
     if out is not None:
@@ -207,6 +209,7 @@ def _by_features(
     device: Any,
     seed: int,
     tolerance: float,
+    watchers: Sequence[Callback],
 ) -> Found | None:
     """The solution by random features when the problem is linear, or an ODE to be solved forward; None otherwise."""
     dimension = len(problem.coordinates) if isinstance(problem, Problem) else 0
@@ -216,7 +219,7 @@ def _by_features(
     linear = is_linear(problem, setup.train)
     if not linear and (dimension > 1 or problem.unknowns or setup.table is not None):
         return None
-    return solve_by_features(setup, seed, tolerance, linear=linear)
+    return solve_by_features(setup, seed, tolerance, linear=linear, watchers=watchers)
 
 
 @dataclass

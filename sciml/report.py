@@ -93,7 +93,7 @@ def unknowns_table(solution: Solution, other: Solution | None = None) -> RichTab
     table = RichTable(title=f"{solution.name}: estimates with standard errors and 95 % intervals", title_justify="left")
     table.add_column("unknown")
     for each in [solution] if other is None else [solution, other]:
-        table.add_column(_short(each), justify="right")
+        table.add_column(short_name(each), justify="right")
         table.add_column("± s.e.", justify="right")
         table.add_column("95 % interval", justify="right", no_wrap=True)
     for name in solution.unknowns.index:
@@ -115,7 +115,8 @@ def residuals_table(solution: Solution) -> RichTable:
     return table
 
 
-def _short(solution: Solution) -> str:
+def short_name(solution: Solution) -> str:
+    """What found a solution, in a word: the class of its model, or SciPy."""
     model = solution.model
     return "SciPy" if model is None else type(model).__name__
 

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from sciml.conditions import Term
 from sciml.domains import Interior, Place
 from sciml.errors import DataError, ModelError, ProblemError, SolverError, listed, nearest
-from sciml.models import MLP, RandomFeatures, Scaled
+from sciml.models import MLP, Scaled
+from sciml.models.layered import Layered
 from sciml.preflight import check_width, preflight
 from sciml.problem import Problem
 from sciml.rows import Block, Rows, data_blocks
@@ -122,8 +123,6 @@ def prepare(
     for value in raw.values():
         value.requires_grad_()
     train, held_out, fresh = (tuple(_moved(block, where, dtype) for block in blocks) for blocks in sets)
-    counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in train)
-    choices.append(f"points: {counts}")
     return Setup(
         problem=problem,
         table=table,
@@ -261,7 +260,7 @@ def _model(model: nn.Module | None, problem: Problem, seed: int, choices: list[s
         # For lazy layers of the user's, which draw from the global generator at their first call.
         torch.manual_seed(seed)
         copied = copy.deepcopy(model)
-        if isinstance(copied, MLP | RandomFeatures) and not len(copied.layers):
+        if isinstance(copied, Layered) and not len(copied.layers):
             copied.build(inputs, outputs, torch.Generator().manual_seed(seed))
         elif any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in copied.parameters()):
             copied(torch.zeros(2, inputs))

@@ -149,3 +149,12 @@ def test_a_model_or_solver_that_is_named_is_used():
     assert isinstance(sciml.fit(problem, sciml.MLP(4), solver=sciml.Adam(1)).model, sciml.MLP)
     assert isinstance(sciml.fit(problem, solver=sciml.Adam(1)).model, sciml.MLP)
     assert most_points(2) == 4800
+
+
+def test_every_solve_is_seen_and_can_be_the_last():
+    problem = problem_class("heat_rod")()
+    solution = sciml.fit(problem)
+    assert set(solution.history.columns) >= {"phase", "step", "loss", "held_out", "conduction", "initial", "dirichlet"}
+    looks = []
+    sciml.fit(problem, callbacks=[looks.append, lambda look: look.step == 2])
+    assert [look.step for look in looks] == [1, 2]

@@ -6,13 +6,14 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sciml.errors import ModelError
 from sciml.jets.activations import Sin
+from sciml.models.layered import Layered
 
 
-class RandomFeatures(nn.Module):
+class RandomFeatures(Layered):
     r"""Random sines of the coordinates, :math:`u(x) = \sum_k w_k \sin(\omega_k \cdot x + b_k)`, with only :math:`w` free.
 
     The frequencies are drawn once, :math:`\omega_k \sim N(0, R^2)` in coordinates scaled to [-1, 1], the phases uniformly.
@@ -49,24 +50,19 @@ class RandomFeatures(nn.Module):
         outputs: int | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(inputs, outputs)
         if isinstance(features, bool) or not isinstance(features, int) or features < 1 or not 0 < scale < math.inf:
             raise ModelError(
                 f"features must be a positive integer and scale positive; given: {features!r} and {scale!r}"
             )
         self.features = features
         self.scale = scale
-        self.layers = nn.Sequential()
-        if inputs is not None and outputs is not None:
-            self.build(inputs, outputs, torch.Generator().manual_seed(seed))
-            self.to(torch.get_default_dtype())
+        self.build_if_asked(seed)
 
     @property
     def config(self) -> dict[str, Any]:
         """What rebuilds this architecture: the keywords of ``RandomFeatures.from_config``."""
-        linear = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
-        widths = (linear[0].in_features, linear[-1].out_features) if linear else (None, None)
-        return {"features": self.features, "scale": self.scale, "inputs": widths[0], "outputs": widths[1]}
+        return {"features": self.features, "scale": self.scale, **self.widths}
 
     @classmethod
     def from_config(cls, **options: Any) -> RandomFeatures:
@@ -84,19 +80,6 @@ class RandomFeatures(nn.Module):
             outer.weight.zero_()
         inner.requires_grad_(False)
         self.layers.extend([inner, Sin(), outer])
-
-    def forward(self, points: Tensor) -> Tensor:
-        """Fields ``(n, F)`` at points ``(n, D)``.
-
-        Raises:
-            ModelError: the features have not been drawn yet.
-        """
-        if not len(self.layers):
-            raise ModelError(
-                "these features do not know their inputs and outputs yet: give them to sciml.fit, or make them with "
-                "RandomFeatures(..., inputs=2, outputs=1)"
-            )
-        return self.layers(points)
 
     def extra_repr(self) -> str:
         return f"features={self.features}, scale={self.scale:g}"

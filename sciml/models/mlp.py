@@ -6,9 +6,10 @@ import itertools
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sciml.errors import ModelError, listed, nearest
+from sciml.models.layered import Layered
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
@@ -20,7 +21,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 
 
-class MLP(nn.Module):
+class MLP(Layered):
     r"""A multilayer perceptron :math:`x \mapsto W_L\,\sigma(\dots\sigma(W_1 x + b_1)\dots) + b_L`.
 
     Made without ``inputs`` and ``outputs`` it is a shape that ``fit`` fills in (in its own copy) from the problem's
@@ -55,7 +56,7 @@ class MLP(nn.Module):
         outputs: int | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(inputs, outputs)
         if not hidden or any(isinstance(width, bool) or not isinstance(width, int) or width < 1 for width in hidden):
             raise ModelError(f"MLP needs the widths of its hidden layers, as in MLP(20, 20); given: {hidden!r}")
         if activation not in ACTIVATIONS:
@@ -64,22 +65,12 @@ class MLP(nn.Module):
             )
         self.hidden = tuple(hidden)
         self.activation = activation
-        self.layers = nn.Sequential()
-        if inputs is not None and outputs is not None:
-            self.build(inputs, outputs, torch.Generator().manual_seed(seed))
-            self.to(torch.get_default_dtype())
+        self.build_if_asked(seed)
 
     @property
     def config(self) -> dict[str, Any]:
         """What rebuilds this architecture: the keywords of ``MLP.from_config``."""
-        linear = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
-        widths = (linear[0].in_features, linear[-1].out_features) if linear else (None, None)
-        return {
-            "hidden": list(self.hidden),
-            "activation": self.activation,
-            "inputs": widths[0],
-            "outputs": widths[1],
-        }
+        return {"hidden": list(self.hidden), "activation": self.activation, **self.widths}
 
     @classmethod
     def from_config(cls, hidden: list[int], **options: Any) -> MLP:
@@ -97,19 +88,6 @@ class MLP(nn.Module):
             self.layers.append(layer)
             if depth < len(self.hidden):
                 self.layers.append(ACTIVATIONS[self.activation]())
-
-    def forward(self, points: Tensor) -> Tensor:
-        """Fields ``(n, F)`` at points ``(n, D)``.
-
-        Raises:
-            ModelError: the layers do not exist yet.
-        """
-        if not len(self.layers):
-            raise ModelError(
-                "this MLP does not know its inputs and outputs yet: give it to sciml.fit, or make it with "
-                "MLP(..., inputs=2, outputs=1)"
-            )
-        return self.layers(points)
 
     def extra_repr(self) -> str:
         return f"hidden={self.hidden}, activation={self.activation!r}"

@@ -1,0 +1,52 @@
+"""What our own models share: layers in turn, made when the numbers of inputs and outputs are known."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from sciml.errors import ModelError
+
+
+class Layered(nn.Module):
+    """A model that is a sequence of layers, empty until ``build`` is told the numbers of coordinates and fields."""
+
+    def __init__(self, inputs: int | None, outputs: int | None) -> None:
+        super().__init__()
+        self.layers = nn.Sequential()
+        self._asked = (inputs, outputs)
+
+    @abstractmethod
+    def build(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
+        """Create the layers for D inputs and F outputs, in float64, with numbers from ``generator``."""
+
+    def build_if_asked(self, seed: int) -> None:
+        """Create the layers, in torch's default type, if the constructor was told inputs and outputs."""
+        inputs, outputs = self._asked
+        if inputs is not None and outputs is not None:
+            self.build(inputs, outputs, torch.Generator().manual_seed(seed))
+            self.to(torch.get_default_dtype())
+
+    @property
+    def widths(self) -> dict[str, int | None]:
+        """The numbers of inputs and outputs, as the constructor takes them; None before the layers exist."""
+        linear = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
+        if not linear:
+            return {"inputs": None, "outputs": None}
+        return {"inputs": linear[0].in_features, "outputs": linear[-1].out_features}
+
+    def forward(self, points: Tensor) -> Tensor:
+        """Fields ``(n, F)`` at points ``(n, D)``.
+
+        Raises:
+            ModelError: the layers do not exist yet.
+        """
+        if not len(self.layers):
+            name = type(self).__name__
+            raise ModelError(
+                f"this {name} does not know its inputs and outputs yet: give it to sciml.fit, or make it with "
+                f"{name}(..., inputs=2, outputs=1)"
+            )
+        return self.layers(points)
