@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -38,18 +38,24 @@ class Found:
     """Random features that solve a problem: a set-up with them in it, and what it took.
 
     ``linear`` is whether one solve was enough, ``relative`` the largest relative residual on held-out rows, ``good`` whether
-    that is small enough to be taken.
+    that is small enough for a network hardly to do better, ``ended`` how the search did (a status of ``Solution``).
     """
 
     linear: bool
     setup: Setup
     relative: float
-    solves: int
-    history: list[dict[str, float | str | int]]
+    solves: int = 0
+    history: list[dict[str, float | str | int]] = field(default_factory=list)
+    ended: str = "converged"
+
+    @property
+    def taken(self) -> bool:
+        """Whether this is the answer: it is good, or nobody wants to wait for a better one."""
+        return self.good or self.ended != "converged"
 
     @property
     def good(self) -> bool:
-        """Whether a network would hardly do better."""
+        """Whether the residual is small enough."""
         return self.relative <= _GOOD
 
     @property
@@ -125,55 +131,83 @@ def solve_by_features(
     """The best of random features of several scales and numbers, by the residual on held-out points.
 
     For the smallest number all scales are tried; for each larger one the best so far and its neighbours, until the
-    held-out residual is far below anything a person would ask for, or falls no more.
+    held-out residual is far below anything a person would ask for, or falls no more. Ctrl-C ends the search with the best
+    so far, if there is one.
 
     Args:
         setup: a problem with as many points as ``most_points`` says; smaller numbers of features use a part.
         seed: seed of the features.
-        watchers: see every solve; a true return value ends the search.
-        linear: whether the problem is linear in its fields; if not, Levenberg-Marquardt steps take the place of one solve.
         tolerance: a relative residual that is wished for; the search never stops above the smaller of it and 1e-9 while
             more features help.
+        linear: whether the problem is linear in its fields; if not, Levenberg-Marquardt steps take the place of one solve.
+        watchers: see every solve; a true return value ends the search.
     """
-    wish, start = min(tolerance, _EXACT), time.perf_counter()
-    best: Found | None = None
-    history: list[dict[str, float | str | int]] = []
-    setup = replace(setup, held=tuple(_part(block, _HELD, len(setup.problem.coordinates)) for block in setup.held))
-    scales: tuple[float, ...] = _SCALES
-    for count in _COUNTS.get(len(setup.problem.coordinates), _COUNTS[3]):
-        before = math.inf if best is None else best.relative
-        for scale in scales:
-            candidate, loss, relative, terms = _solved(setup, count, scale, seed, linear)
-            name = f"{count} features, scale {scale:g}"
-            history.append({"phase": name, "step": len(history) + 1, "loss": loss, "held_out": relative, **terms})
-            if best is None or relative < best.relative:
-                best = Found(linear, candidate, relative, 0, [])
-            elif relative > 1000 * best.relative:
-                break  # Larger scales are worse still.
-            look = Look(
-                phase=name,
-                step=len(history),
-                steps=len(_SCALES) + 3 * len(_COUNTS[1]),
-                seconds=time.perf_counter() - start,
-                loss=loss,
-                held_out=relative,
-                best=best.relative,
-                terms=terms,
-                unknowns={},
-            )
-            if any([bool(watch(look)) for watch in watchers]):  # noqa: C419 - every watcher must see every look
-                return replace(best, solves=len(history), history=history)
-        assert best is not None
-        if best.relative <= wish or (best.good and best.relative > 0.3 * before):
-            break
-        if not linear and best.relative > _HOPELESS and before < math.inf:
-            break
-        model = best.setup.trial.model
-        assert isinstance(model, RandomFeatures)
-        # More features carry higher frequencies; while nothing is resolved yet, the best scale says little.
-        scales = tuple(scale for scale in _SCALES if model.scale <= scale <= (2 if best.good else 8) * model.scale)
-    assert best is not None
-    return replace(best, solves=len(history), history=history)
+    search = _Search(setup, seed, linear, watchers)
+    ended = "converged"
+    try:
+        if search.run(min(tolerance, _EXACT)):
+            ended = "stopped"
+    except KeyboardInterrupt:
+        ended = "interrupted"
+    if search.best is None:
+        raise KeyboardInterrupt
+    return replace(search.best, solves=len(search.history), history=search.history, ended=ended)
+
+
+class _Search:
+    """Random features tried so far, and the best of them."""
+
+    def __init__(self, setup: Setup, seed: int, linear: bool, watchers: Sequence[Callback]) -> None:
+        self._dimension = len(setup.problem.coordinates)
+        held = tuple(_part(block, _HELD, self._dimension) for block in setup.held)
+        self._setup = replace(setup, held=held)
+        self._seed, self._linear, self._watchers = seed, linear, watchers
+        self._start = time.perf_counter()
+        self.best: Found | None = None
+        self.history: list[dict[str, float | str | int]] = []
+
+    def run(self, wish: float) -> bool:
+        """Try scales and growing numbers; whether a watcher ended it."""
+        scales: tuple[float, ...] = _SCALES
+        before = math.inf
+        for count in _COUNTS.get(self._dimension, _COUNTS[3]):
+            for scale in scales:
+                relative, stop = self._attempt(count, scale)
+                if stop:
+                    return True
+                if self.best is not None and relative > 1000 * self.best.relative:
+                    break  # Larger scales are worse still.
+            assert self.best is not None
+            model, reached = self.best.setup.trial.model, self.best.relative
+            gave_up = not self._linear and reached > _HOPELESS and before < math.inf
+            if reached <= wish or gave_up or (self.best.good and reached > 0.3 * before):
+                return False
+            assert isinstance(model, RandomFeatures)
+            # More features carry higher frequencies; while nothing is resolved yet, the best scale says little.
+            highest = (2 if self.best.good else 8) * model.scale
+            scales, before = tuple(scale for scale in _SCALES if model.scale <= scale <= highest), reached
+        return False
+
+    def _attempt(self, count: int, scale: float) -> tuple[float, bool]:
+        """Solve once; the relative residual on held-out points, and whether a watcher wants to stop."""
+        candidate, loss, relative, terms = _solved(self._setup, count, scale, self._seed, self._linear)
+        name = f"{count} features, scale {scale:g}"
+        self.history.append({"phase": name, "step": len(self.history) + 1, "loss": loss, "held_out": relative, **terms})
+        if self.best is None or relative < self.best.relative:
+            self.best = Found(self._linear, candidate, relative)
+        look = Look(
+            phase=name,
+            step=len(self.history),
+            steps=len(_SCALES) + 3 * len(_COUNTS[1]),
+            seconds=time.perf_counter() - self._start,
+            loss=loss,
+            held_out=relative,
+            best=self.best.relative,
+            terms=terms,
+            unknowns={},
+        )
+        wishes = [bool(watch(look)) for watch in self._watchers]
+        return relative, any(wishes)
 
 
 def _solved(

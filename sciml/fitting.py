@@ -134,10 +134,10 @@ def fit(
     if model is None and solver is None and points is None:
         with line or contextlib.nullcontext():
             found = _by_features(problem, data, weights, dtype, device, seed, tolerance, watchers)
-    chosen = found is not None and found.good
+    chosen = found is not None and found.taken
     if found is not None and chosen:
         setup = replace(found.setup, choices=(*found.setup.choices, found.reason))
-        outcome = _Outcome("converged", "", found.solves, found.solves, found.history)
+        outcome = _Outcome(found.ended, "", found.solves, found.solves, found.history)
     else:
         setup = prepare(problem, model, data, points, weights, dtype, device, seed)
         objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)

@@ -158,3 +158,13 @@ def test_every_solve_is_seen_and_can_be_the_last():
     looks = []
     sciml.fit(problem, callbacks=[looks.append, lambda look: look.step == 2])
     assert [look.step for look in looks] == [1, 2]
+
+
+def test_ctrl_c_ends_the_search_with_the_best_so_far():
+    def interrupt(look):
+        if look.step == 2:
+            raise KeyboardInterrupt
+
+    solution = sciml.fit(problem_class("heat_rod")(), callbacks=[interrupt])
+    assert (solution.status, solution.success, solution.nit) == ("interrupted", False, 2)
+    assert solution.error()["u"] < 1e-6
