@@ -20,6 +20,7 @@ from sciml import archive, report
 from sciml.automatic import Found, is_linear, most_points, solve_by_features
 from sciml.callbacks import Callback, EarlyStopping, Look, ProgressLine
 from sciml.certificate import certificate, failures
+from sciml.doubts import estimated, overfit
 from sciml.errors import FileError, SciMLError, SolverError
 from sciml.models import RandomFeatures
 from sciml.objective import Objective
@@ -28,10 +29,7 @@ from sciml.sampling.adaptive import Adaptive
 from sciml.setup import Setup, prepare
 from sciml.solution import Solution, unknowns_frame
 from sciml.solvers import LBFGS, Adam, FirstOrder, Solver, Step
-from sciml.uncertainty import Estimate, from_rows
 
-_MOST_DRIFT = 0.5
-_AT_A_BOUND = 8.0
 _MESSAGES = {
     "converged": "the last solver converged",
     "plateau": "the loss on held-out rows no longer falls",
@@ -146,7 +144,8 @@ def fit(
     setup.trial.eval()
     residuals = certificate(setup.rows, setup.fresh, setup.scales)
     misses = failures(residuals, tolerance)
-    estimates, doubt = _estimates(setup, residuals)
+    estimates, doubt = estimated(setup, residuals)
+    doubt += overfit(setup, residuals)
     message = _MESSAGES.get(outcome.status, outcome.message)
     if outcome.message and outcome.status in _MESSAGES:
         message = f"{message} ({outcome.message})"
@@ -356,45 +355,3 @@ class _Loop:
         outcomes = [bool(watch(look)) for watch in self._watchers]
         self._outcome.history.append({**head, **look.terms, **look.unknowns})
         return any(outcomes)
-
-
-def _estimates(setup: Setup, residuals: pd.DataFrame) -> tuple[dict[str, Estimate], list[str]]:
-    """The unknowns with their intervals, and every reason to doubt them and the fit."""
-    values = {name: float(value.detach()) for name, value in setup.rows.values().items()}
-    blank = {name: Estimate(value, math.nan, math.nan, math.nan) for name, value in values.items()}
-    misfits: dict[str, float] = {str(name): float(value) for name, value in residuals["relative"].items()}
-    measured = [term.name for block in setup.train for term in block.terms if term.measured]
-    doubt = [
-        f"the solution explains nothing of {name!r}: its misfit is {misfits[name]:.1g} of the spread of the column"
-        for name in measured
-        if not misfits[name] < 1.0
-    ]
-    if not values:
-        return blank, doubt
-    if not measured:
-        return blank, [*doubt, "the unknowns cannot be estimated without measurements"]
-    if not all(map(math.isfinite, values.values())):
-        return blank, [*doubt, "an unknown is not finite"]
-    try:
-        found, drift = from_rows(setup.rows, setup.train, setup.scales)
-    except KeyboardInterrupt:
-        return blank, [*doubt, "interrupted before the intervals were computed"]
-    lost = [name for name, estimate in found.items() if not math.isfinite(estimate.standard_error)]
-    if lost:
-        doubt.append(f"the data do not determine {', '.join(lost)}, or are too few to tell their noise")
-    if drift > _MOST_DRIFT:
-        doubt.append(
-            f"the unknowns have not arrived: the linearised problem would move one by {drift:.1g} of its standard errors; "
-            "use more steps"
-        )
-    stuck = [
-        name for name, raw in setup.raw.items() if abs(float(raw.detach())) > _AT_A_BOUND and _bounded(setup, name)
-    ]
-    if stuck:
-        doubt.append(f"{', '.join(stuck)} went to a bound: the data contradict the equations, or the bound is wrong")
-    return found, doubt
-
-
-def _bounded(setup: Setup, name: str) -> bool:
-    unknown = setup.problem.unknowns[name]
-    return unknown.lower is not None or unknown.upper is not None

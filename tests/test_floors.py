@@ -13,7 +13,7 @@ FLOORS = [
     ["sampling", "rows"],
     ["jacobian", "scaling", "objective", "uncertainty", "certificate"],
     ["solvers", "callbacks", "preflight", "plots", "embedding", "saving"],
-    ["setup", "solution", "loading", "report", "automatic"],
+    ["setup", "solution", "loading", "report", "automatic", "doubts"],
     ["fitting", "baselines"],
     ["comparison"],
     ["cli"],

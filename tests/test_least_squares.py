@@ -211,6 +211,14 @@ def test_the_certificate_fails_when_points_are_too_few():
     assert not solution.success
 
 
+def test_a_solution_that_holds_only_at_its_points_is_no_success():
+    """Levenberg-Marquardt from a random start finds one for the oscillator: a small residual, and mostly wrong."""
+    solution = sciml.fit(problem_class("harmonic_oscillator")(), sciml.MLP(16, 16), solver=sciml.LeastSquares(300))
+    assert solution.error()["u"] > 0.1
+    assert not solution.success
+    assert "between them" in solution.message
+
+
 def test_least_squares_trains_networks():
     solution = sciml.fit(problem_class("poisson_square")(), sciml.MLP(14, 14), solver=sciml.LeastSquares(60))
     assert solution.error()["u"] < 2e-3

@@ -1,0 +1,73 @@
+"""Reasons not to believe a fit that looks well: what is said in its message, and keeps it from being a success."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from sciml.certificate import failures
+from sciml.objective import Objective
+from sciml.setup import Setup
+from sciml.uncertainty import Estimate, from_rows
+
+_MOST_DRIFT = 0.5
+_MOST_OVERFIT = 30.0
+_NEGLIGIBLE = 1e-3
+_AT_A_BOUND = 8.0
+
+
+def estimated(setup: Setup, residuals: pd.DataFrame) -> tuple[dict[str, Estimate], list[str]]:
+    """The unknowns with their intervals, and every reason to doubt them and the fit."""
+    values = {name: float(value.detach()) for name, value in setup.rows.values().items()}
+    blank = {name: Estimate(value, math.nan, math.nan, math.nan) for name, value in values.items()}
+    misfits: dict[str, float] = {str(name): float(value) for name, value in residuals["relative"].items()}
+    measured = [term.name for block in setup.train for term in block.terms if term.measured]
+    doubt = [
+        f"the solution explains nothing of {name!r}: its misfit is {misfits[name]:.1g} of the spread of the column"
+        for name in measured
+        if not misfits[name] < 1.0
+    ]
+    if not values:
+        return blank, doubt
+    if not measured:
+        return blank, [*doubt, "the unknowns cannot be estimated without measurements"]
+    if not all(map(math.isfinite, values.values())):
+        return blank, [*doubt, "an unknown is not finite"]
+    try:
+        found, drift = from_rows(setup.rows, setup.train, setup.scales)
+    except KeyboardInterrupt:
+        return blank, [*doubt, "interrupted before the intervals were computed"]
+    lost = [name for name, estimate in found.items() if not math.isfinite(estimate.standard_error)]
+    if lost:
+        doubt.append(f"the data do not determine {', '.join(lost)}, or are too few to tell their noise")
+    if drift > _MOST_DRIFT:
+        doubt.append(
+            f"the unknowns have not arrived: the linearised problem would move one by {drift:.1g} of its standard errors; "
+            "use more steps"
+        )
+    stuck = [
+        name for name, raw in setup.raw.items() if abs(float(raw.detach())) > _AT_A_BOUND and _bounded(setup, name)
+    ]
+    if stuck:
+        doubt.append(f"{', '.join(stuck)} went to a bound: the data contradict the equations, or the bound is wrong")
+    return found, doubt
+
+
+def overfit(setup: Setup, residuals: pd.DataFrame) -> list[str]:
+    """A reason to doubt a fit that satisfies the equations at its training points and not between them."""
+    if not len(failures(residuals, _NEGLIGIBLE)):
+        return []
+    objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
+    trained, held_out = objective.value(), float(objective.total(objective.terms(setup.held)).detach())
+    if held_out <= _MOST_OVERFIT * trained:
+        return []
+    return [
+        f"the loss on held-out points is {held_out / trained if trained > 0 else math.inf:.0f} times that on training points: "
+        "the equations hold at the points and not between them; use more points, or begin with sciml.Adam"
+    ]
+
+
+def _bounded(setup: Setup, name: str) -> bool:
+    unknown = setup.problem.unknowns[name]
+    return unknown.lower is not None or unknown.upper is not None
