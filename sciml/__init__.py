@@ -10,13 +10,15 @@ from sciml.domains import Box, Interval
 from sciml.embedding import embed
 from sciml.fitting import fit
 from sciml.loading import load
-from sciml.models import MLP, RandomFeatures
+from sciml.models import MLP, DeepFeatures, RandomFeatures
+from sciml.polish import Polish
 from sciml.problem import Problem, equation
 from sciml.sampling.adaptive import Adaptive
 from sciml.solution import ExtrapolationWarning, Solution
-from sciml.solvers import LBFGS, Adam, FirstOrder, LeastSquares, LinearLeastSquares
+from sciml.solvers import LBFGS, Adam, FirstOrder, GaussNewton, LeastSquares, LinearLeastSquares
 from sciml.table import Table
 from sciml.unknowns import Unknown
+from sciml.windows import Windows
 
 __version__ = "0.1.0"
 
@@ -27,10 +29,12 @@ __all__ = [
     "Adaptive",
     "Box",
     "Comparison",
+    "DeepFeatures",
     "Dirichlet",
     "EarlyStopping",
     "ExtrapolationWarning",
     "FirstOrder",
+    "GaussNewton",
     "Initial",
     "Interval",
     "LeastSquares",
@@ -38,11 +42,13 @@ __all__ = [
     "Look",
     "Neumann",
     "Periodic",
+    "Polish",
     "Problem",
     "RandomFeatures",
     "Solution",
     "Table",
     "Unknown",
+    "Windows",
     "baseline",
     "compare",
     "condition",

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,64 +14,120 @@ from torch import Tensor
 from sciml.callbacks import Callback, Look
 from sciml.conditions import Scene
 from sciml.derivative import JetSpace
+from sciml.marching import DeepWindows, FeatureWindows, feature_count
 from sciml.models import RandomFeatures, Scaled
 from sciml.objective import Objective
 from sciml.problem import Problem
 from sciml.rows import Block, Rows
 from sciml.sampling import Sample
+from sciml.sampling.adaptive import Adaptive
 from sciml.setup import Setup
-from sciml.solvers import LeastSquares
+from sciml.solvers import GaussNewton
 from sciml.solvers.linear import rank_revealing
+from sciml.training import Training
 from sciml.typing import MultiIndex, Values
+from sciml.windows import Level, joined, march, why_not_windows
 
 _SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}
 _EXACT = 1e-9
 _GOOD = 1e-4
 _HELD = 0.25
-_STEPS = 100
+_STEPS = 10
+_MOST_WEIGHTS = 1800
 _HOPELESS = 0.2
+_WINDOW_SCALES = (8.0, 16.0, 32.0)
+_ODE_SCALE = 6.0
+_ODE_WISH = 1e-9
+_WISH = 1e-7
 POINTS_A_FEATURE = 3
 
 
 @dataclass(frozen=True)
 class Found:
-    """Random features that solve a problem: a set-up with them in it, and what it took.
+    """What solves a problem without a person's choosing: a set-up with the solution in it, and what it took.
 
-    ``linear`` is whether one solve was enough, ``relative`` the largest relative residual on held-out rows, ``good`` whether
-    that is small enough for a network hardly to do better, ``ended`` how the search did (a status of ``Solution``).
+    ``relative`` is the largest relative residual on held-out rows, ``reason`` the choice and why, ``solver`` what it was done
+    with, ``ended`` how the search did (a status of ``Solution``).
     """
 
-    linear: bool
     setup: Setup
     relative: float
+    solver: str
+    reason: str
     solves: int = 0
-    history: list[dict[str, float | str | int]] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
     ended: str = "converged"
 
     @property
     def taken(self) -> bool:
         """Whether this is the answer: it is good, or nobody wants to wait for a better one."""
-        return self.good or self.ended != "converged"
+        return self.good or self.ended not in ("converged", "budget", "plateau")
 
     @property
     def good(self) -> bool:
-        """Whether the residual is small enough."""
+        """Whether the residual is small enough for a network hardly to do better."""
         return self.relative <= _GOOD
 
-    @property
-    def reason(self) -> str:
-        """The choice and why, in a line."""
-        model = self.setup.trial.model
-        why, how = (
-            ("the problem is linear in its fields", "by one linear solve")
-            if self.linear
-            else ("the problem has one coordinate", "by Levenberg-Marquardt")
+
+def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callback], start: float) -> Found | None:
+    """The best that can be found without a person's choosing; None where a network is the better answer.
+
+    Linear problems: random features, one solve. Problems in time: windows, random features in them for as long as they resolve
+    them, then polished networks. Stationary problems: random features by Gauss-Newton steps.
+
+    Args:
+        setup: a problem with as many points as ``most_points`` says.
+        seed: of features, networks and points.
+        tolerance: a relative residual that is wished for; smaller ones than the default are tried for.
+        watchers: see every look; a true return value ends the search.
+        start: when the fit began.
+    """
+    problem = setup.problem
+    linear = is_linear(problem, setup.train)
+    measured = setup.table is not None
+    best = None
+    if linear or not (problem.unknowns or measured):
+        if linear or why_not_windows(problem, measured) is not None:
+            best = solve_by_features(setup, seed, tolerance, linear=linear, watchers=watchers)
+            if best.taken:
+                return best
+        if why_not_windows(problem, measured) is None:
+            marched = _march(setup, seed, tolerance, watchers, start)
+            if best is None or marched.taken or marched.relative < best.relative:
+                best = marched
+    return best
+
+
+def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callback], start: float) -> Found:
+    problem = setup.problem
+    training = Training(None, Adaptive(every=10), watchers, start)
+    count = feature_count(problem)
+    if len(problem.coordinates) == 1:
+        wish = min(tolerance, _ODE_WISH)
+        levels = [Level(FeatureWindows(setup, training, seed, count, (_ODE_SCALE,), wish), 0.1, 1e-9)]
+    else:
+        wish = min(tolerance, _WISH)
+        shallow = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, wish)
+        levels = [Level(shallow, 0.1, 0.025), Level(DeepWindows(setup, training, seed, wish), 0.1, 0.05)]
+    marched = march(setup, levels, wish=wish, ended=lambda: training.outcome.ended)
+    how = "random features"
+    if marched.climbed:
+        how = "polished networks" if marched.climbed[0] <= marched.edges[0] else how
+        how += (
+            f" up to {problem.time} = {marched.climbed[0]:.4g}, then polished networks"
+            if how == "random features"
+            else ""
         )
-        return (
-            f"{why}: random features ({model.extra_repr()}) {how}; of {self.solves} tried, the ones with the smallest residual "
-            f"on held-out points ({self.relative:.1e} of its natural size)"
-        )
+    missed = f", {marched.failed} of them above the residual of {wish:.0e} that was aimed at" if marched.failed else ""
+    reason = (
+        f"the problem starts at {problem.time} = {marched.edges[0]:g}: {len(marched.setups)} windows of time, lengths chosen by the "
+        f"residual on held-out points (at most {marched.relative:.1e} of its natural size{missed}), solved by {how}"
+    )
+    outcome = training.outcome
+    return Found(
+        joined(setup, marched), marched.relative, "windows", reason, outcome.steps, outcome.history, outcome.status
+    )
 
 
 class _GivenJets:
@@ -139,7 +196,7 @@ def solve_by_features(
         seed: seed of the features.
         tolerance: a relative residual that is wished for; the search never stops above the smaller of it and 1e-9 while
             more features help.
-        linear: whether the problem is linear in its fields; if not, Levenberg-Marquardt steps take the place of one solve.
+        linear: whether the problem is linear in its fields; if not, Gauss-Newton steps take the place of one solve.
         watchers: see every solve; a true return value ends the search.
     """
     search = _Search(setup, seed, linear, watchers)
@@ -151,7 +208,17 @@ def solve_by_features(
         ended = "interrupted"
     if search.best is None:
         raise KeyboardInterrupt
-    return replace(search.best, solves=len(search.history), history=search.history, ended=ended)
+    model = search.best.setup.trial.model
+    why, how = (
+        ("the problem is linear in its fields", "by one linear solve")
+        if linear
+        else ("the problem has no start in time", "by Gauss-Newton steps")
+    )
+    reason = (
+        f"{why}: random features ({model.extra_repr()}) {how}; of {len(search.history)} tried, the ones with the smallest residual "
+        f"on held-out points ({search.best.relative:.1e} of its natural size)"
+    )
+    return replace(search.best, reason=reason, solves=len(search.history), history=search.history, ended=ended)
 
 
 class _Search:
@@ -170,12 +237,15 @@ class _Search:
         """Try scales and growing numbers; whether a watcher ended it."""
         scales: tuple[float, ...] = _SCALES
         before = math.inf
+        fields = len(self._setup.problem.fields)
         for count in _COUNTS.get(self._dimension, _COUNTS[3]):
+            if not self._linear and count * fields > _MOST_WEIGHTS:
+                break
             for scale in scales:
                 relative, stop = self._attempt(count, scale)
                 if stop:
                     return True
-                if self.best is not None and relative > 1000 * self.best.relative:
+                if self.best is not None and relative > 1000 * self.best.relative and scale > self._best_scale():
                     break  # Larger scales are worse still.
             assert self.best is not None
             model, reached = self.best.setup.trial.model, self.best.relative
@@ -183,10 +253,16 @@ class _Search:
             if reached <= wish or gave_up or (self.best.good and reached > 0.3 * before):
                 return False
             assert isinstance(model, RandomFeatures)
+            assert isinstance(model.scale, float)
             # More features carry higher frequencies; while nothing is resolved yet, the best scale says little.
             highest = (2 if self.best.good else 8) * model.scale
             scales, before = tuple(scale for scale in _SCALES if model.scale <= scale <= highest), reached
         return False
+
+    def _best_scale(self) -> float:
+        """The scale of the best features so far."""
+        assert self.best is not None
+        return float(self.best.setup.trial.model.scale)
 
     def _attempt(self, count: int, scale: float) -> tuple[float, bool]:
         """Solve once; the relative residual on held-out points, and whether a watcher wants to stop."""
@@ -194,7 +270,8 @@ class _Search:
         name = f"{count} features, scale {scale:g}"
         self.history.append({"phase": name, "step": len(self.history) + 1, "loss": loss, "held_out": relative, **terms})
         if self.best is None or relative < self.best.relative:
-            self.best = Found(self._linear, candidate, relative)
+            solver = "LinearLeastSquares" if self._linear else "GaussNewton"
+            self.best = Found(candidate, relative, solver, "")
         look = Look(
             phase=name,
             step=len(self.history),
@@ -228,15 +305,26 @@ def _solved(
         values, slopes = objective.linearised()
         objective.assign(objective.vector() + rank_revealing(values, slopes, 1e-15))
     else:
-        run = LeastSquares(_STEPS).start(objective)
-        for _ in range(_STEPS):
-            if run.step().done is not None:
-                break
+        _best_by_gauss_newton(objective, setup.held)
     held = objective.terms(setup.held)
     relative = max(math.sqrt(float(value.detach())) for value in held.values())
     terms = {name: float(value.detach()) for name, value in objective.terms().items()}
     loss = sum(setup.weights[name] * value for name, value in terms.items())
     return candidate, loss, relative if math.isfinite(relative) else math.inf, terms
+
+
+def _best_by_gauss_newton(objective: Objective, held: Sequence[Block]) -> None:
+    """Gauss-Newton steps, ending at the one with the smallest loss on held-out rows."""
+    run = GaussNewton(_STEPS, rank_tolerance=0.0).start(objective)
+    best, lowest = objective.vector(), math.inf
+    for _ in range(_STEPS):
+        done = run.step().done
+        judged = float(objective.total(objective.terms(held)).detach())
+        if judged < lowest:
+            best, lowest = objective.vector(), judged
+        if done is not None:
+            break
+    objective.assign(best)
 
 
 def _part(block: Block, share: float, dimension: int) -> Block:

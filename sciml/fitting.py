@@ -1,34 +1,37 @@
-"""``fit``: the only training loop."""
+"""``fit``: from a problem to its solution."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import nn
 
 from sciml import archive, report
-from sciml.automatic import Found, is_linear, most_points, solve_by_features
-from sciml.callbacks import Callback, EarlyStopping, Look, ProgressLine
+from sciml.automatic import Found, choose, most_points
+from sciml.callbacks import Callback, EarlyStopping, ProgressLine
 from sciml.certificate import certificate, failures
+from sciml.domains import Interior
 from sciml.doubts import estimated, overfit
 from sciml.errors import FileError, SciMLError, SolverError
 from sciml.models import RandomFeatures
-from sciml.objective import Objective
+from sciml.polish import Polish
 from sciml.problem import Problem
 from sciml.sampling.adaptive import Adaptive
 from sciml.setup import Setup, prepare
 from sciml.solution import Solution, unknowns_frame
-from sciml.solvers import LBFGS, Adam, FirstOrder, Solver, Step
+from sciml.solvers import LBFGS, Adam, FirstOrder, Solver
+from sciml.training import Outcome, Stage, Training, relative, stage_name
+from sciml.windows import Level, Windows, continued, joined, march, why_not_windows, window
 
 _MESSAGES = {
     "converged": "the last solver converged",
@@ -54,6 +57,7 @@ def fit(
     early_stopping: EarlyStopping | None = EarlyStopping(),  # noqa: B008 - an immutable record
     callbacks: Sequence[Callback] = (),
     tolerance: float = 0.05,
+    windows: Windows | int | None = None,
     out: str | Path | None = None,
     progress: bool = False,
 ) -> Solution:
@@ -87,6 +91,7 @@ def fit(
         callbacks: functions that see every ``Look``; a true return value ends the fit.
         tolerance: the certificate holds when every residual that is not a measurement has, on fresh points, a root mean
             square below this fraction of its natural size.
+        windows: solve in this many windows of time, each begun from the end of the one before; the solvers run in each.
         out: a directory for ``summary.json`` and ``solution.pt``.
         progress: show a live line.
 
@@ -126,21 +131,23 @@ def fit(
     if out is not None:
         archive.check_writable(Path(out))
     adaptive = _sampler(sampler, problem)
+    windows = Windows(windows) if isinstance(windows, int) else windows
     line = ProgressLine() if progress else None
     watchers: list[Callback] = [*callbacks, *([line] if line is not None else [])]
     found = None
-    if model is None and solver is None and points is None:
+    if model is None and solver is None and points is None and windows is None:
         with line or contextlib.nullcontext():
-            found = _by_features(problem, data, weights, dtype, device, seed, tolerance, watchers)
+            found = _chosen(problem, data, weights, dtype, device, seed, tolerance, watchers, start)
     chosen = found is not None and found.taken
     if found is not None and chosen:
         setup = replace(found.setup, choices=(*found.setup.choices, found.reason))
-        outcome = _Outcome(found.ended, "", found.solves, found.solves, found.history)
+        outcome = Outcome(found.ended, "", found.solves, found.solves, found.history)
     else:
         setup = prepare(problem, model, data, points, weights, dtype, device, seed)
-        objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
+        training = Training(early_stopping, adaptive, watchers, start)
         with line or contextlib.nullcontext():
-            outcome = _Loop(setup, objective, early_stopping, adaptive, watchers, start, seed).run(solvers)
+            setup = _trained(setup, solvers, windows, training, seed)
+        outcome = training.outcome
     setup.trial.eval()
     residuals = certificate(setup.rows, setup.fresh, setup.scales)
     misses = failures(residuals, tolerance)
@@ -156,9 +163,9 @@ def fit(
             f"the certificate fails: on fresh points {worst!r} is {misses['relative'].max():.1e} of its natural size, "
             f"more than {tolerance:g}: try more steps, more points or a larger model",
         )
-    names = ", ".join(each.name for each in solvers)
+    names = ", ".join(stage_name(each) for each in solvers)
     if found is not None and chosen:
-        names = "LinearLeastSquares" if found.linear else "LeastSquares"
+        names = found.solver
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     solution = Solution(
         trial=setup.trial.requires_grad_(False),
@@ -200,7 +207,7 @@ def _check(early_stopping: object, callbacks: object, tolerance: object) -> None
         raise SolverError(f"tolerance must be a positive number; given: {tolerance!r}")
 
 
-def _by_features(
+def _chosen(
     problem: Problem,
     data: Any,
     weights: Mapping[str, float] | None,
@@ -209,36 +216,46 @@ def _by_features(
     seed: int,
     tolerance: float,
     watchers: Sequence[Callback],
+    start: float,
 ) -> Found | None:
-    """The solution by random features when the problem is linear, or an ODE to be solved forward; None otherwise."""
+    """What can be found without a model, solver or points of the caller's; None where a network is the better answer."""
     dimension = len(problem.coordinates) if isinstance(problem, Problem) else 0
     if not 1 <= dimension <= 3 or dtype != torch.float64 or not problem.equations:
         return None
     setup = prepare(problem, RandomFeatures(), data, most_points(dimension), weights, dtype, device, seed)
-    linear = is_linear(problem, setup.train)
-    if not linear and (dimension > 1 or problem.unknowns or setup.table is not None):
-        return None
-    return solve_by_features(setup, seed, tolerance, linear=linear, watchers=watchers)
+    return choose(setup, seed, tolerance, watchers, start)
 
 
-@dataclass
-class _Outcome:
-    """How training went."""
+def _trained(setup: Setup, stages: Sequence[Stage], windows: Windows | None, training: Training, seed: int) -> Setup:
+    """The set-up after all stages, in one piece or in windows."""
+    if windows is None:
+        return training.run(setup, stages, seed)
+    problem = setup.problem
+    obstacle = why_not_windows(problem, setup.table is not None)
+    if obstacle is not None:
+        raise SolverError(f"windows= cannot be used for {type(problem).__name__}: {obstacle}")
+    blank = copy.deepcopy(setup.trial.model)
 
-    status: str = "budget"
-    message: str = ""
-    steps: int = 0
-    evaluations: int = 0
-    history: list[dict[str, Any]] = field(default_factory=list)
+    def attempt(begin: float, end: float, before: Setup | None) -> tuple[Setup, float]:
+        inside = next((block.size for block in setup.train if block.terms[0].place == Interior()), None)
+        piece = window(setup, copy.deepcopy(blank), begin, end, before, inside, seed)
+        if before is not None and type(before.trial.model) is type(blank):
+            continued(before.trial, piece.trial)
+        piece = training.run(piece, stages, seed, f", from {problem.time} = {begin:.4g}")
+        return piece, relative(piece)
+
+    share = 1.0 / windows.count
+    ended = lambda: training.outcome.ended  # noqa: E731
+    return joined(setup, march(setup, [Level(attempt, share, share)], wish=0.0, hopeless=math.inf, ended=ended))
 
 
-def _solvers(given: Any) -> list[Solver]:
+def _solvers(given: Any) -> list[Stage]:
     if given is None:
         return [Adam(1000), LBFGS(3000)]
     several = list(given) if isinstance(given, list | tuple) else [given]
-    found: list[Solver] = []
+    found: list[Stage] = []
     for each in several:
-        if isinstance(each, Solver):
+        if isinstance(each, Solver | Polish):
             found.append(each)
         elif isinstance(each, type) and issubclass(each, torch.optim.Optimizer):
             found.append(FirstOrder(each))
@@ -260,98 +277,3 @@ def _sampler(given: Adaptive | str | None, problem: Problem) -> Adaptive | None:
     if given is None or isinstance(given, Adaptive):
         return given
     raise SolverError(f"sampler must be sciml.Adaptive(...), None or 'auto'; given: {given!r}")
-
-
-class _Loop:
-    """The training loop: solvers in turn, judged at every look by rows that none of them trains on."""
-
-    def __init__(
-        self,
-        setup: Setup,
-        objective: Objective,
-        early: EarlyStopping | None,
-        sampler: Adaptive | None,
-        watchers: Sequence[Callback],
-        start: float,
-        seed: int,
-    ) -> None:
-        self._setup, self._objective = setup, objective
-        self._early, self._sampler, self._watchers, self._start = early, sampler, watchers, start
-        self._generator = np.random.default_rng([seed, 1])
-        self._outcome = _Outcome()
-        self._best = objective.vector()
-        self._held: list[float] = []
-        self._lowest = math.inf
-        self._most = 0
-
-    def run(self, solvers: Sequence[Solver]) -> _Outcome:
-        """Run all solvers; the parameters are the best ones afterwards, however it ended."""
-        outcome = self._outcome
-        self._most = sum(solver.steps for solver in solvers)
-        try:
-            for number, solver in enumerate(solvers):
-                # Measurements lead while everything is still to be found; then the equations count as (nearly) exact.
-                leads = number == 0 and len(solvers) > 1
-                self._objective.weights = dict(self._setup.leading if leads else self._setup.weights)
-                self._held = []
-                outcome.status, outcome.message = self._phase(solver)
-                self._objective.assign(self._best)
-                if outcome.status in ("diverged", "stopped"):
-                    break
-        except KeyboardInterrupt:
-            outcome.status, outcome.message = "interrupted", ""
-        finally:
-            self._objective.assign(self._best)
-        return outcome
-
-    def _phase(self, solver: Solver) -> tuple[str, str]:
-        """Run one solver; how it ended, and a word more."""
-        run = solver.start(self._objective)
-        self._lowest = self._held_out()
-        for count in range(1, solver.steps + 1):
-            step = run.step()
-            self._outcome.steps += 1
-            self._outcome.evaluations += step.evaluations
-            if step.done == "diverged":
-                return "diverged", f"{step.message} at step {self._outcome.steps}; this is the best state before it"
-            if step.done is not None or count % solver.look == 0 or count == solver.steps:
-                stop = self._look(solver, step)
-                if step.done is not None:
-                    return step.done, step.message
-                if stop:
-                    return "stopped", ""
-                if self._early is not None and self._early.over(self._held):
-                    return "plateau", ""
-            if self._sampler is not None and count % self._sampler.every == 0:
-                rows, box = self._setup.rows, self._setup.problem.domain
-                self._objective.blocks = self._sampler.renewed(
-                    rows, self._objective.blocks, box, self._setup.scales, self._generator
-                )
-                run.renewed()
-        return "budget", ""
-
-    def _held_out(self) -> float:
-        """The loss on held-out rows; infinite where it is not a number, so that nothing counts as worse."""
-        value = float(self._objective.total(self._objective.terms(self._setup.held)).detach())
-        return math.inf if math.isnan(value) else value
-
-    def _look(self, solver: Solver, step: Step) -> bool:
-        held_out = self._held_out()
-        if held_out < self._lowest:
-            self._lowest, self._best = held_out, self._objective.vector()
-        self._held.append(held_out)
-        look = Look(
-            phase=solver.name,
-            step=self._outcome.steps,
-            steps=self._most,
-            seconds=time.perf_counter() - self._start,
-            loss=float(step.loss),
-            held_out=held_out,
-            best=self._lowest,
-            terms={name: float(value) for name, value in step.terms.items()},
-            unknowns={name: float(value.detach()) for name, value in self._setup.rows.values().items()},
-        )
-        head = {name: getattr(look, name) for name in ("phase", "step", "seconds", "loss", "held_out")}
-        outcomes = [bool(watch(look)) for watch in self._watchers]
-        self._outcome.history.append({**head, **look.terms, **look.unknowns})
-        return any(outcomes)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from sciml.conditions import Scene, Term
-from sciml.jets.taylor import TaylorJets
+from sciml.jets import FrozenJets, TaylorJets
 from sciml.rows import Block, Rows
 
 _BATCH = 64
@@ -57,14 +57,18 @@ def _per_point(rows: Rows, block: Block) -> tuple[list[Tensor], dict[str, Tensor
 def _rows_of(rows: Rows, block: Block, parameters: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
     leaves, values = _per_point(rows, block)
     scene, suppliers = rows.scene(block, values)
-    taylor = [supplier for supplier in suppliers if isinstance(supplier, TaylorJets)]
+    taylor = [supplier for supplier in suppliers if isinstance(supplier, TaylorJets | FrozenJets)]
     if len(taylor) == len(suppliers):
         return _layered(scene, taylor, block, parameters, leaves)
     return [_batched(term, scene, parameters, leaves) for term in block.terms]
 
 
 def _layered(
-    scene: Scene, suppliers: Sequence[TaylorJets], block: Block, parameters: Sequence[Tensor], leaves: Sequence[Tensor]
+    scene: Scene,
+    suppliers: Sequence[TaylorJets | FrozenJets],
+    block: Block,
+    parameters: Sequence[Tensor],
+    leaves: Sequence[Tensor],
 ) -> list[tuple[Tensor, Tensor]]:
     columns, width = {}, 0
     for parameter in parameters:

@@ -190,6 +190,12 @@ class Problem:
         copy.__dict__["_given"] = tuple(dict.fromkeys((*self._given, *values)))
         return copy
 
+    def on(self, domain: Box) -> Problem:
+        """A copy on another domain with the same coordinates."""
+        copy = self.bind()
+        copy.__dict__["domain"] = domain
+        return copy
+
     def bind_initial(self) -> Problem:
         """A copy in which every unknown has its initial value."""
         return self.bind(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -13,7 +14,8 @@ from sciml.conditions import Scene, Term
 from sciml.derivative import JetSpace, Supplier
 from sciml.domains import Interior
 from sciml.errors import ProblemError
-from sciml.jets import AutogradJets, Recorder, TaylorJets
+from sciml.jets import AutogradJets, FrozenJets, Recorder, TaylorJets
+from sciml.jets.frozen import Features, features_at, output_layer
 from sciml.jets.taylor import HIGHEST, ScaledModel, supports
 from sciml.problem import Problem
 from sciml.sampling import Sample
@@ -33,6 +35,10 @@ class Block:
         """The number of points, a pair counting once."""
         return len(self.sample.points[0])
 
+    def to(self, device: torch.device, dtype: torch.dtype) -> Block:
+        """The same residuals at the same points elsewhere."""
+        return Block(self.sample.to(device, dtype), self.terms)
+
 
 class Rows:
     """The residuals of a problem as functions of a trial function's parameters and the raw unknowns.
@@ -51,6 +57,7 @@ class Rows:
         self.trial = trial
         self.raw = raw
         self._unknowns = problem.unknowns
+        self._kept: dict[int, tuple[weakref.ref[Tensor], Features]] = {}
         self._plans: dict[tuple[str, ...], tuple[MultiIndex, ...]] = {}
         highest = max((len(index) for _, index in problem.asked()), default=0)
         self.taylor = supports(trial, highest) if taylor is None else taylor
@@ -64,12 +71,25 @@ class Rows:
         """The value of each unknown."""
         return {name: unknown.value(self.raw[name]) for name, unknown in self._unknowns.items()}
 
-    def supplier(self, points: Tensor, plan: Sequence[MultiIndex] = ()) -> AutogradJets | TaylorJets:
+    def supplier(self, points: Tensor, plan: Sequence[MultiIndex] = ()) -> AutogradJets | TaylorJets | FrozenJets:
         """The supplier of the trial function's jets at points."""
         names, fields = self.problem.coordinates, self.problem.fields
         if self.taylor and max(map(len, plan), default=0) <= HIGHEST:
-            return TaylorJets(cast(ScaledModel, self.trial), points, names, fields, plan)
+            trial = cast(ScaledModel, self.trial)
+            if plan and output_layer(trial.model) is not None:
+                return FrozenJets(trial, fields, self._features(points, plan))
+            return TaylorJets(trial, points, names, fields, plan)
         return AutogradJets(self.trial, points, names, fields)
+
+    def _features(self, points: Tensor, plan: Sequence[MultiIndex]) -> Features:
+        """The jets of frozen features at points: kept as long as the points live, for solvers ask again and again."""
+        kept = self._kept.get(id(points))
+        if kept is None or kept[0]() is not points or not set(plan) <= set(kept[1].plan):
+            found = features_at(cast(ScaledModel, self.trial), points, self.problem.coordinates, plan)
+            place, memory = id(points), self._kept
+            kept = (weakref.ref(points, lambda _: memory.pop(place, None)), found)
+            memory[place] = kept
+        return kept[1]
 
     def scene(self, block: Block, values: Mapping[str, Tensor] | None = None) -> tuple[Scene, tuple[Supplier, ...]]:
         """What the residuals of a block are evaluated on, and who supplies the jets of each of its jet spaces.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,12 +34,12 @@ class Setup:
     """Everything that a training loop needs, on one device and in one dtype.
 
     ``train``, ``held`` and ``fresh`` are blocks at three independent sets of points: to train on, to judge by while
-    training, and for the certificate at the end.
+    training, and for the certificate at the end. ``draw`` makes training blocks with another number of points inside.
     """
 
     problem: Problem
     table: Table | None
-    trial: Scaled
+    trial: Any
     raw: dict[str, Tensor]
     rows: Rows
     train: tuple[Block, ...]
@@ -49,6 +49,7 @@ class Setup:
     weights: dict[str, float]
     leading: dict[str, float]
     choices: tuple[str, ...]
+    draw: Callable[[int, np.random.Generator], tuple[Block, ...]]
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -94,7 +95,7 @@ def prepare(
     held_rows = _held_rows(table, problem, seed) if table is not None else None
     sets = []
     for purpose, generator in enumerate(np.random.SeedSequence(seed).spawn(3)):
-        blocks = _blocks(problem, terms, points, np.random.default_rng(generator))
+        blocks = blocks_of(problem, terms, points, np.random.default_rng(generator))
         if held_rows is not None:
             keep = held_rows if purpose else ~held_rows
             blocks += measured if not held_rows.any() else _rows_of(problem, table, keep)
@@ -122,7 +123,13 @@ def prepare(
     preflight(problem, trial, raw, sets[0])
     for value in raw.values():
         value.requires_grad_()
-    train, held_out, fresh = (tuple(_moved(block, where, dtype) for block in blocks) for blocks in sets)
+    train, held_out, fresh = (tuple(block.to(where, dtype) for block in blocks) for blocks in sets)
+    data = tuple(block for block in train if any(term.measured for term in block.terms))
+
+    def redraw(inside: int, generator: np.random.Generator) -> tuple[Block, ...]:
+        drawn = blocks_of(problem, terms, inside, generator)
+        return (*(block.to(where, dtype) for block in drawn), *data)
+
     return Setup(
         problem=problem,
         table=table,
@@ -136,6 +143,7 @@ def prepare(
         weights=final,
         leading=leading,
         choices=tuple(choices),
+        draw=redraw,
     )
 
 
@@ -188,7 +196,7 @@ def _device(device: str | torch.device) -> torch.device:
     return found
 
 
-def _blocks(
+def blocks_of(
     problem: Problem, terms: Iterable[Term], points: int | Mapping[str, int] | None, generator: np.random.Generator
 ) -> list[Block]:
     """One block for each place, with all residuals that live there."""
@@ -265,7 +273,3 @@ def _model(model: nn.Module | None, problem: Problem, seed: int, choices: list[s
         elif any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in copied.parameters()):
             copied(torch.zeros(2, inputs))
     return copied
-
-
-def _moved(block: Block, device: torch.device, dtype: torch.dtype) -> Block:
-    return Block(block.sample.to(device, dtype), block.terms)

@@ -1,7 +1,8 @@
 """Suppliers of jets: who computes the derivatives that residuals ask for."""
 
 from sciml.jets.autograd import AutogradJets
+from sciml.jets.frozen import FrozenJets
 from sciml.jets.recorder import Recorder, orders_asked
 from sciml.jets.taylor import TaylorJets
 
-__all__ = ["AutogradJets", "Recorder", "TaylorJets", "orders_asked"]
+__all__ = ["AutogradJets", "FrozenJets", "Recorder", "TaylorJets", "orders_asked"]

@@ -19,6 +19,18 @@ class Sin(nn.Module):
         return torch.sin(values)
 
 
+class SinOfFirst(nn.Module):
+    """The sine of the first columns; the others pass as they are."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+    def forward(self, values: Tensor) -> Tensor:
+        """The activated values, of the same shape."""
+        return torch.cat([torch.sin(values[..., : self.count]), values[..., self.count :]], dim=-1)
+
+
 def _tanh(z: Tensor, order: int) -> list[Tensor]:
     t = torch.tanh(z)
     u = 1 - t * t
@@ -74,6 +86,15 @@ def _sin(z: Tensor, order: int) -> list[Tensor]:
     return [s, c, -s, -c, s][: order + 1]
 
 
+def _sin_of_first(count: int) -> Derivatives:
+    def derivatives(z: Tensor, order: int) -> list[Tensor]:
+        sines, rest = _sin(z[..., :count], order), z[..., count:]
+        plain = [rest, torch.ones_like(rest), *[torch.zeros_like(rest)] * 3][: order + 1]
+        return [torch.cat(pair, dim=-1) for pair in zip(sines, plain, strict=True)]
+
+    return derivatives
+
+
 def derivatives_of(layer: nn.Module) -> Derivatives | None:
     """The function that gives an activation and its derivatives to fourth order, or None for a layer not known here.
 
@@ -83,6 +104,8 @@ def derivatives_of(layer: nn.Module) -> Derivatives | None:
         return None
     if isinstance(layer, nn.Softplus) and layer.beta != 1:
         return None
+    if isinstance(layer, SinOfFirst):
+        return _sin_of_first(layer.count)
     return _KNOWN.get(type(layer))
 
 

@@ -125,10 +125,14 @@ class TaylorJets:
 
     def jet(self, field: str, index: MultiIndex) -> Values:
         """The partial derivative ``index`` of ``field``, shape ``(n,)``."""
+        return self.stream(index)[:, self._fields[field]]
+
+    def stream(self, index: MultiIndex) -> Tensor:
+        """The partial derivative ``index`` of all fields, shape ``(n, F)``."""
         if index not in self._streams:
             self._plan = closed([*self._plan, index])
             self._propagate()
-        return self._streams[index][:, self._fields[field]]
+        return self._streams[index]
 
     def _propagate(self) -> None:
         trial = self._trial

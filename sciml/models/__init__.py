@@ -1,7 +1,9 @@
 """Trial functions: plain ``torch.nn.Module`` objects that map points ``(n, D)`` to fields ``(n, F)``."""
 
+from sciml.models.deep import DeepFeatures
 from sciml.models.features import RandomFeatures
 from sciml.models.mlp import MLP
 from sciml.models.scaled import Scaled
+from sciml.models.windowed import Windowed
 
-__all__ = ["MLP", "RandomFeatures", "Scaled"]
+__all__ = ["MLP", "DeepFeatures", "RandomFeatures", "Scaled", "Windowed"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,11 +19,11 @@ class RandomFeatures(Layered):
 
     The frequencies are drawn once, :math:`\omega_k \sim N(0, R^2)` in coordinates scaled to [-1, 1], the phases uniformly.
     A linear problem is then one linear least-squares problem. The scale R matters by orders of magnitude; the residual on
-    fresh points tells a good one.
+    fresh points tells a good one. Where the solution varies faster along one coordinate, R may be one number a coordinate.
 
     Args:
         features: the number M of features.
-        scale: the standard deviation R of the frequencies.
+        scale: the standard deviation R of the frequencies: a number, or one for each coordinate.
         inputs: the number of coordinates D, or None to be filled in by ``fit``.
         outputs: the number of fields F, or None.
         seed: seed of the draw when ``inputs`` and ``outputs`` are given.
@@ -44,25 +45,31 @@ class RandomFeatures(Layered):
     def __init__(
         self,
         features: int = 400,
-        scale: float = 4.0,
+        scale: float | Sequence[float] = 4.0,
         *,
         inputs: int | None = None,
         outputs: int | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(inputs, outputs)
-        if isinstance(features, bool) or not isinstance(features, int) or features < 1 or not 0 < scale < math.inf:
+        scales = [scale] if isinstance(scale, int | float) else list(scale)
+        positive = all(0 < each < math.inf for each in scales) and scales
+        if isinstance(features, bool) or not isinstance(features, int) or features < 1 or not positive:
             raise ModelError(
                 f"features must be a positive integer and scale positive; given: {features!r} and {scale!r}"
             )
         self.features = features
-        self.scale = scale
+        self.scale = float(scale) if isinstance(scale, int | float) else tuple(map(float, scale))
         self.build_if_asked(seed)
 
     @property
     def config(self) -> dict[str, Any]:
         """What rebuilds this architecture: the keywords of ``RandomFeatures.from_config``."""
-        return {"features": self.features, "scale": self.scale, **self.widths}
+        return {
+            "features": self.features,
+            "scale": self.scale if isinstance(self.scale, float) else list(self.scale),
+            **self.widths,
+        }
 
     @classmethod
     def from_config(cls, **options: Any) -> RandomFeatures:
@@ -70,16 +77,23 @@ class RandomFeatures(Layered):
         return cls(**options)
 
     def build(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
-        """Draw the features and set all their weights to zero."""
+        """Draw the features and set all their weights to zero.
+
+        Raises:
+            ModelError: there are scales, but not one for each of D coordinates.
+        """
+        if not isinstance(self.scale, float) and len(self.scale) != inputs:
+            raise ModelError(f"scale has {len(self.scale)} numbers for {inputs} coordinates; give one, or one for each")
         inner = nn.utils.skip_init(nn.Linear, inputs, self.features, dtype=torch.float64)
         outer = nn.utils.skip_init(nn.Linear, self.features, outputs, bias=False, dtype=torch.float64)
         with torch.no_grad():
-            shape = (self.features, inputs)
-            inner.weight.copy_(self.scale * torch.randn(shape, generator=generator, dtype=torch.float64))
+            scale = torch.tensor(self.scale, dtype=torch.float64)
+            inner.weight.copy_(scale * torch.randn(self.features, inputs, generator=generator, dtype=torch.float64))
             inner.bias.copy_(2 * math.pi * torch.rand(self.features, generator=generator, dtype=torch.float64))
             outer.weight.zero_()
         inner.requires_grad_(False)
         self.layers.extend([inner, Sin(), outer])
 
     def extra_repr(self) -> str:
-        return f"features={self.features}, scale={self.scale:g}"
+        scales = (self.scale,) if isinstance(self.scale, float) else self.scale
+        return f"features={self.features}, scale={' x '.join(f'{each:g}' for each in scales)}"

@@ -2,8 +2,9 @@
 
 from sciml.solvers.base import Run, Solver, Step
 from sciml.solvers.first_order import Adam, FirstOrder
+from sciml.solvers.gauss_newton import GaussNewton
 from sciml.solvers.lbfgs import LBFGS
 from sciml.solvers.least_squares import LeastSquares
 from sciml.solvers.linear import LinearLeastSquares
 
-__all__ = ["LBFGS", "Adam", "FirstOrder", "LeastSquares", "LinearLeastSquares", "Run", "Solver", "Step"]
+__all__ = ["LBFGS", "Adam", "FirstOrder", "GaussNewton", "LeastSquares", "LinearLeastSquares", "Run", "Solver", "Step"]

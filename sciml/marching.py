@@ -1,0 +1,151 @@
+"""Solving a window of time: random features where they resolve it, a polished network where they do not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from sciml.conditions import Scene, Term
+from sciml.domains import Face, Interior, OnFaces
+from sciml.models import MLP, RandomFeatures
+from sciml.objective import Objective
+from sciml.polish import Polish
+from sciml.problem import Problem
+from sciml.rows import Block
+from sciml.setup import Setup
+from sciml.solvers import GaussNewton, LeastSquares
+from sciml.training import Training, relative
+from sciml.typing import MultiIndex
+from sciml.windows import continued, fresh_model, window
+
+POINTS_A_WEIGHT = 3
+_IN_TIME = 4.0
+_NETWORK = MLP(20, 20)
+_ROUND = LeastSquares(80, look=20)
+_ROUNDS = 4
+_RESOLVED = 5e-4
+_STUCK = 0.8
+
+
+@dataclass
+class FeatureWindows:
+    """Solves windows by random features: an attempt for ``windows.march``.
+
+    ``scales`` are tried for the first window; the best and the next larger one for those after it.
+    """
+
+    setup: Setup
+    training: Training
+    seed: int
+    features: int
+    scales: Sequence[float]
+    wish: float
+    found: float | None = None
+
+    def __call__(self, begin: float, end: float, before: Setup | None) -> tuple[Setup, float]:
+        """The window's set-up and its relative residual on held-out rows."""
+        best: tuple[Setup, float] | None = None
+        for scale in [each for each in self.scales if self.found is None or self.found <= each <= 2 * self.found]:
+            solved = self._solved(begin, end, before, scale)
+            reached = relative(solved)
+            if best is None or reached < best[1]:
+                best, chosen = (solved, reached), scale
+            if reached <= self.wish or self.training.outcome.ended:
+                break
+        assert best is not None
+        if best[1] <= self.wish:
+            self.found = chosen
+        return best
+
+    def _solved(self, begin: float, end: float, before: Setup | None, scale: float) -> Setup:
+        problem = self.setup.problem
+        model = RandomFeatures(
+            self.features, [_IN_TIME if name == problem.time else scale for name in problem.coordinates]
+        )
+        if len(problem.coordinates) == 1:
+            model = RandomFeatures(self.features, scale)
+        weights = self.features * len(problem.fields)
+        inside = POINTS_A_WEIGHT * weights // max(1, len(problem.equations))
+        setup = window(self.setup, fresh_model(model, problem, self.seed), begin, end, before, inside, self.seed)
+        stand_still(setup)
+        return self.training.run(
+            setup, [GaussNewton(10, rank_tolerance=0.0)], self.seed, f", from {problem.time} = {begin:.4g}"
+        )
+
+
+@dataclass
+class DeepWindows:
+    """Solves windows by a network, Levenberg-Marquardt and ``Polish``: an attempt for ``windows.march``.
+
+    A window's network begins as that of the last window that was solved, continued in time.
+    """
+
+    setup: Setup
+    training: Training
+    seed: int
+    wish: float
+    last: Setup | None = None
+
+    def __call__(self, begin: float, end: float, before: Setup | None) -> tuple[Setup, float]:
+        """The window's set-up and its relative residual on held-out rows."""
+        problem, label = self.setup.problem, f", from {self.setup.problem.time} = {begin:.4g}"
+        network = window(self.setup, fresh_model(_NETWORK, problem, self.seed), begin, end, before, None, self.seed)
+        if self.last is not None:
+            continued(self.last.trial, network.trial)
+        best, reached, earlier = network, math.inf, math.inf
+        for attempt in range(_ROUNDS):
+            network = self.training.run(network, [_ROUND], self.seed + attempt, label)
+            now = relative(network)
+            if self.training.outcome.ended:
+                return (network, now) if now < reached else (best, reached)
+            stuck = now > _STUCK * earlier
+            if now <= _RESOLVED or stuck or attempt == _ROUNDS - 1:
+                polished = self.training.run(network, [Polish()], self.seed, label)
+                if relative(polished) < reached:
+                    best, reached = polished, relative(polished)
+                if reached <= self.wish or stuck or self.training.outcome.ended:
+                    break
+            earlier = now
+        if reached <= self.wish:
+            self.last = network
+        return best, reached
+
+
+def stand_still(setup: Setup) -> None:
+    """Begin a window with the function that has its start's values at all times.
+
+    For a model that is linear in its parameters that is one linear solve: the rows at the start, and a highest time derivative
+    that vanishes inside.
+    """
+    problem, time = setup.problem, setup.problem.time
+    assert time is not None
+    start = OnFaces((Face(time, "lower"),))
+    reach = float(setup.trial.reach[problem.coordinates.index(time)])
+    scales, weights, terms = dict(setup.scales), dict(setup.weights), []
+    for name, size in zip(problem.fields, setup.trial.scale.tolist(), strict=True):
+        index = (time,) * max(1, problem.order(name, time))
+        terms.append(_vanishing(name, index))
+        scales[terms[-1].name], weights[terms[-1].name] = size / reach ** len(index), 1.0
+    inside = [Block(block.sample, tuple(terms)) for block in setup.train if block.terms[0].place == Interior()][:1]
+    given = [block for block in setup.train if block.terms[0].place == start]
+    GaussNewton(1, rank_tolerance=0.0).start(
+        Objective(setup.rows, [*given, *inside], scales, weights, setup.parameters)
+    ).step()
+
+
+def _vanishing(name: str, index: MultiIndex) -> Term:
+    def residual(scene: Scene) -> torch.Tensor:
+        return scene.space.jet(name, index)
+
+    return Term(f"still.{name}", Interior(), residual)
+
+
+def feature_count(problem: Problem) -> int:
+    """Random features for each field in a window: enough for a solve that takes about a second."""
+    dimension, fields = len(problem.coordinates), len(problem.fields)
+    if dimension == 1:
+        return 60
+    return max(250, (800 if dimension == 2 else 1500) // fields)

@@ -1,0 +1,106 @@
+"""Trial functions in windows of time, joined without a jump."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from sciml.errors import ModelError
+
+
+class Windowed(nn.Module):
+    r"""Trial functions of windows in time that follow one another, joined to rounding.
+
+    Where two windows meet, their functions differ by as little as their least-squares problems left. The later one takes that
+    difference, and those of its first m - 1 time derivatives, with it and lets it fade over its window of length L:
+
+    .. math::  u(x, t) = N_k(x, t) + \chi\Big(\frac{t - t_k}{L}\Big) \sum_{j<m} \frac{(t - t_k)^j}{j!}\,
+               \partial_t^j (N_{k-1} - N_k)(x, t_k),
+
+    with :math:`\chi(0) = 1`, :math:`\chi(1) = 0` and three vanishing derivatives at both ends. So no window needs more than the
+    one before it.
+
+    Args:
+        edges: the times at which windows begin and end, increasing, one more than there are windows.
+        windows: the trial function of each window, points ``(n, D)`` to fields ``(n, F)``.
+        column: the column of the points that is time.
+        order: the number m of time derivatives, the value included, that are continuous.
+
+    Raises:
+        ModelError: not as many windows as edges less one, or edges that do not increase.
+
+    Example:
+        >>> import torch
+        >>> from sciml.models import MLP, Scaled
+        >>> halves = [Scaled(MLP(8, inputs=1, outputs=1), [a], [a + 1.0], [0.0], [1.0]).double() for a in (0.0, 1.0)]
+        >>> joined = Windowed([0.0, 1.0, 2.0], halves, column=0)
+        >>> left, right = joined(torch.tensor([[1.0 - 1e-9], [1.0 + 1e-9]], dtype=torch.float64))
+        >>> bool(abs(left - right) < 1e-6)
+        True
+    """
+
+    edges: Tensor
+
+    def __init__(self, edges: Sequence[float], windows: Sequence[nn.Module], column: int, order: int = 1) -> None:
+        super().__init__()
+        times = torch.tensor(list(edges), dtype=torch.float64)
+        if len(times) != len(windows) + 1 or not windows or not bool((times.diff() > 0).all()):
+            raise ModelError(
+                f"windows need increasing edges, one more than there are windows; given: {len(windows)} windows and the edges "
+                f"{list(edges)}"
+            )
+        self.register_buffer("edges", times)
+        self.windows = nn.ModuleList(windows)
+        self.column = column
+        self.order = order
+
+    def forward(self, points: Tensor) -> Tensor:
+        """Fields ``(n, F)`` at points ``(n, D)``; the first and last window continue outside."""
+        time = points[:, self.column]
+        where = torch.bucketize(time.detach(), self.edges[1:-1], right=True)
+        pieces, order = [], []
+        for number in where.unique().tolist():
+            index = (where == number).nonzero()[:, 0]
+            pieces.append(self._window(number, points[index]))
+            order.append(index)
+        if not pieces:
+            return self.windows[0](points)
+        return torch.cat(pieces)[torch.cat(order).argsort()]
+
+    def _window(self, number: int, points: Tensor) -> Tensor:
+        values = self.windows[number](points)
+        if number == 0:
+            return values
+        begin, end = self.edges[number], self.edges[number + 1]
+        passed = points[:, self.column] - begin
+        at = torch.cat([points[:, : self.column], begin.expand(len(points), 1), points[:, self.column + 1 :]], dim=1)
+        fade = _fading(passed / (end - begin))[:, None]
+        for power, gap in enumerate(self._gaps(number, at)):
+            values = values + fade * (passed**power / math.factorial(power))[:, None] * gap
+        return values
+
+    def _gaps(self, number: int, at: Tensor) -> list[Tensor]:
+        """The differences of two windows, and of their time derivatives, where they meet."""
+        if self.order == 1:
+            return [self.windows[number - 1](at) - self.windows[number](at)]
+        keep = torch.is_grad_enabled()
+        with torch.enable_grad():
+            when = at[:, self.column].clone().requires_grad_()
+            moving = torch.cat([at[:, : self.column], when[:, None], at[:, self.column + 1 :]], dim=1)
+            gap = self.windows[number - 1](moving) - self.windows[number](moving)
+            found = [gap]
+            for _ in range(1, self.order):
+                columns = [
+                    torch.autograd.grad(each.sum(), when, create_graph=True)[0] for each in found[-1].unbind(dim=1)
+                ]
+                found.append(torch.stack(columns, dim=1))
+        return found if keep else [each.detach() for each in found]
+
+
+def _fading(share: Tensor) -> Tensor:
+    """One at 0 and before, zero at 1 and after, with three vanishing derivatives at both ends."""
+    s = share.clamp(0, 1)
+    return 1 - s**4 * (35 - 84 * s + 70 * s**2 - 20 * s**3)

@@ -1,0 +1,114 @@
+"""The Gauss-Newton method on orthogonal factors of the Jacobian."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sciml.errors import SolverError
+from sciml.objective import Objective
+from sciml.solvers.base import Run, Solver, Step
+from sciml.solvers.linear import rank_revealing
+
+_LENGTHS = (1.0, 0.5, 0.25, 0.125)
+_COARSER = 1e4
+_COARSEST = 1e-10
+
+
+@dataclass(frozen=True)
+class GaussNewton(Solver):
+    r"""Gauss-Newton steps by QR factors of the Jacobian, for models that are linear in their parameters.
+
+    Each step solves :math:`\min_\delta \lVert J\delta + r\rVert` from the triangular factor of :math:`[J\; r]`, columns scaled to unit
+    norm; :math:`J^TJ`, which squares the condition number, is never formed, so that the loss may fall to the square of rounding. A
+    rank-revealing solve with the triangle leaves out directions that the rows hardly see. A step that does not lower the loss is
+    shortened, then taken in fewer directions.
+
+    Args:
+        steps: the most steps.
+        rank_tolerance: pivots smaller than this, relative to the largest, count as zero; 0 lets all count.
+        gain: it has converged when two steps in turn leave more than this share of the root of the loss.
+        look: steps between looks at held-out rows.
+
+    Raises:
+        SolverError: a setting is not positive.
+
+    Example:
+        >>> import sciml
+        >>> sciml.GaussNewton().steps
+        20
+
+    Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, sections 2.7 and 9.2.
+    """
+
+    steps: int = 20
+    rank_tolerance: float = 1e-14
+    gain: float = 0.5
+    look: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.steps, self.look) < 1 or self.rank_tolerance < 0 or not 0 < self.gain <= 1:
+            raise SolverError(f"steps, rank_tolerance, gain and look must be positive, gain at most 1; given: {self}")
+
+    def start(self, objective: Objective) -> Run:
+        return _GaussNewtonRun(self, objective)
+
+
+class _GaussNewtonRun(Run):
+    def __init__(self, solver: GaussNewton, objective: Objective) -> None:
+        self._solver, self._objective = solver, objective
+        self._slow = 0
+
+    def step(self) -> Step:
+        objective = self._objective
+        position = objective.vector()
+        rows, slopes = objective.linearised()
+        value = float(rows @ rows)
+        if not (math.isfinite(value) and bool(torch.isfinite(slopes).all())):
+            return Step(torch.tensor(value), {}, 1, "diverged", "a residual or its derivative is not finite")
+        solve = factorised(rows, slopes)
+        used = 1
+        first = self._solver.rank_tolerance
+        for tolerance in (first, max(_COARSER * first, _COARSEST)):
+            move = solve(tolerance)
+            for length in _LENGTHS:
+                objective.assign(position + length * move)
+                terms = {name: each.detach() for name, each in objective.terms().items()}
+                reached = float(objective.total(terms))
+                used += 1
+                if reached < value:
+                    whole = length == 1.0 and tolerance == first
+                    self._slow = self._slow + 1 if whole and reached > self._solver.gain**2 * value else 0
+                    done = "converged" if self._slow >= 2 else None
+                    return Step(torch.tensor(reached), terms, used, done, "steps no longer gain" if done else "")
+        objective.assign(position)
+        terms = {name: each.detach() for name, each in objective.terms().items()}
+        return Step(torch.tensor(value), terms, used, "converged", "no step lowers the loss any further")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"slow": self._slow}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._slow = state["slow"]
+
+
+def factorised(rows: Tensor, slopes: Tensor) -> Callable[[float], Tensor]:
+    """Steps for any rank tolerance from one QR factorisation of the Jacobian, its columns scaled to unit norm."""
+    norms = slopes.norm(dim=0)
+    norms = torch.where(norms > 0, norms, torch.ones_like(norms))
+    size = slopes.shape[1]
+    # R of [J r] holds R of J and Qᵀr: Q is never formed.
+    upper = torch.linalg.qr(torch.cat([slopes / norms, rows[:, None]], dim=1), mode="r").R
+    triangle, image = upper[:size, :size], upper[:size, size]
+
+    def solve(tolerance: float) -> Tensor:
+        if tolerance == 0:
+            return torch.linalg.solve_triangular(triangle, -image[:, None], upper=True)[:, 0] / norms
+        return rank_revealing(image, triangle, tolerance) / norms
+
+    return solve

@@ -1,0 +1,191 @@
+"""The only training loop: stages in turn, judged at every look by rows that none of them trains on."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sciml.callbacks import Callback, EarlyStopping, Look
+from sciml.objective import Objective
+from sciml.polish import Polish
+from sciml.sampling.adaptive import Adaptive
+from sciml.setup import Setup
+from sciml.solvers import Solver, Step
+
+ENDED = ("diverged", "stopped", "interrupted")
+Stage = Solver | Polish
+
+
+@dataclass
+class Outcome:
+    """How training went."""
+
+    status: str = "budget"
+    message: str = ""
+    steps: int = 0
+    evaluations: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more should be tried."""
+        return self.status in ENDED
+
+
+class Training:
+    """Runs stages on set-ups, one after another, and keeps the one record of them all.
+
+    Args:
+        early: when a phase ends early; None never.
+        sampler: redraws the points inside; None keeps them.
+        watchers: see every look; a true return value ends the training.
+        start: when the fit began, as ``time.perf_counter`` tells it.
+    """
+
+    def __init__(
+        self, early: EarlyStopping | None, sampler: Adaptive | None, watchers: Sequence[Callback], start: float
+    ) -> None:
+        self.outcome = Outcome()
+        self._early, self._sampler, self._watchers, self._start = early, sampler, watchers, start
+        self._most = 0
+
+    def run(self, setup: Setup, stages: Sequence[Stage], seed: int, label: str = "") -> Setup:
+        """Run all stages; the set-up they arrive at, its parameters the best ones found, however it ended."""
+        self._most = self.outcome.steps + sum(stage.steps for stage in stages)
+        several = len(stages) > 1
+        for number, stage in enumerate(stages):
+            if isinstance(stage, Polish):
+                setup = self._polished(setup, stage, seed, label)
+            else:
+                # Measurements lead while everything is still to be found; then the equations count as (nearly) exact.
+                weights = setup.leading if number == 0 and several else setup.weights
+                _Phase(self, setup, stage, weights, seed, label).run()
+            if self.outcome.ended:
+                break
+        return setup
+
+    def _polished(self, setup: Setup, polish: Polish, seed: int, label: str) -> Setup:
+        """The best of some polished set-ups and the one given, by the loss on held-out rows."""
+        best, lowest = setup, held_out(setup)
+        for scale in polish.scales:
+            candidate = polish.begin(setup, scale, seed)
+            phase = _Phase(self, candidate, polish.solver, candidate.weights, seed, label, sampler=None)
+            phase.run()
+            if phase.lowest < lowest:
+                best, lowest = candidate, phase.lowest
+            if self.outcome.ended:
+                break
+        return best
+
+    def seen(self, look: Look, unknowns: dict[str, float]) -> bool:
+        """Record a look; whether a watcher wants to stop."""
+        head = {name: getattr(look, name) for name in ("phase", "step", "seconds", "loss", "held_out")}
+        self.outcome.history.append({**head, **look.terms, **unknowns})
+        wishes = [bool(watch(look)) for watch in self._watchers]
+        return any(wishes)
+
+
+def stage_name(stage: Stage) -> str:
+    """The name of a stage in reports."""
+    return stage.name if isinstance(stage, Solver) else type(stage).__name__
+
+
+class _Phase:
+    """One solver at work on one set-up."""
+
+    def __init__(
+        self,
+        training: Training,
+        setup: Setup,
+        solver: Solver,
+        weights: dict[str, float],
+        seed: int,
+        label: str,
+        **changed: Any,
+    ) -> None:
+        self._training, self._setup, self._solver = training, setup, solver
+        self._name = f"{solver.name}{label}"
+        self._objective = Objective(setup.rows, setup.train, setup.scales, weights, setup.parameters)
+        self._sampler = changed.get("sampler", training._sampler)
+        self._generator = np.random.default_rng([seed, 1])
+        self._best = self._objective.vector()
+        self._held: list[float] = []
+        self.lowest = math.inf
+
+    def run(self) -> None:
+        """Work until it is done; the parameters are the best ones afterwards, however it ended."""
+        outcome = self._training.outcome
+        try:
+            outcome.status, outcome.message = self._steps()
+        except KeyboardInterrupt:
+            outcome.status, outcome.message = "interrupted", ""
+        finally:
+            self._objective.assign(self._best)
+
+    def _steps(self) -> tuple[str, str]:
+        """How it ended, and a word more."""
+        solver, outcome, early = self._solver, self._training.outcome, self._training._early
+        run = solver.start(self._objective)
+        self.lowest = self._judged()
+        for count in range(1, solver.steps + 1):
+            step = run.step()
+            outcome.steps += 1
+            outcome.evaluations += step.evaluations
+            if step.done == "diverged":
+                return "diverged", f"{step.message} at step {outcome.steps}; this is the best state before it"
+            if step.done is not None or count % solver.look == 0 or count == solver.steps:
+                stop = self._look(step)
+                if step.done is not None:
+                    return step.done, step.message
+                if stop:
+                    return "stopped", ""
+                if early is not None and early.over(self._held):
+                    return "plateau", ""
+            if self._sampler is not None and count % self._sampler.every == 0:
+                rows, box = self._setup.rows, self._setup.problem.domain
+                self._objective.blocks = self._sampler.renewed(
+                    rows, self._objective.blocks, box, self._setup.scales, self._generator
+                )
+                run.renewed()
+        return "budget", ""
+
+    def _judged(self) -> float:
+        return held_out(self._setup, self._objective.weights)
+
+    def _look(self, step: Step) -> bool:
+        judged = self._judged()
+        if judged < self.lowest:
+            self.lowest, self._best = judged, self._objective.vector()
+        self._held.append(judged)
+        unknowns = {name: float(value.detach()) for name, value in self._setup.rows.values().items()}
+        look = Look(
+            phase=self._name,
+            step=self._training.outcome.steps,
+            steps=self._training._most,
+            seconds=time.perf_counter() - self._training._start,
+            loss=float(step.loss),
+            held_out=judged,
+            best=self.lowest,
+            terms={name: float(value) for name, value in step.terms.items()},
+            unknowns=unknowns,
+        )
+        return self._training.seen(look, unknowns)
+
+
+def held_out(setup: Setup, weights: dict[str, float] | None = None) -> float:
+    """The loss on held-out rows; infinite where it is not a number, so that nothing counts as worse."""
+    objective = Objective(setup.rows, setup.held, setup.scales, weights or setup.weights, setup.parameters)
+    value = objective.value()
+    return math.inf if math.isnan(value) else value
+
+
+def relative(setup: Setup) -> float:
+    """The largest root mean square of a residual on held-out rows, as a share of its natural size."""
+    objective = Objective(setup.rows, setup.held, setup.scales, setup.weights, setup.parameters)
+    worst = max(math.sqrt(float(value.detach())) for value in objective.terms().values())
+    return worst if math.isfinite(worst) else math.inf

@@ -1,0 +1,273 @@
+"""Windows of time: a problem solved piece after piece, each begun from the end of the one before."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sciml.conditions import Scene, Term
+from sciml.derivative import describe
+from sciml.domains import Box, Face, OnFaces, Opposite
+from sciml.errors import SolverError
+from sciml.models import MLP, Scaled, Windowed
+from sciml.models.layered import Layered
+from sciml.problem import Problem
+from sciml.rows import Block, Rows
+from sciml.sampling import default_count, default_face_count, draw
+from sciml.scaling import Sizes, field_sizes, term_sizes
+from sciml.setup import CONDITION_WEIGHT, Setup, blocks_of
+
+_SMALLEST = 1e-3
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Solve a time-dependent problem in windows of time, each with a model of its own.
+
+    Long times, sharp features that move and stiff transients are hard for one model and easy for several. A window begins from
+    the values (and time derivatives, where the equations are of second order in time) at the end of the one before, and its
+    model from that of the one before, continued in time. The windows' functions are joined to rounding.
+
+    Args:
+        count: the number of windows, of equal length.
+
+    Raises:
+        SolverError: not a positive whole number.
+
+    Example:
+        >>> import sciml
+        >>> sciml.Windows(10).count
+        10
+    """
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise SolverError(f"Windows needs a positive number of windows; given: {self.count!r}")
+
+
+@dataclass(frozen=True)
+class Marched:
+    """Windows that were solved: their set-ups and edges, and the largest relative residual on held-out rows of any.
+
+    ``failed`` counts those that missed the wish; ``climbed`` are the times at which the next level took over.
+    """
+
+    setups: tuple[Setup, ...]
+    edges: tuple[float, ...]
+    relative: float
+    failed: int = 0
+    climbed: tuple[float, ...] = ()
+
+
+def why_not_windows(problem: Problem, measured: bool) -> str | None:
+    """Why a problem cannot be solved in windows of time, or None when it can."""
+    if problem.time is None or problem.time not in problem.coordinates:
+        return "it has no time coordinate"
+    if problem.unknowns or measured:
+        return "its unknowns or measurements tie all times together"
+    ties = []
+    for term in problem.terms():
+        upper = isinstance(term.place, OnFaces) and Face(problem.time, "upper") in term.place.faces
+        if upper or term.place == Opposite(problem.time):
+            ties.append(term.name)
+    if ties:
+        return f"the condition {ties[0]!r} ties the end of time to its start"
+    start = OnFaces((Face(problem.time, "lower"),))
+    given = sum(term.place == start for term in problem.terms())
+    needed = sum(problem.order(field, problem.time) for field in problem.fields)
+    return None if given >= needed > 0 else "the start of time is not given for every field"
+
+
+def time_order(problem: Problem) -> int:
+    """The highest time derivative in the equations, at least 1."""
+    assert problem.time is not None
+    return max(1, *(problem.order(field, problem.time) for field in problem.fields))
+
+
+def window(
+    setup: Setup, model: nn.Module, begin: float, end: float, before: Setup | None, inside: int | None, seed: int
+) -> Setup:
+    """The set-up of one window.
+
+    Args:
+        setup: of the whole problem.
+        model: maps coordinates scaled to the window to fields scaled to their size there; taken as it is.
+        begin: the window's start.
+        end: the window's end.
+        before: the set-up of the window before, solved, or None for the first.
+        inside: the number of points inside, or None for the default.
+        seed: of the points.
+    """
+    problem = setup.problem
+    time = problem.time
+    assert time is not None
+    sub = problem.on(Box(**{**dict(problem.domain.bounds), time: (begin, end)}))
+    start = OnFaces((Face(time, "lower"),))
+    terms = tuple(term for term in sub.terms() if before is None or term.place != start)
+    device, dtype = setup.trial.offset.device, setup.trial.offset.dtype
+
+    def blocks(count: int, generator: np.random.Generator) -> tuple[Block, ...]:
+        drawn = [block.to(device, dtype) for block in blocks_of(sub, terms, count, generator)]
+        if before is not None:
+            sample = draw(start, sub.domain, default_face_count(sub.domain, count), generator).to(device, dtype)
+            drawn.append(Block(sample, _start_terms(before, sub, start, sample.points[0])))
+        return tuple(drawn)
+
+    generator = np.random.default_rng([seed, 3])
+    count = inside or default_count(sub.domain)
+    train, held = blocks(count, generator), blocks(default_count(sub.domain), generator)
+    on_cpu = [block.to(torch.device("cpu"), torch.float64) for block in train]
+    sizes = _sizes(sub, on_cpu, setup, before)
+    scales = term_sizes(sub, on_cpu, sizes)
+    trial = Scaled(model, sub.domain.lower, sub.domain.upper, sizes.offset, sizes.scale).to(device, dtype)
+    weights = {name: setup.weights.get(name, 10 * CONDITION_WEIGHT) for name in scales}
+    return replace(
+        setup,
+        problem=sub,
+        trial=trial,
+        rows=Rows(sub, trial, {}),
+        train=train,
+        held=held,
+        scales=scales,
+        weights=weights,
+        leading=weights,
+        draw=blocks,
+    )
+
+
+def _start_terms(before: Setup, sub: Problem, start: OnFaces, points: Tensor) -> tuple[Term, ...]:
+    """Fields, and their time derivatives below the highest, equal those of the window before."""
+    time = sub.time
+    assert time is not None
+    asked = [(field, (time,) * power) for field in sub.fields for power in range(sub.order(field, time))]
+    supplier = before.rows.supplier(points)
+    values = {pair: supplier.jet(*pair).detach() for pair in asked}
+
+    def gap(pair: tuple[str, tuple[str, ...]]) -> Callable[[Scene], Tensor]:
+        return lambda scene: scene.space.jet(*pair) - values[pair].to(scene.space.jet(*pair))
+
+    return tuple(Term(f"start.{describe(*pair)}", start, gap(pair), pair[0] if not pair[1] else None) for pair in asked)
+
+
+def _sizes(sub: Problem, blocks: Sequence[Block], setup: Setup, before: Setup | None) -> Sizes:
+    """The fields' sizes at the start of a window, but never a tiny fraction of what they were before."""
+    if before is None:
+        return Sizes(tuple(setup.trial.offset.tolist()), tuple(setup.trial.scale.tolist()))
+    found = field_sizes(sub, blocks)
+    earlier = before.trial.scale.tolist()
+    return Sizes(
+        found.offset, tuple(max(size, _SMALLEST * old) for size, old in zip(found.scale, earlier, strict=True))
+    )
+
+
+def continued(before: Scaled, after: Scaled) -> None:
+    """Give a window's network the function of the one before, continued in time.
+
+    The scaled coordinates of both are affine in one another, so the first layer takes the change, and the last that of the
+    fields' scales. Any other model starts from the parameters as they were.
+    """
+    after.model.load_state_dict(before.model.state_dict())
+    if not isinstance(after.model, MLP):
+        return
+    first, last = after.model.layers[0], after.model.layers[-1]
+    assert isinstance(first, nn.Linear)
+    assert isinstance(last, nn.Linear)
+    with torch.no_grad():
+        first.bias.add_(first.weight @ ((after.center - before.center) / before.reach))
+        first.weight.mul_(after.reach / before.reach)
+        ratio = before.scale / after.scale
+        last.weight.mul_(ratio[:, None])
+        last.bias.copy_(last.bias * ratio + (before.offset - after.offset) / after.scale)
+
+
+def fresh_model(model: nn.Module, problem: Problem, seed: int) -> nn.Module:
+    """A copy of a model, built for a problem's coordinates and fields if it was not yet."""
+    found = copy.deepcopy(model)
+    if isinstance(found, Layered) and not len(found.layers):
+        found.build(len(problem.coordinates), len(problem.fields), torch.Generator().manual_seed(seed))
+    return found
+
+
+def joined(setup: Setup, marched: Marched) -> Setup:
+    """The set-up of the whole problem with the windows' functions as its trial function."""
+    problem = setup.problem
+    assert problem.time is not None
+    trial = Windowed(
+        marched.edges,
+        [each.trial for each in marched.setups],
+        problem.coordinates.index(problem.time),
+        time_order(problem),
+    ).to(setup.trial.offset)
+    return replace(setup, trial=trial, rows=Rows(problem, trial, setup.raw))
+
+
+Attempt = Callable[[float, float, Setup | None], tuple[Setup, float]]
+
+
+@dataclass(frozen=True)
+class Level:
+    """A way to solve windows, with the first and the shortest length to use it at, as shares of the whole time."""
+
+    attempt: Attempt
+    share: float
+    shortest: float
+
+
+def march(
+    setup: Setup, levels: Sequence[Level], *, wish: float, ended: Callable[[], bool], hopeless: float = 1e-2
+) -> Marched:
+    """Solve window after window, their lengths chosen by the residual on held-out rows.
+
+    A window whose residual misses the wish is halved, down to the shortest; there the next level takes over for good, and on the
+    last level the window stays as it is. One far below the wish is followed by a longer one.
+
+    Args:
+        setup: of the whole problem.
+        levels: ways to solve windows, each an attempt that is given a window's begin and end and the window before and
+            returns a set-up and its relative residual.
+        wish: the relative residual that is good enough.
+        ended: whether to stop, asked after every attempt; the windows up to there are returned.
+        hopeless: a residual at the shortest length that ends the march.
+    """
+    problem = setup.problem
+    assert problem.time is not None
+    begin, end = problem.domain.bounds[problem.time]
+    whole = end - begin
+    edges, worst, failed = [begin], 0.0, 0
+    setups: list[Setup] = []
+    level, climbed = 0, []
+    length = levels[0].share * whole
+    while edges[-1] < end:
+        at = edges[-1]
+        stop = at + length
+        if stop > end - 0.2 * length:
+            stop = end
+        found, reached = levels[level].attempt(at, stop, setups[-1] if setups else None)
+        over, shortest = ended(), levels[level].shortest * whole
+        if reached > wish and not over:
+            if stop - at > 1.01 * shortest:
+                length = max(0.5 * (stop - at), shortest)
+                continue
+            if level + 1 < len(levels):
+                level += 1
+                climbed.append(at)
+                length = levels[level].share * whole
+                continue
+        edges.append(stop)
+        setups.append(found)
+        worst, failed = max(worst, reached), failed + (reached > wish)
+        if over or reached > hopeless:
+            break
+        if reached < wish:
+            gain = math.inf if reached == 0 else (wish / reached)
+            length = (stop - at) * min(2.0, max(1.0, gain**0.1))
+    complete = edges[-1] >= end
+    return Marched(tuple(setups), tuple(edges), worst if complete else math.inf, failed, tuple(climbed))
