@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from sciml.derivative import JetSpace, Supplier
 from sciml.domains import Interior
 from sciml.errors import ProblemError
 from sciml.jets import AutogradJets, Recorder, TaylorJets
-from sciml.jets.taylor import HIGHEST, ScaledModel, supports
+from sciml.jets.taylor import HIGHEST, supports
 from sciml.problem import Problem
 from sciml.sampling import Sample
 from sciml.table import Table
@@ -68,7 +67,7 @@ class Rows:
         """The supplier of the trial function's jets at points."""
         names, fields = self.problem.coordinates, self.problem.fields
         if self.taylor and max(map(len, plan), default=0) <= HIGHEST:
-            return TaylorJets(cast(ScaledModel, self.trial), points, names, fields, plan)
+            return TaylorJets(self.trial, points, names, fields, plan)
         return AutogradJets(self.trial, points, names, fields)
 
     def scene(self, block: Block, values: Mapping[str, Tensor] | None = None) -> tuple[Scene, tuple[Supplier, ...]]:
