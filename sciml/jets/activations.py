@@ -21,16 +21,17 @@ class Sin(nn.Module):
 
 def _tanh(z: Tensor, order: int) -> list[Tensor]:
     t = torch.tanh(z)
-    u = 1 - t * t
+    square = t * t
+    u = 1 - square
     found = [t, u]
     if order >= 2:
-        found.append(-2 * t * u)
+        found.append(-2 * (t * u))
     if order >= 3:
-        found.append(u * (6 * t * t - 2))
+        found.append((6 * square - 2) * u)
     if order >= 4:
-        found.append(u * t * (16 - 24 * t * t))
+        found.append((12 * square - 8) * found[2])
     if order >= 5:
-        found.append(u * (16 - 120 * t * t * u))
+        found.append((16 - 120 * square * u) * u)
     return found[: order + 1]
 
 

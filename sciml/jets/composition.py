@@ -19,7 +19,7 @@ partial derivatives, Electronic Journal of Combinatorics 13 (2006).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -107,87 +107,87 @@ def rule_of(present: tuple[MultiIndex, ...], plan: tuple[MultiIndex, ...]) -> Ru
     )
 
 
-class _Products:
-    """Products of streams, each computed once."""
-
-    def __init__(self, streams: Sequence[Tensor]) -> None:
-        self._known: dict[Monomial, Tensor] = {(place,): stream for place, stream in enumerate(streams)}
-
-    def __getitem__(self, monomial: Monomial) -> Tensor:
-        if monomial not in self._known:
-            self._known[monomial] = self[monomial[:-1]] * self[monomial[-1:]]
-        return self._known[monomial]
-
-
-def _tiles(streams: Tensor) -> Iterator[slice]:
-    """Ranges of points, short enough for the cache on a processor and for the memory elsewhere."""
-    _, count, width = streams.shape
-    step = max(1, (_TILE if streams.device.type == "cpu" else 1 << 24) // max(1, width))
-    return (slice(start, start + step) for start in range(0, count, step))
-
-
-def _push(rule: Rule, known: Derivatives, streams: Sequence[Tensor], into: Sequence[Tensor]) -> None:
-    """Write the streams behind the activation."""
-    values = known(streams[0], rule.highest)
-    products = _Products(streams)
-    into[0].copy_(values[0])
-    for target, bell in zip(into[1:], rule.bells, strict=True):
-        for count, (order, monomials) in enumerate(bell.items()):
-            total = None
-            for times, monomial in monomials:
-                product = products[monomial]
-                if total is None:
-                    total = product if times == 1 else times * product
-                else:
-                    total = torch.add(total, product, alpha=times)
-            assert total is not None
-            if count == 0:
-                torch.mul(values[order], total, out=target)
-            else:
-                target.addcmul_(values[order], total)
-
-
-def _pull(rule: Rule, known: Derivatives, streams: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Tensor | None]:
-    """The gradients by the streams before the activation; None where one has no part in the result.
+class _Expansion:
+    """The streams before an activation with what both directions make of them: its derivatives, and products, each once.
 
     Accumulates in place only what it has made itself and nobody has saved, so that autograd may watch.
     """
-    values = known(streams[0], rule.highest + 1)
-    products = _Products(streams)
-    found: list[Tensor | None] = [values[1] * cotangents[0], *([None] * (len(streams) - 1))]
-    for order, factors in rule.slopes.items():
-        power = None
-        for factor, parts in factors.items():
-            slope = None
-            for times, output, rest in parts:
-                cotangent = cotangents[output]
-                if slope is None:
-                    slope = cotangent * products[rest] if rest else cotangent
-                    slope = times * slope if times != 1 else slope
-                else:
-                    slope = slope.addcmul_(cotangent, products[rest], value=times)
-            assert slope is not None
-            found[factor] = _added(found[factor], values[order], slope)
-            power = _added(power, streams[factor], slope)
-        assert power is not None
-        found[0] = found[0].addcmul_(values[order + 1], power, value=1 / order)
-    return found
+
+    def __init__(self, rule: Rule, known: Derivatives, streams: Tensor, *, extra: int = 0) -> None:
+        self._rule = rule
+        self._streams = streams.unbind(0)
+        self._values = known(self._streams[0], rule.highest + extra)
+        self._products: dict[Monomial, Tensor] = {(place,): stream for place, stream in enumerate(self._streams)}
+        self._zero = streams.new_zeros(())
+
+    def push(self, into: Tensor) -> Tensor:
+        """Write the streams behind the activation, shape ``(len(rule.indices), n, width)``."""
+        values, target = self._values, into.unbind(0)
+        target[0].copy_(values[0])
+        for position, bell in enumerate(self._rule.bells, 1):
+            found = None
+            for order, monomials in bell.items():
+                total: Tensor | None = self._streams[monomials[0][1][0]] if order == 1 else None
+                for times, monomial in monomials if order > 1 else ():
+                    total = self._added(total, self._product(monomial[:-1]), self._streams[monomial[-1]], times)
+                assert total is not None
+                found = self._added(found, values[order], total, out=target[position])
+        return into
+
+    def pull(self, cotangents: Tensor, into: Tensor | None = None) -> Tensor:
+        """The gradient by the streams before the activation, of their shape; needs ``extra=1``.
+
+        It is written to ``into`` if that is given, and can be differentiated if not.
+        """
+        values, given = self._values, cotangents.unbind(0)
+        count = len(self._streams)
+        target: Sequence[Tensor | None] = [None] * count if into is None else into.unbind(0)
+        found: list[Tensor | None] = [None] * count
+        found[0] = self._added(None, values[1], given[0], out=target[0])
+        for order, factors in self._rule.slopes.items():
+            power = None
+            for factor, parts in factors.items():
+                slope = given[parts[0][1]] if order == 1 else None
+                for times, output, rest in parts if order > 1 else ():
+                    slope = self._added(slope, given[output], self._product(rest), times)
+                assert slope is not None
+                found[factor] = self._added(found[factor], values[order], slope, out=target[factor])
+                power = self._added(power, self._streams[factor], slope)
+            assert power is not None
+            found[0] = self._added(found[0], values[order + 1], power, 1 / order)
+        if into is None:
+            return torch.stack([torch.zeros_like(self._streams[0]) if each is None else each for each in found])
+        for each, row in zip(found, into, strict=True):
+            if each is None:
+                row.zero_()
+        return into
+
+    def _product(self, monomial: Monomial) -> Tensor:
+        if monomial not in self._products:
+            self._products[monomial] = self._product(monomial[:-1]) * self._streams[monomial[-1]]
+        return self._products[monomial]
+
+    def _added(
+        self, total: Tensor | None, first: Tensor, second: Tensor, times: float = 1.0, out: Tensor | None = None
+    ) -> Tensor:
+        """``total + times * first * second``, in the memory of ``total`` or, if that is None, of ``out``."""
+        if total is not None:
+            return total.addcmul_(first, second, value=times)
+        if times == 1:
+            return torch.mul(first, second, out=out)
+        return torch.addcmul(self._zero, first, second, value=times, out=out)
 
 
-def _pushed(rule: Rule, known: Derivatives, streams: Tensor) -> Tensor:
-    found = streams.new_empty(len(rule.indices), *streams.shape[1:])
-    _push(rule, known, streams.unbind(0), found.unbind(0))
-    return found
+def _tiles(streams: Tensor) -> list[slice]:
+    """Ranges of points, short enough for the cache of a processor and for the memory of an accelerator."""
+    _, count, width = streams.shape
+    step = max(1, (_TILE if streams.device.type == "cpu" else 1 << 24) // max(1, width))
+    return [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
 
-def _pulled(rule: Rule, known: Derivatives, streams: Tensor, cotangent: Tensor) -> Tensor:
-    found = _pull(rule, known, streams.unbind(0), cotangent.unbind(0))
-    zero = torch.zeros_like(streams[0]) if None in found else None
-    return torch.stack([zero if each is None else each for each in found])
-
-
-def _added(total: Tensor | None, first: Tensor, second: Tensor) -> Tensor:
-    return first * second if total is None else total.addcmul_(first, second)
+def _room(streams: Tensor, tiles: Sequence[slice], count: int) -> Tensor:
+    """Memory for ``count`` streams at the points of one tile, used again for the next."""
+    return streams.new_empty(count, tiles[0].stop if tiles else 0, streams.shape[2])
 
 
 class _Compose(torch.autograd.Function):
@@ -197,7 +197,7 @@ class _Compose(torch.autograd.Function):
     def forward(streams: Tensor, rule: Rule, known: Derivatives) -> Tensor:
         found = streams.new_empty(len(rule.indices), *streams.shape[1:])
         for tile in _tiles(streams):
-            _push(rule, known, streams[:, tile].unbind(0), found[:, tile].unbind(0))
+            _Expansion(rule, known, streams[:, tile]).push(found[:, tile])
         return found
 
     @staticmethod
@@ -209,11 +209,11 @@ class _Compose(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None, None]:
         (streams,), (cotangent,) = ctx.saved_tensors, cotangents
         if torch.is_grad_enabled():
-            return _pulled(ctx.rule, ctx.known, streams, cotangent), None, None
-        gradient = torch.empty_like(streams)
+            return _Expansion(ctx.rule, ctx.known, streams, extra=1).pull(cotangent), None, None
+        found = torch.empty_like(streams)
         for tile in _tiles(streams):
-            gradient[:, tile] = _pulled(ctx.rule, ctx.known, streams[:, tile], cotangent[:, tile])
-        return gradient, None, None
+            _Expansion(ctx.rule, ctx.known, streams[:, tile], extra=1).pull(cotangent[:, tile], found[:, tile])
+        return found, None, None
 
 
 class _Dense(torch.autograd.Function):
@@ -227,10 +227,14 @@ class _Dense(torch.autograd.Function):
     def forward(
         streams: Tensor, weight: Tensor, bias: Tensor | None, rule: Rule | None, known: Derivatives | None
     ) -> Tensor:
-        found = streams.new_empty(len(rule.indices) if rule else len(streams), streams.shape[1], len(weight))
-        across = weight.T
-        for tile in _tiles(streams):
-            inputs = streams[:, tile] if rule is None else _pushed(rule, known, streams[:, tile])
+        count = len(streams) if rule is None else len(rule.indices)
+        found = streams.new_empty(count, streams.shape[1], len(weight))
+        across, tiles = weight.T, _tiles(streams)
+        room = _room(streams, tiles, count)
+        for tile in tiles:
+            inputs = streams[:, tile]
+            if rule is not None and known is not None:
+                inputs = _Expansion(rule, known, inputs).push(room[:, : inputs.shape[1]])
             for source, target in zip(inputs, found[:, tile], strict=True):
                 torch.mm(source, across, out=target)
         if bias is not None:
@@ -247,26 +251,34 @@ class _Dense(torch.autograd.Function):
         (streams, weight), (cotangent,) = ctx.saved_tensors, cotangents
         rule, known = ctx.rule, ctx.known
         of_streams, of_weight, of_bias = ctx.needs_input_grad[:3]
-        bias = cotangent[0].sum(0) if of_bias else None
+        of_the_bias = cotangent[0].sum(0) if of_bias else None
         if torch.is_grad_enabled():
-            inputs = streams if rule is None else compose(streams, rule, known)
-            across = cotangent.flatten(0, 1).T @ inputs.flatten(0, 1) if of_weight else None
-            if not of_streams:
-                return None, across, bias, None, None
-            back = cotangent @ weight
-            return back if rule is None else _pulled(rule, known, streams, back), across, bias, None, None
-        across = torch.zeros_like(weight) if of_weight else None
+            back = across = None
+            if of_weight:
+                inputs = streams if rule is None else compose(streams, rule, known)
+                across = cotangent.flatten(0, 1).T @ inputs.flatten(0, 1)
+            if of_streams:
+                back = cotangent @ weight
+                back = back if rule is None else _Expansion(rule, known, streams, extra=1).pull(back)
+            return back, across, of_the_bias, None, None
         found = torch.empty_like(streams) if of_streams else None
-        for tile in _tiles(streams):
-            here, there = streams[:, tile], cotangent[:, tile]
+        across = torch.zeros_like(weight) if of_weight else None
+        tiles = _tiles(streams)
+        room = _room(streams, tiles, len(cotangent))
+        for tile in tiles:
+            inputs, given = streams[:, tile], cotangent[:, tile]
+            between = room[:, : inputs.shape[1]]
+            expansion = None if rule is None else _Expansion(rule, known, inputs, extra=int(of_streams))
             if across is not None:
-                inputs = here if rule is None else _pushed(rule, known, here)
-                for left, right in zip(there, inputs, strict=True):
+                for left, right in zip(given, inputs if expansion is None else expansion.push(between), strict=True):
                     torch.addmm(across, left.T, right, out=across)
             if found is not None:
-                back = there @ weight
-                found[:, tile] = back if rule is None else _pulled(rule, known, here, back)
-        return found, across, bias, None, None
+                back = found[:, tile] if expansion is None else between
+                for source, target in zip(given, back, strict=True):
+                    torch.mm(source, weight, out=target)
+                if expansion is not None:
+                    expansion.pull(back, found[:, tile])
+        return found, across, of_the_bias, None, None
 
 
 def compose(streams: Tensor, rule: Rule, known: Derivatives) -> Tensor:
