@@ -10,7 +10,17 @@ from sciml.domains import Box, Interval
 from sciml.embedding import embed
 from sciml.fitting import fit
 from sciml.loading import load
-from sciml.models import MLP, RandomFeatures
+from sciml.models import (
+    MLP,
+    Concatenation,
+    FourierFeatures,
+    GatedBlock,
+    PeriodicEmbedding,
+    Product,
+    RandomFeatures,
+    ResidualBlock,
+    Transformed,
+)
 from sciml.problem import Problem, equation
 from sciml.sampling.adaptive import Adaptive
 from sciml.solution import ExtrapolationWarning, Solution
@@ -27,10 +37,13 @@ __all__ = [
     "Adaptive",
     "Box",
     "Comparison",
+    "Concatenation",
     "Dirichlet",
     "EarlyStopping",
     "ExtrapolationWarning",
     "FirstOrder",
+    "FourierFeatures",
+    "GatedBlock",
     "Initial",
     "Interval",
     "LeastSquares",
@@ -38,10 +51,14 @@ __all__ = [
     "Look",
     "Neumann",
     "Periodic",
+    "PeriodicEmbedding",
     "Problem",
+    "Product",
     "RandomFeatures",
+    "ResidualBlock",
     "Solution",
     "Table",
+    "Transformed",
     "Unknown",
     "baseline",
     "compare",

@@ -31,7 +31,7 @@ from sciml.jets.activations import Derivatives
 from sciml.typing import MultiIndex
 
 # Numbers of a stream that are worked on at a time, so that all of a step's operands stay in the processor's cache.
-_TILE = 1 << 14
+_TILE = 1 << 15
 
 
 @cache
@@ -76,7 +76,8 @@ class Rule:
 def rule_of(present: tuple[MultiIndex, ...], plan: tuple[MultiIndex, ...]) -> Rule:
     """The rule for the streams ``present``, of which all others vanish, and the derivatives of ``plan``."""
     position = {index: place for place, index in enumerate(present)}
-    indices, bells = [()], []
+    indices: list[MultiIndex] = [()]
+    bells = []
     slopes: dict[int, dict[int, Counter[tuple[int, Monomial]]]] = {}
     for index in plan:
         found: dict[int, Counter[Monomial]] = {}

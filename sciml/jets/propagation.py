@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sciml.jets.activations import Derivatives, derivatives_of
+from sciml.jets.autograd import AutogradJets
 from sciml.jets.composition import Rule, compose, dense, rule_of
 from sciml.typing import MultiIndex
 
@@ -71,7 +72,8 @@ class JetBlock(Protocol):
     """A module that can pass jets: what a class must have beside ``forward`` to be propagated.
 
     The two say the same thing, for values and for jets; a subclass that overrides ``forward`` alone is propagated no more.
-    Parameters may stand in linear layers only.
+    Parameters may stand in linear layers only. One that must be given coordinates, not a layer's outputs, has an attribute
+    ``takes_coordinates`` that is true.
     """
 
     def parts(self) -> Sequence[nn.Module]:
@@ -159,12 +161,31 @@ class Propagation:
         values = streams.values * scale
         return Streams(streams.indices, torch.cat([values[:1] + offset, values[1:]]))
 
+    def closed_form(self, function: Callable[[Tensor], Tensor], streams: Streams) -> Streams:
+        """The jets of a function without parameters of the coordinates, which may be scaled one by one; without a graph."""
+        points = streams.values[0].detach()
+        units = {index[0]: row[0] for index, row in streams.parts().items() if len(index) == 1}
+        columns = {name: self.coordinates.index(name) for name in units}
+        with torch.enable_grad():
+            fields = tuple(map(str, range(function(points).shape[1])))
+            nested = AutogradJets(function, points, self.coordinates, fields)
+            found = []
+            for index in self.plan:
+                values = torch.stack([nested.jet(field, index).detach() for field in fields], dim=1)
+                for name in index:
+                    values = values * units[name][columns[name]]
+                found.append(values)
+        return Streams(self.plan, torch.stack(found))
+
     def _union(self, branches: Sequence[Streams]) -> tuple[MultiIndex, ...]:
         return tuple(index for index in self.plan if any(index in branch.indices for branch in branches))
 
 
-def layers_of(module: nn.Module) -> list[nn.Linear] | None:
-    """The linear layers that jets pass in a module, or None for a module that they cannot pass."""
+def layers_of(module: nn.Module, at_coordinates: bool = True) -> list[nn.Linear] | None:
+    """The linear layers that jets pass in a module, or None for a module that they cannot pass.
+
+    ``at_coordinates`` says whether the module is given coordinates, at most scaled one by one: some accept nothing else.
+    """
     if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
         # Weight normalisation of the old kind, for instance: what is computed is not what the class says.
         return None
@@ -173,23 +194,23 @@ def layers_of(module: nn.Module) -> list[nn.Linear] | None:
     if derivatives_of(module) is not None:
         return []
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
-        parts: Sequence[nn.Module] = list(module)
-    elif isinstance(module, JetBlock) and _one_class(type(module)):
-        parts = module.parts()
+        parts = [(child, at_coordinates and place == 0) for place, child in enumerate(module)]
+    elif isinstance(module, JetBlock) and _says_both(type(module)):
+        if getattr(module, "takes_coordinates", False) and not at_coordinates:
+            return None
+        parts = [(part, at_coordinates) for part in module.parts()]
     else:
         return None
     found: list[nn.Linear] = []
-    for part in parts:
-        deeper = layers_of(part)
+    for part, there in parts:
+        deeper = layers_of(part, there)
         if deeper is None:
             return None
         found += deeper
     return found
 
 
-def _one_class(kind: type) -> bool:
+def _says_both(kind: type) -> bool:
     """Whether ``forward`` and ``jets`` come from the same class."""
-    return next(each for each in kind.__mro__ if "forward" in vars(each) or "jets" in vars(each)).__dict__.keys() >= {
-        "forward",
-        "jets",
-    }
+    source = [next((each for each in kind.__mro__ if name in vars(each)), None) for name in ("forward", "jets")]
+    return source[0] is not None and source[0] is source[1]
