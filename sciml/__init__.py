@@ -10,7 +10,18 @@ from sciml.domains import Box, Interval
 from sciml.embedding import embed
 from sciml.fitting import fit
 from sciml.loading import load
-from sciml.models import MLP, DeepFeatures, RandomFeatures
+from sciml.models import (
+    MLP,
+    Concatenation,
+    DeepFeatures,
+    FourierFeatures,
+    GatedBlock,
+    PeriodicEmbedding,
+    Product,
+    RandomFeatures,
+    ResidualBlock,
+    Transformed,
+)
 from sciml.polish import Polish
 from sciml.problem import Problem, equation
 from sciml.sampling.adaptive import Adaptive
@@ -29,11 +40,14 @@ __all__ = [
     "Adaptive",
     "Box",
     "Comparison",
+    "Concatenation",
     "DeepFeatures",
     "Dirichlet",
     "EarlyStopping",
     "ExtrapolationWarning",
     "FirstOrder",
+    "FourierFeatures",
+    "GatedBlock",
     "GaussNewton",
     "Initial",
     "Interval",
@@ -42,11 +56,15 @@ __all__ = [
     "Look",
     "Neumann",
     "Periodic",
+    "PeriodicEmbedding",
     "Polish",
     "Problem",
+    "Product",
     "RandomFeatures",
+    "ResidualBlock",
     "Solution",
     "Table",
+    "Transformed",
     "Unknown",
     "Windows",
     "baseline",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from sciml.domains import Interior
 from sciml.errors import ProblemError
 from sciml.jets import AutogradJets, FrozenJets, Recorder, TaylorJets
 from sciml.jets.frozen import Features, features_at, output_layer
-from sciml.jets.taylor import HIGHEST, ScaledModel, supports
+from sciml.jets.taylor import HIGHEST, supports
 from sciml.problem import Problem
 from sciml.sampling import Sample
 from sciml.table import Table
@@ -57,7 +56,7 @@ class Rows:
         self.trial = trial
         self.raw = raw
         self._unknowns = problem.unknowns
-        self._kept: dict[int, tuple[weakref.ref[Tensor], Features]] = {}
+        self._kept: dict[int, tuple[weakref.ref[Tensor], tuple[MultiIndex, ...], Features]] = {}
         self._plans: dict[tuple[str, ...], tuple[MultiIndex, ...]] = {}
         highest = max((len(index) for _, index in problem.asked()), default=0)
         self.taylor = supports(trial, highest) if taylor is None else taylor
@@ -75,21 +74,20 @@ class Rows:
         """The supplier of the trial function's jets at points."""
         names, fields = self.problem.coordinates, self.problem.fields
         if self.taylor and max(map(len, plan), default=0) <= HIGHEST:
-            trial = cast(ScaledModel, self.trial)
-            if plan and output_layer(trial.model) is not None:
-                return FrozenJets(trial, fields, self._features(points, plan))
-            return TaylorJets(trial, points, names, fields, plan)
+            if plan and output_layer(self.trial) is not None:
+                return FrozenJets(self.trial, fields, self._features(points, plan))
+            return TaylorJets(self.trial, points, names, fields, plan)
         return AutogradJets(self.trial, points, names, fields)
 
     def _features(self, points: Tensor, plan: Sequence[MultiIndex]) -> Features:
         """The jets of frozen features at points: kept as long as the points live, for solvers ask again and again."""
         kept = self._kept.get(id(points))
-        if kept is None or kept[0]() is not points or not set(plan) <= set(kept[1].plan):
-            found = features_at(cast(ScaledModel, self.trial), points, self.problem.coordinates, plan)
+        if kept is None or kept[0]() is not points or not set(plan) <= set(kept[1]):
+            found = features_at(self.trial, points, self.problem.coordinates, plan, self.problem.fields)
             place, memory = id(points), self._kept
-            kept = (weakref.ref(points, lambda _: memory.pop(place, None)), found)
+            kept = (weakref.ref(points, lambda _: memory.pop(place, None)), tuple(plan), found)
             memory[place] = kept
-        return kept[1]
+        return kept[2]
 
     def scene(self, block: Block, values: Mapping[str, Tensor] | None = None) -> tuple[Scene, tuple[Supplier, ...]]:
         """What the residuals of a block are evaluated on, and who supplies the jets of each of its jet spaces.

@@ -33,14 +33,17 @@ class SinOfFirst(nn.Module):
 
 def _tanh(z: Tensor, order: int) -> list[Tensor]:
     t = torch.tanh(z)
-    u = 1 - t * t
+    square = t * t
+    u = 1 - square
     found = [t, u]
     if order >= 2:
-        found.append(-2 * t * u)
+        found.append(-2 * (t * u))
     if order >= 3:
-        found.append(u * (6 * t * t - 2))
+        found.append((6 * square - 2) * u)
     if order >= 4:
-        found.append(u * t * (16 - 24 * t * t))
+        found.append((12 * square - 8) * found[2])
+    if order >= 5:
+        found.append((16 - 120 * square * u) * u)
     return found[: order + 1]
 
 
@@ -54,6 +57,8 @@ def _sigmoid(z: Tensor, order: int) -> list[Tensor]:
         found.append(v * (1 - 6 * v))
     if order >= 4:
         found.append(v * (1 - 2 * s) * (1 - 12 * v))
+    if order >= 5:
+        found.append(v * (1 - 30 * v * (1 - 4 * v)))
     return found[: order + 1]
 
 
@@ -78,27 +83,37 @@ def _gelu(z: Tensor, order: int) -> list[Tensor]:
         found.append((square - 4) * z * density)
     if order >= 4:
         found.append((7 * square - square * square - 4) * density)
+    if order >= 5:
+        found.append((square * square - 11 * square + 18) * z * density)
     return found[: order + 1]
 
 
-def _sin(z: Tensor, order: int) -> list[Tensor]:
+def sine(z: Tensor, order: int) -> list[Tensor]:
+    """The sine and its derivatives up to an order."""
     s, c = torch.sin(z), torch.cos(z)
-    return [s, c, -s, -c, s][: order + 1]
+    return [s, c, -s, -c, s, c][: order + 1]
+
+
+def cosine(z: Tensor, order: int) -> list[Tensor]:
+    """The cosine and its derivatives up to an order."""
+    s, c = torch.sin(z), torch.cos(z)
+    return [c, -s, -c, s, c, -s][: order + 1]
 
 
 def _sin_of_first(count: int) -> Derivatives:
     def derivatives(z: Tensor, order: int) -> list[Tensor]:
-        sines, rest = _sin(z[..., :count], order), z[..., count:]
-        plain = [rest, torch.ones_like(rest), *[torch.zeros_like(rest)] * 3][: order + 1]
+        sines, rest = sine(z[..., :count], order), z[..., count:]
+        plain = [rest, torch.ones_like(rest), *[torch.zeros_like(rest)] * 4][: order + 1]
         return [torch.cat(pair, dim=-1) for pair in zip(sines, plain, strict=True)]
 
     return derivatives
 
 
 def derivatives_of(layer: nn.Module) -> Derivatives | None:
-    """The function that gives an activation and its derivatives to fourth order, or None for a layer not known here.
+    """The function that gives an activation and its derivatives to fifth order, or None for a layer not known here.
 
-    It takes the layer's inputs and the highest order wanted and returns the values of order 0, 1, and so on.
+    It takes the layer's inputs and the highest order wanted and returns the values of order 0, 1, and so on. Jets of fourth
+    order need the fifth for their gradient.
     """
     if isinstance(layer, nn.GELU) and layer.approximate != "none":
         return None
@@ -115,5 +130,5 @@ _KNOWN: dict[type[nn.Module], Derivatives] = {
     nn.Softplus: _softplus,
     nn.SiLU: _silu,
     nn.GELU: _gelu,
-    Sin: _sin,
+    Sin: sine,
 }

@@ -1,9 +1,31 @@
 """Trial functions: plain ``torch.nn.Module`` objects that map points ``(n, D)`` to fields ``(n, F)``."""
 
+from sciml.models.blocks import (
+    Concatenation,
+    FourierFeatures,
+    GatedBlock,
+    PeriodicEmbedding,
+    Product,
+    ResidualBlock,
+)
 from sciml.models.deep import DeepFeatures
 from sciml.models.features import RandomFeatures
 from sciml.models.mlp import MLP
 from sciml.models.scaled import Scaled
+from sciml.models.transformed import Transformed
 from sciml.models.windowed import Windowed
 
-__all__ = ["MLP", "DeepFeatures", "RandomFeatures", "Scaled", "Windowed"]
+__all__ = [
+    "MLP",
+    "Concatenation",
+    "DeepFeatures",
+    "FourierFeatures",
+    "GatedBlock",
+    "PeriodicEmbedding",
+    "Product",
+    "RandomFeatures",
+    "ResidualBlock",
+    "Scaled",
+    "Transformed",
+    "Windowed",
+]

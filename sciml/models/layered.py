@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from sciml.errors import ModelError
+from sciml.jets.propagation import Propagation, Streams
 
 
 class Layered(nn.Module):
@@ -50,3 +52,11 @@ class Layered(nn.Module):
                 f"{name}(..., inputs=2, outputs=1)"
             )
         return self.layers(points)
+
+    def parts(self) -> Sequence[nn.Module]:
+        """The layers."""
+        return [self.layers]
+
+    def jets(self, streams: Streams, propagation: Propagation) -> Streams:
+        """The fields' streams."""
+        return propagation.through(self.layers, streams)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from sciml.jets.propagation import Propagation, Streams
+
 
 class Scaled(nn.Module):
     r"""A model seen from outside in physical units: :math:`x \mapsto o + s \odot N((x - c)/h)`.
@@ -53,3 +55,12 @@ class Scaled(nn.Module):
     def forward(self, points: Tensor) -> Tensor:
         """Fields ``(n, F)`` in their units at points ``(n, D)`` in theirs."""
         return self.offset + self.scale * self.model((points - self.center) / self.reach)
+
+    def parts(self) -> Sequence[nn.Module]:
+        """The model."""
+        return [self.model]
+
+    def jets(self, streams: Streams, propagation: Propagation) -> Streams:
+        """Fields and their derivatives, in their units."""
+        inside = propagation.affine(streams, 1 / self.reach, -self.center / self.reach)
+        return propagation.affine(propagation.through(self.model, inside), self.scale, self.offset)

@@ -1,0 +1,329 @@
+r"""Building blocks for trial functions: plain modules, whose jets are had by Taylor mode in any ``nn.Sequential`` of them.
+
+The modified multilayer perceptron of Wang, Teng and Perdikaris, for instance, has two branches that every layer mixes anew:
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from sciml import GatedBlock
+    >>> first, second = (nn.Sequential(nn.Linear(2, 8), nn.Tanh()) for _ in range(2))
+    >>> hidden = nn.Sequential(nn.Linear(2, 8), nn.Tanh())
+    >>> for _ in range(2):
+    ...     hidden = GatedBlock(nn.Sequential(hidden, nn.Linear(8, 8), nn.Tanh()), first, second)
+    >>> nn.Sequential(hidden, nn.Linear(8, 1))(torch.zeros(5, 2)).shape
+    torch.Size([5, 1])
+
+Jets pass a branch that is used more than once with the same inputs only once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from sciml.errors import ModelError, listed
+from sciml.jets.activations import cosine, sine
+from sciml.jets.propagation import Propagation, Streams
+
+
+class _Block(nn.Module):
+    """Modules that are all given the block's own inputs."""
+
+    def __init__(self, *branches: nn.Module) -> None:
+        super().__init__()
+        for branch in branches:
+            if not isinstance(branch, nn.Module):
+                raise ModelError(f"{type(self).__name__} is made of torch.nn.Module objects; given: {branch!r}")
+        self.branches = nn.ModuleList(branches)
+
+    def parts(self) -> Sequence[nn.Module]:
+        """The branches."""
+        return list(self.branches)
+
+    def _all(self, streams: Streams, propagation: Propagation) -> list[Streams]:
+        return [propagation.through(branch, streams) for branch in self.branches]
+
+
+class ResidualBlock(_Block):
+    r"""A module and a way around it, :math:`x \mapsto x + f(x)`.
+
+    Args:
+        inner: f, from ``(n, w)`` to ``(n, w)``.
+
+    Raises:
+        ModelError: ``inner`` is not a module.
+
+    Example:
+        >>> import torch, sciml
+        >>> from torch import nn
+        >>> block = sciml.ResidualBlock(nn.Sequential(nn.Linear(8, 8), nn.Tanh()))
+        >>> block(torch.zeros(5, 8)).shape
+        torch.Size([5, 8])
+
+    Reference: K. He, X. Zhang, S. Ren and J. Sun, Deep residual learning for image recognition, CVPR 2016.
+    """
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__(inner)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``(n, w)`` to ``(n, w)``."""
+        return inputs + self.branches[0](inputs)
+
+    def jets(self, streams: Streams, propagation: Propagation) -> Streams:
+        """The sum of the streams."""
+        (inner,) = self._all(streams, propagation)
+        return propagation.sum(streams, inner)
+
+
+class GatedBlock(_Block):
+    r"""Two branches mixed by a third, :math:`x \mapsto g(x) \odot a(x) + (1 - g(x)) \odot b(x)`.
+
+    Args:
+        gate: g, from ``(n, v)`` to ``(n, w)``.
+        first: a, likewise.
+        second: b, likewise.
+
+    Raises:
+        ModelError: one of them is not a module.
+
+    Example:
+        >>> import torch, sciml
+        >>> from torch import nn
+        >>> block = sciml.GatedBlock(nn.Sequential(nn.Linear(2, 8), nn.Sigmoid()), nn.Linear(2, 8), nn.Linear(2, 8))
+        >>> block(torch.zeros(5, 2)).shape
+        torch.Size([5, 8])
+
+    Reference: S. Wang, Y. Teng and P. Perdikaris, Understanding and mitigating gradient flow pathologies in
+    physics-informed neural networks, SIAM Journal on Scientific Computing 43 (2021); S. Wang, B. Li, Y. Chen and
+    P. Perdikaris, PirateNets, Journal of Machine Learning Research 25 (2024).
+    """
+
+    def __init__(self, gate: nn.Module, first: nn.Module, second: nn.Module) -> None:
+        super().__init__(gate, first, second)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``(n, v)`` to ``(n, w)``."""
+        gate, first, second = (branch(inputs) for branch in self.branches)
+        return second + gate * (first - second)
+
+    def jets(self, streams: Streams, propagation: Propagation) -> Streams:
+        """One product by the rule of Leibniz."""
+        gate, first, second = self._all(streams, propagation)
+        return propagation.sum(second, propagation.product(gate, propagation.sum(first, second, -1.0)))
+
+
+class Product(_Block):
+    r"""The elementwise product of two branches, :math:`x \mapsto a(x) \odot b(x)`.
+
+    Args:
+        first: a, from ``(n, v)`` to ``(n, w)``.
+        second: b, likewise.
+
+    Raises:
+        ModelError: one of them is not a module.
+
+    Example:
+        >>> import torch, sciml
+        >>> from torch import nn
+        >>> sciml.Product(nn.Linear(2, 8), nn.Linear(2, 8))(torch.zeros(5, 2)).shape
+        torch.Size([5, 8])
+
+    Reference: R. Fathony, A. K. Sahu, D. Willmott and J. Z. Kolter, Multiplicative filter networks, ICLR 2021.
+    """
+
+    def __init__(self, first: nn.Module, second: nn.Module) -> None:
+        super().__init__(first, second)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``(n, v)`` to ``(n, w)``."""
+        first, second = (branch(inputs) for branch in self.branches)
+        return first * second
+
+    def jets(self, streams: Streams, propagation: Propagation) -> Streams:
+        """The rule of Leibniz."""
+        first, second = self._all(streams, propagation)
+        return propagation.product(first, second)
+
+
+class Concatenation(_Block):
+    r"""Branches side by side, :math:`x \mapsto (a(x), b(x), \dots)`.
+
+    Args:
+        branches: modules from ``(n, v)`` to ``(n, w_i)``, at least one.
+
+    Raises:
+        ModelError: no branch, or one that is not a module.
+
+    Example:
+        >>> import torch, sciml
+        >>> from torch import nn
+        >>> sciml.Concatenation(nn.Linear(2, 8), sciml.FourierFeatures.random(2, 3))(torch.zeros(5, 2)).shape
+        torch.Size([5, 14])
+
+    Reference: G. Huang, Z. Liu, L. van der Maaten and K. Q. Weinberger, Densely connected convolutional networks, CVPR 2017.
+    """
+
+    def __init__(self, *branches: nn.Module) -> None:
+        super().__init__(*branches)
+        if not branches:
+            raise ModelError("Concatenation needs at least one branch, as in Concatenation(first, second); given: none")
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``(n, v)`` to ``(n, w)``, w being the sum of the branches' widths."""
+        return torch.cat([branch(inputs) for branch in self.branches], dim=1)
+
+    def jets(self, streams: Streams, propagation: Propagation) -> Streams:
+        """The streams side by side."""
+        return propagation.concatenation(self._all(streams, propagation))
+
+
+class FourierFeatures(nn.Module):
+    r"""Waves of given frequencies, :math:`x \mapsto (\cos Bx, \sin Bx)`, with B fixed.
+
+    Args:
+        frequencies: B, shape ``(m, v)``, in radians for a unit of the inputs. At the head of a model that ``fit`` trains
+            these are the coordinates scaled to [-1, 1].
+
+    Raises:
+        ModelError: B is not a matrix of finite real numbers.
+
+    Example:
+        >>> import math, torch, sciml
+        >>> waves = sciml.FourierFeatures(torch.tensor([[math.pi, 0.0], [0.0, math.pi]]))
+        >>> waves(torch.zeros(5, 2)).shape
+        torch.Size([5, 4])
+
+    Reference: M. Tancik et al., Fourier features let networks learn high frequency functions in low dimensional domains,
+    NeurIPS 2020.
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, frequencies: Tensor) -> None:
+        super().__init__()
+        matrix = torch.as_tensor(frequencies)
+        if matrix.ndim != 2 or not matrix.numel() or matrix.is_complex() or not bool(matrix.isfinite().all()):
+            raise ModelError(
+                "frequencies must be a matrix (m, v) of finite real numbers, a row for each wave and a column for each "
+                f"input; given: {frequencies!r}"
+            )
+        self.register_buffer("frequencies", matrix.detach().to(torch.float64, copy=True))
+
+    @classmethod
+    def random(cls, inputs: int, features: int, scale: float = 1.0, seed: int = 0) -> FourierFeatures:
+        r"""Waves with :math:`B_{ij} \sim N(0, R^2)`.
+
+        Args:
+            inputs: the number v of inputs.
+            features: the number m of frequencies; the block has 2m outputs.
+            scale: R, in radians for a unit of the inputs.
+            seed: seed of a generator of its own.
+
+        Raises:
+            ModelError: a number that is not positive.
+        """
+        if inputs < 1 or features < 1 or not 0 < scale < math.inf:
+            raise ModelError(
+                f"inputs, features and scale must be positive; given: {inputs!r}, {features!r} and {scale!r}"
+            )
+        generator = torch.Generator().manual_seed(seed)
+        return cls(scale * torch.randn(features, inputs, generator=generator, dtype=torch.float64))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``(n, v)`` to ``(n, 2m)``: all cosines, then all sines."""
+        return _waves(inputs, self.frequencies)
+
+    def parts(self) -> Sequence[nn.Module]:
+        """No other modules."""
+        return []
+
+    def jets(self, streams: Streams, propagation: Propagation) -> Streams:
+        """Both waves of the same phases."""
+        return propagation.concatenation(_wave_streams(streams, self.frequencies, propagation))
+
+    def extra_repr(self) -> str:
+        return f"features={len(self.frequencies)}, inputs={self.frequencies.shape[1]}"
+
+
+class PeriodicEmbedding(nn.Module):
+    r"""Coordinates such that every function of them is periodic, :math:`x \mapsto (\cos kqx, \sin kqx)`, :math:`q = 2\pi/L`.
+
+    Harmonics run over :math:`k = 1, \dots, K`. Coordinates without a period pass unchanged, behind the waves.
+
+    Args:
+        coordinates: the names of the columns of the points.
+        periods: the period L of each periodic coordinate, in the unit in which the block meets it. At the head of a model
+            that ``fit`` trains coordinates are scaled to [-1, 1], so that the whole side of a box has the period 2.
+        harmonics: K.
+
+    Attributes:
+        width: the number w of outputs.
+
+    Raises:
+        ModelError: a name that is no coordinate, no period or one that is not positive, or no harmonic.
+
+    Example:
+        >>> import torch, sciml
+        >>> from torch import nn
+        >>> around = sciml.PeriodicEmbedding(("x", "t"), {"x": 2.0}, harmonics=3)
+        >>> model = nn.Sequential(around, nn.Linear(around.width, 20), nn.Tanh(), nn.Linear(20, 1)).double()
+        >>> left, right = torch.tensor([[-1.0, 0.3], [1.0, 0.3]], dtype=torch.float64)
+        >>> torch.allclose(model(left[None]), model(right[None]), rtol=1e-12)
+        True
+
+    Reference: S. Dong and N. Ni, A method for representing periodic functions and enforcing exactly periodic boundary
+    conditions with deep neural networks, Journal of Computational Physics 435 (2021).
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, coordinates: Sequence[str], periods: Mapping[str, float], harmonics: int = 1) -> None:
+        super().__init__()
+        names = tuple(coordinates)
+        strange = [name for name in periods if name not in names]
+        if strange or not periods or not all(0 < period < math.inf for period in periods.values()):
+            raise ModelError(
+                f"periods must give a positive number for one or more of the coordinates {listed(names)}; "
+                f"given: {dict(periods)!r}"
+            )
+        if isinstance(harmonics, bool) or not isinstance(harmonics, int) or harmonics < 1:
+            raise ModelError(f"harmonics must be a positive integer; given: {harmonics!r}")
+        rows = torch.zeros(len(periods), harmonics, len(names), dtype=torch.float64)
+        for place, (name, period) in enumerate(periods.items()):
+            rows[place, :, names.index(name)] = (
+                2 * math.pi / period * torch.arange(1, harmonics + 1, dtype=torch.float64)
+            )
+        self.register_buffer("frequencies", rows.flatten(0, 1))
+        self._plain = [column for column, name in enumerate(names) if name not in periods]
+        self.width = 2 * len(self.frequencies) + len(self._plain)
+
+    def forward(self, points: Tensor) -> Tensor:
+        """``(n, D)`` to ``(n, w)``: all cosines, all sines, the other coordinates."""
+        return torch.cat([_waves(points, self.frequencies), points[:, self._plain]], dim=1)
+
+    def parts(self) -> Sequence[nn.Module]:
+        """No other modules."""
+        return []
+
+    def jets(self, streams: Streams, propagation: Propagation) -> Streams:
+        """The waves' streams and those of the other coordinates."""
+        plain = Streams(streams.indices, streams.values[:, :, self._plain])
+        return propagation.concatenation([*_wave_streams(streams, self.frequencies, propagation), plain])
+
+    def extra_repr(self) -> str:
+        return f"waves={len(self.frequencies)}, plain={len(self._plain)}"
+
+
+def _waves(inputs: Tensor, frequencies: Tensor) -> Tensor:
+    # Frequencies are kept in double precision: a rounded period would not be the one asked for.
+    phases = inputs @ frequencies.to(inputs).T
+    return torch.cat([phases.cos(), phases.sin()], dim=1)
+
+
+def _wave_streams(streams: Streams, frequencies: Tensor, propagation: Propagation) -> list[Streams]:
+    values = streams.values
+    phases = Streams(streams.indices, values @ frequencies.to(values).T)
+    return [propagation.activation(cosine, phases), propagation.activation(sine, phases)]
