@@ -23,15 +23,26 @@ from sciml.typing import MultiIndex
 
 @dataclass(frozen=True)
 class Block:
-    """Points, and the residuals that are evaluated there together."""
+    """Points, and the residuals that are evaluated there together.
+
+    ``weights``, of shape ``(n,)``, says how much each point counts in the loss; None stands for ones.
+    """
 
     sample: Sample
     terms: tuple[Term, ...]
+    weights: Tensor | None = None
 
     @property
     def size(self) -> int:
         """The number of points, a pair counting once."""
         return len(self.sample.points[0])
+
+    def thinned(self, most: int) -> Block:
+        """Evenly chosen points of the block, at most so many, with their weights."""
+        step = -(-self.size // most)
+        normals = None if self.sample.normals is None else self.sample.normals[::step]
+        sample = Sample(tuple(points[::step] for points in self.sample.points), normals)
+        return Block(sample, self.terms, None if self.weights is None else self.weights[::step])
 
 
 class Rows:
