@@ -13,7 +13,7 @@ from torch import Tensor
 from sciml.callbacks import Callback, Look
 from sciml.conditions import Scene
 from sciml.derivative import JetSpace
-from sciml.models import RandomFeatures, Scaled
+from sciml.models import RandomFeatures, Scaled, model_of
 from sciml.objective import Objective
 from sciml.problem import Problem
 from sciml.rows import Block, Rows
@@ -61,7 +61,8 @@ class Found:
     @property
     def reason(self) -> str:
         """The choice and why, in a line."""
-        model = self.setup.trial.model
+        model = model_of(self.setup.trial)
+        assert isinstance(model, RandomFeatures)
         why, how = (
             ("the problem is linear in its fields", "by one linear solve")
             if self.linear
@@ -217,6 +218,7 @@ def _solved(
     model = RandomFeatures(count, scale)
     model.build(len(problem.coordinates), len(problem.fields), torch.Generator().manual_seed(seed))
     old = setup.trial
+    assert isinstance(old, Scaled)  # No strategy is named where this search runs.
     trial = Scaled(model, problem.domain.lower, problem.domain.upper, old.offset.tolist(), old.scale.tolist())
     trial = trial.to(device=old.offset.device, dtype=old.offset.dtype)
     rows = Rows(problem, trial, setup.raw)

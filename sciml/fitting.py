@@ -22,6 +22,7 @@ from sciml.callbacks import Callback, EarlyStopping, Look, ProgressLine
 from sciml.certificate import certificate, failures
 from sciml.doubts import estimated, overfit
 from sciml.errors import FileError, SciMLError, SolverError
+from sciml.exact import Exact
 from sciml.models import RandomFeatures
 from sciml.objective import Objective
 from sciml.problem import Problem
@@ -29,6 +30,7 @@ from sciml.sampling.adaptive import Adaptive
 from sciml.setup import Setup, prepare
 from sciml.solution import Solution, unknowns_frame
 from sciml.solvers import LBFGS, Adam, FirstOrder, Solver, Step
+from sciml.weighting import Balanced, Causal, Weightings, fixed
 
 _MESSAGES = {
     "converged": "the last solver converged",
@@ -46,7 +48,9 @@ def fit(
     data: Any = None,
     solver: Any = None,
     points: int | Mapping[str, int] | None = None,
-    weights: Mapping[str, float] | None = None,
+    weights: Mapping[str, float] | Balanced | None = None,
+    exact: bool | Exact = False,
+    causal: Causal | None = None,
     dtype: torch.dtype = torch.float64,
     device: str | torch.device = "auto",
     seed: int = 0,
@@ -67,9 +71,10 @@ def fit(
     Args:
         problem: the problem.
         model: any ``torch.nn.Module`` that maps ``(n, D)`` to ``(n, F)``, row by row; a copy is trained, in coordinates
-            scaled to [-1, 1] and fields of order one. By default (and with ``solver`` and ``points`` left open, too) linear
-            problems, and ordinary differential equations without unknowns, are solved by ``RandomFeatures`` whose scale and
-            number the residual on held-out points picks; whatever this does not solve well, by an ``MLP``.
+            scaled to [-1, 1] and fields of order one. By default (and with ``solver``, ``points``, ``exact``, ``causal`` and
+            ``Balanced`` left open, too) linear problems, and ordinary differential equations without unknowns, are solved by
+            ``RandomFeatures`` whose scale and number the residual on held-out points picks; whatever this does not solve
+            well, by an ``MLP``.
         data: measurements as a ``Table``, DataFrame or dict of columns named like the coordinates and fields; by
             default the problem's own ``measurements()``.
         solver: a solver or several in turn, each from the best state of the one before: ``Adam``, ``LBFGS``,
@@ -77,7 +82,10 @@ def fit(
         points: the number of points inside, or numbers by term (``{"interior": 4000, "dirichlet": 200}``).
         weights: :math:`w_i` by term or kind (``{"initial": 1000, "data.hare": 0.1}``). By default 1 for equations, 10
             for conditions, and for data 1 in the first phase, when they lead the way, and 0.01 after it, so that noisy
-            data cannot bend the equations.
+            data cannot bend the equations. ``Balanced(...)`` lets them follow from how strongly each term pulls.
+        exact: True lets the trial function satisfy initial, Dirichlet and periodic conditions whatever the model does; they are
+            not trained on then, and stay in the certificate. ``Exact(...)`` holds some of them.
+        causal: ``Causal(...)`` lets the equations count at a time only once they hold before it.
         dtype: ``torch.float64`` or ``torch.float32``.
         device: ``"auto"`` takes a GPU where there is one.
         seed: of weights and points.
@@ -95,7 +103,8 @@ def fit(
         finite it is the last good one, with ``status="diverged"``.
 
     Raises:
-        ProblemError: the problem cannot be solved as it is stated (names, shapes, empty regions, unused unknowns).
+        ProblemError: the problem cannot be solved as it is stated (names, shapes, empty regions, unused unknowns), or a
+            strategy does not apply to it (conditions that contradict each other held exactly, causal weights without time).
         ModelError: the model cannot serve (width, ReLU under a second derivative, detached output, mixed points).
         DataError: the data are not numbers, or lie outside the domain.
         SolverError: an unusable solver, device or dtype.
@@ -126,10 +135,11 @@ def fit(
     if out is not None:
         archive.check_writable(Path(out))
     adaptive = _sampler(sampler, problem)
+    weightings, weights = Weightings.of(weights, causal, problem), fixed(weights)
     line = ProgressLine() if progress else None
     watchers: list[Callback] = [*callbacks, *([line] if line is not None else [])]
     found = None
-    if model is None and solver is None and points is None:
+    if model is None and solver is None and points is None and not weightings.rules and exact is False:
         with line or contextlib.nullcontext():
             found = _by_features(problem, data, weights, dtype, device, seed, tolerance, watchers)
     chosen = found is not None and found.taken
@@ -137,10 +147,10 @@ def fit(
         setup = replace(found.setup, choices=(*found.setup.choices, found.reason))
         outcome = _Outcome(found.ended, "", found.solves, found.solves, found.history)
     else:
-        setup = prepare(problem, model, data, points, weights, dtype, device, seed)
+        setup = prepare(problem, model, data, points, weights, dtype, device, seed, exact)
         objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
         with line or contextlib.nullcontext():
-            outcome = _Loop(setup, objective, early_stopping, adaptive, watchers, start, seed).run(solvers)
+            outcome = _Loop(setup, objective, early_stopping, adaptive, weightings, watchers, start, seed).run(solvers)
     setup.trial.eval()
     residuals = certificate(setup.rows, setup.fresh, setup.scales)
     misses = failures(residuals, tolerance)
@@ -271,12 +281,15 @@ class _Loop:
         objective: Objective,
         early: EarlyStopping | None,
         sampler: Adaptive | None,
+        weightings: Weightings,
         watchers: Sequence[Callback],
         start: float,
         seed: int,
     ) -> None:
         self._setup, self._objective = setup, objective
         self._early, self._sampler, self._watchers, self._start = early, sampler, watchers, start
+        self._weightings = weightings
+        self._fixed = dict(objective.weights)
         self._generator = np.random.default_rng([seed, 1])
         self._outcome = _Outcome()
         self._best = objective.vector()
@@ -292,7 +305,8 @@ class _Loop:
             for number, solver in enumerate(solvers):
                 # Measurements lead while everything is still to be found; then the equations count as (nearly) exact.
                 leads = number == 0 and len(solvers) > 1
-                self._objective.weights = dict(self._setup.leading if leads else self._setup.weights)
+                self._fixed = self._setup.leading if leads else self._setup.weights
+                self._objective.weights = dict(self._fixed)
                 self._held = []
                 outcome.status, outcome.message = self._phase(solver)
                 self._objective.assign(self._best)
@@ -306,6 +320,7 @@ class _Loop:
 
     def _phase(self, solver: Solver) -> tuple[str, str]:
         """Run one solver; how it ended, and a word more."""
+        self._weightings.renew(self._objective, first=True)
         run = solver.start(self._objective)
         self._lowest = self._held_out()
         for count in range(1, solver.steps + 1):
@@ -316,23 +331,35 @@ class _Loop:
                 return "diverged", f"{step.message} at step {self._outcome.steps}; this is the best state before it"
             if step.done is not None or count % solver.look == 0 or count == solver.steps:
                 stop = self._look(solver, step)
-                if step.done is not None:
+                # A minimum for old weights need not be one for new ones.
+                goes_on = step.done == "converged" and self._weightings.renew(self._objective)
+                if step.done is not None and not goes_on:
                     return step.done, step.message
+                if goes_on:
+                    run = solver.start(self._objective)
                 if stop:
                     return "stopped", ""
                 if self._early is not None and self._early.over(self._held):
                     return "plateau", ""
+            redrawn = False
             if self._sampler is not None and count % self._sampler.every == 0:
+                redrawn = True
                 rows, box = self._setup.rows, self._setup.problem.domain
                 self._objective.blocks = self._sampler.renewed(
                     rows, self._objective.blocks, box, self._setup.scales, self._generator
                 )
+            if redrawn or self._weightings.due(count, solver.steps):
+                self._weightings.renew(self._objective)
                 run.renewed()
         return "budget", ""
 
     def _held_out(self) -> float:
-        """The loss on held-out rows; infinite where it is not a number, so that nothing counts as worse."""
-        value = float(self._objective.total(self._objective.terms(self._setup.held)).detach())
+        """The loss on held-out rows; infinite where it is not a number, so that nothing counts as worse.
+
+        Its weights are fixed, so that states before and after a renewal can be compared.
+        """
+        terms = self._objective.terms(self._setup.held)
+        value = float(sum(self._fixed[name] * term.detach() for name, term in terms.items()))
         return math.inf if math.isnan(value) else value
 
     def _look(self, solver: Solver, step: Step) -> bool:
@@ -353,5 +380,6 @@ class _Loop:
         )
         head = {name: getattr(look, name) for name in ("phase", "step", "seconds", "loss", "held_out")}
         outcomes = [bool(watch(look)) for watch in self._watchers]
-        self._outcome.history.append({**head, **look.terms, **look.unknowns})
+        weights = self._weightings.record(self._objective)
+        self._outcome.history.append({**head, **look.terms, **look.unknowns, **weights})
         return any(outcomes)
