@@ -354,12 +354,8 @@ class _Loop:
         return "budget", ""
 
     def _held_out(self) -> float:
-        """The loss on held-out rows; infinite where it is not a number, so that nothing counts as worse.
-
-        Its weights are fixed, so that states before and after a renewal can be compared.
-        """
-        terms = self._objective.terms(self._setup.held)
-        value = float(sum(self._fixed[name] * term.detach() for name, term in terms.items()))
+        """The loss on held-out rows; infinite where it is not a number, so that nothing counts as worse."""
+        value = self._weightings.judge(self._objective, self._setup.held, self._fixed)
         return math.inf if math.isnan(value) else value
 
     def _look(self, solver: Solver, step: Step) -> bool:

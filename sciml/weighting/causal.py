@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -24,8 +26,9 @@ class Causal(Weighting):
 
     .. math::  c_k = \exp\Big(-\varepsilon \sum_{j<k} L_j\Big).
 
-    The smallest of them is the column ``causal`` of ``solution.history``; it nears 1 when all of time is solved. Points on
-    faces and measurements keep their weights.
+    Held-out rows have such weights of their own, and to their loss is added the share of time that does not count yet, the
+    mean of :math:`1 - c_k`: the best state is the one that has come farthest. The smallest weight is the column ``causal`` of
+    ``solution.history``; it nears 1 when all of time is solved. Points on faces and measurements keep their weights.
 
     Args:
         chunks: the number of chunks.
@@ -62,28 +65,37 @@ class Causal(Weighting):
             )
 
     def renew(self, objective: Objective, *, first: bool = False) -> float:
+        old = {id(block.sample): block.weights for block in objective.blocks}
+        objective.blocks, _ = self.judged(objective, objective.blocks)
+        change = 0.0
+        for block in objective.blocks:
+            if block.weights is not None:
+                before = old[id(block.sample)]
+                before = torch.ones_like(block.weights) if before is None else before
+                change = max(change, float((block.weights - before).abs().max()))
+        return change
+
+    def judged(self, objective: Objective, blocks: Sequence[Block]) -> tuple[tuple[Block, ...], float]:
         problem = objective.rows.problem
         time = problem.coordinates.index(str(problem.time))
         before, after = problem.domain.bounds[str(problem.time)]
         # Equations share one block: they all live inside.
-        position = next((k for k, block in enumerate(objective.blocks) if _equations(block)), None)
+        position = next((k for k, block in enumerate(blocks) if _equations(block)), None)
         if position is None:
-            return 0.0
-        block = objective.blocks[position]
+            return tuple(blocks), 0.0
+        block = blocks[position]
         share = (block.sample.points[0][:, time] - before) / (after - before)
         chunk = (share * self.chunks).long().clamp(0, self.chunks - 1)
         squares = _squares(objective, block)
         losses = squares.new_zeros(self.chunks).index_add(0, chunk, squares)
         losses = losses / torch.bincount(chunk, minlength=self.chunks).clamp(min=1)
-        start = sum(float(_squares(objective, each).mean()) for each in objective.blocks if _initial(each, problem))
-        weights = torch.exp(-self.strength * (losses.cumsum(0) - losses + start))[chunk]
-        if not bool(torch.isfinite(weights).all()):
-            return 0.0
-        old = torch.ones_like(weights) if block.weights is None else block.weights
-        blocks = list(objective.blocks)
-        blocks[position] = replace(block, weights=weights)
-        objective.blocks = tuple(blocks)
-        return float((weights - old).abs().max())
+        start = sum(float(_squares(objective, each).mean()) for each in blocks if _initial(each, problem))
+        exponents = -self.strength * (losses.cumsum(0) - losses + start)
+        if not bool(torch.isfinite(exponents).all()):
+            return tuple(blocks), math.nan
+        found = list(blocks)
+        found[position] = replace(block, weights=exponents.exp()[chunk])
+        return tuple(found), -float(torch.expm1(exponents).mean())
 
     def record(self, objective: Objective) -> dict[str, float]:
         found = [block.weights.min() for block in objective.blocks if block.weights is not None]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sciml.errors import SolverError
 from sciml.objective import Objective
 from sciml.problem import Problem
+from sciml.rows import Block
 from sciml.weighting.balanced import Balanced
 from sciml.weighting.base import Weighting
 from sciml.weighting.causal import Causal
@@ -45,6 +46,14 @@ class Weightings:
     def due(self, count: int, steps: int) -> bool:
         """Whether weights are to be renewed after ``count`` of at most ``steps`` steps."""
         return any(count % min(rule.every, max(1, steps // 2)) == 0 for rule in self.rules)
+
+    def judge(self, objective: Objective, blocks: Sequence[Block], weights: Mapping[str, float]) -> float:
+        """The loss on held-out blocks by which states are compared; the weights of terms are fixed, or it could not be."""
+        missing = 0.0
+        for rule in self.rules:
+            blocks, more = rule.judged(objective, blocks)
+            missing += more
+        return missing + float(sum(weights[name] * term.detach() for name, term in objective.terms(blocks).items()))
 
     def record(self, objective: Objective) -> dict[str, float]:
         """The weights as columns of the history."""
