@@ -8,6 +8,7 @@ from sciml.datasets import read_csv
 from sciml.derivative import d
 from sciml.domains import Box, Interval
 from sciml.embedding import embed
+from sciml.exact import Exact
 from sciml.fitting import fit
 from sciml.loading import load
 from sciml.models import (
@@ -29,6 +30,7 @@ from sciml.solution import ExtrapolationWarning, Solution
 from sciml.solvers import LBFGS, Adam, FirstOrder, GaussNewton, LeastSquares, LinearLeastSquares
 from sciml.table import Table
 from sciml.unknowns import Unknown
+from sciml.weighting import Balanced, Causal
 from sciml.windows import Windows
 
 __version__ = "0.1.0"
@@ -38,12 +40,15 @@ __all__ = [
     "MLP",
     "Adam",
     "Adaptive",
+    "Balanced",
     "Box",
+    "Causal",
     "Comparison",
     "Concatenation",
     "DeepFeatures",
     "Dirichlet",
     "EarlyStopping",
+    "Exact",
     "ExtrapolationWarning",
     "FirstOrder",
     "FourierFeatures",

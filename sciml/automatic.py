@@ -121,8 +121,8 @@ def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
         )
     missed = f", {marched.failed} of them above the residual of {wish:.0e} that was aimed at" if marched.failed else ""
     reason = (
-        f"the problem starts at {problem.time} = {marched.edges[0]:g}: {len(marched.setups)} windows of time, lengths chosen by the "
-        f"residual on held-out points (at most {marched.relative:.1e} of its natural size{missed}), solved by {how}"
+        f"the problem starts at {problem.time} = {marched.edges[0]:g}: {len(marched.setups)} windows of time, lengths chosen "
+        f"by the residual on held-out points (at most {marched.relative:.1e} of its natural size{missed}), solved by {how}"
     )
     outcome = training.outcome
     return Found(
@@ -215,8 +215,8 @@ def solve_by_features(
         else ("the problem has no start in time", "by Gauss-Newton steps")
     )
     reason = (
-        f"{why}: random features ({model.extra_repr()}) {how}; of {len(search.history)} tried, the ones with the smallest residual "
-        f"on held-out points ({search.best.relative:.1e} of its natural size)"
+        f"{why}: random features ({model.extra_repr()}) {how}; of {len(search.history)} tried, the ones with the smallest "
+        f"residual on held-out points ({search.best.relative:.1e} of its natural size)"
     )
     return replace(search.best, reason=reason, solves=len(search.history), history=search.history, ended=ended)
 
@@ -294,6 +294,7 @@ def _solved(
     model = RandomFeatures(count, scale)
     model.build(len(problem.coordinates), len(problem.fields), torch.Generator().manual_seed(seed))
     old = setup.trial
+    assert isinstance(old, Scaled)  # No strategy is named where this search runs.
     trial = Scaled(model, problem.domain.lower, problem.domain.upper, old.offset.tolist(), old.scale.tolist())
     trial = trial.to(device=old.offset.device, dtype=old.offset.dtype)
     rows = Rows(problem, trial, setup.raw)

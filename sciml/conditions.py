@@ -40,10 +40,20 @@ class Scene:
 
 
 @dataclass(frozen=True)
+class Prescription:
+    """A derivative of a field (``index`` is ``()`` for its value) and what it must be."""
+
+    field: str
+    index: MultiIndex
+    target: Target
+
+
+@dataclass(frozen=True)
 class Term:
     """One named residual: where it holds, and the function that evaluates it to a tensor of shape ``(n,)``.
 
     ``field`` is set where the residual is a field's value less a prescribed one, and ``measured`` where that was measured.
+    ``prescription`` says what an initial or Dirichlet condition prescribes, for trial functions that satisfy it exactly.
     """
 
     name: str
@@ -51,6 +61,7 @@ class Term:
     evaluate: Callable[[Scene], Tensor]
     field: str | None = None
     measured: bool = False
+    prescription: Prescription | None = None
 
 
 class Condition(ABC):
@@ -149,7 +160,8 @@ class Initial(_Targets):
             field, order = self.split(key, problem.fields, problem.time)
             index = (problem.time,) * order
             residual = _value_residual(self, field, index, target)
-            found.append(Term(self.label(key, len(self.targets)), start, residual, None if order else field))
+            name, prescription = self.label(key, len(self.targets)), Prescription(field, index, target)
+            found.append(Term(name, start, residual, None if order else field, prescription=prescription))
         return tuple(found)
 
 
@@ -177,7 +189,13 @@ class Dirichlet(_Targets):
     def terms(self, problem: Problem) -> tuple[Term, ...]:
         place = OnFaces(self.on.resolve(problem.domain, problem.time))
         return tuple(
-            Term(self.label(field, len(self.targets)), place, self.residual(field, target), self.valued(field))
+            Term(
+                self.label(field, len(self.targets)),
+                place,
+                self.residual(field, target),
+                self.valued(field),
+                prescription=None if self.valued(field) is None else Prescription(field, (), target),
+            )
             for field, target in self.targets.items()
         )
 
@@ -326,20 +344,28 @@ def target_values(what: str, target: Target, scene: Scene) -> Tensor:
     Raises:
         ProblemError: the target's function fails, or returns something that is neither.
     """
-    space = scene.space
-    like = next(iter(space.coordinates.values()))
+    return prescribed_values(what, target, scene.problem, scene.space.coordinates)
+
+
+def prescribed_values(what: str, target: Target, problem: Problem, coordinates: Mapping[str, Tensor]) -> Tensor:
+    """The values of a target at coordinates of shape ``(n,)``, differentiable by them; shape ``(n,)`` or ``()``.
+
+    Raises:
+        ProblemError: the target's function fails, or returns something that is neither.
+    """
+    like = next(iter(coordinates.values()))
     value: object = target
     if callable(target):
-        arguments: dict[str, object] = {name: space.coordinates[name] for name in argument_names(target)}
+        arguments: dict[str, object] = {name: coordinates[name] for name in argument_names(target)}
         if "self" in inspect.signature(target).parameters:
-            arguments["self"] = scene.problem
+            arguments["self"] = problem
         value = evaluated(f"the target function of {what}", target, arguments)
     if isinstance(value, Tensor):
         check_precision(f"the target of {what}", value, like)
     values = torch.as_tensor(value, dtype=like.dtype, device=like.device)
-    if values.shape not in ((), (space.size,)):
+    if values.shape not in ((), like.shape):
         raise ProblemError(
-            f"the target of {what} has shape {tuple(values.shape)} at {space.size} points; expected ({space.size},) or "
+            f"the target of {what} has shape {tuple(values.shape)} at {len(like)} points; expected ({len(like)},) or "
             "a single number"
         )
     return values

@@ -23,7 +23,8 @@ from sciml.certificate import certificate, failures
 from sciml.domains import Interior
 from sciml.doubts import estimated, overfit
 from sciml.errors import FileError, SciMLError, SolverError
-from sciml.models import RandomFeatures
+from sciml.exact import Exact
+from sciml.models import RandomFeatures, Scaled
 from sciml.polish import Polish
 from sciml.problem import Problem
 from sciml.sampling.adaptive import Adaptive
@@ -31,6 +32,7 @@ from sciml.setup import Setup, prepare
 from sciml.solution import Solution, unknowns_frame
 from sciml.solvers import LBFGS, Adam, FirstOrder, Solver
 from sciml.training import Outcome, Stage, Training, relative, stage_name
+from sciml.weighting import Balanced, Causal, Weightings, fixed
 from sciml.windows import Level, Windows, continued, joined, march, why_not_windows, window
 
 _MESSAGES = {
@@ -49,7 +51,9 @@ def fit(
     data: Any = None,
     solver: Any = None,
     points: int | Mapping[str, int] | None = None,
-    weights: Mapping[str, float] | None = None,
+    weights: Mapping[str, float] | Balanced | None = None,
+    exact: bool | Exact = False,
+    causal: Causal | None = None,
     dtype: torch.dtype = torch.float64,
     device: str | torch.device = "auto",
     seed: int = 0,
@@ -71,9 +75,10 @@ def fit(
     Args:
         problem: the problem.
         model: any ``torch.nn.Module`` that maps ``(n, D)`` to ``(n, F)``, row by row; a copy is trained, in coordinates
-            scaled to [-1, 1] and fields of order one. By default (and with ``solver`` and ``points`` left open, too) linear
-            problems, and ordinary differential equations without unknowns, are solved by ``RandomFeatures`` whose scale and
-            number the residual on held-out points picks; whatever this does not solve well, by an ``MLP``.
+            scaled to [-1, 1] and fields of order one. By default (and with ``solver``, ``points``, ``exact``, ``causal`` and
+            ``Balanced`` left open, too) linear problems, and ordinary differential equations without unknowns, are solved by
+            ``RandomFeatures`` whose scale and number the residual on held-out points picks; whatever this does not solve
+            well, by an ``MLP``.
         data: measurements as a ``Table``, DataFrame or dict of columns named like the coordinates and fields; by
             default the problem's own ``measurements()``.
         solver: a solver or several in turn, each from the best state of the one before: ``Adam``, ``LBFGS``,
@@ -81,7 +86,10 @@ def fit(
         points: the number of points inside, or numbers by term (``{"interior": 4000, "dirichlet": 200}``).
         weights: :math:`w_i` by term or kind (``{"initial": 1000, "data.hare": 0.1}``). By default 1 for equations, 10
             for conditions, and for data 1 in the first phase, when they lead the way, and 0.01 after it, so that noisy
-            data cannot bend the equations.
+            data cannot bend the equations. ``Balanced(...)`` lets them follow from how strongly each term pulls.
+        exact: True lets the trial function satisfy initial, Dirichlet and periodic conditions whatever the model does; they are
+            not trained on then, and stay in the certificate. ``Exact(...)`` holds some of them.
+        causal: ``Causal(...)`` lets the equations count at a time only once they hold before it.
         dtype: ``torch.float64`` or ``torch.float32``.
         device: ``"auto"`` takes a GPU where there is one.
         seed: of weights and points.
@@ -100,7 +108,8 @@ def fit(
         finite it is the last good one, with ``status="diverged"``.
 
     Raises:
-        ProblemError: the problem cannot be solved as it is stated (names, shapes, empty regions, unused unknowns).
+        ProblemError: the problem cannot be solved as it is stated (names, shapes, empty regions, unused unknowns), or a
+            strategy does not apply to it (conditions that contradict each other held exactly, causal weights without time).
         ModelError: the model cannot serve (width, ReLU under a second derivative, detached output, mixed points).
         DataError: the data are not numbers, or lie outside the domain.
         SolverError: an unusable solver, device or dtype.
@@ -132,10 +141,12 @@ def fit(
         archive.check_writable(Path(out))
     adaptive = _sampler(sampler, problem)
     windows = Windows(windows) if isinstance(windows, int) else windows
+    weightings, weights = Weightings.of(weights, causal, problem), fixed(weights)
     line = ProgressLine() if progress else None
     watchers: list[Callback] = [*callbacks, *([line] if line is not None else [])]
     found = None
-    if model is None and solver is None and points is None and windows is None:
+    unchosen = model is None and solver is None and points is None and windows is None
+    if unchosen and not weightings.rules and exact is False:
         with line or contextlib.nullcontext():
             found = _chosen(problem, data, weights, dtype, device, seed, tolerance, watchers, start)
     chosen = found is not None and found.taken
@@ -143,8 +154,8 @@ def fit(
         setup = replace(found.setup, choices=(*found.setup.choices, found.reason))
         outcome = Outcome(found.ended, "", found.solves, found.solves, found.history)
     else:
-        setup = prepare(problem, model, data, points, weights, dtype, device, seed)
-        training = Training(early_stopping, adaptive, watchers, start)
+        setup = prepare(problem, model, data, points, weights, dtype, device, seed, exact)
+        training = Training(early_stopping, adaptive, watchers, start, weightings)
         with line or contextlib.nullcontext():
             setup = _trained(setup, solvers, windows, training, seed)
         outcome = training.outcome
@@ -232,6 +243,8 @@ def _trained(setup: Setup, stages: Sequence[Stage], windows: Windows | None, tra
         return training.run(setup, stages, seed)
     problem = setup.problem
     obstacle = why_not_windows(problem, setup.table is not None)
+    if obstacle is None and not isinstance(setup.trial, Scaled):
+        obstacle = "exact= holds conditions of the whole of time; leave one of the two"
     if obstacle is not None:
         raise SolverError(f"windows= cannot be used for {type(problem).__name__}: {obstacle}")
     blank = copy.deepcopy(setup.trial.model)

@@ -25,14 +25,14 @@ _BATCH = 64
 
 
 def jacobian(
-    rows: Rows, blocks: Sequence[Block], factors: Mapping[str, float], parameters: Sequence[Tensor]
+    rows: Rows, blocks: Sequence[Block], factors: Mapping[str, float | Tensor], parameters: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """All rows, multiplied by a factor for each term, and their derivatives.
 
     Args:
         rows: the residuals.
         blocks: where they are taken.
-        factors: what each term is multiplied by.
+        factors: what each term is multiplied by, one number or one for each of its rows.
         parameters: the parameters to differentiate by; raw unknowns follow after them.
 
     Returns:
@@ -42,8 +42,9 @@ def jacobian(
     for block in blocks:
         found = _rows_of(rows, block, parameters)
         for term, (residual, slope) in zip(block.terms, found, strict=True):
-            values.append(residual * factors[term.name])
-            slopes.append(slope * factors[term.name])
+            factor = torch.as_tensor(factors[term.name], dtype=residual.dtype, device=residual.device)
+            values.append(residual * factor)
+            slopes.append(slope * factor.reshape(-1, 1))
     return torch.cat(values), torch.cat(slopes)
 
 

@@ -21,15 +21,16 @@ def load(path: str | Path, problem: Problem | None = None, model: nn.Module | No
 
     Args:
         path: the file.
-        problem: the problem, if residuals, references or plots of references are wanted from the loaded solution.
+        problem: the problem, if residuals, references or plots of references are wanted from the loaded solution; needed for
+            a solution that satisfies conditions exactly, because what they prescribe is code.
         model: for a solution with a model of the user's own: an object of the same class; its copy receives the state.
 
     Returns:
         The solution, on the CPU, with the same values as when it was saved.
 
     Raises:
-        FileError: the file is missing, damaged, holds anything but tensors and plain values, needs ``model``, or belongs
-            to another problem or model.
+        FileError: the file is missing, damaged, holds anything but tensors and plain values, needs ``model`` or ``problem``, or
+            belongs to another problem or model.
     """
     content = archive.load_tensors(Path(path))
     try:
@@ -54,7 +55,7 @@ def _restored(path: Path, content: dict[str, Any], problem: Problem | None, mode
     frames["history"] = frames["history"].reset_index(drop=True)
     data = content["data"]
     return Solution(
-        trial=trial_of(path, content, bounds, model),
+        trial=trial_of(path, content, bounds, problem, model),
         problem=problem,
         fields=fields,
         bounds=bounds,

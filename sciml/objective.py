@@ -13,7 +13,9 @@ from sciml.rows import Block, Rows
 
 
 class Objective:
-    r"""The loss :math:`\sum_i w_i \operatorname{mean}\big((r_i/s_i)^2\big)` and its gradient.
+    r"""The loss :math:`\sum_i w_i \operatorname{mean}_n\big(c_n (r_i(x_n)/s_i)^2\big)` and its gradient.
+
+    Terms have weights :math:`w_i` and points weights :math:`c_n` (``Block.weights``, ones unless a strategy sets them).
 
     Args:
         rows: the residuals.
@@ -38,9 +40,13 @@ class Objective:
         self.parameters = list(parameters)
 
     def terms(self, blocks: Sequence[Block] | None = None) -> dict[str, Tensor]:
-        """The mean square of each scaled residual, without its weight."""
-        residuals = self.rows.residuals(self.blocks if blocks is None else blocks)
-        return {name: (values / self.scales[name]).square().mean() for name, values in residuals.items()}
+        """The mean square of each scaled residual, with the weights of points and without that of the term."""
+        found = {}
+        for block in self.blocks if blocks is None else blocks:
+            for name, values in self.rows.residuals([block]).items():
+                squares = (values / self.scales[name]).square()
+                found[name] = (squares if block.weights is None else block.weights * squares).mean()
+        return found
 
     def total(self, terms: Mapping[str, Tensor]) -> Tensor:
         """The weighted sum of terms."""
@@ -54,13 +60,23 @@ class Objective:
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         return loss.detach(), flat, {name: value.detach() for name, value in terms.items()}
 
-    def linearised(self) -> tuple[Tensor, Tensor]:
-        """The rows, scaled so that their squares add up to the loss, and their Jacobian by the parameters."""
-        sizes = {term.name: block.size for block in self.blocks for term in block.terms}
-        factors = {name: math.sqrt(self.weights[name] / size) / self.scales[name] for name, size in sizes.items()}
+    def linearised(
+        self, blocks: Sequence[Block] | None = None, weights: Mapping[str, float] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The rows, scaled so that their squares add up to the loss, and their Jacobian by the parameters.
+
+        ``blocks`` and ``weights`` of terms may take the place of the objective's own.
+        """
+        weights = self.weights if weights is None else weights
+        blocks = self.blocks if blocks is None else blocks
+        factors: dict[str, float | Tensor] = {}
+        for block in blocks:
+            share = 1.0 if block.weights is None else block.weights.sqrt()
+            for term in block.terms:
+                factors[term.name] = share * (math.sqrt(weights[term.name] / block.size) / self.scales[term.name])
         raw = {id(value) for value in self.rows.raw.values()}
         model = [parameter for parameter in self.parameters if id(parameter) not in raw]
-        return jacobian(self.rows, self.blocks, factors, model)
+        return jacobian(self.rows, blocks, factors, model)
 
     def value(self) -> float:
         """The loss at the present parameters, nothing else."""

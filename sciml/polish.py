@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sciml.errors import SolverError
-from sciml.models import DeepFeatures, Scaled
+from sciml.models import MLP, DeepFeatures, model_of, with_model
 from sciml.rows import Rows
 from sciml.sampling.adaptive import Adaptive
 from sciml.setup import Setup
@@ -65,12 +65,12 @@ class Polish:
         problem, old = setup.problem, setup.trial
         fields = len(problem.fields)
         count = self.features or max(200, 800 // fields)
-        try:
-            model = DeepFeatures(old.model, count, scale, seed)
-        except Exception as error:
-            raise SolverError(f"Polish cannot follow here: {error}") from error
-        trial = Scaled(model, problem.domain.lower, problem.domain.upper, old.offset.tolist(), old.scale.tolist())
-        trial = trial.to(device=old.offset.device, dtype=old.offset.dtype)
+        network = model_of(old)
+        if not isinstance(network, MLP):
+            raise SolverError(
+                f"Polish needs a sciml.MLP, whose last hidden layer it starts from; the model is a {type(network).__name__}"
+            )
+        trial = with_model(old, DeepFeatures(network, count, scale, seed))
         inside = round(self.points * count * fields / max(1, len(problem.equations)))
         generator = np.random.default_rng([seed, 2])
         train = setup.draw(inside, generator)

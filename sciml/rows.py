@@ -24,10 +24,14 @@ from sciml.typing import MultiIndex
 
 @dataclass(frozen=True)
 class Block:
-    """Points, and the residuals that are evaluated there together."""
+    """Points, and the residuals that are evaluated there together.
+
+    ``weights``, of shape ``(n,)``, says how much each point counts in the loss; None stands for ones.
+    """
 
     sample: Sample
     terms: tuple[Term, ...]
+    weights: Tensor | None = None
 
     @property
     def size(self) -> int:
@@ -36,7 +40,15 @@ class Block:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Block:
         """The same residuals at the same points elsewhere."""
-        return Block(self.sample.to(device, dtype), self.terms)
+        weights = None if self.weights is None else self.weights.to(device, dtype)
+        return Block(self.sample.to(device, dtype), self.terms, weights)
+
+    def thinned(self, most: int) -> Block:
+        """Evenly chosen points of the block, at most so many, with their weights."""
+        step = -(-self.size // most)
+        normals = None if self.sample.normals is None else self.sample.normals[::step]
+        sample = Sample(tuple(points[::step] for points in self.sample.points), normals)
+        return Block(sample, self.terms, None if self.weights is None else self.weights[::step])
 
 
 class Rows:

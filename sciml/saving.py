@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from sciml.errors import FileError
-from sciml.models import MLP, RandomFeatures, Scaled
+from sciml.exact import Conditions
+from sciml.models import MLP, PeriodicInputs, RandomFeatures, Scaled, Transformed, scaled_of
 from sciml.models.hermite import Hermite
+from sciml.problem import Problem
 
 BUILT_IN: tuple[Any, ...] = (MLP, RandomFeatures)
 PLAIN = ("name", "success", "status", "message", "nit", "nfev", "seconds", "solver", "engine", "seed")
@@ -26,6 +28,8 @@ def state_of(solution: Any) -> dict[str, Any]:
         kind = {"kind": type(model).__name__, **model.config}
     elif isinstance(solution.trial, Hermite):
         kind = {"kind": "hermite"}
+    scaled = scaled_of(solution.trial)
+    periodic = scaled.model if scaled is not None and isinstance(scaled.model, PeriodicInputs) else None
     ends = torch.tensor(list(solution.bounds.values())).to(next(solution.trial.buffers()))
     shares = torch.linspace(0.05, 0.95, 5, dtype=ends.dtype, device=ends.device)[:, None]
     points = ends[:, 0] + (ends[:, 1] - ends[:, 0]) * shares
@@ -33,6 +37,8 @@ def state_of(solution: Any) -> dict[str, Any]:
         values = solution.trial(points)
     return {
         "model": kind,
+        "exact": isinstance(solution.trial, Transformed),
+        "periodic": None if periodic is None else [list(periodic.columns), periodic.harmonics],
         "trial": {key: value.detach().cpu() for key, value in solution.trial.state_dict().items()},
         "probe": [points.cpu(), values.cpu()],
         "dtype": str(solution.dtype).removeprefix("torch."),
@@ -56,12 +62,16 @@ def state_of(solution: Any) -> dict[str, Any]:
 
 
 def trial_of(
-    path: Path, content: dict[str, Any], bounds: Mapping[str, tuple[float, float]], model: nn.Module | None
+    path: Path,
+    content: dict[str, Any],
+    bounds: Mapping[str, tuple[float, float]],
+    problem: Problem | None,
+    model: nn.Module | None,
 ) -> nn.Module:
     """The trial function that was saved.
 
     Raises:
-        FileError: it needs the user's own model, or does not fit the one given.
+        FileError: it needs the user's own model or problem, or does not fit those given.
     """
     kind = dict(content["model"])
     sort = kind.pop("kind")
@@ -75,10 +85,20 @@ def trial_of(
         raise FileError(
             f"{path} holds a model of class {kind['class']}: pass an object of it, sciml.load(path, model=...)"
         )
+    inner = copy.deepcopy(model)
+    if content.get("periodic") is not None:
+        inner = PeriodicInputs(cast(nn.Module, inner), *content["periodic"])
+    lower, upper = zip(*bounds.values(), strict=True)
     zeros = [0.0] * len(content["fields"])
-    trial = Scaled(
-        copy.deepcopy(model), [b[0] for b in bounds.values()], [b[1] for b in bounds.values()], zeros, zeros
-    ).to(dtype)
+    trial: nn.Module = Scaled(cast(nn.Module, inner), lower, upper, zeros, zeros).to(dtype)
+    if content.get("exact"):
+        if problem is None:
+            raise FileError(
+                f"{path} holds a trial function that satisfies the conditions of {content['name']} exactly, and what they "
+                "prescribe is code: pass the problem, sciml.load(path, problem)"
+            )
+        conditions = Conditions(problem)
+        trial = Transformed(trial, conditions.lift, conditions.distance)
     try:
         trial.load_state_dict(content["trial"])
         points, values = content["probe"]
@@ -90,5 +110,6 @@ def trial_of(
     if found.shape != values.shape or not torch.allclose(
         found, values, rtol=slack, atol=slack * float(values.abs().max())
     ):
-        raise FileError(f"{path} does not fit the model given: it has the same parameters but gives other values")
+        what = "problem or model" if content.get("exact") else "model"
+        raise FileError(f"{path} does not fit the {what} given: it has the same parameters but gives other values")
     return trial

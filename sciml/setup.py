@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from sciml.conditions import Term
 from sciml.domains import Interior, Place
 from sciml.errors import DataError, ModelError, ProblemError, SolverError, listed, nearest
+from sciml.exact import Construction, Exact, construct
 from sciml.models import MLP, Scaled
 from sciml.models.layered import Layered
 from sciml.preflight import check_width, preflight
@@ -66,6 +67,7 @@ def prepare(
     dtype: torch.dtype,
     device: str | torch.device,
     seed: int,
+    exact: bool | Exact = False,
 ) -> Setup:
     """Check everything and put it in place; see ``sciml.fit`` for the arguments and the errors raised."""
     if not isinstance(problem, Problem):
@@ -81,7 +83,8 @@ def prepare(
         raise ProblemError(f"weights must be numbers by term, as in {{'initial': 100.0}}; given: {weights!r}")
     seed, where = int(seed), _device(device)
     problem.reference_values({name: [sum(ends) / 2] * 2 for name, ends in problem.domain.bounds.items()})
-    choices: list[str] = []
+    construction = construct(problem, Exact.of(exact))
+    choices: list[str] = list(construction.notes)
     table = resolve_data(problem, data)
     terms = problem.terms()
     if not terms and table is None:
@@ -115,20 +118,24 @@ def prepare(
     names = [term.name for block in sets[0] for term in block.terms]
     final = _weights(problem, names, weights)
     leading = {**final, **{name: 1.0 for name in names if name.startswith("data.")}} if weights is None else final
-    chosen = _model(model, problem, seed, choices)
-    trial = Scaled(chosen, problem.domain.lower, problem.domain.upper, sizes.offset, sizes.scale)
-    trial = trial.to(device=where, dtype=dtype).train()
-    check_width(trial, problem)
+    chosen = _model(model, problem, seed, choices, construction)
+    scaled = Scaled(chosen, problem.domain.lower, problem.domain.upper, sizes.offset, sizes.scale)
+    scaled = scaled.to(device=where, dtype=dtype).train()
+    check_width(scaled, problem)
     raw = {name: unknown.raw_initial().to(where, dtype) for name, unknown in problem.unknowns.items()}
-    preflight(problem, trial, raw, sets[0])
+    preflight(problem, scaled, raw, sets[0])
+    trial = construction.around(scaled)
     for value in raw.values():
         value.requires_grad_()
     train, held_out, fresh = (tuple(block.to(where, dtype) for block in blocks) for blocks in sets)
+    train, held_out = (construction.rows_left(scaled, blocks) for blocks in (train, held_out))
+    if not train:
+        raise ProblemError("every condition is held exactly and there is nothing else to fit: add equations or data")
     data = tuple(block for block in train if any(term.measured for term in block.terms))
 
     def redraw(inside: int, generator: np.random.Generator) -> tuple[Block, ...]:
-        drawn = blocks_of(problem, terms, inside, generator)
-        return (*(block.to(where, dtype) for block in drawn), *data)
+        drawn = [block.to(where, dtype) for block in blocks_of(problem, terms, inside, generator)]
+        return (*construction.rows_left(scaled, drawn), *data)
 
     return Setup(
         problem=problem,
@@ -255,7 +262,9 @@ def _weights(problem: Problem, names: Sequence[str], given: Mapping[str, float] 
     return weights
 
 
-def _model(model: nn.Module | None, problem: Problem, seed: int, choices: list[str]) -> nn.Module:
+def _model(
+    model: nn.Module | None, problem: Problem, seed: int, choices: list[str], construction: Construction
+) -> nn.Module:
     """A copy of the model, built where that was left to us; the caller's generators are as they were afterwards."""
     inputs, outputs = len(problem.coordinates), len(problem.fields)
     if model is None:
@@ -269,7 +278,7 @@ def _model(model: nn.Module | None, problem: Problem, seed: int, choices: list[s
         torch.manual_seed(seed)
         copied = copy.deepcopy(model)
         if isinstance(copied, Layered) and not len(copied.layers):
-            copied.build(inputs, outputs, torch.Generator().manual_seed(seed))
+            copied.build(construction.inputs, outputs, torch.Generator().manual_seed(seed))
         elif any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in copied.parameters()):
-            copied(torch.zeros(2, inputs))
-    return copied
+            copied(torch.zeros(2, construction.inputs))
+    return construction.periodised(copied, choices)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from sciml import archive, plots, saving
 from sciml.embedding import embed
 from sciml.errors import ProblemError, listed
-from sciml.models import Scaled
+from sciml.models import model_of
 from sciml.problem import Problem, points_from
 from sciml.table import Table
 from sciml.uncertainty import Estimate
@@ -88,7 +88,7 @@ class Solution:
     @property
     def model(self) -> nn.Module | None:
         """The trained copy of the model that was passed to ``fit``; None for a baseline."""
-        return self.trial.model if isinstance(self.trial, Scaled) else None
+        return model_of(self.trial)
 
     @property
     def parameters(self) -> int:

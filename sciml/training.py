@@ -16,6 +16,7 @@ from sciml.polish import Polish
 from sciml.sampling.adaptive import Adaptive
 from sciml.setup import Setup
 from sciml.solvers import Solver, Step
+from sciml.weighting import Weightings
 
 ENDED = ("diverged", "stopped", "interrupted")
 Stage = Solver | Polish
@@ -45,12 +46,19 @@ class Training:
         sampler: redraws the points inside; None keeps them.
         watchers: see every look; a true return value ends the training.
         start: when the fit began, as ``time.perf_counter`` tells it.
+        weightings: rules that renew weights between steps.
     """
 
     def __init__(
-        self, early: EarlyStopping | None, sampler: Adaptive | None, watchers: Sequence[Callback], start: float
+        self,
+        early: EarlyStopping | None,
+        sampler: Adaptive | None,
+        watchers: Sequence[Callback],
+        start: float,
+        weightings: Weightings | None = None,
     ) -> None:
         self.outcome = Outcome()
+        self.weightings = weightings or Weightings()
         self._early, self._sampler, self._watchers, self._start = early, sampler, watchers, start
         self._most = 0
 
@@ -82,10 +90,10 @@ class Training:
                 break
         return best
 
-    def seen(self, look: Look, unknowns: dict[str, float]) -> bool:
+    def seen(self, look: Look, more: dict[str, float]) -> bool:
         """Record a look; whether a watcher wants to stop."""
         head = {name: getattr(look, name) for name in ("phase", "step", "seconds", "loss", "held_out")}
-        self.outcome.history.append({**head, **look.terms, **unknowns})
+        self.outcome.history.append({**head, **look.terms, **more})
         wishes = [bool(watch(look)) for watch in self._watchers]
         return any(wishes)
 
@@ -111,6 +119,7 @@ class _Phase:
         self._training, self._setup, self._solver = training, setup, solver
         self._name = f"{solver.name}{label}"
         self._objective = Objective(setup.rows, setup.train, setup.scales, weights, setup.parameters)
+        self._fixed = dict(weights)
         self._sampler = changed.get("sampler", training._sampler)
         self._generator = np.random.default_rng([seed, 1])
         self._best = self._objective.vector()
@@ -130,6 +139,8 @@ class _Phase:
     def _steps(self) -> tuple[str, str]:
         """How it ended, and a word more."""
         solver, outcome, early = self._solver, self._training.outcome, self._training._early
+        weightings = self._training.weightings
+        weightings.renew(self._objective, first=True)
         run = solver.start(self._objective)
         self.lowest = self._judged()
         for count in range(1, solver.steps + 1):
@@ -140,22 +151,31 @@ class _Phase:
                 return "diverged", f"{step.message} at step {outcome.steps}; this is the best state before it"
             if step.done is not None or count % solver.look == 0 or count == solver.steps:
                 stop = self._look(step)
-                if step.done is not None:
+                # A minimum for old weights need not be one for new ones.
+                goes_on = step.done == "converged" and weightings.renew(self._objective)
+                if step.done is not None and not goes_on:
                     return step.done, step.message
+                if goes_on:
+                    run = solver.start(self._objective)
                 if stop:
                     return "stopped", ""
                 if early is not None and early.over(self._held):
                     return "plateau", ""
+            redrawn = False
             if self._sampler is not None and count % self._sampler.every == 0:
+                redrawn = True
                 rows, box = self._setup.rows, self._setup.problem.domain
                 self._objective.blocks = self._sampler.renewed(
                     rows, self._objective.blocks, box, self._setup.scales, self._generator
                 )
+            if redrawn or weightings.due(count, solver.steps):
+                weightings.renew(self._objective)
                 run.renewed()
         return "budget", ""
 
     def _judged(self) -> float:
-        return held_out(self._setup, self._objective.weights)
+        value = self._training.weightings.judge(self._objective, self._setup.held, self._fixed)
+        return math.inf if math.isnan(value) else value
 
     def _look(self, step: Step) -> bool:
         judged = self._judged()
@@ -174,7 +194,7 @@ class _Phase:
             terms={name: float(value) for name, value in step.terms.items()},
             unknowns=unknowns,
         )
-        return self._training.seen(look, unknowns)
+        return self._training.seen(look, {**unknowns, **self._training.weightings.record(self._objective)})
 
 
 def held_out(setup: Setup, weights: dict[str, float] | None = None) -> float:

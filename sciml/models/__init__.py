@@ -11,8 +11,9 @@ from sciml.models.blocks import (
 from sciml.models.deep import DeepFeatures
 from sciml.models.features import RandomFeatures
 from sciml.models.mlp import MLP
+from sciml.models.periodic import PeriodicInputs
 from sciml.models.scaled import Scaled
-from sciml.models.transformed import Transformed
+from sciml.models.transformed import Transformed, model_of, scaled_of, with_model
 from sciml.models.windowed import Windowed
 
 __all__ = [
@@ -22,10 +23,14 @@ __all__ = [
     "FourierFeatures",
     "GatedBlock",
     "PeriodicEmbedding",
+    "PeriodicInputs",
     "Product",
     "RandomFeatures",
     "ResidualBlock",
     "Scaled",
     "Transformed",
     "Windowed",
+    "model_of",
+    "scaled_of",
+    "with_model",
 ]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
 from sciml.errors import ModelError
 from sciml.jets.propagation import Propagation, Streams
+from sciml.models.periodic import PeriodicInputs
+from sciml.models.scaled import Scaled
 
 
 class Transformed(nn.Module):
@@ -78,3 +81,28 @@ class Transformed(nn.Module):
                 f"it returned {given}"
             )
         return values
+
+
+def scaled_of(trial: nn.Module) -> Scaled | None:
+    """The scaled model inside a trial function, if there is one."""
+    inner = trial.model if isinstance(trial, Transformed) else trial
+    return inner if isinstance(inner, Scaled) else None
+
+
+def model_of(trial: nn.Module) -> nn.Module | None:
+    """The model inside a trial function, without anything that was put around it."""
+    scaled = scaled_of(trial)
+    if scaled is None:
+        return None
+    return scaled.model.model if isinstance(scaled.model, PeriodicInputs) else scaled.model
+
+
+def with_model(trial: nn.Module, model: nn.Module) -> nn.Module:
+    """A trial function like another one, with another model inside."""
+    if isinstance(trial, Transformed):
+        return Transformed(with_model(trial.model, model), trial.g, trial.phi)
+    assert isinstance(trial, Scaled)
+    found, old = copy.copy(trial), trial.model
+    found._modules = dict(trial._modules)
+    found.model = PeriodicInputs(model, old.columns, old.harmonics) if isinstance(old, PeriodicInputs) else model
+    return found

@@ -73,4 +73,6 @@ class Adaptive:
             return block
         chance = density / density.mean() + self.floor
         chosen = generator.choice(len(chance), block.size, replace=False, p=chance / chance.sum())
-        return replace(block, sample=Sample((fresh.points[0][torch.from_numpy(chosen).to(like.device)],)))
+        # The weights of the old points mean nothing for the new ones.
+        sample = Sample((fresh.points[0][torch.from_numpy(chosen).to(like.device)],))
+        return replace(block, sample=sample, weights=None)

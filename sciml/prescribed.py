@@ -1,0 +1,155 @@
+"""What conditions prescribe on faces, and where two of them contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from sciml.conditions import Periodic, Prescription, prescribed_values
+from sciml.derivative import describe
+from sciml.domains import Face, OnFaces
+from sciml.problem import Problem
+from sciml.typing import MultiIndex, Points
+
+_PROBES = 64
+_AGREEMENT = 1e-6
+
+
+@dataclass(frozen=True)
+class Prescribed:
+    """What one term prescribes on one face."""
+
+    term: str
+    face: Face
+    prescription: Prescription
+
+    def values(self, problem: Problem, points: Points) -> Tensor:
+        """The prescribed values at points ``(n, D)``, shape ``(n,)``, differentiable by the points."""
+        columns = dict(zip(problem.coordinates, points.unbind(1), strict=True))
+        what = describe(self.prescription.field, self.prescription.index)
+        values = prescribed_values(f"{self.term!r} ({what}=...)", self.prescription.target, problem, columns)
+        return values.expand(len(points))
+
+    def constant(self) -> float | None:
+        """The value, if it is one number everywhere."""
+        target = self.prescription.target
+        return None if callable(target) or isinstance(target, Tensor) else float(target)
+
+
+def prescribed(problem: Problem) -> tuple[Prescribed, ...]:
+    """Everything that initial and Dirichlet conditions prescribe, face by face."""
+    return tuple(
+        Prescribed(term.name, face, term.prescription)
+        for term in problem.terms()
+        if term.prescription is not None and isinstance(term.place, OnFaces)
+        for face in term.place.faces
+    )
+
+
+def depends_on_unknowns(problem: Problem, given: Prescribed) -> bool:
+    """Whether what is prescribed changes with an unknown constant of the problem."""
+    if not problem.unknowns:
+        return False
+    leaves = {
+        name: torch.tensor(unknown.initial, dtype=torch.float64, requires_grad=True)
+        for name, unknown in problem.unknowns.items()
+    }
+    return given.values(problem.bind(**leaves), probes(problem, given.face)).requires_grad
+
+
+def probes(problem: Problem, *faces: Face) -> Points:
+    """Points ``(64, D)`` of the box, or of what some of its faces have in common; half of them lie in its corners."""
+    generator = torch.Generator().manual_seed(0)
+    unit = torch.rand(_PROBES, len(problem.coordinates), dtype=torch.float64, generator=generator)
+    unit[_PROBES // 2 :] = unit[_PROBES // 2 :].round()
+    lower, upper = (torch.tensor(ends, dtype=torch.float64) for ends in (problem.domain.lower, problem.domain.upper))
+    return on_faces(problem, lower + (upper - lower) * unit, *faces)
+
+
+def on_faces(problem: Problem, points: Points, *faces: Face) -> Points:
+    """The points moved to faces."""
+    columns = dict(zip(problem.coordinates, points.unbind(1), strict=True))
+    for face in faces:
+        columns[face.coordinate] = torch.full_like(points[:, 0], face.value(problem.domain))
+    return torch.stack(list(columns.values()), dim=1)
+
+
+def contradictions(problem: Problem) -> list[str]:
+    """A sentence for each pair of conditions that prescribe different values where their faces meet.
+
+    What depends on unknown constants is left out: they may still come to agree.
+    """
+    given = [each for each in prescribed(problem) if not depends_on_unknowns(problem, each)]
+    found = []
+    for first, second in combinations(given, 2):
+        same_face = first.face == second.face
+        meet = same_face or first.face.coordinate != second.face.coordinate
+        if first.prescription.field == second.prescription.field and meet:
+            index = max(first.prescription.index, second.prescription.index, key=len)
+            pair = [_Reading(each, index[len(each.prescription.index) :]) for each in (first, second)]
+            if all(reading.possible for reading in pair):
+                names = f"{first.term!r} and {second.term!r}"
+                found += _clash(problem, names, pair, probes(problem, first.face, second.face))
+    for condition in (each for each in problem.conditions if isinstance(each, Periodic)):
+        lower, upper = Face(condition.coordinate, "lower"), Face(condition.coordinate, "upper")
+        for each in given:
+            across = each.face.coordinate != condition.coordinate
+            if across and each.prescription.field in (condition.fields or problem.fields):
+                names = f"{each.term!r} (here and on the opposite face) and {condition.name!r}"
+                pair = [_Reading(each), _Reading(each, moved=(upper,))]
+                found += _clash(problem, names, pair, probes(problem, each.face, lower))
+    return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What is prescribed, or its derivative ``rate``, at points that may be moved to faces first."""
+
+    given: Prescribed
+    rate: MultiIndex = ()
+    moved: tuple[Face, ...] = ()
+
+    @property
+    def possible(self) -> bool:
+        """Whether values on the face determine the rate: not if it points away from the face."""
+        return self.given.face.coordinate not in self.rate
+
+    def values(self, problem: Problem, points: Points) -> Tensor:
+        """Shape ``(n,)``."""
+        points = on_faces(problem, points, *self.moved).requires_grad_()
+        values = self.given.values(problem, points)
+        for name in self.rate:
+            gradient = None
+            if values.requires_grad:
+                (gradient,) = torch.autograd.grad(values.sum(), points, create_graph=True, allow_unused=True)
+            slopes = torch.zeros_like(points) if gradient is None else gradient
+            values = slopes[:, problem.coordinates.index(name)]
+        return values.detach()
+
+
+def _clash(problem: Problem, names: str, pair: Sequence[_Reading], points: Points) -> list[str]:
+    """A sentence about the point where two readings differ most, if they do."""
+    bound = problem.bind_initial()
+    one, two = (reading.values(bound, points) for reading in pair)
+    size = max(_largest(reading.values(bound, probes(problem, reading.given.face))) for reading in pair)
+    gap = torch.nan_to_num((one - two).abs(), nan=0.0, posinf=0.0)
+    worst = int(gap.argmax())
+    if not float(gap[worst]) > _AGREEMENT * size:
+        return []
+    given = pair[0].given.prescription
+    what = describe(given.field, (*given.index, *pair[0].rate))
+    place = ", ".join(
+        f"{name}={value:.4g}" for name, value in zip(problem.coordinates, points[worst].tolist(), strict=True)
+    )
+    return [
+        f"the conditions {names} contradict each other: at {place} they prescribe {what} = {float(one[worst]):.4g} and "
+        f"{float(two[worst]):.4g}"
+    ]
+
+
+def _largest(values: Tensor) -> float:
+    return float(torch.nan_to_num(values.abs(), nan=0.0, posinf=0.0).max())
