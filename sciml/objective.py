@@ -37,6 +37,12 @@ class Objective:
         self.weights = dict(weights)
         self.parameters = list(parameters)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and of parameters."""
+        rows = sum(block.size * len(block.terms) for block in self.blocks)
+        return rows, sum(parameter.numel() for parameter in self.parameters)
+
     def terms(self, blocks: Sequence[Block] | None = None) -> dict[str, Tensor]:
         """The mean square of each scaled residual, without its weight."""
         residuals = self.rows.residuals(self.blocks if blocks is None else blocks)
