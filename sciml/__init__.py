@@ -14,7 +14,7 @@ from sciml.models import MLP, RandomFeatures
 from sciml.problem import Problem, equation
 from sciml.sampling.adaptive import Adaptive
 from sciml.solution import ExtrapolationWarning, Solution
-from sciml.solvers import LBFGS, Adam, FirstOrder, LeastSquares, LinearLeastSquares
+from sciml.solvers import LBFGS, Adam, FirstOrder, LeastSquares, LinearLeastSquares, SSBroyden
 from sciml.table import Table
 from sciml.unknowns import Unknown
 
@@ -40,6 +40,7 @@ __all__ = [
     "Periodic",
     "Problem",
     "RandomFeatures",
+    "SSBroyden",
     "Solution",
     "Table",
     "Unknown",

@@ -5,5 +5,6 @@ from sciml.solvers.first_order import Adam, FirstOrder
 from sciml.solvers.lbfgs import LBFGS
 from sciml.solvers.least_squares import LeastSquares
 from sciml.solvers.linear import LinearLeastSquares
+from sciml.solvers.ssbroyden import SSBroyden
 
-__all__ = ["LBFGS", "Adam", "FirstOrder", "LeastSquares", "LinearLeastSquares", "Run", "Solver", "Step"]
+__all__ = ["LBFGS", "Adam", "FirstOrder", "LeastSquares", "LinearLeastSquares", "Run", "SSBroyden", "Solver", "Step"]
