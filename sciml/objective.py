@@ -52,9 +52,9 @@ class Objective:
         """The weighted sum of terms."""
         return torch.stack([self.weights[name] * value for name, value in terms.items()]).sum()
 
-    def evaluate(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Loss, its gradient as one vector, and the terms, all detached."""
-        terms = self.terms()
+    def evaluate(self, blocks: Sequence[Block] | None = None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Loss, its gradient as one vector, and the terms, all detached; of some blocks or of all."""
+        terms = self.terms(blocks)
         loss = self.total(terms)
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -32,6 +32,31 @@ class Block:
     def size(self) -> int:
         """The number of points, a pair counting once."""
         return len(self.sample.points[0])
+
+    def part(self, chosen: Tensor) -> Block:
+        """The block at some of its points, measurements with them; ``chosen`` holds their positions."""
+        normals = None if self.sample.normals is None else self.sample.normals[chosen]
+        terms = tuple(
+            replace(term, evaluate=term.evaluate.part(chosen)) if isinstance(term.evaluate, Misfit) else term
+            for term in self.terms
+        )
+        return Block(Sample(tuple(points[chosen] for points in self.sample.points), normals), terms)
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """The residual of a measured column: field minus the values measured at the points, shape ``(n,)``."""
+
+    field: str
+    measured: Tensor
+
+    def __call__(self, scene: Scene) -> Tensor:
+        values = scene.space.jet(self.field)
+        return values - self.measured.to(values)
+
+    def part(self, chosen: Tensor) -> Misfit:
+        """The same at some of the points."""
+        return Misfit(self.field, self.measured[chosen.to(self.measured.device)])
 
 
 class Rows:
@@ -139,7 +164,7 @@ def data_blocks(problem: Problem, table: Table) -> list[Block]:
     for field in measured:
         column = torch.tensor(table[field].tolist(), dtype=torch.float64)
         seen = ~column.isnan()
-        term = Term(f"data.{field}", Interior(), _misfit(field, column[seen]), field, measured=True)
+        term = Term(f"data.{field}", Interior(), Misfit(field, column[seen]), field, measured=True)
         if bool(seen.all()):
             whole.append(term)
         elif bool(seen.any()):
@@ -147,11 +172,3 @@ def data_blocks(problem: Problem, table: Table) -> list[Block]:
     if not whole and not apart:
         raise ProblemError(f"the data ({table!r}) have no value that is not missing in {measured}")
     return [*([Block(Sample((points,)), tuple(whole))] if whole else []), *apart]
-
-
-def _misfit(field: str, measured: Tensor) -> Callable[[Scene], Tensor]:
-    def residual(scene: Scene) -> Tensor:
-        values = scene.space.jet(field)
-        return values - measured.to(values)
-
-    return residual

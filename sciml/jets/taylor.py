@@ -135,7 +135,7 @@ class TaylorJets:
         layers = layers_of(trial.model)
         assert layers is not None
         streams = self._seeds()
-        self.layers = []
+        # Layers of an earlier pass stay listed: jets that were handed out then depend on its outputs.
         for layer in layers:
             if isinstance(layer, nn.Linear):
                 streams = self._linear(layer, streams)

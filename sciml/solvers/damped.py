@@ -117,9 +117,7 @@ class LevenbergMarquardt:
         self._trials, self._factorisation = trials, factorisation
         self._gradient_tolerance, self._loss_tolerance = gradient_tolerance, loss_tolerance
 
-    def advance(
-        self, position: Tensor, rows: Tensor, slopes: Tensor, value_at: Callable[[Tensor], float]
-    ) -> Advance:
+    def advance(self, position: Tensor, rows: Tensor, slopes: Tensor, value_at: Callable[[Tensor], float]) -> Advance:
         """One iteration from a position with its rows ``(m,)`` and their Jacobian ``(m, p)``.
 
         Args:

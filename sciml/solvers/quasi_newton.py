@@ -14,7 +14,7 @@ from sciml.solvers.linesearch import Trial, strong_wolfe
 
 
 class QuasiNewtonRun(Run):
-    """A line search along :math:`-H \\nabla f`, with H kept by a subclass.
+    r"""A line search along :math:`-H \nabla f`, with H kept by a subclass.
 
     Whether a pair of a move and the change of the gradient along it is learnt from depends on its angle, not on an absolute
     size, so that learning goes on where losses are tiny.
