@@ -27,7 +27,7 @@ from sciml.polish import Polish
 from sciml.problem import Problem, equation
 from sciml.sampling.adaptive import Adaptive
 from sciml.solution import ExtrapolationWarning, Solution
-from sciml.solvers import LBFGS, Adam, FirstOrder, GaussNewton, LeastSquares, LinearLeastSquares
+from sciml.solvers import LBFGS, Adam, FirstOrder, GaussNewton, LeastSquares, LinearLeastSquares, SSBroyden
 from sciml.table import Table
 from sciml.unknowns import Unknown
 from sciml.weighting import Balanced, Causal
@@ -67,6 +67,7 @@ __all__ = [
     "Product",
     "RandomFeatures",
     "ResidualBlock",
+    "SSBroyden",
     "Solution",
     "Table",
     "Transformed",

@@ -39,7 +39,13 @@ def estimated(setup: Setup, residuals: pd.DataFrame) -> tuple[dict[str, Estimate
     except KeyboardInterrupt:
         return blank, [*doubt, "interrupted before the intervals were computed"]
     lost = [name for name, estimate in found.items() if not math.isfinite(estimate.standard_error)]
-    if lost:
+    unseen = {name: found[name].singular for name in lost if math.isfinite(found[name].singular)}
+    if unseen:
+        which = ", ".join(f"{name} (singular value {share:.0e} of the largest)" for name, share in unseen.items())
+        doubt.append(
+            f"the data do not determine {which}: fix it, measure something else, or take it out of the equations"
+        )
+    elif lost:
         doubt.append(f"the data do not determine {', '.join(lost)}, or are too few to tell their noise")
     if drift > _MOST_DRIFT:
         doubt.append(

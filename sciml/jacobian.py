@@ -5,27 +5,35 @@ For models made of linear layers and activations a row's derivative by a weight 
 .. math::  \partial r_n/\partial W = \sum_s \bar Z_{sn} \otimes A_{sn}, \quad \bar Z = \partial \Big(\sum_n r_n\Big)/\partial Z,
 
 with A the inputs and Z the outputs of the layer. It is valid because the residual at a point depends on that point alone. One
-reverse sweep a residual gives all rows. For any other model every row has a reverse sweep of its own, in batches.
+reverse sweep a residual gives all rows. For any other model the chain rule through jets, :math:`\partial r_n/\partial\theta =
+\sum_k (\partial r_n/\partial u_k)\, \partial u_k(x_n)/\partial\theta`, leaves the derivatives of the model alone to
+``torch.func``; where that cannot follow a model, every row has a reverse sweep of its own, in batches.
 
 Unknowns are handed to the residuals as one value a point, so that their columns are pointwise derivatives too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from sciml.conditions import Scene, Term
+from sciml.conditions import Scene
 from sciml.jets import FrozenJets, TaylorJets
+from sciml.persample import per_sample
 from sciml.rows import Block, Rows
 
 _BATCH = 64
+CHUNK = 2**28
 
 
 def jacobian(
-    rows: Rows, blocks: Sequence[Block], factors: Mapping[str, float | Tensor], parameters: Sequence[Tensor]
+    rows: Rows,
+    blocks: Sequence[Block],
+    factors: Mapping[str, float | Tensor],
+    parameters: Sequence[Tensor],
+    chunk: int = CHUNK,
 ) -> tuple[Tensor, Tensor]:
     """All rows, multiplied by a factor for each term, and their derivatives.
 
@@ -34,18 +42,42 @@ def jacobian(
         blocks: where they are taken.
         factors: what each term is multiplied by, one number or one for each of its rows.
         parameters: the parameters to differentiate by; raw unknowns follow after them.
+        chunk: about how many bytes may be needed at once beside the result: points are taken in parts.
 
     Returns:
         The rows, shape ``(m,)``, and the Jacobian, shape ``(m, p + q)``, in the order of blocks and terms.
     """
-    values, slopes = [], []
+    like = parameters[0] if parameters else next(iter(rows.raw.values()))
+    width = sum(parameter.numel() for parameter in parameters) + len(rows.raw)
+    height = sum(block.size * len(block.terms) for block in blocks)
+    values, slopes = like.new_empty(height), like.new_empty(height, width)
+    start = 0
     for block in blocks:
-        found = _rows_of(rows, block, parameters)
-        for term, (residual, slope) in zip(block.terms, found, strict=True):
-            factor = torch.as_tensor(factors[term.name], dtype=residual.dtype, device=residual.device)
-            values.append(residual * factor)
-            slopes.append(slope * factor.reshape(-1, 1))
-    return torch.cat(values), torch.cat(slopes)
+        for chosen, piece in pieces(block, width * like.element_size(), chunk):
+            for number, (term, (residual, slope)) in enumerate(
+                zip(piece.terms, _rows_of(rows, piece, parameters), strict=True)
+            ):
+                place = slice(start + number * block.size + chosen.start, start + number * block.size + chosen.stop)
+                factor = factors[term.name]
+                if isinstance(factor, Tensor):
+                    factor = factor[chosen, None]
+                torch.mul(residual[:, None], factor, out=values[place, None])
+                torch.mul(slope, factor, out=slopes[place])
+        start += block.size * len(block.terms)
+    return values, slopes
+
+
+def pieces(block: Block, row_bytes: int, chunk: int) -> Iterator[tuple[slice, Block]]:
+    """A block in parts whose rows, and what computing them needs, stay within some bytes."""
+    # Every term's slopes, and one more while they are assembled.
+    count = max(1, chunk // (row_bytes * (len(block.terms) + 1)))
+    if count >= block.size:
+        yield slice(0, block.size), block
+        return
+    everything = torch.arange(block.size, device=block.sample.points[0].device)
+    for start in range(0, block.size, count):
+        stop = min(start + count, block.size)
+        yield slice(start, stop), block.part(everything[start:stop])
 
 
 def _per_point(rows: Rows, block: Block) -> tuple[list[Tensor], dict[str, Tensor]]:
@@ -61,7 +93,16 @@ def _rows_of(rows: Rows, block: Block, parameters: Sequence[Tensor]) -> list[tup
     taylor = [supplier for supplier in suppliers if isinstance(supplier, TaylorJets | FrozenJets)]
     if len(taylor) == len(suppliers):
         return _layered(scene, taylor, block, parameters, leaves)
-    return [_batched(term, scene, parameters, leaves) for term in block.terms]
+    found = []
+    for term in block.terms:
+        residual = term.evaluate(scene)
+        slope = per_sample(rows, scene, block, residual, parameters)
+        if slope is None:
+            slope = _row_by_row(residual, parameters)
+        backs = _gradient(residual, leaves)
+        columns = [torch.zeros_like(residual)[:, None] if back is None else back[:, None] for back in backs]
+        found.append((residual.detach(), torch.cat([slope, *columns], dim=1)))
+    return found
 
 
 def _layered(
@@ -114,9 +155,10 @@ def _gradient(residual: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]
     return [next(gradients) if value.requires_grad else None for value in inputs]
 
 
-def _batched(term: Term, scene: Scene, parameters: Sequence[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    residual = term.evaluate(scene)
+def _row_by_row(residual: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     size = len(residual)
+    if not residual.requires_grad:
+        return residual.new_zeros(size, sum(parameter.numel() for parameter in parameters))
     pieces = []
     for start in range(0, size, _BATCH):
         units = torch.eye(size, dtype=residual.dtype, device=residual.device)[start : start + _BATCH]
@@ -133,6 +175,4 @@ def _batched(term: Term, scene: Scene, parameters: Sequence[Tensor], leaves: Seq
             for part, parameter in zip(parts, parameters, strict=True)
         ]
         pieces.append(torch.cat(flat, dim=1))
-    backs = _gradient(residual, leaves)
-    columns = [torch.zeros(size, 1).to(residual) if back is None else back[:, None] for back in backs]
-    return residual.detach(), torch.cat([torch.cat(pieces), *columns], dim=1)
+    return torch.cat(pieces)

@@ -39,6 +39,12 @@ class Objective:
         self.weights = dict(weights)
         self.parameters = list(parameters)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and of parameters."""
+        rows = sum(block.size * len(block.terms) for block in self.blocks)
+        return rows, sum(parameter.numel() for parameter in self.parameters)
+
     def terms(self, blocks: Sequence[Block] | None = None) -> dict[str, Tensor]:
         """The mean square of each scaled residual, with the weights of points and without that of the term."""
         found = {}
@@ -52,9 +58,9 @@ class Objective:
         """The weighted sum of terms."""
         return torch.stack([self.weights[name] * value for name, value in terms.items()]).sum()
 
-    def evaluate(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Loss, its gradient as one vector, and the terms, all detached."""
-        terms = self.terms()
+    def evaluate(self, blocks: Sequence[Block] | None = None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Loss, its gradient as one vector, and the terms, all detached; of some blocks or of all."""
+        terms = self.terms(blocks)
         loss = self.total(terms)
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])

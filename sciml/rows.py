@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +49,33 @@ class Block:
         normals = None if self.sample.normals is None else self.sample.normals[::step]
         sample = Sample(tuple(points[::step] for points in self.sample.points), normals)
         return Block(sample, self.terms, None if self.weights is None else self.weights[::step])
+
+    def part(self, chosen: Tensor) -> Block:
+        """The block at some of its points, measurements with them; ``chosen`` holds their positions."""
+        normals = None if self.sample.normals is None else self.sample.normals[chosen]
+        terms = tuple(
+            replace(term, evaluate=term.evaluate.part(chosen)) if isinstance(term.evaluate, Misfit) else term
+            for term in self.terms
+        )
+        weights = None if self.weights is None else self.weights[chosen]
+        return Block(Sample(tuple(points[chosen] for points in self.sample.points), normals), terms, weights)
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A field, or one of its derivatives, less the values that it should have at these very points, shape ``(n,)``."""
+
+    field: str
+    measured: Tensor
+    index: MultiIndex = ()
+
+    def __call__(self, scene: Scene) -> Tensor:
+        values = scene.space.jet(self.field, self.index)
+        return values - self.measured.to(values)
+
+    def part(self, chosen: Tensor) -> Misfit:
+        """The same at some of the points."""
+        return Misfit(self.field, self.measured[chosen.to(self.measured.device)], self.index)
 
 
 class Rows:
@@ -169,7 +196,7 @@ def data_blocks(problem: Problem, table: Table) -> list[Block]:
     for field in measured:
         column = torch.tensor(table[field].tolist(), dtype=torch.float64)
         seen = ~column.isnan()
-        term = Term(f"data.{field}", Interior(), _misfit(field, column[seen]), field, measured=True)
+        term = Term(f"data.{field}", Interior(), Misfit(field, column[seen]), field, measured=True)
         if bool(seen.all()):
             whole.append(term)
         elif bool(seen.any()):
@@ -177,11 +204,3 @@ def data_blocks(problem: Problem, table: Table) -> list[Block]:
     if not whole and not apart:
         raise ProblemError(f"the data ({table!r}) have no value that is not missing in {measured}")
     return [*([Block(Sample((points,)), tuple(whole))] if whole else []), *apart]
-
-
-def _misfit(field: str, measured: Tensor) -> Callable[[Scene], Tensor]:
-    def residual(scene: Scene) -> Tensor:
-        values = scene.space.jet(field)
-        return values - measured.to(values)
-
-    return residual

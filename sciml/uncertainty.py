@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -23,12 +23,17 @@ _STIFFNESS = 1e3
 
 @dataclass(frozen=True)
 class Estimate:
-    """An unknown's value, standard error and 95 % interval, in its unit; infinite where nothing determines it."""
+    """An unknown's value, standard error and 95 % interval, in its unit; infinite where nothing determines it.
+
+    ``singular`` is then the singular value, as a share of the largest, of the direction in which no row sees it; otherwise
+    not a number.
+    """
 
     value: float
     standard_error: float
     low: float
     high: float
+    singular: float = math.nan
 
 
 def estimates(
@@ -78,12 +83,17 @@ def estimates(
     blind = (np.abs(right[~seen]) > 1e-6).any(axis=0) if (~seen).any() else np.zeros(len(raw), dtype=bool)
     quantile = float(stats.t.ppf(0.975, max(freedom, 1.0)))
     move = right.T @ (inverse * (left.T @ misfit))
+    shares = singular / max(singular[0], scale, 1e-300)
     found, drift = {}, 0.0
     for position, (name, unknown) in enumerate(unknowns.items()):
         error = (
             math.inf if blind[position] or not math.isfinite(variance) else math.sqrt(covariance[position, position])
         )
         found[name] = _estimate(unknown, float(raw[position]), error, quantile)
+        if blind[position]:
+            # The direction that holds most of this unknown among those that nothing determines.
+            worst = np.argmax(np.where(seen, 0.0, np.abs(right[:, position])))
+            found[name] = replace(found[name], singular=float(shares[worst]))
         if math.isfinite(error) and error > 0:
             drift = max(drift, abs(float(move[position])) / error)
     return found, drift

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sciml.conditions import Scene, Term
+from sciml.conditions import Term
 from sciml.derivative import describe
 from sciml.domains import Box, Face, OnFaces, Opposite
 from sciml.errors import SolverError
 from sciml.models import MLP, Scaled, Windowed
 from sciml.models.layered import Layered
 from sciml.problem import Problem
-from sciml.rows import Block, Rows
+from sciml.rows import Block, Misfit, Rows
 from sciml.sampling import default_count, default_face_count, draw
 from sciml.scaling import Sizes, field_sizes, term_sizes
 from sciml.setup import CONDITION_WEIGHT, Setup, blocks_of
@@ -149,12 +149,10 @@ def _start_terms(before: Setup, sub: Problem, start: OnFaces, points: Tensor) ->
     assert time is not None
     asked = [(field, (time,) * power) for field in sub.fields for power in range(sub.order(field, time))]
     supplier = before.rows.supplier(points)
-    values = {pair: supplier.jet(*pair).detach() for pair in asked}
-
-    def gap(pair: tuple[str, tuple[str, ...]]) -> Callable[[Scene], Tensor]:
-        return lambda scene: scene.space.jet(*pair) - values[pair].to(scene.space.jet(*pair))
-
-    return tuple(Term(f"start.{describe(*pair)}", start, gap(pair), pair[0] if not pair[1] else None) for pair in asked)
+    return tuple(
+        Term(f"start.{describe(*pair)}", start, Misfit(pair[0], values, pair[1]), pair[0] if not pair[1] else None)
+        for pair, values in ((pair, supplier.jet(*pair).detach()) for pair in asked)
+    )
 
 
 def _sizes(sub: Problem, blocks: Sequence[Block], setup: Setup, before: Setup | None) -> Sizes:
@@ -226,8 +224,8 @@ def march(
 ) -> Marched:
     """Solve window after window, their lengths chosen by the residual on held-out rows.
 
-    A window whose residual misses the wish is halved, down to the shortest; there the next level takes over for good, and on the
-    last level the window stays as it is. One far below the wish is followed by a longer one.
+    A window whose residual misses the wish is halved, down to the shortest; there the next level takes over for good, and on
+    the last level the window stays as it is. One far below the wish is followed by a longer one.
 
     Args:
         setup: of the whole problem.

@@ -11,7 +11,7 @@ FLOORS = [
     ["domains", "table", "derivative", "jets", "archive", "calls"],
     ["unknowns", "conditions", "problem", "datasets", "models"],
     ["sampling", "rows", "prescribed"],
-    ["jacobian", "scaling", "objective", "uncertainty", "certificate", "exact"],
+    ["jacobian", "persample", "products", "scaling", "objective", "uncertainty", "certificate", "exact"],
     ["solvers", "weighting", "callbacks", "preflight", "plots", "embedding", "saving"],
     ["setup", "solution", "loading", "report", "automatic", "doubts"],
     ["fitting", "baselines"],

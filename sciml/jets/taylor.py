@@ -81,7 +81,8 @@ class TaylorJets:
     def _propagate(self) -> None:
         propagation = Propagation(self._plan, self._coordinates)
         found = propagation.through(self._trial, self._seeds())
-        self.layers = propagation.layers
+        # Layers of an earlier pass stay listed: jets that were handed out then depend on its outputs.
+        self.layers += propagation.layers
         self._streams = found.parts()
         zero = torch.zeros_like(found.values[0])
         for index in self._plan:

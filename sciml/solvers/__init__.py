@@ -6,5 +6,17 @@ from sciml.solvers.gauss_newton import GaussNewton
 from sciml.solvers.lbfgs import LBFGS
 from sciml.solvers.least_squares import LeastSquares
 from sciml.solvers.linear import LinearLeastSquares
+from sciml.solvers.ssbroyden import SSBroyden
 
-__all__ = ["LBFGS", "Adam", "FirstOrder", "GaussNewton", "LeastSquares", "LinearLeastSquares", "Run", "Solver", "Step"]
+__all__ = [
+    "LBFGS",
+    "Adam",
+    "FirstOrder",
+    "GaussNewton",
+    "LeastSquares",
+    "LinearLeastSquares",
+    "Run",
+    "SSBroyden",
+    "Solver",
+    "Step",
+]

@@ -17,7 +17,8 @@ class Step:
     """What one step did.
 
     ``loss`` and ``terms`` are those at the point the step arrived at, or (first-order methods) left from;
-    ``evaluations`` counts gradients; ``done`` is None, ``"converged"`` or ``"diverged"``, and then ``message`` says why.
+    ``evaluations`` counts gradients; ``done`` is None, ``"converged"``, ``"diverged"`` or (out of time) ``"budget"``, and then
+    ``message`` says why.
     """
 
     loss: Tensor

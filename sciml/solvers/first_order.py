@@ -11,6 +11,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from sciml.errors import SolverError
 from sciml.objective import Objective
+from sciml.rows import Block
 from sciml.solvers.base import Run, Solver, Step
 
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
@@ -18,7 +19,7 @@ SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
 
 
 class FirstOrder(Solver):
-    """Any optimizer of ``torch.optim``, with any scheduler, on all points at once.
+    """Any optimizer of ``torch.optim``, with any scheduler, on all points at once or on a random part a step.
 
     Args:
         optimizer: a class of ``torch.optim``, or any function from parameters to an optimizer.
@@ -27,6 +28,9 @@ class FirstOrder(Solver):
             the learning rate.
         scheduler_options: keywords for a scheduler class.
         clip: the largest norm of the gradient; longer ones are scaled down. None does not clip.
+        batch: the most points of every place (the inside, faces, measurements) that a step uses, drawn afresh for each step
+            without replacement; None uses all. The loss of a step is then that of its part.
+        seed: seed of these draws.
         look: steps between looks at held-out rows.
         options: keywords for the optimizer class, such as ``lr=1e-3``.
 
@@ -51,6 +55,8 @@ class FirstOrder(Solver):
         scheduler: Callable[..., LRScheduler] | None = None,
         scheduler_options: Mapping[str, Any] | None = None,
         clip: float | None = None,
+        batch: int | None = None,
+        seed: int = 0,
         look: int = 50,
         **options: Any,
     ) -> None:
@@ -59,14 +65,18 @@ class FirstOrder(Solver):
                 f"an optimizer object belongs to the parameters it was made with, and fit trains a copy: give the class, "
                 f"as in FirstOrder(torch.optim.{type(optimizer).__name__}, steps={steps}, lr=...)"
             )
-        if not all(isinstance(count, int) and count >= 1 for count in (steps, look)):
-            raise SolverError(f"steps and look must be whole numbers of at least 1; given: steps={steps}, look={look}")
+        if not all(isinstance(count, int) and count >= 1 for count in (steps, look, 1 if batch is None else batch)):
+            raise SolverError(
+                f"steps, look and batch must be whole numbers of at least 1; given: steps={steps}, look={look}, batch={batch}"
+            )
         self.optimizer = optimizer
         self.options = options
         self.steps = steps
         self.scheduler = scheduler
         self.scheduler_options = dict(scheduler_options or {})
         self.clip = clip
+        self.batch = batch
+        self.seed = seed
         self.look = look
 
     @property
@@ -84,6 +94,8 @@ class Adam(FirstOrder):
         steps: the number of steps.
         lr: the learning rate at the start.
         clip: the largest norm of the gradient.
+        batch: the most points of every place that a step uses; see ``FirstOrder``.
+        seed: seed of these draws.
         look: steps between looks at held-out rows.
 
     Example:
@@ -94,12 +106,23 @@ class Adam(FirstOrder):
     Reference: D. P. Kingma and J. Ba, Adam: a method for stochastic optimization, ICLR 2015.
     """
 
-    def __init__(self, steps: int = 2000, lr: float = 5e-3, *, clip: float | None = 10.0, look: int = 50) -> None:
+    def __init__(
+        self,
+        steps: int = 2000,
+        lr: float = 5e-3,
+        *,
+        clip: float | None = 10.0,
+        batch: int | None = None,
+        seed: int = 0,
+        look: int = 50,
+    ) -> None:
         super().__init__(
             torch.optim.Adam,
             steps,
             lr=lr,
             clip=clip,
+            batch=batch,
+            seed=seed,
             look=look,
             scheduler=torch.optim.lr_scheduler.CosineAnnealingLR,
             scheduler_options={"T_max": steps, "eta_min": lr / 100},
@@ -109,7 +132,9 @@ class Adam(FirstOrder):
 class _FirstOrderRun(Run):
     def __init__(self, solver: FirstOrder, objective: Objective) -> None:
         self._objective = objective
-        self._clip = solver.clip
+        self._clip, self._batch = solver.clip, solver.batch
+        # On the CPU wherever the points are, so that the draws are the same everywhere.
+        self._generator = torch.Generator().manual_seed(solver.seed)
         try:
             self._optimizer = solver.optimizer(objective.parameters, **solver.options)
             self._scheduler = (
@@ -120,9 +145,10 @@ class _FirstOrderRun(Run):
 
     def step(self) -> Step:
         seen: list[tuple[Tensor, dict[str, Tensor]]] = []
+        part = None if self._batch is None else [self._drawn(block, self._batch) for block in self._objective.blocks]
 
         def closure() -> Tensor:
-            loss, gradient, terms = self._objective.evaluate()
+            loss, gradient, terms = self._objective.evaluate() if part is None else self._objective.evaluate(part)
             seen.append((loss, terms))
             norm = gradient.norm()
             if not bool(torch.isfinite(norm)):
@@ -143,6 +169,12 @@ class _FirstOrderRun(Run):
         self._advance(seen[0][0])
         return Step(*seen[0], len(seen))
 
+    def _drawn(self, block: Block, most: int) -> Block:
+        if block.size <= most:
+            return block
+        chosen = torch.randperm(block.size, generator=self._generator)[:most]
+        return block.part(chosen.to(block.sample.points[0].device))
+
     def _advance(self, loss: Tensor) -> None:
         if isinstance(self._scheduler, ReduceLROnPlateau):
             self._scheduler.step(loss)
@@ -151,10 +183,12 @@ class _FirstOrderRun(Run):
 
     def state_dict(self) -> dict[str, Any]:
         scheduler = None if self._scheduler is None else self._scheduler.state_dict()
-        return {"optimizer": self._optimizer.state_dict(), "scheduler": scheduler}
+        generator = self._generator.get_state()
+        return {"optimizer": self._optimizer.state_dict(), "scheduler": scheduler, "generator": generator}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._optimizer.load_state_dict(state["optimizer"])
+        self._generator.set_state(state["generator"])
         if self._scheduler is not None:
             self._scheduler.load_state_dict(state["scheduler"])
 

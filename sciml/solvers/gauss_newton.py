@@ -24,8 +24,8 @@ _COARSEST = 1e-10
 class GaussNewton(Solver):
     r"""Gauss-Newton steps by QR factors of the Jacobian, for models that are linear in their parameters.
 
-    Each step solves :math:`\min_\delta \lVert J\delta + r\rVert` from the triangular factor of :math:`[J\; r]`, columns scaled to
-    unit norm; :math:`J^TJ`, which squares the condition number, is never formed, so that the loss may fall to the square of
+    Each step solves :math:`\min_\delta \lVert J\delta + r\rVert` from the triangular factor of
+    :math:`[J\; r]`, columns scaled to unit norm; :math:`J^TJ`, which squares the condition number, is never formed, so that the loss may fall to the square of
     rounding. A rank-revealing solve with the triangle leaves out directions that the rows hardly see. A step that does not
     lower the loss is shortened, then taken in fewer directions.
 

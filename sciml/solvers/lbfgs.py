@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from sciml.errors import SolverError
 from sciml.objective import Objective
-from sciml.solvers.base import Run, Solver, Step
-from sciml.solvers.linesearch import Trial, strong_wolfe
+from sciml.solvers.base import Run, Solver
+from sciml.solvers.quasi_newton import QuasiNewtonRun
 
 
 @dataclass(frozen=True)
@@ -53,58 +51,21 @@ class LBFGS(Solver):
         return _LBFGSRun(self, objective)
 
 
-class _LBFGSRun(Run):
+class _LBFGSRun(QuasiNewtonRun):
     def __init__(self, solver: LBFGS, objective: Objective) -> None:
-        self._solver = solver
-        self._objective = objective
+        super().__init__(objective, solver.gradient_tolerance)
+        self._history = solver.history
         self._pairs: list[tuple[Tensor, Tensor]] = []
-        self._here: tuple[Tensor, float, Tensor, dict[str, Tensor]] | None = None
 
-    def step(self) -> Step:
-        evaluations = 0
-        if self._here is None:
-            loss, gradient, terms = self._objective.evaluate()
-            evaluations = 1
-            self._here = (self._objective.vector(), float(loss), gradient, terms)
-        position, value, gradient, terms = self._here
-        if not (math.isfinite(value) and bool(torch.isfinite(gradient).all())):
-            return self._stop("diverged", "the loss or its gradient is not finite", evaluations)
-        if float(gradient.abs().max()) <= self._solver.gradient_tolerance:
-            return self._stop("converged", "the gradient vanishes", evaluations)
-        direction = self._direction(gradient)
-        slope = float(direction @ gradient)
-        if slope >= 0:
-            self._pairs.clear()
-            direction, slope = -gradient, -float(gradient @ gradient)
-        first = 1.0 if self._pairs else min(1.0, 1.0 / float(gradient.abs().sum()))
-        reached: dict[float, dict[str, Tensor]] = {}
+    @property
+    def _knows_nothing(self) -> bool:
+        return not self._pairs
 
-        def evaluate(length: float) -> Trial:
-            self._objective.assign(position + length * direction)
-            loss, new_gradient, new_terms = self._objective.evaluate()
-            reached[length] = new_terms
-            return Trial(length, float(loss), float(new_gradient @ direction), new_gradient)
+    def _learn(self, length: float, move: Tensor, change: Tensor, gradient: Tensor) -> None:
+        self._pairs = [*self._pairs, (move, change)][-self._history :]
 
-        taken, used = strong_wolfe(evaluate, Trial(0.0, value, slope, gradient), first)
-        evaluations += used
-        if taken.step == 0.0:
-            self._objective.assign(position)
-            if not self._pairs:
-                return self._stop("converged", "no lower point exists along the gradient, to rounding", evaluations)
-            self._pairs.clear()
-            return Step(torch.tensor(value), terms, evaluations)
-        move, change = taken.step * direction, taken.gradient - gradient
-        if float(move @ change) > 1e-14 * float(move.norm() * change.norm()):
-            self._pairs = [*self._pairs, (move, change)][-self._solver.history :]
-        arrived = position + move
-        self._objective.assign(arrived)
-        self._here = (arrived, taken.loss, taken.gradient, reached[taken.step])
-        return Step(torch.tensor(taken.loss), reached[taken.step], evaluations)
-
-    def renewed(self) -> None:
-        # The curvature pairs stay: the points are new, the function behind them is nearly the same, and starting again
-        # without them was measured to lose a factor of three on Burgers' equation.
-        self._here = None
+    def _forget(self) -> None:
+        self._pairs.clear()
 
     def _direction(self, gradient: Tensor) -> Tensor:
         """The two-loop recursion."""
@@ -121,10 +82,6 @@ class _LBFGSRun(Run):
         for (move, change), (share, inverse) in zip(self._pairs, reversed(shares), strict=True):
             direction = direction + (share - inverse * float(change @ direction)) * move
         return direction
-
-    def _stop(self, outcome: str, why: str, evaluations: int) -> Step:
-        assert self._here is not None
-        return Step(torch.tensor(self._here[1]), self._here[3], evaluations, outcome, why)
 
     def state_dict(self) -> dict[str, Any]:
         return {"pairs": [list(pair) for pair in self._pairs]}

@@ -3,41 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sciml.errors import SolverError
+from sciml.errors import SolverError, listed
 from sciml.objective import Objective
 from sciml.solvers.base import Run, Solver, Step
-from sciml.solvers.linear import rank_revealing
+from sciml.solvers.damped import FACTORISATIONS, LevenbergMarquardt
+from sciml.solvers.memory import require
 
 
 @dataclass(frozen=True)
 class LeastSquares(Solver):
     r"""Levenberg-Marquardt: :math:`\delta = -(J^T J + \lambda D^2)^{-1} J^T r`, the default for small models in float64.
 
-    One Jacobian serves several dampings: those around the present one are tried, the one with the lowest **true** loss is
-    taken, and the damping rises when none improves. D holds the norms of the columns of J. When there are fewer rows than
-    parameters the system is solved in row space. When normal equations, which square the condition number, no longer
-    gain, the steps go on undamped, by a rank-revealing factorisation of the Jacobian itself.
+    One Jacobian serves several dampings: those below the present one are tried as long as the **true** loss falls, and the
+    damping rises when none improves; where the linear model foretold the fall, it drops by two orders at once. D holds the
+    norms of the columns of J. When there are fewer rows than parameters the system is solved in row space.
+
+    Normal equations square the condition number. Where the damping has become smaller than their rounding the steps come
+    from an orthogonal factorisation of J itself, which is what reaches the bottom of narrow valleys.
 
     Args:
         steps: the most steps.
         damping: :math:`\lambda` at the start.
         trials: dampings tried a step before it counts as failed.
         gradient_tolerance: it has converged when no column of J makes a larger angle cosine with the rows.
+        loss_tolerance: it has converged when the loss, and what its linear model foretells, falls by a smaller share than this
+            in four steps in turn.
+        target: stop at a loss below this.
+        seconds: stop after this long.
+        factorisation: ``"cholesky"`` of normal equations, ``"qr"`` of J, or ``"auto"``: the first until the second is needed.
+        memory: the most bytes that J and its factors may take; half of what is free when None.
         look: steps between looks at held-out rows.
 
     Raises:
-        SolverError: a setting is not positive.
+        SolverError: a setting is not positive, the factorisation is unknown; when a run begins, the memory does not suffice.
 
     Example:
         >>> import sciml
-        >>> sciml.LeastSquares(200).damping
+        >>> sciml.LeastSquares(200, target=1e-16, seconds=60).damping
         0.01
 
     Reference: J. J. More, The Levenberg-Marquardt algorithm: implementation and theory, in Numerical Analysis, Springer 1978.
@@ -48,10 +58,20 @@ class LeastSquares(Solver):
     trials: int = 8
     gradient_tolerance: float = 1e-12
     look: int = 10
+    loss_tolerance: float = 1e-6
+    target: float = 0.0
+    seconds: float = math.inf
+    factorisation: str = "auto"
+    memory: float | None = None
 
     def __post_init__(self) -> None:
-        if min(self.steps, self.trials, self.look) < 1 or self.damping <= 0:
-            raise SolverError(f"steps, damping, trials and look must be positive; given: {self}")
+        bound = math.inf if self.memory is None else self.memory
+        if min(self.steps, self.trials, self.look) < 1 or min(self.damping, self.seconds, bound) <= 0:
+            raise SolverError(f"steps, damping, trials, look, seconds and memory must be positive; given: {self}")
+        if min(self.gradient_tolerance, self.loss_tolerance, self.target) < 0:
+            raise SolverError(f"tolerances and target must not be negative; given: {self}")
+        if self.factorisation not in FACTORISATIONS:
+            raise SolverError(f"factorisation must be one of {listed(FACTORISATIONS)}; given: {self.factorisation!r}")
 
     def start(self, objective: Objective) -> Run:
         return _LeastSquaresRun(self, objective)
@@ -59,92 +79,49 @@ class LeastSquares(Solver):
 
 class _LeastSquaresRun(Run):
     def __init__(self, solver: LeastSquares, objective: Objective) -> None:
-        self._solver = solver
-        self._objective = objective
-        self._damping = solver.damping
-        self._precise = False
-        self._idle = 0
+        self._solver, self._objective = solver, objective
+        self._seconds = 0.0
+        self._core = LevenbergMarquardt(
+            solver.damping, solver.trials, solver.gradient_tolerance, solver.loss_tolerance, solver.factorisation
+        )
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        rows, columns = self._objective.shape
+        like = self._objective.parameters[0]
+        # J as it comes and scaled, one more of either for assembling and factorising; a few squares of its smaller side.
+        needed = (4 * rows * columns + 6 * min(rows, columns) ** 2) * like.element_size()
+        what = f"LeastSquares with {rows} rows and {columns} parameters (a dense Jacobian of {rows} x {columns})"
+        instead = (
+            "use sciml.LBFGS, sciml.SSBroyden where a square of the parameters fits, fewer points or a smaller model"
+        )
+        require(needed, self._solver.memory, like, what, instead)
 
     def step(self) -> Step:
-        objective = self._objective
-        position = objective.vector()
-        rows, slopes = objective.linearised()
-        value = float(rows @ rows)
-        if not (math.isfinite(value) and bool(torch.isfinite(slopes).all())):
-            return self._report(value, 1, "diverged", "a residual or its derivative is not finite")
-        norms = slopes.norm(dim=0)
-        floor = 1e-8 * float(norms.max())
-        norms = norms.clamp(min=floor if floor > 0 else 1.0)
-        slopes = slopes / norms
-        gradient = slopes.T @ rows
-        if float(gradient.abs().max()) <= self._solver.gradient_tolerance * math.sqrt(value):
-            return self._report(value, 1, "converged", "the rows are orthogonal to every column of the Jacobian")
-        solve = shortened(rows, slopes) if self._precise else damped_cholesky(rows, slopes, gradient)
-        best, best_move, used = value, None, 0
-        damping = 1.0 if self._precise else self._damping
-        for trial in range(self._solver.trials):
-            move = solve(damping)
-            loss = math.inf
-            if move is not None:
-                objective.assign(position + move / norms)
-                loss = objective.value()
-                used += 1
-            if math.isfinite(loss) and loss < best:
-                best, best_move, self._damping = loss, move, damping
-                if trial >= 2 or self._precise:
-                    break
-                # Downhill: a smaller damping may gain more, as long as it does.
-                damping = max(damping / 5, 1e-16)
-            elif best_move is not None:
-                break
-            else:
-                damping = damping * (2 if self._precise else 6)
-        if best_move is None:
+        begin, objective, solver = time.perf_counter(), self._objective, self._solver
+
+        def value_at(position: Tensor) -> float:
             objective.assign(position)
-            return self._stalled(value, used)
-        objective.assign(position + best_move / norms)
-        self._idle = self._idle + 1 if best > (1 - 1e-6) * value else 0
-        if self._idle >= 10:
-            return self._stalled(best, used)
-        return self._report(best, used)
+            return objective.value()
 
-    def _stalled(self, value: float, used: int) -> Step:
-        """Nothing was gained: turn to the Jacobian itself if that has not been done, otherwise stop."""
-        self._idle = 0
-        if self._precise:
-            return self._report(value, used, "converged", "no step lowers the loss any further")
-        self._precise = True
-        return self._report(value, used)
+        rows, slopes = objective.linearised()
+        found = self._core.advance(objective.vector(), rows, slopes, value_at)
+        objective.assign(found.position)
+        self._seconds += time.perf_counter() - begin
+        done, message = found.done, found.message
+        if done is None and found.value <= solver.target:
+            done, message = "converged", f"the loss is below the target {solver.target:g}"
+        elif done is None and self._seconds >= solver.seconds:
+            done, message = "budget", f"the {solver.seconds:g} seconds of LeastSquares are over"
+        terms = {name: each.detach() for name, each in objective.terms().items()} if done else {}
+        return Step(torch.tensor(found.value), terms, max(found.tried, 1), done, message)
 
-    def _report(self, value: float, used: int, done: str | None = None, message: str = "") -> Step:
-        terms = {name: each.detach() for name, each in self._objective.terms().items()} if done else {}
-        return Step(torch.tensor(value), terms, used, done, message)
+    def renewed(self) -> None:
+        self._core.idle = 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"damping": self._damping, "precise": self._precise, "idle": self._idle}
+        return {"damping": self._core.damping, "idle": self._core.idle, "seconds": self._seconds}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._damping, self._precise, self._idle = state["damping"], state["precise"], state["idle"]
-
-
-def damped_cholesky(rows: Tensor, slopes: Tensor, gradient: Tensor) -> Callable[[float], Tensor | None]:
-    """Steps for any damping by Cholesky factors of the smaller of JᵀJ and JJᵀ."""
-    wide = slopes.shape[0] < slopes.shape[1]
-    square = slopes @ slopes.T if wide else slopes.T @ slopes
-    unit = torch.eye(len(square), dtype=square.dtype, device=square.device)
-
-    def solve(damping: float) -> Tensor | None:
-        factor, failed = torch.linalg.cholesky_ex(square + damping * unit)
-        if int(failed):
-            return None
-        if wide:
-            return -(slopes.T @ torch.cholesky_solve(rows[:, None], factor)[:, 0])
-        return -torch.cholesky_solve(gradient[:, None], factor)[:, 0]
-
-    return solve
-
-
-def shortened(rows: Tensor, slopes: Tensor) -> Callable[[float], Tensor | None]:
-    """The undamped step by a rank-revealing factorisation of J itself, divided by the "damping"."""
-    whole = rank_revealing(rows, slopes, 1e-14)
-    return lambda damping: whole / damping
+        self._core.damping, self._core.idle = state["damping"], state["idle"]
+        self._seconds = state["seconds"]

@@ -1,0 +1,46 @@
+"""How much memory a dense method may take, and a refusal in words before it takes more."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import Tensor
+
+from sciml.errors import SolverError
+
+_SHARE = 0.5
+_UNKNOWN = 4 * 2**30
+
+
+def free_bytes(device: torch.device) -> int:
+    """The memory that is free where tensors of a device live; 4 GiB where the system does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return _UNKNOWN
+
+
+def require(needed: int, bound: float | None, like: Tensor, what: str, instead: str) -> None:
+    """Refuse a method whose matrices would not fit.
+
+    Args:
+        needed: the bytes it needs.
+        bound: the bytes it may take, or None for half of what is free.
+        like: a tensor on the device in question.
+        what: the method and the sizes of its matrices, for the message.
+        instead: what to do, for the message.
+
+    Raises:
+        SolverError: it needs more than it may take.
+    """
+    most = _SHARE * free_bytes(like.device) if bound is None else bound
+    if needed > most:
+        given = "half of what is free" if bound is None else "the bound memory="
+        raise SolverError(f"{what} needs {_readable(needed)}, more than {_readable(most)} ({given}): {instead}")
+
+
+def _readable(size: float) -> str:
+    return f"{size / 2**30:.3g} GiB" if size >= 2**29 else f"{size / 2**20:.3g} MiB"

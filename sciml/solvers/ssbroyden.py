@@ -1,0 +1,137 @@
+"""The self-scaled Broyden method with a dense inverse Hessian."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sciml.errors import SolverError
+from sciml.objective import Objective
+from sciml.solvers.base import Run, Solver
+from sciml.solvers.memory import require
+from sciml.solvers.quasi_newton import QuasiNewtonRun
+
+
+@dataclass(frozen=True)
+class SSBroyden(Solver):
+    r"""Self-scaled Broyden: a whole inverse Hessian, rescaled at every step, for models of up to a few thousand parameters.
+
+    With the move :math:`s`, the change of the gradient :math:`y`, :math:`\rho = 1/s^Ty` and
+    :math:`v = \rho s - Hy/y^THy` the inverse Hessian becomes
+
+    .. math::  \frac{1}{\tau}\Big(H - \frac{Hy\,y^TH}{y^THy} + \varphi\,(y^THy)\,vv^T\Big) + \rho\,ss^T,
+
+    with Al-Baali's choice of :math:`\tau` and :math:`\varphi`; :math:`\tau = \varphi = 1` would be BFGS. A step costs some
+    products of a matrix and a vector, and satisfies the strong Wolfe conditions. The matrix survives a redraw of the points
+    as long as it is positive definite.
+
+    Args:
+        steps: the most steps.
+        gradient_tolerance: it has converged when the largest component of the gradient is below this.
+        memory: the most bytes that the matrix may take; half of what is free when None.
+        look: steps between looks at held-out rows.
+
+    Raises:
+        SolverError: a setting is not positive; when a run begins, the matrix needs more memory than there is.
+
+    Example:
+        >>> import sciml
+        >>> sciml.SSBroyden(500).steps
+        500
+
+    Reference: J. F. Urbán, P. Stefanou and J. A. Pons, Unveiling the optimization process of physics informed neural networks,
+    Journal of Computational Physics 523 (2025), equations 13-23 (there SSBroyden2); M. Al-Baali, Global and superlinear
+    convergence of a restricted class of self-scaling methods, Computational Optimization and Applications 9 (1998).
+    """
+
+    steps: int = 3000
+    gradient_tolerance: float = 1e-12
+    memory: float | None = None
+    look: int = 50
+
+    def __post_init__(self) -> None:
+        bound = math.inf if self.memory is None else self.memory
+        if min(self.steps, self.look) < 1 or bound <= 0 or self.gradient_tolerance < 0:
+            raise SolverError(
+                f"steps, look and memory must be positive, gradient_tolerance not negative; given: {self}"
+            )
+
+    def start(self, objective: Objective) -> Run:
+        return _SSBroydenRun(self, objective)
+
+
+class _SSBroydenRun(QuasiNewtonRun):
+    def __init__(self, solver: SSBroyden, objective: Objective) -> None:
+        super().__init__(objective, solver.gradient_tolerance)
+        self._size = sum(parameter.numel() for parameter in objective.parameters)
+        like = objective.parameters[0]
+        # The matrix, and another while it is checked, factorised or saved.
+        needed = 2 * self._size**2 * like.element_size()
+        what = f"SSBroyden with {self._size} parameters (a dense matrix of {self._size} x {self._size})"
+        require(needed, solver.memory, like, what, "use sciml.LBFGS, or a smaller model")
+        self._inverse: Tensor | None = None
+
+    @property
+    def _knows_nothing(self) -> bool:
+        return self._inverse is None
+
+    def _direction(self, gradient: Tensor) -> Tensor:
+        return -gradient if self._inverse is None else -(self._inverse @ gradient)
+
+    def _learn(self, length: float, move: Tensor, change: Tensor, gradient: Tensor) -> None:
+        if self._inverse is None:
+            self._inverse = torch.eye(self._size, dtype=move.dtype, device=move.device)
+        updated(self._inverse, length, move, change, gradient)
+
+    def _forget(self) -> None:
+        self._inverse = None
+
+    def renewed(self) -> None:
+        super().renewed()
+        if self._inverse is None:
+            return
+        self._inverse = (self._inverse + self._inverse.T) / 2
+        _, failed = torch.linalg.cholesky_ex(self._inverse)
+        if int(failed):
+            self._forget()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"inverse": None if self._inverse is None else self._inverse.clone()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._inverse = None if state["inverse"] is None else state["inverse"].clone()
+
+
+def updated(inverse: Tensor, length: float, move: Tensor, change: Tensor, gradient: Tensor) -> None:
+    """Update an inverse Hessian in place.
+
+    Args:
+        inverse: H, shape ``(n, n)``.
+        length: the step length along -H times the gradient.
+        move: s, shape ``(n,)``.
+        change: y, the change of the gradient over the move.
+        gradient: the gradient where the move began.
+    """
+    across = inverse @ change
+    curvature = float(change @ across)
+    rho = 1.0 / float(move @ change)
+    b = -length * rho * float(move @ gradient)
+    h = rho * curvature
+    # By Cauchy and Schwarz a is not negative; zero, where it is no longer told from rounding, is a double limit.
+    a = max(b * h - 1.0, 1e-15)
+    root = math.sqrt(a / (1.0 + a))
+    least = min(1.0, h * (1.0 - root))
+    theta = max((least - 1.0) / a, min(1.0 / least, (1.0 - b) / b))
+    sigma = 1.0 + theta * a
+    shrink = min(1.0, 1.0 / b)
+    power = abs(sigma) ** (1.0 / (1.0 - len(move))) if len(move) > 1 else 1.0
+    tau = min(shrink * power, sigma) if theta <= 0 else shrink * min(power, 1.0 / theta)
+    phi = (1.0 - theta) / (1.0 + a * theta)
+    rest = rho * move - across / curvature
+    inverse.addr_(across, across, alpha=-1.0 / curvature).addr_(rest, rest, alpha=phi * curvature)
+    inverse.div_(tau).addr_(move, move, alpha=rho)
