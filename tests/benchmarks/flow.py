@@ -83,9 +83,7 @@ def cavity_error(solution):
 
 
 CASES = (
-    Case(
-        "kovasznay", 11, "Kovasznay flow, Re 40", (Target(1e-8, 10),), "published about 1e-7", Kovasznay, on_grid()
-    ),
+    Case("kovasznay", 11, "Kovasznay flow, Re 40", (Target(1e-8, 10),), "published about 1e-7", Kovasznay, on_grid()),
     Case(
         "lid_driven_cavity",
         12,

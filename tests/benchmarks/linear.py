@@ -86,7 +86,7 @@ class Advection(sciml.Problem):
     domain = sciml.Box(x=(0, 2 * PI), t=(0, 1))
     fields = ["u"]
     beta = 30.0
-    conditions = [sciml.Initial(u=torch.sin), sciml.Periodic("x")]
+    conditions = [sciml.Initial(u=lambda x: torch.sin(x)), sciml.Periodic("x")]
 
     @sciml.equation
     def transport(self, u, x, t):
@@ -153,7 +153,9 @@ class Poisson10D(sciml.Problem):
     domain = sciml.Box(**{name: (0, 1) for name in "abcefghijk"})
     fields = ["u"]
     conditions = [
-        sciml.Dirichlet(u=lambda a, b, c, e, f, g, h, i, j, k: _solution(a, b, c, e, f, g, h, i, j, k), on=domain.boundary)
+        sciml.Dirichlet(
+            u=lambda a, b, c, e, f, g, h, i, j, k: _solution(a, b, c, e, f, g, h, i, j, k), on=domain.boundary
+        )
     ]
 
     @sciml.equation

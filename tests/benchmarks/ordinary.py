@@ -75,7 +75,15 @@ CASES = (
         Lorenz,
         of_unknowns(sigma=10.0, rho=15.0, beta=8 / 3),
     ),
-    Case("van_der_pol", 14, "Van der Pol, μ = 100, one period", (Target(1e-5, 30),), "", VanDerPol, against("van_der_pol")),
+    Case(
+        "van_der_pol",
+        14,
+        "Van der Pol, μ = 100, one period",
+        (Target(1e-5, 30),),
+        "",
+        VanDerPol,
+        against("van_der_pol"),
+    ),
     Case(
         "robertson",
         14,

@@ -134,7 +134,9 @@ def _lorenz(axes: Axes, tolerance: float) -> Fields:
     return dict(zip("xyz", spectral.stepwise(rate, [-8.0, 7.0, 27.0], axes["t"], tolerance), strict=True))
 
 
-_ETD = "Fourier in x, two thirds of the modes in products, ETDRK4 in t; resolution: modes, steps from one time to the next"
+_ETD = (
+    "Fourier in x, two thirds of the modes in products, ETDRK4 in t; resolution: modes, steps from one time to the next"
+)
 _RADAU = "Radau from time to time with the exact Jacobian; resolution: relative tolerance"
 
 RECIPES = {
