@@ -150,7 +150,7 @@ class Poisson5D(sciml.Problem):
 class Poisson10D(sciml.Problem):
     """The same in ten dimensions."""
 
-    domain = sciml.Box(**{name: (0, 1) for name in "abcefghijk"})
+    domain = sciml.Box(**dict.fromkeys("abcefghijk", (0, 1)))
     fields = ["u"]
     conditions = [
         sciml.Dirichlet(

@@ -159,8 +159,8 @@ RECIPES = {
     ),
     "schroedinger": Recipe(
         "i h_t + h_xx / 2 + |h|^2 h = 0, h = u + i v, x in [-5, 5] periodic, h(x, 0) = 2 sech x, t in [0, pi/2]",
-        "Fourier in x, splitting of fourth order in t; resolution: modes, steps from one time to the next. The periodic extension of the initial "
-        "value has a kink at the ends, which never smooths out: convergence is algebraic",
+        "Fourier in x, splitting of fourth order in t; resolution: modes, steps from one time to the next. The periodic "
+        "extension of the initial value has a kink at the ends, which never smooths out: convergence is algebraic",
         _axes(-5, 5, np.pi / 2),
         _schroedinger,
         (16384, 60),
@@ -168,7 +168,8 @@ RECIPES = {
     ),
     "allen_cahn_periodic": Recipe(
         "u_t = 1e-4 u_xx + 5 u - 5 u^3, x in [-1, 1] periodic, u(x, 0) = x^2 cos(pi x), t in [0, 1]",
-        "spectral elements on [0, 1] (u is even), smaller towards 1, u_x = 0 at both ends, DOP853 in t; resolution: elements, degree",
+        "spectral elements on [0, 1] (u is even), smaller towards 1, u_x = 0 at both ends, DOP853 in t; resolution: "
+        "elements, degree",
         _axes(-1, 1, 1),
         _allen_cahn(1e-4, "periodic"),
         (64, 10),

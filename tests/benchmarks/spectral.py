@@ -1,5 +1,6 @@
 """Spectral solvers that make the references; small and plain, because they are the truth that others are held against."""
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -257,7 +258,7 @@ def stepwise(rate: Callable, start: Array, times: Array, tolerance: float, jacob
     It stops at every time because Radau's interpolation between its steps is two orders coarser than the steps themselves.
     """
     found, first = [np.asarray(start, dtype=float)], None
-    for low, high in zip(times[:-1], times[1:], strict=True):
+    for low, high in itertools.pairwise(times):
         size = None if first is None else min(first, high - low)
         path = solve_ivp(
             rate, (low, high), found[-1], method="Radau", jac=jacobian, rtol=tolerance, atol=1e-18, first_step=size
