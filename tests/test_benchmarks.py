@@ -4,7 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from benchmarks import harness, peers, report, spectral, stored
+import torch
+from benchmarks import harness, kernels, peers, report, spectral, stored
+from benchmarks.case import relative
+from benchmarks.evolution import KortewegDeVries
+from benchmarks.flow import Cavity, cavity_error
+from benchmarks.ordinary import Lorenz
 from benchmarks.references import RECIPES, difference
 from benchmarks.table import CASES, LEFT_OUT
 from scipy.integrate import solve_ivp
@@ -54,6 +59,73 @@ def test_references_are_small_and_converged_far_below_the_target(name):
     problem = CASES[name].problem()
     for key, bounds in problem.domain.bounds.items():
         assert found.axes[key][[0, -1]] == pytest.approx(bounds)
+
+
+def polynomial(axes, fields, centre, reach=5):
+    """Fields near a point of their grid, as Lagrange polynomials through the neighbours: something to differentiate."""
+    windows = [np.s_[middle - reach : middle + reach + 1] for middle in centre]
+    nodes = [torch.from_numpy(axis[window].copy()) for axis, window in zip(axes.values(), windows, strict=True)]
+    tables = {name: torch.from_numpy(values[tuple(windows)].copy()) for name, values in fields.items()}
+
+    def basis(at, own):
+        gaps, others = at[:, None] - own, ~torch.eye(len(own), dtype=torch.bool)
+        shares = [
+            (gaps[:, others[row]] / (own[row] - own[others[row]])).prod(1, keepdim=True) for row in range(len(own))
+        ]
+        return torch.cat(shares, dim=1)
+
+    def values(**coordinates):
+        found = [basis(coordinates[name], own) for name, own in zip(axes, nodes, strict=True)]
+        letters = "ab"[: len(found)]
+        rule = f"{letters},{','.join('n' + letter for letter in letters)}->n"
+        return {name: torch.einsum(rule, table, *found) for name, table in tables.items()}
+
+    return values, {name: axis[[middle]] for (name, axis), middle in zip(axes.items(), centre, strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("name", "centre", "size"),
+    [
+        ("korteweg_de_vries", (90, 12), 1),
+        ("kuramoto_sivashinsky", (90, 6), 1),
+        ("schroedinger", (128, 12), 100),  # waves from the kink reach everywhere and are too short for the grid
+        ("allen_cahn_periodic", (150, 50), 1),
+        ("allen_cahn_fixed", (150, 50), 1),
+        ("van_der_pol", (1000,), 1),
+        ("robertson", (320,), 1e-4),
+        ("lorenz", (16,), 100),  # 25 samples are far apart
+    ],
+)
+def test_the_problems_are_those_of_their_references(name, centre, size):
+    """The problem's own residuals at its reference, against the natural size of their terms."""
+    problem = Lorenz(sigma=10.0, rho=15.0, beta=8 / 3) if name == "lorenz" else CASES[name].problem()
+    found = stored.load(name)
+    fields, at = polynomial(found.axes, found.fields, centre)
+    for key, values in problem.residuals(fields, **at).items():
+        assert np.abs(values).max() < 1e-3 * size, key
+
+
+def test_the_cavity_is_that_of_its_reference():
+    axis = np.linspace(0, 1, 101)
+    flow, _, _ = spectral.cavity(100.0, lambda x: 4 * x * (1 - x), 32, axis)
+    fields, at = polynomial({"x": axis, "y": axis}, {"s": flow}, (40, 60))
+    (values,) = Cavity().residuals(fields, **at).values()
+    assert np.abs(values).max() < 1e-3
+
+
+def test_the_error_of_the_cavity_is_that_of_its_velocities():
+    truth = stored.load("lid_driven_cavity")
+    x, y = truth.grid().values()
+    by_hand = relative({"u": x**2, "v": -2 * x * y}, truth.fields)
+    assert cavity_error(lambda x, y: {"s": x**2 * y}) == pytest.approx(by_hand)
+
+
+def test_micro_benchmarks_measure_something():
+    assert kernels.training_step(KortewegDeVries, 64)(0) > 0
+    assert kernels.row_jacobian(0, 64) > 0
+    assert kernels.evaluation(0, 64) > 0
+    spins = {count: lambda count=count: sum(range(count)) for count in (10**5, 10**6)}
+    assert kernels.ratio(spins[10**5], spins[10**6]) < 0.5
 
 
 def on_ring(symbol, product, start, length, modes, end):

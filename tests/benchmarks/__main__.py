@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 
 from . import harness, peers
 from .report import aim, number, summary
@@ -33,7 +33,10 @@ def run(names: list[str], seeds: int, limit: float, path: Path, with_peers: bool
 
 
 def _progress(shown: dict[str, dict[str, Any]], seeds: int) -> Table:
-    table = Table("benchmark", "seeds", "median", "worst", "seconds", "target", "met", title="Benchmarks, one thread")
+    columns = (
+        Column(name, no_wrap=True) for name in ("benchmark", "seeds", "median", "worst", "seconds", "target", "met")
+    )
+    table = Table(*columns, title="Benchmarks, one thread")
     for name, result in shown.items():
         case, done = CASES[name], len(result["runs"])
         cells = [""] * 3 + [aim(case, case.targets[0]), ""]

@@ -88,13 +88,15 @@ def row_jacobian(seed: int, count: int = 4096) -> float:
 
 
 def evaluation(seed: int, count: int = 1_000_000) -> float:
-    """Points a second at which a solution, 20×3 tanh, is evaluated."""
+    """Points a second at which a solution, 20×3 tanh, is evaluated; the best of five, as others may use the machine."""
     solution = sciml.fit(Burgers(), sciml.MLP(20, 20, 20), solver=sciml.Adam(1), points=64, seed=seed)
     x, t = torch.rand(2, count, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).numpy()
-    solution(x=x, t=t)
-    start = time.perf_counter()
-    solution(x=x, t=t)
-    return count / (time.perf_counter() - start)
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        solution(x=x, t=t)
+        seconds.append(time.perf_counter() - start)
+    return count / min(seconds)
 
 
 def _step(name: str, title: str, problem: type[sciml.Problem], target: float) -> Case:
