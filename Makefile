@@ -1,4 +1,5 @@
-# `make demo` fits measured data; `make test` runs the tests. Both make .venv first.
+# `make demo` fits measured data; `make test` runs the tests; `make bench ARGS="poisson --seeds 1"` runs benchmarks, all of
+# them without ARGS. All make .venv first.
 SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -7,13 +8,16 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: demo test check format lock clean
+.PHONY: demo test bench check format lock clean
 
 demo: .venv/ready
 	$(BIN)/sciml fit problems/lynx_hare.py --out runs/lynx_hare
 
 test: .venv/ready
 	$(BIN)/python -m pytest
+
+bench: .venv/ready
+	$(BIN)/python -m tests.benchmarks $(ARGS)
 
 check: .venv/ready
 	$(BIN)/ruff check .

@@ -11,6 +11,9 @@ ROOT = Path(__file__).parent.parent
 
 torch.set_num_threads(1)
 
+# Run by `make bench`; test_benchmarks.py tries what it consists of.
+collect_ignore = ["benchmarks"]
+
 
 def problem_class(name):
     """The only problem class of ``problems/<name>.py``."""

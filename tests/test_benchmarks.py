@@ -1,0 +1,306 @@
+"""What `make bench` consists of: problems that are what they claim, references held against other methods, a true report."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from benchmarks import harness, kernels, peers, report, spectral, stored
+from benchmarks.case import relative
+from benchmarks.evolution import KortewegDeVries
+from benchmarks.flow import Cavity, cavity_error
+from benchmarks.ordinary import Lorenz
+from benchmarks.references import RECIPES, difference
+from benchmarks.table import CASES, LEFT_OUT
+from scipy.integrate import solve_ivp
+
+EXACT = [name for name, case in CASES.items() if case.problem is not None and case.problem().has_reference]
+STORED = sorted(RECIPES)
+
+
+def test_every_row_of_the_table_is_there_or_left_out_with_a_reason():
+    assert {case.row for case in CASES.values()} | set(LEFT_OUT) == set(range(1, 21))
+    assert not {case.row for case in CASES.values()} & set(LEFT_OUT)
+
+
+def test_poisson_is_solved_in_a_process_of_its_own():
+    found = harness.in_process("worker", "poisson", "0", limit=200)
+    assert found["value"] < 1e-11
+    assert found["success"]
+    assert found["peak_megabytes"] > 10
+    assert any("random features" in choice for choice in found["choices"])
+
+
+def test_a_run_beyond_its_time_and_one_that_fails_are_recorded_as_such():
+    assert harness.in_process("worker", "poisson", "0", limit=0.1) == {"timed_out": True, "seconds": 0.1}
+    assert "KeyError" in harness.in_process("worker", "nobody", "0", limit=100)["failed"]
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_solutions_satisfy_the_equations(name):
+    problem = CASES[name].problem()
+    generator = np.random.default_rng(0)
+    at = {
+        key: low + (high - low) * (0.02 + 0.96 * generator.random(64))
+        for key, (low, high) in problem.domain.bounds.items()
+    }
+    for key, values in problem.residuals(problem.reference, **at).items():
+        assert np.abs(values).max() < 1e-11, key
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_references_are_small_and_converged_far_below_the_target(name):
+    assert stored.path_of(name).stat().st_size < 1e6
+    found = stored.load(name)
+    assert found.attributes["equation"] == RECIPES[name].equation
+    assert found.attributes["resolution"] == list(RECIPES[name].fine)
+    assert found.attributes["converged_to"] <= CASES[name].targets[0].value / 100
+    assert all(np.isfinite(values).all() for values in found.fields.values())
+    problem = CASES[name].problem()
+    for key, bounds in problem.domain.bounds.items():
+        assert found.axes[key][[0, -1]] == pytest.approx(bounds)
+
+
+def polynomial(axes, fields, centre, reach=5):
+    """Fields near a point of their grid, as Lagrange polynomials through the neighbours: something to differentiate."""
+    windows = [np.s_[middle - reach : middle + reach + 1] for middle in centre]
+    nodes = [torch.from_numpy(axis[window].copy()) for axis, window in zip(axes.values(), windows, strict=True)]
+    tables = {name: torch.from_numpy(values[tuple(windows)].copy()) for name, values in fields.items()}
+
+    def basis(at, own):
+        gaps, others = at[:, None] - own, ~torch.eye(len(own), dtype=torch.bool)
+        shares = [
+            (gaps[:, others[row]] / (own[row] - own[others[row]])).prod(1, keepdim=True) for row in range(len(own))
+        ]
+        return torch.cat(shares, dim=1)
+
+    def values(**coordinates):
+        found = [basis(coordinates[name], own) for name, own in zip(axes, nodes, strict=True)]
+        letters = "ab"[: len(found)]
+        rule = f"{letters},{','.join('n' + letter for letter in letters)}->n"
+        return {name: torch.einsum(rule, table, *found) for name, table in tables.items()}
+
+    return values, {name: axis[[middle]] for (name, axis), middle in zip(axes.items(), centre, strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("name", "centre", "size"),
+    [
+        ("korteweg_de_vries", (90, 12), 1),
+        ("kuramoto_sivashinsky", (90, 6), 1),
+        ("schroedinger", (128, 12), 100),  # waves from the kink reach everywhere and are too short for the grid
+        ("allen_cahn_periodic", (150, 50), 1),
+        ("allen_cahn_fixed", (150, 50), 1),
+        ("van_der_pol", (1000,), 1),
+        ("robertson", (320,), 1e-4),
+        ("lorenz", (16,), 100),  # 25 samples are far apart
+    ],
+)
+def test_the_problems_are_those_of_their_references(name, centre, size):
+    """The problem's own residuals at its reference, against the natural size of their terms."""
+    problem = Lorenz(sigma=10.0, rho=15.0, beta=8 / 3) if name == "lorenz" else CASES[name].problem()
+    found = stored.load(name)
+    fields, at = polynomial(found.axes, found.fields, centre)
+    for key, values in problem.residuals(fields, **at).items():
+        assert np.abs(values).max() < 1e-3 * size, key
+
+
+def test_the_cavity_is_that_of_its_reference():
+    axis = np.linspace(0, 1, 101)
+    flow, _, _ = spectral.cavity(100.0, lambda x: 4 * x * (1 - x), 32, axis)
+    fields, at = polynomial({"x": axis, "y": axis}, {"s": flow}, (40, 60))
+    (values,) = Cavity().residuals(fields, **at).values()
+    assert np.abs(values).max() < 1e-3
+
+
+def test_the_error_of_the_cavity_is_that_of_its_velocities():
+    truth = stored.load("lid_driven_cavity")
+    x, y = truth.grid().values()
+    by_hand = relative({"u": x**2, "v": -2 * x * y}, truth.fields)
+    assert cavity_error(lambda x, y: {"s": x**2 * y}) == pytest.approx(by_hand)
+
+
+def test_micro_benchmarks_measure_something():
+    assert kernels.training_step(KortewegDeVries, 64)(0) > 0
+    assert kernels.row_jacobian(0, 64) > 0
+    assert kernels.evaluation(0, 64) > 0
+    spins = {count: lambda count=count: sum(range(count)) for count in (10**5, 10**6)}
+    assert kernels.ratio(spins[10**5], spins[10**6]) < 0.5
+
+
+def on_ring(symbol, product, start, length, modes, end):
+    """Fourier modes with SciPy's DOP853: another way to the same solution. Values at the stored points of x."""
+    x = np.arange(modes) / modes * length
+    k = spectral.wavenumbers(modes, length)
+    path = solve_ivp(
+        lambda _, v: symbol(k) * v + product(k, np.fft.ifft(v)),
+        (0, end),
+        np.fft.fft(start(x)) + 0j,
+        method="DOP853",
+        rtol=1e-10,
+        atol=1e-9,
+        max_step=4 / np.abs(symbol(k)).max(),
+    )
+    wave = np.exp(1j * np.outer(np.linspace(0, length, 257), k))
+    return wave @ path.y[:, -1] / modes
+
+
+def flux(speed):
+    return lambda k, u: -0.5j * k * speed * np.fft.fft(u.real**2)
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "agreement"),
+    [
+        (
+            "korteweg_de_vries",
+            lambda end: {
+                "u": on_ring(lambda k: 0.022**2 * 1j * k**3, flux(1), lambda x: -np.cos(np.pi * x), 2, 128, end)
+            },
+            1e-8,
+        ),
+        (
+            "kuramoto_sivashinsky",
+            lambda end: {
+                "u": on_ring(
+                    lambda k: 100 / 16**2 * k**2 - 100 / 16**4 * k**4,
+                    flux(100 / 16),
+                    lambda x: np.cos(x) * (1 + np.sin(x)),
+                    2 * np.pi,
+                    128,
+                    end,
+                )
+            },
+            1e-8,
+        ),
+        (
+            # The kink at the ends is resolved to its size at the last mode.
+            "schroedinger",
+            lambda end: {
+                "u": on_ring(
+                    lambda k: -0.5j * k**2,
+                    lambda _, h: 1j * np.fft.fft(np.abs(h) ** 2 * h),
+                    lambda x: 2 / np.cosh(x - 5),
+                    10,
+                    512,
+                    end,
+                )
+            },
+            2e-5,
+        ),
+    ],
+)
+def test_a_slice_of_the_references_by_another_method(name, other, agreement):
+    found = stored.load(name)
+    time = found.axes["t"][5]
+    for field, values in other(time).items():
+        assert difference(values.real, found.fields[field][:, 5]) < agreement
+
+
+@pytest.mark.parametrize(("name", "diffusion"), [("allen_cahn_periodic", 1e-4), ("allen_cahn_fixed", 1e-3)])
+def test_allen_cahn_by_finite_differences(name, diffusion):
+    """Second order on a grid, extrapolated from two: an even function, so a mirror at 0, and at 1 a mirror or a value."""
+    found = stored.load(name)
+    slices = []
+    for cells in (512, 1024):
+        x = np.linspace(0, 1, cells + 1)
+
+        def rate(_, u, width=1 / cells):
+            bend = np.empty_like(u)
+            bend[1:-1] = u[2:] - 2 * u[1:-1] + u[:-2]
+            bend[0], bend[-1] = 2 * (u[1] - u[0]), 2 * (u[-2] - u[-1])
+            slope = diffusion / width**2 * bend + 5 * u - 5 * u**3
+            slope[-1] *= name == "allen_cahn_periodic"
+            return slope
+
+        path = solve_ivp(rate, (0, found.axes["t"][20]), x**2 * np.cos(np.pi * x), rtol=1e-8, atol=1e-9)
+        slices.append(path.y[:: cells // 128, -1])
+    extrapolated = (4 * slices[1] - slices[0]) / 3
+    assert difference(extrapolated, found.fields["u"][128:, 20]) < 1e-5
+
+
+def test_the_cavity_satisfies_its_equations_by_finite_differences():
+    """Stencils of sixth order on the stored velocities, away from the walls: no divergence, and vorticity in balance."""
+    found = stored.load("lid_driven_cavity")
+    u, v, step = found.fields["u"], found.fields["v"], 0.01
+    stencils = {1: np.array([-1, 9, -45, 0, 45, -9, 1]) / 60, 2: np.array([2, -27, 270, -490, 270, -27, 2]) / 180}
+
+    def derivative(values, axis, order):
+        windows = np.lib.stride_tricks.sliding_window_view(values, 7, axis=axis) @ stencils[order] / step**order
+        whole = np.full(values.shape, np.nan)
+        whole[(slice(None),) * axis + (slice(3, -3),)] = windows
+        return whole
+
+    inside = np.s_[15:-15, 15:-15]
+    spin = derivative(v, 0, 1) - derivative(u, 1, 1)
+    carried = u * derivative(spin, 0, 1) + v * derivative(spin, 1, 1)
+    spread = (derivative(spin, 0, 2) + derivative(spin, 1, 2)) / 100
+    gap, divergence = (carried - spread)[inside], (derivative(u, 0, 1) + derivative(v, 1, 1))[inside]
+    assert np.abs(divergence).max() < 1e-5 * np.abs(spin[inside]).max()
+    assert np.abs(gap).max() < 1e-3 * np.abs(carried[inside]).max()
+
+
+@pytest.mark.parametrize(("name", "count"), [("van_der_pol", 1600), ("robertson", 401)])
+def test_stiff_references_by_another_integrator(name, count):
+    found = stored.load(name)
+    times = found.axes["t"][:count]
+    right = {
+        "van_der_pol": (lambda _, y: [y[1], 100 * (1 - y[0] ** 2) * y[1] - y[0]], [2.0, 0.0]),
+        "robertson": (
+            lambda _, y: [
+                -0.04 * y[0] + 1e4 * y[1] * y[2],
+                0.04 * y[0] - 1e4 * y[1] * y[2] - 3e7 * y[1] ** 2,
+                3e7 * y[1] ** 2,
+            ],
+            [1.0, 0.0, 0.0],
+        ),
+    }
+    path = solve_ivp(right[name][0], times[[0, -1]], right[name][1], "LSODA", times, rtol=1e-10, atol=1e-14)
+    for values, field in zip(path.y, found.fields, strict=False):
+        assert difference(values, found.fields[field][:count]) < 1e-6
+
+
+def ran(*values, seconds=0.5, **more):
+    runs = [{"seed": seed, "value": value, "seconds": seconds, "success": True} for seed, value in enumerate(values)]
+    return {"time_limit": 400.0, "environment": {"processor": "abacus"}, "runs": runs, **more}
+
+
+def test_the_report_says_what_was_reached_and_what_was_not():
+    good, slow, lost = ran(1e-13, 1e-12, 3e-12), ran(1e-13, seconds=9.0), ran(1e-12)
+    lost["runs"] += [{"seed": 1, "timed_out": True, "seconds": 400.0}, {"seed": 2, "failed": "ProblemError: no"}]
+    good["peers"] = [{"peer": "Other", "settings": "its defaults", "value": 2e-3, "seconds": 100.0}]
+    text = report.page(CASES, {"poisson": good, "helmholtz": slow, "heat": lost}, LEFT_OUT)
+    rows = {row: line for line in text.splitlines() for row in ("1", "2", "3") if line.startswith(f"| {row} |")}
+    assert "| 1e-11 in 1 s | 1e-12 (3e-12) | 0.5 (0.5) | – | 3 of 3 | yes |" in rows["1"]
+    assert rows["2"].split(" | ")[7] == "no"
+    assert "| none (none) |" in rows["3"]
+    assert "1 of 3; 1 timed out after 400 s; 1 failed" in rows["3"]
+    assert "`poisson`, `helmholtz`, `heat`: processor abacus." in text
+    assert "`poisson`, Other (its defaults): 2e-3 in 100 s." in text
+    assert "Not run yet" in text
+    assert "`burgers`" in text
+    assert all(reason in text for reason in LEFT_OUT.values())
+
+
+def test_stretches_and_rates_are_judged_in_their_own_sense():
+    assert report.summary(CASES["burgers"], ran(5e-10, seconds=100.0))["met"] == [False, True, False]
+    assert report.summary(CASES["evaluation"], ran(3e6, 1e6, 4e6))["met"] == [True]
+    assert report.summary(CASES["evaluation"], ran(3e6, 1e6, 1e6))["worst"] == 1e6
+    assert report.summary(CASES["row_jacobian"], ran(0.31))["met"] == [False]
+
+
+def test_files_keep_what_earlier_runs_found(tmp_path):
+    path = tmp_path / "benchmarks.json"
+    assert harness.earlier(path) == {}
+    harness.write({"poisson": ran(1e-12)}, path)
+    kept = harness.earlier(path)
+    harness.write({**kept, "heat": ran(1e-10)}, path)
+    assert set(json.loads(path.read_text())) == {"poisson", "heat"}
+    assert (tmp_path / "benchmarks.md").read_text() == report.page(CASES, harness.earlier(path), LEFT_OUT)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["benchmarks.json", "benchmarks.md"]
+
+
+def test_peers_that_are_not_installed_are_named(monkeypatch):
+    monkeypatch.setattr(peers, "installed", lambda peer: peer == "FastLSQ")
+    assert peers.missing() == ["DeepXDE is not installed and was not run; pip install deepxde"]
+    assert {problem for _, problem in peers.RUNS} <= set(CASES)
