@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sciml.errors import ModelError, ProblemError, listed, nearest
+from sciml.models import Windowed
 from sciml.problem import points_from
 from sciml.table import Table
 
@@ -54,6 +55,11 @@ def embed(solution: Any, points: Any, layer: str | None = None) -> pd.DataFrame:
             raise ModelError(
                 f"this solution comes from {solution.engine} and has no network, so there is nothing to embed with; give "
                 "embed a solution of sciml.fit"
+            )
+        if isinstance(module, Windowed):
+            raise ModelError(
+                "this solution is made of windows of time, each with a model of its own, so there is no one layer to embed "
+                "with; fit one network, sciml.fit(problem, sciml.MLP(20, 20), ...), and embed with that"
             )
         columns = _columns(points)
         missing = [name for name in solution.coordinates if name not in columns]

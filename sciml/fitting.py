@@ -140,7 +140,7 @@ def fit(
     if out is not None:
         archive.check_writable(Path(out))
     adaptive = _sampler(sampler, problem)
-    windows = Windows(windows) if isinstance(windows, int) else windows
+    windows = windows if isinstance(windows, Windows | None) else Windows(windows)
     weightings, weights = Weightings.of(weights, causal, problem), fixed(weights)
     line = ProgressLine() if progress else None
     watchers: list[Callback] = [*callbacks, *([line] if line is not None else [])]

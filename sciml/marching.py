@@ -23,11 +23,13 @@ from sciml.windows import continued, fresh_model, window
 
 POINTS_A_WEIGHT = 3
 _IN_TIME = 4.0
-_NETWORK = MLP(20, 20)
-_ROUND = LeastSquares(80, look=20)
+_NETWORK = MLP(12, 12, 12)
+_POINTS = 1024
+_ROUND = LeastSquares(60, look=20)
 _ROUNDS = 4
-_RESOLVED = 5e-4
+_RESOLVED = 5e-3
 _STUCK = 0.8
+_SHARE = 0.1
 
 
 @dataclass
@@ -92,26 +94,23 @@ class DeepWindows:
     def __call__(self, begin: float, end: float, before: Setup | None) -> tuple[Setup, float]:
         """The window's set-up and its relative residual on held-out rows."""
         problem, label = self.setup.problem, f", from {self.setup.problem.time} = {begin:.4g}"
-        network = window(self.setup, fresh_model(_NETWORK, problem, self.seed), begin, end, before, None, self.seed)
+        network = window(self.setup, fresh_model(_NETWORK, problem, self.seed), begin, end, before, _POINTS, self.seed)
         if self.last is not None:
             continued(self.last.trial, network.trial)
-        best, reached, earlier = network, math.inf, math.inf
+        earlier = math.inf
         for attempt in range(_ROUNDS):
             network = self.training.run(network, [_ROUND], self.seed + attempt, label)
             now = relative(network)
-            if self.training.outcome.ended:
-                return (network, now) if now < reached else (best, reached)
-            stuck = now > _STUCK * earlier
-            if now <= _RESOLVED or stuck or attempt == _ROUNDS - 1:
-                polished = self.training.run(network, [Polish()], self.seed, label)
-                if relative(polished) < reached:
-                    best, reached = polished, relative(polished)
-                if reached <= self.wish or stuck or self.training.outcome.ended:
-                    break
+            if now <= _RESOLVED or now > _STUCK * earlier or self.training.outcome.ended:
+                break
             earlier = now
+        if self.training.outcome.ended:
+            return network, now
+        polished = self.training.run(network, [Polish(target=_SHARE * self.wish)], self.seed, label)
+        reached = relative(polished)
         if reached <= self.wish:
             self.last = network
-        return best, reached
+        return polished, reached
 
 
 def stand_still(setup: Setup) -> None:

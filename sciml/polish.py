@@ -10,7 +10,7 @@ import numpy as np
 from sciml.errors import SolverError
 from sciml.models import MLP, DeepFeatures, model_of, with_model
 from sciml.rows import Rows
-from sciml.sampling.adaptive import Adaptive
+from sciml.sampling.adaptive import Adaptive, enriched
 from sciml.setup import Setup
 from sciml.solvers import GaussNewton, Solver
 
@@ -20,7 +20,9 @@ class Polish:
     r"""Gauss-Newton steps on random features of a trained network's last hidden layer: from 1e-4 to 1e-9 in seconds.
 
     The trial function becomes ``DeepFeatures`` of the network, which begins as the network itself; its output weights are then
-    found by a few Gauss-Newton steps, on points drawn where the network's residual is large. Of several scales the one with the
+    found by a few Gauss-Newton steps, on points drawn where the network's residual is large. A network may have layers too thin
+    for these points to meet; as long as the loss on held-out points is far above that on the training points, the worst of many
+    fresh points are added and the steps taken again. Of several scales the one with the
     smallest loss on held-out points is kept, or the network where none is better. It stands after other solvers,
     ``solver=[LeastSquares(100), Polish()]``, and needs an ``MLP``.
 
@@ -28,7 +30,9 @@ class Polish:
         features: the number of sines for each field, or None: 800 for one field and fewer for several.
         scales: scales R of the frequencies to try.
         points: rows of the equations for each weight; fewer than two or three overfit.
-        steps: the most Gauss-Newton steps for each scale.
+        steps: the most Gauss-Newton steps for each scale and round.
+        rounds: how often points are added at most, plus one.
+        target: a relative residual on held-out rows that is good enough.
 
     Raises:
         SolverError: a setting is not positive.
@@ -45,11 +49,19 @@ class Polish:
     scales: Sequence[float] = (0.5,)
     points: float = 3.0
     steps: int = 8
+    rounds: int = 6
+    target: float = 0.0
 
     def __post_init__(self) -> None:
-        positive = [self.points, self.steps, *self.scales, *([] if self.features is None else [self.features])]
+        positive = [
+            self.points,
+            self.steps,
+            self.rounds,
+            *self.scales,
+            *([] if self.features is None else [self.features]),
+        ]
         if not self.scales or min(positive) <= 0:
-            raise SolverError(f"features, scales, points and steps of Polish must be positive; given: {self}")
+            raise SolverError(f"features, scales, points, steps and rounds of Polish must be positive; given: {self}")
 
     @property
     def solver(self) -> Solver:
@@ -77,3 +89,8 @@ class Polish:
         # Points where the network is wrong: there the features have most to do.
         train = Adaptive().renewed(setup.rows, train, problem.domain, setup.scales, generator)
         return replace(setup, trial=trial, rows=Rows(problem, trial, setup.raw), train=train)
+
+    def enriched(self, setup: Setup, seed: int) -> Setup:
+        """The set-up with more points, where the residual is largest."""
+        box, generator = setup.problem.domain, np.random.default_rng([seed, 4])
+        return replace(setup, train=enriched(setup.rows, setup.train, box, setup.scales, generator))

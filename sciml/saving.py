@@ -5,29 +5,34 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
 
 from sciml.errors import FileError
 from sciml.exact import Conditions
-from sciml.models import MLP, PeriodicInputs, RandomFeatures, Scaled, Transformed, scaled_of
+from sciml.models import (
+    MLP,
+    DeepFeatures,
+    PeriodicInputs,
+    RandomFeatures,
+    Scaled,
+    Transformed,
+    Windowed,
+    model_of,
+    scaled_of,
+)
 from sciml.models.hermite import Hermite
 from sciml.problem import Problem
 
-BUILT_IN: tuple[Any, ...] = (MLP, RandomFeatures)
+BUILT_IN: tuple[Any, ...] = (MLP, RandomFeatures, DeepFeatures)
 PLAIN = ("name", "success", "status", "message", "nit", "nfev", "seconds", "solver", "engine", "seed")
 
 
 def state_of(solution: Any) -> dict[str, Any]:
     """A solution as tensors and plain values."""
-    model = solution.model
-    kind: dict[str, Any] = {"kind": "module", "class": f"{type(model).__module__}.{type(model).__qualname__}"}
-    if type(model) in BUILT_IN:
-        kind = {"kind": type(model).__name__, **model.config}
-    elif isinstance(solution.trial, Hermite):
-        kind = {"kind": "hermite"}
+    kind = _kind(solution.trial)
     scaled = scaled_of(solution.trial)
     periodic = scaled.model if scaled is not None and isinstance(scaled.model, PeriodicInputs) else None
     ends = torch.tensor(list(solution.bounds.values())).to(next(solution.trial.buffers()))
@@ -61,6 +66,41 @@ def state_of(solution: Any) -> dict[str, Any]:
     }
 
 
+def _kind(trial: nn.Module) -> dict[str, Any]:
+    """What a trial function is made of, as plain values."""
+    if isinstance(trial, Hermite):
+        return {"kind": "hermite"}
+    if isinstance(trial, Windowed):
+        windows = [_kind(each) for each in trial.windows]
+        return {"kind": "windowed", "column": trial.column, "order": trial.order, "windows": windows}
+    model: Any = model_of(trial)
+    if type(model) in BUILT_IN:
+        return {"kind": type(model).__name__, **model.config}
+    return {"kind": "module", "class": f"{type(model).__module__}.{type(model).__qualname__}"}
+
+
+def _built_in(kind: Mapping[str, Any]) -> nn.Module | None:
+    """A model of ours from its description, None for any other."""
+    known = {each.__name__: each for each in BUILT_IN}
+    options = {key: value for key, value in kind.items() if key != "kind"}
+    return known[kind["kind"]].from_config(**options) if kind["kind"] in known else None
+
+
+def _windowed(path: Path, kind: Mapping[str, Any], fields: int, coordinates: int) -> Windowed:
+    """Windows to be filled with a saved state."""
+    trials = []
+    for each in kind["windows"]:
+        model = _built_in(each)
+        if model is None:
+            raise FileError(
+                f"{path} holds windows with models of class {each['class']}: only windows of the library's own models can be "
+                "read; solve again, or keep the solution in memory"
+            )
+        blank = [0.0] * coordinates, [1.0] * coordinates, [0.0] * fields, [1.0] * fields
+        trials.append(Scaled(model, *blank))
+    return Windowed(list(range(len(trials) + 1)), trials, kind["column"], kind["order"])
+
+
 def trial_of(
     path: Path,
     content: dict[str, Any],
@@ -74,23 +114,23 @@ def trial_of(
         FileError: it needs the user's own model or problem, or does not fit those given.
     """
     kind = dict(content["model"])
-    sort = kind.pop("kind")
     dtype = {"float32": torch.float32, "float64": torch.float64}[content["dtype"]]
-    if sort == "hermite":
+    if kind["kind"] == "hermite":
         return Hermite.from_state(content["trial"])
-    known = {each.__name__: each for each in BUILT_IN}
-    if sort in known:
-        model = known[sort].from_config(**kind)
-    elif model is None:
+    if kind["kind"] == "windowed":
+        trial: nn.Module = _windowed(path, kind, len(content["fields"]), len(bounds)).to(dtype)
+        return _filled(path, trial, content, dtype)
+    model = _built_in(kind) or model
+    if model is None:
         raise FileError(
             f"{path} holds a model of class {kind['class']}: pass an object of it, sciml.load(path, model=...)"
         )
     inner = copy.deepcopy(model)
     if content.get("periodic") is not None:
-        inner = PeriodicInputs(cast(nn.Module, inner), *content["periodic"])
+        inner = PeriodicInputs(inner, *content["periodic"])
     lower, upper = zip(*bounds.values(), strict=True)
     zeros = [0.0] * len(content["fields"])
-    trial: nn.Module = Scaled(cast(nn.Module, inner), lower, upper, zeros, zeros).to(dtype)
+    trial = Scaled(inner, lower, upper, zeros, zeros).to(dtype)
     if content.get("exact"):
         if problem is None:
             raise FileError(
@@ -99,6 +139,15 @@ def trial_of(
             )
         conditions = Conditions(problem)
         trial = Transformed(trial, conditions.lift, conditions.distance)
+    return _filled(path, trial, content, dtype)
+
+
+def _filled(path: Path, trial: nn.Module, content: Mapping[str, Any], dtype: torch.dtype) -> nn.Module:
+    """A trial function with a saved state, checked by the values that it had.
+
+    Raises:
+        FileError: the state does not fit, or the values are others.
+    """
     try:
         trial.load_state_dict(content["trial"])
         points, values = content["probe"]

@@ -19,6 +19,7 @@ from sciml.solvers import Solver, Step
 from sciml.weighting import Weightings
 
 ENDED = ("diverged", "stopped", "interrupted")
+_OVERFIT = 10.0
 Stage = Solver | Polish
 
 
@@ -82,11 +83,17 @@ class Training:
         best, lowest = setup, held_out(setup)
         for scale in polish.scales:
             candidate = polish.begin(setup, scale, seed)
-            phase = _Phase(self, candidate, polish.solver, candidate.weights, seed, label, sampler=None)
-            phase.run()
-            if phase.lowest < lowest:
-                best, lowest = candidate, phase.lowest
-            if self.outcome.ended:
+            for count in range(polish.rounds):
+                before = lowest
+                phase = _Phase(self, candidate, polish.solver, candidate.weights, seed, label, polishing=True)
+                phase.run()
+                if phase.lowest < lowest:
+                    best, lowest = candidate, phase.lowest
+                enough = phase.lowest <= _OVERFIT * phase.loss or (count > 1 and lowest > 0.5 * before)
+                if self.outcome.ended or enough or relative(best) <= polish.target:
+                    break
+                candidate = polish.enriched(candidate, seed + count)
+            if self.outcome.ended or relative(best) <= polish.target:
                 break
         return best
 
@@ -114,17 +121,20 @@ class _Phase:
         weights: dict[str, float],
         seed: int,
         label: str,
-        **changed: Any,
+        *,
+        polishing: bool = False,
     ) -> None:
         self._training, self._setup, self._solver = training, setup, solver
         self._name = f"{solver.name}{label}"
         self._objective = Objective(setup.rows, setup.train, setup.scales, weights, setup.parameters)
         self._fixed = dict(weights)
-        self._sampler = changed.get("sampler", training._sampler)
+        self._polishing = polishing
+        self._sampler = None if polishing else training._sampler
         self._generator = np.random.default_rng([seed, 1])
         self._best = self._objective.vector()
         self._held: list[float] = []
         self.lowest = math.inf
+        self.loss = math.inf
 
     def run(self) -> None:
         """Work until it is done; the parameters are the best ones afterwards, however it ended."""
@@ -159,7 +169,9 @@ class _Phase:
                     run = solver.start(self._objective)
                 if stop:
                     return "stopped", ""
-                if early is not None and early.over(self._held):
+                # Once the points are satisfied and what lies between them is not, other points are wanted, not other steps.
+                done = self._polishing and self._held[-1] > _OVERFIT * self.loss
+                if done or (early is not None and early.over(self._held)):
                     return "plateau", ""
             redrawn = False
             if self._sampler is not None and count % self._sampler.every == 0:
@@ -179,6 +191,7 @@ class _Phase:
 
     def _look(self, step: Step) -> bool:
         judged = self._judged()
+        self.loss = float(step.loss)
         if judged < self.lowest:
             self.lowest, self._best = judged, self._objective.vector()
         self._held.append(judged)
@@ -188,7 +201,7 @@ class _Phase:
             step=self._training.outcome.steps,
             steps=self._training._most,
             seconds=time.perf_counter() - self._training._start,
-            loss=float(step.loss),
+            loss=self.loss,
             held_out=judged,
             best=self.lowest,
             terms={name: float(value) for name, value in step.terms.items()},

@@ -128,7 +128,7 @@ def window(
     sizes = _sizes(sub, on_cpu, setup, before)
     scales = term_sizes(sub, on_cpu, sizes)
     trial = Scaled(model, sub.domain.lower, sub.domain.upper, sizes.offset, sizes.scale).to(device, dtype)
-    weights = {name: setup.weights.get(name, 10 * CONDITION_WEIGHT) for name in scales}
+    weights = {name: setup.weights.get(name, CONDITION_WEIGHT) for name in scales}
     return replace(
         setup,
         problem=sub,

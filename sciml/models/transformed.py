@@ -11,6 +11,7 @@ from sciml.errors import ModelError
 from sciml.jets.propagation import Propagation, Streams
 from sciml.models.periodic import PeriodicInputs
 from sciml.models.scaled import Scaled
+from sciml.models.windowed import Windowed
 
 
 class Transformed(nn.Module):
@@ -90,7 +91,9 @@ def scaled_of(trial: nn.Module) -> Scaled | None:
 
 
 def model_of(trial: nn.Module) -> nn.Module | None:
-    """The model inside a trial function, without anything that was put around it."""
+    """The model inside a trial function, without anything that was put around it; windows as a whole."""
+    if isinstance(trial, Windowed):
+        return trial
     scaled = scaled_of(trial)
     if scaled is None:
         return None

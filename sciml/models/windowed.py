@@ -70,6 +70,10 @@ class Windowed(nn.Module):
             return self.windows[0](points)
         return torch.cat(pieces)[torch.cat(order).argsort()]
 
+    def extra_repr(self) -> str:
+        kinds = sorted({type(getattr(each, "model", each)).__name__ for each in self.windows})
+        return f"{len(self.windows)} of {' and '.join(kinds)}"
+
     def _window(self, number: int, points: Tensor) -> Tensor:
         values = self.windows[number](points)
         if number == 0:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sciml.domains import Box, Interior
 from sciml.errors import SolverError
 from sciml.rows import Block, Rows
 from sciml.sampling.points import Sample, draw
+
+_CHUNK = 4096
+_CANDIDATES = 4
+_MORE = 0.25
 
 
 @dataclass(frozen=True)
@@ -66,9 +71,7 @@ class Adaptive:
     ) -> Block:
         like = block.sample.points[0]
         fresh = draw(Interior(), box, self.candidates * block.size, generator).to(like.device, like.dtype)
-        residuals = rows.residuals([replace(block, sample=fresh)])
-        square = torch.stack([(values.detach() / scales[name]).square() for name, values in residuals.items()]).sum(0)
-        density = square.sqrt().pow(self.power).double().cpu().numpy()
+        density = sizes_at(rows, replace(block, sample=fresh), scales).pow(self.power).double().cpu().numpy()
         if not np.isfinite(density).all() or not density.mean() > 0:
             return block
         chance = density / density.mean() + self.floor
@@ -76,3 +79,35 @@ class Adaptive:
         # The weights of the old points mean nothing for the new ones.
         sample = Sample((fresh.points[0][torch.from_numpy(chosen).to(like.device)],))
         return replace(block, sample=sample, weights=None)
+
+
+def sizes_at(rows: Rows, block: Block, scales: Mapping[str, float]) -> Tensor:
+    """The root of the sum of the squares of a block's scaled residuals at each of its points, shape ``(n,)``."""
+    found = []
+    with torch.no_grad():
+        for chosen in torch.arange(block.size, device=block.sample.points[0].device).split(_CHUNK):
+            residuals = rows.residuals([block.part(chosen)])
+            squares = [(values.detach() / scales[name]).square() for name, values in residuals.items()]
+            found.append(torch.stack(squares).sum(0).sqrt())
+    return torch.cat(found)
+
+
+def enriched(
+    rows: Rows, blocks: Sequence[Block], box: Box, scales: Mapping[str, float], generator: np.random.Generator
+) -> tuple[Block, ...]:
+    """The same blocks with more points inside, those of many fresh ones at which the residual is largest.
+
+    A trial function that was solved for at few points may be wrong in places between them that are too narrow to be met by
+    chance a second time; the worst of many points lie there.
+    """
+    found = []
+    for block in blocks:
+        if all(isinstance(term.place, Interior) and not term.measured for term in block.terms):
+            like = block.sample.points[0]
+            fresh = draw(Interior(), box, _CANDIDATES * block.size, generator).to(like.device, like.dtype)
+            sizes = sizes_at(rows, replace(block, sample=fresh, weights=None), scales).nan_to_num(nan=0.0)
+            worst = sizes.topk(max(1, round(_MORE * block.size))).indices
+            points = torch.cat([like, fresh.points[0][worst]])
+            block = replace(block, sample=Sample((points,)), weights=None)
+        found.append(block)
+    return tuple(found)

@@ -16,6 +16,7 @@ from sciml.solvers.base import Run, Solver, Step
 from sciml.solvers.linear import rank_revealing
 
 _LENGTHS = (1.0, 0.5, 0.25, 0.125)
+_NOTHING = 0.9
 _COARSER = 1e4
 _COARSEST = 1e-10
 
@@ -24,15 +25,15 @@ _COARSEST = 1e-10
 class GaussNewton(Solver):
     r"""Gauss-Newton steps by QR factors of the Jacobian, for models that are linear in their parameters.
 
-    Each step solves :math:`\min_\delta \lVert J\delta + r\rVert` from the triangular factor of
-    :math:`[J\; r]`, columns scaled to unit norm; :math:`J^TJ`, which squares the condition number, is never formed, so that the loss may fall to the square of
-    rounding. A rank-revealing solve with the triangle leaves out directions that the rows hardly see. A step that does not
-    lower the loss is shortened, then taken in fewer directions.
+    Each step solves :math:`\min_\delta \lVert J\delta + r\rVert` from the triangular factor of :math:`[J\; r]`, columns scaled
+    to unit norm; :math:`J^TJ`, which squares the condition number, is never formed, so that the loss may fall to the square
+    of rounding. A rank-revealing solve with the triangle leaves out directions that the rows hardly see. A step that does
+    not lower the loss is shortened, then taken in fewer directions.
 
     Args:
         steps: the most steps.
         rank_tolerance: pivots smaller than this, relative to the largest, count as zero; 0 lets all count.
-        gain: it has converged when two steps in turn leave more than this share of the root of the loss.
+        gain: it has converged when two steps in turn leave more than this share of the root of the loss, or one nearly all.
         look: steps between looks at held-out rows.
 
     Raises:
@@ -82,9 +83,8 @@ class _GaussNewtonRun(Run):
                 reached = float(objective.total(terms))
                 used += 1
                 if reached < value:
-                    whole = length == 1.0 and tolerance == first
-                    self._slow = self._slow + 1 if whole and reached > self._solver.gain**2 * value else 0
-                    done = "converged" if self._slow >= 2 else None
+                    self._slow = self._slow + 1 if reached > self._solver.gain**2 * value else 0
+                    done = "converged" if self._slow >= 2 or reached > _NOTHING * value else None
                     return Step(torch.tensor(reached), terms, used, done, "steps no longer gain" if done else "")
         objective.assign(position)
         terms = {name: each.detach() for name, each in objective.terms().items()}
