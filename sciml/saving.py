@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -85,12 +85,13 @@ def trial_of(
         raise FileError(
             f"{path} holds a model of class {kind['class']}: pass an object of it, sciml.load(path, model=...)"
         )
-    inner = copy.deepcopy(model)
+    inner: Any = copy.deepcopy(model)
     if content.get("periodic") is not None:
-        inner = PeriodicInputs(cast(nn.Module, inner), *content["periodic"])
+        inner = PeriodicInputs(inner, *content["periodic"])
     lower, upper = zip(*bounds.values(), strict=True)
     zeros = [0.0] * len(content["fields"])
-    trial: nn.Module = Scaled(cast(nn.Module, inner), lower, upper, zeros, zeros).to(dtype)
+    scaled = Scaled(inner, lower, upper, zeros, zeros).to(dtype)
+    trial: Scaled | Transformed = scaled
     if content.get("exact"):
         if problem is None:
             raise FileError(
@@ -98,7 +99,7 @@ def trial_of(
                 "prescribe is code: pass the problem, sciml.load(path, problem)"
             )
         conditions = Conditions(problem)
-        trial = Transformed(cast(Scaled, trial), conditions.lift, conditions.distance)
+        trial = Transformed(scaled, conditions.lift, conditions.distance)
     try:
         trial.load_state_dict(content["trial"])
         points, values = content["probe"]
