@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -13,9 +12,10 @@ import torch
 from torch import Tensor
 
 from sciml.calls import argument_names, evaluated
-from sciml.derivative import JetSpace, check_names, check_precision, check_residual, describe
+from sciml.derivative import JetSpace, check_names, check_residual, describe
 from sciml.domains import Face, OnFaces, Opposite, Place, Region
 from sciml.errors import ProblemError, listed, nearest
+from sciml.targets import check_target, prescribed_values
 from sciml.typing import MultiIndex, Target
 
 if TYPE_CHECKING:
@@ -41,11 +41,12 @@ class Scene:
 
 @dataclass(frozen=True)
 class Prescription:
-    """A derivative of a field (``index`` is ``()`` for its value) and what it must be."""
+    """A derivative of a field (``index`` is ``()`` for its value), what it must be, and as what part of which condition."""
 
     field: str
     index: MultiIndex
     target: Target
+    what: str
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class _Targets(Condition):
     def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
         for key, target in self.targets.items():
             self.split(key, fields, time)
-            _check_target(f"{type(self).__name__}({key}=...)", target, coordinates)
+            check_target(f"{type(self).__name__}({key}=...)", target, coordinates)
 
     def split(self, key: str, fields: Sequence[str], time: str | None) -> tuple[str, int]:
         """The field and the number of time derivatives that the name ``key`` stands for."""
@@ -160,8 +161,9 @@ class Initial(_Targets):
             field, order = self.split(key, problem.fields, problem.time)
             index = (problem.time,) * order
             residual = _value_residual(self, field, index, target)
-            name, prescription = self.label(key, len(self.targets)), Prescription(field, index, target)
-            found.append(Term(name, start, residual, None if order else field, prescription=prescription))
+            prescription = Prescription(field, index, target, _what(self, field, index))
+            name, valued = self.label(key, len(self.targets)), None if order else field
+            found.append(Term(name, start, residual, valued, prescription=prescription))
         return tuple(found)
 
 
@@ -194,7 +196,9 @@ class Dirichlet(_Targets):
                 place,
                 self.residual(field, target),
                 self.valued(field),
-                prescription=None if self.valued(field) is None else Prescription(field, (), target),
+                prescription=None
+                if self.valued(field) is None
+                else Prescription(field, (), target, _what(self, field)),
             )
             for field, target in self.targets.items()
         )
@@ -347,47 +351,14 @@ def target_values(what: str, target: Target, scene: Scene) -> Tensor:
     return prescribed_values(what, target, scene.problem, scene.space.coordinates)
 
 
-def prescribed_values(what: str, target: Target, problem: Problem, coordinates: Mapping[str, Tensor]) -> Tensor:
-    """The values of a target at coordinates of shape ``(n,)``, differentiable by them; shape ``(n,)`` or ``()``.
-
-    Raises:
-        ProblemError: the target's function fails, or returns something that is neither.
-    """
-    like = next(iter(coordinates.values()))
-    value: object = target
-    if callable(target):
-        arguments: dict[str, object] = {name: coordinates[name] for name in argument_names(target)}
-        if "self" in inspect.signature(target).parameters:
-            arguments["self"] = problem
-        value = evaluated(f"the target function of {what}", target, arguments)
-    if isinstance(value, Tensor):
-        check_precision(f"the target of {what}", value, like)
-    values = torch.as_tensor(value, dtype=like.dtype, device=like.device)
-    if values.shape not in ((), like.shape):
-        raise ProblemError(
-            f"the target of {what} has shape {tuple(values.shape)} at {len(like)} points; expected ({len(like)},) or "
-            "a single number"
-        )
-    return values
-
-
 def _value_residual(owner: Condition, field: str, index: MultiIndex, target: Target) -> Callable[[Scene], Tensor]:
-    what = f"{type(owner).__name__}({describe(field, index)}=...)"
+    what = _what(owner, field, index)
     return lambda scene: scene.space.jet(field, index) - target_values(what, target, scene)
 
 
-def _check_target(what: str, target: Target, coordinates: Sequence[str]) -> None:
-    if callable(target):
-        for name in argument_names(target):
-            if name not in coordinates:
-                raise ProblemError(
-                    f"the target function of {what} asks for {name!r}; it may ask for the coordinates "
-                    f"{listed(coordinates)} and for self.{nearest(name, coordinates)}"
-                )
-    elif not isinstance(target, int | float | Tensor):
-        raise ProblemError(
-            f"the target of {what} must be a number or a function of coordinates; given: {type(target).__name__}"
-        )
+def _what(owner: Condition, field: str, index: MultiIndex = ()) -> str:
+    """A part of a condition as people write it: ``Initial(u_t=...)``."""
+    return f"{type(owner).__name__}({describe(field, index)}=...)"
 
 
 def _region(what: str, on: object) -> Region:

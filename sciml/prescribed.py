@@ -9,10 +9,11 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from sciml.conditions import Periodic, Prescription, prescribed_values
+from sciml.conditions import Periodic, Prescription
 from sciml.derivative import describe
 from sciml.domains import Face, OnFaces
 from sciml.problem import Problem
+from sciml.targets import prescribed_values
 from sciml.typing import MultiIndex, Points
 
 _PROBES = 64
@@ -30,8 +31,7 @@ class Prescribed:
     def values(self, problem: Problem, points: Points) -> Tensor:
         """The prescribed values at points ``(n, D)``, shape ``(n,)``, differentiable by the points."""
         columns = dict(zip(problem.coordinates, points.unbind(1), strict=True))
-        what = describe(self.prescription.field, self.prescription.index)
-        values = prescribed_values(f"{self.term!r} ({what}=...)", self.prescription.target, problem, columns)
+        values = prescribed_values(self.prescription.what, self.prescription.target, problem, columns)
         return values.expand(len(points))
 
     def constant(self) -> float | None:

@@ -125,7 +125,7 @@ def trial_of(
         raise FileError(
             f"{path} holds a model of class {kind['class']}: pass an object of it, sciml.load(path, model=...)"
         )
-    inner = copy.deepcopy(model)
+    inner: Any = copy.deepcopy(model)
     if content.get("periodic") is not None:
         inner = PeriodicInputs(inner, *content["periodic"])
     lower, upper = zip(*bounds.values(), strict=True)
