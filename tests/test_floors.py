@@ -11,7 +11,7 @@ FLOORS = [
     ["domains", "table", "derivative", "jets", "archive", "calls"],
     ["unknowns", "conditions", "problem", "datasets", "models"],
     ["sampling", "rows"],
-    ["jacobian", "persample", "products", "scaling", "objective", "uncertainty", "certificate"],
+    ["jacobian", "persample", "products", "resolution", "scaling", "objective", "uncertainty", "certificate"],
     ["solvers", "callbacks", "preflight", "plots", "embedding", "saving"],
     ["setup", "solution", "loading", "report", "automatic", "doubts"],
     ["fitting", "baselines"],
