@@ -8,6 +8,7 @@ import pandas as pd
 
 from sciml.certificate import failures
 from sciml.objective import Objective
+from sciml.resolution import hidden_step
 from sciml.setup import Setup
 from sciml.uncertainty import Estimate, from_rows
 
@@ -41,9 +42,10 @@ def estimated(setup: Setup, residuals: pd.DataFrame) -> tuple[dict[str, Estimate
     lost = [name for name, estimate in found.items() if not math.isfinite(estimate.standard_error)]
     unseen = {name: found[name].singular for name in lost if math.isfinite(found[name].singular)}
     if unseen:
-        which = ", ".join(f"{name} (singular value {share:.0e} of the largest)" for name, share in unseen.items())
+        shares = ", ".join(f"{share:.0e}" for share in unseen.values())
         doubt.append(
-            f"the data do not determine {which}: fix it, measure something else, or take it out of the equations"
+            f"the data do not determine {', '.join(unseen)} (no row sees them: singular value {shares} of the largest): "
+            "fix one, measure something else, or take it out of the equations"
         )
     elif lost:
         doubt.append(f"the data do not determine {', '.join(lost)}, or are too few to tell their noise")
@@ -63,14 +65,24 @@ def estimated(setup: Setup, residuals: pd.DataFrame) -> tuple[dict[str, Estimate
 def overfit(setup: Setup, residuals: pd.DataFrame) -> list[str]:
     """A reason to doubt a fit that satisfies the equations at its training points and not between them."""
     if not len(failures(residuals, _NEGLIGIBLE)):
-        return []
+        return _needle(setup)
     objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
     trained, held_out = objective.value(), float(objective.total(objective.terms(setup.held)).detach())
     if held_out <= _MOST_OVERFIT * trained:
-        return []
+        return _needle(setup)
     return [
         f"the loss on held-out points is {held_out / trained if trained > 0 else math.inf:.0f} times that on training points: "
         "the equations hold at the points and not between them; use more points, or begin with sciml.Adam"
+    ]
+
+
+def _needle(setup: Setup) -> list[str]:
+    step = hidden_step(setup.rows)
+    if step is None:
+        return []
+    return [
+        f"{step.derivative} makes a step of {step.share:.0%} of its range near {step.coordinate} = {step.position:.4g} that no "
+        "point has seen: the equations hold at the points and not between them; use more points, or begin with sciml.Adam"
     ]
 
 

@@ -159,7 +159,7 @@ def _row_by_row(residual: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     size = len(residual)
     if not residual.requires_grad:
         return residual.new_zeros(size, sum(parameter.numel() for parameter in parameters))
-    pieces = []
+    found = []
     for start in range(0, size, _BATCH):
         units = torch.eye(size, dtype=residual.dtype, device=residual.device)[start : start + _BATCH]
         parts = torch.autograd.grad(
@@ -174,5 +174,5 @@ def _row_by_row(residual: Tensor, parameters: Sequence[Tensor]) -> Tensor:
             units.new_zeros(len(units), parameter.numel()) if part is None else part.reshape(len(units), -1)
             for part, parameter in zip(parts, parameters, strict=True)
         ]
-        pieces.append(torch.cat(flat, dim=1))
-    return torch.cat(pieces)
+        found.append(torch.cat(flat, dim=1))
+    return torch.cat(found)

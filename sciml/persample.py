@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, grad, jvp, vmap
+from torch.func import functional_call, grad, jacrev, vmap
 
 from sciml.conditions import Scene
 from sciml.derivative import JetSpace
@@ -75,10 +75,8 @@ def _weighted_jets(
 
         def derivative(index: MultiIndex) -> Callable[[Tensor], Tensor]:
             if index not in fields:
-                below = derivative(index[:-1])
-                unit = torch.zeros_like(point)
-                unit[position[index[-1]]] = 1.0
-                fields[index] = lambda at: jvp(below, (at,), (unit,))[1]
+                below, coordinate = derivative(index[:-1]), position[index[-1]]
+                fields[index] = lambda at: jacrev(below)(at)[:, coordinate]
             return fields[index]
 
         values = {index: derivative(index)(point) for index in {index for _, index in jets}}

@@ -30,7 +30,7 @@ class DampedSystem:
 
     Args:
         rows: r, shape ``(m,)``.
-        slopes: J with columns of norm one, shape ``(m, p)``.
+        slopes: J with columns of norm at most one, shape ``(m, p)``.
         factorisation: ``"cholesky"`` of the smaller of JᵀJ and JJᵀ, which squares the condition number; ``"qr"`` of J
             itself; ``"auto"`` is the first down to the damping that its rounding allows, and the second below.
     """
@@ -99,7 +99,7 @@ class Advance:
 
 
 class LevenbergMarquardt:
-    """The iteration; ``damping`` and ``idle`` are its whole state.
+    """The iteration; ``damping``, ``norms`` (the diagonal of D) and ``idle`` are its whole state.
 
     Args:
         damping: the damping to begin with.
@@ -113,6 +113,7 @@ class LevenbergMarquardt:
         self, damping: float, trials: int, gradient_tolerance: float, loss_tolerance: float, factorisation: str
     ) -> None:
         self.damping = damping
+        self.norms: Tensor | None = None
         self.idle = 0
         self._trials, self._factorisation = trials, factorisation
         self._gradient_tolerance, self._loss_tolerance = gradient_tolerance, loss_tolerance
@@ -132,10 +133,12 @@ class LevenbergMarquardt:
         norms = slopes.norm(dim=0)
         floor = 1e-8 * float(norms.max())
         norms = norms.clamp(min=floor if floor > 0 else 1.0)
-        slopes = slopes / norms
-        if float((slopes.T @ rows).abs().max()) <= self._gradient_tolerance * math.sqrt(value):
+        if float(((slopes.T @ rows) / norms).abs().max()) <= self._gradient_tolerance * math.sqrt(value):
             why = "the rows are orthogonal to every column of the Jacobian"
             return Advance(position, value, 0, "converged", why)
+        # The largest norms so far: a column that shrinks on the way would otherwise lose the damping that holds it.
+        self.norms = norms = norms if self.norms is None else torch.maximum(self.norms, norms)
+        slopes = slopes / norms
         system = DampedSystem(rows, slopes, self._factorisation)
         best, reached, foreseen, tried, damping = value, None, 0.0, 0, self.damping
         for trial in range(self._trials):

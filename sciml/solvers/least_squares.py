@@ -24,7 +24,7 @@ class LeastSquares(Solver):
 
     One Jacobian serves several dampings: those below the present one are tried as long as the **true** loss falls, and the
     damping rises when none improves; where the linear model foretold the fall, it drops by two orders at once. D holds the
-    norms of the columns of J. When there are fewer rows than parameters the system is solved in row space.
+    largest norms so far of the columns of J. When there are fewer rows than parameters the system is solved in row space.
 
     Normal equations square the condition number. Where the damping has become smaller than their rounding the steps come
     from an orthogonal factorisation of J itself, which is what reaches the bottom of narrow valleys.
@@ -120,8 +120,9 @@ class _LeastSquaresRun(Run):
         self._core.idle = 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"damping": self._core.damping, "idle": self._core.idle, "seconds": self._seconds}
+        core = self._core
+        return {"damping": core.damping, "norms": core.norms, "idle": core.idle, "seconds": self._seconds}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._core.damping, self._core.idle = state["damping"], state["idle"]
+        self._core.damping, self._core.norms, self._core.idle = state["damping"], state["norms"], state["idle"]
         self._seconds = state["seconds"]
