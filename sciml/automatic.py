@@ -1,4 +1,4 @@
-"""What ``fit`` does when no model and no solver is named: measure what the problem is, then choose."""
+"""Random features of the whole domain, their scale and number picked by the residual on held-out points."""
 
 from __future__ import annotations
 
@@ -14,19 +14,15 @@ from torch import Tensor
 from sciml.callbacks import Callback, Look
 from sciml.conditions import Scene
 from sciml.derivative import JetSpace
-from sciml.marching import DeepWindows, FeatureWindows, feature_count
-from sciml.models import RandomFeatures, Scaled
+from sciml.models import RandomFeatures
 from sciml.objective import Objective
 from sciml.problem import Problem
-from sciml.rows import Block, Rows
+from sciml.rows import Block
 from sciml.sampling import Sample
-from sciml.sampling.adaptive import Adaptive
-from sciml.setup import Setup
+from sciml.setup import Setup, with_features
 from sciml.solvers import GaussNewton
 from sciml.solvers.linear import rank_revealing
-from sciml.training import Training
 from sciml.typing import MultiIndex, Values
-from sciml.windows import Level, joined, march, why_not_windows
 
 _SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}
@@ -36,10 +32,6 @@ _HELD = 0.25
 _STEPS = 10
 _MOST_WEIGHTS = 1800
 _HOPELESS = 0.2
-_WINDOW_SCALES = (8.0, 16.0, 32.0)
-_ODE_SCALE = 6.0
-_ODE_WISH = 1e-9
-_WISH = 1e-7
 POINTS_A_FEATURE = 3
 
 
@@ -68,66 +60,6 @@ class Found:
     def good(self) -> bool:
         """Whether the residual is small enough for a network hardly to do better."""
         return self.relative <= _GOOD
-
-
-def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callback], start: float) -> Found | None:
-    """The best that can be found without a person's choosing; None where a network is the better answer.
-
-    Linear problems: random features, one solve. Problems in time: windows, random features in them for as long as they resolve
-    them, then polished networks. Stationary problems: random features by Gauss-Newton steps.
-
-    Args:
-        setup: a problem with as many points as ``most_points`` says.
-        seed: of features, networks and points.
-        tolerance: a relative residual that is wished for; smaller ones than the default are tried for.
-        watchers: see every look; a true return value ends the search.
-        start: when the fit began.
-    """
-    problem = setup.problem
-    linear = is_linear(problem, setup.train)
-    measured = setup.table is not None
-    best = None
-    if linear or not (problem.unknowns or measured):
-        if linear or why_not_windows(problem, measured) is not None:
-            best = solve_by_features(setup, seed, tolerance, linear=linear, watchers=watchers)
-            if best.taken:
-                return best
-        if why_not_windows(problem, measured) is None:
-            marched = _march(setup, seed, tolerance, watchers, start)
-            if best is None or marched.taken or marched.relative < best.relative:
-                best = marched
-    return best
-
-
-def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callback], start: float) -> Found:
-    problem = setup.problem
-    training = Training(None, Adaptive(every=10), watchers, start)
-    count = feature_count(problem)
-    if len(problem.coordinates) == 1:
-        wish = min(tolerance, _ODE_WISH)
-        levels = [Level(FeatureWindows(setup, training, seed, count, (_ODE_SCALE,), wish), 0.1, 1e-9)]
-    else:
-        wish = min(tolerance, _WISH)
-        shallow = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, wish)
-        levels = [Level(shallow, 0.1, 0.025), Level(DeepWindows(setup, training, seed, wish), 0.1, 0.05)]
-    marched = march(setup, levels, wish=wish, ended=lambda: training.outcome.ended)
-    how = "random features"
-    if marched.climbed:
-        how = "polished networks" if marched.climbed[0] <= marched.edges[0] else how
-        how += (
-            f" up to {problem.time} = {marched.climbed[0]:.4g}, then polished networks"
-            if how == "random features"
-            else ""
-        )
-    missed = f", {marched.failed} of them above the residual of {wish:.0e} that was aimed at" if marched.failed else ""
-    reason = (
-        f"the problem starts at {problem.time} = {marched.edges[0]:g}: {len(marched.setups)} windows of time, lengths chosen "
-        f"by the residual on held-out points (at most {marched.relative:.1e} of its natural size{missed}), solved by {how}"
-    )
-    outcome = training.outcome
-    return Found(
-        joined(setup, marched), marched.relative, "windows", reason, outcome.steps, outcome.history, outcome.status
-    )
 
 
 class _GivenJets:
@@ -291,17 +223,10 @@ def _solved(
     setup: Setup, count: int, scale: float, seed: int, linear: bool
 ) -> tuple[Setup, float, float, dict[str, float]]:
     problem = setup.problem
-    model = RandomFeatures(count, scale)
-    model.build(len(problem.coordinates), len(problem.fields), torch.Generator().manual_seed(seed))
-    old = setup.trial
-    assert isinstance(old, Scaled)  # No strategy is named where this search runs.
-    trial = Scaled(model, problem.domain.lower, problem.domain.upper, old.offset.tolist(), old.scale.tolist())
-    trial = trial.to(device=old.offset.device, dtype=old.offset.dtype)
-    rows = Rows(problem, trial, setup.raw)
     share = POINTS_A_FEATURE * count * len(problem.fields) / most_points(len(problem.coordinates))
     train = tuple(_part(block, share, len(problem.coordinates)) for block in setup.train)
-    candidate = replace(setup, trial=trial, rows=rows, train=train)
-    objective = Objective(rows, train, setup.scales, setup.weights, candidate.parameters)
+    candidate = replace(with_features(setup, count, scale, seed), train=train)
+    objective = Objective(candidate.rows, train, setup.scales, setup.weights, candidate.parameters)
     if linear:
         values, slopes = objective.linearised()
         objective.assign(objective.vector() + rank_revealing(values, slopes, 1e-15))

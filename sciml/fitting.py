@@ -17,9 +17,10 @@ import torch
 from torch import nn
 
 from sciml import archive, report
-from sciml.automatic import Found, choose, most_points
+from sciml.automatic import Found, most_points
 from sciml.callbacks import Callback, EarlyStopping, ProgressLine
 from sciml.certificate import certificate, failures
+from sciml.choice import choose
 from sciml.domains import Interior
 from sciml.doubts import estimated, overfit
 from sciml.errors import FileError, SciMLError, SolverError

@@ -30,6 +30,7 @@ _ROUNDS = 4
 _RESOLVED = 5e-3
 _STUCK = 0.8
 _SHARE = 0.1
+_POLISH_SCALES = (0.5, 1.0)
 
 
 @dataclass
@@ -106,11 +107,18 @@ class DeepWindows:
             earlier = now
         if self.training.outcome.ended:
             return network, now
-        polished = self.training.run(network, [Polish(target=_SHARE * self.wish)], self.seed, label)
-        reached = relative(polished)
+        best, reached = network, now
+        for scale in _POLISH_SCALES:
+            polished = self.training.run(
+                network, [Polish(scales=(scale,), target=_SHARE * self.wish)], self.seed, label
+            )
+            if relative(polished) < reached:
+                best, reached = polished, relative(polished)
+            if reached <= self.wish or self.training.outcome.ended:
+                break
         if reached <= self.wish:
             self.last = network
-        return polished, reached
+        return best, reached
 
 
 def stand_still(setup: Setup) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from sciml.conditions import Term
 from sciml.domains import Interior, Place
 from sciml.errors import DataError, ModelError, ProblemError, SolverError, listed, nearest
 from sciml.exact import Construction, Exact, construct
-from sciml.models import MLP, Scaled
+from sciml.models import MLP, RandomFeatures, Scaled
 from sciml.models.layered import Layered
 from sciml.preflight import check_width, preflight
 from sciml.problem import Problem
@@ -152,6 +152,17 @@ def prepare(
         choices=tuple(choices),
         draw=redraw,
     )
+
+
+def with_features(setup: Setup, count: int, scale: float, seed: int) -> Setup:
+    """The set-up with fresh random features for its model, all weights zero, and unknowns as they were at the start."""
+    problem, old = setup.problem, setup.trial
+    model = RandomFeatures(count, scale)
+    model.build(len(problem.coordinates), len(problem.fields), torch.Generator().manual_seed(seed))
+    trial = Scaled(model, problem.domain.lower, problem.domain.upper, old.offset.tolist(), old.scale.tolist())
+    trial = trial.to(device=old.offset.device, dtype=old.offset.dtype)
+    raw = {name: unknown.raw_initial().to(old.offset).requires_grad_() for name, unknown in problem.unknowns.items()}
+    return replace(setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw))
 
 
 def resolve_data(problem: Problem, data: object) -> Table | None:

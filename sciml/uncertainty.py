@@ -18,6 +18,7 @@ from sciml.typing import Array
 from sciml.unknowns import Unknown
 
 _MOST_POINTS = 256
+_ARRIVED = 1e-5
 _STIFFNESS = 1e3
 
 
@@ -94,7 +95,8 @@ def estimates(
             # The direction that holds most of this unknown among those that nothing determines.
             worst = np.argmax(np.where(seen, 0.0, np.abs(right[:, position])))
             found[name] = replace(found[name], singular=float(shares[worst]))
-        if math.isfinite(error) and error > 0:
+        # Of exact data the standard error is that of rounding: what would hardly move has arrived.
+        if math.isfinite(error) and error > 0 and abs(float(move[position])) > _ARRIVED:
             drift = max(drift, abs(float(move[position])) / error)
     return found, drift
 

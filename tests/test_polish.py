@@ -16,7 +16,7 @@ from sciml.training import held_out
 
 
 class Bratu(sciml.Problem):
-    """A nonlinear boundary-value problem in the plane."""
+    """A nonlinear boundary-value problem in the plane, with a source that makes sin sin its solution."""
 
     domain = sciml.Box(x=(0, 1), y=(0, 1))
     fields = ("u",)
@@ -24,7 +24,11 @@ class Bratu(sciml.Problem):
 
     @sciml.equation
     def balance(self, u, x, y):
-        return d(u, x, x) + d(u, y, y) + torch.exp(u)
+        wave = torch.sin(torch.pi * x) * torch.sin(torch.pi * y)
+        return d(u, x, x) + d(u, y, y) + torch.exp(u) + 2 * torch.pi**2 * wave - torch.exp(wave)
+
+    def reference(self, x, y):
+        return torch.sin(torch.pi * x) * torch.sin(torch.pi * y)
 
 
 class Front(sciml.Problem):
@@ -111,8 +115,7 @@ def test_gauss_newton_solves_a_nonlinear_problem_to_rounding():
     )
     assert solution.residuals["relative"].max() < 1e-8
     assert solution.status == "converged"
-    # The value in the middle is known from the literature for lambda = 1 (Bratu's problem on the unit square).
-    assert abs(float(solution(x=0.5, y=0.5)["u"]) - 0.0781) < 2e-4
+    assert solution.error()["u"] < 1e-9
 
 
 def test_auto_chooses_features_and_gauss_newton_for_a_stationary_nonlinear_problem():
@@ -169,9 +172,9 @@ def test_settings_of_polish_are_checked(setting):
 
 def test_the_certificate_fails_when_points_are_too_few():
     few, many = (
-        sciml.fit(Front(), sciml.RandomFeatures(300, 8.0), solver=sciml.GaussNewton(8), points=count, sampler=None)
-        for count in (60, 1200)
+        sciml.fit(Bratu(), sciml.RandomFeatures(300, 6.0), solver=sciml.GaussNewton(8), points=count, sampler=None)
+        for count in (40, 900)
     )
-    assert few.residuals["relative"].max() > 100 * many.residuals["relative"].max()
+    assert few.residuals["relative"].max() > 1e4 * many.residuals["relative"].max()
     assert not few.success
-    assert many.residuals["relative"].max() < 1e-2
+    assert many.success

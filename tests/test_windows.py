@@ -181,7 +181,7 @@ class Half(VanDerPol):
 def test_what_cannot_be_solved_in_windows_is_told_why(problem, reason):
     assert reason in why_not_windows(problem, measured=False)
     with pytest.raises(sciml.errors.SciMLError, match=reason):
-        sciml.fit(problem, sciml.MLP(4), solver=sciml.Adam(1), windows=2, data={"t": [0.0, 1.0], "u": [2.0, 1.0]})
+        sciml.fit(problem, sciml.MLP(4), solver=sciml.Adam(1), windows=2)
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "many", True])

@@ -60,7 +60,7 @@ class Windowed(nn.Module):
     def forward(self, points: Tensor) -> Tensor:
         """Fields ``(n, F)`` at points ``(n, D)``; the first and last window continue outside."""
         time = points[:, self.column]
-        where = torch.bucketize(time.detach(), self.edges[1:-1], right=True)
+        where = torch.bucketize(time.detach().contiguous(), self.edges[1:-1], right=True)
         pieces, order = [], []
         for number in where.unique().tolist():
             index = (where == number).nonzero()[:, 0]

@@ -71,7 +71,9 @@ class Adaptive:
     ) -> Block:
         like = block.sample.points[0]
         fresh = draw(Interior(), box, self.candidates * block.size, generator).to(like.device, like.dtype)
-        density = sizes_at(rows, replace(block, sample=fresh), scales).pow(self.power).double().cpu().numpy()
+        density = (
+            sizes_at(rows, replace(block, sample=fresh, weights=None), scales).pow(self.power).double().cpu().numpy()
+        )
         if not np.isfinite(density).all() or not density.mean() > 0:
             return block
         chance = density / density.mean() + self.floor
@@ -84,11 +86,10 @@ class Adaptive:
 def sizes_at(rows: Rows, block: Block, scales: Mapping[str, float]) -> Tensor:
     """The root of the sum of the squares of a block's scaled residuals at each of its points, shape ``(n,)``."""
     found = []
-    with torch.no_grad():
-        for chosen in torch.arange(block.size, device=block.sample.points[0].device).split(_CHUNK):
-            residuals = rows.residuals([block.part(chosen)])
-            squares = [(values.detach() / scales[name]).square() for name, values in residuals.items()]
-            found.append(torch.stack(squares).sum(0).sqrt())
+    for chosen in torch.arange(block.size, device=block.sample.points[0].device).split(_CHUNK):
+        residuals = rows.residuals([block.part(chosen)])
+        squares = [(values.detach() / scales[name]).square() for name, values in residuals.items()]
+        found.append(torch.stack(squares).sum(0).sqrt())
     return torch.cat(found)
 
 

@@ -73,7 +73,8 @@ class _LinearRun(Run):
                 return Step(torch.tensor(reached), terms, used)
             length /= 2
         objective.assign(position)
-        return Step(torch.tensor(value), {}, used, "converged", "no step lowers the loss any further")
+        terms = {name: each.detach() for name, each in objective.terms().items()}
+        return Step(torch.tensor(value), terms, used, "converged", "no step lowers the loss any further")
 
     def state_dict(self) -> dict[str, Any]:
         return {}

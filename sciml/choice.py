@@ -1,0 +1,126 @@
+"""What ``fit`` does when no model, solver or number of points is named: measure what the problem is, then choose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sciml.automatic import Found, is_linear, solve_by_features
+from sciml.callbacks import Callback
+from sciml.marching import DeepWindows, FeatureWindows, feature_count
+from sciml.objective import Objective
+from sciml.sampling.adaptive import Adaptive
+from sciml.setup import Setup, with_features
+from sciml.solvers import LeastSquares
+from sciml.training import Training
+from sciml.windows import Level, joined, march, why_not_windows
+
+_WINDOW_SCALES = (8.0, 16.0, 32.0)
+_ODE_SCALE = 6.0
+_ODE_WISH = 1e-9
+_WISH = 1e-7
+_INVERSE = ((120, 32.0), (200, 48.0))
+_DATA_WEIGHTS = (1e-2, 1e-6)
+_INVERSE_STEPS = LeastSquares(200)
+_NEGLIGIBLE = 0.01
+_CLOSE = 1e-5
+_INVERSE_GOOD = 1e-3
+
+
+def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callback], start: float) -> Found | None:
+    """The best that can be found without a person's choosing; None where a network is the better answer.
+
+    Linear problems: random features, one solve. Problems in time: windows, random features in them for as long as they resolve
+    them, then polished networks. Stationary problems: random features by Gauss-Newton steps.
+
+    Args:
+        setup: a problem with as many points as ``most_points`` says.
+        seed: of features, networks and points.
+        tolerance: a relative residual that is wished for; smaller ones than the default are tried for.
+        watchers: see every look; a true return value ends the search.
+        start: when the fit began.
+    """
+    problem = setup.problem
+    linear = is_linear(problem, setup.train)
+    measured = setup.table is not None
+    best = None
+    if len(problem.coordinates) == 1 and problem.unknowns and measured:
+        return _inverse(setup, seed, watchers, start)
+    if linear or not (problem.unknowns or measured):
+        if linear or why_not_windows(problem, measured) is not None:
+            best = solve_by_features(setup, seed, tolerance, linear=linear, watchers=watchers)
+            if best.taken:
+                return best
+        if why_not_windows(problem, measured) is None:
+            marched = _march(setup, seed, tolerance, watchers, start)
+            if best is None or marched.taken or marched.relative < best.relative:
+                best = marched
+    return best
+
+
+def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callback], start: float) -> Found:
+    problem = setup.problem
+    training = Training(None, Adaptive(every=10), watchers, start)
+    count = feature_count(problem)
+    if len(problem.coordinates) == 1:
+        wish = min(tolerance, _ODE_WISH)
+        levels = [Level(FeatureWindows(setup, training, seed, count, (_ODE_SCALE,), wish), 0.1, 1e-9)]
+    else:
+        wish = min(tolerance, _WISH)
+        shallow = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, wish)
+        levels = [Level(shallow, 0.1, 0.025), Level(DeepWindows(setup, training, seed, wish), 0.1, 0.05)]
+    marched = march(setup, levels, wish=wish, ended=lambda: training.outcome.ended)
+    how = "random features"
+    if marched.climbed:
+        how = "polished networks" if marched.climbed[0] <= marched.edges[0] else how
+        how += (
+            f" up to {problem.time} = {marched.climbed[0]:.4g}, then polished networks"
+            if how == "random features"
+            else ""
+        )
+    missed = f", {marched.failed} of them above the residual of {wish:.0e} that was aimed at" if marched.failed else ""
+    reason = (
+        f"the problem starts at {problem.time} = {marched.edges[0]:g}: {len(marched.setups)} windows of time, lengths chosen "
+        f"by the residual on held-out points (at most {marched.relative:.1e} of its natural size{missed}), solved by {how}"
+    )
+    outcome = training.outcome
+    return Found(
+        joined(setup, marched), marched.relative, "windows", reason, outcome.steps, outcome.history, outcome.status
+    )
+
+
+def _inverse(setup: Setup, seed: int, watchers: Sequence[Callback], start: float) -> Found:
+    """Unknown constants of an ordinary differential equation: random features and constants together, by Levenberg-Marquardt.
+
+    Measurements lead first; then they weigh so little that the equations count as exact.
+    """
+    training = Training(None, None, watchers, start)
+    best: tuple[float, float, Setup] | None = None
+    for count, scale in _INVERSE:
+        found = with_features(setup, count, scale, seed)
+        for weight in _DATA_WEIGHTS:
+            weights = {name: weight if name.startswith("data.") else each for name, each in found.weights.items()}
+            found = training.run(replace(found, weights=weights, leading=weights), [_INVERSE_STEPS], seed)
+            if training.outcome.ended:
+                break
+        objective = Objective(found.rows, found.held, found.scales, found.weights, found.parameters)
+        sizes = {name: math.sqrt(float(value.detach())) for name, value in objective.terms().items()}
+        misfit = max(size for name, size in sizes.items() if name.startswith("data."))
+        reached = max((size for name, size in sizes.items() if not name.startswith("data.")), default=0.0)
+        reached = reached if math.isfinite(reached) else math.inf
+        if best is None or reached < best[0]:
+            best = reached, misfit, found
+        if training.outcome.ended or reached <= max(_NEGLIGIBLE * misfit, _CLOSE):
+            break
+    assert best is not None
+    reached, misfit, found = best
+    reason = (
+        f"an ordinary differential equation with unknown constants: random features ({found.trial.model.extra_repr()}) and "
+        f"constants together by Levenberg-Marquardt; the equations hold to {reached:.1e} of their natural size on held-out points"
+    )
+    outcome = training.outcome
+    good = reached <= max(_INVERSE_GOOD, _NEGLIGIBLE * misfit)
+    return Found(
+        found, 0.0 if good else math.inf, "LeastSquares", reason, outcome.steps, outcome.history, outcome.status
+    )
