@@ -158,7 +158,7 @@ class _Search:
 
     def __init__(self, setup: Setup, seed: int, linear: bool, watchers: Sequence[Callback]) -> None:
         self._dimension = len(setup.problem.coordinates)
-        held = tuple(_part(block, _HELD, self._dimension) for block in setup.held)
+        held = tuple(part_of(block, _HELD, self._dimension) for block in setup.held)
         self._setup = replace(setup, held=held)
         self._seed, self._linear, self._watchers = seed, linear, watchers
         self._start = time.perf_counter()
@@ -224,7 +224,7 @@ def _solved(
 ) -> tuple[Setup, float, float, dict[str, float]]:
     problem = setup.problem
     share = POINTS_A_FEATURE * count * len(problem.fields) / most_points(len(problem.coordinates))
-    train = tuple(_part(block, share, len(problem.coordinates)) for block in setup.train)
+    train = tuple(part_of(block, share, len(problem.coordinates)) for block in setup.train)
     candidate = replace(with_features(setup, count, scale, seed), train=train)
     objective = Objective(candidate.rows, train, setup.scales, setup.weights, candidate.parameters)
     if linear:
@@ -253,7 +253,7 @@ def _best_by_gauss_newton(objective: Objective, held: Sequence[Block]) -> None:
     objective.assign(best)
 
 
-def _part(block: Block, share: float, dimension: int) -> Block:
+def part_of(block: Block, share: float, dimension: int) -> Block:
     """The first part of a block's points: beginnings of the sequences inside and on each face; measurements whole."""
     if share >= 1 or any(term.measured for term in block.terms):
         return block

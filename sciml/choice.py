@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sciml.automatic import Found, is_linear, solve_by_features
+from sciml.automatic import Found, is_linear, most_points, part_of, solve_by_features
 from sciml.callbacks import Callback
 from sciml.marching import DeepWindows, FeatureWindows, feature_count
 from sciml.objective import Objective
@@ -20,8 +20,9 @@ _WINDOW_SCALES = (8.0, 16.0, 32.0)
 _ODE_SCALE = 6.0
 _ODE_WISH = 1e-9
 _WISH = 1e-7
-_INVERSE = ((120, 32.0), (200, 48.0))
-_DATA_WEIGHTS = (1e-2, 1e-6)
+_INVERSE = ((100, 32.0), (200, 48.0))
+_INVERSE_POINTS = 6
+_DATA_WEIGHTS = (1e-2, 1e-4, 1e-6)
 _INVERSE_STEPS = LeastSquares(200)
 _NEGLIGIBLE = 0.01
 _CLOSE = 1e-5
@@ -93,12 +94,14 @@ def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
 def _inverse(setup: Setup, seed: int, watchers: Sequence[Callback], start: float) -> Found:
     """Unknown constants of an ordinary differential equation: random features and constants together, by Levenberg-Marquardt.
 
-    Measurements lead first; then they weigh so little that the equations count as exact.
+    Measurements weigh less and less, until the equations count as exact. To let them lead altogether would fit their noise
+    first, a valley from which the equations are reached slowly.
     """
     training = Training(None, None, watchers, start)
     best: tuple[float, float, Setup] | None = None
     for count, scale in _INVERSE:
-        found = with_features(setup, count, scale, seed)
+        train = tuple(part_of(block, _INVERSE_POINTS * count / most_points(1), 1) for block in setup.train)
+        found = replace(with_features(setup, count, scale, seed), train=train)
         for weight in _DATA_WEIGHTS:
             weights = {name: weight if name.startswith("data.") else each for name, each in found.weights.items()}
             found = training.run(replace(found, weights=weights, leading=weights), [_INVERSE_STEPS], seed)
@@ -117,7 +120,8 @@ def _inverse(setup: Setup, seed: int, watchers: Sequence[Callback], start: float
     reached, misfit, found = best
     reason = (
         f"an ordinary differential equation with unknown constants: random features ({found.trial.model.extra_repr()}) and "
-        f"constants together by Levenberg-Marquardt; the equations hold to {reached:.1e} of their natural size on held-out points"
+        f"constants together by Levenberg-Marquardt; the equations hold to {reached:.1e} of their natural size on held-out "
+        "points"
     )
     outcome = training.outcome
     good = reached <= max(_INVERSE_GOOD, _NEGLIGIBLE * misfit)

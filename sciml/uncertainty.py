@@ -18,6 +18,7 @@ from sciml.typing import Array
 from sciml.unknowns import Unknown
 
 _MOST_POINTS = 256
+_MOST_ROWS = 2048
 _ARRIVED = 1e-5
 _STIFFNESS = 1e3
 
@@ -125,7 +126,9 @@ def from_rows(rows: Rows, blocks: Sequence[Block], scales: dict[str, float]) -> 
     trial = copy.deepcopy(rows.trial).double().cpu()
     rows = Rows(rows.problem, trial, {name: value.detach().double().cpu() for name, value in rows.raw.items()})
     parameters = [parameter for parameter in trial.parameters() if parameter.requires_grad]
-    thin = [_thin(block) for block in blocks]
+    # Fewer rows than the model has parameters would leave it free between them, and every interval too wide.
+    enough = 3 * sum(parameter.numel() for parameter in parameters) // max(1, len(rows.problem.equations))
+    thin = [_thin(block, max(_MOST_POINTS, min(enough, _MOST_ROWS))) for block in blocks]
     factors, measured = {}, []
     for block in thin:
         for term in block.terms:
@@ -143,9 +146,9 @@ def from_rows(rows: Rows, blocks: Sequence[Block], scales: dict[str, float]) -> 
     )
 
 
-def _thin(block: Block) -> Block:
+def _thin(block: Block, most: int) -> Block:
     """Measurements as they are, other blocks with at most some hundred points; in float64 on the CPU."""
-    step = 1 if any(term.measured for term in block.terms) else -(-block.size // _MOST_POINTS)
+    step = 1 if any(term.measured for term in block.terms) else -(-block.size // most)
     sample = block.sample
     normals = None if sample.normals is None else sample.normals[::step]
     thin = Sample(tuple(points[::step] for points in sample.points), normals)
