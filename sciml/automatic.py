@@ -26,10 +26,14 @@ from sciml.typing import MultiIndex, Values
 
 _SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}
+_COUNTS_BEYOND = (500, 2000)
+_SCALES_BEYOND = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
+_UNRESOLVED = 0.03
 _EXACT = 1e-9
+_ENOUGH = 0.01
 _GOOD = 1e-4
 _HELD = 0.25
-_STEPS = 10
+_STEPS = 7
 _MOST_WEIGHTS = 1800
 _HOPELESS = 0.2
 POINTS_A_FEATURE = 3
@@ -109,9 +113,14 @@ def _is_affine(problem: Problem, block: Block) -> bool:
     return True
 
 
+def counts_of(dimension: int) -> tuple[int, ...]:
+    """The numbers of features that are tried for a number of coordinates."""
+    return _COUNTS.get(dimension, _COUNTS_BEYOND)
+
+
 def most_points(dimension: int) -> int:
     """The number of points inside that the largest number of features asks for."""
-    return POINTS_A_FEATURE * _COUNTS.get(dimension, _COUNTS[3])[-1]
+    return POINTS_A_FEATURE * counts_of(dimension)[-1]
 
 
 def solve_by_features(
@@ -167,17 +176,31 @@ class _Search:
 
     def run(self, wish: float) -> bool:
         """Try scales and growing numbers; whether a watcher ended it."""
-        scales: tuple[float, ...] = _SCALES
+        ladder: tuple[float, ...] = _SCALES if self._dimension <= 3 else _SCALES_BEYOND
+        scales = ladder
         before = math.inf
         fields = len(self._setup.problem.fields)
-        for count in _COUNTS.get(self._dimension, _COUNTS[3]):
+        skipped = False
+        for count in counts_of(self._dimension):
+            # While nothing is resolved a little more will not do; the next number after that is tried at once.
+            if (
+                not skipped
+                and self.best is not None
+                and self.best.relative > _UNRESOLVED
+                and count < counts_of(self._dimension)[-1]
+            ):
+                skipped = True
+                continue
             if not self._linear and count * fields > _MOST_WEIGHTS:
                 break
             for scale in scales:
                 relative, stop = self._attempt(count, scale)
                 if stop:
                     return True
-                if self.best is not None and relative > 1000 * self.best.relative and scale > self._best_scale():
+                rising = scales[0] < scales[-1]
+                if relative <= (_ENOUGH * wish if rising else wish):
+                    return False
+                if rising and relative > 1000 * self.best_relative and scale > self._best_scale():
                     break  # Larger scales are worse still.
             assert self.best is not None
             model, reached = self.best.setup.trial.model, self.best.relative
@@ -187,9 +210,15 @@ class _Search:
             assert isinstance(model, RandomFeatures)
             assert isinstance(model.scale, float)
             # More features carry higher frequencies; while nothing is resolved yet, the best scale says little.
-            highest = (2 if self.best.good else 8) * model.scale
-            scales, before = tuple(scale for scale in _SCALES if model.scale <= scale <= highest), reached
+            highest = (2 if self.best.good or self._dimension > 3 else 8) * model.scale
+            scales, before = tuple(scale for scale in ladder if model.scale <= scale <= highest), reached
+            scales = scales[::-1] if self.best.good else scales
         return False
+
+    @property
+    def best_relative(self) -> float:
+        """The relative residual of the best features so far."""
+        return math.inf if self.best is None else self.best.relative
 
     def _best_scale(self) -> float:
         """The scale of the best features so far."""

@@ -150,16 +150,20 @@ def fit(
     if unchosen and not weightings.rules and exact is False:
         with line or contextlib.nullcontext():
             found = _chosen(problem, data, weights, dtype, device, seed, tolerance, watchers, start)
-    chosen = found is not None and found.taken
-    if found is not None and chosen:
-        setup = replace(found.setup, choices=(*found.setup.choices, found.reason))
-        outcome = Outcome(found.ended, "", found.solves, found.solves, found.history)
-    else:
+    setup, outcome = None, Outcome()
+    if found is None or not found.taken:
         setup = prepare(problem, model, data, points, weights, dtype, device, seed, exact)
         training = Training(early_stopping, adaptive, watchers, start, weightings)
+        stages = [*solvers, Polish()] if found is not None else solvers
         with line or contextlib.nullcontext():
-            setup = _trained(setup, solvers, windows, training, seed)
+            setup = _trained(setup, stages, windows, training, seed)
         outcome = training.outcome
+    # What the search found may still be better than the network that was to do better.
+    chosen = found is not None and (setup is None or found.relative < relative(setup))
+    if found is not None and chosen:
+        outcome = Outcome(found.ended, "", found.solves, found.solves, [*found.history, *outcome.history])
+        setup = replace(found.setup, choices=(*found.setup.choices, found.reason))
+    assert setup is not None
     setup.trial.eval()
     residuals = certificate(setup.rows, setup.fresh, setup.scales)
     misses = failures(residuals, tolerance)
@@ -232,7 +236,7 @@ def _chosen(
 ) -> Found | None:
     """What can be found without a model, solver or points of the caller's; None where a network is the better answer."""
     dimension = len(problem.coordinates) if isinstance(problem, Problem) else 0
-    if not 1 <= dimension <= 3 or dtype != torch.float64 or not problem.equations:
+    if dimension < 1 or dtype != torch.float64 or not problem.equations:
         return None
     setup = prepare(problem, RandomFeatures(), data, most_points(dimension), weights, dtype, device, seed)
     return choose(setup, seed, tolerance, watchers, start)

@@ -38,8 +38,14 @@ def default_count(box: Box) -> int:
 
 
 def default_face_count(box: Box, inside: int) -> int:
-    """How many points to use on each face: twice as dense along every edge as ``inside`` points are in the box."""
+    """How many points to use on each face: twice as dense along every edge as ``inside`` points are in the box.
+
+    In four and more coordinates all faces together get as many as the inside.
+    """
     dimension = len(box.coordinates)
+    if dimension > 3:
+        # That many points on each of many faces would be far more than inside: as many on all of them together.
+        return max(1, inside // (2 * dimension))
     return 1 if dimension == 1 else round(2 * inside ** ((dimension - 1) / dimension))
 
 
