@@ -76,14 +76,16 @@ def fit(
     Args:
         problem: the problem.
         model: any ``torch.nn.Module`` that maps ``(n, D)`` to ``(n, F)``, row by row; a copy is trained, in coordinates
-            scaled to [-1, 1] and fields of order one. By default (and with ``solver``, ``points``, ``exact``, ``causal`` and
-            ``Balanced`` left open, too) linear problems, and ordinary differential equations without unknowns, are solved by
-            ``RandomFeatures`` whose scale and number the residual on held-out points picks; whatever this does not solve
-            well, by an ``MLP``.
+            scaled to [-1, 1] and fields of order one. By default (and with ``solver``, ``points``, ``windows``, ``exact``,
+            ``causal`` and ``Balanced`` left open, too) the problem decides: linear ones, stationary ones and constants of
+            ordinary differential equations by ``RandomFeatures`` whose scale and number the residual on held-out points
+            picks; nonlinear ones that start in time in windows, by features and by networks with a ``Polish``; whatever this
+            does not solve well, by an ``MLP``, if that does better. ``choices`` of the solution says which and why.
         data: measurements as a ``Table``, DataFrame or dict of columns named like the coordinates and fields; by
             default the problem's own ``measurements()``.
         solver: a solver or several in turn, each from the best state of the one before: ``Adam``, ``LBFGS``,
-            ``FirstOrder``, or a class of ``torch.optim``. By default Adam, then L-BFGS.
+            ``FirstOrder``, ``LeastSquares``, ``SSBroyden``, ``GaussNewton``, ``Polish``, or a class of ``torch.optim``. By
+            default Adam, then L-BFGS.
         points: the number of points inside, or numbers by term (``{"interior": 4000, "dirichlet": 200}``).
         weights: :math:`w_i` by term or kind (``{"initial": 1000, "data.hare": 0.1}``). By default 1 for equations, 10
             for conditions, and for data 1 in the first phase, when they lead the way, and 0.01 after it, so that noisy

@@ -118,7 +118,8 @@ def residuals_table(solution: Solution) -> RichTable:
 def short_name(solution: Solution) -> str:
     """What found a solution, in a word: the class of its model, or SciPy."""
     model = solution.model
-    return "SciPy" if model is None else type(model).__name__
+    name = "SciPy" if model is None else type(model).__name__
+    return {"RandomFeatures": "features", "DeepFeatures": "polished", "Windowed": "windows"}.get(name, name)
 
 
 def _plain(value: Any) -> Any:

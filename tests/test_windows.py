@@ -106,6 +106,22 @@ def test_sharp_turns_are_followed_by_windows_of_many_lengths():
     assert "windows of time" in " ".join(solution.choices)
 
 
+class Stiff(VanDerPol):
+    domain = sciml.Interval(t=(0, 100))
+    stiffness = 60.0
+
+
+def test_transients_far_shorter_than_the_time_are_resolved_and_not_doubted():
+    solution = sciml.fit(Stiff())
+    assert solution.success, solution.message
+    lengths = np.diff(solution.trial.edges.numpy())
+    assert lengths.max() > 100 * lengths.min()
+    right = lambda _, y: [y[1], 60 * (1 - y[0] ** 2) * y[1] - y[0]]  # noqa: E731
+    t = np.linspace(0, 100, 301)
+    truth = solve_ivp(right, (0, 100), [2, 0], method="Radau", rtol=1e-10, atol=1e-12, t_eval=t).y[0]
+    assert np.linalg.norm(solution(t=t)["u"] - truth) < 1e-5 * np.linalg.norm(truth)
+
+
 def test_a_system_over_two_cycles():
     solution = sciml.fit(Predators())
     t = np.linspace(0, 20, 400)
