@@ -44,7 +44,7 @@ class Found:
     """What solves a problem without a person's choosing: a set-up with the solution in it, and what it took.
 
     ``relative`` is the largest relative residual on held-out rows, ``reason`` the choice and why, ``solver`` what it was done
-    with, ``ended`` how the search did (a status of ``Solution``).
+    with, ``ended`` how the search did (a status of ``Solution``), ``limit`` the residual that a network hardly betters.
     """
 
     setup: Setup
@@ -54,16 +54,17 @@ class Found:
     solves: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     ended: str = "converged"
+    limit: float = _GOOD
 
     @property
     def taken(self) -> bool:
         """Whether this is the answer: it is good, or nobody wants to wait for a better one."""
-        return self.good or self.ended not in ("converged", "budget", "plateau")
+        return self.good or self.ended in ("stopped", "interrupted")
 
     @property
     def good(self) -> bool:
         """Whether the residual is small enough for a network hardly to do better."""
-        return self.relative <= _GOOD
+        return self.relative <= self.limit
 
 
 class _GivenJets:

@@ -11,7 +11,7 @@ from sciml.callbacks import Callback
 from sciml.marching import DeepWindows, FeatureWindows, feature_count
 from sciml.objective import Objective
 from sciml.sampling.adaptive import Adaptive
-from sciml.setup import Setup, with_features
+from sciml.setup import DATA_WEIGHT, Setup, with_features
 from sciml.solvers import LeastSquares
 from sciml.training import Training
 from sciml.windows import Level, joined, march, why_not_windows
@@ -27,6 +27,7 @@ _INVERSE_STEPS = LeastSquares(200)
 _NEGLIGIBLE = 0.01
 _CLOSE = 1e-5
 _INVERSE_GOOD = 1e-3
+_WINDOWS_GOOD = 1e-2
 
 
 def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callback], start: float) -> Found | None:
@@ -55,8 +56,10 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
                 return best
         if why_not_windows(problem, measured) is None:
             marched = _march(setup, seed, tolerance, watchers, start)
-            if best is None or marched.taken or marched.relative < best.relative:
+            if best is None or marched.good or marched.relative < best.relative:
                 best = marched
+            elif marched.taken:
+                best = replace(best, ended=marched.ended)
     return best
 
 
@@ -71,7 +74,7 @@ def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
         wish = min(tolerance, _WISH)
         shallow = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, wish)
         levels = [Level(shallow, 0.1, 0.025), Level(DeepWindows(setup, training, seed, wish), 0.1, 0.05)]
-    marched = march(setup, levels, wish=wish, ended=lambda: training.outcome.ended)
+    marched = march(setup, levels, wish=wish, ended=lambda: training.outcome.stopped)
     how = "random features"
     if marched.climbed:
         how = "polished networks" if marched.climbed[0] <= marched.edges[0] else how
@@ -81,13 +84,24 @@ def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
             else ""
         )
     missed = f", {marched.failed} of them above the residual of {wish:.0e} that was aimed at" if marched.failed else ""
+    worst = f"the worst with {marched.worst:.1e} of its natural size{missed}"
+    end = problem.domain.bounds[str(problem.time)][1]
+    short = f"; it ended at {problem.time} = {marched.edges[-1]:.4g} of {end:g}" if marched.edges[-1] < end else ""
     reason = (
         f"the problem starts at {problem.time} = {marched.edges[0]:g}: {len(marched.setups)} windows of time, lengths chosen "
-        f"by the residual on held-out points (at most {marched.relative:.1e} of its natural size{missed}), solved by {how}"
+        f"by the residual on held-out points ({worst}), solved by {how}{short}"
     )
     outcome = training.outcome
+    ended = "interrupted" if marched.interrupted else outcome.status
     return Found(
-        joined(setup, marched), marched.relative, "windows", reason, outcome.steps, outcome.history, outcome.status
+        joined(setup, marched),
+        marched.relative,
+        "windows",
+        reason,
+        outcome.steps,
+        outcome.history,
+        ended,
+        _WINDOWS_GOOD,
     )
 
 
@@ -103,9 +117,11 @@ def _inverse(setup: Setup, seed: int, watchers: Sequence[Callback], start: float
         train = tuple(part_of(block, _INVERSE_POINTS * count / most_points(1), 1) for block in setup.train)
         found = replace(with_features(setup, count, scale, seed), train=train)
         for weight in _DATA_WEIGHTS:
-            weights = {name: weight if name.startswith("data.") else each for name, each in found.weights.items()}
+            # The caller's weights of columns keep their proportions.
+            share = weight / DATA_WEIGHT
+            weights = {name: share * each if name.startswith("data.") else each for name, each in setup.weights.items()}
             found = training.run(replace(found, weights=weights, leading=weights), [_INVERSE_STEPS], seed)
-            if training.outcome.ended:
+            if training.outcome.stopped:
                 break
         objective = Objective(found.rows, found.held, found.scales, found.weights, found.parameters)
         sizes = {name: math.sqrt(float(value.detach())) for name, value in objective.terms().items()}
@@ -114,7 +130,7 @@ def _inverse(setup: Setup, seed: int, watchers: Sequence[Callback], start: float
         reached = reached if math.isfinite(reached) else math.inf
         if best is None or reached < best[0]:
             best = reached, misfit, found
-        if training.outcome.ended or reached <= max(_NEGLIGIBLE * misfit, _CLOSE):
+        if training.outcome.stopped or reached <= max(_NEGLIGIBLE * misfit, _CLOSE):
             break
     assert best is not None
     reached, misfit, found = best

@@ -25,7 +25,7 @@ from sciml.domains import Interior
 from sciml.doubts import estimated, overfit
 from sciml.errors import FileError, SciMLError, SolverError
 from sciml.exact import Exact
-from sciml.models import RandomFeatures, Scaled
+from sciml.models import PeriodicInputs, RandomFeatures, Scaled
 from sciml.polish import Polish
 from sciml.problem import Problem
 from sciml.sampling.adaptive import Adaptive
@@ -156,14 +156,16 @@ def fit(
     if found is None or not found.taken:
         setup = prepare(problem, model, data, points, weights, dtype, device, seed, exact)
         training = Training(early_stopping, adaptive, watchers, start, weightings)
-        stages = [*solvers, Polish()] if found is not None else solvers
+        solvers = [*solvers, Polish()] if found is not None and setup.table is None else solvers
         with line or contextlib.nullcontext():
-            setup = _trained(setup, stages, windows, training, seed)
+            setup = _trained(setup, solvers, windows, training, seed)
         outcome = training.outcome
     # What the search found may still be better than the network that was to do better.
     chosen = found is not None and (setup is None or found.relative < relative(setup))
     if found is not None and chosen:
-        outcome = Outcome(found.ended, "", found.solves, found.solves, [*found.history, *outcome.history])
+        status = outcome.status if outcome.stopped else found.ended
+        steps, evaluations = found.solves + outcome.steps, found.solves + outcome.evaluations
+        outcome = Outcome(status, "", steps, evaluations, [*found.history, *outcome.history])
         setup = replace(found.setup, choices=(*found.setup.choices, found.reason))
     assert setup is not None
     setup.trial.eval()
@@ -250,18 +252,25 @@ def _trained(setup: Setup, stages: Sequence[Stage], windows: Windows | None, tra
         return training.run(setup, stages, seed)
     problem = setup.problem
     obstacle = why_not_windows(problem, setup.table is not None)
-    if obstacle is None and not isinstance(setup.trial, Scaled):
+    if obstacle is None and (not isinstance(setup.trial, Scaled) or isinstance(setup.trial.model, PeriodicInputs)):
         obstacle = "exact= holds conditions of the whole of time; leave one of the two"
     if obstacle is not None:
         raise SolverError(f"windows= cannot be used for {type(problem).__name__}: {obstacle}")
     blank = copy.deepcopy(setup.trial.model)
+    # What follows a polish is another model: a network is continued from the one that was polished.
+    polishing = next((place for place, stage in enumerate(stages) if isinstance(stage, Polish)), len(stages))
+    trained: list[Setup] = []
 
     def attempt(begin: float, end: float, before: Setup | None) -> tuple[Setup, float]:
         inside = next((block.size for block in setup.train if block.terms[0].place == Interior()), None)
         piece = window(setup, copy.deepcopy(blank), begin, end, before, inside, seed)
-        if before is not None and type(before.trial.model) is type(blank):
-            continued(before.trial, piece.trial)
-        piece = training.run(piece, stages, seed, f", from {problem.time} = {begin:.4g}")
+        if trained and type(trained[-1].trial.model) is type(blank):
+            continued(trained[-1].trial, piece.trial)
+        label = f", from {problem.time} = {begin:.4g}"
+        piece = training.run(piece, stages[:polishing], seed, label)
+        trained.append(piece)
+        if not training.outcome.ended:
+            piece = training.run(piece, stages[polishing:], seed, label)
         return piece, relative(piece)
 
     share = 1.0 / windows.count

@@ -56,7 +56,7 @@ class FeatureWindows:
             reached = relative(solved)
             if best is None or reached < best[1]:
                 best, chosen = (solved, reached), scale
-            if reached <= self.wish or self.training.outcome.ended:
+            if reached <= self.wish or self.training.outcome.stopped:
                 break
         assert best is not None
         if best[1] <= self.wish:

@@ -88,7 +88,9 @@ class Polish:
         train = setup.draw(inside, generator)
         # Points where the network is wrong: there the features have most to do.
         train = Adaptive().renewed(setup.rows, train, problem.domain, setup.scales, generator)
-        return replace(setup, trial=trial, rows=Rows(problem, trial, setup.raw), train=train)
+        # Constants of its own: another scale must begin where this one did.
+        raw = {name: value.detach().clone().requires_grad_() for name, value in setup.raw.items()}
+        return replace(setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw), train=train)
 
     def enriched(self, setup: Setup, seed: int) -> Setup:
         """The set-up with more points, where the residual is largest."""

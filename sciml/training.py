@@ -35,8 +35,13 @@ class Outcome:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more should be tried."""
+        """Whether nothing more should be tried here."""
         return self.status in ENDED
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody wants it to end: a callback, or Ctrl-C."""
+        return self.status in ("stopped", "interrupted")
 
 
 class Training:
@@ -81,20 +86,29 @@ class Training:
     def _polished(self, setup: Setup, polish: Polish, seed: int, label: str) -> Setup:
         """The best of some polished set-ups and the one given, by the loss on held-out rows."""
         best, lowest = setup, held_out(setup)
-        for scale in polish.scales:
-            candidate = polish.begin(setup, scale, seed)
-            for count in range(polish.rounds):
-                before = lowest
-                phase = _Phase(self, candidate, polish.solver, candidate.weights, seed, label, polishing=True)
-                phase.run()
-                if phase.lowest < lowest:
-                    best, lowest = candidate, phase.lowest
-                enough = phase.lowest <= _OVERFIT * phase.loss or (count > 1 and lowest > 0.5 * before)
-                if self.outcome.ended or enough or relative(best) <= polish.target:
+        try:
+            for scale in polish.scales:
+                candidate = polish.begin(setup, scale, seed)
+                for count in range(polish.rounds):
+                    before = lowest
+                    phase = _Phase(self, candidate, polish.solver, candidate.weights, seed, label, polishing=True)
+                    phase.run()
+                    if phase.lowest < lowest:
+                        best, lowest = candidate, phase.lowest
+                    enough = phase.lowest <= _OVERFIT * phase.loss or (count > 1 and lowest > 0.5 * before)
+                    if self.outcome.ended or enough or relative(best) <= polish.target:
+                        break
+                    # Where the steps arrived, which may be worse than where they began, shows where points are missing.
+                    phase.go_to(last=True)
+                    more = polish.enriched(candidate, seed + count)
+                    phase.go_to(last=False)
+                    candidate = more
+                if self.outcome.ended or relative(best) <= polish.target:
                     break
-                candidate = polish.enriched(candidate, seed + count)
-            if self.outcome.ended or relative(best) <= polish.target:
-                break
+        except KeyboardInterrupt:
+            self.outcome.status, self.outcome.message = "interrupted", ""
+            if best is not setup:
+                phase.go_to(last=False)
         return best
 
     def seen(self, look: Look, more: dict[str, float]) -> bool:
@@ -131,7 +145,7 @@ class _Phase:
         self._polishing = polishing
         self._sampler = None if polishing else training._sampler
         self._generator = np.random.default_rng([seed, 1])
-        self._best = self._objective.vector()
+        self._best = self._last = self._objective.vector()
         self._held: list[float] = []
         self.lowest = math.inf
         self.loss = math.inf
@@ -144,7 +158,12 @@ class _Phase:
         except KeyboardInterrupt:
             outcome.status, outcome.message = "interrupted", ""
         finally:
+            self._last = self._objective.vector()
             self._objective.assign(self._best)
+
+    def go_to(self, *, last: bool) -> None:
+        """Set the parameters of the last step, or of the best one."""
+        self._objective.assign(self._last if last else self._best)
 
     def _steps(self) -> tuple[str, str]:
         """How it ended, and a word more."""

@@ -24,6 +24,8 @@ from sciml.scaling import Sizes, field_sizes, term_sizes
 from sciml.setup import CONDITION_WEIGHT, Setup, blocks_of
 
 _SMALLEST = 1e-3
+_MOST_WINDOWS = 1000
+_MOST_MISSES = 40
 
 
 @dataclass(frozen=True)
@@ -55,16 +57,25 @@ class Windows:
 
 @dataclass(frozen=True)
 class Marched:
-    """Windows that were solved: their set-ups and edges, and the largest relative residual on held-out rows of any.
+    """Windows that were solved: their set-ups and edges, the largest relative residual on held-out rows of any, and whether
+    they reach the end of time.
 
-    ``failed`` counts those that missed the wish; ``climbed`` are the times at which the next level took over.
+    ``failed`` counts those that missed the wish; ``climbed`` are the times at which the next level took over; ``interrupted``
+    is whether Ctrl-C ended it between two windows.
     """
 
     setups: tuple[Setup, ...]
     edges: tuple[float, ...]
-    relative: float
+    worst: float
+    complete: bool
     failed: int = 0
     climbed: tuple[float, ...] = ()
+    interrupted: bool = False
+
+    @property
+    def relative(self) -> float:
+        """The largest relative residual over all of time; infinite if some of it was not solved."""
+        return self.worst if self.complete else math.inf
 
 
 def why_not_windows(problem: Problem, measured: bool) -> str | None:
@@ -128,7 +139,9 @@ def window(
     sizes = _sizes(sub, on_cpu, setup, before)
     scales = term_sizes(sub, on_cpu, sizes)
     trial = Scaled(model, sub.domain.lower, sub.domain.upper, sizes.offset, sizes.scale).to(device, dtype)
-    weights = {name: setup.weights.get(name, CONDITION_WEIGHT) for name in scales}
+    # What takes the place of the initial conditions counts as much as they did.
+    initial = [setup.weights[term.name] for term in sub.terms() if term.place == start and term.name in setup.weights]
+    weights = {name: setup.weights.get(name, max(initial, default=CONDITION_WEIGHT)) for name in scales}
     return replace(
         setup,
         problem=sub,
@@ -241,31 +254,39 @@ def march(
     whole = end - begin
     edges, worst, failed = [begin], 0.0, 0
     setups: list[Setup] = []
-    level, climbed = 0, []
+    level, climbed, interrupted, tried = 0, [], False, 0
     length = levels[0].share * whole
     while edges[-1] < end:
         at = edges[-1]
         stop = at + length
         if stop > end - 0.2 * length:
             stop = end
-        found, reached = levels[level].attempt(at, stop, setups[-1] if setups else None)
+        try:
+            found, reached = levels[level].attempt(at, stop, setups[-1] if setups else None)
+        except KeyboardInterrupt:
+            if not setups:
+                raise
+            interrupted = True
+            break
         over, shortest = ended(), levels[level].shortest * whole
         if reached > wish and not over:
-            if stop - at > 1.01 * shortest:
-                length = max(0.5 * (stop - at), shortest)
+            tried += 1
+            if length > 1.01 * shortest and tried < _MOST_MISSES:
+                length = max(0.5 * min(length, stop - at), shortest)
                 continue
             if level + 1 < len(levels):
                 level += 1
                 climbed.append(at)
                 length = levels[level].share * whole
+                tried = 0
                 continue
+        tried = 0
         edges.append(stop)
         setups.append(found)
         worst, failed = max(worst, reached), failed + (reached > wish)
-        if over or reached > hopeless:
+        if over or reached > hopeless or len(setups) >= _MOST_WINDOWS:
             break
-        if reached < wish:
-            gain = math.inf if reached == 0 else (wish / reached)
-            length = (stop - at) * min(2.0, max(1.0, gain**0.1))
-    complete = edges[-1] >= end
-    return Marched(tuple(setups), tuple(edges), worst if complete else math.inf, failed, tuple(climbed))
+        # After a miss that had to be accepted the next window is given another chance to be longer.
+        gain = 2.0**10 if reached == 0 or reached > wish else wish / reached
+        length = (stop - at) * min(2.0, max(1.0, gain**0.1))
+    return Marched(tuple(setups), tuple(edges), worst, edges[-1] >= end, failed, tuple(climbed), interrupted)

@@ -215,3 +215,32 @@ def test_a_callback_ends_the_march_with_what_there_is():
     solution = sciml.fit(VanDerPol(), callbacks=[lambda look: look.step > 20])
     assert solution.status == "stopped"
     assert not solution.success
+
+
+@pytest.mark.parametrize("where", ["in a window", "between windows"])
+def test_ctrl_c_keeps_the_windows_that_were_solved(where, monkeypatch):
+    import sciml.marching as marching
+
+    calls = []
+
+    def interrupt(*given):
+        calls.append(given)
+        if len(calls) > 20:
+            raise KeyboardInterrupt
+        return
+
+    still = marching.stand_still
+    if where == "in a window":
+        solution = sciml.fit(VanDerPol(), callbacks=[interrupt])
+    else:
+        monkeypatch.setattr(marching, "stand_still", lambda setup: (interrupt(), still(setup)))
+        solution = sciml.fit(VanDerPol())
+    assert solution.status == "interrupted"
+    assert not solution.success
+    end = float(solution.trial.edges[-1])
+    assert 0 < end < 12
+    assert f"it ended at t = {end:.4g} of 12" in " ".join(solution.choices)
+    monkeypatch.undo()
+    full = sciml.fit(VanDerPol())
+    t = np.linspace(0, float(solution.trial.edges[1]), 20)
+    assert np.allclose(solution(t=t)["u"], full(t=t)["u"], atol=1e-6)

@@ -17,6 +17,7 @@ from sciml.solvers.linear import rank_revealing
 
 _LENGTHS = (1.0, 0.5, 0.25, 0.125)
 _NOTHING = 0.9
+_FEW_ROWS = 1e-14
 _COARSER = 1e4
 _COARSEST = 1e-10
 
@@ -107,8 +108,8 @@ def factorised(rows: Tensor, slopes: Tensor) -> Callable[[float], Tensor]:
     triangle, image = upper[:size, :size], upper[:size, size]
 
     def solve(tolerance: float) -> Tensor:
-        if tolerance == 0:
+        if tolerance == 0 and len(triangle) == size:
             return torch.linalg.solve_triangular(triangle, -image[:, None], upper=True)[:, 0] / norms
-        return rank_revealing(image, triangle, tolerance) / norms
+        return rank_revealing(image, triangle, tolerance or _FEW_ROWS) / norms
 
     return solve
