@@ -15,10 +15,18 @@ def argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
     """The parameters of a function that must be filled by name: all but ``self`` and those with a default.
 
     Raises:
-        ProblemError: the function takes ``*args`` or ``**kwargs``, which name nothing.
+        ProblemError: the function takes ``*args`` or ``**kwargs``, which name nothing, or does not tell its parameters.
     """
     names = []
-    for parameter in inspect.signature(function).parameters.values():
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:
+        name = getattr(function, "__name__", repr(function))
+        raise ProblemError(
+            f"{name!r} does not tell the names of its parameters, as functions written in C do not: wrap it, "
+            f"as in lambda x: {name}(x)"
+        ) from None
+    for parameter in parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             name = getattr(function, "__name__", repr(function))
             raise ProblemError(f"{name!r} takes *{parameter.name}: name the fields and coordinates it needs instead")

@@ -297,3 +297,12 @@ def test_constants_are_numbers(value):
         Decay(rate=value)
     with pytest.raises(ProblemError, match="finite number"):
         sciml.Unknown(value)
+
+
+def test_a_function_without_named_parameters_is_told_to_be_wrapped():
+    with pytest.raises(sciml.errors.ProblemError, match="lambda x: sin"):
+
+        class Wave(sciml.Problem):
+            domain = sciml.Box(x=(0, 1), t=(0, 1))
+            fields = ("u",)
+            conditions = (sciml.Initial(u=torch.sin),)
