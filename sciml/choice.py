@@ -92,7 +92,8 @@ def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
         f"by the residual on held-out points ({worst}), solved by {how}{short}"
     )
     outcome = training.outcome
-    ended = "interrupted" if marched.interrupted else outcome.status
+    # How the last attempt ended says nothing of the windows, unless somebody wanted the end.
+    ended = "interrupted" if marched.interrupted else outcome.status if outcome.stopped else "converged"
     return Found(
         joined(setup, marched),
         marched.relative,
@@ -140,7 +141,6 @@ def _inverse(setup: Setup, seed: int, watchers: Sequence[Callback], start: float
         "points"
     )
     outcome = training.outcome
+    ended = outcome.status if outcome.stopped else "converged"
     good = reached <= max(_INVERSE_GOOD, _NEGLIGIBLE * misfit)
-    return Found(
-        found, 0.0 if good else math.inf, "LeastSquares", reason, outcome.steps, outcome.history, outcome.status
-    )
+    return Found(found, 0.0 if good else math.inf, "LeastSquares", reason, outcome.steps, outcome.history, ended)

@@ -275,7 +275,9 @@ def _trained(setup: Setup, stages: Sequence[Stage], windows: Windows | None, tra
 
     share = 1.0 / windows.count
     ended = lambda: training.outcome.ended  # noqa: E731
-    return joined(setup, march(setup, [Level(attempt, share, share)], wish=0.0, hopeless=math.inf, ended=ended))
+    return joined(
+        setup, march(setup, [Level(attempt, share, share, share)], wish=math.inf, hopeless=math.inf, ended=ended)
+    )
 
 
 def _solvers(given: Any) -> list[Stage]:

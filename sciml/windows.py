@@ -225,11 +225,12 @@ Attempt = Callable[[float, float, Setup | None], tuple[Setup, float]]
 
 @dataclass(frozen=True)
 class Level:
-    """A way to solve windows, with the first and the shortest length to use it at, as shares of the whole time."""
+    """A way to solve windows, with the first, shortest and longest length to use it at, as shares of the whole time."""
 
     attempt: Attempt
     share: float
     shortest: float
+    longest: float = 1.0
 
 
 def march(
@@ -288,5 +289,5 @@ def march(
             break
         # After a miss that had to be accepted the next window is given another chance to be longer.
         gain = 2.0**10 if reached == 0 or reached > wish else wish / reached
-        length = (stop - at) * min(2.0, max(1.0, gain**0.1))
+        length = min((stop - at) * min(2.0, max(1.0, gain**0.1)), levels[level].longest * whole)
     return Marched(tuple(setups), tuple(edges), worst, edges[-1] >= end, failed, tuple(climbed), interrupted)

@@ -150,6 +150,7 @@ def test_windows_of_a_network_of_ones_own():
     assert len(solution.trial.windows) == 3
     assert solution.residuals["relative"].max() < 1e-2
     assert solution.history["phase"].nunique() == 3
+    assert solution.nit <= 3 * 40  # Every window is solved once.
 
 
 def test_one_window_and_three_find_the_same():
