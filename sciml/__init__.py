@@ -21,6 +21,7 @@ from sciml.models import (
     Product,
     RandomFeatures,
     ResidualBlock,
+    Spectral,
     Transformed,
 )
 from sciml.polish import Polish
@@ -69,6 +70,7 @@ __all__ = [
     "ResidualBlock",
     "SSBroyden",
     "Solution",
+    "Spectral",
     "Table",
     "Transformed",
     "Unknown",

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from sciml.automatic import Found, is_linear, most_points, part_of, solve_by_features
 from sciml.callbacks import Callback
-from sciml.marching import DeepWindows, FeatureWindows, feature_count
+from sciml.degrees import Degrees
+from sciml.marching import DeepWindows, FeatureWindows, SpectralWindows, feature_count
 from sciml.objective import Objective
 from sciml.sampling.adaptive import Adaptive
 from sciml.setup import DATA_WEIGHT, Setup, with_features
@@ -20,6 +21,9 @@ _WINDOW_SCALES = (8.0, 16.0, 32.0)
 _ODE_SCALE = 6.0
 _ODE_WISH = 1e-9
 _WISH = 1e-7
+_SPECTRAL_WISH = 1e-9
+_ACCEPTED = 1e-6
+_WEIGHTS, _MORE_WEIGHTS, _FINE = 2400, 3600, 1e-6
 _INVERSE = ((100, 32.0), (200, 48.0))
 _INVERSE_POINTS = 6
 _DATA_WEIGHTS = (1e-2, 1e-4, 1e-6)
@@ -72,8 +76,16 @@ def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
         levels = [Level(FeatureWindows(setup, training, seed, count, (_ODE_SCALE,), wish), 0.1, 1e-9)]
     else:
         wish = min(tolerance, _WISH)
-        shallow = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, wish)
-        levels = [Level(shallow, 0.1, 0.025), Level(DeepWindows(setup, training, seed, wish), 0.1, 0.05)]
+        bases = [Degrees.first(problem)]
+        if bases[0].waves:
+            # A periodic function need not be smooth where its ends meet.
+            bases.append(Degrees.first(problem, ()))
+        most = _WEIGHTS if tolerance > _FINE else _MORE_WEIGHTS
+        spectral = SpectralWindows(setup, training, seed, min(wish, _SPECTRAL_WISH), _ACCEPTED, bases, most)
+        levels = [
+            Level(spectral, 0.05, 0.01, wish=lambda: spectral.wish, accepted=_ACCEPTED),
+            Level(DeepWindows(setup, training, seed, wish), 0.1, 0.05),
+        ]
     marched = march(setup, levels, wish=wish, ended=lambda: training.outcome.stopped)
     how = "random features"
     if marched.climbed:

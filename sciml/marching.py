@@ -9,14 +9,16 @@ from dataclasses import dataclass
 import torch
 
 from sciml.conditions import Scene, Term
+from sciml.degrees import Degrees, layout_of
 from sciml.domains import Face, Interior, OnFaces
-from sciml.models import MLP, RandomFeatures
+from sciml.models import MLP, RandomFeatures, Spectral
 from sciml.objective import Objective
 from sciml.polish import Polish
 from sciml.problem import Problem
 from sciml.rows import Block
 from sciml.setup import Setup
 from sciml.solvers import GaussNewton, LeastSquares
+from sciml.solvers.linear import rank_revealing
 from sciml.training import Training, relative
 from sciml.typing import MultiIndex
 from sciml.windows import continued, fresh_model, window
@@ -30,6 +32,7 @@ _ROUNDS = 4
 _RESOLVED = 5e-3
 _STUCK = 0.8
 _SHARE = 0.1
+_GIVE_WAY = 3.0
 _POLISH_SCALES = (0.5, 1.0)
 
 
@@ -80,6 +83,67 @@ class FeatureWindows:
 
 
 @dataclass
+class SpectralWindows:
+    """Solves windows by products of polynomials and waves: an attempt for ``windows.march``.
+
+    Degrees in space are raised where they are what is missing, and kept from window to window. ``bases`` are the sets of waves
+    to choose from in the first window. Where even as many weights as ``most`` miss the wish in space, shorter windows would
+    not help, and the wish gives way, up to what is ``accepted``.
+    """
+
+    setup: Setup
+    training: Training
+    seed: int
+    wish: float
+    accepted: float
+    bases: Sequence[Degrees]
+    most: int
+    found: Degrees | None = None
+
+    def __call__(self, begin: float, end: float, before: Setup | None) -> tuple[Setup, float]:
+        """The window's set-up and its relative residual on held-out rows."""
+        best: tuple[Setup, float, Degrees] | None = None
+        for degrees in self.bases if self.found is None else [self.found]:
+            solved = self._resolved(begin, end, before, degrees)
+            if best is None or solved[1] < best[1]:
+                best = solved
+            if best[1] <= self.wish or self.training.outcome.stopped:
+                break
+        assert best is not None
+        if best[1] <= self.wish:
+            self.found = best[2]
+        return best[0], best[1]
+
+    def _resolved(
+        self, begin: float, end: float, before: Setup | None, degrees: Degrees
+    ) -> tuple[Setup, float, Degrees]:
+        """A window solved with degrees in space as high as it takes."""
+        problem = self.setup.problem
+        fields, time = len(problem.fields), problem.coordinates.index(str(problem.time))
+        earlier = math.inf
+        while True:
+            solved = self._solved(begin, end, before, degrees)
+            reached, tails = relative(solved), list(solved.trial.model.tails())
+            in_time = tails.pop(time)
+            higher = degrees.raised([*tails[:time], 0.0, *tails[time:]], most=self.most / fields)
+            spatial = max(tails) > 0.1 * in_time and reached < 2 * earlier
+            if higher is None and max(tails) > in_time and reached <= self.accepted:
+                self.wish = max(self.wish, _GIVE_WAY * reached)
+            if reached <= self.wish or not spatial or higher is None or self.training.outcome.stopped:
+                return solved, reached, degrees
+            degrees, earlier = higher, reached
+
+    def _solved(self, begin: float, end: float, before: Setup | None, degrees: Degrees) -> Setup:
+        problem = self.setup.problem
+        model = fresh_model(Spectral(degrees.now, periodic=degrees.waves), problem, self.seed)
+        setup = window(self.setup, model, begin, end, before, layout_of(model, problem), self.seed)
+        _start_constant(setup)
+        return self.training.run(
+            setup, [GaussNewton(10, rank_tolerance=0.0)], self.seed, f", from {problem.time} = {begin:.4g}"
+        )
+
+
+@dataclass
 class DeepWindows:
     """Solves windows by a network, Levenberg-Marquardt and ``Polish``: an attempt for ``windows.march``.
 
@@ -119,6 +183,21 @@ class DeepWindows:
         if reached <= self.wish:
             self.last = network
         return best, reached
+
+
+def _start_constant(setup: Setup) -> None:
+    """Begin a window of polynomials with what its start prescribes and no higher degrees in time."""
+    problem, model = setup.problem, setup.trial.model
+    assert problem.time is not None
+    start = OnFaces((Face(problem.time, "lower"),))
+    given = [block for block in setup.train if block.terms[0].place == start]
+    objective = Objective(setup.rows, given, setup.scales, setup.weights, setup.parameters)
+    rows, slopes = objective.linearised()
+    degrees = model.basis.degrees_of[:, problem.coordinates.index(problem.time)].to(rows.device)
+    low = torch.cat([degrees < max(1, problem.order(name, problem.time)) for name in problem.fields])
+    move = torch.zeros_like(objective.vector())
+    move[low] = rank_revealing(rows, slopes[:, low], 1e-12)
+    objective.assign(objective.vector() + move)
 
 
 def stand_still(setup: Setup) -> None:

@@ -18,6 +18,7 @@ from sciml.models import (
     PeriodicInputs,
     RandomFeatures,
     Scaled,
+    Spectral,
     Transformed,
     Windowed,
     model_of,
@@ -26,7 +27,7 @@ from sciml.models import (
 from sciml.models.hermite import Hermite
 from sciml.problem import Problem
 
-BUILT_IN: tuple[Any, ...] = (MLP, RandomFeatures, DeepFeatures)
+BUILT_IN: tuple[Any, ...] = (MLP, RandomFeatures, DeepFeatures, Spectral)
 PLAIN = ("name", "success", "status", "message", "nit", "nfev", "seconds", "solver", "engine", "seed")
 
 

@@ -21,7 +21,7 @@ from sciml.models.layered import Layered
 from sciml.preflight import check_width, preflight
 from sciml.problem import Problem
 from sciml.rows import Block, Rows, data_blocks
-from sciml.sampling import default_count, default_face_count, draw
+from sciml.sampling import Layout, default_count, default_face_count, draw
 from sciml.scaling import field_sizes, term_sizes
 from sciml.table import Table
 
@@ -215,12 +215,18 @@ def _device(device: str | torch.device) -> torch.device:
 
 
 def blocks_of(
-    problem: Problem, terms: Iterable[Term], points: int | Mapping[str, int] | None, generator: np.random.Generator
+    problem: Problem,
+    terms: Iterable[Term],
+    points: int | Mapping[str, int] | Layout | None,
+    generator: np.random.Generator,
 ) -> list[Block]:
     """One block for each place, with all residuals that live there."""
     places: dict[Place, list[Term]] = {}
     for term in terms:
         places.setdefault(term.place, []).append(term)
+    if isinstance(points, Layout):
+        box = problem.domain
+        return [Block(points.draw(place, box, generator), tuple(there)) for place, there in places.items()]
     wanted = {"interior": points} if isinstance(points, int) else dict(points or {})
     known = {"interior", *(name for term in terms for name in (term.name, term.name.partition(".")[0]))}
     for name, count in wanted.items():

@@ -19,13 +19,15 @@ from sciml.models import MLP, Scaled, Windowed
 from sciml.models.layered import Layered
 from sciml.problem import Problem
 from sciml.rows import Block, Misfit, Rows
-from sciml.sampling import default_count, default_face_count, draw
+from sciml.sampling import Layout, default_count, default_face_count, draw
 from sciml.scaling import Sizes, field_sizes, term_sizes
 from sciml.setup import CONDITION_WEIGHT, Setup, blocks_of
 
 _SMALLEST = 1e-3
 _MOST_WINDOWS = 1000
 _MOST_MISSES = 40
+_SHORTER = 0.75
+_LONGER = 1.25
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,13 @@ def time_order(problem: Problem) -> int:
 
 
 def window(
-    setup: Setup, model: nn.Module, begin: float, end: float, before: Setup | None, inside: int | None, seed: int
+    setup: Setup,
+    model: nn.Module,
+    begin: float,
+    end: float,
+    before: Setup | None,
+    inside: int | Layout | None,
+    seed: int,
 ) -> Setup:
     """The set-up of one window.
 
@@ -114,7 +122,7 @@ def window(
         begin: the window's start.
         end: the window's end.
         before: the set-up of the window before, solved, or None for the first.
-        inside: the number of points inside, or None for the default.
+        inside: the number of points inside, how many there are everywhere, or None for the default.
         seed: of the points.
     """
     problem = setup.problem
@@ -125,10 +133,14 @@ def window(
     terms = tuple(term for term in sub.terms() if before is None or term.place != start)
     device, dtype = setup.trial.offset.device, setup.trial.offset.dtype
 
-    def blocks(count: int, generator: np.random.Generator) -> tuple[Block, ...]:
+    def blocks(count: int | Layout, generator: np.random.Generator) -> tuple[Block, ...]:
         drawn = [block.to(device, dtype) for block in blocks_of(sub, terms, count, generator)]
         if before is not None:
-            sample = draw(start, sub.domain, default_face_count(sub.domain, count), generator).to(device, dtype)
+            sample = (
+                count.draw(start, sub.domain, generator)
+                if isinstance(count, Layout)
+                else draw(start, sub.domain, default_face_count(sub.domain, count), generator)
+            ).to(device, dtype)
             drawn.append(Block(sample, _start_terms(before, sub, start, sample.points[0])))
         return tuple(drawn)
 
@@ -225,12 +237,18 @@ Attempt = Callable[[float, float, Setup | None], tuple[Setup, float]]
 
 @dataclass(frozen=True)
 class Level:
-    """A way to solve windows, with the first, shortest and longest length to use it at, as shares of the whole time."""
+    """A way to solve windows, with the first, shortest and longest length to use it at, as shares of the whole time.
+
+    ``wish`` tells the relative residual to choose lengths for, if not that of the march; ``accepted`` is one that is still good
+    enough where the shortest length misses the wish.
+    """
 
     attempt: Attempt
     share: float
     shortest: float
     longest: float = 1.0
+    wish: Callable[[], float] | None = None
+    accepted: float = 0.0
 
 
 def march(
@@ -256,7 +274,7 @@ def march(
     edges, worst, failed = [begin], 0.0, 0
     setups: list[Setup] = []
     level, climbed, interrupted, tried = 0, [], False, 0
-    length = levels[0].share * whole
+    length, ceiling = levels[0].share * whole, math.inf
     while edges[-1] < end:
         at = edges[-1]
         stop = at + length
@@ -270,15 +288,18 @@ def march(
             interrupted = True
             break
         over, shortest = ended(), levels[level].shortest * whole
-        if reached > wish and not over:
+        own = levels[level].wish
+        aim = wish if own is None else own()
+        if reached > aim and not over:
             tried += 1
+            ceiling = _SHORTER * (stop - at)
             if length > 1.01 * shortest and tried < _MOST_MISSES:
                 length = max(0.5 * min(length, stop - at), shortest)
                 continue
-            if level + 1 < len(levels):
+            if level + 1 < len(levels) and reached > levels[level].accepted:
                 level += 1
                 climbed.append(at)
-                length = levels[level].share * whole
+                length, ceiling = levels[level].share * whole, math.inf
                 tried = 0
                 continue
         tried = 0
@@ -287,7 +308,8 @@ def march(
         worst, failed = max(worst, reached), failed + (reached > wish)
         if over or reached > hopeless or len(setups) >= _MOST_WINDOWS:
             break
-        # After a miss that had to be accepted the next window is given another chance to be longer.
-        gain = 2.0**10 if reached == 0 or reached > wish else wish / reached
-        length = min((stop - at) * min(2.0, max(1.0, gain**0.1)), levels[level].longest * whole)
+        gain = 2.0**10 if reached == 0 else aim / reached
+        length = (stop - at) * min(2.0, max(1.0, gain**0.1))
+        # A length that was too long a moment ago is tried again by and by.
+        length, ceiling = min(length, max(ceiling, stop - at), levels[level].longest * whole), _LONGER * ceiling
     return Marched(tuple(setups), tuple(edges), worst, edges[-1] >= end, failed, tuple(climbed), interrupted)

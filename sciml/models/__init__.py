@@ -13,6 +13,7 @@ from sciml.models.features import RandomFeatures
 from sciml.models.mlp import MLP
 from sciml.models.periodic import PeriodicInputs
 from sciml.models.scaled import Scaled
+from sciml.models.spectral import Spectral
 from sciml.models.transformed import Transformed, model_of, scaled_of, with_model
 from sciml.models.windowed import Windowed
 
@@ -28,6 +29,7 @@ __all__ = [
     "RandomFeatures",
     "ResidualBlock",
     "Scaled",
+    "Spectral",
     "Transformed",
     "Windowed",
     "model_of",

@@ -17,6 +17,7 @@ from sciml.solvers.linear import rank_revealing
 
 _LENGTHS = (1.0, 0.5, 0.25, 0.125)
 _NOTHING = 0.9
+_WORTH = 0.1
 _FEW_ROWS = 1e-14
 _COARSER = 1e4
 _COARSEST = 1e-10
@@ -29,7 +30,8 @@ class GaussNewton(Solver):
     Each step solves :math:`\min_\delta \lVert J\delta + r\rVert` from the triangular factor of :math:`[J\; r]`, columns scaled
     to unit norm; :math:`J^TJ`, which squares the condition number, is never formed, so that the loss may fall to the square
     of rounding. A rank-revealing solve with the triangle leaves out directions that the rows hardly see. A step that does
-    not lower the loss is shortened, then taken in fewer directions.
+    not lower the loss is shortened, then taken in fewer directions. Without a rank decision the triangle serves for further
+    steps :math:`R^TR\,\delta = -J^Tr` with the present gradient (the chord method), for as long as each lowers the loss well.
 
     Args:
         steps: the most steps.
@@ -65,15 +67,22 @@ class _GaussNewtonRun(Run):
     def __init__(self, solver: GaussNewton, objective: Objective) -> None:
         self._solver, self._objective = solver, objective
         self._slow = 0
+        self._chord: Callable[[Tensor], Tensor] | None = None
 
     def step(self) -> Step:
         objective = self._objective
         position = objective.vector()
+        if self._chord is not None:
+            step = self._by_chord(position)
+            if step is not None:
+                return step
         rows, slopes = objective.linearised()
         value = float(rows @ rows)
         if not (math.isfinite(value) and bool(torch.isfinite(slopes).all())):
             return Step(torch.tensor(value), {}, 1, "diverged", "a residual or its derivative is not finite")
-        solve = factorised(rows, slopes)
+        solve, self._chord = factorised(rows, slopes)
+        if self._solver.rank_tolerance > 0:
+            self._chord = None
         used = 1
         first = self._solver.rank_tolerance
         for tolerance in (first, max(_COARSER * first, _COARSEST)):
@@ -91,6 +100,31 @@ class _GaussNewtonRun(Run):
         terms = {name: each.detach() for name, each in objective.terms().items()}
         return Step(torch.tensor(value), terms, used, "converged", "no step lowers the loss any further")
 
+    def _by_chord(self, position: Tensor) -> Step | None:
+        """A step by the triangle of an earlier Jacobian, or None where a new one is needed."""
+        objective, chord = self._objective, self._chord
+        assert chord is not None
+        loss, gradient, _ = objective.evaluate()
+        move = chord(gradient / 2)
+        value, promised = float(loss), float(-gradient @ move) / 2
+        if not math.isfinite(promised):
+            self._chord = None
+            return None
+        objective.assign(position + move)
+        terms = {name: each.detach() for name, each in objective.terms().items()}
+        reached = float(objective.total(terms))
+        if reached <= _WORTH * value:
+            return Step(torch.tensor(reached), terms, 2)
+        objective.assign(position)
+        self._chord = None
+        if promised < (1 - _NOTHING) * value:
+            return Step(loss, terms, 2, "converged", "no step lowers the loss any further")
+        return None
+
+    def renewed(self) -> None:
+        """Other points: the triangle is no longer theirs."""
+        self._chord = None
+
     def state_dict(self) -> dict[str, Any]:
         return {"slow": self._slow}
 
@@ -98,8 +132,13 @@ class _GaussNewtonRun(Run):
         self._slow = state["slow"]
 
 
-def factorised(rows: Tensor, slopes: Tensor) -> Callable[[float], Tensor]:
-    """Steps for any rank tolerance from one QR factorisation of the Jacobian, its columns scaled to unit norm."""
+def factorised(
+    rows: Tensor, slopes: Tensor
+) -> tuple[Callable[[float], Tensor], Callable[[Tensor], Tensor] | None]:
+    """Steps for any rank tolerance from one QR factorisation of the Jacobian, its columns scaled to unit norm.
+
+    The second function returns a step for any gradient :math:`J^Tr`; there is none where rows are too few.
+    """
     norms = slopes.norm(dim=0)
     norms = torch.where(norms > 0, norms, torch.ones_like(norms))
     size = slopes.shape[1]
@@ -112,4 +151,8 @@ def factorised(rows: Tensor, slopes: Tensor) -> Callable[[float], Tensor]:
             return torch.linalg.solve_triangular(triangle, -image[:, None], upper=True)[:, 0] / norms
         return rank_revealing(image, triangle, tolerance or _FEW_ROWS) / norms
 
-    return solve
+    def chord(gradient: Tensor) -> Tensor:
+        inner = torch.linalg.solve_triangular(triangle.T, -(gradient / norms)[:, None], upper=False)
+        return torch.linalg.solve_triangular(triangle, inner, upper=True)[:, 0] / norms
+
+    return solve, chord if len(triangle) == size else None

@@ -1,0 +1,207 @@
+"""Polynomials and waves of the whole domain, their degrees raised until the residual on held-out points is small."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from sciml.automatic import Found
+from sciml.callbacks import Callback, Look
+from sciml.conditions import Periodic
+from sciml.models import Scaled, Spectral
+from sciml.objective import Objective
+from sciml.problem import Problem
+from sciml.rows import Rows
+from sciml.sampling import Layout
+from sciml.setup import Setup
+from sciml.solvers import GaussNewton, LinearLeastSquares
+from sciml.training import relative
+
+MOST_COORDINATES = 3
+
+_ROWS_A_WEIGHT = 1.5
+_FIRST = {1: 24, 2: 10, 3: 6}
+_RAISES = (1.5, 1.25, 1.1)
+_LOW = 0.03
+_SPENT = 0.3
+_EXACT = 1e-11
+_GOOD = 1e-4
+_STEPS = 12
+_MOST_WEIGHTS = {True: 2600, False: 2000}
+_SETTLED = 2
+_HOPELESS = 4
+
+
+def wave_columns(problem: Problem) -> tuple[int, ...]:
+    """The columns of the coordinates in which every field is periodic."""
+    found = []
+    for column, name in enumerate(problem.coordinates):
+        around = [each for each in problem.conditions if isinstance(each, Periodic) and each.coordinate == name]
+        fields = {field for each in around for field in each.fields or problem.fields}
+        if fields >= set(problem.fields):
+            found.append(column)
+    return tuple(found)
+
+
+def layout_of(model: Spectral, problem: Problem) -> Layout:
+    """Points for a spectral trial function: a small multiple of its weights inside, and of its functions on each face."""
+    basis = model.basis
+    rows = _ROWS_A_WEIGHT * basis.width * len(problem.fields) / max(1, len(problem.equations))
+    across = {}
+    for column, name in enumerate(problem.coordinates):
+        functions = len({product[:column] + product[column + 1 :] for product in basis.products})
+        # Waves join by themselves at the ends of their coordinate.
+        across[name] = 2 if column in model.periodic else math.ceil(_ROWS_A_WEIGHT * functions)
+    return Layout(math.ceil(rows), across, model.periodic)
+
+
+def spectral_setup(setup: Setup, degrees: Sequence[int], waves: Collection[int], seed: int) -> Setup:
+    """The set-up with products of polynomials and waves for its model, all weights zero, and points for them."""
+    problem, old = setup.problem, setup.trial
+    model = Spectral(degrees, periodic=tuple(waves))
+    model.build(len(problem.coordinates), len(problem.fields), torch.Generator())
+    box = problem.domain
+    trial = Scaled(model, box.lower, box.upper, old.offset.tolist(), old.scale.tolist()).to(old.offset)
+    train = setup.draw(layout_of(model, problem), np.random.default_rng([seed, 5]))
+    return replace(setup, trial=trial, rows=Rows(problem, trial, setup.raw), train=train)
+
+
+@dataclass
+class Degrees:
+    """Degrees along each coordinate, and how they are raised.
+
+    Args:
+        now: the degrees.
+        waves: the columns along which they are harmonics.
+    """
+
+    now: tuple[int, ...]
+    waves: tuple[int, ...]
+
+    @classmethod
+    def first(cls, problem: Problem, waves: tuple[int, ...] | None = None) -> Degrees:
+        """Low ones, to begin with, with waves along all periodic coordinates if these are not named."""
+        found, count = wave_columns(problem) if waves is None else waves, len(problem.coordinates)
+        degree = _FIRST[count]
+        return cls(tuple(degree // 2 if column in found else degree for column in range(count)), found)
+
+    def raised(self, tails: Sequence[float], share: float = _LOW, most: float = math.inf) -> Degrees | None:
+        """Higher ones along the coordinates that are resolved worst, with at most so many weights; None if that is too few."""
+        worst = max(tails)
+        for factor in _RAISES:
+            now = tuple(
+                math.ceil(factor * degree) if tail >= share * worst else degree
+                for degree, tail in zip(self.now, tails, strict=True)
+            )
+            if (found := replace(self, now=now)).weights <= most:
+                return found
+        return None
+
+    @property
+    def weights(self) -> int:
+        """About how many products there are."""
+        count = len(self.now)
+        ball = math.pi ** (count / 2) / math.gamma(count / 2 + 1) / 2**count
+        sides = [2 * degree + 1 if column in self.waves else degree + 1 for column, degree in enumerate(self.now)]
+        return math.ceil(ball * math.prod(sides))
+
+
+def solve_by_degrees(
+    setup: Setup, seed: int, tolerance: float, *, linear: bool, watchers: Sequence[Callback] = ()
+) -> Found | None:
+    """The best of products of polynomials and waves of growing degrees, by the residual on held-out points.
+
+    The degree is raised along those coordinates whose highest degrees carry most, until the held-out residual is at the level of
+    rounding or falls no more, or there are too many weights for a few seconds' solve. Ctrl-C ends the search with the best so
+    far, if there is one.
+
+    Args:
+        setup: the problem, with any model.
+        seed: of the points.
+        tolerance: a relative residual that is wished for; the search never stops above the smaller of it and 1e-11 while
+            higher degrees help.
+        linear: whether the problem is linear in its fields; if not, Gauss-Newton steps take the place of one solve.
+        watchers: see every solve; a true return value ends the search.
+    """
+    start = time.perf_counter()
+    degrees = Degrees.first(setup.problem)
+    best: Found | None = None
+    last: Setup | None = None
+    history: list[dict[str, Any]] = []
+    ended, worse = "converged", 0
+    wish = min(tolerance, _EXACT)
+    fields = len(setup.problem.fields)
+    while True:
+        try:
+            solved = _solved(setup, degrees, last, seed, linear)
+        except KeyboardInterrupt:
+            if best is None:
+                raise
+            ended = "interrupted"
+            break
+        model, reached = solved.trial.model, relative(solved)
+        name = f"Spectral({model.extra_repr()})"
+        terms = {key: float(value.detach()) for key, value in _objective(solved).terms().items()}
+        loss = sum(solved.weights[key] * value for key, value in terms.items())
+        history.append({"phase": name, "step": len(history) + 1, "loss": loss, "held_out": reached, **terms})
+        before = math.inf if best is None else best.relative
+        if reached < before:
+            solver = "LinearLeastSquares" if linear else "GaussNewton"
+            best = Found(solved, reached, solver, "", limit=_GOOD)
+        assert best is not None or not math.isfinite(reached)
+        look = Look(
+            phase=name,
+            step=len(history),
+            steps=10,
+            seconds=time.perf_counter() - start,
+            loss=loss,
+            held_out=reached,
+            best=min(before, reached),
+            terms=terms,
+            unknowns={},
+        )
+        if any([bool(watch(look)) for watch in watchers]):
+            ended = "stopped"
+            break
+        worse = worse + 1 if reached > _SPENT * before else 0
+        if reached <= wish or worse >= (_SETTLED if before <= _GOOD else _HOPELESS):
+            break
+        # Where that of the worst resolved coordinate gained nothing, the others' degrees are to blame.
+        higher = degrees.raised(model.tails(), 0.0 if worse else _LOW, _MOST_WEIGHTS[linear] / fields)
+        if higher is None:
+            break
+        degrees, last = higher, solved
+    if best is None:
+        return None
+    why, how = (
+        ("the problem is linear in its fields", "by one linear solve")
+        if linear
+        else ("the problem has no start in time", "by Gauss-Newton steps")
+    )
+    reason = (
+        f"{why}: products of polynomials and waves ({best.setup.trial.model.extra_repr()}) {how}; of {len(history)} tried, the "
+        f"ones with the smallest residual on held-out points ({best.relative:.1e} of its natural size)"
+    )
+    return replace(best, reason=reason, solves=len(history), history=history, ended=ended)
+
+
+def _objective(setup: Setup) -> Objective:
+    return Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
+
+
+def _solved(setup: Setup, degrees: Degrees, last: Setup | None, seed: int, linear: bool) -> Setup:
+    found = spectral_setup(setup, degrees.now, degrees.waves, seed)
+    if last is not None and not linear:
+        found.trial.model.start_from(last.trial.model)
+    solver = GaussNewton(1 if linear else _STEPS, rank_tolerance=0.0)
+    run = solver.start(_objective(found))
+    for _ in range(solver.steps):
+        if run.step().done is not None:
+            break
+    return found

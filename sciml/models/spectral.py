@@ -1,0 +1,254 @@
+"""Products of waves and Chebyshev polynomials: a trial function that is linear in its parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sciml.errors import ModelError
+from sciml.jets.propagation import Propagation, Streams
+from sciml.models.layered import Layered
+
+
+class Spectral(Layered):
+    r"""Products of Chebyshev polynomials, or of waves along periodic coordinates, with only their weights free.
+
+    .. math::  u(x) = \sum_k w_k \prod_i \phi_{k_i}(x_i), \qquad \sum_i (k_i/n_i)^2 \le 1
+
+    in coordinates scaled to [-1, 1], where :math:`\phi_k` is the polynomial :math:`T_k`, or :math:`\cos \pi kx` and
+    :math:`\sin \pi kx` along a periodic coordinate. A linear problem is then one linear least-squares problem, and functions
+    that are analytic on the whole domain are reached exponentially fast: where a solution is smooth, nothing is better. Where
+    it has layers thinner than about 1/n, corners or more than three or four coordinates, networks and random features are.
+
+    Args:
+        degree: the highest degree n along every coordinate, or one for each; along a periodic one the highest harmonic.
+        periodic: the columns of the coordinates along which the function is periodic, its period the side of the domain.
+        inputs: the number of coordinates D, or None to be filled in by ``fit``.
+        outputs: the number of fields F, or None.
+
+    Raises:
+        ModelError: a degree that is negative or not whole, or a column that is not.
+
+    Example:
+        >>> import torch, sciml
+        >>> model = sciml.Spectral((8, 3), periodic=[0], inputs=2, outputs=1)
+        >>> model(torch.zeros(5, 2)).shape
+        torch.Size([5, 1])
+
+    Reference: L. N. Trefethen, Multivariate polynomial approximation in the hypercube, Proceedings of the American
+    Mathematical Society 145 (2017), for the set of degrees; J. P. Boyd, Chebyshev and Fourier Spectral Methods, Dover 2001.
+    """
+
+    def __init__(
+        self,
+        degree: int | Sequence[int] = 16,
+        *,
+        periodic: Sequence[int] = (),
+        inputs: int | None = None,
+        outputs: int | None = None,
+    ) -> None:
+        super().__init__(inputs, outputs)
+        degrees = [degree] if isinstance(degree, int) else list(degree)
+        if not degrees or not all(_whole(each) for each in [*degrees, *periodic]):
+            raise ModelError(
+                f"degree must be a whole number that is not negative, or one for each coordinate, and periodic the numbers of "
+                f"columns; given: {degree!r} and {periodic!r}"
+            )
+        self.degree = degree if isinstance(degree, int) else tuple(degrees)
+        self.periodic = tuple(periodic)
+        self.build_if_asked(0)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What rebuilds this architecture: the keywords of ``Spectral.from_config``."""
+        inputs = self.layers[0].inputs if len(self.layers) else None
+        degree = self.degree if isinstance(self.degree, int) else list(self.degree)
+        return {"degree": degree, "periodic": list(self.periodic), **self.widths, "inputs": inputs}
+
+    @classmethod
+    def from_config(cls, **options: Any) -> Spectral:
+        """The architecture that ``config`` describes."""
+        return cls(**options)
+
+    @property
+    def basis(self) -> Products:
+        """The products, without their weights."""
+        found = self.layers[0]
+        assert isinstance(found, Products)
+        return found
+
+    def build(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
+        """Make the products and set all their weights to zero; nothing is random here.
+
+        Raises:
+            ModelError: there are degrees, but not one for each of D coordinates, or a periodic column beyond them.
+        """
+        degrees = (self.degree,) * inputs if isinstance(self.degree, int) else self.degree
+        if len(degrees) != inputs or any(column >= inputs for column in self.periodic):
+            raise ModelError(
+                f"Spectral has degrees {self.degree} and periodic columns {self.periodic} for {inputs} coordinates; give one "
+                "degree, or one for each coordinate, and count columns from 0"
+            )
+        basis = Products(degrees, self.periodic)
+        outer = nn.utils.skip_init(nn.Linear, basis.width, outputs, bias=False, dtype=torch.float64)
+        nn.init.zeros_(outer.weight)
+        self.layers.extend([basis, outer])
+
+    def start_from(self, other: Spectral) -> None:
+        """Take over the weights of products that both have; the others become zero."""
+        known = {product: column for column, product in enumerate(other.basis.products)}
+        pairs = [(new, known[product]) for new, product in enumerate(self.basis.products) if product in known]
+        new, old = (list(column) for column in zip(*pairs, strict=True))
+        with torch.no_grad():
+            self.layers[-1].weight.zero_()
+            self.layers[-1].weight[:, new] = other.layers[-1].weight[:, old]
+
+    def tails(self) -> tuple[float, ...]:
+        """For each coordinate the share of the weights in the highest sixth of its degrees: how well it is resolved."""
+        weight = self.layers[-1].weight.detach()
+        whole = float(weight.norm()) or 1.0
+        found = []
+        for degrees in self.basis.degrees_of.T:
+            high = degrees >= math.ceil(5 / 6 * int(degrees.max())) if int(degrees.max()) else degrees < 0
+            found.append(float(weight[:, high].norm()) / whole)
+        return tuple(found)
+
+    def extra_repr(self) -> str:
+        degrees = (self.degree,) if isinstance(self.degree, int) else self.degree
+        around = f", periodic={list(self.periodic)}" if self.periodic else ""
+        return f"degree={' x '.join(map(str, degrees))}{around}"
+
+
+class Products(nn.Module):
+    """All products of one function a coordinate whose degrees lie in the ellipsoid; no parameters.
+
+    Args:
+        degrees: the highest degree along each coordinate.
+        periodic: columns along which the functions are waves.
+
+    Attributes:
+        products: for each product its function's number along each coordinate; waves are numbered 1, cos, sin, cos, ...
+        width: the number of products.
+    """
+
+    takes_coordinates = True
+    _numbers: Tensor
+
+    def __init__(self, degrees: Sequence[int], periodic: Sequence[int] = ()) -> None:
+        super().__init__()
+        self.inputs = len(degrees)
+        self._degrees, self._periodic = tuple(degrees), frozenset(periodic)
+        sizes = [(2 * n if column in self._periodic else n) + 1 for column, n in enumerate(degrees)]
+        # The longest table comes last: its functions stand side by side for every product of the others.
+        self._order = sorted(range(self.inputs), key=lambda column: sizes[column])
+        ordered = torch.cartesian_prod(*(torch.arange(sizes[column]) for column in self._order)).reshape(-1, self.inputs)
+        numbers = torch.empty_like(ordered)
+        numbers[:, self._order] = ordered
+        shares = self._degrees_of(numbers) / torch.tensor([max(1, n) for n in degrees])
+        kept = shares.square().sum(1) <= 1 + 1e-9
+        self.register_buffer("_numbers", numbers[kept], persistent=False)
+        others, counts = torch.unique_consecutive(ordered[kept, :-1], dim=0, return_counts=True)
+        if self.inputs == 1:
+            others, counts = ordered[:1, :-1], kept.sum()[None]
+        self._groups = list(zip(others.tolist(), counts.tolist(), strict=True))
+        self.products = tuple(map(tuple, self._numbers.tolist()))
+        self.width = len(self.products)
+
+    @property
+    def degrees_of(self) -> Tensor:
+        """The degree of every product along every coordinate, shape ``(width, D)``."""
+        return self._degrees_of(self._numbers)
+
+    def _degrees_of(self, numbers: Tensor) -> Tensor:
+        waved = torch.tensor([column in self._periodic for column in range(self.inputs)], device=numbers.device)
+        return torch.where(waved, (numbers + 1) // 2, numbers)
+
+    def forward(self, points: Tensor) -> Tensor:
+        """``(n, D)`` to ``(n, width)``."""
+        tables = [table[0] for table in self._tables(points, [0] * self.inputs)]
+        pieces = [long if share is None else share * long for share, long in self._factors(tables)]
+        return torch.cat(pieces, dim=1)
+
+    def parts(self) -> Sequence[nn.Module]:
+        """No other modules."""
+        return []
+
+    def jets(self, streams: Streams, propagation: Propagation) -> Streams:
+        """Derivatives of products are products of derivatives."""
+        points, names = streams.values[0].detach(), propagation.coordinates
+        units = {index[0]: row[0] for index, row in streams.parts().items() if len(index) == 1}
+        most = [max(index.count(name) for index in propagation.plan) for name in names]
+        tables = self._tables(points, most)
+        found = points.new_empty(len(propagation.plan), len(points), self.width)
+        for place, index in enumerate(propagation.plan):
+            factors = []
+            for column, (name, table) in enumerate(zip(names, tables, strict=True)):
+                count = index.count(name)
+                factors.append(table[count] * units[name][column] ** count if count else table[0])
+            self._into(found[place], factors)
+        return Streams(propagation.plan, found)
+
+    def _tables(self, points: Tensor, most: Sequence[int]) -> list[list[Tensor]]:
+        """For each coordinate its functions' derivatives from the zeroth to the highest asked for."""
+        return [
+            (waves if column in self._periodic else chebyshev)(points[:, column], degree, highest)
+            for column, (degree, highest) in enumerate(zip(self._degrees, most, strict=True))
+        ]
+
+    def _into(self, found: Tensor, tables: Sequence[Tensor]) -> None:
+        """Write all products at n points into ``(n, width)``."""
+        start = 0
+        for share, long in self._factors(tables):
+            stop = start + long.shape[1]
+            if share is None:
+                found[:, start:stop] = long
+            else:
+                torch.mul(long, share, out=found[:, start:stop])
+            start = stop
+
+    def _factors(self, tables: Sequence[Tensor]) -> Iterator[tuple[Tensor | None, Tensor]]:
+        """Group after group of products: what they have in common ``(n, 1)``, and the functions of the longest table."""
+        *short, long = (tables[column] for column in self._order)
+        for numbers, count in self._groups:
+            share = None
+            for number, table in zip(numbers, short, strict=True):
+                factor = table[:, number, None]
+                share = factor if share is None else share * factor
+            yield share, long[:, :count]
+
+
+def chebyshev(x: Tensor, degree: int, highest: int) -> list[Tensor]:
+    r"""Derivatives of :math:`T_0, \dots, T_n` at points ``(m,)`` from order zero to ``highest``, each ``(m, n + 1)``."""
+    columns = [torch.ones_like(x), x]
+    for _ in range(2, degree + 1):
+        columns.append(2 * x * columns[-1] - columns[-2])
+    found = [torch.stack(columns[: degree + 1], dim=1)]
+    # T_n' = n (T_{n-1} + T_{n-3} + ...) twice over, T_0 once.
+    number = torch.arange(degree + 1, dtype=x.dtype, device=x.device)
+    below = number[None, :] - number[:, None]
+    slope = torch.where((below > 0) & (below % 2 == 1), 2 * number[None, :], torch.zeros_like(below))
+    slope[0] /= 2
+    for _ in range(highest):
+        found.append(found[-1] @ slope)
+    return found
+
+
+def waves(x: Tensor, degree: int, highest: int) -> list[Tensor]:
+    r"""Derivatives of 1, :math:`\cos\pi x, \sin\pi x, \cos 2\pi x, \dots` at points ``(m,)``, each ``(m, 2n + 1)``."""
+    k = math.pi * torch.arange(1, degree + 1, dtype=x.dtype, device=x.device)
+    cos, sin = (x[:, None] * k).cos(), (x[:, None] * k).sin()
+    found = []
+    for order in range(highest + 1):
+        constant = torch.ones_like(x) if order == 0 else torch.zeros_like(x)
+        pairs = torch.stack([cos, sin], dim=2).flatten(1)
+        found.append(torch.cat([constant[:, None], pairs], dim=1))
+        cos, sin = -k * sin, k * cos
+    return found
+
+
+def _whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 0
