@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -33,6 +33,7 @@ _RESOLVED = 5e-3
 _STUCK = 0.8
 _SHARE = 0.1
 _GIVE_WAY = 3.0
+_TOO_FINE = 1e-2
 _POLISH_SCALES = (0.5, 1.0)
 
 
@@ -98,20 +99,20 @@ class SpectralWindows:
     accepted: float
     bases: Sequence[Degrees]
     most: int
-    found: Degrees | None = None
 
     def __call__(self, begin: float, end: float, before: Setup | None) -> tuple[Setup, float]:
         """The window's set-up and its relative residual on held-out rows."""
         best: tuple[Setup, float, Degrees] | None = None
-        for degrees in self.bases if self.found is None else [self.found]:
+        for degrees in self.bases:
             solved = self._resolved(begin, end, before, degrees)
             if best is None or solved[1] < best[1]:
                 best = solved
             if best[1] <= self.wish or self.training.outcome.stopped:
                 break
         assert best is not None
-        if best[1] <= self.wish:
-            self.found = best[2]
+        # Which functions suit the problem shows in the first window; how many of them, in every one.
+        kept = best[2] if best[1] <= self.wish else next(each for each in self.bases if each.waves == best[2].waves)
+        self.bases = [kept]
         return best[0], best[1]
 
     def _resolved(
@@ -129,6 +130,10 @@ class SpectralWindows:
             spatial = max(tails) > 0.1 * in_time and reached < 2 * earlier
             if higher is None and max(tails) > in_time and reached <= self.accepted:
                 self.wish = max(self.wish, _GIVE_WAY * reached)
+            if reached <= self.wish and max(tails) < _TOO_FINE * self.wish and earlier == math.inf:
+                # More than is needed, so the next window does with less.
+                lower = (degree if place == time else math.ceil(degree / 1.25) for place, degree in enumerate(degrees.now))
+                degrees = replace(degrees, now=tuple(lower))
             if reached <= self.wish or not spatial or higher is None or self.training.outcome.stopped:
                 return solved, reached, degrees
             degrees, earlier = higher, reached
@@ -139,7 +144,7 @@ class SpectralWindows:
         setup = window(self.setup, model, begin, end, before, layout_of(model, problem), self.seed)
         _start_constant(setup)
         return self.training.run(
-            setup, [GaussNewton(10, rank_tolerance=0.0)], self.seed, f", from {problem.time} = {begin:.4g}"
+            setup, [GaussNewton(30, rank_tolerance=0.0)], self.seed, f", from {problem.time} = {begin:.4g}"
         )
 
 

@@ -28,6 +28,8 @@ _MOST_WINDOWS = 1000
 _MOST_MISSES = 40
 _SHORTER = 0.75
 _LONGER = 1.25
+_FORGIVEN = 3.0
+_BACK = 0.1
 
 
 @dataclass(frozen=True)
@@ -256,8 +258,9 @@ def march(
 ) -> Marched:
     """Solve window after window, their lengths chosen by the residual on held-out rows.
 
-    A window whose residual misses the wish is halved, down to the shortest; there the next level takes over for good, and on
-    the last level the window stays as it is. One far below the wish is followed by a longer one.
+    A window whose residual misses the wish is halved, down to the shortest; there the next level takes over, and on the last
+    level the window stays as it is. A level that turns out to miss by more than the one below did gives the march back, which
+    then aims for what can be had. A window far below the wish is followed by a longer one.
 
     Args:
         setup: of the whole problem.
@@ -275,6 +278,7 @@ def march(
     setups: list[Setup] = []
     level, climbed, interrupted, tried = 0, [], False, 0
     length, ceiling = levels[0].share * whole, math.inf
+    missed, forgiven = [math.inf] * len(levels), [0.0] * len(levels)
     while edges[-1] < end:
         at = edges[-1]
         stop = at + length
@@ -289,16 +293,27 @@ def march(
             break
         over, shortest = ended(), levels[level].shortest * whole
         own = levels[level].wish
-        aim = wish if own is None else own()
+        aim = max(wish if own is None else own(), forgiven[level])
         if reached > aim and not over:
             tried += 1
             ceiling = _SHORTER * (stop - at)
             if length > 1.01 * shortest and tried < _MOST_MISSES:
                 length = max(0.5 * min(length, stop - at), shortest)
                 continue
-            if level + 1 < len(levels) and reached > levels[level].accepted:
-                level += 1
-                climbed.append(at)
+            missed[level] = reached
+            up = level + 1 < len(levels) and reached > levels[level].accepted and not forgiven[level]
+            down = level > 0 and climbed[-1] == at and missed[level - 1] < reached
+            if up or down:
+                if up and not climbed:
+                    # The level below was at its limit for a while: what it left is hard to begin with.
+                    while setups and edges[-1] > at - _BACK * whole:
+                        edges.pop()
+                        setups.pop()
+                    at = edges[-1]
+                climbed = [*climbed, at] if up else climbed[:-1]
+                level += 1 if up else -1
+                if down:
+                    forgiven[level] = _FORGIVEN * missed[level]
                 length, ceiling = levels[level].share * whole, math.inf
                 tried = 0
                 continue

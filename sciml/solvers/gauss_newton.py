@@ -17,7 +17,7 @@ from sciml.solvers.linear import rank_revealing
 
 _LENGTHS = (1.0, 0.5, 0.25, 0.125)
 _NOTHING = 0.9
-_WORTH = 0.1
+_WORTH = 0.2
 _FEW_ROWS = 1e-14
 _COARSER = 1e4
 _COARSEST = 1e-10
@@ -80,12 +80,14 @@ class _GaussNewtonRun(Run):
         value = float(rows @ rows)
         if not (math.isfinite(value) and bool(torch.isfinite(slopes).all())):
             return Step(torch.tensor(value), {}, 1, "diverged", "a residual or its derivative is not finite")
-        solve, self._chord = factorised(rows, slopes)
+        solve, self._chord, promised = factorised(rows, slopes)
         if self._solver.rank_tolerance > 0:
             self._chord = None
         used = 1
         first = self._solver.rank_tolerance
         for tolerance in (first, max(_COARSER * first, _COARSEST)):
+            if tolerance > first and promised < (1 - _NOTHING) * value:
+                break
             move = solve(tolerance)
             for length in _LENGTHS:
                 objective.assign(position + length * move)
@@ -134,10 +136,11 @@ class _GaussNewtonRun(Run):
 
 def factorised(
     rows: Tensor, slopes: Tensor
-) -> tuple[Callable[[float], Tensor], Callable[[Tensor], Tensor] | None]:
+) -> tuple[Callable[[float], Tensor], Callable[[Tensor], Tensor] | None, float]:
     """Steps for any rank tolerance from one QR factorisation of the Jacobian, its columns scaled to unit norm.
 
-    The second function returns a step for any gradient :math:`J^Tr`; there is none where rows are too few.
+    The second function returns a step for any gradient :math:`J^Tr`; there is none where rows are too few. The number is by how
+    much the square of the rows would fall if they were linear.
     """
     norms = slopes.norm(dim=0)
     norms = torch.where(norms > 0, norms, torch.ones_like(norms))
@@ -155,4 +158,4 @@ def factorised(
         inner = torch.linalg.solve_triangular(triangle.T, -(gradient / norms)[:, None], upper=False)
         return torch.linalg.solve_triangular(triangle, inner, upper=True)[:, 0] / norms
 
-    return solve, chord if len(triangle) == size else None
+    return solve, chord if len(triangle) == size else None, float(image @ image)
