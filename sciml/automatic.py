@@ -27,6 +27,8 @@ from sciml.typing import MultiIndex, Values
 _SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}
 _COUNTS_BEYOND = (500, 2000)
+_LOWEST, _HIGHEST = 0.5, 128.0
+_LEAST_GROWTH, _MOST_GROWTH = 1.2, 2.0
 _SCALES_BEYOND = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 _UNRESOLVED = 0.03
 _EXACT = 1e-9
@@ -163,6 +165,10 @@ def solve_by_features(
     return replace(search.best, reason=reason, solves=len(search.history), history=search.history, ended=ended)
 
 
+class _StoppedError(Exception):
+    """A watcher wants the search to end."""
+
+
 class _Search:
     """Random features tried so far, and the best of them."""
 
@@ -172,65 +178,86 @@ class _Search:
         self._setup = replace(setup, held=held)
         self._seed, self._linear, self._watchers = seed, linear, watchers
         self._start = time.perf_counter()
+        self._count = counts_of(self._dimension)[0]
+        self._scales: tuple[float, ...] = ()
+        self._tried: dict[tuple[float, ...], float] = {}
         self.best: Found | None = None
-        self.history: list[dict[str, float | str | int]] = []
+        self.history: list[dict[str, Any]] = []
 
     def run(self, wish: float) -> bool:
         """Try scales and growing numbers; whether a watcher ended it."""
-        ladder: tuple[float, ...] = _SCALES if self._dimension <= 3 else _SCALES_BEYOND
-        scales = ladder
-        before = math.inf
-        fields = len(self._setup.problem.fields)
-        skipped = False
-        for count in counts_of(self._dimension):
-            # While nothing is resolved a little more will not do; the next number after that is tried at once.
-            if (
-                not skipped
-                and self.best is not None
-                and self.best.relative > _UNRESOLVED
-                and count < counts_of(self._dimension)[-1]
-            ):
-                skipped = True
-                continue
-            if not self._linear and count * fields > _MOST_WEIGHTS:
-                break
-            for scale in scales:
-                relative, stop = self._attempt(count, scale)
-                if stop:
-                    return True
-                rising = scales[0] < scales[-1]
-                if relative <= (_ENOUGH * wish if rising else wish):
-                    return False
-                if rising and relative > 1000 * self.best_relative and scale > self._best_scale():
-                    break  # Larger scales are worse still.
-            assert self.best is not None
-            model, reached = self.best.setup.trial.model, self.best.relative
-            gave_up = not self._linear and reached > _HOPELESS and before < math.inf
-            if reached <= wish or gave_up or (self.best.good and reached > 0.3 * before):
-                return False
-            assert isinstance(model, RandomFeatures)
-            assert isinstance(model.scale, float)
-            # More features carry higher frequencies; while nothing is resolved yet, the best scale says little.
-            highest = (2 if self.best.good or self._dimension > 3 else 8) * model.scale
-            scales, before = tuple(scale for scale in ladder if model.scale <= scale <= highest), reached
-            scales = scales[::-1] if self.best.good else scales
+        try:
+            self._scout(wish)
+            self._climb(wish)
+        except _StoppedError:
+            return True
         return False
 
     @property
-    def best_relative(self) -> float:
-        """The relative residual of the best features so far."""
-        return math.inf if self.best is None else self.best.relative
+    def _reached(self) -> float:
+        """The smallest relative residual for the present number of features."""
+        return self._tried.get(self._scales, math.inf)
 
-    def _best_scale(self) -> float:
-        """The scale of the best features so far."""
-        assert self.best is not None
-        return float(self.best.setup.trial.model.scale)
+    def _scout(self, wish: float) -> None:
+        """The best scale for the smallest number of features; of several coordinates, one for each."""
+        ladder: tuple[float, ...] = _SCALES if self._dimension <= 3 else _SCALES_BEYOND
+        for scale in ladder:
+            relative = self._attempt((scale,) * self._dimension)
+            if relative <= (_ENOUGH * wish if scale < ladder[-1] else wish):
+                return
+            if relative > 1000 * self._reached:
+                break  # Larger scales are worse still.
+        if self._reached > _GOOD:
+            self._refine()
 
-    def _attempt(self, count: int, scale: float) -> tuple[float, bool]:
-        """Solve once; the relative residual on held-out points, and whether a watcher wants to stop."""
+    def _climb(self, wish: float) -> None:
+        """Numbers of features as large as the residuals so far foretell, with scales that grow with them."""
+        fields, most = len(self._setup.problem.fields), counts_of(self._dimension)[-1]
+        while self._reached > wish and self._count < most:
+            count, before, scales = self._count, self._reached, self._scales
+            self._count = _next_count(count, before, wish, most)
+            if not self._linear and self._count * fields > _MOST_WEIGHTS:
+                return
+            # So many more features are as many times closer in the space of frequencies.
+            growth = (self._count / count) ** (1 / self._dimension)
+            self._tried = {}
+            self._attempt(tuple(float(f"{growth * scale:.3g}") for scale in scales))
+            if before > _UNRESOLVED and self._reached > _GOOD:
+                self._refine()
+            gave_up = not self._linear and self._reached > _HOPELESS
+            if gave_up or (self._reached <= _GOOD and self._reached > 0.5 * before):
+                return
+            if self._dimension > 3:
+                slope = math.log(self._reached / before) / math.log(self._count / count)
+                if self._reached * (most / self._count) ** slope > _GOOD:
+                    return  # In many coordinates the residual follows a power; this one does not get there.
+
+    def _refine(self) -> None:
+        """Double and halve the scale of one coordinate after the other for as long as that gains."""
+        if not self._linear or not 2 <= self._dimension <= 3:
+            return
+        gains = True
+        while gains:
+            gains = False
+            for place in range(self._dimension):
+                for factor in (2.0, 0.5):
+                    while self._reached > _GOOD:
+                        reached = self._reached
+                        scale = factor * self._scales[place]
+                        scales = (*self._scales[:place], scale, *self._scales[place + 1 :])
+                        if scales in self._tried or not _LOWEST <= scale <= _HIGHEST or self._attempt(scales) >= reached:
+                            break
+                        gains = True
+
+    def _attempt(self, scales: tuple[float, ...]) -> float:
+        """Solve once for the present number of features; the relative residual on held-out points."""
+        count, scale = self._count, scales[0] if len(set(scales)) == 1 else scales
         candidate, loss, relative, terms = _solved(self._setup, count, scale, self._seed, self._linear)
-        name = f"{count} features, scale {scale:g}"
+        name = f"{count} features, scale {' x '.join(f'{each:g}' for each in dict.fromkeys(scales))}"
         self.history.append({"phase": name, "step": len(self.history) + 1, "loss": loss, "held_out": relative, **terms})
+        if relative < self._reached or not self._tried:
+            self._scales = scales
+        self._tried[scales] = relative
         if self.best is None or relative < self.best.relative:
             solver = "LinearLeastSquares" if self._linear else "GaussNewton"
             self.best = Found(candidate, relative, solver, "")
@@ -245,12 +272,28 @@ class _Search:
             terms=terms,
             unknowns={},
         )
-        wishes = [bool(watch(look)) for watch in self._watchers]
-        return relative, any(wishes)
+        if any([bool(watch(look)) for watch in self._watchers]):
+            raise _StoppedError
+        return relative
+
+
+def _next_count(count: int, relative: float, wish: float, most: int) -> int:
+    """The number of features that is to bring a relative residual below what is wished for, from the one it has.
+
+    Nothing is resolved up to some number of features, then the residual falls geometrically. With half of the present number
+    for the first, and a third more for a fall that slows down, this number follows; a tenth of the wish is aimed at, for one
+    number more costs more than some features too many.
+    """
+    growth = _MOST_GROWTH
+    if relative < _UNRESOLVED:
+        decades = -math.log10(relative)
+        growth = 1 + 0.65 * max(0.0, 1 - math.log10(wish) - decades) / decades
+    larger = 10 * round(count * min(max(growth, _LEAST_GROWTH), _MOST_GROWTH) / 10)
+    return most if 1.2 * larger > most else larger
 
 
 def _solved(
-    setup: Setup, count: int, scale: float, seed: int, linear: bool
+    setup: Setup, count: int, scale: float | Sequence[float], seed: int, linear: bool
 ) -> tuple[Setup, float, float, dict[str, float]]:
     problem = setup.problem
     share = POINTS_A_FEATURE * count * len(problem.fields) / most_points(len(problem.coordinates))

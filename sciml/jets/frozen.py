@@ -177,8 +177,8 @@ class FrozenJets:
         if index not in self._stream and isinstance(self.features, Waves):
             # Sines have every derivative; only those planned are there. Zeros would be wrong.
             raise ProblemError(
-                f"a residual asks for the derivative of {field!r} by {listed(index) or 'nothing'}, which it did not ask for when "
-                "its derivatives were recorded: let it ask for the same ones whatever the values are"
+                f"a residual asks for the derivative of {field!r} by {listed(index) or 'nothing'}, which it did not ask for "
+                "when its derivatives were recorded: let it ask for the same ones whatever the values are"
             )
         if index not in self._stream:
             return torch.zeros_like(self._values[0, :, column])
