@@ -21,17 +21,18 @@ from sciml.rows import Block
 from sciml.sampling import Sample
 from sciml.setup import Setup, with_features
 from sciml.solvers import GaussNewton
-from sciml.solvers.linear import rank_revealing
+from sciml.solvers.gauss_newton import factorised
 from sciml.typing import MultiIndex, Values
 
 _SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}
 _COUNTS_BEYOND = (500, 2000)
+_AIM = 0.5
 _LOWEST, _HIGHEST = 0.5, 128.0
-_LEAST_GROWTH, _MOST_GROWTH = 1.2, 2.0
+_LEAST_GROWTH, _MOST_GROWTH = 1.15, 2.0
 _SCALES_BEYOND = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 _UNRESOLVED = 0.03
-_EXACT = 1e-9
+_EXACT = 1e-10
 _ENOUGH = 0.01
 _GOOD = 1e-4
 _HELD = 0.25
@@ -287,9 +288,9 @@ def _next_count(count: int, relative: float, wish: float, most: int) -> int:
     growth = _MOST_GROWTH
     if relative < _UNRESOLVED:
         decades = -math.log10(relative)
-        growth = 1 + 0.65 * max(0.0, 1 - math.log10(wish) - decades) / decades
+        growth = 1 + 0.65 * max(0.0, _AIM - math.log10(wish) - decades) / decades
     larger = 10 * round(count * min(max(growth, _LEAST_GROWTH), _MOST_GROWTH) / 10)
-    return most if 1.2 * larger > most else larger
+    return most if 1.1 * larger > most else larger
 
 
 def _solved(
@@ -302,7 +303,10 @@ def _solved(
     objective = Objective(candidate.rows, train, setup.scales, setup.weights, candidate.parameters)
     if linear:
         values, slopes = objective.linearised()
-        objective.assign(objective.vector() + rank_revealing(values, slopes, 1e-15))
+        # Without ranks, as on features of coordinates all directions count; exactly dependent columns need one.
+        solve = factorised(values, slopes)
+        move = solve(0.0)
+        objective.assign(objective.vector() + (move if bool(torch.isfinite(move).all()) else solve(1e-15)))
     else:
         _best_by_gauss_newton(objective, setup.held)
     held = objective.terms(setup.held)
