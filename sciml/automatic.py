@@ -27,11 +27,11 @@ from sciml.typing import MultiIndex, Values
 _SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}
 _COUNTS_BEYOND = (500, 2000)
-_AIM = 0.5
 _LOWEST, _HIGHEST = 0.5, 128.0
 _LEAST_GROWTH, _MOST_GROWTH = 1.15, 2.0
 _SCALES_BEYOND = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 _UNRESOLVED = 0.03
+_DIM = 0.01
 _EXACT = 1e-10
 _ENOUGH = 0.01
 _GOOD = 1e-4
@@ -214,16 +214,18 @@ class _Search:
     def _climb(self, wish: float) -> None:
         """Numbers of features as large as the residuals so far foretell, with scales that grow with them."""
         fields, most = len(self._setup.problem.fields), counts_of(self._dimension)[-1]
+        known = []
         while self._reached > wish and self._count < most:
             count, before, scales = self._count, self._reached, self._scales
-            self._count = _next_count(count, before, wish, most)
+            known.append((count, before))
+            self._count = _next_count(known, wish, most)
             if not self._linear and self._count * fields > _MOST_WEIGHTS:
                 return
             # So many more features are as many times closer in the space of frequencies.
             growth = (self._count / count) ** (1 / self._dimension)
             self._tried = {}
             self._attempt(tuple(float(f"{growth * scale:.3g}") for scale in scales))
-            if before > _UNRESOLVED and self._reached > _GOOD:
+            if before > _UNRESOLVED and self._reached > _DIM:
                 self._refine()
             gave_up = not self._linear and self._reached > _HOPELESS
             if gave_up or (self._reached <= _GOOD and self._reached > 0.5 * before):
@@ -246,7 +248,11 @@ class _Search:
                         reached = self._reached
                         scale = factor * self._scales[place]
                         scales = (*self._scales[:place], scale, *self._scales[place + 1 :])
-                        if scales in self._tried or not _LOWEST <= scale <= _HIGHEST or self._attempt(scales) >= reached:
+                        if (
+                            scales in self._tried
+                            or not _LOWEST <= scale <= _HIGHEST
+                            or self._attempt(scales) >= reached
+                        ):
                             break
                         gains = True
 
@@ -278,17 +284,27 @@ class _Search:
         return relative
 
 
-def _next_count(count: int, relative: float, wish: float, most: int) -> int:
-    """The number of features that is to bring a relative residual below what is wished for, from the one it has.
+def _next_count(known: Sequence[tuple[int, float]], wish: float, most: int) -> int:
+    """The number of features that is to bring a relative residual below what is wished for.
 
-    Nothing is resolved up to some number of features, then the residual falls geometrically. With half of the present number
-    for the first, and a third more for a fall that slows down, this number follows; a tenth of the wish is aimed at, for one
-    number more costs more than some features too many.
+    Nothing is resolved up to some number of features, then the residual falls geometrically, slower and slower. With half of
+    the present number for the first, or from the last two numbers, the one that will do is foretold. A third of the wish is
+    aimed at, for another solve costs more than some features too many.
+
+    Args:
+        known: numbers of features and the residuals they reached.
+        wish: the relative residual that is wished for.
+        most: the largest number of features.
     """
+    count, relative = known[-1]
     growth = _MOST_GROWTH
     if relative < _UNRESOLVED:
         decades = -math.log10(relative)
-        growth = 1 + 0.65 * max(0.0, _AIM - math.log10(wish) - decades) / decades
+        fall = decades / (count / 2)
+        if len(known) > 1 and known[-2][1] < _UNRESOLVED:
+            fall = min(fall, math.log10(known[-2][1] / relative) / (count - known[-2][0]))
+        missing = math.log10(3 / wish) - decades
+        growth = 1 + 1.25 * missing / max(fall * count, 1e-3)
     larger = 10 * round(count * min(max(growth, _LEAST_GROWTH), _MOST_GROWTH) / 10)
     return most if 1.1 * larger > most else larger
 
