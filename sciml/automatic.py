@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -14,7 +15,6 @@ from torch import Tensor
 from sciml.callbacks import Callback, Look
 from sciml.conditions import Scene
 from sciml.derivative import JetSpace
-from sciml.models import RandomFeatures
 from sciml.objective import Objective
 from sciml.problem import Problem
 from sciml.rows import Block
@@ -27,10 +27,11 @@ from sciml.typing import MultiIndex, Values
 _SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}
 _COUNTS_BEYOND = (500, 2000)
-_LOWEST, _HIGHEST = 0.5, 128.0
+_LOWEST, _HIGHEST = 0.1, 128.0
 _LEAST_GROWTH, _MOST_GROWTH = 1.15, 2.0
 _SCALES_BEYOND = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 _UNRESOLVED = 0.03
+_EXACT_NONLINEAR = 1e-9
 _DIM = 0.01
 _EXACT = 1e-10
 _ENOUGH = 0.01
@@ -147,7 +148,7 @@ def solve_by_features(
     search = _Search(setup, seed, linear, watchers)
     ended = "converged"
     try:
-        if search.run(min(tolerance, _EXACT)):
+        if search.run(min(tolerance, _EXACT if linear else _EXACT_NONLINEAR)):
             ended = "stopped"
     except KeyboardInterrupt:
         ended = "interrupted"
@@ -202,6 +203,10 @@ class _Search:
     def _scout(self, wish: float) -> None:
         """The best scale for the smallest number of features; of several coordinates, one for each."""
         ladder: tuple[float, ...] = _SCALES if self._dimension <= 3 else _SCALES_BEYOND
+        if not self._linear:
+            self._attempt((ladder[len(ladder) // 3],) * self._dimension)
+            self._refine(together=True)
+            return
         for scale in ladder:
             relative = self._attempt((scale,) * self._dimension)
             if relative <= (_ENOUGH * wish if scale < ladder[-1] else wish):
@@ -235,31 +240,29 @@ class _Search:
                 if self._reached * (most / self._count) ** slope > _GOOD:
                     return  # In many coordinates the residual follows a power; this one does not get there.
 
-    def _refine(self) -> None:
-        """Double and halve the scale of one coordinate after the other for as long as that gains."""
-        if not self._linear or not 2 <= self._dimension <= 3:
+    def _refine(self, *, together: bool = False) -> None:
+        """Double and halve the scale of one coordinate after the other, or of all, for as long as that gains."""
+        places = [tuple(range(self._dimension))] if together else [(place,) for place in range(self._dimension)]
+        if not together and not (self._linear and 2 <= self._dimension <= 3):
             return
+        enough = _EXACT_NONLINEAR if together else _GOOD
         gains = True
         while gains:
             gains = False
-            for place in range(self._dimension):
-                for factor in (2.0, 0.5):
-                    while self._reached > _GOOD:
-                        reached = self._reached
-                        scale = factor * self._scales[place]
-                        scales = (*self._scales[:place], scale, *self._scales[place + 1 :])
-                        if (
-                            scales in self._tried
-                            or not _LOWEST <= scale <= _HIGHEST
-                            or self._attempt(scales) >= reached
-                        ):
-                            break
-                        gains = True
+            for place, factor in itertools.product(places, (2.0, 0.5)):
+                while self._reached > enough:
+                    reached = self._reached
+                    scales = tuple(factor * each if at in place else each for at, each in enumerate(self._scales))
+                    inside = min(scales) >= _LOWEST and max(scales) <= _HIGHEST
+                    if scales in self._tried or not inside or self._attempt(scales) >= reached:
+                        break
+                    gains = True
 
     def _attempt(self, scales: tuple[float, ...]) -> float:
         """Solve once for the present number of features; the relative residual on held-out points."""
         count, scale = self._count, scales[0] if len(set(scales)) == 1 else scales
-        candidate, loss, relative, terms = _solved(self._setup, count, scale, self._seed, self._linear)
+        earlier = self.best.setup if self.best is not None and self.best.relative < _UNRESOLVED else None
+        candidate, loss, relative, terms = _solved(self._setup, count, scale, self._seed, self._linear, earlier)
         name = f"{count} features, scale {' x '.join(f'{each:g}' for each in dict.fromkeys(scales))}"
         self.history.append({"phase": name, "step": len(self.history) + 1, "loss": loss, "held_out": relative, **terms})
         if relative < self._reached or not self._tried:
@@ -279,7 +282,8 @@ class _Search:
             terms=terms,
             unknowns={},
         )
-        if any([bool(watch(look)) for watch in self._watchers]):
+        wishes = [bool(watch(look)) for watch in self._watchers]
+        if any(wishes):
             raise _StoppedError
         return relative
 
@@ -310,10 +314,11 @@ def _next_count(known: Sequence[tuple[int, float]], wish: float, most: int) -> i
 
 
 def _solved(
-    setup: Setup, count: int, scale: float | Sequence[float], seed: int, linear: bool
+    setup: Setup, count: int, scale: float | Sequence[float], seed: int, linear: bool, earlier: Setup | None
 ) -> tuple[Setup, float, float, dict[str, float]]:
     problem = setup.problem
-    share = POINTS_A_FEATURE * count * len(problem.fields) / most_points(len(problem.coordinates))
+    points = POINTS_A_FEATURE * count * len(problem.fields) / len(problem.equations)
+    share = points / most_points(len(problem.coordinates))
     train = tuple(part_of(block, share, len(problem.coordinates)) for block in setup.train)
     candidate = replace(with_features(setup, count, scale, seed), train=train)
     objective = Objective(candidate.rows, train, setup.scales, setup.weights, candidate.parameters)
@@ -324,12 +329,27 @@ def _solved(
         move = solve(0.0)
         objective.assign(objective.vector() + (move if bool(torch.isfinite(move).all()) else solve(1e-15)))
     else:
+        if earlier is not None:
+            _take_over(candidate, earlier)
         _best_by_gauss_newton(objective, setup.held)
     held = objective.terms(setup.held)
     relative = max(math.sqrt(float(value.detach())) for value in held.values())
     terms = {name: float(value.detach()) for name, value in objective.terms().items()}
     loss = sum(setup.weights[name] * value for name, value in terms.items())
     return candidate, loss, relative if math.isfinite(relative) else math.inf, terms
+
+
+def _take_over(setup: Setup, earlier: Setup) -> None:
+    """Begin as the function that was found before, at the training points: fewer steps are left to take."""
+    trial = setup.trial
+    points = torch.cat([points for block in setup.train for points in block.sample.points])
+    with torch.no_grad():
+        layers = trial.model.layers
+        orthogonal, upper = torch.linalg.qr(layers[:-1]((points - trial.center) / trial.reach))
+        wanted = orthogonal.T @ ((earlier.trial(points) - trial.offset) / trial.scale)
+        weight = torch.linalg.solve_triangular(upper, wanted, upper=True).T
+        if bool(torch.isfinite(weight).all()):
+            layers[-1].weight.copy_(weight)
 
 
 def _best_by_gauss_newton(objective: Objective, held: Sequence[Block]) -> None:
