@@ -26,7 +26,7 @@ from sciml.typing import MultiIndex, Values
 
 _SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}
-_COUNTS_BEYOND = (500, 2000)
+_COUNTS_BEYOND = (500, 3000)
 _LOWEST, _HIGHEST = 0.1, 128.0
 _LEAST_GROWTH, _MOST_GROWTH = 1.15, 2.0
 _SCALES_BEYOND = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
@@ -40,7 +40,7 @@ _HELD = 0.25
 _STEPS = 7
 _MOST_WEIGHTS = 1800
 _HOPELESS = 0.2
-POINTS_A_FEATURE = 3
+_POINTS_A_FEATURE, _POINTS_BEYOND = 3, 2
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,12 @@ def counts_of(dimension: int) -> tuple[int, ...]:
 
 def most_points(dimension: int) -> int:
     """The number of points inside that the largest number of features asks for."""
-    return POINTS_A_FEATURE * counts_of(dimension)[-1]
+    return _points_a_feature(dimension) * counts_of(dimension)[-1]
+
+
+def _points_a_feature(dimension: int) -> int:
+    """Points inside for each feature; in many coordinates there are as many on the faces."""
+    return _POINTS_A_FEATURE if dimension <= 3 else _POINTS_BEYOND
 
 
 def solve_by_features(
@@ -317,7 +322,7 @@ def _solved(
     setup: Setup, count: int, scale: float | Sequence[float], seed: int, linear: bool, earlier: Setup | None
 ) -> tuple[Setup, float, float, dict[str, float]]:
     problem = setup.problem
-    points = POINTS_A_FEATURE * count * len(problem.fields) / len(problem.equations)
+    points = _points_a_feature(len(problem.coordinates)) * count * len(problem.fields) / len(problem.equations)
     share = points / most_points(len(problem.coordinates))
     train = tuple(part_of(block, share, len(problem.coordinates)) for block in setup.train)
     candidate = replace(with_features(setup, count, scale, seed), train=train)
