@@ -238,7 +238,7 @@ class _Search:
             if before > _UNRESOLVED and self._reached > _DIM:
                 self._refine()
             gave_up = not self._linear and self._reached > _HOPELESS
-            if gave_up or (self._reached <= _GOOD and self._reached > 0.5 * before):
+            if gave_up or (before <= _UNRESOLVED and self._reached > 0.5 * before):
                 return
             if self._dimension > 3:
                 slope = math.log(self._reached / before) / math.log(self._count / count)
