@@ -265,10 +265,11 @@ class _Search:
 
     def _attempt(self, scales: tuple[float, ...]) -> float:
         """Solve once for the present number of features; the relative residual on held-out points."""
-        count, scale = self._count, scales[0] if len(set(scales)) == 1 else scales
+        count, each = self._count, scales[:1] if len(set(scales)) == 1 else scales
+        scale = each if len(each) > 1 else each[0]
         earlier = self.best.setup if self.best is not None and self.best.relative < _UNRESOLVED else None
         candidate, loss, relative, terms = _solved(self._setup, count, scale, self._seed, self._linear, earlier)
-        name = f"{count} features, scale {' x '.join(f'{each:g}' for each in dict.fromkeys(scales))}"
+        name = f"{count} features, scale {' x '.join(f'{one:g}' for one in each)}"
         self.history.append({"phase": name, "step": len(self.history) + 1, "loss": loss, "held_out": relative, **terms})
         if relative < self._reached or not self._tried:
             self._scales = scales
