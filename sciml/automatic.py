@@ -138,15 +138,16 @@ def solve_by_features(
 ) -> Found:
     """The best of random features of several scales and numbers, by the residual on held-out points.
 
-    For the smallest number all scales are tried; for each larger one the best so far and its neighbours, until the
-    held-out residual is far below anything a person would ask for, or falls no more. Ctrl-C ends the search with the best
-    so far, if there is one.
+    Scales are looked for among the smallest number of features: all of a ladder, then, for a linear problem in two or three
+    coordinates, one for each coordinate. Larger numbers follow from the residuals so far, with scales that grow along, until
+    the held-out residual is far below anything a person would ask for, or falls no more. Nonlinear problems begin each solve
+    as the best function so far. Ctrl-C ends the search with the best so far, if there is one.
 
     Args:
         setup: a problem with as many points as ``most_points`` says; smaller numbers of features use a part.
         seed: seed of the features.
-        tolerance: a relative residual that is wished for; the search never stops above the smaller of it and 1e-9 while
-            more features help.
+        tolerance: a relative residual that is wished for; the search never stops above the smaller of it and 1e-10 (1e-9
+            for nonlinear problems) while more features help.
         linear: whether the problem is linear in its fields; if not, Gauss-Newton steps take the place of one solve.
         watchers: see every solve; a true return value ends the search.
     """
