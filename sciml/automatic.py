@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -14,29 +15,32 @@ from torch import Tensor
 from sciml.callbacks import Callback, Look
 from sciml.conditions import Scene
 from sciml.derivative import JetSpace
-from sciml.models import RandomFeatures
 from sciml.objective import Objective
 from sciml.problem import Problem
 from sciml.rows import Block
 from sciml.sampling import Sample
 from sciml.setup import Setup, with_features
 from sciml.solvers import GaussNewton
-from sciml.solvers.linear import rank_revealing
+from sciml.solvers.gauss_newton import factorised
 from sciml.typing import MultiIndex, Values
 
 _SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}
-_COUNTS_BEYOND = (500, 2000)
+_COUNTS_BEYOND = (500, 3000)
+_LOWEST, _HIGHEST = 0.1, 128.0
+_LEAST_GROWTH, _MOST_GROWTH = 1.15, 2.0
 _SCALES_BEYOND = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 _UNRESOLVED = 0.03
-_EXACT = 1e-9
+_EXACT_NONLINEAR = 1e-9
+_DIM = 0.01
+_EXACT = 1e-10
 _ENOUGH = 0.01
 _GOOD = 1e-4
 _HELD = 0.25
 _STEPS = 7
 _MOST_WEIGHTS = 1800
 _HOPELESS = 0.2
-POINTS_A_FEATURE = 3
+_POINTS_A_FEATURE, _POINTS_BEYOND = 3, 2
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,12 @@ def counts_of(dimension: int) -> tuple[int, ...]:
 
 def most_points(dimension: int) -> int:
     """The number of points inside that the largest number of features asks for."""
-    return POINTS_A_FEATURE * counts_of(dimension)[-1]
+    return _points_a_feature(dimension) * counts_of(dimension)[-1]
+
+
+def _points_a_feature(dimension: int) -> int:
+    """Points inside for each feature; in many coordinates there are as many on the faces."""
+    return _POINTS_A_FEATURE if dimension <= 3 else _POINTS_BEYOND
 
 
 def solve_by_features(
@@ -129,22 +138,23 @@ def solve_by_features(
 ) -> Found:
     """The best of random features of several scales and numbers, by the residual on held-out points.
 
-    For the smallest number all scales are tried; for each larger one the best so far and its neighbours, until the
-    held-out residual is far below anything a person would ask for, or falls no more. Ctrl-C ends the search with the best
-    so far, if there is one.
+    Scales are looked for among the smallest number of features: all of a ladder, then, for a linear problem in two or three
+    coordinates, one for each coordinate. Larger numbers follow from the residuals so far, with scales that grow along, until
+    the held-out residual is far below anything a person would ask for, or falls no more. Nonlinear problems begin each solve
+    as the best function so far. Ctrl-C ends the search with the best so far, if there is one.
 
     Args:
         setup: a problem with as many points as ``most_points`` says; smaller numbers of features use a part.
         seed: seed of the features.
-        tolerance: a relative residual that is wished for; the search never stops above the smaller of it and 1e-9 while
-            more features help.
+        tolerance: a relative residual that is wished for; the search never stops above the smaller of it and 1e-10 (1e-9
+            for nonlinear problems) while more features help.
         linear: whether the problem is linear in its fields; if not, Gauss-Newton steps take the place of one solve.
         watchers: see every solve; a true return value ends the search.
     """
     search = _Search(setup, seed, linear, watchers)
     ended = "converged"
     try:
-        if search.run(min(tolerance, _EXACT)):
+        if search.run(min(tolerance, _EXACT if linear else _EXACT_NONLINEAR)):
             ended = "stopped"
     except KeyboardInterrupt:
         ended = "interrupted"
@@ -163,6 +173,10 @@ def solve_by_features(
     return replace(search.best, reason=reason, solves=len(search.history), history=search.history, ended=ended)
 
 
+class _StoppedError(Exception):
+    """A watcher wants the search to end."""
+
+
 class _Search:
     """Random features tried so far, and the best of them."""
 
@@ -172,65 +186,95 @@ class _Search:
         self._setup = replace(setup, held=held)
         self._seed, self._linear, self._watchers = seed, linear, watchers
         self._start = time.perf_counter()
+        self._count = counts_of(self._dimension)[0]
+        self._scales: tuple[float, ...] = ()
+        self._tried: dict[tuple[float, ...], float] = {}
         self.best: Found | None = None
-        self.history: list[dict[str, float | str | int]] = []
+        self.history: list[dict[str, Any]] = []
 
     def run(self, wish: float) -> bool:
         """Try scales and growing numbers; whether a watcher ended it."""
-        ladder: tuple[float, ...] = _SCALES if self._dimension <= 3 else _SCALES_BEYOND
-        scales = ladder
-        before = math.inf
-        fields = len(self._setup.problem.fields)
-        skipped = False
-        for count in counts_of(self._dimension):
-            # While nothing is resolved a little more will not do; the next number after that is tried at once.
-            if (
-                not skipped
-                and self.best is not None
-                and self.best.relative > _UNRESOLVED
-                and count < counts_of(self._dimension)[-1]
-            ):
-                skipped = True
-                continue
-            if not self._linear and count * fields > _MOST_WEIGHTS:
-                break
-            for scale in scales:
-                relative, stop = self._attempt(count, scale)
-                if stop:
-                    return True
-                rising = scales[0] < scales[-1]
-                if relative <= (_ENOUGH * wish if rising else wish):
-                    return False
-                if rising and relative > 1000 * self.best_relative and scale > self._best_scale():
-                    break  # Larger scales are worse still.
-            assert self.best is not None
-            model, reached = self.best.setup.trial.model, self.best.relative
-            gave_up = not self._linear and reached > _HOPELESS and before < math.inf
-            if reached <= wish or gave_up or (self.best.good and reached > 0.3 * before):
-                return False
-            assert isinstance(model, RandomFeatures)
-            assert isinstance(model.scale, float)
-            # More features carry higher frequencies; while nothing is resolved yet, the best scale says little.
-            highest = (2 if self.best.good or self._dimension > 3 else 8) * model.scale
-            scales, before = tuple(scale for scale in ladder if model.scale <= scale <= highest), reached
-            scales = scales[::-1] if self.best.good else scales
+        try:
+            self._scout(wish)
+            self._climb(wish)
+        except _StoppedError:
+            return True
         return False
 
     @property
-    def best_relative(self) -> float:
-        """The relative residual of the best features so far."""
-        return math.inf if self.best is None else self.best.relative
+    def _reached(self) -> float:
+        """The smallest relative residual for the present number of features."""
+        return self._tried.get(self._scales, math.inf)
 
-    def _best_scale(self) -> float:
-        """The scale of the best features so far."""
-        assert self.best is not None
-        return float(self.best.setup.trial.model.scale)
+    def _scout(self, wish: float) -> None:
+        """The best scale for the smallest number of features; of several coordinates, one for each."""
+        ladder: tuple[float, ...] = _SCALES if self._dimension <= 3 else _SCALES_BEYOND
+        if not self._linear:
+            self._attempt((ladder[len(ladder) // 3],) * self._dimension)
+            self._refine(together=True)
+            return
+        for scale in ladder:
+            relative = self._attempt((scale,) * self._dimension)
+            if relative <= (_ENOUGH * wish if scale < ladder[-1] else wish):
+                return
+            if relative > 1000 * self._reached:
+                break  # Larger scales are worse still.
+        if self._reached > _GOOD:
+            self._refine()
 
-    def _attempt(self, count: int, scale: float) -> tuple[float, bool]:
-        """Solve once; the relative residual on held-out points, and whether a watcher wants to stop."""
-        candidate, loss, relative, terms = _solved(self._setup, count, scale, self._seed, self._linear)
-        name = f"{count} features, scale {scale:g}"
+    def _climb(self, wish: float) -> None:
+        """Numbers of features as large as the residuals so far foretell, with scales that grow with them."""
+        fields, most = len(self._setup.problem.fields), counts_of(self._dimension)[-1]
+        known = []
+        while self._reached > wish and self._count < most:
+            count, before, scales = self._count, self._reached, self._scales
+            known.append((count, before))
+            self._count = _next_count(known, wish, most)
+            if not self._linear and self._count * fields > _MOST_WEIGHTS:
+                return
+            # So many more features are as many times closer in the space of frequencies.
+            growth = (self._count / count) ** (1 / self._dimension)
+            self._tried = {}
+            self._attempt(tuple(float(f"{growth * scale:.3g}") for scale in scales))
+            if before > _UNRESOLVED and self._reached > _DIM:
+                self._refine()
+            gave_up = not self._linear and self._reached > _HOPELESS
+            if gave_up or (before <= _UNRESOLVED and self._reached > 0.5 * before):
+                return
+            if self._dimension > 3:
+                slope = math.log(self._reached / before) / math.log(self._count / count)
+                if self._reached * (most / self._count) ** slope > _GOOD:
+                    return  # In many coordinates the residual follows a power; this one does not get there.
+
+    def _refine(self, *, together: bool = False) -> None:
+        """Double and halve the scale of one coordinate after the other, or of all, for as long as that gains."""
+        places = [tuple(range(self._dimension))] if together else [(place,) for place in range(self._dimension)]
+        if not together and not (self._linear and 2 <= self._dimension <= 3):
+            return
+        enough = _EXACT_NONLINEAR if together else _GOOD
+        gains = True
+        while gains:
+            gains = False
+            for place, factor in itertools.product(places, (2.0, 0.5)):
+                while self._reached > enough:
+                    reached = self._reached
+                    scales = tuple(factor * each if at in place else each for at, each in enumerate(self._scales))
+                    inside = min(scales) >= _LOWEST and max(scales) <= _HIGHEST
+                    if scales in self._tried or not inside or self._attempt(scales) >= reached:
+                        break
+                    gains = True
+
+    def _attempt(self, scales: tuple[float, ...]) -> float:
+        """Solve once for the present number of features; the relative residual on held-out points."""
+        count, each = self._count, scales[:1] if len(set(scales)) == 1 else scales
+        scale = each if len(each) > 1 else each[0]
+        earlier = self.best.setup if self.best is not None and self.best.relative < _UNRESOLVED else None
+        candidate, loss, relative, terms = _solved(self._setup, count, scale, self._seed, self._linear, earlier)
+        name = f"{count} features, scale {' x '.join(f'{one:g}' for one in each)}"
         self.history.append({"phase": name, "step": len(self.history) + 1, "loss": loss, "held_out": relative, **terms})
+        if relative < self._reached or not self._tried:
+            self._scales = scales
+        self._tried[scales] = relative
         if self.best is None or relative < self.best.relative:
             solver = "LinearLeastSquares" if self._linear else "GaussNewton"
             self.best = Found(candidate, relative, solver, "")
@@ -246,27 +290,73 @@ class _Search:
             unknowns={},
         )
         wishes = [bool(watch(look)) for watch in self._watchers]
-        return relative, any(wishes)
+        if any(wishes):
+            raise _StoppedError
+        return relative
+
+
+def _next_count(known: Sequence[tuple[int, float]], wish: float, most: int) -> int:
+    """The number of features that is to bring a relative residual below what is wished for.
+
+    Nothing is resolved up to some number of features, then the residual falls geometrically, slower and slower. With half of
+    the present number for the first, or from the last two numbers, the one that will do is foretold. A third of the wish is
+    aimed at, for another solve costs more than some features too many.
+
+    Args:
+        known: numbers of features and the residuals they reached.
+        wish: the relative residual that is wished for.
+        most: the largest number of features.
+    """
+    count, relative = known[-1]
+    growth = _MOST_GROWTH
+    if relative < _UNRESOLVED:
+        decades = -math.log10(relative)
+        fall = decades / (count / 2)
+        if len(known) > 1 and known[-2][1] < _UNRESOLVED:
+            fall = min(fall, math.log10(known[-2][1] / relative) / (count - known[-2][0]))
+        missing = math.log10(3 / wish) - decades
+        growth = 1 + 1.25 * missing / max(fall * count, 1e-3)
+    larger = 10 * round(count * min(max(growth, _LEAST_GROWTH), _MOST_GROWTH) / 10)
+    return most if 1.1 * larger > most else larger
 
 
 def _solved(
-    setup: Setup, count: int, scale: float, seed: int, linear: bool
+    setup: Setup, count: int, scale: float | Sequence[float], seed: int, linear: bool, earlier: Setup | None
 ) -> tuple[Setup, float, float, dict[str, float]]:
     problem = setup.problem
-    share = POINTS_A_FEATURE * count * len(problem.fields) / most_points(len(problem.coordinates))
+    points = _points_a_feature(len(problem.coordinates)) * count * len(problem.fields) / len(problem.equations)
+    share = points / most_points(len(problem.coordinates))
     train = tuple(part_of(block, share, len(problem.coordinates)) for block in setup.train)
     candidate = replace(with_features(setup, count, scale, seed), train=train)
     objective = Objective(candidate.rows, train, setup.scales, setup.weights, candidate.parameters)
     if linear:
         values, slopes = objective.linearised()
-        objective.assign(objective.vector() + rank_revealing(values, slopes, 1e-15))
+        # Without ranks, as on features of coordinates all directions count; exactly dependent columns need one.
+        solve = factorised(values, slopes)
+        move = solve(0.0)
+        objective.assign(objective.vector() + (move if bool(torch.isfinite(move).all()) else solve(1e-15)))
     else:
+        if earlier is not None:
+            _take_over(candidate, earlier)
         _best_by_gauss_newton(objective, setup.held)
     held = objective.terms(setup.held)
     relative = max(math.sqrt(float(value.detach())) for value in held.values())
     terms = {name: float(value.detach()) for name, value in objective.terms().items()}
     loss = sum(setup.weights[name] * value for name, value in terms.items())
     return candidate, loss, relative if math.isfinite(relative) else math.inf, terms
+
+
+def _take_over(setup: Setup, earlier: Setup) -> None:
+    """Begin as the function that was found before, at the training points: fewer steps are left to take."""
+    trial = setup.trial
+    points = torch.cat([points for block in setup.train for points in block.sample.points])
+    with torch.no_grad():
+        layers = trial.model.layers
+        orthogonal, upper = torch.linalg.qr(layers[:-1]((points - trial.center) / trial.reach))
+        wanted = orthogonal.T @ ((earlier.trial(points) - trial.offset) / trial.scale)
+        weight = torch.linalg.solve_triangular(upper, wanted, upper=True).T
+        if bool(torch.isfinite(weight).all()):
+            layers[-1].weight.copy_(weight)
 
 
 def _best_by_gauss_newton(objective: Objective, held: Sequence[Block]) -> None:

@@ -10,6 +10,7 @@ from sciml.automatic import Found, is_linear, most_points, part_of, solve_by_fea
 from sciml.callbacks import Callback
 from sciml.degrees import Degrees
 from sciml.marching import DeepWindows, FeatureWindows, SpectralWindows, feature_count
+from sciml.network import solve_by_network
 from sciml.objective import Objective
 from sciml.sampling.adaptive import Adaptive
 from sciml.setup import DATA_WEIGHT, Setup, with_features
@@ -38,7 +39,8 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
     """The best that can be found without a person's choosing; None where a network is the better answer.
 
     Linear problems: random features, one solve. Problems in time: windows, random features in them for as long as they resolve
-    them, then polished networks. Stationary problems: random features by Gauss-Newton steps.
+    them, then polished networks. Stationary problems: random features by Gauss-Newton steps; in many coordinates, where those
+    are too few, a network by Levenberg-Marquardt.
 
     Args:
         setup: a problem with as many points as ``most_points`` says.
@@ -58,6 +60,11 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
             best = solve_by_features(setup, seed, tolerance, linear=linear, watchers=watchers)
             if best.taken:
                 return best
+            if len(problem.coordinates) > 3 and why_not_windows(problem, measured) is not None and not problem.unknowns:
+                found = solve_by_network(setup, seed, watchers, start)
+                history, solves = [*best.history, *found.history], best.solves + found.solves
+                better = found if found.relative < best.relative else replace(best, ended=found.ended)
+                return replace(better, history=history, solves=solves)
         if why_not_windows(problem, measured) is None:
             marched = _march(setup, seed, tolerance, watchers, start)
             if best is None or marched.good or marched.relative < best.relative:

@@ -127,15 +127,17 @@ def _layered(
         ]
         inputs = [*(layer.outputs for layer in layers), *leaves]
         backs = _gradient(residual, inputs)
+        if len(layers) == 1 and backs[0] is not None and layers[0].module.weight.numel() == width + len(leaves):
+            # One layer's weights are all there is: no zeros to add to.
+            found.append((residual.detach(), layers[0].outer(backs[0]).reshape(len(residual), -1)))
+            continue
         slope = residual.new_zeros(len(residual), width + len(leaves))
         for layer, back in zip(layers, backs, strict=False):
             if back is None:
                 continue
             weight, bias = layer.module.weight, layer.module.bias
             if id(weight) in columns:
-                # (n, out, streams) @ (n, streams, in): the sum over streams of outer products.
-                outer = back.permute(1, 2, 0) @ layer.inputs.detach().permute(1, 0, 2)
-                slope[:, columns[id(weight)]] += outer.reshape(len(residual), -1)
+                slope[:, columns[id(weight)]] += layer.outer(back).reshape(len(residual), -1)
             if bias is not None and id(bias) in columns:
                 slope[:, columns[id(bias)]] += back[0]
         for position, back in enumerate(backs[len(layers) :]):

@@ -14,7 +14,7 @@ from sciml.derivative import JetSpace, Supplier
 from sciml.domains import Interior
 from sciml.errors import ProblemError
 from sciml.jets import AutogradJets, FrozenJets, Recorder, TaylorJets
-from sciml.jets.frozen import Features, features_at, output_layer
+from sciml.jets.frozen import Features, Waves, features_at, output_layer
 from sciml.jets.taylor import HIGHEST, supports
 from sciml.problem import Problem
 from sciml.sampling import Sample
@@ -95,7 +95,7 @@ class Rows:
         self.trial = trial
         self.raw = raw
         self._unknowns = problem.unknowns
-        self._kept: dict[int, tuple[weakref.ref[Tensor], tuple[MultiIndex, ...], Features]] = {}
+        self._kept: dict[int, tuple[weakref.ref[Tensor], tuple[MultiIndex, ...], Features | Waves]] = {}
         self._plans: dict[tuple[str, ...], tuple[MultiIndex, ...]] = {}
         highest = max((len(index) for _, index in problem.asked()), default=0)
         self.taylor = supports(trial, highest) if taylor is None else taylor
@@ -118,7 +118,7 @@ class Rows:
             return TaylorJets(self.trial, points, names, fields, plan)
         return AutogradJets(self.trial, points, names, fields)
 
-    def _features(self, points: Tensor, plan: Sequence[MultiIndex]) -> Features:
+    def _features(self, points: Tensor, plan: Sequence[MultiIndex]) -> Features | Waves:
         """The jets of frozen features at points: kept as long as the points live, for solvers ask again and again."""
         kept = self._kept.get(id(points))
         if kept is None or kept[0]() is not points or not set(plan) <= set(kept[1]):

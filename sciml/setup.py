@@ -154,7 +154,7 @@ def prepare(
     )
 
 
-def with_features(setup: Setup, count: int, scale: float, seed: int) -> Setup:
+def with_features(setup: Setup, count: int, scale: float | Sequence[float], seed: int) -> Setup:
     """The set-up with fresh random features for its model, all weights zero, and unknowns as they were at the start."""
     problem, old = setup.problem, setup.trial
     model = RandomFeatures(count, scale)

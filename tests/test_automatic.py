@@ -7,9 +7,9 @@ import torch
 from conftest import problem_class
 
 import sciml
-from sciml import d
-from sciml.automatic import is_linear, most_points
-from sciml.setup import prepare
+from sciml import automatic, choice, d, network
+from sciml.automatic import _next_count, _take_over, is_linear, most_points
+from sciml.setup import prepare, with_features
 
 
 def blocks_of(problem):
@@ -168,3 +168,135 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far():
     solution = sciml.fit(problem_class("heat_rod")(), callbacks=[interrupt])
     assert (solution.status, solution.success, solution.nit) == ("interrupted", False, 2)
     assert solution.error()["u"] < 1e-6
+
+
+class Standing(sciml.Problem):
+    """Waves of a length that is not the domain's: more features are needed than the search begins with."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 1))
+    fields = ["u"]
+    k = 4 * math.pi
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def balance(self, u, x, y):
+        return d(u, x, x) + d(u, y, y) + self.k**2 * (u + torch.sin(self.k * x) * torch.sin(self.k * y))
+
+    def reference(self, x, y):
+        return torch.sin(self.k * x) * torch.sin(self.k * y)
+
+
+def tried(solution):
+    """The number of features of every solve."""
+    return [int(phase.split()[0]) for phase in solution.history["phase"]]
+
+
+@pytest.mark.parametrize(
+    ("problem", "solves", "large", "most"),
+    [(problem_class("heat_rod"), 6, 1, 480), (Standing, 20, 3, 700), (Plate, 8, 2, 480), (Advection, 24, 4, 1000)],
+)
+def test_few_solves_and_very_few_large_ones(problem, solves, large, most):
+    """Scales are looked for among few features, where a solve costs next to nothing."""
+    solution = sciml.fit(problem())
+    counts = tried(solution)
+    assert len(counts) <= solves
+    assert sum(count > counts[0] for count in counts) <= large
+    assert max(counts) <= most
+    assert solution.residuals["relative"].max() < 1e-9
+
+
+def test_a_coordinate_along_which_more_happens_has_a_larger_scale():
+    solution = sciml.fit(Advection())
+    x, t = solution.model.scale
+    assert t > 2 * x
+    assert "x" in solution.choices[-2].partition("scale=")[2]
+
+
+def test_residuals_foretell_the_number_of_features():
+    assert _next_count([(200, 0.5)], 1e-10, 1600) == 400  # Nothing is resolved yet.
+    assert _next_count([(200, 1e-9)], 1e-10, 1600) == 230
+    near, far = (_next_count([(400, reached)], 1e-10, 1600) for reached in (1e-6, 1e-3))
+    assert 400 < near < far <= 800
+    # A fall that slows down asks for more than the first number alone.
+    assert _next_count([(600, 1e-7), (800, 1e-8)], 1e-10, 1600) > _next_count([(800, 1e-8)], 1e-10, 1600)
+    assert _next_count([(800, 1e-5), (1500, 1e-8)], 1e-10, 1600) == 1600
+
+
+class Bratu(sciml.Problem):
+    """Stationary and not linear, with a source that makes a known function its solution."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=lambda x, y: torch.sin(2 * x + 3 * y), on=domain.boundary)]
+
+    @sciml.equation
+    def balance(self, u, x, y):
+        wave = torch.sin(2 * x + 3 * y)
+        return d(u, x, x) + d(u, y, y) + torch.exp(u) + 13 * wave - torch.exp(wave)
+
+    def reference(self, x, y):
+        return torch.sin(2 * x + 3 * y)
+
+
+def test_nonlinear_stationary_problems_take_few_solves():
+    solution = sciml.fit(Bratu())
+    assert solution.success
+    assert solution.residuals["relative"].max() < 1e-8
+    assert len(solution.history) <= 6
+
+
+def test_other_features_begin_as_the_function_found_before():
+    setup = prepare(Bratu(), sciml.RandomFeatures(), None, 600, None, torch.float64, "cpu", 0)
+    one, two = with_features(setup, 60, 2.0, 0), with_features(setup, 150, (3.0, 2.5), 1)
+    with torch.no_grad():
+        one.trial.model.layers[-1].weight.normal_(generator=torch.Generator().manual_seed(0))
+    _take_over(two, one)
+    for block in setup.held:
+        points = block.sample.points[0]
+        wanted = one.trial(points)
+        assert (two.trial(points) - wanted).abs().max() < 1e-4 * wanted.abs().max()
+
+
+class Cube(sciml.Problem):
+    """Four coordinates and no time."""
+
+    domain = sciml.Box(a=(0, 1), b=(0, 1), c=(0, 1), e=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=lambda a, b, c, e: torch.sin(a + b + c + e), on=domain.boundary)]
+
+    @sciml.equation
+    def balance(self, u, a, b, c, e):
+        return sum(d(u, x, x) for x in (a, b, c, e)) + 4 * torch.sin(a + b + c + e)
+
+    def reference(self, a, b, c, e):
+        return torch.sin(a + b + c + e)
+
+
+def test_four_coordinates_are_resolved_by_features(monkeypatch):
+    monkeypatch.setattr(automatic, "_COUNTS_BEYOND", (100, 600))
+    solution = sciml.fit(Cube())
+    assert isinstance(solution.model, sciml.RandomFeatures)
+    assert solution.error(resolution=8)["u"] < 1e-5
+
+
+def test_where_features_are_too_few_a_network_is_tried(monkeypatch):
+    monkeypatch.setattr(automatic, "_COUNTS_BEYOND", (20, 60))
+    monkeypatch.setattr(network, "_STEPS", sciml.LeastSquares(40, look=10))
+    solution = sciml.fit(Cube())
+    assert isinstance(solution.model, sciml.MLP)
+    assert solution.error(resolution=8)["u"] < 1e-2
+    assert any("random features do not resolve" in choice for choice in solution.choices)
+    # Features and network are in one record.
+    assert {"20", "LeastSquares"} <= {phase.split()[0] for phase in solution.history["phase"]}
+    assert solution.nit == 40 + sum("features" in phase for phase in solution.history["phase"])
+
+
+def test_a_network_that_does_worse_is_not_taken(monkeypatch):
+    monkeypatch.setattr(automatic, "_COUNTS_BEYOND", (100, 110))
+    monkeypatch.setattr(automatic, "_GOOD", 1e-12)
+    monkeypatch.setattr(network, "_STEPS", sciml.LeastSquares(1))
+    problem = Cube()
+    setup = prepare(problem, sciml.RandomFeatures(), None, most_points(4), None, torch.float64, "cpu", 0)
+    found = choice.choose(setup, 0, 1e-3, [], 0.0)
+    assert isinstance(found.setup.trial.model, sciml.RandomFeatures)
+    assert found.history[-1]["phase"].startswith("LeastSquares")

@@ -66,6 +66,10 @@ class Layer:
         with torch.no_grad():
             return Streams(self.streams.indices, self.streams.before, self.streams.rule, self.streams.known).values
 
+    def outer(self, back: Tensor) -> Tensor:
+        """Each point's sum over streams of outer products of cotangents ``(S, n, outputs)`` with inputs."""
+        return back.permute(1, 2, 0) @ self.inputs.detach().permute(1, 0, 2)
+
 
 @runtime_checkable
 class JetBlock(Protocol):

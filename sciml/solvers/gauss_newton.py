@@ -146,7 +146,9 @@ def factorised(
     norms = torch.where(norms > 0, norms, torch.ones_like(norms))
     size = slopes.shape[1]
     # R of [J r] holds R of J and Qᵀr: Q is never formed.
-    upper = torch.linalg.qr(torch.cat([slopes / norms, rows[:, None]], dim=1), mode="r").R
+    both = torch.cat([slopes, rows[:, None]], dim=1)
+    both[:, :size] /= norms
+    upper = torch.linalg.qr(both, mode="r").R
     triangle, image = upper[:size, :size], upper[:size, size]
 
     def solve(tolerance: float) -> Tensor:

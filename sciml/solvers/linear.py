@@ -91,12 +91,15 @@ def rank_revealing(rows: Tensor, slopes: Tensor, rank_tolerance: float) -> Tenso
     """
     norms = slopes.norm(dim=0)
     norms = torch.where(norms > 0, norms, torch.ones_like(norms))
-    scaled = slopes / norms
     height, width = slopes.shape
     if height > 2 * width:
         # Blocked, and so faster than pivoting through all rows: the triangle has the same singular values.
-        upper = torch.linalg.qr(torch.cat([scaled, rows[:, None]], dim=1), mode="r").R
+        both = torch.cat([slopes, rows[:, None]], dim=1)
+        both[:, :width] /= norms
+        upper = torch.linalg.qr(both, mode="r").R
         scaled, rows = upper[:width, :width], upper[:width, width]
+    else:
+        scaled = slopes / norms
     if slopes.device.type == "cpu":
         # SciPy's gelsy and not torch's: on Helmholtz' equation with 800 features torch's found a rank too low and stopped at a
         # held-out loss of 4e-16 or 6e-12, SciPy's reached 1e-25 and 5e-19 on the same matrices, time and again.
