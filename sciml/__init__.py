@@ -3,10 +3,10 @@
 from sciml.baselines import baseline
 from sciml.callbacks import EarlyStopping, Look
 from sciml.comparison import Comparison, compare
-from sciml.conditions import Dirichlet, Initial, Neumann, Periodic, condition
+from sciml.conditions import Dirichlet, Initial, Periodic, condition
 from sciml.datasets import read_csv
 from sciml.derivative import d
-from sciml.domains import Box, Interval
+from sciml.domains import Ball, Box, Disk, Domain, Interval, Polygon
 from sciml.embedding import embed
 from sciml.exact import Exact
 from sciml.fitting import fit
@@ -23,6 +23,8 @@ from sciml.models import (
     ResidualBlock,
     Transformed,
 )
+from sciml.normal import Neumann, Robin
+from sciml.pinned import Point
 from sciml.polish import Polish
 from sciml.problem import Problem, equation
 from sciml.sampling.adaptive import Adaptive
@@ -41,12 +43,15 @@ __all__ = [
     "Adam",
     "Adaptive",
     "Balanced",
+    "Ball",
     "Box",
     "Causal",
     "Comparison",
     "Concatenation",
     "DeepFeatures",
     "Dirichlet",
+    "Disk",
+    "Domain",
     "EarlyStopping",
     "Exact",
     "ExtrapolationWarning",
@@ -62,11 +67,14 @@ __all__ = [
     "Neumann",
     "Periodic",
     "PeriodicEmbedding",
+    "Point",
     "Polish",
+    "Polygon",
     "Problem",
     "Product",
     "RandomFeatures",
     "ResidualBlock",
+    "Robin",
     "SSBroyden",
     "Solution",
     "Table",

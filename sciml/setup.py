@@ -200,6 +200,15 @@ def resolve_data(problem: Problem, data: object) -> Table | None:
                 f"with {name} = {data[name][first]:g}; the domain has {name} from {lower:g} to {upper:g}: widen it, or "
                 "remove these rows"
             )
+    at = np.stack([data[name] for name in problem.coordinates], axis=1)
+    beyond = ~problem.domain.contains(at)
+    if beyond.any():
+        first = int(np.flatnonzero(beyond)[0])
+        where = ", ".join(f"{name} = {value:g}" for name, value in zip(problem.coordinates, at[first], strict=True))
+        raise DataError(
+            f"{data.source}: {int(beyond.sum())} of {len(data)} rows lie outside the domain {problem.domain!r}, the first in "
+            f"row {first} with {where}: remove these rows"
+        )
     return data
 
 

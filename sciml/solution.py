@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from sciml import archive, plots, saving
+from sciml.domains import Box, Domain
 from sciml.embedding import embed
 from sciml.errors import ProblemError, listed
 from sciml.models import model_of
@@ -39,7 +40,7 @@ class Solution:
         problem: the problem that was solved, or None after loading without it.
         name: the name of the problem's class.
         fields: the names of the fields.
-        bounds: lower and upper bound of each coordinate, in its unit.
+        domain: where it was solved.
         unknowns: DataFrame indexed by name: ``estimate``, ``standard_error`` and the 95 % interval ``low``, ``high``.
         history: DataFrame, a row a look: phase, step, seconds, loss, held-out loss, every term, every unknown.
         residuals: the certificate, a DataFrame indexed by term: ``rms`` and ``max`` in the residual's unit, ``relative``
@@ -63,7 +64,7 @@ class Solution:
     problem: Problem | None
     name: str
     fields: tuple[str, ...]
-    bounds: Mapping[str, tuple[float, float]]
+    domain: Domain
     unknowns: pd.DataFrame
     history: pd.DataFrame
     residuals: pd.DataFrame
@@ -79,6 +80,11 @@ class Solution:
     points: Mapping[str, int] = field(default_factory=dict)
     choices: tuple[str, ...] = ()
     data: Table | None = None
+
+    @property
+    def bounds(self) -> Mapping[str, tuple[float, float]]:
+        """Lower and upper bound of each coordinate, in its unit."""
+        return self.domain.bounds
 
     @property
     def coordinates(self) -> tuple[str, ...]:
@@ -113,7 +119,7 @@ class Solution:
         return f"{self.name}, {by}{'' if self.success else ' (not a success)'}"
 
     def __call__(self, **coordinates: Any) -> dict[str, Any]:
-        """The fields at points.
+        """The fields at points, outside the domain too: there they are what the trial function happens to be.
 
         Args:
             coordinates: every coordinate by name, in its unit; numbers, arrays or tensors that broadcast. When one of
@@ -154,19 +160,18 @@ class Solution:
         return {name: values[:, position].reshape(columns[0].shape) for position, name in enumerate(self.fields)}
 
     def _warn_outside(self, points: Tensor) -> None:
-        ends = torch.tensor(list(self.bounds.values()), dtype=torch.float64, device=points.device)
-        slack = 1e-9 * (ends[:, 1] - ends[:, 0])
-        outside = ((points < ends[:, 0] - slack) | (points > ends[:, 1] + slack)).any(dim=1)
-        if bool(outside.any()):
+        outside = ~self.domain.contains(points.cpu().numpy())
+        if outside.any():
             warnings.warn(
-                f"{int(outside.sum())} of {len(points)} points lie outside the domain {dict(self.bounds)}; the values "
+                f"{int(outside.sum())} of {len(points)} points lie outside the domain {self.domain!r}; the values "
                 "there are extrapolated and nothing vouches for them",
                 ExtrapolationWarning,
                 stacklevel=3,
             )
 
     def error(self, reference: Any = None, resolution: int | None = None) -> dict[str, float]:
-        r"""The relative L2 error of each field, :math:`\lVert u - u^*\rVert_2/\lVert u^*\rVert_2` on a dense grid.
+        r"""The relative L2 error of each field, :math:`\lVert u - u^*\rVert_2/\lVert u^*\rVert_2` on a dense grid, as far as it
+        lies in the domain.
 
         Args:
             reference: another solution, or a function of the coordinates by name that returns arrays by field (or one
@@ -179,6 +184,9 @@ class Solution:
         count = resolution or {1: 1000, 2: 200}.get(len(self.bounds), 40)
         axes = [np.linspace(low, high, count) for low, high in self.bounds.values()]
         grid = dict(zip(self.coordinates, np.meshgrid(*axes, indexing="ij"), strict=True))
+        if not isinstance(self.domain, Box):
+            within = self.domain.contains(np.stack([values.ravel() for values in grid.values()], axis=1))
+            grid = {name: values.ravel()[within] for name, values in grid.items()}
         truth, own = self.truth(grid, reference), self(**grid)
         return {name: _relative(own[name], truth[name]) for name in self.fields}
 
