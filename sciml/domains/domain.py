@@ -20,7 +20,7 @@ Operation = Literal["union", "difference", "intersection"]
 
 _STEP = 1e-6
 _PROBES = 256
-_VOLUME_PROBES = 2**14
+_VOLUME_PROBES = 2**16
 
 
 class Domain(Geometry):
@@ -185,7 +185,7 @@ class Combination(Domain):
     """The union, difference or intersection of two domains with the same coordinates; made by ``a | b``, ``a - b``, ``a & b``.
 
     Its boundary is what remains of the boundaries of both. A side keeps its name, and sides with the same name are one
-    piece; a face of a box becomes a piece such as ``x=0``. Its measure is estimated, to about four digits.
+    piece; a face of a box becomes a piece such as ``x=0``. Its measure is estimated, to some three digits.
 
     Raises:
         ProblemError: different coordinates, or nothing remains.
