@@ -93,6 +93,9 @@ def _maps(solution: Any, other: Any) -> Figure:
         if second is not None:
             difference = values[field] - second[field]
             _map(figure, axes[row, 1], points, horizontal, vertical, difference, f"{field} less {label}", "RdBu_r")
+    if not isinstance(solution.domain, Box) and time not in solution.coordinates:
+        for each in axes.flat:
+            each.set_aspect("equal")
     figure.suptitle(solution.title)
     return figure
 
