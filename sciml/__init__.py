@@ -24,7 +24,7 @@ from sciml.models import (
     Transformed,
 )
 from sciml.normal import Neumann, Robin
-from sciml.pinned import Point
+from sciml.pinned import Integral, Mean, Point
 from sciml.polish import Polish
 from sciml.problem import Problem, equation
 from sciml.sampling.adaptive import Adaptive
@@ -60,10 +60,12 @@ __all__ = [
     "GatedBlock",
     "GaussNewton",
     "Initial",
+    "Integral",
     "Interval",
     "LeastSquares",
     "LinearLeastSquares",
     "Look",
+    "Mean",
     "Neumann",
     "Periodic",
     "PeriodicEmbedding",

@@ -285,8 +285,8 @@ def _best_by_gauss_newton(objective: Objective, held: Sequence[Block]) -> None:
 
 
 def part_of(block: Block, share: float, dimension: int) -> Block:
-    """The first part of a block's points: beginnings of the sequences inside and on each side; measurements whole."""
-    if share >= 1 or any(term.measured for term in block.terms):
+    """The first part of a block's points: beginnings of the sequences inside and on each side; measurements and means whole."""
+    if share >= 1 or block.sample.shares is not None or any(term.measured for term in block.terms):
         return block
     sample = block.sample
     if not sample.faces:

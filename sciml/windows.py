@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sciml.conditions import Term
 from sciml.derivative import describe
-from sciml.domains import Face, OnFaces, Opposite
+from sciml.domains import At, Average, Face, OnFaces, Opposite
 from sciml.errors import SolverError
 from sciml.models import MLP, Scaled, Windowed
 from sciml.models.layered import Layered
@@ -89,6 +89,8 @@ def why_not_windows(problem: Problem, measured: bool) -> str | None:
     ties = []
     for term in problem.terms():
         upper = isinstance(term.place, OnFaces) and Face(problem.time, "upper") in term.place.faces
+        if isinstance(term.place, At | Average):
+            return f"the condition {term.name!r} is about other times than the start"
         if upper or term.place == Opposite(problem.time):
             ties.append(term.name)
     if ties:

@@ -4,11 +4,12 @@ from sciml.domains.box import Box, Interval
 from sciml.domains.built import built
 from sciml.domains.domain import Combination, Domain, Product
 from sciml.domains.polygon import Corner, Polygon
-from sciml.domains.region import At, Face, Interior, OnFaces, Opposite, Piece, Place, Region, Side
+from sciml.domains.region import At, Average, Face, Interior, OnFaces, Opposite, Piece, Place, Region, Side
 from sciml.domains.round import Ball, Disk
 
 __all__ = [
     "At",
+    "Average",
     "Ball",
     "Box",
     "Combination",

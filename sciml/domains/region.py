@@ -80,7 +80,14 @@ class At:
     position: tuple[float, ...]
 
 
-Place: TypeAlias = Interior | OnFaces | Opposite | At
+@dataclass(frozen=True)
+class Average:
+    """The mean over a place: its residual is one row."""
+
+    over: Interior | OnFaces
+
+
+Place: TypeAlias = Interior | OnFaces | Opposite | At | Average
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from scipy.stats import qmc
 from torch import Tensor
 
-from sciml.domains import At, Domain, Face, Interior, OnFaces, Piece, Place
+from sciml.domains import At, Average, Box, Domain, Face, Interior, OnFaces, Piece, Place
 from sciml.domains.region import Side
 from sciml.errors import ProblemError
 from sciml.typing import Array, Points
 
 _FEW = 8
 _DOUBLINGS = 8
+_NODES = 8
+_MORE = 8
 
 
 @dataclass(frozen=True)
@@ -25,17 +27,25 @@ class Sample:
     """Points of one place.
 
     ``points`` holds one tensor ``(n, D)``, or two with the partners on the lower and the upper face; ``normals`` the
-    outward normals ``(n, D)`` on sides; ``faces`` the number of points on each side, in order.
+    outward normals ``(n, D)`` on sides; ``faces`` the number of points on each side, in order. ``shares``, of shape ``(n,)``
+    and with the sum 1, are the weights of a quadrature where residuals are averaged into one row.
     """
 
     points: tuple[Points, ...]
     normals: Tensor | None = None
     faces: tuple[int, ...] = ()
+    shares: Tensor | None = None
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Sample:
         """The same points elsewhere."""
         normals = None if self.normals is None else self.normals.to(device, dtype)
-        return Sample(tuple(points.to(device, dtype) for points in self.points), normals, self.faces)
+        shares = None if self.shares is None else self.shares.to(device, dtype)
+        return Sample(tuple(points.to(device, dtype) for points in self.points), normals, self.faces, shares)
+
+    def part(self, chosen: Tensor | slice) -> Sample:
+        """Some of the points, whatever sides they lie on."""
+        normals, shares = (None if each is None else each[chosen] for each in (self.normals, self.shares))
+        return Sample(tuple(points[chosen] for points in self.points), normals, (), shares)
 
 
 def default_count(domain: Domain) -> int:
@@ -59,7 +69,7 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
     """Scrambled Sobol points of one place of a domain, uniform by its length, area or volume.
 
     Args:
-        place: the inside, some sides, the opposite faces of a coordinate, or one point.
+        place: the inside, some sides, the opposite faces of a coordinate, one point, or what is averaged over.
         domain: the domain.
         count: the number of points; on sides, of points on **each** face (a face that is a single point gets one). Pieces get
             as many by their size, where a side of a square (or cube) with the measure of the domain gets ``count``; at
@@ -83,6 +93,8 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
             lambda unit: _both(domain.inside(unit)), len(domain.bounds), domain.filling, count, generator
         )
         return Sample((torch.from_numpy(points),))
+    if isinstance(place, Average):
+        return _quadrature(place, domain, count, generator)
     if isinstance(place, At):
         return Sample((torch.tensor([place.position], dtype=torch.float64),))
     if isinstance(place, OnFaces):
@@ -105,6 +117,25 @@ def on_side(side: Side, domain: Domain, count: int, generator: np.random.Generat
 
     points, normals = _collected(made, domain.freedom(side), domain.kept(side), count, generator)
     return points, normals
+
+
+def _quadrature(place: Average, domain: Domain, count: int, generator: np.random.Generator) -> Sample:
+    """Gauss' points in a box of few coordinates; elsewhere points of the place, each counting alike on its side."""
+    nodes = round(count ** (1 / len(domain.bounds)))
+    if isinstance(place.over, Interior) and isinstance(domain, Box) and nodes >= _NODES:
+        at, weights = np.polynomial.legendre.leggauss(nodes)
+        grids = np.meshgrid(*[0.5 + 0.5 * at] * len(domain.bounds), indexing="ij")
+        shares = np.prod(np.meshgrid(*[0.5 * weights] * len(domain.bounds), indexing="ij"), axis=0).ravel()
+        points, _ = domain.inside(np.stack([grid.ravel() for grid in grids], axis=1))
+        return Sample((torch.from_numpy(points),), shares=torch.from_numpy(shares))
+    # Such points find a mean to a lower order: there have to be more of them.
+    sample = draw(place.over, domain, _MORE * count, generator)
+    size = len(sample.points[0])
+    shares = np.full(size, 1 / size)
+    if isinstance(place.over, OnFaces):
+        extents = np.array([domain.extent(side) for side in place.over.faces])
+        shares = np.repeat(extents / extents.sum() / sample.faces, sample.faces)
+    return replace(sample, shares=torch.from_numpy(shares))
 
 
 def _on_side_count(side: Side, domain: Domain, count: int) -> int:
