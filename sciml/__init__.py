@@ -6,7 +6,7 @@ from sciml.comparison import Comparison, compare
 from sciml.conditions import Dirichlet, Initial, Periodic, condition
 from sciml.datasets import read_csv
 from sciml.derivative import d
-from sciml.domains import Ball, Box, Disk, Domain, Interval, Polygon
+from sciml.domains import Ball, Box, Disk, Domain, Interval, Polygon, Solid
 from sciml.embedding import embed
 from sciml.exact import Exact
 from sciml.fitting import fit
@@ -78,6 +78,7 @@ __all__ = [
     "ResidualBlock",
     "Robin",
     "SSBroyden",
+    "Solid",
     "Solution",
     "Table",
     "Transformed",

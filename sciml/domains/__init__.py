@@ -6,6 +6,7 @@ from sciml.domains.domain import Combination, Domain, Product
 from sciml.domains.polygon import Corner, Polygon
 from sciml.domains.region import At, Average, Face, Interior, OnFaces, Opposite, Piece, Place, Region, Side
 from sciml.domains.round import Ball, Disk
+from sciml.domains.solid import Solid
 
 __all__ = [
     "At",
@@ -27,5 +28,6 @@ __all__ = [
     "Product",
     "Region",
     "Side",
+    "Solid",
     "built",
 ]

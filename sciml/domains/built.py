@@ -9,8 +9,9 @@ from sciml.domains.box import Box
 from sciml.domains.domain import Combination, Domain, Product
 from sciml.domains.polygon import Polygon
 from sciml.domains.round import Ball, Disk
+from sciml.domains.solid import Solid
 
-_SHAPES: Mapping[str, Any] = {"Ball": Ball, "Disk": Disk, "Polygon": Polygon}
+_SHAPES: Mapping[str, Any] = {"Ball": Ball, "Disk": Disk, "Polygon": Polygon, "Solid": Solid}
 
 
 def built(config: Mapping[str, Any]) -> Domain:
