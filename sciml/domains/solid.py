@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from sciml.domains.domain import Domain
 from sciml.domains.geometry import Placed, checked_names
@@ -17,6 +18,7 @@ from sciml.errors import FileError, MissingExtraError, ProblemError
 from sciml.typing import Array
 
 _CHUNK = 2**18
+_FEW = 8
 
 
 class Solid(Domain):
@@ -173,29 +175,53 @@ class Solid(Domain):
 
     def _within(self, at: Array) -> Array:
         """Whether the solid angle under which the surface is seen is that of the whole sphere."""
+        a, b, c = self._corners.transpose(1, 0, 2)
+        # The determinant of the corners seen from a point is linear in the point; scalar products follow from distances.
+        slope, constant = np.cross(a, b) + np.cross(b, c) + np.cross(c, a), (a * np.cross(b, c)).sum(axis=1)
+        ab, bc, ca = (((one - two) ** 2).sum(axis=1) for one, two in ((a, b), (b, c), (c, a)))
         found = []
         for part in self._parts(at):
-            a, b, c = (self._corners[:, k] - part[:, None, :] for k in range(3))
-            x, y, z = (np.linalg.norm(each, axis=2) for each in (a, b, c))
-            volume = np.einsum("ijk,ijk->ij", a, np.cross(b, c))
-            below = x * y * z + z * (a * b).sum(2) + x * (b * c).sum(2) + y * (c * a).sum(2)
-            found.append(2 * np.arctan2(volume, below).sum(axis=1))
+            away = cdist(part, self.vertices)
+            x, y, z = (away[:, self.triangles[:, k]] for k in range(3))
+            xx, yy, zz = x * x, y * y, z * z
+            below = x * y * z + 0.5 * (z * (xx + yy - ab) + x * (yy + zz - bc) + y * (zz + xx - ca))
+            found.append(2 * np.arctan2(constant - part @ slope.T, below).sum(axis=1))
         return np.concatenate(found) > 2 * np.pi if found else np.empty(0, dtype=bool)
 
     def _nearest(self, at: Array) -> Array:
-        """The distance from the nearest triangle: from its plane above it, from its edges elsewhere."""
-        gap = at[:, None, :] - self._corners[:, 0]
-        high = np.einsum("ijk,jk->ij", gap, self._normals)
+        """The distance from the nearest triangle, of some that are nearest when products of matrices do the comparing."""
+        few = min(_FEW, len(self.triangles))
+        center = self.vertices.mean(axis=0)
+        near = self._apart(at - center, self._corners - center)
+        chosen = np.argpartition(near, few - 1, axis=1)[:, :few]
+        # Differences of large numbers lose half of their digits near the surface: there, point by point.
+        gap = at[:, None, :] - self._corners[chosen, 0]
+        high = (gap * self._normals[chosen]).sum(axis=2)
         above = np.ones(high.shape, dtype=bool)
         edges = np.full(high.shape, np.inf)
         for k in range(3):
-            start, along = self._corners[:, k], self._corners[:, (k + 1) % 3] - self._corners[:, k]
+            start, along = self._corners[chosen, k], (self._corners[:, (k + 1) % 3] - self._corners[:, k])[chosen]
             gap = at[:, None, :] - start
-            reach = np.einsum("ijk,jk->ij", gap, along)
-            share = np.clip(reach / (along**2).sum(axis=1), 0, 1)
+            share = np.clip((gap * along).sum(axis=2) / (along**2).sum(axis=2), 0, 1)
             edges = np.minimum(edges, np.linalg.norm(gap - share[:, :, None] * along, axis=2))
-            above &= np.einsum("ijk,jk->ij", gap, np.cross(self._normals, along)) >= 0
+            above &= (gap * np.cross(self._normals[chosen], along)).sum(axis=2) >= 0
         return np.where(above, np.abs(high), edges).min(axis=1)
+
+    def _apart(self, at: Array, corners: Array) -> Array:
+        """The squared distance of every point from every triangle, ``(n, T)``: from its plane above it, else from its edges."""
+        normals, size = self._normals, (at**2).sum(axis=1)[:, None]
+        high = at @ normals.T - (corners[:, 0] * normals).sum(axis=1)
+        above = np.ones(high.shape, dtype=bool)
+        edges = np.full(high.shape, np.inf)
+        for k in range(3):
+            start, along = corners[:, k], corners[:, (k + 1) % 3] - corners[:, k]
+            inward, length = np.cross(normals, along), (along**2).sum(axis=1)
+            reach = at @ along.T - (start * along).sum(axis=1)
+            share = np.clip(reach / length, 0, 1)
+            from_start = size - 2 * at @ start.T + (start**2).sum(axis=1)
+            edges = np.minimum(edges, from_start + share * (share * length - 2 * reach))
+            above &= at @ inward.T >= (start * inward).sum(axis=1)
+        return np.where(above, high**2, edges)
 
     def _volume(self) -> float:
         a, b, c = (self.vertices - self.vertices.mean(axis=0))[self.triangles].transpose(1, 0, 2)
