@@ -169,24 +169,32 @@ class Solution:
                 stacklevel=3,
             )
 
-    def error(self, reference: Any = None, resolution: int | None = None) -> dict[str, float]:
-        r"""The relative L2 error of each field, :math:`\lVert u - u^*\rVert_2/\lVert u^*\rVert_2` on a dense grid, as far as it
-        lies in the domain.
+    def grid(self, resolution: int | None = None) -> dict[str, np.ndarray]:
+        """A dense grid by coordinate; on domains that are no boxes, the points of it that lie inside, one after another.
 
         Args:
-            reference: another solution, or a function of the coordinates by name that returns arrays by field (or one
-                array for a single field); by default the problem's own ``reference``.
             resolution: grid points along each coordinate; by default 1,000 for one coordinate, 200 for two, 40 for more.
-
-        Raises:
-            ProblemError: there is no reference.
         """
         count = resolution or {1: 1000, 2: 200}.get(len(self.bounds), 40)
         axes = [np.linspace(low, high, count) for low, high in self.bounds.values()]
         grid = dict(zip(self.coordinates, np.meshgrid(*axes, indexing="ij"), strict=True))
-        if not isinstance(self.domain, Box):
-            within = self.domain.contains(np.stack([values.ravel() for values in grid.values()], axis=1))
-            grid = {name: values.ravel()[within] for name, values in grid.items()}
+        if isinstance(self.domain, Box):
+            return grid
+        within = self.domain.contains(np.stack([values.ravel() for values in grid.values()], axis=1))
+        return {name: values.ravel()[within] for name, values in grid.items()}
+
+    def error(self, reference: Any = None, resolution: int | None = None) -> dict[str, float]:
+        r"""The relative L2 error of each field, :math:`\lVert u - u^*\rVert_2/\lVert u^*\rVert_2` on a dense grid, ``grid``.
+
+        Args:
+            reference: another solution, or a function of the coordinates by name that returns arrays by field (or one
+                array for a single field); by default the problem's own ``reference``.
+            resolution: grid points along each coordinate.
+
+        Raises:
+            ProblemError: there is no reference.
+        """
+        grid = self.grid(resolution)
         truth, own = self.truth(grid, reference), self(**grid)
         return {name: _relative(own[name], truth[name]) for name in self.fields}
 

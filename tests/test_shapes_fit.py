@@ -300,3 +300,16 @@ def test_a_problem_moves_to_another_domain():
     assert float(solution(x=0.3, y=-0.2)["u"]) == pytest.approx(0.25 / 4)
     points = draw(Interior(), solution.domain, 10, np.random.default_rng(0)).points[0]
     assert len(points) == 10
+
+
+def test_solutions_on_a_shape_are_compared_inside_it():
+    problem = Ring()
+    one, two = (
+        sciml.fit(problem, sciml.RandomFeatures(200, 1.0), solver=sciml.LinearLeastSquares(), seed=seed)
+        for seed in (0, 1)
+    )
+    table = sciml.compare(one, two).table
+    assert (table["u: relative L2"] < 0.1).all()
+    grid = one.grid(50)
+    assert Ring.domain.contains(np.stack([grid["x"], grid["y"]], axis=1)).all()
+    assert len(grid["x"]) / 2500 == pytest.approx(3 * math.pi / 16, abs=0.03)

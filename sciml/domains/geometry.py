@@ -220,7 +220,7 @@ class Geometry(ABC):
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Geometry) and self.config == other.config
+        return isinstance(other, Geometry) and self.coordinates == other.coordinates and self.config == other.config
 
     def __hash__(self) -> int:
         return hash((self.config["kind"], tuple(self.bounds.items())))
