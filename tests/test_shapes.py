@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -354,3 +355,43 @@ def test_polygons_of_shapely():
 def test_bad_domains_are_refused(make, words):
     with pytest.raises(ProblemError, match=words):
         make()
+
+
+def test_pieces_are_taken_off_a_region():
+    box = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 1))
+    rest = box.boundary - box.face(x=0)
+    assert rest.resolve(box, "t") == (Face("x", "upper"), Face("y", "lower"), Face("y", "upper"))
+    assert (rest | box.face(x=0)).resolve(box, "t") == (*rest.resolve(box, "t"), Face("x", "lower"))
+    assert (rest | (box.boundary - box.face(x=1))).resolve(box, "t") == box.boundary.resolve(box, "t")
+    assert (rest | (box.boundary - box.faces("x"))).resolve(box, "t") == rest.resolve(box, "t")
+    assert (box.faces("x") - box.face(x=0)).resolve(box, "t") == (Face("x", "upper"),)
+    with pytest.raises(ProblemError, match="only named sides"):
+        box.boundary - box.boundary
+    with pytest.raises(ProblemError, match="empty region"):
+        (box.boundary - box.faces()).resolve(box, "t")
+    with pytest.raises(ProblemError, match="the piece 'circle'"):
+        (box.boundary - sciml.Disk((0, 0), 1).piece("circle")).resolve(box, "t")
+
+
+@pytest.mark.parametrize("name", ["ell", "ell, clockwise", "star", "holed"])
+def test_the_singular_function_of_a_corner_is_harmonic_and_vanishes_on_both_edges(name):
+    domain = SHAPES[name]
+    for corner in domain.reentrant_corners():
+        power = math.pi / corner.angle
+
+        def singular(x, y, corner=corner, power=power):
+            x, y = x - corner.position[0], y - corner.position[1]
+            # The angle from the first edge, within [0, 2π).
+            angle = torch.remainder(torch.atan2(y, x) - corner.start, 2 * math.pi)
+            return torch.hypot(x, y) ** power * torch.sin(power * angle)
+
+        for edge in corner.edges:
+            (side,) = domain.edge(edge).faces
+            at, _, _ = domain.on_side(side, np.linspace(0.1, 0.9, 5)[:, None])
+            # A hair's breadth inside, since the edge at the angle 0 may be met from below by rounding.
+            at = at - 1e-9 * domain.on_side(side, np.zeros((1, 1)))[1]
+            assert singular(*torch.from_numpy(at).T).abs().max() < 1e-7
+        angle = corner.start + 0.4 * corner.angle
+        at = np.array(corner.position) + 0.01 * np.array([math.cos(angle), math.sin(angle)])
+        second = torch.autograd.functional.hessian(singular, tuple(torch.tensor(at).unbind()))
+        assert abs(float(second[0][0] + second[1][1])) < 1e-9 * abs(float(second[0][0]))

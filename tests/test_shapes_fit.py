@@ -313,3 +313,24 @@ def test_solutions_on_a_shape_are_compared_inside_it():
     grid = one.grid(50)
     assert Ring.domain.contains(np.stack([grid["x"], grid["y"]], axis=1)).all()
     assert len(grid["x"]) / 2500 == pytest.approx(3 * math.pi / 16, abs=0.03)
+
+
+def test_a_nonlinear_problem_without_settings():
+    class Bratu(sciml.Problem):
+        """Δu + e^u = 0 on the unit disk: u = log(8b/(1 + b r²)²) with 8b = (1 + b)², the smaller root."""
+
+        domain = sciml.Disk((0, 0), 1)
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+        b = 3 - 8**0.5
+
+        @sciml.equation
+        def balance(self, u, x, y):
+            return d(u, x, x) + d(u, y, y) + torch.exp(u)
+
+        def reference(self, x, y):
+            return torch.log(8 * self.b / (1 + self.b * (x * x + y * y)) ** 2)
+
+    solution = sciml.fit(Bratu())
+    assert solution.success
+    assert solution.error()["u"] < 1e-9

@@ -95,7 +95,8 @@ class Region:
     """A set of sides; made by ``box.face(x=0)``, ``box.faces("x")``, ``domain.piece("inlet")`` and ``domain.boundary``.
 
     It is a description: the same region serves a problem whose domain was replaced by another one with the same
-    coordinates. ``boundary`` means every side except the faces of the time coordinate, besides the sides named.
+    coordinates. ``boundary`` means every side except the faces of the time coordinate, besides the sides named and without
+    those in ``excluded``. Regions unite, ``a | b``, and named sides are taken off, ``domain.boundary - domain.piece("inlet")``.
 
     Example:
         >>> import sciml
@@ -106,11 +107,28 @@ class Region:
 
     faces: tuple[Side, ...] = ()
     boundary: bool = False
+    excluded: tuple[Side, ...] = ()
 
     def __or__(self, other: Region) -> Region:
         """The union of two regions."""
         extra = tuple(face for face in other.faces if face not in self.faces)
-        return Region(self.faces + extra, self.boundary or other.boundary)
+        # What one of them leaves out of the boundary is left out only if the other does not have it.
+        around = [region for region in (self, other) if region.boundary]
+        excluded = tuple(
+            side for side in self.excluded + other.excluded if all(side in each.excluded for each in around)
+        )
+        return Region(self.faces + extra, bool(around), tuple(dict.fromkeys(excluded)))
+
+    def __sub__(self, other: Region) -> Region:
+        """The first region without the sides of the second.
+
+        Raises:
+            ProblemError: the second one is the whole boundary, which has no names.
+        """
+        if other.boundary:
+            raise ProblemError("only named sides are taken off a region: domain.boundary - domain.piece('inlet')")
+        kept = tuple(face for face in self.faces if face not in other.faces)
+        return Region(kept, self.boundary, self.excluded + other.faces if self.boundary else ())
 
     def resolve(self, domain: Geometry, time: str | None) -> tuple[Side, ...]:
         """The sides of ``domain`` that this region means, given the name of the time coordinate (or None).
@@ -119,10 +137,12 @@ class Region:
             ProblemError: the region names a side that the domain lacks, or it has no side at all.
         """
         around = (
-            side for side in domain.sides if self.boundary and not (isinstance(side, Face) and side.coordinate == time)
+            side
+            for side in domain.sides
+            if self.boundary and side not in self.excluded and not (isinstance(side, Face) and side.coordinate == time)
         )
         faces = tuple(dict.fromkeys((*around, *self.faces)))
-        for face in faces:
+        for face in (*faces, *self.excluded):
             if face not in domain.sides:
                 raise ProblemError(_missing(face, domain))
         if not faces:
