@@ -60,8 +60,8 @@ class Point(Targets):
 class Mean(Targets):
     """Means over the domain or part of its boundary: ``Mean(p=0.0)`` fixes a pressure that is given up to a constant.
 
-    It is one row: by Gauss' quadrature inside boxes, elsewhere by low-discrepancy points, to three or four digits. In
-    problems with time it is the mean over all of time.
+    It is one row: by Gauss' quadrature inside boxes, disks, balls, polygons and their products, elsewhere by low-discrepancy
+    points, to three or four digits. In problems with time it is the mean over all of time.
 
     Args:
         on: a region of the problem's domain to average over; by default the whole inside.

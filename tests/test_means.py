@@ -16,6 +16,11 @@ from sciml.sampling import draw
 from sciml.setup import prepare
 from sciml.windows import why_not_windows
 
+ELL = [(0, 0), (1, 0), (1, 1), (-1, 1), (-1, -1), (0, -1)]
+FRAME = [(0, 0), (2, 0), (2, 2), (0, 2)]
+CUT = sciml.Polygon(ELL) - sciml.Disk((-0.5, 0.5), 0.1)
+HOLE = [(0.5, 0.5), (1.5, 0.5), (1.5, 1.0), (0.5, 1.0)]
+
 
 class Free(sciml.Problem):
     """Poisson's equation with slopes given all around: the solution is given up to a constant."""
@@ -101,8 +106,19 @@ def test_a_mean_is_one_row_however_points_are_parted():
     [
         (sciml.Box(x=(0, 1), y=(0, 2)), None, lambda x, y: np.exp(x) * y, math.e - 1, 1e-13),
         (sciml.Box(x=(0, 1), y=(0, 2)), "boundary", lambda x, y: y, 1.0, 1e-3),
-        (sciml.Disk((0, 0), 1), None, lambda x, y: x * x + y * y, 0.5, 1e-3),
-        (sciml.Polygon([(0, 0), (3, 0), (0, 3)]), None, lambda x, y: x, 1.0, 2e-3),
+        (sciml.Disk((0, 0), 1), None, lambda x, y: x * x + y * y + x * y, 0.5, 1e-13),
+        (sciml.Disk((0, 0), 1), None, lambda x, y: np.exp(x), 2 * 0.5651591039924850, 1e-13),
+        (sciml.Polygon([(0, 0), (3, 0), (0, 3)]), None, lambda x, y: x, 1.0, 1e-13),
+        (sciml.Polygon(ELL), None, lambda x, y: x * y, 1 / 12, 1e-12),
+        (
+            sciml.Polygon(ELL[::-1], names=("y", "x")),
+            None,
+            lambda x, y: np.exp(x),
+            (math.e - 2 / math.e + 1) / 3,
+            1e-12,
+        ),
+        (sciml.Polygon(FRAME, holes=[HOLE]), None, lambda x, y: x * x * y, (16 / 3 - 13 / 32) / 3.5, 1e-12),
+        (CUT, None, lambda x, y: x, (0.005 * math.pi - 0.5) / (3 - 0.01 * math.pi), 2e-3),
         (
             sciml.Polygon([(0, 0), (3, 0), (0, 4)]),
             "boundary",
@@ -118,6 +134,19 @@ def test_quadrature(domain, region, integrand, mean, tolerance):
     assert float(sample.shares.sum()) == pytest.approx(1)
     found = float(sample.shares @ torch.from_numpy(integrand(*sample.points[0].numpy().T)))
     assert found == pytest.approx(mean, rel=tolerance)
+
+
+def test_quadrature_in_three_coordinates():
+    ball = sciml.Ball((1, 0, 0), 2)
+    points, shares = ball.quadrature(4000)
+    assert (shares > 0).all()
+    assert shares @ (points[:, 0] ** 2 + points[:, 1] * points[:, 2]) == pytest.approx(1 + 4 / 5, rel=1e-13)
+    cylinder = sciml.Disk((0, 0), 1) * sciml.Interval(t=(0, 2))
+    points, shares = cylinder.quadrature(4000)
+    assert 2000 < len(points) < 8000
+    assert cylinder.contains(points).all()
+    assert shares @ (points[:, 0] ** 2 * points[:, 2] ** 3) == pytest.approx(0.25 * 2, rel=1e-13)
+    assert ((sciml.Disk((0, 0), 1) - sciml.Disk((0, 0), 0.5)) * sciml.Interval(t=(0, 1))).quadrature(100) is None
 
 
 def test_means_are_refused_where_they_make_no_sense():

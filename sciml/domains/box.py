@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from sciml.domains.domain import Domain
-from sciml.domains.geometry import Placed
+from sciml.domains.geometry import Placed, gauss, grid
 from sciml.domains.region import Face, Side
 from sciml.errors import ProblemError, listed
 from sciml.typing import Array
+
+_NODES = 6
 
 
 class Box(Domain):
@@ -65,6 +67,13 @@ class Box(Domain):
     def inside(self, unit: Array) -> tuple[Array, Array]:
         lower, upper = np.array(self.lower), np.array(self.upper)
         return lower + (upper - lower) * unit, np.ones(len(unit), dtype=bool)
+
+    def quadrature(self, count: int) -> tuple[Array, Array] | None:
+        nodes = round(count ** (1 / len(self.bounds)))
+        if nodes < _NODES:
+            return None
+        unit, shares = grid(*[gauss(nodes)] * len(self.bounds))
+        return self.inside(unit)[0], shares
 
     def freedom(self, side: Side) -> int:
         return len(self.bounds) - 1

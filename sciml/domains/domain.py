@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import qmc
 
-from sciml.domains.geometry import Geometry, Placed
+from sciml.domains.geometry import Geometry, Placed, grid
 from sciml.domains.region import Face, Piece, Side
 from sciml.errors import ProblemError, listed
 from sciml.typing import Array
@@ -130,6 +130,14 @@ class Product(Domain):
     def inside(self, unit: Array) -> tuple[Array, Array]:
         made = [factor.inside(part) for factor, part in zip(self.factors, self._split(unit), strict=True)]
         return np.hstack([points for points, _ in made]), np.logical_and.reduce([keep for _, keep in made])
+
+    def quadrature(self, count: int) -> tuple[Array, Array] | None:
+        rules = [factor.quadrature(round(count ** (len(factor.bounds) / len(self.bounds)))) for factor in self.factors]
+        found = [rule for rule in rules if rule is not None]
+        if len(found) < len(rules):
+            return None
+        places, shares = grid(*((np.arange(len(at)), share) for at, share in found))
+        return np.hstack([at[place] for (at, _), place in zip(found, places.T, strict=True)]), shares
 
     def kept(self, side: Side) -> float:
         owner, own = self._owner(side)

@@ -169,6 +169,13 @@ class Geometry(ABC):
         points = lower + (upper - lower) * unit
         return points, self.distance(points) < 0
 
+    def quadrature(self, count: int) -> tuple[Array, Array] | None:
+        """About ``count`` points ``(n, D)`` inside and their shares ``(n,)`` of a mean over the domain, by rules of high order.
+
+        None where there is no such rule.
+        """
+        return None
+
     @property
     def filling(self) -> float:
         """The share of the box around the domain that it fills."""
@@ -224,6 +231,19 @@ class Geometry(ABC):
 
     def __hash__(self) -> int:
         return hash((self.config["kind"], tuple(self.bounds.items())))
+
+
+def gauss(nodes: int) -> tuple[Array, Array]:
+    """Gauss' points in [0, 1] and their weights, which add up to 1."""
+    at, weights = np.polynomial.legendre.leggauss(nodes)
+    return 0.5 + 0.5 * at, 0.5 * weights
+
+
+def grid(*rules: tuple[Array, Array]) -> tuple[Array, Array]:
+    """All combinations of the points of several rules, a column for each, and the products of their weights."""
+    points = np.meshgrid(*(at for at, _ in rules), indexing="ij")
+    weights = np.meshgrid(*(weight for _, weight in rules), indexing="ij")
+    return np.stack([each.ravel() for each in points], axis=1), np.prod(weights, axis=0).ravel()
 
 
 def checked_names(kind: str, names: Sequence[str], count: int) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from sciml.domains.domain import Domain
-from sciml.domains.geometry import Placed, checked_names
+from sciml.domains.geometry import Placed, checked_names, gauss, grid
 from sciml.domains.region import Piece, Region, Side
 from sciml.errors import ProblemError, listed
 from sciml.typing import Array
 
 _CHUNK = 2**20
+_NODES = 6
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,28 @@ class Polygon(Domain):
         side = along[:, 0] * gap[:, :, 1] - along[:, 1] * gap[:, :, 0]
         inside = (crossed & ((side > 0) == (along[:, 1] > 0))).sum(axis=1) % 2 == 1
         return np.where(inside, -nearest, nearest)
+
+    def quadrature(self, count: int) -> tuple[Array, Array]:
+        # Between two neighbouring vertices, from left to right, the polygon consists of trapezoids.
+        cuts = np.unique(self._start[:, 0])
+        pieces = []
+        for left, right in itertools.pairwise(cuts.tolist()):
+            over = np.sort(np.stack([self._start[:, 0], self._end[:, 0]]), axis=0)
+            edges = np.flatnonzero((over[0] <= left) & (over[1] >= right) & (over[0] < over[1]))
+            share = (np.array([[left], [right]]) - self._start[edges, 0]) / (
+                self._end[edges, 0] - self._start[edges, 0]
+            )
+            heights = self._start[edges, 1] + share * (self._end[edges, 1] - self._start[edges, 1])
+            order = np.argsort(heights.sum(axis=0))
+            pieces += [(left, right, heights[:, low], heights[:, high]) for low, high in order.reshape(-1, 2).tolist()]
+        unit, weights = grid(*[gauss(max(_NODES, round(math.sqrt(count / len(pieces)))))] * 2)
+        along, across = unit.T
+        points, shares = [], []
+        for left, right, low, high in pieces:
+            bottom, top = (one + along * (two - one) for one, two in (low, high))
+            points.append(np.stack([left + along * (right - left), bottom + across * (top - bottom)], axis=1))
+            shares.append(weights * (right - left) * (top - bottom))
+        return np.concatenate(points), np.concatenate(shares) / self.measure
 
     def freedom(self, side: Side) -> int:
         return 1

@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from sciml.domains.domain import Domain
-from sciml.domains.geometry import Placed, checked_names
+from sciml.domains.geometry import Placed, checked_names, gauss, grid
 from sciml.domains.region import Piece, Side
 from sciml.errors import ProblemError
 from sciml.typing import Array
+
+_NODES = 6
+_TURNS = 3
 
 
 class _Round(Domain):
@@ -87,6 +90,13 @@ class Disk(_Round):
         """The area."""
         return math.pi * self.radius**2
 
+    def quadrature(self, count: int) -> tuple[Array, Array]:
+        nodes = max(_NODES, round(math.sqrt(count / _TURNS)))
+        at, shares = grid(gauss(nodes), _turns(_TURNS * nodes))
+        radius, angle = self.radius * at[:, 0], at[:, 1]
+        points = np.array(self.center) + np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+        return points, shares * 2 * at[:, 0]
+
     def on_side(self, side: Side, unit: Array) -> Placed:
         angle = 2 * math.pi * unit[:, 0]
         return self._around(np.stack([np.cos(angle), np.sin(angle)], axis=1))
@@ -124,6 +134,14 @@ class Ball(_Round):
         """The volume."""
         return 4 / 3 * math.pi * self.radius**3
 
+    def quadrature(self, count: int) -> tuple[Array, Array]:
+        nodes = max(_NODES, round((count / _TURNS) ** (1 / 3)))
+        at, shares = grid(gauss(nodes), gauss(nodes), _turns(_TURNS * nodes))
+        height, angle = 1 - 2 * at[:, 1], at[:, 2]
+        across = np.sqrt(1 - height**2)
+        directions = np.stack([across * np.cos(angle), across * np.sin(angle), height], axis=1)
+        return np.array(self.center) + self.radius * at[:, :1] * directions, shares * 3 * at[:, 0] ** 2
+
     def on_side(self, side: Side, unit: Array) -> Placed:
         # Equal heights of a sphere have equal areas (Archimedes).
         height, angle = 1 - 2 * unit[:, 0], 2 * math.pi * unit[:, 1]
@@ -132,6 +150,11 @@ class Ball(_Round):
 
     def extent(self, side: Side) -> float:
         return 4 * math.pi * self.radius**2
+
+
+def _turns(count: int) -> tuple[Array, Array]:
+    """Angles all around, which count alike: exact for all waves but the shortest."""
+    return 2 * math.pi * np.arange(count) / count, np.full(count, 1 / count)
 
 
 def _numbers(kind: str, center: Sequence[float], dimension: int) -> tuple[float, ...]:

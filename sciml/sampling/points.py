@@ -11,14 +11,13 @@ import torch
 from scipy.stats import qmc
 from torch import Tensor
 
-from sciml.domains import At, Average, Box, Domain, Face, Interior, OnFaces, Piece, Place
+from sciml.domains import At, Average, Domain, Face, Interior, OnFaces, Piece, Place
 from sciml.domains.region import Side
 from sciml.errors import ProblemError
 from sciml.typing import Array, Points
 
 _FEW = 8
 _DOUBLINGS = 8
-_NODES = 8
 _MORE = 8
 
 
@@ -120,14 +119,11 @@ def on_side(side: Side, domain: Domain, count: int, generator: np.random.Generat
 
 
 def _quadrature(place: Average, domain: Domain, count: int, generator: np.random.Generator) -> Sample:
-    """Gauss' points in a box of few coordinates; elsewhere points of the place, each counting alike on its side."""
-    nodes = round(count ** (1 / len(domain.bounds)))
-    if isinstance(place.over, Interior) and isinstance(domain, Box) and nodes >= _NODES:
-        at, weights = np.polynomial.legendre.leggauss(nodes)
-        grids = np.meshgrid(*[0.5 + 0.5 * at] * len(domain.bounds), indexing="ij")
-        shares = np.prod(np.meshgrid(*[0.5 * weights] * len(domain.bounds), indexing="ij"), axis=0).ravel()
-        points, _ = domain.inside(np.stack([grid.ravel() for grid in grids], axis=1))
-        return Sample((torch.from_numpy(points),), shares=torch.from_numpy(shares))
+    """Points and shares of a rule of high order inside simple domains; elsewhere points that count alike on their sides."""
+    rule = domain.quadrature(count) if isinstance(place.over, Interior) else None
+    if rule is not None:
+        points, weights = rule
+        return Sample((torch.from_numpy(points),), shares=torch.from_numpy(weights))
     # Such points find a mean to a lower order: there have to be more of them.
     sample = draw(place.over, domain, _MORE * count, generator)
     size = len(sample.points[0])
