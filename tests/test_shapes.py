@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sciml
+from sciml import archive
 from sciml.domains import Face, Interior, OnFaces, Opposite, Piece, Product, built
 from sciml.errors import ProblemError
 from sciml.sampling import draw
@@ -395,3 +396,10 @@ def test_the_singular_function_of_a_corner_is_harmonic_and_vanishes_on_both_edge
         at = np.array(corner.position) + 0.01 * np.array([math.cos(angle), math.sin(angle)])
         second = torch.autograd.functional.hessian(singular, tuple(torch.tensor(at).unbind()))
         assert abs(float(second[0][0] + second[1][1])) < 1e-9 * abs(float(second[0][0]))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_descriptions_survive_files(name, tmp_path):
+    path = tmp_path / "domain.pt"
+    archive.save_tensors(path, {"domain": SHAPES[name].config})
+    assert built(archive.load_tensors(path)["domain"]) == SHAPES[name]
