@@ -1,5 +1,7 @@
 """Solids inside closed surfaces of triangles, and files of them."""
 
+import copy
+import pickle
 import sys
 
 import numpy as np
@@ -134,3 +136,12 @@ def test_without_trimesh_the_message_says_what_to_install(monkeypatch, tmp_path)
 def test_bad_surfaces_are_refused(make, words):
     with pytest.raises(ProblemError, match=words):
         make()
+
+
+@pytest.mark.parametrize(
+    "domain", [CUBE, CUBE - sciml.Ball((0, 0, 0), 0.5), sciml.Disk((0, 0), 1) * sciml.Interval(t=(0, 1))]
+)
+def test_domains_can_be_copied_and_pickled(domain):
+    for again in (copy.deepcopy(domain), pickle.loads(pickle.dumps(domain))):
+        assert again == domain
+        assert again.bounds == domain.bounds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -71,6 +70,9 @@ class Solid(Domain):
             or self.triangles.max() >= len(self.vertices)
         ):
             raise ProblemError(f"Solid: triangles must be numbers of vertices, from 0 to {len(self.vertices) - 1}")
+        used = self.vertices[np.unique(self.triangles)]
+        ends = zip(used.min(axis=0).tolist(), used.max(axis=0).tolist(), strict=True)
+        self._bounds = dict(zip(self.names, ends, strict=True))
         self._check_closed()
         if self._volume() < 0:
             # The normals of a surface that was run through in the other sense point inward.
@@ -115,11 +117,9 @@ class Solid(Domain):
             raise FileError(f"{path} holds no triangles")
         return cls(vertices, triangles, names, pieces=pieces)
 
-    @cached_property
+    @property
     def bounds(self) -> Mapping[str, tuple[float, float]]:
-        used = self.vertices[np.unique(self.triangles)]
-        ends = zip(used.min(axis=0).tolist(), used.max(axis=0).tolist(), strict=True)
-        return MappingProxyType(dict(zip(self.names, ends, strict=True)))
+        return MappingProxyType(self._bounds)
 
     @property
     def measure(self) -> float:
