@@ -3,10 +3,10 @@
 from sciml.baselines import baseline
 from sciml.callbacks import EarlyStopping, Look
 from sciml.comparison import Comparison, compare
-from sciml.conditions import Dirichlet, Initial, Neumann, Periodic, condition
+from sciml.conditions import Dirichlet, Initial, Periodic, condition
 from sciml.datasets import read_csv
 from sciml.derivative import d
-from sciml.domains import Box, Interval
+from sciml.domains import Ball, Box, Disk, Domain, Interval, Polygon, Solid
 from sciml.embedding import embed
 from sciml.exact import Exact
 from sciml.fitting import fit
@@ -24,6 +24,8 @@ from sciml.models import (
     Spectral,
     Transformed,
 )
+from sciml.normal import Neumann, Robin
+from sciml.pinned import Integral, Mean, Point
 from sciml.polish import Polish
 from sciml.problem import Problem, equation
 from sciml.sampling.adaptive import Adaptive
@@ -42,12 +44,15 @@ __all__ = [
     "Adam",
     "Adaptive",
     "Balanced",
+    "Ball",
     "Box",
     "Causal",
     "Comparison",
     "Concatenation",
     "DeepFeatures",
     "Dirichlet",
+    "Disk",
+    "Domain",
     "EarlyStopping",
     "Exact",
     "ExtrapolationWarning",
@@ -56,19 +61,25 @@ __all__ = [
     "GatedBlock",
     "GaussNewton",
     "Initial",
+    "Integral",
     "Interval",
     "LeastSquares",
     "LinearLeastSquares",
     "Look",
+    "Mean",
     "Neumann",
     "Periodic",
     "PeriodicEmbedding",
+    "Point",
     "Polish",
+    "Polygon",
     "Problem",
     "Product",
     "RandomFeatures",
     "ResidualBlock",
+    "Robin",
     "SSBroyden",
+    "Solid",
     "Solution",
     "Spectral",
     "Table",

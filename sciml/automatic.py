@@ -41,6 +41,7 @@ _STEPS = 7
 _MOST_WEIGHTS = 1800
 _HOPELESS = 0.2
 _POINTS_A_FEATURE, _POINTS_BEYOND = 3, 2
+_FEW = 4
 
 
 @dataclass(frozen=True)
@@ -374,8 +375,8 @@ def _best_by_gauss_newton(objective: Objective, held: Sequence[Block]) -> None:
 
 
 def part_of(block: Block, share: float, dimension: int) -> Block:
-    """The first part of a block's points: beginnings of the sequences inside and on each face; measurements whole."""
-    if share >= 1 or any(term.measured for term in block.terms):
+    """The first part of a block's points: beginnings of the sequences inside and on each side; measurements and means whole."""
+    if share >= 1 or block.sample.shares is not None or any(term.measured for term in block.terms):
         return block
     sample = block.sample
     if not sample.faces:
@@ -384,7 +385,8 @@ def part_of(block: Block, share: float, dimension: int) -> Block:
         return Block(Sample(tuple(points[:keep] for points in sample.points)), block.terms)
     chosen, start = [], 0
     for count in sample.faces:
-        chosen.append(torch.arange(start, start + max(1, round(count * share ** ((dimension - 1) / dimension)))))
+        keep = max(min(count, _FEW), round(count * share ** ((dimension - 1) / dimension)))
+        chosen.append(torch.arange(start, start + keep))
         start += count
     index = torch.cat(chosen).to(sample.points[0].device)
     normals = None if sample.normals is None else sample.normals[index]

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from sciml.automatic import Found, is_linear, most_points, part_of, solve_by_features
 from sciml.callbacks import Callback
-from sciml.degrees import Degrees
+from sciml.degrees import MOST_COORDINATES, Degrees, solve_by_degrees
+from sciml.domains import Box
 from sciml.marching import DeepWindows, FeatureWindows, SpectralWindows, feature_count
 from sciml.network import solve_by_network
 from sciml.objective import Objective
@@ -33,6 +34,7 @@ _NEGLIGIBLE = 0.01
 _CLOSE = 1e-5
 _INVERSE_GOOD = 1e-3
 _WINDOWS_GOOD = 1e-2
+_ENOUGH = 1e-6
 
 
 def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callback], start: float) -> Found | None:
@@ -57,7 +59,7 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
         return _inverse(setup, seed, watchers, start)
     if linear or not (problem.unknowns or measured):
         if linear or why_not_windows(problem, measured) is not None:
-            best = solve_by_features(setup, seed, tolerance, linear=linear, watchers=watchers)
+            best = _whole(setup, seed, tolerance, linear, watchers)
             if best.taken:
                 return best
             if len(problem.coordinates) > 3 and why_not_windows(problem, measured) is not None and not problem.unknowns:
@@ -72,6 +74,21 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
             elif marched.taken:
                 best = replace(best, ended=marched.ended)
     return best
+
+
+def _whole(setup: Setup, seed: int, tolerance: float, linear: bool, watchers: Sequence[Callback]) -> Found:
+    """The whole domain at once: products of polynomials and waves where they are good, else the better of these and features."""
+    best = None
+    if isinstance(setup.problem.domain, Box) and len(setup.problem.coordinates) <= MOST_COORDINATES:
+        best = solve_by_degrees(setup, seed, tolerance, linear=linear, watchers=watchers)
+        if best is not None and (best.relative <= _ENOUGH or best.ended in ("stopped", "interrupted")):
+            return best
+    found = solve_by_features(setup, seed, tolerance, linear=linear, watchers=watchers)
+    if best is None:
+        return found
+    history, solves = [*best.history, *found.history], best.solves + found.solves
+    better = found if found.relative < best.relative else replace(best, ended=found.ended)
+    return replace(better, history=history, solves=solves)
 
 
 def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callback], start: float) -> Found:

@@ -80,14 +80,13 @@ def compare(*solutions: Solution, truth: Any = None) -> Comparison:
             raise ProblemError(f"compare needs solutions of fit or baseline; given: {type(each).__name__}")
     first = solutions[0]
     for other in solutions[1:]:
-        if other.fields != first.fields or dict(other.bounds) != dict(first.bounds):
+        if other.fields != first.fields or other.domain != first.domain:
             raise ProblemError(
-                f"compare needs solutions of one problem; {first.name} has {first.fields} on {dict(first.bounds)}, "
-                f"{other.name} has {other.fields} on {dict(other.bounds)}"
+                f"compare needs solutions of one problem; {first.name} has {first.fields} on {first.domain!r}, "
+                f"{other.name} has {other.fields} on {other.domain!r}"
             )
     against, truth = _truth(solutions, truth)
-    axes = [np.linspace(low, high, {1: 1000, 2: 200}.get(len(first.bounds), 40)) for low, high in first.bounds.values()]
-    grid = dict(zip(first.coordinates, np.meshgrid(*axes, indexing="ij"), strict=True))
+    grid = first.grid()
     names = _names(solutions)
     rows = {name: _row(solution, truth, grid) for name, solution in zip(names, solutions, strict=True)}
     parts = {

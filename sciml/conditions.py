@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from sciml.calls import argument_names, evaluated
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 class Scene:
     """What a residual is evaluated on: a problem with its unknowns bound, jets at points, outward normals.
 
-    ``spaces`` has one entry, or two (lower and upper face) for paired points; ``normals`` has shape ``(n, D)`` on faces.
+    ``spaces`` has one entry, or two (lower and upper face) for paired points; ``normals`` has shape ``(n, D)`` on sides.
     """
 
     problem: Problem
@@ -91,7 +90,7 @@ class Condition(ABC):
         return self.name if parts == 1 else f"{self.name}.{part}"
 
 
-class _Targets(Condition):
+class Targets(Condition):
     """A condition that prescribes a value for each of some derivatives, by name."""
 
     def __init__(self, targets: Mapping[str, Target], name: str | None) -> None:
@@ -112,7 +111,7 @@ class _Targets(Condition):
         raise ProblemError(f"{type(self).__name__} names {key!r}; fields: {listed(fields)}.{nearest(key, fields)}")
 
 
-class Initial(_Targets):
+class Initial(Targets):
     """Values at the start of time: ``Initial(u=..., u_t=...)`` prescribes u and its first time derivative.
 
     Args:
@@ -155,23 +154,29 @@ class Initial(_Targets):
 
     def terms(self, problem: Problem) -> tuple[Term, ...]:
         assert problem.time is not None
+        if Face(problem.time, "lower") not in problem.domain.sides:
+            raise ProblemError(
+                f"Initial needs a domain with a start of time, a product such as sciml.Disk(...) * "
+                f"sciml.Interval({problem.time}=(0, 1)); {type(problem).__name__} has "
+                f"{problem.domain!r}, whose pieces are {listed(problem.domain.pieces)}"
+            )
         start = OnFaces((Face(problem.time, "lower"),))
         found = []
         for key, target in self.targets.items():
             field, order = self.split(key, problem.fields, problem.time)
             index = (problem.time,) * order
-            residual = _value_residual(self, field, index, target)
+            residual = value_residual(self, field, index, target)
             prescription = Prescription(field, index, target, _what(self, field, index))
             name, valued = self.label(key, len(self.targets)), None if order else field
             found.append(Term(name, start, residual, valued, prescription=prescription))
         return tuple(found)
 
 
-class Dirichlet(_Targets):
+class Dirichlet(Targets):
     """Values on part of the boundary: ``Dirichlet(u=0.0, on=domain.faces("x"))``.
 
     Args:
-        on: where; a face, faces or the whole boundary of the problem's domain.
+        on: where; faces, pieces or the whole boundary of the problem's domain.
         name: name of the condition in histories and reports.
         targets: for each field a number or a function of the coordinates that it names.
 
@@ -186,7 +191,7 @@ class Dirichlet(_Targets):
 
     def __init__(self, *, on: Region, name: str | None = None, **targets: Target) -> None:
         super().__init__(targets, name)
-        self.on = _region(type(self).__name__, on)
+        self.on = checked_region(type(self).__name__, on)
 
     def terms(self, problem: Problem) -> tuple[Term, ...]:
         place = OnFaces(self.on.resolve(problem.domain, problem.time))
@@ -209,40 +214,7 @@ class Dirichlet(_Targets):
 
     def residual(self, field: str, target: Target) -> Callable[[Scene], Tensor]:
         """The residual of one field."""
-        return _value_residual(self, field, (), target)
-
-
-class Neumann(Dirichlet):
-    """Outward normal derivatives on part of the boundary: ``Neumann(u=0.0, on=domain.face(x=1))``.
-
-    Args:
-        on: where; a face, faces or the whole boundary of the problem's domain.
-        name: name of the condition in histories and reports.
-        targets: for each field the prescribed derivative along the outward normal, in the field's unit by the
-            coordinate's: a number or a function of the coordinates that it names.
-
-    Raises:
-        ProblemError: nothing is prescribed; when a problem class is defined: an unknown name.
-
-    Example:
-        >>> import sciml
-        >>> insulated = sciml.Neumann(u=0.0, on=sciml.Interval(x=(0, 1)).face(x=1))
-    """
-
-    def valued(self, field: str) -> str | None:
-        return None
-
-    def residual(self, field: str, target: Target) -> Callable[[Scene], Tensor]:
-        def residual(scene: Scene) -> Tensor:
-            assert scene.normals is not None
-            slope = torch.zeros_like(scene.normals[:, 0])
-            for column, coordinate in enumerate(scene.space.coordinates):
-                component = scene.normals[:, column]
-                if bool(component.any()):
-                    slope = slope + component * scene.space.jet(field, (coordinate,))
-            return slope - target_values(f"Neumann({field}=...)", target, scene)
-
-        return residual
+        return value_residual(self, field, (), target)
 
 
 class Periodic(Condition):
@@ -275,6 +247,11 @@ class Periodic(Condition):
         check_names("Periodic", self.fields, fields, ())
 
     def terms(self, problem: Problem) -> tuple[Term, ...]:
+        if Face(self.coordinate, "lower") not in problem.domain.sides:
+            raise ProblemError(
+                f"Periodic({self.coordinate!r}) needs two opposite faces, and {problem.domain!r}, the domain of "
+                f"{type(problem).__name__}, has none of {self.coordinate!r}; its pieces are {listed(problem.domain.pieces)}"
+            )
         matched = [
             (field, (self.coordinate,) * order)
             for field in self.fields or problem.fields
@@ -316,7 +293,7 @@ def condition(*, on: Region) -> Callable[[Callable[..., Any]], Callable[..., Any
     The method receives fields and coordinates by name, each of shape ``(n,)``, and returns a tensor of that shape.
 
     Args:
-        on: where; a face, faces or the whole boundary of the problem's domain.
+        on: where; faces, pieces or the whole boundary of the problem's domain.
 
     Raises:
         ProblemError: ``on`` is not a region.
@@ -333,7 +310,7 @@ def condition(*, on: Region) -> Callable[[Callable[..., Any]], Callable[..., Any
         >>> [condition.name for condition in Cooling().conditions]
         ['convection']
     """
-    region = _region("condition", on)
+    region = checked_region("condition", on)
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
         function._sciml_region = region  # type: ignore[attr-defined]
@@ -351,7 +328,8 @@ def target_values(what: str, target: Target, scene: Scene) -> Tensor:
     return prescribed_values(what, target, scene.problem, scene.space.coordinates)
 
 
-def _value_residual(owner: Condition, field: str, index: MultiIndex, target: Target) -> Callable[[Scene], Tensor]:
+def value_residual(owner: Condition, field: str, index: MultiIndex, target: Target) -> Callable[[Scene], Tensor]:
+    """The residual of a prescribed value or derivative."""
     what = _what(owner, field, index)
     return lambda scene: scene.space.jet(field, index) - target_values(what, target, scene)
 
@@ -361,9 +339,14 @@ def _what(owner: Condition, field: str, index: MultiIndex = ()) -> str:
     return f"{type(owner).__name__}({describe(field, index)}=...)"
 
 
-def _region(what: str, on: object) -> Region:
+def checked_region(what: str, on: object) -> Region:
+    """The argument ``on`` of a condition.
+
+    Raises:
+        ProblemError: it is no region.
+    """
     if not isinstance(on, Region):
         raise ProblemError(
-            f"{what}: on= must be a region such as domain.faces('x'), domain.face(x=0) or domain.boundary; given: {on!r}"
+            f"{what}: on= must be a region such as domain.faces('x'), domain.piece('inlet') or domain.boundary; given: {on!r}"
         )
     return on

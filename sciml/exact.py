@@ -25,7 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from sciml.conditions import Periodic, Term
-from sciml.domains import Face, Opposite
+from sciml.domains import Box, Face, Opposite
+from sciml.domains.region import End
 from sciml.errors import ProblemError, listed
 from sciml.jets import AutogradJets
 from sciml.models import PeriodicInputs, Scaled, Transformed
@@ -222,8 +223,8 @@ def _spans(problem: Problem, given: Sequence[Prescribed]) -> tuple[_Span, ...]:
     found = []
     for name in names:
 
-        def first(side: str, order: int, name: str = name) -> Prescribed | None:
-            here = (each for each in given if (each.face.coordinate, each.face.side) == (name, side))
+        def first(side: End, order: int, name: str = name) -> Prescribed | None:
+            here = (each for each in given if each.face == Face(name, side))
             return next((each for each in here if len(each.prescription.index) == order), None)
 
         lower, upper = first("lower", 0), first("upper", 0)
@@ -302,8 +303,13 @@ def construct(problem: Problem, exact: Exact) -> Construction:
     """Find out which conditions of a problem a trial function can hold exactly.
 
     Raises:
-        ProblemError: ``exact.values`` is wished for and two conditions contradict each other.
+        ProblemError: ``exact.values`` is wished for and two conditions contradict each other, or the domain is no box.
     """
+    if (exact.values or exact.periodic) and not isinstance(problem.domain, Box):
+        raise ProblemError(
+            f"exact= holds conditions on the faces of a box, and {type(problem).__name__} has the domain {problem.domain!r}: "
+            "leave exact=False, and conditions are rows as equations are"
+        )
     conditions = Conditions(problem) if exact.values else None
     if conditions is None:
         # Rows can be at odds with one another: least squares finds a compromise, but nobody should be surprised by it.

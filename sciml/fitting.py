@@ -192,7 +192,7 @@ def fit(
         problem=problem,
         name=type(problem).__name__,
         fields=tuple(problem.fields),
-        bounds=dict(problem.domain.bounds),
+        domain=problem.domain,
         unknowns=unknowns_frame(estimates),
         history=pd.DataFrame(outcome.history),
         residuals=residuals,

@@ -49,7 +49,7 @@ def jacobian(
     """
     like = parameters[0] if parameters else next(iter(rows.raw.values()))
     width = sum(parameter.numel() for parameter in parameters) + len(rows.raw)
-    height = sum(block.size * len(block.terms) for block in blocks)
+    height = sum(block.height * len(block.terms) for block in blocks)
     values, slopes = like.new_empty(height), like.new_empty(height, width)
     start = 0
     for block in blocks:
@@ -57,13 +57,20 @@ def jacobian(
             for number, (term, (residual, slope)) in enumerate(
                 zip(piece.terms, _rows_of(rows, piece, parameters), strict=True)
             ):
-                place = slice(start + number * block.size + chosen.start, start + number * block.size + chosen.stop)
                 factor = factors[term.name]
+                if piece.sample.shares is not None:
+                    # What is averaged is one row, to which every part of the points adds.
+                    first = chosen.start == 0
+                    row = start + number
+                    values[row] = factor * (piece.sample.shares @ residual) + (0.0 if first else values[row])
+                    slopes[row] = factor * (piece.sample.shares @ slope) + (0.0 if first else slopes[row])
+                    continue
+                place = slice(start + number * block.size + chosen.start, start + number * block.size + chosen.stop)
                 if isinstance(factor, Tensor):
                     factor = factor[chosen, None]
                 torch.mul(residual[:, None], factor, out=values[place, None])
                 torch.mul(slope, factor, out=slopes[place])
-        start += block.size * len(block.terms)
+        start += block.height * len(block.terms)
     return values, slopes
 
 

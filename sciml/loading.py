@@ -9,6 +9,7 @@ import pandas as pd
 from torch import nn
 
 from sciml import archive
+from sciml.domains import Box, built
 from sciml.errors import FileError, ProblemError, listed
 from sciml.problem import Problem
 from sciml.saving import PLAIN, trial_of
@@ -41,6 +42,8 @@ def load(path: str | Path, problem: Problem | None = None, model: nn.Module | No
 
 def _restored(path: Path, content: dict[str, Any], problem: Problem | None, model: nn.Module | None) -> Solution:
     bounds = {key: (float(pair[0]), float(pair[1])) for key, pair in content["bounds"].items()}
+    # Files of version 0.1 hold bounds alone.
+    domain = built(content["domain"]) if "domain" in content else Box(**bounds)
     fields = tuple(content["fields"])
     if problem is not None and not isinstance(problem, Problem):
         raise ProblemError(f"load: problem must be a problem object; given: {problem!r}")
@@ -58,7 +61,7 @@ def _restored(path: Path, content: dict[str, Any], problem: Problem | None, mode
         trial=trial_of(path, content, bounds, problem, model),
         problem=problem,
         fields=fields,
-        bounds=bounds,
+        domain=domain,
         data=None if data is None else Table(data, source=str(path), missing="mask"),
         points=content["points"],
         choices=tuple(content["choices"]),

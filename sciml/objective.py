@@ -42,7 +42,7 @@ class Objective:
     @property
     def shape(self) -> tuple[int, int]:
         """The numbers of rows and of parameters."""
-        rows = sum(block.size * len(block.terms) for block in self.blocks)
+        rows = sum(block.height * len(block.terms) for block in self.blocks)
         return rows, sum(parameter.numel() for parameter in self.parameters)
 
     def terms(self, blocks: Sequence[Block] | None = None) -> dict[str, Tensor]:
@@ -79,7 +79,7 @@ class Objective:
         for block in blocks:
             share = 1.0 if block.weights is None else block.weights.sqrt()
             for term in block.terms:
-                factors[term.name] = share * (math.sqrt(weights[term.name] / block.size) / self.scales[term.name])
+                factors[term.name] = share * (math.sqrt(weights[term.name] / block.height) / self.scales[term.name])
         raw = {id(value) for value in self.rows.raw.values()}
         model = [parameter for parameter in self.parameters if id(parameter) not in raw]
         return jacobian(self.rows, blocks, factors, model)

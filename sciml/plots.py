@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from sciml.domains import Box
 from sciml.errors import ProblemError
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -18,8 +19,8 @@ def plot(solution: Any, other: Any = None) -> Figure:
     """Draw the fields of a solution over its one or two coordinates.
 
     Over one coordinate: a line for each field, measurements as dots, the reference or another solution dashed. Over two:
-    a colour map for each field, and beside it the difference from the other solution or the reference, where there is
-    one. The figure belongs to no window and no global state; save it with ``figure.savefig``.
+    a colour map for each field on the domain, and beside it the difference from the other solution or the reference, where
+    there is one. The figure belongs to no window and no global state; save it with ``figure.savefig``.
 
     Args:
         solution: the solution.
@@ -75,11 +76,15 @@ def _maps(solution: Any, other: Any) -> Figure:
     if vertical == time:
         # Time runs to the right, as it does in every other picture of it.
         horizontal, vertical = vertical, horizontal
-    axis = {name: np.linspace(low, high, 201) for name, (low, high) in solution.bounds.items()}
+    count = 201 if isinstance(solution.domain, Box) else 401
+    axis = {name: np.linspace(low, high, count) for name, (low, high) in solution.bounds.items()}
     grids = np.meshgrid(axis[horizontal], axis[vertical], indexing="xy")
     points = {horizontal: grids[0], vertical: grids[1]}
-    values = solution(**points)
-    second, label = _second(solution, other, points)
+    if isinstance(solution.domain, Box):
+        values = solution(**points)
+        second, label = _second(solution, other, points)
+    else:
+        values, second, label = _within(solution, other, points)
     columns = 1 if second is None else 2
     figure = Figure(figsize=(5.2 * columns, 3.8 * len(solution.fields)), layout="constrained")
     axes = figure.subplots(len(solution.fields), columns, squeeze=False)
@@ -88,17 +93,36 @@ def _maps(solution: Any, other: Any) -> Figure:
         if second is not None:
             difference = values[field] - second[field]
             _map(figure, axes[row, 1], points, horizontal, vertical, difference, f"{field} less {label}", "RdBu_r")
+    if not isinstance(solution.domain, Box) and time not in solution.coordinates:
+        for each in axes.flat:
+            each.set_aspect("equal")
     figure.suptitle(solution.title)
     return figure
+
+
+def _within(solution: Any, other: Any, points: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
+    """Values to draw, and those to draw beside them, on a grid that reaches beyond the domain; NaN there."""
+    shape = next(iter(points.values())).shape
+    inside = solution.domain.contains(np.stack([points[name].ravel() for name in solution.coordinates], axis=1))
+    chosen = {name: grid.ravel()[inside] for name, grid in points.items()}
+
+    def spread(values: dict[str, Any]) -> dict[str, Any]:
+        found = {name: np.full(inside.shape, np.nan) for name in values}
+        for name, each in values.items():
+            found[name][inside] = each
+        return {name: each.reshape(shape) for name, each in found.items()}
+
+    second, label = _second(solution, other, chosen)
+    return spread(solution(**chosen)), None if second is None else spread(second), label
 
 
 def _map(
     figure: Figure, axes: Axes, points: Any, horizontal: str, vertical: str, values: Any, title: str, colours: str
 ) -> None:
-    bound = float(np.abs(values).max()) if colours == "RdBu_r" else None
-    mesh = axes.pcolormesh(
-        points[horizontal], points[vertical], values, cmap=colours, shading="gouraud", rasterized=True
-    )
+    bound = float(np.nanmax(np.abs(values))) if colours == "RdBu_r" else None
+    # Gouraud's shading has no way to leave points out.
+    shading: Any = "gouraud" if np.isfinite(values).all() else "nearest"
+    mesh = axes.pcolormesh(points[horizontal], points[vertical], values, cmap=colours, shading=shading, rasterized=True)
     mesh.set_clim(None if bound is None else -bound, bound)
     figure.colorbar(mesh, ax=axes)
     axes.set(xlabel=horizontal, ylabel=vertical, title=title)

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sciml.conditions import Periodic, Prescription
 from sciml.derivative import describe
-from sciml.domains import Face, OnFaces
+from sciml.domains import Box, Face, OnFaces, Piece, Side
 from sciml.problem import Problem
+from sciml.sampling.points import on_side
 from sciml.targets import prescribed_values
 from sciml.typing import MultiIndex, Points
 
@@ -22,10 +24,10 @@ _AGREEMENT = 1e-6
 
 @dataclass(frozen=True)
 class Prescribed:
-    """What one term prescribes on one face."""
+    """What one term prescribes on one side."""
 
     term: str
-    face: Face
+    face: Side
     prescription: Prescription
 
     def values(self, problem: Problem, points: Points) -> Tensor:
@@ -61,8 +63,12 @@ def depends_on_unknowns(problem: Problem, given: Prescribed) -> bool:
     return given.values(problem.bind(**leaves), probes(problem, given.face)).requires_grad
 
 
-def probes(problem: Problem, *faces: Face) -> Points:
-    """Points ``(64, D)`` of the box, or of what some of its faces have in common; half of them lie in its corners."""
+def probes(problem: Problem, *faces: Side) -> Points:
+    """Points ``(64, D)`` of the domain, or of what some of its sides have in common; half of a box's lie in its corners."""
+    if not isinstance(problem.domain, Box) and faces:
+        curved = next((face for face in faces if isinstance(face, Piece)), faces[0])
+        points, _ = on_side(curved, problem.domain, _PROBES, np.random.default_rng(0))
+        return on_faces(problem, torch.from_numpy(points), *faces)
     generator = torch.Generator().manual_seed(0)
     unit = torch.rand(_PROBES, len(problem.coordinates), dtype=torch.float64, generator=generator)
     unit[_PROBES // 2 :] = unit[_PROBES // 2 :].round()
@@ -70,18 +76,19 @@ def probes(problem: Problem, *faces: Face) -> Points:
     return on_faces(problem, lower + (upper - lower) * unit, *faces)
 
 
-def on_faces(problem: Problem, points: Points, *faces: Face) -> Points:
-    """The points moved to faces."""
+def on_faces(problem: Problem, points: Points, *faces: Side) -> Points:
+    """The points moved to those of the sides that are flat faces."""
     columns = dict(zip(problem.coordinates, points.unbind(1), strict=True))
     for face in faces:
-        columns[face.coordinate] = torch.full_like(points[:, 0], face.value(problem.domain))
+        if isinstance(face, Face):
+            columns[face.coordinate] = torch.full_like(points[:, 0], face.value(problem.domain))
     return torch.stack(list(columns.values()), dim=1)
 
 
 def contradictions(problem: Problem) -> list[str]:
     """A sentence for each pair of conditions that prescribe different values where their faces meet.
 
-    What depends on unknown constants is left out: they may still come to agree.
+    What depends on unknown constants is left out: they may still come to agree. Where two pieces meet is not known.
     """
     given = [each for each in prescribed(problem) if not depends_on_unknowns(problem, each)]
     found = []

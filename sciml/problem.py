@@ -13,7 +13,7 @@ from torch import Tensor
 from sciml.calls import argument_names, evaluated
 from sciml.conditions import Condition, Residual, Scene, Term
 from sciml.derivative import JetSpace, check_names, check_residual
-from sciml.domains import Box, Interior
+from sciml.domains import Domain, Interior
 from sciml.errors import ProblemError, listed, nearest
 from sciml.jets import AutogradJets, Recorder, orders_asked
 from sciml.typing import Array, MultiIndex
@@ -45,7 +45,7 @@ def equation(function: Callable[..., Any]) -> Callable[..., Any]:
 class Problem:
     """A differential equation as a class: domain, fields, conditions and equations.
 
-    A subclass sets ``domain`` (a ``Box`` or ``Interval``), ``fields`` (names), ``conditions`` (a list) and methods
+    A subclass sets ``domain`` (a ``Box``, a ``Disk``, ...), ``fields`` (names), ``conditions`` (a list) and methods
     marked by ``@sciml.equation`` or ``@sciml.condition(on=...)``. Everything else that is public and not a method is a
     constant: a number, or a ``sciml.Unknown`` to be estimated. Keywords of the constructor replace constants. The time
     coordinate is the one called ``t`` unless the class says ``time = "..."``.
@@ -78,7 +78,7 @@ class Problem:
         Decay(rate=3.0)
     """
 
-    domain: Box
+    domain: Domain
     fields: Sequence[str] = ()
     conditions: Sequence[Condition] = ()
     time: str | None = "t"
@@ -103,7 +103,7 @@ class Problem:
             _check_definition(cls)
 
     def __init__(self, **constants: Any) -> None:
-        if not isinstance(getattr(type(self), "domain", None), Box):
+        if not isinstance(getattr(type(self), "domain", None), Domain):
             raise ProblemError(f"{type(self).__name__} has no domain: set domain = sciml.Box(...) in the class")
         known = type(self)._constants()
         for name, value in constants.items():
@@ -111,9 +111,9 @@ class Problem:
                 raise ProblemError(
                     f"{type(self).__name__} has no constant {name!r}; constants: {listed(known)}.{nearest(name, known)}"
                 )
-            if name == "domain" and (not isinstance(value, Box) or value.coordinates != self.domain.coordinates):
+            if name == "domain" and (not isinstance(value, Domain) or value.coordinates != self.domain.coordinates):
                 raise ProblemError(
-                    f"domain= must be a box with the coordinates {listed(self.domain.coordinates)} in this order; "
+                    f"domain= must be a domain with the coordinates {listed(self.domain.coordinates)} in this order; "
                     f"given: {value!r}"
                 )
             if name != "domain" and not isinstance(value, int | float | Unknown | Tensor | type(getattr(self, name))):
@@ -190,7 +190,7 @@ class Problem:
         copy.__dict__["_given"] = tuple(dict.fromkeys((*self._given, *values)))
         return copy
 
-    def on(self, domain: Box) -> Problem:
+    def on(self, domain: Domain) -> Problem:
         """A copy on another domain with the same coordinates."""
         copy = self.bind()
         copy.__dict__["domain"] = domain
@@ -360,8 +360,8 @@ def _time(cls: type[Problem]) -> str | None:
 
 def _check_definition(cls: type[Problem]) -> None:
     name, domain = cls.__name__, cls.domain
-    if not isinstance(domain, Box):
-        raise ProblemError(f"{name}: domain must be a sciml.Box or sciml.Interval; given: {domain!r}")
+    if not isinstance(domain, Domain):
+        raise ProblemError(f"{name}: domain must be a sciml.Box, sciml.Disk or another domain; given: {domain!r}")
     fields = cls.fields
     if not isinstance(fields, list | tuple) or not all(
         isinstance(field, str) and field.isidentifier() for field in fields
@@ -384,6 +384,6 @@ def _check_definition(cls: type[Problem]) -> None:
         if not isinstance(condition, Condition):
             raise ProblemError(
                 f"{name}: conditions holds {condition!r}, which is not a condition; use sciml.Initial, Dirichlet, "
-                "Neumann or Periodic, or mark a method with @sciml.condition(on=...)"
+                "Neumann, Robin, Point or Periodic, or mark a method with @sciml.condition(on=...)"
             )
         condition.check(fields, domain.coordinates, time)

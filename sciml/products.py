@@ -37,17 +37,18 @@ class JacobianProducts:
         self._rows, self._blocks, self._factors, self._chunk = rows, tuple(blocks), dict(factors), chunk
         self._parameters = [*parameters, *rows.raw.values()]
         self.shape = (
-            sum(block.size * len(block.terms) for block in blocks),
+            sum(block.height * len(block.terms) for block in blocks),
             sum(parameter.numel() for parameter in self._parameters),
         )
 
     def along(self, vector: Tensor) -> Tensor:
         """Jv, shape ``(m,)``, of a vector ``(p + q,)``."""
-        found = vector.new_empty(self.shape[0])
+        found = vector.new_zeros(self.shape[0])
         for place, residual in self._residuals():
             weights = torch.zeros_like(residual, requires_grad=True)
             product = self._transposed(residual, weights, create_graph=True) @ vector
-            (found[place],) = torch.autograd.grad(product, weights, allow_unused=True, materialize_grads=True)
+            (part,) = torch.autograd.grad(product, weights, allow_unused=True, materialize_grads=True)
+            found[place] += part
         return found
 
     def transposed(self, weights: Tensor) -> Tensor:
@@ -78,6 +79,9 @@ class JacobianProducts:
         for block in self._blocks:
             for chosen, piece in pieces(block, row_bytes, self._chunk):
                 for number, (name, values) in enumerate(self._rows.residuals([piece]).items()):
-                    first = start + number * block.size
-                    yield slice(first + chosen.start, first + chosen.stop), values * self._factors[name]
-            start += block.size * len(block.terms)
+                    first = start + number * block.height
+                    # What is averaged is one row, to which every part of the points adds.
+                    own = slice(0, 1) if block.sample.shares is not None else chosen
+                    place = slice(first + own.start, first + own.stop)
+                    yield place, values * self._factors[name]
+            start += block.height * len(block.terms)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from sciml.derivative import describe
+from sciml.domains import Box
 from sciml.rows import Rows
 from sciml.typing import MultiIndex
 
@@ -25,6 +26,7 @@ _SEGMENTS = 64
 _LINES = 8
 _HALVINGS = 4
 _SHARE = 0.02
+_BETWEEN = 5
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ def _along(rows: Rows, number: int) -> Step | None:
     if not asked:
         return None
     starts, length = _lines(rows, number)
+    if not len(starts):
+        return None
     ranges: dict[tuple[str, MultiIndex], Tensor] = {}
     share = starts.new_zeros(len(starts))
     which: list[tuple[str, MultiIndex]] = []
@@ -75,16 +79,24 @@ def _along(rows: Rows, number: int) -> Step | None:
 
 
 def _lines(rows: Rows, number: int) -> tuple[Tensor, float]:
-    """Where the segments of some lines parallel to a coordinate begin, shape ``(n, D)``, and their length."""
-    box = rows.problem.domain
+    """Where the segments of some lines through the domain, parallel to a coordinate, begin, ``(n, D)``, and their length."""
+    domain = rows.problem.domain
     like = next(iter(rows.trial.parameters()))
-    lower, upper = (torch.tensor(ends, dtype=torch.float64) for ends in (box.lower, box.upper))
+    lower, upper = (torch.tensor(ends, dtype=torch.float64) for ends in (domain.lower, domain.upper))
     count = 1 if len(lower) == 1 else _LINES
     generator = torch.Generator().manual_seed(0)
     places = lower + (upper - lower) * torch.rand(count, len(lower), generator=generator, dtype=torch.float64)
     starts = places.repeat_interleave(_SEGMENTS, 0)
     length = float(upper[number] - lower[number]) / _SEGMENTS
     starts[:, number] = lower[number] + length * torch.arange(_SEGMENTS, dtype=torch.float64).repeat(count)
+    if not isinstance(domain, Box):
+        # A segment belongs to the domain if both ends and what lies between them do.
+        within = np.ones(len(starts), dtype=bool)
+        for share in np.linspace(0, 1, _BETWEEN):
+            at = starts.numpy().copy()
+            at[:, number] += share * length
+            within &= domain.contains(at)
+        starts = starts[torch.from_numpy(within)]
     return starts.to(like), length
 
 

@@ -38,6 +38,11 @@ class Block:
         """The number of points, a pair counting once."""
         return len(self.sample.points[0])
 
+    @property
+    def height(self) -> int:
+        """The number of rows of each residual: one if it is averaged over the points, else as many as there are points."""
+        return self.size if self.sample.shares is None else 1
+
     def to(self, device: torch.device, dtype: torch.dtype) -> Block:
         """The same residuals at the same points elsewhere."""
         weights = None if self.weights is None else self.weights.to(device, dtype)
@@ -45,20 +50,19 @@ class Block:
 
     def thinned(self, most: int) -> Block:
         """Evenly chosen points of the block, at most so many, with their weights."""
-        step = -(-self.size // most)
-        normals = None if self.sample.normals is None else self.sample.normals[::step]
-        sample = Sample(tuple(points[::step] for points in self.sample.points), normals)
-        return Block(sample, self.terms, None if self.weights is None else self.weights[::step])
+        # A quadrature is good for nothing without all of its points.
+        step = 1 if self.sample.shares is not None else -(-self.size // most)
+        chosen = slice(None, None, step)
+        return Block(self.sample.part(chosen), self.terms, None if self.weights is None else self.weights[chosen])
 
     def part(self, chosen: Tensor) -> Block:
         """The block at some of its points, measurements with them; ``chosen`` holds their positions."""
-        normals = None if self.sample.normals is None else self.sample.normals[chosen]
         terms = tuple(
             replace(term, evaluate=term.evaluate.part(chosen)) if isinstance(term.evaluate, Misfit) else term
             for term in self.terms
         )
         weights = None if self.weights is None else self.weights[chosen]
-        return Block(Sample(tuple(points[chosen] for points in self.sample.points), normals), terms, weights)
+        return Block(self.sample.part(chosen), terms, weights)
 
 
 @dataclass(frozen=True)
@@ -144,12 +148,13 @@ class Rows:
         return Scene(bound, spaces, block.sample.normals), suppliers
 
     def residuals(self, blocks: Iterable[Block]) -> dict[str, Tensor]:
-        """Every residual by name, shape ``(n,)``, in its own unit."""
+        """Every residual by name, shape ``(n,)`` (``(1,)`` where it is averaged), in its own unit."""
         found: dict[str, Tensor] = {}
         for block in blocks:
             scene, _ = self.scene(block)
             for term in block.terms:
-                found[term.name] = term.evaluate(scene)
+                values, shares = term.evaluate(scene), block.sample.shares
+                found[term.name] = values if shares is None else (shares * values).sum().reshape(1)
         return found
 
     def _plan(self, block: Block) -> tuple[MultiIndex, ...]:

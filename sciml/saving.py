@@ -49,6 +49,7 @@ def state_of(solution: Any) -> dict[str, Any]:
         "probe": [points.cpu(), values.cpu()],
         "dtype": str(solution.dtype).removeprefix("torch."),
         "bounds": {key: list(pair) for key, pair in solution.bounds.items()},
+        "domain": solution.domain.config,
         "fields": list(solution.fields),
         "frames": {
             key: {"index": list(map(str, frame.index)), "columns": frame.to_dict("list")}

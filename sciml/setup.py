@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sciml.conditions import Term
-from sciml.domains import Interior, Place
+from sciml.domains import Average, Interior, Place
 from sciml.errors import DataError, ModelError, ProblemError, SolverError, listed, nearest
 from sciml.exact import Construction, Exact, construct
 from sciml.models import MLP, RandomFeatures, Scaled
@@ -200,6 +200,15 @@ def resolve_data(problem: Problem, data: object) -> Table | None:
                 f"with {name} = {data[name][first]:g}; the domain has {name} from {lower:g} to {upper:g}: widen it, or "
                 "remove these rows"
             )
+    at = np.stack([data[name] for name in problem.coordinates], axis=1)
+    beyond = ~problem.domain.contains(at)
+    if beyond.any():
+        first = int(np.flatnonzero(beyond)[0])
+        where = ", ".join(f"{name} = {value:g}" for name, value in zip(problem.coordinates, at[first], strict=True))
+        raise DataError(
+            f"{data.source}: {int(beyond.sum())} of {len(data)} rows lie outside the domain {problem.domain!r}, the first in "
+            f"row {first} with {where}: remove these rows"
+        )
     return data
 
 
@@ -238,7 +247,7 @@ def blocks_of(
     on_face = default_face_count(problem.domain, inside)
     blocks = []
     for place, there in places.items():
-        default = inside if isinstance(place, Interior) else on_face
+        default = inside if isinstance(place, Interior) or place == Average(Interior()) else on_face
         asked = [wanted[key] for term in there for key in (term.name, term.name.partition(".")[0]) if key in wanted]
         sample = draw(place, problem.domain, max(asked, default=default), generator)
         blocks.append(Block(sample, tuple(there)))

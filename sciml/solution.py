@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from sciml import archive, plots, saving
+from sciml.domains import Box, Domain
 from sciml.embedding import embed
 from sciml.errors import ProblemError, listed
 from sciml.models import model_of
@@ -39,7 +40,7 @@ class Solution:
         problem: the problem that was solved, or None after loading without it.
         name: the name of the problem's class.
         fields: the names of the fields.
-        bounds: lower and upper bound of each coordinate, in its unit.
+        domain: where it was solved.
         unknowns: DataFrame indexed by name: ``estimate``, ``standard_error`` and the 95 % interval ``low``, ``high``.
         history: DataFrame, a row a look: phase, step, seconds, loss, held-out loss, every term, every unknown.
         residuals: the certificate, a DataFrame indexed by term: ``rms`` and ``max`` in the residual's unit, ``relative``
@@ -63,7 +64,7 @@ class Solution:
     problem: Problem | None
     name: str
     fields: tuple[str, ...]
-    bounds: Mapping[str, tuple[float, float]]
+    domain: Domain
     unknowns: pd.DataFrame
     history: pd.DataFrame
     residuals: pd.DataFrame
@@ -79,6 +80,11 @@ class Solution:
     points: Mapping[str, int] = field(default_factory=dict)
     choices: tuple[str, ...] = ()
     data: Table | None = None
+
+    @property
+    def bounds(self) -> Mapping[str, tuple[float, float]]:
+        """Lower and upper bound of each coordinate, in its unit."""
+        return self.domain.bounds
 
     @property
     def coordinates(self) -> tuple[str, ...]:
@@ -113,7 +119,7 @@ class Solution:
         return f"{self.name}, {by}{'' if self.success else ' (not a success)'}"
 
     def __call__(self, **coordinates: Any) -> dict[str, Any]:
-        """The fields at points.
+        """The fields at points, outside the domain too: there they are what the trial function happens to be.
 
         Args:
             coordinates: every coordinate by name, in its unit; numbers, arrays or tensors that broadcast. When one of
@@ -154,31 +160,41 @@ class Solution:
         return {name: values[:, position].reshape(columns[0].shape) for position, name in enumerate(self.fields)}
 
     def _warn_outside(self, points: Tensor) -> None:
-        ends = torch.tensor(list(self.bounds.values()), dtype=torch.float64, device=points.device)
-        slack = 1e-9 * (ends[:, 1] - ends[:, 0])
-        outside = ((points < ends[:, 0] - slack) | (points > ends[:, 1] + slack)).any(dim=1)
-        if bool(outside.any()):
+        outside = ~self.domain.contains(points.cpu().numpy())
+        if outside.any():
             warnings.warn(
-                f"{int(outside.sum())} of {len(points)} points lie outside the domain {dict(self.bounds)}; the values "
+                f"{int(outside.sum())} of {len(points)} points lie outside the domain {self.domain!r}; the values "
                 "there are extrapolated and nothing vouches for them",
                 ExtrapolationWarning,
                 stacklevel=3,
             )
 
-    def error(self, reference: Any = None, resolution: int | None = None) -> dict[str, float]:
-        r"""The relative L2 error of each field, :math:`\lVert u - u^*\rVert_2/\lVert u^*\rVert_2` on a dense grid.
+    def grid(self, resolution: int | None = None) -> dict[str, np.ndarray]:
+        """A dense grid by coordinate; on domains that are no boxes, the points of it that lie inside, one after another.
 
         Args:
-            reference: another solution, or a function of the coordinates by name that returns arrays by field (or one
-                array for a single field); by default the problem's own ``reference``.
             resolution: grid points along each coordinate; by default 1,000 for one coordinate, 200 for two, 40 for more.
-
-        Raises:
-            ProblemError: there is no reference.
         """
         count = resolution or {1: 1000, 2: 200}.get(len(self.bounds), 40)
         axes = [np.linspace(low, high, count) for low, high in self.bounds.values()]
         grid = dict(zip(self.coordinates, np.meshgrid(*axes, indexing="ij"), strict=True))
+        if isinstance(self.domain, Box):
+            return grid
+        within = self.domain.contains(np.stack([values.ravel() for values in grid.values()], axis=1))
+        return {name: values.ravel()[within] for name, values in grid.items()}
+
+    def error(self, reference: Any = None, resolution: int | None = None) -> dict[str, float]:
+        r"""The relative L2 error of each field, :math:`\lVert u - u^*\rVert_2/\lVert u^*\rVert_2` on a dense grid, ``grid``.
+
+        Args:
+            reference: another solution, or a function of the coordinates by name that returns arrays by field (or one
+                array for a single field); by default the problem's own ``reference``.
+            resolution: grid points along each coordinate.
+
+        Raises:
+            ProblemError: there is no reference.
+        """
+        grid = self.grid(resolution)
         truth, own = self.truth(grid, reference), self(**grid)
         return {name: _relative(own[name], truth[name]) for name in self.fields}
 

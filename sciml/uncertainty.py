@@ -13,7 +13,6 @@ from scipy import stats
 
 from sciml.jacobian import jacobian
 from sciml.rows import Block, Rows
-from sciml.sampling import Sample
 from sciml.typing import Array
 from sciml.unknowns import Unknown
 
@@ -132,8 +131,8 @@ def from_rows(rows: Rows, blocks: Sequence[Block], scales: dict[str, float]) -> 
     factors, measured = {}, []
     for block in thin:
         for term in block.terms:
-            factors[term.name] = (1.0 if term.measured else _STIFFNESS / math.sqrt(block.size)) / scales[term.name]
-            measured.append(torch.full((block.size,), term.measured))
+            factors[term.name] = (1.0 if term.measured else _STIFFNESS / math.sqrt(block.height)) / scales[term.name]
+            measured.append(torch.full((block.height,), term.measured))
     values, slopes = jacobian(rows, thin, factors, parameters)
     split = slopes.shape[1] - len(rows.raw)
     return estimates(
@@ -148,8 +147,6 @@ def from_rows(rows: Rows, blocks: Sequence[Block], scales: dict[str, float]) -> 
 
 def _thin(block: Block, most: int) -> Block:
     """Measurements as they are, other blocks with at most some hundred points; in float64 on the CPU."""
-    step = 1 if any(term.measured for term in block.terms) else -(-block.size // most)
-    sample = block.sample
-    normals = None if sample.normals is None else sample.normals[::step]
-    thin = Sample(tuple(points[::step] for points in sample.points), normals)
+    whole = block.sample.shares is not None or any(term.measured for term in block.terms)
+    thin = block.sample.part(slice(None, None, 1 if whole else -(-block.size // most)))
     return Block(thin.to(torch.device("cpu"), torch.float64), block.terms)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sciml.conditions import Term
 from sciml.derivative import describe
-from sciml.domains import Box, Face, OnFaces, Opposite
+from sciml.domains import At, Average, Face, OnFaces, Opposite
 from sciml.errors import SolverError
 from sciml.models import MLP, Scaled, Windowed
 from sciml.models.layered import Layered
@@ -86,11 +86,15 @@ def why_not_windows(problem: Problem, measured: bool) -> str | None:
     """Why a problem cannot be solved in windows of time, or None when it can."""
     if problem.time is None or problem.time not in problem.coordinates:
         return "it has no time coordinate"
+    if Face(problem.time, "lower") not in problem.domain.sides:
+        return f"its domain {problem.domain!r} is not a product with an interval of time"
     if problem.unknowns or measured:
         return "its unknowns or measurements tie all times together"
     ties = []
     for term in problem.terms():
         upper = isinstance(term.place, OnFaces) and Face(problem.time, "upper") in term.place.faces
+        if isinstance(term.place, At | Average):
+            return f"the condition {term.name!r} is about other times than the start"
         if upper or term.place == Opposite(problem.time):
             ties.append(term.name)
     if ties:
@@ -130,7 +134,7 @@ def window(
     problem = setup.problem
     time = problem.time
     assert time is not None
-    sub = problem.on(Box(**{**dict(problem.domain.bounds), time: (begin, end)}))
+    sub = problem.on(problem.domain.between(time, begin, end))
     start = OnFaces((Face(time, "lower"),))
     terms = tuple(term for term in sub.terms() if before is None or term.place != start)
     device, dtype = setup.trial.offset.device, setup.trial.offset.dtype

@@ -84,3 +84,8 @@ def test_opposite_points_differ_in_one_coordinate():
 
 def test_a_face_belongs_to_the_domain_that_uses_it():
     assert Face("x", "upper").value(sciml.Box(x=(0, 5))) == 5
+
+
+def test_the_order_of_coordinates_is_part_of_a_domain():
+    assert sciml.Box(x=(0, 1), t=(0, 2)) == sciml.Box(x=(0, 1), t=(0, 2))
+    assert sciml.Box(x=(0, 1), t=(0, 2)) != sciml.Box(t=(0, 2), x=(0, 1))

@@ -9,7 +9,7 @@ PACKAGE = ROOT / "sciml"
 FLOORS = [
     ["errors", "typing"],
     ["domains", "table", "derivative", "jets", "archive", "calls"],
-    ["unknowns", "targets", "conditions", "problem", "datasets", "models"],
+    ["unknowns", "targets", "conditions", "normal", "pinned", "problem", "datasets", "models"],
     ["sampling", "rows", "prescribed"],
     ["jacobian", "persample", "products", "resolution", "scaling", "objective", "uncertainty", "certificate", "exact"],
     ["solvers", "weighting", "callbacks", "preflight", "plots", "embedding", "saving"],

@@ -110,7 +110,7 @@ def baseline(
         problem=problem,
         name=type(problem).__name__,
         fields=tuple(problem.fields),
-        bounds=dict(problem.domain.bounds),
+        domain=problem.domain,
         unknowns=unknowns_frame(unknowns),
         history=pd.DataFrame(),
         residuals=residuals,

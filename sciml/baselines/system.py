@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.conditions import Dirichlet, Initial, Neumann, Scene, target_values
+from sciml.conditions import Dirichlet, Initial, Scene, target_values
 from sciml.derivative import JetSpace, describe
-from sciml.domains import OnFaces
+from sciml.domains import Face, OnFaces
 from sciml.errors import BaselineError, listed
 from sciml.jets import orders_asked
+from sciml.normal import Neumann
 from sciml.problem import Problem
 from sciml.typing import Array, MultiIndex, Target, Values
 
@@ -137,7 +138,8 @@ class FirstOrderSystem:
         for condition in self.problem.conditions:
             places = [term.place for term in condition.terms(self.problem)]
             at_start = all(
-                isinstance(place, OnFaces) and all(face.value(self.problem.domain) == start for face in place.faces)
+                isinstance(place, OnFaces)
+                and all(isinstance(face, Face) and face.value(self.problem.domain) == start for face in place.faces)
                 for place in places
             )
             if isinstance(condition, Initial):

@@ -1,6 +1,33 @@
-"""Where points live: boxes with named coordinates, and descriptions of their faces."""
+"""Where points live: domains with named coordinates, and descriptions of the sides of their boundaries."""
 
 from sciml.domains.box import Box, Interval
-from sciml.domains.region import Face, Interior, OnFaces, Opposite, Place, Region
+from sciml.domains.built import built
+from sciml.domains.domain import Combination, Domain, Product
+from sciml.domains.polygon import Corner, Polygon
+from sciml.domains.region import At, Average, Face, Interior, OnFaces, Opposite, Piece, Place, Region, Side
+from sciml.domains.round import Ball, Disk
+from sciml.domains.solid import Solid
 
-__all__ = ["Box", "Face", "Interior", "Interval", "OnFaces", "Opposite", "Place", "Region"]
+__all__ = [
+    "At",
+    "Average",
+    "Ball",
+    "Box",
+    "Combination",
+    "Corner",
+    "Disk",
+    "Domain",
+    "Face",
+    "Interior",
+    "Interval",
+    "OnFaces",
+    "Opposite",
+    "Piece",
+    "Place",
+    "Polygon",
+    "Product",
+    "Region",
+    "Side",
+    "Solid",
+    "built",
+]

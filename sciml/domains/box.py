@@ -5,12 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
-from sciml.domains.region import Face, Region
-from sciml.errors import ProblemError, listed, nearest
+import numpy as np
+
+from sciml.domains.domain import Domain
+from sciml.domains.geometry import Placed, gauss, grid
+from sciml.domains.region import Face, Side
+from sciml.errors import ProblemError, listed
+from sciml.typing import Array
+
+_NODES = 6
 
 
-class Box:
+class Box(Domain):
     """The product of intervals, one for each named coordinate.
 
     Args:
@@ -38,73 +46,64 @@ class Box:
         return MappingProxyType(self._bounds)
 
     @property
-    def coordinates(self) -> tuple[str, ...]:
-        """The names of the coordinates, in order."""
-        return tuple(self.bounds)
-
-    @property
-    def lower(self) -> tuple[float, ...]:
-        """The lower bound of every coordinate."""
-        return tuple(pair[0] for pair in self.bounds.values())
-
-    @property
-    def upper(self) -> tuple[float, ...]:
-        """The upper bound of every coordinate."""
-        return tuple(pair[1] for pair in self.bounds.values())
-
-    @property
     def measure(self) -> float:
         """The volume of the box, in the product of the coordinates' units."""
         return math.prod(upper - lower for lower, upper in self.bounds.values())
 
     @property
-    def boundary(self) -> Region:
-        """Every face except those of the problem's time coordinate."""
-        return Region(boundary=True)
+    def sides(self) -> tuple[Side, ...]:
+        """Both faces of every coordinate."""
+        return tuple(Face(name, side) for name in self.coordinates for side in ("lower", "upper"))
 
-    def faces(self, *coordinates: str) -> Region:
-        """Both faces of each coordinate named, ``box.faces("x")``; of every coordinate when none is named."""
-        for name in coordinates:
-            self._known(name)
-        names = coordinates or self.coordinates
-        return Region(tuple(Face(name, side) for name in names for side in ("lower", "upper")))
+    @property
+    def config(self) -> dict[str, Any]:
+        return {"kind": "Box", "bounds": {name: list(pair) for name, pair in self.bounds.items()}}
 
-    def face(self, **position: float) -> Region:
-        """The face at which one coordinate has one of its bounds, as in ``box.face(x=0)``.
+    def distance(self, points: Any) -> Array:
+        at = self.points(points)
+        beyond = np.maximum(np.array(self.lower) - at, at - np.array(self.upper))
+        return np.where((beyond < 0).all(axis=1), beyond.max(axis=1), np.linalg.norm(np.maximum(beyond, 0), axis=1))
 
-        Raises:
-            ProblemError: not exactly one coordinate, an unknown one, or a value that is neither of its bounds.
-        """
-        if len(position) != 1:
-            raise ProblemError(
-                f"face() takes exactly one coordinate, as in domain.face({self.coordinates[0]}="
-                f"{self.lower[0]:g}); given: {listed(position)}"
-            )
-        ((name, value),) = position.items()
-        lower, upper = self._known(name)
-        tolerance = 1e-12 * (upper - lower)
-        if abs(value - lower) <= tolerance:
-            return Region((Face(name, "lower"),))
-        if abs(value - upper) <= tolerance:
-            return Region((Face(name, "upper"),))
-        raise ProblemError(
-            f"face({name}={value!r}) is not a face of the box: {name} runs from {lower:g} to {upper:g}; give one "
-            f"of these two values"
-        )
+    def inside(self, unit: Array) -> tuple[Array, Array]:
+        lower, upper = np.array(self.lower), np.array(self.upper)
+        return lower + (upper - lower) * unit, np.ones(len(unit), dtype=bool)
 
-    def _known(self, name: str) -> tuple[float, float]:
-        if name not in self.bounds:
-            raise ProblemError(
-                f"the domain has no coordinate {name!r}; its coordinates are {listed(self.coordinates)}."
-                f"{nearest(name, self.coordinates)}"
-            )
-        return self.bounds[name]
+    def quadrature(self, count: int) -> tuple[Array, Array] | None:
+        nodes = round(count ** (1 / len(self.bounds)))
+        if nodes < _NODES:
+            return None
+        unit, shares = grid(*[gauss(nodes)] * len(self.bounds))
+        return self.inside(unit)[0], shares
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Box) and tuple(self.bounds.items()) == tuple(other.bounds.items())
+    def freedom(self, side: Side) -> int:
+        return len(self.bounds) - 1
 
-    def __hash__(self) -> int:
-        return hash(tuple(self.bounds.items()))
+    def on_side(self, side: Side, unit: Array) -> Placed:
+        assert isinstance(side, Face)
+        column = self.coordinates.index(side.coordinate)
+        lower, upper = (np.delete(np.array(ends), column) for ends in (self.lower, self.upper))
+        points = np.insert(lower + (upper - lower) * unit, column, side.value(self), axis=1)
+        normals = np.zeros_like(points)
+        normals[:, column] = side.sign
+        return points, normals, np.ones(len(unit), dtype=bool)
+
+    def extent(self, side: Side) -> float:
+        assert isinstance(side, Face)
+        return math.prod(upper - lower for name, (lower, upper) in self.bounds.items() if name != side.coordinate)
+
+    def share(self, side: Side) -> float:
+        # Coordinates may have different units: every face counts alike.
+        return 1.0
+
+    def between(self, coordinate: str, lower: float, upper: float) -> Box:
+        self._known(coordinate)
+        return Box(**{**self._bounds, coordinate: (lower, upper)})
+
+    def __mul__(self, other: Domain) -> Domain:
+        """All pairs of points of two domains with different coordinates; of two boxes, a box."""
+        if isinstance(other, Box) and not set(self.bounds) & set(other.bounds):
+            return Box(**{**self._bounds, **other._bounds})
+        return super().__mul__(other)
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}=({lower:g}, {upper:g})" for name, (lower, upper) in self.bounds.items())

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.domains import Box, Interior
+from sciml.domains import Domain, Interior
 from sciml.errors import SolverError
 from sciml.rows import Block, Rows
 from sciml.sampling.points import Sample, draw
@@ -56,21 +56,26 @@ class Adaptive:
             raise SolverError(f"every, candidates, power and floor must be positive; given: {self}")
 
     def renewed(
-        self, rows: Rows, blocks: Sequence[Block], box: Box, scales: dict[str, float], generator: np.random.Generator
+        self,
+        rows: Rows,
+        blocks: Sequence[Block],
+        domain: Domain,
+        scales: dict[str, float],
+        generator: np.random.Generator,
     ) -> tuple[Block, ...]:
         """The same blocks with new points inside."""
         return tuple(
-            self._renewed(rows, block, box, scales, generator)
+            self._renewed(rows, block, domain, scales, generator)
             if all(isinstance(term.place, Interior) and not term.measured for term in block.terms)
             else block
             for block in blocks
         )
 
     def _renewed(
-        self, rows: Rows, block: Block, box: Box, scales: dict[str, float], generator: np.random.Generator
+        self, rows: Rows, block: Block, domain: Domain, scales: dict[str, float], generator: np.random.Generator
     ) -> Block:
         like = block.sample.points[0]
-        fresh = draw(Interior(), box, self.candidates * block.size, generator).to(like.device, like.dtype)
+        fresh = draw(Interior(), domain, self.candidates * block.size, generator).to(like.device, like.dtype)
         density = (
             sizes_at(rows, replace(block, sample=fresh, weights=None), scales).pow(self.power).double().cpu().numpy()
         )
@@ -94,7 +99,7 @@ def sizes_at(rows: Rows, block: Block, scales: Mapping[str, float]) -> Tensor:
 
 
 def enriched(
-    rows: Rows, blocks: Sequence[Block], box: Box, scales: Mapping[str, float], generator: np.random.Generator
+    rows: Rows, blocks: Sequence[Block], domain: Domain, scales: Mapping[str, float], generator: np.random.Generator
 ) -> tuple[Block, ...]:
     """The same blocks with more points inside, those of many fresh ones at which the residual is largest.
 
@@ -105,7 +110,7 @@ def enriched(
     for block in blocks:
         if all(isinstance(term.place, Interior) and not term.measured for term in block.terms):
             like = block.sample.points[0]
-            fresh = draw(Interior(), box, _CANDIDATES * block.size, generator).to(like.device, like.dtype)
+            fresh = draw(Interior(), domain, _CANDIDATES * block.size, generator).to(like.device, like.dtype)
             sizes = sizes_at(rows, replace(block, sample=fresh, weights=None), scales).nan_to_num(nan=0.0)
             worst = sizes.topk(max(1, round(_MORE * block.size))).indices
             points = torch.cat([like, fresh.points[0][worst]])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from sciml.domains import Box, Interior, OnFaces, Place
+from sciml.domains import Box, Face, Interior, OnFaces, Opposite, Place
 from sciml.sampling.points import Sample, draw
 from sciml.typing import Points
 
@@ -66,7 +66,9 @@ class Layout:
         if isinstance(place, Interior):
             count = self.inside
         elif isinstance(place, OnFaces):
-            count = max(self.across[face.coordinate] for face in place.faces)
-        else:
+            count = max(self.across[face.coordinate] for face in place.faces if isinstance(face, Face))
+        elif isinstance(place, Opposite):
             count = self.across[place.coordinate]
+        else:
+            return draw(place, box, self.inside, generator)
         return clustered(draw(place, box, count, generator), box, self.around)

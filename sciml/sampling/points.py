@@ -1,17 +1,24 @@
-"""Low-discrepancy points inside a box and on its faces."""
+"""Low-discrepancy points inside a domain and on the sides of its boundary."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from scipy.stats import qmc
 from torch import Tensor
 
-from sciml.domains import Box, Face, Interior, OnFaces, Place
+from sciml.domains import At, Average, Domain, Face, Interior, OnFaces, Piece, Place
+from sciml.domains.region import Side
+from sciml.errors import ProblemError
 from sciml.typing import Array, Points
+
+_FEW = 8
+_DOUBLINGS = 8
+_MORE = 8
 
 
 @dataclass(frozen=True)
@@ -19,44 +26,57 @@ class Sample:
     """Points of one place.
 
     ``points`` holds one tensor ``(n, D)``, or two with the partners on the lower and the upper face; ``normals`` the
-    outward normals ``(n, D)`` on faces; ``faces`` the number of points on each face, in order.
+    outward normals ``(n, D)`` on sides; ``faces`` the number of points on each side, in order. ``shares``, of shape ``(n,)``
+    and with the sum 1, are the weights of a quadrature where residuals are averaged into one row.
     """
 
     points: tuple[Points, ...]
     normals: Tensor | None = None
     faces: tuple[int, ...] = ()
+    shares: Tensor | None = None
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Sample:
         """The same points elsewhere."""
         normals = None if self.normals is None else self.normals.to(device, dtype)
-        return Sample(tuple(points.to(device, dtype) for points in self.points), normals, self.faces)
+        shares = None if self.shares is None else self.shares.to(device, dtype)
+        return Sample(tuple(points.to(device, dtype) for points in self.points), normals, self.faces, shares)
+
+    def part(self, chosen: Tensor | slice) -> Sample:
+        """Some of the points, whatever sides they lie on."""
+        normals, shares = (None if each is None else each[chosen] for each in (self.normals, self.shares))
+        return Sample(tuple(points[chosen] for points in self.points), normals, (), shares)
 
 
-def default_count(box: Box) -> int:
+def default_count(domain: Domain) -> int:
     """How many points to use inside when the user does not say: by the number of coordinates."""
-    return {1: 256, 2: 1024}.get(len(box.coordinates), 4096)
+    return {1: 256, 2: 1024}.get(len(domain.coordinates), 4096)
 
 
-def default_face_count(box: Box, inside: int) -> int:
-    """How many points to use on each face: twice as dense along every edge as ``inside`` points are in the box.
+def default_face_count(domain: Domain, inside: int) -> int:
+    """How many points to use on each face: twice as dense along every edge as ``inside`` points are in a box.
 
     In four and more coordinates all faces together get as many as the inside.
     """
-    dimension = len(box.coordinates)
+    dimension = len(domain.coordinates)
     if dimension > 3:
         # That many points on each of many faces would be far more than inside: as many on all of them together.
         return max(1, inside // (2 * dimension))
     return 1 if dimension == 1 else round(2 * inside ** ((dimension - 1) / dimension))
 
 
-def draw(place: Place, box: Box, count: int, generator: np.random.Generator) -> Sample:
-    """Scrambled Sobol points of one place of a box.
+def draw(place: Place, domain: Domain, count: int, generator: np.random.Generator) -> Sample:
+    """Scrambled Sobol points of one place of a domain, uniform by its length, area or volume.
 
     Args:
-        place: the inside, some faces, or the opposite faces of a coordinate.
-        box: the domain.
-        count: the number of points; on faces, of points on **each** face (a face that is a single point gets one).
+        place: the inside, some sides, the opposite faces of a coordinate, one point, or what is averaged over.
+        domain: the domain.
+        count: the number of points; on sides, of points on **each** face (a face that is a single point gets one). Pieces get
+            as many by their size, where a side of a square (or cube) with the measure of the domain gets ``count``; at
+            least eight.
         generator: scrambles the sequence.
+
+    Raises:
+        ProblemError: a domain is so thin in the box around it that hardly any point falls into it.
 
     Example:
         >>> import numpy as np, sciml
@@ -68,37 +88,84 @@ def draw(place: Place, box: Box, count: int, generator: np.random.Generator) -> 
     Reference: A. B. Owen, Scrambling Sobol' and Niederreiter-Xing points, Journal of Complexity 14 (1998).
     """
     if isinstance(place, Interior):
-        return Sample((torch.from_numpy(_inside(box, box.coordinates, count, generator)),))
-    if isinstance(place, OnFaces):
-        pieces = [_on_face(face, box, count, generator) for face in place.faces]
-        normals = np.concatenate(
-            [_normals(face, box, len(piece)) for face, piece in zip(place.faces, pieces, strict=True)]
+        (points,) = _collected(
+            lambda unit: _both(domain.inside(unit)), len(domain.bounds), domain.filling, count, generator
         )
-        points = torch.from_numpy(np.concatenate(pieces))
-        return Sample((points,), torch.from_numpy(normals), tuple(len(piece) for piece in pieces))
-    lower = _on_face(Face(place.coordinate, "lower"), box, count, generator)
+        return Sample((torch.from_numpy(points),))
+    if isinstance(place, Average):
+        return _quadrature(place, domain, count, generator)
+    if isinstance(place, At):
+        return Sample((torch.tensor([place.position], dtype=torch.float64),))
+    if isinstance(place, OnFaces):
+        pieces = [on_side(side, domain, _on_side_count(side, domain, count), generator) for side in place.faces]
+        points, normals = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+        return Sample((torch.from_numpy(points),), torch.from_numpy(normals), tuple(len(piece) for piece, _ in pieces))
+    column = domain.coordinates.index(place.coordinate)
+    lower, _ = on_side(Face(place.coordinate, "lower"), domain, count, generator)
     upper = lower.copy()
-    upper[:, box.coordinates.index(place.coordinate)] = box.bounds[place.coordinate][1]
+    upper[:, column] = domain.bounds[place.coordinate][1]
     return Sample((torch.from_numpy(lower), torch.from_numpy(upper)))
 
 
-def _inside(box: Box, names: tuple[str, ...], count: int, generator: np.random.Generator) -> Array:
-    if not names:
-        return np.empty((1, 0))
+def on_side(side: Side, domain: Domain, count: int, generator: np.random.Generator) -> tuple[Array, Array]:
+    """Points ``(n, D)`` of one side and its outward unit normals there; one point if the side is a point."""
+
+    def made(unit: Array) -> tuple[tuple[Array, ...], Array]:
+        points, normals, keep = domain.on_side(side, unit)
+        return (points, normals), keep
+
+    points, normals = _collected(made, domain.freedom(side), domain.kept(side), count, generator)
+    return points, normals
+
+
+def _quadrature(place: Average, domain: Domain, count: int, generator: np.random.Generator) -> Sample:
+    """Points and shares of a rule of high order inside simple domains; elsewhere points that count alike on their sides."""
+    rule = domain.quadrature(count) if isinstance(place.over, Interior) else None
+    if rule is not None:
+        points, weights = rule
+        return Sample((torch.from_numpy(points),), shares=torch.from_numpy(weights))
+    # Such points find a mean to a lower order: there have to be more of them.
+    sample = draw(place.over, domain, _MORE * count, generator)
+    size = len(sample.points[0])
+    shares = np.full(size, 1 / size)
+    if isinstance(place.over, OnFaces):
+        extents = np.array([domain.extent(side) for side in place.over.faces])
+        shares = np.repeat(extents / extents.sum() / sample.faces, sample.faces)
+    return replace(sample, shares=torch.from_numpy(shares))
+
+
+def _on_side_count(side: Side, domain: Domain, count: int) -> int:
+    # Unlike faces, pieces can be many and of very different sizes.
+    return max(_FEW, round(count * domain.share(side))) if isinstance(side, Piece) else count
+
+
+def _both(made: tuple[Array, Array]) -> tuple[tuple[Array, ...], Array]:
+    points, keep = made
+    return (points,), keep
+
+
+def _collected(
+    made: Callable[[Array], tuple[tuple[Array, ...], Array]],
+    dimension: int,
+    share: float,
+    count: int,
+    generator: np.random.Generator,
+) -> tuple[Array, ...]:
+    """The first ``count`` of a Sobol sequence's points that are kept, of which a ``share`` is expected to be."""
+    if dimension == 0:
+        return made(np.empty((1, 0)))[0]
+    engine = qmc.Sobol(dimension, rng=generator)
     # A whole power of two keeps the sequence balanced; its beginning is a good sequence of the length asked for.
-    unit = qmc.Sobol(len(names), rng=generator).random_base2(math.ceil(math.log2(max(count, 1))))[:count]
-    lower = np.array([box.bounds[name][0] for name in names])
-    upper = np.array([box.bounds[name][1] for name in names])
-    return lower + (upper - lower) * unit
-
-
-def _on_face(face: Face, box: Box, count: int, generator: np.random.Generator) -> Array:
-    free = tuple(name for name in box.coordinates if name != face.coordinate)
-    inside = _inside(box, free, count, generator)
-    return np.insert(inside, box.coordinates.index(face.coordinate), face.value(box), axis=1)
-
-
-def _normals(face: Face, box: Box, count: int) -> Array:
-    normals = np.zeros((count, len(box.coordinates)))
-    normals[:, box.coordinates.index(face.coordinate)] = face.sign
-    return normals
+    power = math.ceil(math.log2(max(count, 1) / max(share, 1e-6)))
+    parts: list[tuple[Array, ...]] = []
+    found = 0
+    for doubling in range(_DOUBLINGS):
+        arrays, keep = made(engine.random_base2(power + max(0, doubling - 1)))
+        parts.append(tuple(array[keep] for array in arrays))
+        found += int(keep.sum())
+        if found >= count:
+            return tuple(np.concatenate(each)[:count] for each in zip(*parts, strict=True))
+    raise ProblemError(
+        f"only {found} of {count} points were found: the domain, or a piece of its boundary, is too small a part of what it "
+        "was cut from"
+    )

@@ -1,0 +1,169 @@
+"""Conditions that couple points: means and integrals, one row each."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import sciml
+from sciml import d
+from sciml.domains import Average, Interior, OnFaces
+from sciml.errors import ProblemError
+from sciml.jacobian import jacobian
+from sciml.products import JacobianProducts
+from sciml.sampling import draw
+from sciml.setup import prepare
+from sciml.windows import why_not_windows
+
+ELL = [(0, 0), (1, 0), (1, 1), (-1, 1), (-1, -1), (0, -1)]
+FRAME = [(0, 0), (2, 0), (2, 2), (0, 2)]
+CUT = sciml.Polygon(ELL) - sciml.Disk((-0.5, 0.5), 0.1)
+HOLE = [(0.5, 0.5), (1.5, 0.5), (1.5, 1.0), (0.5, 1.0)]
+
+
+class Free(sciml.Problem):
+    """Poisson's equation with slopes given all around: the solution is given up to a constant."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 2))
+    fields = ["u"]
+    conditions = [sciml.Neumann(u=0.0, on=domain.boundary), sciml.Mean(u=3.0)]
+
+    @sciml.equation
+    def balance(self, u, x, y):
+        return d(u, x, x) + d(u, y, y) + torch.pi**2 * torch.cos(torch.pi * x)
+
+    def reference(self, x, y):
+        return 3 + torch.cos(torch.pi * x)
+
+
+class Edge(Free):
+    conditions = [sciml.Neumann(u=0.0, on=Free.domain.boundary), sciml.Mean(u=lambda x: x, on=Free.domain.face(x=1))]
+
+    def reference(self, x, y):
+        return 2 + torch.cos(torch.pi * x)
+
+
+class Total(Free):
+    conditions = [sciml.Neumann(u=0.0, on=Free.domain.boundary), sciml.Integral(u=6.0)]
+
+
+class Circumference(Free):
+    """On a disk, the integral along its edge."""
+
+    domain = sciml.Disk((0, 0), 2)
+    conditions = [sciml.Neumann(u=-1.0, on=domain.boundary), sciml.Integral(u=4 * math.pi, on=domain.piece("circle"))]
+
+    @sciml.equation
+    def balance(self, u, x, y):
+        return d(u, x, x) + d(u, y, y) + 1
+
+    def reference(self, x, y):
+        return 2 - (x * x + y * y) / 4
+
+
+@pytest.mark.parametrize(("problem", "target"), [(Free, 1e-10), (Edge, 1e-10), (Total, 1e-10), (Circumference, 1e-10)])
+def test_a_mean_determines_the_constant(problem, target):
+    solution = sciml.fit(problem())
+    assert solution.success
+    assert solution.error()["u"] <= target
+    assert solution.residuals["points"].iloc[-1] == 1
+
+
+def test_a_network_meets_a_mean_too():
+    solution = sciml.fit(Free(), sciml.MLP(12, 12), solver=sciml.LeastSquares(60), points=200)
+    assert solution.error()["u"] < 1e-3
+
+
+def prepared(model=None):
+    return prepare(Free(), model or sciml.MLP(6), None, 100, None, torch.float64, "cpu", 0)
+
+
+def test_a_mean_is_one_row_however_points_are_parted():
+    setup = prepared()
+    parameters = list(setup.trial.parameters())
+    factors = dict.fromkeys(setup.scales, 1.0)
+    values, slopes = jacobian(setup.rows, setup.train, factors, parameters)
+    again = jacobian(setup.rows, setup.train, factors, parameters, chunk=4096)
+    block = setup.train[-1]
+    assert (block.height, block.size) == (1, 100)
+    assert len(values) == 100 + setup.train[1].size + 1
+    assert torch.allclose(values, again[0], atol=1e-13)
+    assert torch.allclose(slopes, again[1], atol=1e-13)
+    (mean,) = setup.rows.residuals([block]).values()
+    assert values[-1] == pytest.approx(float(mean.detach()), abs=1e-13)
+    gradients = torch.autograd.grad(mean.sum(), parameters)
+    assert torch.allclose(slopes[-1], torch.cat([each.reshape(-1) for each in gradients]), atol=1e-13)
+    for chunk in (2**28, 4096):
+        products = JacobianProducts(setup.rows, setup.train, factors, parameters, chunk=chunk)
+        along, back = torch.randn(slopes.shape[1]).double(), torch.randn(len(values)).double()
+        assert torch.allclose(products.along(along), slopes @ along, atol=1e-11)
+        assert torch.allclose(products.transposed(back), slopes.T @ back, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("domain", "region", "integrand", "mean", "tolerance"),
+    [
+        (sciml.Box(x=(0, 1), y=(0, 2)), None, lambda x, y: np.exp(x) * y, math.e - 1, 1e-13),
+        (sciml.Box(x=(0, 1), y=(0, 2)), "boundary", lambda x, y: y, 1.0, 1e-3),
+        (sciml.Disk((0, 0), 1), None, lambda x, y: x * x + y * y + x * y, 0.5, 1e-13),
+        (sciml.Disk((0, 0), 1), None, lambda x, y: np.exp(x), 2 * 0.5651591039924850, 1e-13),
+        (sciml.Polygon([(0, 0), (3, 0), (0, 3)]), None, lambda x, y: x, 1.0, 1e-13),
+        (sciml.Polygon(ELL), None, lambda x, y: x * y, 1 / 12, 1e-12),
+        (
+            sciml.Polygon(ELL[::-1], names=("y", "x")),
+            None,
+            lambda x, y: np.exp(x),
+            (math.e - 2 / math.e + 1) / 3,
+            1e-12,
+        ),
+        (sciml.Polygon(FRAME, holes=[HOLE]), None, lambda x, y: x * x * y, (16 / 3 - 13 / 32) / 3.5, 1e-12),
+        (CUT, None, lambda x, y: x, (0.005 * math.pi - 0.5) / (3 - 0.01 * math.pi), 2e-3),
+        (
+            sciml.Polygon([(0, 0), (3, 0), (0, 4)]),
+            "boundary",
+            lambda x, y: x + 2 * y,
+            (3 * 1.5 + 4 * 4 + 5 * 5.5) / 12,
+            2e-3,
+        ),
+    ],
+)
+def test_quadrature(domain, region, integrand, mean, tolerance):
+    over = Interior() if region is None else OnFaces(domain.boundary.resolve(domain, None))
+    sample = draw(Average(over), domain, 1024, np.random.default_rng(0))
+    assert float(sample.shares.sum()) == pytest.approx(1)
+    found = float(sample.shares @ torch.from_numpy(integrand(*sample.points[0].numpy().T)))
+    assert found == pytest.approx(mean, rel=tolerance)
+
+
+def test_quadrature_in_three_coordinates():
+    ball = sciml.Ball((1, 0, 0), 2)
+    points, shares = ball.quadrature(4000)
+    assert (shares > 0).all()
+    assert shares @ (points[:, 0] ** 2 + points[:, 1] * points[:, 2]) == pytest.approx(1 + 4 / 5, rel=1e-13)
+    cylinder = sciml.Disk((0, 0), 1) * sciml.Interval(t=(0, 2))
+    points, shares = cylinder.quadrature(4000)
+    assert 2000 < len(points) < 8000
+    assert cylinder.contains(points).all()
+    assert shares @ (points[:, 0] ** 2 * points[:, 2] ** 3) == pytest.approx(0.25 * 2, rel=1e-13)
+    assert ((sciml.Disk((0, 0), 1) - sciml.Disk((0, 0), 0.5)) * sciml.Interval(t=(0, 1))).quadrature(100) is None
+
+
+def test_means_are_refused_where_they_make_no_sense():
+    with pytest.raises(ProblemError, match="Mean names 'v'"):
+        type("Bad", (Free,), {"conditions": [sciml.Mean(v=0.0)]})
+    with pytest.raises(ProblemError, match="on= must be a region"):
+        sciml.Integral(u=0.0, on="edge")
+
+
+def test_a_mean_over_time_is_not_cut_into_windows():
+    class Rod(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), t=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Initial(u=1.0), sciml.Neumann(u=0.0, on=domain.boundary), sciml.Mean(u=1.0)]
+
+        @sciml.equation
+        def conduction(self, u, x, t):
+            return d(u, t) - d(u, x, x)
+
+    assert why_not_windows(Rod(), False) == "the condition 'mean' is about other times than the start"
