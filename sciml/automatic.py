@@ -42,6 +42,7 @@ _MOST_WEIGHTS = 1800
 _HOPELESS = 0.2
 _POINTS_A_FEATURE, _POINTS_BEYOND = 3, 2
 _FEW = 4
+_LARGER = 1.4
 
 
 @dataclass(frozen=True)
@@ -246,6 +247,13 @@ class _Search:
                 slope = math.log(self._reached / before) / math.log(self._count / count)
                 if self._reached * (most / self._count) ** slope > _GOOD:
                     return  # In many coordinates the residual follows a power; this one does not get there.
+        # That scales grow with the number is a guess. Where the largest number misses the wish it is worth checking.
+        for factor in (_LARGER, 1 / _LARGER):
+            while self._linear and self._dimension <= 3 and self._reached > wish:
+                scales = tuple(float(f"{factor * scale:.3g}") for scale in self._scales)
+                reached = self._reached
+                if scales in self._tried or self._attempt(scales) >= reached:
+                    break
 
     def _refine(self, *, together: bool = False) -> None:
         """Double and halve the scale of one coordinate after the other, or of all, for as long as that gains."""
@@ -333,7 +341,7 @@ def _solved(
     if linear:
         values, slopes = objective.linearised()
         # Without ranks, as on features of coordinates all directions count; exactly dependent columns need one.
-        solve = factorised(values, slopes)
+        solve, _, _ = factorised(values, slopes)
         move = solve(0.0)
         objective.assign(objective.vector() + (move if bool(torch.isfinite(move).all()) else solve(1e-15)))
     else:

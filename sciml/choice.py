@@ -77,7 +77,7 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
 
 
 def _whole(setup: Setup, seed: int, tolerance: float, linear: bool, watchers: Sequence[Callback]) -> Found:
-    """The whole domain at once: products of polynomials and waves where they are good, else the better of these and features."""
+    """The whole domain at once: products of polynomials and waves where they are good, else these or features."""
     best = None
     if isinstance(setup.problem.domain, Box) and len(setup.problem.coordinates) <= MOST_COORDINATES:
         best = solve_by_degrees(setup, seed, tolerance, linear=linear, watchers=watchers)
@@ -100,16 +100,18 @@ def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
         levels = [Level(FeatureWindows(setup, training, seed, count, (_ODE_SCALE,), wish), 0.1, 1e-9)]
     else:
         wish = min(tolerance, _WISH)
-        bases = [Degrees.first(problem)]
-        if bases[0].waves:
-            # A periodic function need not be smooth where its ends meet.
-            bases.append(Degrees.first(problem, ()))
-        most = _WEIGHTS if tolerance > _FINE else _MORE_WEIGHTS
-        spectral = SpectralWindows(setup, training, seed, min(wish, _SPECTRAL_WISH), _ACCEPTED, bases, most)
-        levels = [
-            Level(spectral, 0.05, 0.01, wish=lambda: spectral.wish, accepted=_ACCEPTED),
-            Level(DeepWindows(setup, training, seed, wish), 0.1, 0.05),
-        ]
+        first: Level
+        if isinstance(problem.domain, Box) and len(problem.coordinates) <= MOST_COORDINATES:
+            most = _WEIGHTS if tolerance > _FINE else _MORE_WEIGHTS
+            bases = [Degrees.first(problem)]
+            if bases[0].waves:
+                # A periodic function need not be smooth where its ends meet.
+                bases.append(Degrees.first(problem, ()))
+            spectral = SpectralWindows(setup, training, seed, min(wish, _SPECTRAL_WISH), _ACCEPTED, bases, most)
+            first = Level(spectral, 0.05, 0.025, wish=lambda: spectral.wish, accepted=_ACCEPTED)
+        else:
+            first = Level(FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, wish), 0.1, 0.025)
+        levels = [first, Level(DeepWindows(setup, training, seed, wish), 0.1, 0.05)]
     marched = march(setup, levels, wish=wish, ended=lambda: training.outcome.stopped)
     how = "random features"
     if marched.climbed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from sciml.problem import Problem
 from sciml.rows import Rows
 from sciml.sampling import Layout
 from sciml.setup import Setup
-from sciml.solvers import GaussNewton, LinearLeastSquares
+from sciml.solvers import GaussNewton
 from sciml.training import relative
 
 MOST_COORDINATES = 3
@@ -61,11 +61,10 @@ def layout_of(model: Spectral, problem: Problem) -> Layout:
     return Layout(math.ceil(rows), across, model.periodic)
 
 
-def spectral_setup(setup: Setup, degrees: Sequence[int], waves: Collection[int], seed: int) -> Setup:
+def spectral_setup(setup: Setup, degrees: Degrees, seed: int) -> Setup:
     """The set-up with products of polynomials and waves for its model, all weights zero, and points for them."""
     problem, old = setup.problem, setup.trial
-    model = Spectral(degrees, periodic=tuple(waves))
-    model.build(len(problem.coordinates), len(problem.fields), torch.Generator())
+    model = degrees.model(problem)
     box = problem.domain
     trial = Scaled(model, box.lower, box.upper, old.offset.tolist(), old.scale.tolist()).to(old.offset)
     train = setup.draw(layout_of(model, problem), np.random.default_rng([seed, 5]))
@@ -90,6 +89,12 @@ class Degrees:
         found, count = wave_columns(problem) if waves is None else waves, len(problem.coordinates)
         degree = _FIRST[count]
         return cls(tuple(degree // 2 if column in found else degree for column in range(count)), found)
+
+    def model(self, problem: Problem) -> Spectral:
+        """A trial function with these degrees for a problem's fields, all its weights zero."""
+        found = Spectral(self.now, periodic=self.waves)
+        found.build(len(problem.coordinates), len(problem.fields), torch.Generator())
+        return found
 
     def raised(self, tails: Sequence[float], share: float = _LOW, most: float = math.inf) -> Degrees | None:
         """Higher ones along the coordinates that are resolved worst, with at most so many weights; None if that is too few."""
@@ -117,9 +122,9 @@ def solve_by_degrees(
 ) -> Found | None:
     """The best of products of polynomials and waves of growing degrees, by the residual on held-out points.
 
-    The degree is raised along those coordinates whose highest degrees carry most, until the held-out residual is at the level of
-    rounding or falls no more, or there are too many weights for a few seconds' solve. Ctrl-C ends the search with the best so
-    far, if there is one.
+    The degree is raised along those coordinates whose highest degrees carry most, until the held-out residual is at the level
+    of rounding or falls no more, or there are too many weights for a few seconds' solve. Ctrl-C ends the search with the best
+    so far, if there is one.
 
     Args:
         setup: the problem, with any model.
@@ -166,7 +171,8 @@ def solve_by_degrees(
             terms=terms,
             unknowns={},
         )
-        if any([bool(watch(look)) for watch in watchers]):
+        wishes = [bool(watch(look)) for watch in watchers]
+        if any(wishes):
             ended = "stopped"
             break
         worse = worse + 1 if reached > _SPENT * before else 0
@@ -196,7 +202,7 @@ def _objective(setup: Setup) -> Objective:
 
 
 def _solved(setup: Setup, degrees: Degrees, last: Setup | None, seed: int, linear: bool) -> Setup:
-    found = spectral_setup(setup, degrees.now, degrees.waves, seed)
+    found = spectral_setup(setup, degrees, seed)
     if last is not None and not linear:
         found.trial.model.start_from(last.trial.model)
     solver = GaussNewton(1 if linear else _STEPS, rank_tolerance=0.0)

@@ -11,7 +11,7 @@ import torch
 from sciml.conditions import Scene, Term
 from sciml.degrees import Degrees, layout_of
 from sciml.domains import Face, Interior, OnFaces
-from sciml.models import MLP, RandomFeatures, Spectral
+from sciml.models import MLP, RandomFeatures
 from sciml.objective import Objective
 from sciml.polish import Polish
 from sciml.problem import Problem
@@ -132,7 +132,9 @@ class SpectralWindows:
                 self.wish = max(self.wish, _GIVE_WAY * reached)
             if reached <= self.wish and max(tails) < _TOO_FINE * self.wish and earlier == math.inf:
                 # More than is needed, so the next window does with less.
-                lower = (degree if place == time else math.ceil(degree / 1.25) for place, degree in enumerate(degrees.now))
+                lower = (
+                    degree if place == time else math.ceil(degree / 1.25) for place, degree in enumerate(degrees.now)
+                )
                 degrees = replace(degrees, now=tuple(lower))
             if reached <= self.wish or not spatial or higher is None or self.training.outcome.stopped:
                 return solved, reached, degrees
@@ -140,7 +142,7 @@ class SpectralWindows:
 
     def _solved(self, begin: float, end: float, before: Setup | None, degrees: Degrees) -> Setup:
         problem = self.setup.problem
-        model = fresh_model(Spectral(degrees.now, periodic=degrees.waves), problem, self.seed)
+        model = degrees.model(problem)
         setup = window(self.setup, model, begin, end, before, layout_of(model, problem), self.seed)
         _start_constant(setup)
         return self.training.run(

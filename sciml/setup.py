@@ -50,7 +50,7 @@ class Setup:
     weights: dict[str, float]
     leading: dict[str, float]
     choices: tuple[str, ...]
-    draw: Callable[[int, np.random.Generator], tuple[Block, ...]]
+    draw: Callable[[int | Layout, np.random.Generator], tuple[Block, ...]]
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -133,7 +133,7 @@ def prepare(
         raise ProblemError("every condition is held exactly and there is nothing else to fit: add equations or data")
     data = tuple(block for block in train if any(term.measured for term in block.terms))
 
-    def redraw(inside: int, generator: np.random.Generator) -> tuple[Block, ...]:
+    def redraw(inside: int | Layout, generator: np.random.Generator) -> tuple[Block, ...]:
         drawn = [block.to(where, dtype) for block in blocks_of(problem, terms, inside, generator)]
         return (*construction.rows_left(scaled, drawn), *data)
 
@@ -234,8 +234,8 @@ def blocks_of(
     for term in terms:
         places.setdefault(term.place, []).append(term)
     if isinstance(points, Layout):
-        box = problem.domain
-        return [Block(points.draw(place, box, generator), tuple(there)) for place, there in places.items()]
+        domain = problem.domain
+        return [Block(points.draw(place, domain, generator), tuple(there)) for place, there in places.items()]
     wanted = {"interior": points} if isinstance(points, int) else dict(points or {})
     known = {"interior", *(name for term in terms for name in (term.name, term.name.partition(".")[0]))}
     for name, count in wanted.items():

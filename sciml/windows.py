@@ -280,7 +280,8 @@ def march(
     whole = end - begin
     edges, worst, failed = [begin], 0.0, 0
     setups: list[Setup] = []
-    level, climbed, interrupted, tried = 0, [], False, 0
+    level, interrupted, tried = 0, False, 0
+    climbed: list[float] = []
     length, ceiling = levels[0].share * whole, math.inf
     missed, forgiven = [math.inf] * len(levels), [0.0] * len(levels)
     while edges[-1] < end:

@@ -14,7 +14,7 @@ FLOORS = [
     ["jacobian", "persample", "products", "resolution", "scaling", "objective", "uncertainty", "certificate", "exact"],
     ["solvers", "weighting", "callbacks", "preflight", "plots", "embedding", "saving"],
     ["setup", "solution", "loading", "report", "doubts"],
-    ["polish", "training", "windows", "marching", "automatic", "network", "choice"],
+    ["polish", "training", "windows", "degrees", "marching", "automatic", "network", "choice"],
     ["fitting", "baselines"],
     ["comparison"],
     ["cli"],

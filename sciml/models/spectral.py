@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -65,7 +66,7 @@ class Spectral(Layered):
     @property
     def config(self) -> dict[str, Any]:
         """What rebuilds this architecture: the keywords of ``Spectral.from_config``."""
-        inputs = self.layers[0].inputs if len(self.layers) else None
+        inputs = self.basis.inputs if len(self.layers) else None
         degree = self.degree if isinstance(self.degree, int) else list(self.degree)
         return {"degree": degree, "periodic": list(self.periodic), **self.widths, "inputs": inputs}
 
@@ -73,6 +74,13 @@ class Spectral(Layered):
     def from_config(cls, **options: Any) -> Spectral:
         """The architecture that ``config`` describes."""
         return cls(**options)
+
+    @property
+    def weight(self) -> Tensor:
+        """The weights, shape ``(F, width)``."""
+        outer = self.layers[-1]
+        assert isinstance(outer, nn.Linear)
+        return outer.weight
 
     @property
     def basis(self) -> Products:
@@ -104,12 +112,12 @@ class Spectral(Layered):
         pairs = [(new, known[product]) for new, product in enumerate(self.basis.products) if product in known]
         new, old = (list(column) for column in zip(*pairs, strict=True))
         with torch.no_grad():
-            self.layers[-1].weight.zero_()
-            self.layers[-1].weight[:, new] = other.layers[-1].weight[:, old]
+            self.weight.zero_()
+            self.weight[:, new] = other.weight[:, old]
 
     def tails(self) -> tuple[float, ...]:
         """For each coordinate the share of the weights in the highest sixth of its degrees: how well it is resolved."""
-        weight = self.layers[-1].weight.detach()
+        weight = self.weight.detach()
         whole = float(weight.norm()) or 1.0
         found = []
         for degrees in self.basis.degrees_of.T:
@@ -145,16 +153,16 @@ class Products(nn.Module):
         sizes = [(2 * n if column in self._periodic else n) + 1 for column, n in enumerate(degrees)]
         # The longest table comes last: its functions stand side by side for every product of the others.
         self._order = sorted(range(self.inputs), key=lambda column: sizes[column])
-        ordered = torch.cartesian_prod(*(torch.arange(sizes[column]) for column in self._order)).reshape(-1, self.inputs)
+        ordered = torch.cartesian_prod(*(torch.arange(sizes[column]) for column in self._order)).reshape(
+            -1, self.inputs
+        )
         numbers = torch.empty_like(ordered)
         numbers[:, self._order] = ordered
         shares = self._degrees_of(numbers) / torch.tensor([max(1, n) for n in degrees])
         kept = shares.square().sum(1) <= 1 + 1e-9
         self.register_buffer("_numbers", numbers[kept], persistent=False)
-        others, counts = torch.unique_consecutive(ordered[kept, :-1], dim=0, return_counts=True)
-        if self.inputs == 1:
-            others, counts = ordered[:1, :-1], kept.sum()[None]
-        self._groups = list(zip(others.tolist(), counts.tolist(), strict=True))
+        groups = Counter(map(tuple, ordered[kept, :-1].tolist()))
+        self._groups = list(groups.items())
         self.products = tuple(map(tuple, self._numbers.tolist()))
         self.width = len(self.products)
 

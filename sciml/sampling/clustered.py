@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from sciml.domains import Box, Face, Interior, OnFaces, Opposite, Place
+from sciml.domains import Domain, Face, Interior, OnFaces, Opposite, Place
 from sciml.sampling.points import Sample, draw
 from sciml.typing import Points
 
 
-def clustered(sample: Sample, box: Box, around: Collection[int] = ()) -> Sample:
+def clustered(sample: Sample, box: Domain, around: Collection[int] = ()) -> Sample:
     r"""Evenly spread points, moved so that they have the density :math:`\prod_i (1-x_i^2)^{-1/2}` on [-1, 1].
 
     Least squares by polynomials of degree n needs some n² evenly spread points along a line, and some n of these. Points on
@@ -22,7 +22,7 @@ def clustered(sample: Sample, box: Box, around: Collection[int] = ()) -> Sample:
 
     Args:
         sample: points of one place, evenly spread.
-        box: the domain.
+        box: the domain, a box.
         around: the columns of coordinates that are left as they are, because what is fitted is periodic along them.
 
     Example:
@@ -61,7 +61,7 @@ class Layout:
     across: Mapping[str, int]
     around: tuple[int, ...] = ()
 
-    def draw(self, place: Place, box: Box, generator: np.random.Generator) -> Sample:
+    def draw(self, place: Place, box: Domain, generator: np.random.Generator) -> Sample:
         """Points of one place, as many as it asks for."""
         if isinstance(place, Interior):
             count = self.inside
