@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sciml.automatic import Found, is_linear, most_points, part_of, solve_by_features
+from sciml.automatic import Found, most_points, part_of, solve_by_features
 from sciml.callbacks import Callback
 from sciml.degrees import MOST_COORDINATES, Degrees, solve_by_degrees
 from sciml.domains import Box
+from sciml.linearity import is_linear
 from sciml.marching import DeepWindows, FeatureWindows, SpectralWindows, feature_count
 from sciml.network import solve_by_network
 from sciml.objective import Objective
@@ -37,12 +38,16 @@ _WINDOWS_GOOD = 1e-2
 _ENOUGH = 1e-6
 
 
+_FIRST_WAY = {FeatureWindows: "random features", SpectralWindows: "products of polynomials and waves"}
+
+
 def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callback], start: float) -> Found | None:
     """The best that can be found without a person's choosing; None where a network is the better answer.
 
-    Linear problems: random features, one solve. Problems in time: windows, random features in them for as long as they resolve
-    them, then polished networks. Stationary problems: random features by Gauss-Newton steps; in many coordinates, where those
-    are too few, a network by Levenberg-Marquardt.
+    Linear problems: products of polynomials and waves on boxes of at most three coordinates, random features elsewhere and
+    where those do not resolve it; one solve. Problems in time: windows, the same functions in them for as long as they resolve
+    them, then polished networks. Stationary problems: the same functions by Gauss-Newton steps; in many coordinates, where
+    features are too few, a network by Levenberg-Marquardt.
 
     Args:
         setup: a problem with as many points as ``most_points`` says.
@@ -113,14 +118,11 @@ def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
             first = Level(FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, wish), 0.1, 0.025)
         levels = [first, Level(DeepWindows(setup, training, seed, wish), 0.1, 0.05)]
     marched = march(setup, levels, wish=wish, ended=lambda: training.outcome.stopped)
-    how = "random features"
+    how = _FIRST_WAY[type(levels[0].attempt)]
     if marched.climbed:
-        how = "polished networks" if marched.climbed[0] <= marched.edges[0] else how
-        how += (
-            f" up to {problem.time} = {marched.climbed[0]:.4g}, then polished networks"
-            if how == "random features"
-            else ""
-        )
+        at_once = marched.climbed[0] <= marched.edges[0]
+        before = "" if at_once else f"{how} up to {problem.time} = {marched.climbed[0]:.4g}, then "
+        how = f"{before}polished networks"
     missed = f", {marched.failed} of them above the residual of {wish:.0e} that was aimed at" if marched.failed else ""
     worst = f"the worst with {marched.worst:.1e} of its natural size{missed}"
     end = problem.domain.bounds[str(problem.time)][1]

@@ -36,6 +36,7 @@ _STEPS = 12
 _MOST_WEIGHTS = {True: 2600, False: 2000}
 _SETTLED = 2
 _HOPELESS = 4
+_USUAL = 8
 
 
 def wave_columns(problem: Problem) -> tuple[int, ...]:
@@ -134,55 +135,16 @@ def solve_by_degrees(
         linear: whether the problem is linear in its fields; if not, Gauss-Newton steps take the place of one solve.
         watchers: see every solve; a true return value ends the search.
     """
-    start = time.perf_counter()
-    degrees = Degrees.first(setup.problem)
-    best: Found | None = None
-    last: Setup | None = None
-    history: list[dict[str, Any]] = []
-    ended, worse = "converged", 0
-    wish = min(tolerance, _EXACT)
-    fields = len(setup.problem.fields)
-    while True:
-        try:
-            solved = _solved(setup, degrees, last, seed, linear)
-        except KeyboardInterrupt:
-            if best is None:
-                raise
-            ended = "interrupted"
-            break
-        model, reached = solved.trial.model, relative(solved)
-        name = f"Spectral({model.extra_repr()})"
-        terms = {key: float(value.detach()) for key, value in _objective(solved).terms().items()}
-        loss = sum(solved.weights[key] * value for key, value in terms.items())
-        history.append({"phase": name, "step": len(history) + 1, "loss": loss, "held_out": reached, **terms})
-        before = math.inf if best is None else best.relative
-        if reached < before:
-            solver = "LinearLeastSquares" if linear else "GaussNewton"
-            best = Found(solved, reached, solver, "", limit=_GOOD)
-        assert best is not None or not math.isfinite(reached)
-        look = Look(
-            phase=name,
-            step=len(history),
-            steps=10,
-            seconds=time.perf_counter() - start,
-            loss=loss,
-            held_out=reached,
-            best=min(before, reached),
-            terms=terms,
-            unknowns={},
-        )
-        wishes = [bool(watch(look)) for watch in watchers]
-        if any(wishes):
+    search = _Search(setup, seed, linear, watchers)
+    ended = "converged"
+    try:
+        if search.run(min(tolerance, _EXACT)):
             ended = "stopped"
-            break
-        worse = worse + 1 if reached > _SPENT * before else 0
-        if reached <= wish or worse >= (_SETTLED if before <= _GOOD else _HOPELESS):
-            break
-        # Where that of the worst resolved coordinate gained nothing, the others' degrees are to blame.
-        higher = degrees.raised(model.tails(), 0.0 if worse else _LOW, _MOST_WEIGHTS[linear] / fields)
-        if higher is None:
-            break
-        degrees, last = higher, solved
+    except KeyboardInterrupt:
+        ended = "interrupted"
+        if search.best is None:
+            raise
+    best, history = search.best, search.history
     if best is None:
         return None
     why, how = (
@@ -197,17 +159,70 @@ def solve_by_degrees(
     return replace(best, reason=reason, solves=len(history), history=history, ended=ended)
 
 
+class _Search:
+    """Degrees tried so far, and the best of them."""
+
+    def __init__(self, setup: Setup, seed: int, linear: bool, watchers: Sequence[Callback]) -> None:
+        self._setup, self._seed, self._linear, self._watchers = setup, seed, linear, watchers
+        self._start = time.perf_counter()
+        self._last: Setup | None = None
+        self.best: Found | None = None
+        self.history: list[dict[str, Any]] = []
+
+    def run(self, wish: float) -> bool:
+        """Raise degrees for as long as that helps; whether a watcher ended it."""
+        most = _MOST_WEIGHTS[self._linear] / len(self._setup.problem.fields)
+        degrees: Degrees | None = Degrees.first(self._setup.problem)
+        worse = 0
+        while degrees is not None:
+            before = math.inf if self.best is None else self.best.relative
+            model, reached, stop = self._attempt(degrees)
+            if stop:
+                return True
+            worse = worse + 1 if reached > _SPENT * before else 0
+            if reached <= wish or worse >= (_SETTLED if before <= _GOOD else _HOPELESS):
+                return False
+            # Where that of the worst resolved coordinate gained nothing, the others' degrees are to blame.
+            degrees = degrees.raised(model.tails(), 0.0 if worse else _LOW, most)
+        return False
+
+    def _attempt(self, degrees: Degrees) -> tuple[Spectral, float, bool]:
+        """Solve once; the model, the relative residual on held-out points, and whether a watcher wants to stop."""
+        solved = self._solved(degrees)
+        model, reached = solved.trial.model, relative(solved)
+        name = f"Spectral({model.extra_repr()})"
+        terms = {key: float(value.detach()) for key, value in _objective(solved).terms().items()}
+        loss = sum(solved.weights[key] * value for key, value in terms.items())
+        self.history.append({"phase": name, "step": len(self.history) + 1, "loss": loss, "held_out": reached, **terms})
+        if self.best is None or reached < self.best.relative:
+            solver = "LinearLeastSquares" if self._linear else "GaussNewton"
+            self.best = Found(solved, reached, solver, "", limit=_GOOD)
+        self._last = solved
+        look = Look(
+            phase=name,
+            step=len(self.history),
+            steps=_USUAL,
+            seconds=time.perf_counter() - self._start,
+            loss=loss,
+            held_out=reached,
+            best=self.best.relative,
+            terms=terms,
+            unknowns={},
+        )
+        wishes = [bool(watch(look)) for watch in self._watchers]
+        return model, reached, any(wishes)
+
+    def _solved(self, degrees: Degrees) -> Setup:
+        found = spectral_setup(self._setup, degrees, self._seed)
+        if self._last is not None and not self._linear:
+            found.trial.model.start_from(self._last.trial.model)
+        solver = GaussNewton(1 if self._linear else _STEPS, rank_tolerance=0.0)
+        run = solver.start(_objective(found))
+        for _ in range(solver.steps):
+            if run.step().done is not None:
+                break
+        return found
+
+
 def _objective(setup: Setup) -> Objective:
     return Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
-
-
-def _solved(setup: Setup, degrees: Degrees, last: Setup | None, seed: int, linear: bool) -> Setup:
-    found = spectral_setup(setup, degrees, seed)
-    if last is not None and not linear:
-        found.trial.model.start_from(last.trial.model)
-    solver = GaussNewton(1 if linear else _STEPS, rank_tolerance=0.0)
-    run = solver.start(_objective(found))
-    for _ in range(solver.steps):
-        if run.step().done is not None:
-            break
-    return found

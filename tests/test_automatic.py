@@ -8,7 +8,8 @@ from conftest import problem_class
 
 import sciml
 from sciml import automatic, choice, d, network
-from sciml.automatic import _next_count, _take_over, is_linear, most_points
+from sciml.automatic import _next_count, _take_over, most_points, solve_by_features
+from sciml.linearity import is_linear
 from sciml.setup import prepare, with_features
 
 
@@ -185,9 +186,11 @@ class Standing(sciml.Problem):
         return torch.sin(self.k * x) * torch.sin(self.k * y)
 
 
-def tried(solution):
-    """The number of features of every solve."""
-    return [int(phase.split()[0]) for phase in solution.history["phase"]]
+def searched(problem):
+    """What the search of features finds, and the number of features of every solve."""
+    setup = prepare(problem, sciml.RandomFeatures(), None, most_points(2), None, torch.float64, "cpu", 0)
+    found = solve_by_features(setup, 0, 0.05, linear=True)
+    return found, [int(each["phase"].split()[0]) for each in found.history]
 
 
 @pytest.mark.parametrize(
@@ -196,19 +199,18 @@ def tried(solution):
 )
 def test_few_solves_and_very_few_large_ones(problem, solves, large, most):
     """Scales are looked for among few features, where a solve costs next to nothing."""
-    solution = sciml.fit(problem())
-    counts = tried(solution)
+    found, counts = searched(problem())
     assert len(counts) <= solves
     assert sum(count > counts[0] for count in counts) <= large
     assert max(counts) <= most
-    assert solution.residuals["relative"].max() < 1e-9
+    assert found.relative < 1e-9
 
 
 def test_a_coordinate_along_which_more_happens_has_a_larger_scale():
-    solution = sciml.fit(Advection())
-    x, t = solution.model.scale
+    found, _ = searched(Advection())
+    x, t = found.setup.trial.model.scale
     assert t > 2 * x
-    assert "x" in solution.choices[-2].partition("scale=")[2]
+    assert "x" in found.reason.partition("scale=")[2]
 
 
 def test_residuals_foretell_the_number_of_features():

@@ -53,7 +53,7 @@ class Spectral(Layered):
         outputs: int | None = None,
     ) -> None:
         super().__init__(inputs, outputs)
-        degrees = [degree] if isinstance(degree, int) else list(degree)
+        degrees = list(degree) if isinstance(degree, Sequence) else [degree]
         if not degrees or not all(_whole(each) for each in [*degrees, *periodic]):
             raise ModelError(
                 f"degree must be a whole number that is not negative, or one for each coordinate, and periodic the numbers of "

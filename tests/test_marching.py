@@ -1,0 +1,174 @@
+"""Windows whose lengths, ways of solving and degrees are chosen by residuals."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import solve_ivp
+
+import sciml
+from sciml import d
+from sciml.models import Spectral, Windowed
+from sciml.windows import Level, march
+
+
+class Clock:
+    """An attempt that reaches what a function of begin and end says, and remembers what it was asked."""
+
+    def __init__(self, reached):
+        self.reached, self.asked = reached, []
+
+    def __call__(self, begin, end, before):
+        self.asked.append((round(begin, 6), round(end, 6)))
+        return SimpleNamespace(), self.reached(begin, end)
+
+
+def marched(*levels, wish=1e-6):
+    problem = SimpleNamespace(time="t", domain=SimpleNamespace(bounds={"t": (0.0, 1.0)}))
+    return march(SimpleNamespace(problem=problem), levels, wish=wish, ended=lambda: False)
+
+
+def test_windows_are_halved_until_the_wish_is_met():
+    clock = Clock(lambda begin, end: 1e-8 if end - begin < 0.15 else 1e-3)
+    found = marched(Level(clock, 0.5, 0.01))
+    assert found.complete
+    assert found.worst == 1e-8
+    assert np.diff(found.edges).max() < 0.15
+    # A length that was too long is not tried again at once.
+    assert len(clock.asked) < 2 * len(found.setups)
+
+
+def test_a_level_at_its_shortest_gives_way_to_the_next_some_windows_back():
+    first = Clock(lambda begin, end: 1e-8 if end < 0.5 else 1e-3)
+    second = Clock(lambda begin, end: 1e-7)
+    found = marched(Level(first, 0.05, 0.025, 0.05), Level(second, 0.25, 0.05))
+    assert found.complete
+    (climbed,) = found.climbed
+    assert 0.3 < climbed <= 0.4  # a tenth of the time before the first level failed
+    assert second.asked[0] == (round(climbed, 6), round(climbed + 0.25, 6))
+    assert climbed in found.edges
+
+
+def test_a_residual_that_is_accepted_at_the_shortest_length_is_no_reason_to_climb():
+    first, second = Clock(lambda begin, end: 5e-6), Clock(lambda begin, end: 1e-9)
+    found = marched(Level(first, 0.1, 0.05, accepted=1e-5), Level(second, 0.1, 0.05))
+    assert not second.asked
+    assert found.failed == len(found.setups)
+
+
+def test_a_level_that_misses_by_more_than_the_one_below_gives_the_march_back():
+    first, second = Clock(lambda begin, end: 1e-4 * (end - begin)), Clock(lambda begin, end: 1e-2)
+    found = marched(Level(first, 0.2, 0.05), Level(second, 0.2, 0.1))
+    assert found.complete
+    assert found.climbed == ()
+    assert len(second.asked) == 2
+    assert found.worst < 2e-5  # three times what it missed by at its shortest
+
+
+def test_the_wish_of_a_level_may_change_on_the_way():
+    wishes = iter([1e-9] * 3 + [1e-2] * 100)
+    clock = Clock(lambda begin, end: 1e-4)
+    found = marched(Level(clock, 0.4, 0.01, wish=lambda: next(wishes)))
+    assert clock.asked[:4] == [(0, 0.4), (0, 0.2), (0, 0.1), (0, 0.05)]
+    assert found.complete
+
+
+class Solitons(sciml.Problem):
+    """u_t + u u_x + 0.05² u_xxx = 0 on a ring: waves steepen and break up."""
+
+    domain = sciml.Box(x=(-1, 1), t=(0, 0.4))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=lambda x: torch.cos(math.pi * x)), sciml.Periodic("x")]
+
+    @sciml.equation
+    def motion(self, u, x, t):
+        return d(u, t) + u * d(u, x) + 0.05**2 * d(u, x, x, x)
+
+
+def fourier(problem, modes, time, steps):
+    """The same by Fourier modes and the classical Runge-Kutta method with an integrating factor, at the mesh's points."""
+    x = -1 + 2 * np.arange(modes) / modes
+    k = math.pi * np.fft.fftfreq(modes, 1 / modes)
+    h = time / steps
+    v = np.fft.fft(np.cos(math.pi * x))
+    turn = np.exp(1j * 0.05**2 * k**3 * h / 2)
+
+    def rate(v):
+        return -0.5j * k * np.fft.fft(np.fft.ifft(v).real ** 2)
+
+    for _ in range(steps):
+        a = h * rate(v)
+        b = h * rate(turn * (v + a / 2))
+        c = h * rate(turn * v + b / 2)
+        e = h * rate(turn**2 * v + turn * c)
+        v = turn**2 * v + (turn**2 * a + 2 * turn * (b + c) + e) / 6
+    return x, np.fft.ifft(v).real
+
+
+def test_waves_in_windows_follow_solitons_to_many_digits():
+    solution = sciml.fit(Solitons())
+    assert isinstance(solution.trial, Windowed)
+    models = [piece.model for piece in solution.trial.windows]
+    assert all(isinstance(model, Spectral) and model.periodic == (0,) for model in models)
+    assert models[-1].degree[0] > models[0].degree[0]  # raised as the waves steepen
+    x, truth = fourier(Solitons(), 128, 0.4, 4000)
+    ours = solution(x=x, t=0.4)["u"]
+    assert np.linalg.norm(ours - truth) < 1e-7 * np.linalg.norm(truth)
+    assert any("products of polynomials and waves" in choice for choice in solution.choices)
+
+
+def test_polynomials_follow_a_corner_layer_at_the_start():
+    """A boundary value that the start does not have: windows become short, the residual still says how good it is."""
+
+    class Switched(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), t=(0, 0.2))
+        fields = ["u"]
+        conditions = [
+            sciml.Initial(u=lambda x: x**2),
+            sciml.Dirichlet(u=0.0, on=domain.face(x=0)),
+            sciml.Dirichlet(u=1.0, on=domain.face(x=1)),
+        ]
+
+        @sciml.equation
+        def reaction(self, u, x, t):
+            return d(u, t) - 0.05 * d(u, x, x) - u + u**3
+
+    solution = sciml.fit(Switched())
+    n = 200
+    mesh = np.linspace(0, 1, n + 1)
+
+    def rate(_, u):
+        found = np.zeros_like(u)
+        found[1:-1] = 0.05 * n**2 * (u[2:] - 2 * u[1:-1] + u[:-2]) + u[1:-1] - u[1:-1] ** 3
+        return found
+
+    truth = solve_ivp(rate, (0, 0.2), mesh**2, method="BDF", rtol=1e-8, atol=1e-10).y[:, -1]
+    ours = solution(x=mesh, t=0.2)["u"]
+    assert np.abs(ours - truth).max() < 5e-5  # the mesh's own error
+    assert solution.success
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_choice_does_not_hang_on_a_seed(seed):
+    class Reaction(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), t=(0, 0.5))
+        fields = ["u"]
+        conditions = [
+            sciml.Initial(u=lambda x: 1 / (1 + torch.exp(x))),
+            sciml.Dirichlet(u=lambda x, t: 1 / (1 + torch.exp(x - 2.5 * t)), on=domain.faces("x")),
+        ]
+
+        @sciml.equation
+        def fisher(self, u, x, t):
+            return d(u, t) - d(u, x, x) - u * (1 - u) * self.factor(u)
+
+        def factor(self, u):
+            # Makes a front of speed 5/2 an exact solution, whatever the equation's usual one is.
+            return (2.5 - 1 + 2 * u) / 1.0
+
+        def reference(self, x, t):
+            return 1 / (1 + torch.exp(x - 2.5 * t))
+
+    assert sciml.fit(Reaction(), seed=seed).error()["u"] < 1e-8
