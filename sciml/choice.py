@@ -25,7 +25,8 @@ _ODE_SCALE = 6.0
 _ODE_WISH = 1e-9
 _WISH = 1e-7
 _SPECTRAL_WISH = 1e-9
-_ACCEPTED = 1e-6
+_ACCEPTED, _FAR = 1e-6, 1e-4
+_DEEP_WISH = 1e-7
 _WEIGHTS, _MORE_WEIGHTS, _FINE = 2400, 3600, 1e-6
 _INVERSE = ((100, 32.0), (200, 48.0))
 _INVERSE_POINTS = 6
@@ -113,10 +114,10 @@ def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
                 # A periodic function need not be smooth where its ends meet.
                 bases.append(Degrees.first(problem, ()))
             spectral = SpectralWindows(setup, training, seed, min(wish, _SPECTRAL_WISH), _ACCEPTED, bases, most)
-            first = Level(spectral, 0.05, 0.025, wish=lambda: spectral.wish, accepted=_ACCEPTED)
+            first = Level(spectral, 0.05, 0.025, wish=lambda: spectral.wish, accepted=_ACCEPTED, far=_FAR)
         else:
             first = Level(FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, wish), 0.1, 0.025)
-        levels = [first, Level(DeepWindows(setup, training, seed, wish), 0.1, 0.05)]
+        levels = [first, Level(DeepWindows(setup, training, seed, _DEEP_WISH), 0.1, 0.05, wish=lambda: _DEEP_WISH)]
     marched = march(setup, levels, wish=wish, ended=lambda: training.outcome.stopped)
     how = _FIRST_WAY[type(levels[0].attempt)]
     if marched.climbed:

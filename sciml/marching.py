@@ -26,15 +26,15 @@ from sciml.windows import continued, fresh_model, window
 POINTS_A_WEIGHT = 3
 _IN_TIME = 4.0
 _NETWORK = MLP(12, 12, 12)
-_POINTS = 1024
-_ROUND = LeastSquares(60, look=20)
+_POINTS = 2048
+_ROUND = LeastSquares(160, look=20)
 _ROUNDS = 4
 _RESOLVED = 5e-3
 _STUCK = 0.8
 _SHARE = 0.1
 _GIVE_WAY = 3.0
 _TOO_FINE = 1e-2
-_POLISH_SCALES = (0.5, 1.0)
+_MORE_FEATURES, _POLISH_ROUNDS = 1200, 4
 
 
 @dataclass
@@ -179,10 +179,9 @@ class DeepWindows:
         if self.training.outcome.ended:
             return network, now
         best, reached = network, now
-        for scale in _POLISH_SCALES:
-            polished = self.training.run(
-                network, [Polish(scales=(scale,), target=_SHARE * self.wish)], self.seed, label
-            )
+        for features in (None, _MORE_FEATURES // len(problem.fields)):
+            polish = Polish(features, target=_SHARE * self.wish, rounds=_POLISH_ROUNDS)
+            polished = self.training.run(network, [polish], self.seed, label)
             if relative(polished) < reached:
                 best, reached = polished, relative(polished)
             if reached <= self.wish or self.training.outcome.ended:

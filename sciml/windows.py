@@ -29,6 +29,7 @@ _MOST_MISSES = 40
 _SHORTER = 0.75
 _LONGER = 1.25
 _FORGIVEN = 3.0
+_HELD = 4
 _BACK = 0.1
 
 
@@ -152,7 +153,7 @@ def window(
 
     generator = np.random.default_rng([seed, 3])
     count = inside or default_count(sub.domain)
-    train, held = blocks(count, generator), blocks(default_count(sub.domain), generator)
+    train, held = blocks(count, generator), blocks(_HELD * default_count(sub.domain), generator)
     on_cpu = [block.to(torch.device("cpu"), torch.float64) for block in train]
     sizes = _sizes(sub, on_cpu, setup, before)
     scales = term_sizes(sub, on_cpu, sizes)
@@ -246,7 +247,7 @@ class Level:
     """A way to solve windows, with the first, shortest and longest length to use it at, as shares of the whole time.
 
     ``wish`` tells the relative residual to choose lengths for, if not that of the march; ``accepted`` is one that is still good
-    enough where the shortest length misses the wish.
+    enough where the shortest length misses the wish, ``far`` one so far from it that shorter windows are not tried.
     """
 
     attempt: Attempt
@@ -255,6 +256,7 @@ class Level:
     longest: float = 1.0
     wish: Callable[[], float] | None = None
     accepted: float = 0.0
+    far: float = math.inf
 
 
 def march(
@@ -302,7 +304,8 @@ def march(
         if reached > aim and not over:
             tried += 1
             ceiling = _SHORTER * (stop - at)
-            if length > 1.01 * shortest and tried < _MOST_MISSES:
+            hopeless_here = reached > levels[level].far and level + 1 < len(levels)
+            if length > 1.01 * shortest and tried < _MOST_MISSES and not hopeless_here:
                 length = max(0.5 * min(length, stop - at), shortest)
                 continue
             missed[level] = reached
