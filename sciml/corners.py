@@ -27,6 +27,7 @@ from sciml.typing import Array
 
 _RADIUS, _NEAREST = 0.5, 1e-5
 _CLOSE = 0.1
+_MOST_CORNERS = 16
 _CONCENTRATED, _SHARE = 3.0, 0.3
 _ON_SIDE, _INSIDE, _A_FUNCTION = 80, 40, 2
 _HELD = 200
@@ -66,7 +67,7 @@ class Plane:
 
 
 def plane_of(problem: Problem) -> Plane | None:
-    """The corners of a stationary problem's domain; None where the domain has none, or time has a part in it."""
+    """The corners of a stationary problem's domain, the widest of very many; None where there are none, or with time."""
     domain = problem.domain
     if problem.time is not None or len(problem.coordinates) != 2 or not isinstance(domain, Box | Polygon):
         return None
@@ -76,7 +77,7 @@ def plane_of(problem: Problem) -> Plane | None:
         shape = Polygon([(left, low), (right, low), (right, high), (left, high)], names=problem.coordinates)
     assert isinstance(shape, Polygon)
     lengths = [shape.extent(side) for side in shape.sides]
-    corners = shape.corners()
+    corners = tuple(sorted(shape.corners(), key=lambda corner: -corner.angle)[:_MOST_CORNERS])
     return Plane(domain, corners, tuple(min(lengths[edge] for edge in corner.edges) for corner in corners))
 
 
