@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sciml.automatic import Found, most_points, part_of, solve_by_features
 from sciml.callbacks import Callback
+from sciml.corners import has_reentrant_corners, solve_by_corners, stalls_at_corners
 from sciml.degrees import MOST_COORDINATES, Degrees, solve_by_degrees
 from sciml.domains import Box
 from sciml.linearity import is_linear
@@ -83,17 +84,40 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
 
 
 def _whole(setup: Setup, seed: int, tolerance: float, linear: bool, watchers: Sequence[Callback]) -> Found:
-    """The whole domain at once: products of polynomials and waves where they are good, else these or features."""
-    best = None
+    """The whole domain at once: products of polynomials and waves where they are good, else these or features.
+
+    Functions that are singular at corners join them where corners are re-entrant, or where residuals are large.
+    """
+    best: Found | None = None
+    if has_reentrant_corners(setup.problem):
+        best = solve_by_corners(setup, seed, tolerance, linear=linear, earlier=None, watchers=watchers)
+        if best is not None and (best.relative <= _ENOUGH or best.ended in ("stopped", "interrupted")):
+            return best
+    cornered = best is not None
     if isinstance(setup.problem.domain, Box) and len(setup.problem.coordinates) <= MOST_COORDINATES:
         best = solve_by_degrees(setup, seed, tolerance, linear=linear, watchers=watchers)
         if best is not None and (best.relative <= _ENOUGH or best.ended in ("stopped", "interrupted")):
             return best
+        if best is not None and stalls_at_corners(best.setup):
+            cornered = True
+            best = _better(
+                best, solve_by_corners(setup, seed, tolerance, linear=linear, earlier=best, watchers=watchers)
+            )
+            if best.taken:
+                return best
     found = solve_by_features(setup, seed, tolerance, linear=linear, watchers=watchers)
-    if best is None:
-        return found
-    history, solves = [*best.history, *found.history], best.solves + found.solves
-    better = found if found.relative < best.relative else replace(best, ended=found.ended)
+    best = found if best is None else _better(best, found)
+    if best.relative > _ENOUGH and not cornered and found.ended == "converged" and stalls_at_corners(best.setup):
+        best = _better(best, solve_by_corners(setup, seed, tolerance, linear=linear, earlier=best, watchers=watchers))
+    return best
+
+
+def _better(first: Found, second: Found | None) -> Found:
+    """The one with the smaller residual, with the history of both."""
+    if second is None:
+        return first
+    history, solves = [*first.history, *second.history], first.solves + second.solves
+    better = second if second.relative < first.relative else replace(first, ended=second.ended)
     return replace(better, history=history, solves=solves)
 
 

@@ -14,6 +14,7 @@ from sciml.errors import FileError
 from sciml.exact import Conditions
 from sciml.models import (
     MLP,
+    Cornered,
     DeepFeatures,
     PeriodicInputs,
     RandomFeatures,
@@ -27,7 +28,7 @@ from sciml.models import (
 from sciml.models.hermite import Hermite
 from sciml.problem import Problem
 
-BUILT_IN: tuple[Any, ...] = (MLP, RandomFeatures, DeepFeatures, Spectral)
+BUILT_IN: tuple[Any, ...] = (MLP, RandomFeatures, DeepFeatures, Spectral, Cornered)
 PLAIN = ("name", "success", "status", "message", "nit", "nfev", "seconds", "solver", "engine", "seed")
 
 

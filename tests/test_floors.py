@@ -25,7 +25,7 @@ FLOORS = [
     ],
     ["solvers", "weighting", "callbacks", "preflight", "plots", "embedding", "saving"],
     ["setup", "solution", "loading", "report", "doubts"],
-    ["polish", "training", "windows", "degrees", "marching", "automatic", "network", "choice"],
+    ["polish", "training", "windows", "degrees", "corners", "marching", "automatic", "network", "choice"],
     ["fitting", "baselines"],
     ["comparison"],
     ["cli"],

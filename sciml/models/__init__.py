@@ -13,6 +13,7 @@ from sciml.models.features import RandomFeatures
 from sciml.models.mlp import MLP
 from sciml.models.periodic import PeriodicInputs
 from sciml.models.scaled import Scaled
+from sciml.models.singular import Cornered, CornerFunctions, Wedge
 from sciml.models.spectral import Spectral
 from sciml.models.transformed import Transformed, model_of, scaled_of, with_model
 from sciml.models.windowed import Windowed
@@ -20,6 +21,8 @@ from sciml.models.windowed import Windowed
 __all__ = [
     "MLP",
     "Concatenation",
+    "CornerFunctions",
+    "Cornered",
     "DeepFeatures",
     "FourierFeatures",
     "GatedBlock",
@@ -31,6 +34,7 @@ __all__ = [
     "Scaled",
     "Spectral",
     "Transformed",
+    "Wedge",
     "Windowed",
     "model_of",
     "scaled_of",
