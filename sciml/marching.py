@@ -34,6 +34,7 @@ _STUCK = 0.8
 _SHARE = 0.1
 _GIVE_WAY = 3.0
 _TOO_FINE = 1e-2
+_SPARE, _MOST_IN_TIME = 2, 15
 _MORE_FEATURES, _POLISH_ROUNDS = 1200, 4
 
 
@@ -136,6 +137,12 @@ class SpectralWindows:
                     degree if place == time else math.ceil(degree / 1.25) for place, degree in enumerate(degrees.now)
                 )
                 degrees = replace(degrees, now=tuple(lower))
+            if not spatial and reached > self.wish and _SPARE * degrees.weights * fields <= self.most:
+                # A longer time is cheap as long as there are few weights.
+                longer = degrees.raised([0.0] * time + [1.0] + [0.0] * (len(tails) - time), most=self.most / fields)
+                if longer is not None and longer.now[time] <= _MOST_IN_TIME:
+                    degrees = longer
+                    continue
             if reached <= self.wish or not spatial or higher is None or self.training.outcome.stopped:
                 return solved, reached, degrees
             degrees, earlier = higher, reached

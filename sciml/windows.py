@@ -29,7 +29,7 @@ _MOST_MISSES = 40
 _SHORTER = 0.75
 _LONGER = 1.25
 _FORGIVEN = 3.0
-_HELD = 4
+_HELD = 4096
 _BACK = 0.1
 
 
@@ -153,7 +153,7 @@ def window(
 
     generator = np.random.default_rng([seed, 3])
     count = inside or default_count(sub.domain)
-    train, held = blocks(count, generator), blocks(_HELD * default_count(sub.domain), generator)
+    train, held = blocks(count, generator), blocks(max(_HELD, default_count(sub.domain)), generator)
     on_cpu = [block.to(torch.device("cpu"), torch.float64) for block in train]
     sizes = _sizes(sub, on_cpu, setup, before)
     scales = term_sizes(sub, on_cpu, sizes)
@@ -224,6 +224,11 @@ def fresh_model(model: nn.Module, problem: Problem, seed: int) -> nn.Module:
     if isinstance(found, Layered) and not len(found.layers):
         found.build(len(problem.coordinates), len(problem.fields), torch.Generator().manual_seed(seed))
     return found
+
+
+def _without_points(setup: Setup) -> Setup:
+    """A solved window, which needs its points no more: the jets kept for them would fill the memory window after window."""
+    return replace(setup, train=(), held=(), fresh=())
 
 
 def joined(setup: Setup, marched: Marched) -> Setup:
@@ -327,7 +332,7 @@ def march(
                 continue
         tried = 0
         edges.append(stop)
-        setups.append(found)
+        setups.append(_without_points(found))
         worst, failed = max(worst, reached), failed + (reached > wish)
         if over or reached > hopeless or len(setups) >= _MOST_WINDOWS:
             break

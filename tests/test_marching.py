@@ -1,6 +1,7 @@
 """Windows whose lengths, ways of solving and degrees are chosen by residuals."""
 
 import math
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +15,15 @@ from sciml.models import Spectral, Windowed
 from sciml.windows import Level, march
 
 
+@dataclass
+class Solved:
+    """What an attempt returns, as far as a march looks at it."""
+
+    train: tuple = ("points",)
+    held: tuple = ()
+    fresh: tuple = ()
+
+
 class Clock:
     """An attempt that reaches what a function of begin and end says, and remembers what it was asked."""
 
@@ -22,7 +32,7 @@ class Clock:
 
     def __call__(self, begin, end, before):
         self.asked.append((round(begin, 6), round(end, 6)))
-        return SimpleNamespace(), self.reached(begin, end)
+        return Solved(), self.reached(begin, end)
 
 
 def marched(*levels, wish=1e-6):
@@ -172,3 +182,9 @@ def test_the_choice_does_not_hang_on_a_seed(seed):
             return 1 / (1 + torch.exp(x - 2.5 * t))
 
     assert sciml.fit(Reaction(), seed=seed).error()["u"] < 1e-8
+
+
+def test_solved_windows_keep_no_points():
+    clock = Clock(lambda begin, end: 1e-8)
+    found = marched(Level(clock, 0.25, 0.1))
+    assert all(each.train == () for each in found.setups)
