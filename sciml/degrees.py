@@ -29,6 +29,7 @@ _ROWS_A_WEIGHT = 1.5
 _FIRST = {1: 24, 2: 10, 3: 6}
 _RAISES = (1.5, 1.25, 1.1)
 _LOW = 0.03
+_LOWER = 1.25
 _SPENT = 0.3
 _EXACT = 1e-11
 _GOOD = 1e-4
@@ -108,6 +109,11 @@ class Degrees:
             if (found := replace(self, now=now)).weights <= most:
                 return found
         return None
+
+    def lowered(self, but: int) -> Degrees:
+        """Lower ones along all coordinates but one: more than was needed, so the next window does with less."""
+        lower = (degree if place == but else math.ceil(degree / _LOWER) for place, degree in enumerate(self.now))
+        return replace(self, now=tuple(lower))
 
     @property
     def weights(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -34,7 +34,7 @@ _STUCK = 0.8
 _SHARE = 0.1
 _GIVE_WAY = 3.0
 _TOO_FINE = 1e-2
-_SPARE, _MOST_IN_TIME = 2, 15
+_SPARE, _MOST_IN_TIME, _IN_SPACE = 2, 15, 0.1
 _MORE_FEATURES, _POLISH_ROUNDS = 1200, 4
 
 
@@ -122,28 +122,31 @@ class SpectralWindows:
         """A window solved with degrees in space as high as it takes."""
         problem = self.setup.problem
         fields, time = len(problem.fields), problem.coordinates.index(str(problem.time))
-        earlier = math.inf
+        most, earlier = self.most / fields, math.inf
+        shorter: Degrees | None = None
         while True:
             solved = self._solved(begin, end, before, degrees)
             reached, tails = relative(solved), list(solved.trial.model.tails())
             in_time = tails.pop(time)
-            higher = degrees.raised([*tails[:time], 0.0, *tails[time:]], most=self.most / fields)
-            spatial = max(tails) > 0.1 * in_time and reached < 2 * earlier
-            if higher is None and max(tails) > in_time and reached <= self.accepted:
-                self.wish = max(self.wish, _GIVE_WAY * reached)
             if reached <= self.wish and max(tails) < _TOO_FINE * self.wish and earlier == math.inf:
-                # More than is needed, so the next window does with less.
-                lower = (
-                    degree if place == time else math.ceil(degree / 1.25) for place, degree in enumerate(degrees.now)
-                )
-                degrees = replace(degrees, now=tuple(lower))
-            if not spatial and reached > self.wish and _SPARE * degrees.weights * fields <= self.most:
+                degrees = degrees.lowered(time)
+            if reached <= self.wish or reached > 2 * earlier or self.training.outcome.stopped:
+                return solved, reached, degrees
+            useless = shorter is not None and reached > 0.5 * earlier
+            if useless:
+                assert shorter is not None
+                degrees = shorter
+            if useless or max(tails) > _IN_SPACE * in_time:
+                shorter, higher = None, degrees.raised([*tails[:time], 0.0, *tails[time:]], most=most)
+                if higher is None and max(tails) > in_time and reached <= self.accepted:
+                    self.wish = max(self.wish, _GIVE_WAY * reached)
+            else:
                 # A longer time is cheap as long as there are few weights.
-                longer = degrees.raised([0.0] * time + [1.0] + [0.0] * (len(tails) - time), most=self.most / fields)
-                if longer is not None and longer.now[time] <= _MOST_IN_TIME:
-                    degrees = longer
-                    continue
-            if reached <= self.wish or not spatial or higher is None or self.training.outcome.stopped:
+                shorter, higher = degrees, degrees.raised([0.0] * time + [1.0] + [0.0] * (len(tails) - time))
+                assert higher is not None
+                if _SPARE * degrees.weights > most or higher.now[time] > _MOST_IN_TIME:
+                    higher = None
+            if higher is None:
                 return solved, reached, degrees
             degrees, earlier = higher, reached
 

@@ -29,6 +29,7 @@ _MOST_MISSES = 40
 _SHORTER = 0.75
 _LONGER = 1.25
 _FORGIVEN = 3.0
+_SOLVED = 1e-2
 _HELD = 4096
 _BACK = 0.1
 
@@ -309,8 +310,9 @@ def march(
         if reached > aim and not over:
             tried += 1
             ceiling = _SHORTER * (stop - at)
-            hopeless_here = reached > levels[level].far and level + 1 < len(levels)
-            if length > 1.01 * shortest and tried < _MOST_MISSES and not hopeless_here:
+            # Far from the wish, but solved: above that the iteration diverged, and a shorter window may well converge.
+            climbs = levels[level].far < reached <= _SOLVED and level + 1 < len(levels)
+            if length > 1.01 * shortest and tried < _MOST_MISSES and not climbs:
                 length = max(0.5 * min(length, stop - at), shortest)
                 continue
             missed[level] = reached
