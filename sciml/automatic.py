@@ -281,7 +281,7 @@ def _solved(
     setup: Setup, count: int, scale: float | Sequence[float], seed: int, linear: bool, earlier: Setup | None
 ) -> tuple[Setup, float, float, dict[str, float]]:
     problem = setup.problem
-    points = _points_a_feature(len(problem.coordinates)) * count * len(problem.fields) / len(problem.equations)
+    points = _points_a_feature(len(problem.coordinates)) * count * len(problem.fields) / max(1, len(problem.equations))
     share = points / most_points(len(problem.coordinates))
     train = tuple(part_of(block, share, len(problem.coordinates)) for block in setup.train)
     candidate = replace(with_features(setup, count, scale, seed), train=train)
@@ -296,11 +296,10 @@ def _solved(
         if earlier is not None:
             _take_over(candidate, earlier)
         _best_by_gauss_newton(objective, setup.held)
-    held = objective.terms(setup.held)
-    relative = max(math.sqrt(float(value.detach())) for value in held.values())
+    relative = objective.worst(setup.held)
     terms = {name: float(value.detach()) for name, value in objective.terms().items()}
     loss = sum(setup.weights[name] * value for name, value in terms.items())
-    return candidate, loss, relative if math.isfinite(relative) else math.inf, terms
+    return candidate, loss, relative, terms
 
 
 def _take_over(setup: Setup, earlier: Setup) -> None:

@@ -27,7 +27,6 @@ _ODE_WISH = 1e-9
 _WISH = 1e-7
 _SPECTRAL_WISH = 1e-9
 _ACCEPTED, _FAR = 1e-6, 1e-4
-_DEEP_WISH = 1e-7
 _WEIGHTS, _MORE_WEIGHTS, _FINE = 2400, 3600, 1e-6
 _INVERSE = ((100, 32.0), (200, 48.0))
 _INVERSE_POINTS = 6
@@ -105,6 +104,7 @@ def _whole(setup: Setup, seed: int, tolerance: float, linear: bool, watchers: Se
             )
             if best.taken:
                 return best
+    assert best is None or best.ended == "converged"
     found = solve_by_features(setup, seed, tolerance, linear=linear, watchers=watchers)
     best = found if best is None else _better(best, found)
     if best.relative > _ENOUGH and not cornered and found.ended == "converged" and stalls_at_corners(best.setup):
@@ -117,8 +117,8 @@ def _better(first: Found, second: Found | None) -> Found:
     if second is None:
         return first
     history, solves = [*first.history, *second.history], first.solves + second.solves
-    better = second if second.relative < first.relative else replace(first, ended=second.ended)
-    return replace(better, history=history, solves=solves)
+    better = second if second.relative < first.relative else first
+    return replace(better, history=history, solves=solves, ended=second.ended)
 
 
 def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callback], start: float) -> Found:
@@ -141,7 +141,7 @@ def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
             first = Level(spectral, 0.05, 0.025, wish=lambda: spectral.wish, accepted=_ACCEPTED, far=_FAR)
         else:
             first = Level(FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, wish), 0.1, 0.025)
-        levels = [first, Level(DeepWindows(setup, training, seed, _DEEP_WISH), 0.1, 0.05, wish=lambda: _DEEP_WISH)]
+        levels = [first, Level(DeepWindows(setup, training, seed, wish), 0.1, 0.05)]
     marched = march(setup, levels, wish=wish, ended=lambda: training.outcome.stopped)
     how = _FIRST_WAY[type(levels[0].attempt)]
     if marched.climbed:

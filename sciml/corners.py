@@ -194,7 +194,10 @@ def solve_by_corners(
         ended = "interrupted"
     best = search.best
     if best is None or (earlier is not None and best.relative >= search.judged(earlier.setup)):
-        return None
+        if earlier is None or ended == "converged":
+            return None
+        # Somebody wants the end: what was found before is the answer.
+        return replace(earlier, ended=ended, history=search.history, solves=len(search.history))
     why = (
         "the domain has re-entrant corners"
         if has_reentrant_corners(setup.problem)
@@ -254,8 +257,7 @@ class _Search:
     def judged(self, setup: Setup) -> float:
         """The largest relative residual of a trial function on the held-out points, those near corners among them."""
         objective = Objective(setup.rows, self._setup.held, setup.scales, setup.weights, setup.parameters)
-        worst = max(math.sqrt(float(value.detach())) for value in objective.terms().values())
-        return worst if math.isfinite(worst) else math.inf
+        return objective.worst()
 
     def _scale(self, level: tuple[int, float, float], wish: float) -> float:
         """The best scale of few random features."""

@@ -58,8 +58,7 @@ def layout_of(model: Spectral, problem: Problem) -> Layout:
     across = {}
     for column, name in enumerate(problem.coordinates):
         functions = len({product[:column] + product[column + 1 :] for product in basis.products})
-        # Waves join by themselves at the ends of their coordinate.
-        across[name] = 2 if column in model.periodic else math.ceil(_ROWS_A_WEIGHT * functions)
+        across[name] = math.ceil(_ROWS_A_WEIGHT * functions)
     return Layout(math.ceil(rows), across, model.periodic)
 
 

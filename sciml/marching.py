@@ -34,6 +34,7 @@ _STUCK = 0.8
 _SHARE = 0.1
 _GIVE_WAY = 3.0
 _TOO_FINE = 1e-2
+_SETTLED = 0.1
 _SPARE, _MOST_IN_TIME, _IN_SPACE = 2, 15, 0.1
 _MORE_FEATURES, _POLISH_ROUNDS = 1200, 4
 
@@ -104,16 +105,21 @@ class SpectralWindows:
     def __call__(self, begin: float, end: float, before: Setup | None) -> tuple[Setup, float]:
         """The window's set-up and its relative residual on held-out rows."""
         best: tuple[Setup, float, Degrees] | None = None
+        other = math.inf
         for degrees in self.bases:
             solved = self._resolved(begin, end, before, degrees)
             if best is None or solved[1] < best[1]:
-                best = solved
+                best, other = solved, other if best is None else best[1]
+            else:
+                other = min(other, solved[1])
             if best[1] <= self.wish or self.training.outcome.stopped:
                 break
         assert best is not None
         # Which functions suit the problem shows in the first window; how many of them, in every one.
-        kept = best[2] if best[1] <= self.wish else next(each for each in self.bases if each.waves == best[2].waves)
-        self.bases = [kept]
+        if best[1] <= self.wish:
+            self.bases = [best[2]]
+        elif best[1] <= _SETTLED * other:
+            self.bases = [each for each in self.bases if each.waves == best[2].waves]
         return best[0], best[1]
 
     def _resolved(
@@ -207,6 +213,8 @@ def _start_constant(setup: Setup) -> None:
     assert problem.time is not None
     start = OnFaces((Face(problem.time, "lower"),))
     given = [block for block in setup.train if block.terms[0].place == start]
+    if not given:
+        return
     objective = Objective(setup.rows, given, setup.scales, setup.weights, setup.parameters)
     rows, slopes = objective.linearised()
     degrees = model.basis.degrees_of[:, problem.coordinates.index(problem.time)].to(rows.device)

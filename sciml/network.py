@@ -40,7 +40,7 @@ def solve_by_network(setup: Setup, seed: int, watchers: Sequence[Callback], star
     trial = Scaled(model, problem.domain.lower, problem.domain.upper, old.offset.tolist(), old.scale.tolist())
     trial = trial.to(device=old.offset.device, dtype=old.offset.dtype)
     weights = sum(parameter.numel() for parameter in model.parameters())
-    share = _POINTS_A_WEIGHT * weights / len(problem.equations) / most_points(dimension)
+    share = _POINTS_A_WEIGHT * weights / max(1, len(problem.equations)) / most_points(dimension)
     train = tuple(part_of(block, share, dimension) for block in setup.train)
     setup = replace(setup, trial=trial, rows=Rows(problem, trial, setup.raw), train=train)
     training = Training(None, None, watchers, start)

@@ -54,6 +54,12 @@ class Objective:
                 found[name] = (squares if block.weights is None else block.weights * squares).mean()
         return found
 
+    def worst(self, blocks: Sequence[Block] | None = None) -> float:
+        """The largest root mean square of a scaled residual; infinite if any is not a number."""
+        squares = torch.stack([value.detach() for value in self.terms(blocks).values()])
+        largest = float(squares.max().sqrt())  # unlike Python's max, this one sees every value that is not a number
+        return largest if math.isfinite(largest) else math.inf
+
     def total(self, terms: Mapping[str, Tensor]) -> Tensor:
         """The weighted sum of terms."""
         return torch.stack([self.weights[name] * value for name, value in terms.items()]).sum()

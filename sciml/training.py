@@ -239,5 +239,4 @@ def held_out(setup: Setup, weights: dict[str, float] | None = None) -> float:
 def relative(setup: Setup) -> float:
     """The largest root mean square of a residual on held-out rows, as a share of its natural size."""
     objective = Objective(setup.rows, setup.held, setup.scales, setup.weights, setup.parameters)
-    worst = max(math.sqrt(float(value.detach())) for value in objective.terms().values())
-    return worst if math.isfinite(worst) else math.inf
+    return objective.worst()

@@ -99,6 +99,12 @@ def why_not_windows(problem: Problem, measured: bool) -> str | None:
             return f"the condition {term.name!r} is about other times than the start"
         if upper or term.place == Opposite(problem.time):
             ties.append(term.name)
+        if (
+            isinstance(term.place, OnFaces)
+            and Face(problem.time, "lower") in term.place.faces
+            and len(term.place.faces) > 1
+        ):
+            return f"the condition {term.name!r} joins the start of time with other faces: use Initial for the start"
     if ties:
         return f"the condition {ties[0]!r} ties the end of time to its start"
     start = OnFaces((Face(problem.time, "lower"),))
@@ -286,7 +292,8 @@ def march(
     assert problem.time is not None
     begin, end = problem.domain.bounds[problem.time]
     whole = end - begin
-    edges, worst, failed = [begin], 0.0, 0
+    edges: list[float] = [begin]
+    residuals: list[float] = []
     setups: list[Setup] = []
     level, interrupted, tried = 0, False, 0
     climbed: list[float] = []
@@ -324,6 +331,7 @@ def march(
                     while setups and edges[-1] > at - _BACK * whole:
                         edges.pop()
                         setups.pop()
+                        residuals.pop()
                     at = edges[-1]
                 climbed = [*climbed, at] if up else climbed[:-1]
                 level += 1 if up else -1
@@ -335,11 +343,12 @@ def march(
         tried = 0
         edges.append(stop)
         setups.append(_without_points(found))
-        worst, failed = max(worst, reached), failed + (reached > wish)
+        residuals.append(reached)
         if over or reached > hopeless or len(setups) >= _MOST_WINDOWS:
             break
         gain = 2.0**10 if reached == 0 else aim / reached
         length = (stop - at) * min(2.0, max(1.0, gain**0.1))
         # A length that was too long a moment ago is tried again by and by.
         length, ceiling = min(length, max(ceiling, stop - at), levels[level].longest * whole), _LONGER * ceiling
+    worst, failed = max(residuals, default=0.0), sum(each > wish for each in residuals)
     return Marched(tuple(setups), tuple(edges), worst, edges[-1] >= end, failed, tuple(climbed), interrupted)

@@ -188,3 +188,11 @@ def test_solved_windows_keep_no_points():
     clock = Clock(lambda begin, end: 1e-8)
     found = marched(Level(clock, 0.25, 0.1))
     assert all(each.train == () for each in found.setups)
+
+
+def test_windows_that_are_given_back_do_not_count():
+    first = Clock(lambda begin, end: 5e-6 if end < 0.5 else 1e-3)
+    second = Clock(lambda begin, end: 1e-8)
+    found = marched(Level(first, 0.05, 0.025, 0.05, wish=lambda: 1e-5), Level(second, 0.25, 0.05))
+    (climbed,) = found.climbed
+    assert found.failed == sum(edge <= climbed for edge in found.edges[1:])

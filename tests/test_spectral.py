@@ -11,7 +11,7 @@ import sciml
 from sciml import d
 from sciml.automatic import most_points
 from sciml.degrees import Degrees, layout_of, solve_by_degrees, wave_columns
-from sciml.domains import Face, Interior, OnFaces
+from sciml.domains import Face, Interior, OnFaces, Opposite
 from sciml.errors import ModelError
 from sciml.jets import AutogradJets, TaylorJets
 from sciml.models import Scaled, Spectral
@@ -253,3 +253,34 @@ def test_the_triangle_of_one_jacobian_gives_newtons_step_from_a_gradient():
     fall = rows @ rows - (rows + slopes @ step).square().sum()
     assert promised == pytest.approx(float(fall))
     assert most_points(2) > 0
+
+
+def test_a_stale_triangle_is_not_taken_for_convergence():
+    """Where the Jacobian shrinks on the way an old one promises too little."""
+
+    class Level(sciml.Problem):
+        domain = sciml.Interval(t=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Initial(u=0.0)]
+
+        @sciml.equation
+        def height(self, u, t):
+            return 0.3 + torch.nn.functional.softplus(u) + 0 * d(u, t)
+
+    losses = []
+    for tolerance in (0.0, 1e-12):
+        solver = sciml.GaussNewton(30, rank_tolerance=tolerance)
+        options = {"weights": {"initial": 1e-6}, "sampler": None, "points": 40, "tolerance": 10.0}
+        losses.append(sciml.fit(Level(), Spectral(2), solver=solver, **options).history["loss"].iloc[-1])
+    assert losses[0] < 1.05 * losses[1]
+
+
+def test_a_condition_on_one_end_of_a_wave_gets_its_points():
+    class Held(Ring):
+        conditions = [*Ring.conditions, sciml.Dirichlet(u=lambda t: t, on=Ring.domain.face(x=0))]
+
+    layout = layout_of(Degrees((6, 8), (0,)).model(Held()), Held())
+    draws = np.random.default_rng(0)
+    face = layout.draw(OnFaces((Face("x", "lower"),)), Held.domain, draws)
+    assert len(face.points[0]) >= 9
+    assert len(layout.draw(Opposite("x"), Held.domain, draws).points[0]) == 2

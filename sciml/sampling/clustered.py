@@ -47,6 +47,9 @@ def clustered(sample: Sample, box: Domain, around: Collection[int] = ()) -> Samp
     return replace(sample, points=tuple(map(moved, sample.points)))
 
 
+_FEW = 2
+
+
 @dataclass(frozen=True)
 class Layout:
     """How many clustered points each place gets.
@@ -68,7 +71,9 @@ class Layout:
         elif isinstance(place, OnFaces):
             count = max(self.across[face.coordinate] for face in place.faces if isinstance(face, Face))
         elif isinstance(place, Opposite):
-            count = self.across[place.coordinate]
+            # Waves join by themselves at the ends of their coordinate.
+            waves = box.coordinates.index(place.coordinate) in self.around
+            count = _FEW if waves else self.across[place.coordinate]
         else:
             return draw(place, box, self.inside, generator)
         return clustered(draw(place, box, count, generator), box, self.around)

@@ -108,19 +108,14 @@ class _GaussNewtonRun(Run):
         assert chord is not None
         loss, gradient, _ = objective.evaluate()
         move = chord(gradient / 2)
-        value, promised = float(loss), float(-gradient @ move) / 2
-        if not math.isfinite(promised):
-            self._chord = None
-            return None
         objective.assign(position + move)
         terms = {name: each.detach() for name, each in objective.terms().items()}
         reached = float(objective.total(terms))
-        if reached <= _WORTH * value:
+        if reached <= _WORTH * float(loss):
             return Step(torch.tensor(reached), terms, 2)
+        # What an old triangle promises says nothing of convergence: a new one has to.
         objective.assign(position)
         self._chord = None
-        if promised < (1 - _NOTHING) * value:
-            return Step(loss, terms, 2, "converged", "no step lowers the loss any further")
         return None
 
     def renewed(self) -> None:
