@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sciml.automatic import Found
+from sciml.automatic import Found, part_of
 from sciml.callbacks import Callback, Look
 from sciml.conditions import Periodic
 from sciml.models import Scaled, Spectral
@@ -38,6 +38,7 @@ _MOST_WEIGHTS = {True: 2600, False: 2000}
 _SETTLED = 2
 _HOPELESS = 4
 _USUAL = 8
+_HELD = 0.25
 
 
 def wave_columns(problem: Problem) -> tuple[int, ...]:
@@ -168,7 +169,9 @@ class _Search:
     """Degrees tried so far, and the best of them."""
 
     def __init__(self, setup: Setup, seed: int, linear: bool, watchers: Sequence[Callback]) -> None:
-        self._setup, self._seed, self._linear, self._watchers = setup, seed, linear, watchers
+        held = tuple(part_of(block, _HELD, len(setup.problem.coordinates)) for block in setup.held)
+        self._setup = replace(setup, held=held)
+        self._seed, self._linear, self._watchers = seed, linear, watchers
         self._start = time.perf_counter()
         self._last: Setup | None = None
         self.best: Found | None = None
