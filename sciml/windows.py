@@ -160,7 +160,9 @@ def window(
 
     generator = np.random.default_rng([seed, 3])
     count = inside or default_count(sub.domain)
-    train, held = blocks(count, generator), blocks(max(_HELD, default_count(sub.domain)), generator)
+    # Layers that move take up a small part of a window: few points would miss them.
+    judges = max(_HELD if len(sub.coordinates) > 1 else 0, default_count(sub.domain))
+    train, held = blocks(count, generator), blocks(judges, generator)
     on_cpu = [block.to(torch.device("cpu"), torch.float64) for block in train]
     sizes = _sizes(sub, on_cpu, setup, before)
     scales = term_sizes(sub, on_cpu, sizes)
