@@ -114,7 +114,7 @@ def solve_by_features(
     why, how = (
         ("the problem is linear in its fields", "by one linear solve")
         if linear
-        else ("the problem has no start in time", "by Gauss-Newton steps")
+        else ("the problem is solved in one piece", "by Gauss-Newton steps")
     )
     reason = (
         f"{why}: random features ({model.extra_repr()}) {how}; of {len(search.history)} tried, the ones with the smallest "

@@ -104,7 +104,6 @@ def _whole(setup: Setup, seed: int, tolerance: float, linear: bool, watchers: Se
             )
             if best.taken:
                 return best
-    assert best is None or best.ended == "converged"
     found = solve_by_features(setup, seed, tolerance, linear=linear, watchers=watchers)
     best = found if best is None else _better(best, found)
     if best.relative > _ENOUGH and not cornered and found.ended == "converged" and stalls_at_corners(best.setup):

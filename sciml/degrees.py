@@ -156,7 +156,7 @@ def solve_by_degrees(
     why, how = (
         ("the problem is linear in its fields", "by one linear solve")
         if linear
-        else ("the problem has no start in time", "by Gauss-Newton steps")
+        else ("the problem is solved in one piece", "by Gauss-Newton steps")
     )
     reason = (
         f"{why}: products of polynomials and waves ({best.setup.trial.model.extra_repr()}) {how}; of {len(history)} tried, the "

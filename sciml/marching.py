@@ -1,4 +1,4 @@
-"""Solving a window of time: random features where they resolve it, a polished network where they do not."""
+"""Ways to solve a window of time: random features, products of polynomials and waves, a polished network."""
 
 from __future__ import annotations
 

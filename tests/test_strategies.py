@@ -259,11 +259,14 @@ def test_every_strategy_works_with_every_solver(strategy, solver):
     setup = prepare(Ring(), model, None, points, None, torch.float64, "cpu", 0, options.get("exact", False))
     # The certificate counts every point alike, whatever the strategy did: the same points, the plain residuals.
     assert solution.status in ("budget", "converged")
+    if solver == "LinearLeastSquares" and "exact" not in options:
+        # As in the fit: kept jets of features round differently from jets by layers where large weights cancel.
+        solution.model.layers[-1].requires_grad_()
     rows = Rows(Ring(), solution.trial, {})
     sizes = {}
     for name, values in rows.residuals(setup.fresh).items():
         sizes[name] = float(values.detach().square().mean().sqrt())
-        assert solution.residuals.loc[name, "rms"] == pytest.approx(sizes[name], rel=1e-9, abs=1e-9)
+        assert solution.residuals.loc[name, "rms"] == pytest.approx(sizes[name], rel=1e-9, abs=1e-15)
     before = Objective(setup.rows, setup.fresh, setup.scales, setup.weights, setup.parameters).value()
     after = sum(setup.weights[name] * (sizes[name] / setup.scales[name]) ** 2 for name in sizes)
     assert after < 0.6 * before

@@ -109,7 +109,7 @@ class Solid(Domain):
         if not Path(path).is_file():
             raise FileError(f"{path}: there is no such file")
         try:
-            mesh = trimesh.load(path, force="mesh")
+            mesh: Any = trimesh.load(path, force="mesh")
             vertices, triangles = np.asarray(mesh.vertices), np.asarray(mesh.faces)
         except Exception as error:
             raise FileError(f"{path} cannot be read as a surface: {type(error).__name__}: {error}") from error
