@@ -11,6 +11,7 @@ from sciml.callbacks import Callback
 from sciml.corners import has_reentrant_corners, solve_by_corners, stalls_at_corners
 from sciml.degrees import MOST_COORDINATES, Degrees, solve_by_degrees
 from sciml.domains import Box
+from sciml.element_windows import ElementWindows, why_not_elements
 from sciml.linearity import is_linear
 from sciml.marching import DeepWindows, FeatureWindows, SpectralWindows, feature_count
 from sciml.network import solve_by_network
@@ -27,6 +28,7 @@ _ODE_WISH = 1e-9
 _WISH = 1e-7
 _SPECTRAL_WISH = 1e-9
 _ACCEPTED, _FAR = 1e-6, 1e-4
+_GOOD_ENOUGH, _SHORTEST = 1e-3, 1e-7
 _WEIGHTS, _MORE_WEIGHTS, _FINE = 2400, 3600, 1e-6
 _INVERSE = ((100, 32.0), (200, 48.0))
 _INVERSE_POINTS = 6
@@ -39,7 +41,11 @@ _WINDOWS_GOOD = 1e-2
 _ENOUGH = 1e-6
 
 
-_FIRST_WAY = {FeatureWindows: "random features", SpectralWindows: "products of polynomials and waves"}
+_FIRST_WAY = {
+    FeatureWindows: "random features",
+    SpectralWindows: "products of polynomials and waves",
+    ElementWindows: "piecewise polynomials",
+}
 
 
 def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callback], start: float) -> Found | None:
@@ -64,6 +70,13 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
     if len(problem.coordinates) == 1 and problem.unknowns and measured:
         return _inverse(setup, seed, watchers, start)
     if linear or not (problem.unknowns or measured):
+        on_elements = why_not_windows(problem, measured) is None and why_not_elements(problem) is None
+        if linear and on_elements:
+            found = solve_by_degrees(setup, seed, tolerance, linear=linear, watchers=watchers)
+            if found is None or not (found.relative <= _ENOUGH or found.ended in ("stopped", "interrupted")):
+                found = _better(_march(setup, seed, tolerance, watchers, start), found)
+            if found.taken:
+                return found
         if linear or why_not_windows(problem, measured) is not None:
             best = _whole(setup, seed, tolerance, linear, watchers)
             if best.taken:
@@ -130,7 +143,10 @@ def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
     else:
         wish = min(tolerance, _WISH)
         first: Level
-        if isinstance(problem.domain, Box) and len(problem.coordinates) <= MOST_COORDINATES:
+        if why_not_elements(problem) is None:
+            elements = ElementWindows(setup, training, min(wish, _SPECTRAL_WISH), _GOOD_ENOUGH)
+            first = Level(elements, 0.05, _SHORTEST, wish=lambda: elements.wish, accepted=_GOOD_ENOUGH)
+        elif isinstance(problem.domain, Box) and len(problem.coordinates) <= MOST_COORDINATES:
             most = _WEIGHTS if tolerance > _FINE else _MORE_WEIGHTS
             bases = [Degrees.first(problem)]
             if bases[0].waves:

@@ -13,7 +13,7 @@ from sciml.conditions import Scene, Term
 from sciml.derivative import JetSpace, Supplier
 from sciml.domains import Interior
 from sciml.errors import ProblemError
-from sciml.jets import AutogradJets, FrozenJets, Recorder, TaylorJets
+from sciml.jets import AutogradJets, ClosedJets, FrozenJets, Recorder, TaylorJets, knows_derivatives
 from sciml.jets.frozen import Features, Waves, features_at, output_layer
 from sciml.jets.taylor import HIGHEST, supports
 from sciml.problem import Problem
@@ -103,19 +103,24 @@ class Rows:
         self._plans: dict[tuple[str, ...], tuple[MultiIndex, ...]] = {}
         highest = max((len(index) for _, index in problem.asked()), default=0)
         self.taylor = supports(trial, highest) if taylor is None else taylor
+        self._closed = taylor is None and knows_derivatives(trial)
 
     @property
     def engine(self) -> str:
         """The name of the supplier of jets."""
+        if self._closed:
+            return ClosedJets.name
         return TaylorJets.name if self.taylor else AutogradJets.name
 
     def values(self) -> dict[str, Tensor]:
         """The value of each unknown."""
         return {name: unknown.value(self.raw[name]) for name, unknown in self._unknowns.items()}
 
-    def supplier(self, points: Tensor, plan: Sequence[MultiIndex] = ()) -> AutogradJets | TaylorJets | FrozenJets:
+    def supplier(self, points: Tensor, plan: Sequence[MultiIndex] = ()) -> Supplier:
         """The supplier of the trial function's jets at points."""
         names, fields = self.problem.coordinates, self.problem.fields
+        if self._closed:
+            return ClosedJets(self.trial, points, names, fields)
         if self.taylor and max(map(len, plan), default=0) <= HIGHEST:
             if plan and output_layer(self.trial) is not None:
                 return FrozenJets(self.trial, fields, self._features(points, plan))

@@ -25,10 +25,11 @@ from sciml.models import (
     model_of,
     scaled_of,
 )
+from sciml.models.elements import Elements
 from sciml.models.hermite import Hermite
 from sciml.problem import Problem
 
-BUILT_IN: tuple[Any, ...] = (MLP, RandomFeatures, DeepFeatures, Spectral, Cornered)
+BUILT_IN: tuple[Any, ...] = (MLP, RandomFeatures, DeepFeatures, Spectral, Cornered, Elements)
 PLAIN = ("name", "success", "status", "message", "nit", "nfev", "seconds", "solver", "engine", "seed")
 
 

@@ -68,6 +68,11 @@ class Training:
         self._early, self._sampler, self._watchers, self._start = early, sampler, watchers, start
         self._most = 0
 
+    @property
+    def seconds(self) -> float:
+        """How long the fit has been at work."""
+        return time.perf_counter() - self._start
+
     def run(self, setup: Setup, stages: Sequence[Stage], seed: int, label: str = "") -> Setup:
         """Run all stages; the set-up they arrive at, its parameters the best ones found, however it ended."""
         self._most = self.outcome.steps + sum(stage.steps for stage in stages)
@@ -219,7 +224,7 @@ class _Phase:
             phase=self._name,
             step=self._training.outcome.steps,
             steps=self._training._most,
-            seconds=time.perf_counter() - self._training._start,
+            seconds=self._training.seconds,
             loss=self.loss,
             held_out=judged,
             best=self.lowest,

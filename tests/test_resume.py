@@ -126,7 +126,7 @@ def test_dense_methods_say_what_does_not_fit():
         (lambda: sciml.LeastSquares(seconds=0.0), "positive"),
         (lambda: sciml.LeastSquares(memory=0), "positive"),
         (lambda: sciml.LeastSquares(target=-1.0), "not be negative"),
-        (lambda: sciml.LeastSquares(factorisation="svd"), "'auto', 'cholesky', 'qr'"),
+        (lambda: sciml.LeastSquares(factorisation="lu"), "'auto', 'cholesky', 'qr', 'svd'"),
         (lambda: sciml.SSBroyden(0), "positive"),
         (lambda: sciml.Adam(5, batch=0), "at least 1"),
     ],

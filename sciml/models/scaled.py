@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +56,14 @@ class Scaled(nn.Module):
     def forward(self, points: Tensor) -> Tensor:
         """Fields ``(n, F)`` in their units at points ``(n, D)`` in theirs."""
         return self.offset + self.scale * self.model((points - self.center) / self.reach)
+
+    def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
+        """A derivative of the fields, ``(n, F)``, by so many times each coordinate, for a model that knows its own."""
+        model: Any = self.model
+        found: Tensor = self.scale * model.partial((points - self.center) / self.reach, orders)
+        for order, reach in zip(orders, self.reach, strict=True):
+            found = found / reach**order
+        return found if any(orders) else found + self.offset
 
     def parts(self) -> Sequence[nn.Module]:
         """The model."""

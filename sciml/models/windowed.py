@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.polynomial import Polynomial
 from torch import Tensor, nn
 
 from sciml.errors import ModelError
@@ -59,16 +62,23 @@ class Windowed(nn.Module):
 
     def forward(self, points: Tensor) -> Tensor:
         """Fields ``(n, F)`` at points ``(n, D)``; the first and last window continue outside."""
+        return self._by_window(points, self._window)
+
+    def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
+        """A derivative of the fields, ``(n, F)``, by so many times each coordinate, for windows that know their own."""
+        return self._by_window(points, lambda number, own: self._partial_in(number, own, list(orders)))
+
+    def _by_window(self, points: Tensor, values: Callable[[int, Tensor], Tensor]) -> Tensor:
+        """What a function of a window's number and points in it gives, in the order of the points."""
         time = points[:, self.column]
         where = torch.bucketize(time.detach().contiguous(), self.edges[1:-1], right=True)
-        pieces, order = [], []
-        for number in where.unique().tolist():
-            index = (where == number).nonzero()[:, 0]
-            pieces.append(self._window(number, points[index]))
-            order.append(index)
+        order = where.argsort(stable=True)
+        counts = where.bincount(minlength=len(self.windows)).tolist()
+        parts = points[order].split(counts)
+        pieces = [values(number, part) for number, part in enumerate(parts) if len(part)]
         if not pieces:
-            return self.windows[0](points)
-        return torch.cat(pieces)[torch.cat(order).argsort()]
+            return values(0, points)
+        return torch.cat(pieces)[order.argsort()]
 
     def extra_repr(self) -> str:
         kinds = sorted({type(getattr(each, "model", each)).__name__ for each in self.windows})
@@ -84,6 +94,24 @@ class Windowed(nn.Module):
         fade = _fading(passed / (end - begin))[:, None]
         for power, gap in enumerate(self._gaps(number, at)):
             values = values + fade * (passed**power / math.factorial(power))[:, None] * gap
+        return values
+
+    def _partial_in(self, number: int, points: Tensor, orders: list[int]) -> Tensor:
+        """A derivative in one window, of the fading difference too."""
+        here: Any = self.windows[number]
+        values = here.partial(points, orders)
+        if number == 0:
+            return values
+        before: Any = self.windows[number - 1]
+        begin, length = self.edges[number], float(self.edges[number + 1] - self.edges[number])
+        share = (points[:, self.column] - begin) / length
+        at = points.clone()
+        at[:, self.column] = begin
+        for power in range(self.order):
+            polynomial = _FADING * Polynomial([0.0] * power + [1.0]) * (length**power / math.factorial(power))
+            slope = _at(polynomial.deriv(orders[self.column]), share) / length ** orders[self.column]
+            across = [power if column == self.column else order for column, order in enumerate(orders)]
+            values = values + slope[:, None] * (before.partial(at, across) - here.partial(at, across))
         return values
 
     def _gaps(self, number: int, at: Tensor) -> list[Tensor]:
@@ -104,7 +132,20 @@ class Windowed(nn.Module):
         return found if keep else [each.detach() for each in found]
 
 
+# One at 0, zero at 1, with three vanishing derivatives at both ends.
+_FADING = Polynomial([1, 0, 0, 0, -35, 84, -70, 20])
+
+
 def _fading(share: Tensor) -> Tensor:
-    """One at 0 and before, zero at 1 and after, with three vanishing derivatives at both ends."""
+    """The fading polynomial, one at 0 and before, zero at 1 and after."""
     s = share.clamp(0, 1)
     return 1 - s**4 * (35 - 84 * s + 70 * s**2 - 20 * s**3)
+
+
+def _at(polynomial: Polynomial, share: Tensor) -> Tensor:
+    """A multiple or derivative of the fading polynomial at shares of a window, zero behind its end."""
+    s = share.clamp(0, 1)
+    found = torch.zeros_like(s)
+    for coefficient in np.flip(polynomial.coef):
+        found = found * s + float(coefficient)
+    return torch.where(share < 1, found, torch.zeros_like(found))

@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-FACTORISATIONS = ("auto", "cholesky", "qr")
+FACTORISATIONS = ("auto", "cholesky", "qr", "svd")
 # The rounding of normal equations is some units times their largest eigenvalue: a damping that is no larger than it no
 # longer governs the directions of small singular values, and steps along them are noise.
 _ROUNDING_OF_SQUARES = 1e-10
@@ -32,7 +32,8 @@ class DampedSystem:
         rows: r, shape ``(m,)``.
         slopes: J with columns of norm at most one, shape ``(m, p)``.
         factorisation: ``"cholesky"`` of the smaller of JᵀJ and JJᵀ, which squares the condition number; ``"qr"`` of J
-            itself; ``"auto"`` is the first down to the damping that its rounding allows, and the second below.
+            itself; ``"auto"`` is the first down to the damping that its rounding allows, and the second below; ``"svd"`` of J,
+            slow, but one serves for all dampings and the directions that the rows do not see stay as they are.
     """
 
     def __init__(self, rows: Tensor, slopes: Tensor, factorisation: str = "auto") -> None:
@@ -41,6 +42,12 @@ class DampedSystem:
 
     def step(self, damping: float) -> Tensor | None:
         """The step for a damping, shape ``(p,)``, or None where the factorisation fails."""
+        if self._factorisation == "svd":
+            left, values, right = self._singular
+            # Below rounding a direction is not seen at all.
+            seen = values > torch.finfo(values.dtype).eps * max(self._slopes.shape) * values.max()
+            shares = torch.where(seen, values / (values.square() + damping), torch.zeros_like(values))
+            return -(right.T @ (shares * (left.T @ self._rows)))
         small = damping < _ROUNDING_OF_SQUARES * len(self._unit)
         if self._factorisation == "qr" or (self._factorisation == "auto" and small):
             return self._by_qr(damping)
@@ -80,6 +87,11 @@ class DampedSystem:
         """R of J = QR, with Qᵀr as one more column: Q itself is never formed."""
         whole = torch.cat([self._slopes, self._rows[:, None]], dim=1)
         return torch.linalg.qr(whole, mode="r").R[: self._slopes.shape[1]]
+
+    @cached_property
+    def _singular(self) -> tuple[Tensor, Tensor, Tensor]:
+        left, values, right = torch.linalg.svd(self._slopes, full_matrices=False)
+        return left, values, right
 
     @cached_property
     def _factors(self) -> tuple[Tensor, Tensor]:

@@ -38,7 +38,8 @@ class LeastSquares(Solver):
             in four steps in turn.
         target: stop at a loss below this.
         seconds: stop after this long.
-        factorisation: ``"cholesky"`` of normal equations, ``"qr"`` of J, or ``"auto"``: the first until the second is needed.
+        factorisation: ``"cholesky"`` of normal equations, ``"qr"`` or ``"svd"`` of J, or ``"auto"``: the first until the
+            second is needed.
         memory: the most bytes that J and its factors may take; half of what is free when None.
         look: steps between looks at held-out rows.
 

@@ -1,0 +1,289 @@
+"""Windows on elements: what they solve, to how many digits, and what they do where they cannot."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import sciml
+from sciml import d
+from sciml.element_windows import why_not_elements
+from sciml.errors import ModelError
+from sciml.jets import AutogradJets, ClosedJets, knows_derivatives
+from sciml.models import Scaled, Windowed
+from sciml.models.elements import Elements
+
+PI = math.pi
+
+
+def models_of(solution):
+    """The models of a solution's windows."""
+    assert isinstance(solution.trial, Windowed)
+    return [piece.model for piece in solution.trial.windows]
+
+
+class Burgers(sciml.Problem):
+    """With a shock of width 0.02, exact by Cole and Hopf."""
+
+    domain = sciml.Box(x=(-1, 1), t=(0, 1))
+    fields = ["u"]
+    nu = 0.01 / PI
+    conditions = [sciml.Initial(u=lambda x: -torch.sin(PI * x)), sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
+
+    @sciml.equation
+    def motion(self, u, x, t):
+        return d(u, t) + u * d(u, x) - self.nu * d(u, x, x)
+
+    def reference(self, x, t):
+        nodes, weights = (torch.from_numpy(values) for values in np.polynomial.hermite.hermgauss(100))
+        y = x[:, None] - torch.sqrt(4 * self.nu * t)[:, None] * nodes
+        exponent = -torch.cos(PI * y) / (2 * PI * self.nu)
+        density = weights * torch.exp(exponent - exponent.max(1, keepdim=True).values)
+        return -(torch.sin(PI * y) * density).sum(1) / density.sum(1)
+
+
+@pytest.fixture(scope="module")
+def shock():
+    return sciml.fit(Burgers())
+
+
+def test_a_shock_to_many_digits(shock):
+    assert shock.success, shock.message
+    assert shock.error()["u"] < 1e-9
+    assert shock.engine == "closed form"
+    assert any("piecewise polynomials" in choice for choice in shock.choices)
+    widths = [model.breaks.diff().min() for model in models_of(shock)]
+    assert widths[len(widths) // 2] < widths[0] / 3  # refined where the shock is
+
+
+def test_the_certificate_is_of_points_it_never_saw(shock):
+    assert shock.residuals["relative"].max() < 1e-7
+
+
+def test_a_solution_on_elements_is_saved_and_read(shock, tmp_path):
+    shock.save(tmp_path / "burgers.pt")
+    again = sciml.load(tmp_path / "burgers.pt", Burgers())
+    x = np.linspace(-1, 1, 50)
+    assert np.array_equal(again(x=x, t=0.7)["u"], shock(x=x, t=0.7)["u"])
+
+
+def test_second_order_in_time():
+    """The kink of the sine-Gordon equation, moving at half the speed of waves."""
+
+    class SineGordon(sciml.Problem):
+        domain = sciml.Box(x=(-8, 8), t=(0, 3))
+        fields = ["u"]
+        conditions = [
+            sciml.Initial(
+                u=lambda x: 4 * torch.atan(torch.exp(x / math.sqrt(0.75))),
+                u_t=lambda x: -1 / math.sqrt(0.75) / torch.cosh(x / math.sqrt(0.75)),
+            ),
+            sciml.Dirichlet(
+                u=lambda x, t: 4 * torch.atan(torch.exp((x - t / 2) / math.sqrt(0.75))), on=domain.faces("x")
+            ),
+        ]
+
+        @sciml.equation
+        def motion(self, u, x, t):
+            return d(u, t, t) - d(u, x, x) + torch.sin(u)
+
+        def reference(self, x, t):
+            return 4 * torch.atan(torch.exp((x - t / 2) / math.sqrt(0.75)))
+
+    solution = sciml.fit(SineGordon())
+    assert solution.success, solution.message
+    assert isinstance(models_of(solution)[0], Elements)
+    assert solution.error()["u"] < 1e-7
+
+
+def test_mixed_derivatives():
+    """The solitary wave of Benjamin, Bona and Mahony."""
+
+    def wave(x, t):
+        return 1.5 / torch.cosh(0.5 * math.sqrt(1 / 3) * (x - 1.5 * t)) ** 2
+
+    class Bore(sciml.Problem):
+        domain = sciml.Box(x=(-20, 20), t=(0, 4))
+        fields = ["u"]
+        conditions = [sciml.Initial(u=lambda x: wave(x, 0.0)), sciml.Dirichlet(u=wave, on=domain.faces("x"))]
+
+        @sciml.equation
+        def motion(self, u, x, t):
+            return d(u, t) + d(u, x) + u * d(u, x) - d(u, x, x, t)
+
+        def reference(self, x, t):
+            return wave(x, t)
+
+    solution = sciml.fit(Bore())
+    assert solution.success, solution.message
+    assert solution.error()["u"] < 1e-9
+
+
+def test_a_field_without_a_time_derivative():
+    """Heat and its flux: one equation has no time in it. The time coordinate comes first."""
+
+    class Mixed(sciml.Problem):
+        domain = sciml.Box(t=(0, 0.2), x=(0, 1))
+        fields = ["u", "q"]
+        conditions = [sciml.Initial(u=lambda x: torch.sin(PI * x)), sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
+
+        @sciml.equation
+        def flux(self, u, q, x, t):
+            return q + d(u, x)
+
+        @sciml.equation
+        def balance(self, u, q, x, t):
+            exact = torch.sin(PI * x) * torch.exp(-(PI**2) * t)
+            return d(u, t) + d(q, x) + u**3 - exact**3
+
+        def reference(self, x, t):
+            decay = torch.exp(-(PI**2) * t)
+            return {"u": torch.sin(PI * x) * decay, "q": -PI * torch.cos(PI * x) * decay}
+
+    solution = sciml.fit(Mixed())
+    assert isinstance(models_of(solution)[0], Elements)
+    assert max(solution.error().values()) < 1e-9
+
+
+def test_a_nonlinear_flux_and_insulated_ends():
+    class Insulated(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), t=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Initial(u=lambda x: torch.cos(PI * x)), sciml.Neumann(u=0.0, on=domain.faces("x"))]
+
+        @sciml.equation
+        def balance(self, u, x, t):
+            e, s = torch.cos(PI * x) * torch.exp(-t), torch.sin(PI * x) * torch.exp(-t)
+            source = -e + PI**2 * (e * (1 + e**2) - 2 * e * s**2)
+            return d(u, t) - d((1 + u**2) * d(u, x), x) - source
+
+        def reference(self, x, t):
+            return torch.cos(PI * x) * torch.exp(-t)
+
+    solution = sciml.fit(Insulated())
+    assert isinstance(models_of(solution)[0], Elements)
+    assert solution.error()["u"] < 1e-9
+
+
+class Switched(sciml.Problem):
+    """A cold rod whose ends are hot from the start: a jump where the start meets the ends."""
+
+    domain = sciml.Box(x=(0, 1), t=(0, 0.1))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=0.0), sciml.Dirichlet(u=1.0, on=domain.faces("x"))]
+
+    @sciml.equation
+    def conduction(self, u, x, t):
+        return d(u, t) - d(u, x, x)
+
+    def reference(self, x, t):
+        k = torch.arange(1, 400, 2, dtype=torch.float64)
+        modes = torch.sin(k * PI * x[:, None]) / k * torch.exp(-((k * PI) ** 2) * t[:, None])
+        return 1 - 4 / PI * modes.sum(1)
+
+
+def test_a_jump_at_the_start_is_left_behind():
+    solution = sciml.fit(Switched())
+    assert any("piecewise polynomials" in choice for choice in solution.choices)
+    x, t = (values.ravel() for values in np.meshgrid(np.linspace(0, 1, 101), np.linspace(0.001, 0.1, 100)))
+    truth = Switched().reference(torch.from_numpy(x), torch.from_numpy(t)).numpy()
+    assert np.abs(solution(x=x, t=t)["u"] - truth).max() < 1e-7
+
+
+def test_a_blow_up_is_no_success():
+    """u_t = u_xx + u², from 20 sin πx: infinite before t = 0.1."""
+
+    class Explosion(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), t=(0, 1))
+        fields = ["u"]
+        conditions = [
+            sciml.Initial(u=lambda x: 20 * torch.sin(PI * x)),
+            sciml.Dirichlet(u=0.0, on=domain.faces("x")),
+        ]
+
+        @sciml.equation
+        def balance(self, u, x, t):
+            return d(u, t) - d(u, x, x) - u**2
+
+    looks = []
+    solution = sciml.fit(Explosion(), callbacks=[lambda look: looks.append(look) or len(looks) > 60])
+    assert not solution.success
+
+
+def test_a_watcher_ends_it_and_what_there_is_comes_back():
+    looks = []
+
+    def enough(look):
+        looks.append(look)
+        return len(looks) >= 3
+
+    solution = sciml.fit(Burgers(), callbacks=[enough])
+    assert solution.status == "stopped"
+    assert len(looks) == 3
+    assert looks[0].phase.startswith("Elements")
+    assert np.isfinite(solution(x=[0.5], t=[0.0])["u"]).all()
+
+
+def test_why_elements_are_not_used():
+    box = sciml.Box(x=(0, 1), t=(0, 1))
+
+    def reason(**parts):
+        members = {"domain": box, "fields": ["u"], "conditions": [sciml.Initial(u=0.0)], **parts}
+        if "balance" not in members:
+            members["balance"] = sciml.equation(lambda self, u, x, t: d(u, t) - d(u, x))
+        return why_not_elements(type("Case", (sciml.Problem,), members)())
+
+    assert reason() is None
+    two = sciml.equation(lambda self, u, x, t: d(u, t))
+    assert "one equation for each field" in reason(other=two)
+    assert "initial values" in reason(balance=sciml.equation(lambda self, u, x, t: d(u, t, t) - d(u, x)))
+    wide = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 1))
+    assert "one coordinate" in reason(domain=wide, balance=sciml.equation(lambda self, u, x, y, t: d(u, t) - d(u, y)))
+    fast = sciml.condition(on=box.face(x=0))(lambda self, u, x, t: d(u, t, t))
+    assert "higher time derivatives" in reason(fast=fast)
+
+
+def windowed(order):
+    """Three windows of random pieces, which do not meet by themselves."""
+    generator = torch.Generator().manual_seed(order)
+    windows = []
+    for begin in (0.0, 1.0, 2.0):
+        model = Elements([-1.0, 0.3, 1.0], time_degree=4, degree=6, outputs=2, time=1)
+        model.coefficients.normal_(generator=generator)
+        windows.append(Scaled(model, [-2.0, begin], [2.0, begin + 1], [0.5, 0.2], [2.0, 3.0]))
+    return Windowed([0.0, 1.0, 2.0, 3.0], windows, 1, order)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("index", ["", "x", "t", "xx", "xt", "tt", "xxx", "ttt", "xxxx"])
+def test_windows_know_their_derivatives(order, index):
+    trial = windowed(order)
+    assert knows_derivatives(trial)
+    share = torch.rand(200, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+    points = share * torch.tensor([4.0, 3.0]) - torch.tensor([2.0, 0.0])
+    names = ("x", "t"), ("u", "v")
+    nested = AutogradJets(trial, points, *names).jet("v", tuple(index)).detach()
+    closed = ClosedJets(trial, points, *names).jet("v", tuple(index))
+    assert torch.allclose(closed, nested, rtol=1e-9, atol=1e-11 * float(nested.abs().max()))
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_windows_of_pieces_join_to_rounding(order):
+    trial = windowed(order)
+    x = torch.linspace(-2, 2, 31, dtype=torch.float64)
+    for edge in (1.0, 2.0):
+        for power in range(order):
+            sides = [
+                trial.partial(torch.stack([x, torch.full_like(x, edge + sign * 1e-13)], dim=1), (0, power))
+                for sign in (-1, 1)
+            ]
+            assert torch.allclose(*sides, atol=1e-9)
+
+
+def test_pieces_refuse_what_makes_no_sense():
+    for breaks, degree, time in (([0.0], 3, 1), ([1.0, -1.0], 3, 1), ([-1.0, 1.0], -1, 1), ([-1.0, 1.0], 3, 2)):
+        with pytest.raises(ModelError, match="increasing breaks"):
+            Elements(breaks, time_degree=2, degree=degree, outputs=1, time=time)
+    empty = Elements([-1.0, 1.0], time_degree=2, degree=3, outputs=2, time=0)
+    assert empty(torch.zeros(0, 2, dtype=torch.float64)).shape == (0, 2)
