@@ -46,7 +46,7 @@ _USELESS, _DOUBLED = 0.7, 0.25
 _GIVE_WAY, _BACK, _FLOOR = 3.0, 0.5, 1e-5
 _QUIET = 1e-4
 _HOLD, _LONGEST_HOLD = 3, 24
-_SHORT, _SHORTEST = 0.01, 1.1e-5
+_SHORT, _AT_ONCE = 0.01, 1e-5
 _OFTEN, _FAR, _LOOSER = 30, 300, 10.0
 _TOLERANCE = 1e-15
 
@@ -233,7 +233,7 @@ class ElementWindows:
         in_space = float(np.sqrt(by_element**2 @ np.diff(mesh.breaks) / np.diff(mesh.breaks).sum()))
         self._record(begin, solved, whole)
         reached = share * whole
-        if before is None and share <= _SHORTEST and solved.converged:
+        if end - first <= _AT_ONCE * (last - first) and solved.converged:
             # A jump at the start has no residual to speak of: what counts is how soon it is left behind.
             reached = min(reached, self.accepted)
         return _Tried(setup, mesh, solved.converged, whole, reached, share * in_space, share * by_element)

@@ -24,7 +24,7 @@ from sciml.problem import Problem, points_from
 from sciml.table import Table
 from sciml.uncertainty import Estimate
 
-_CHUNK = 65536
+_CHUNK = 16384
 
 
 class ExtrapolationWarning(UserWarning):

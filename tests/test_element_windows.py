@@ -191,6 +191,74 @@ def test_a_jump_at_the_start_is_left_behind():
     assert np.abs(solution(x=x, t=t)["u"] - truth).max() < 1e-7
 
 
+def test_a_jump_at_the_start_of_a_long_time():
+    """The first windows are some ten-millionths of the whole time."""
+    problem = Switched(domain=sciml.Box(x=(0, 1), t=(0, 1)))
+    solution = sciml.fit(problem)
+    assert solution.success, solution.message
+    x = torch.linspace(0, 1, 101, dtype=torch.float64)
+    for t in (0.001, 0.03, 0.9):
+        truth = problem.reference(x, torch.full_like(x, t)).numpy()
+        assert np.abs(solution(x=x.numpy(), t=t)["u"] - truth).max() < 1e-7
+
+
+def test_nothing_is_prescribed_at_the_ends():
+    """No derivative in space: one ordinary differential equation for each x."""
+
+    class Decay(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), t=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Initial(u=lambda x: torch.sin(x) + 2)]
+
+        @sciml.equation
+        def decay(self, u, x, t):
+            return d(u, t) + u**2
+
+        def reference(self, x, t):
+            return 1 / (t + 1 / (torch.sin(x) + 2))
+
+    solution = sciml.fit(Decay())
+    assert isinstance(models_of(solution)[0], Elements)
+    assert solution.error()["u"] < 1e-9
+
+
+def test_several_conditions_orders_and_a_time_of_another_name():
+    """Fields of order 2 and 1 in time; a ring for one, mixed conditions for the other; time is called tau and begins at 2."""
+
+    class Mixture(sciml.Problem):
+        time = "tau"
+        domain = sciml.Box(tau=(2, 3), z=(0, 1))
+        fields = ["u", "v"]
+        conditions = [
+            sciml.Initial(u=lambda z: torch.sin(z), u_tau=0.0, v=lambda z: torch.cos(2 * PI * z)),
+            sciml.Dirichlet(u=0.0, on=domain.face(z=0)),
+            sciml.Periodic("z", "v"),
+        ]
+
+        @sciml.equation
+        def slow(self, u, v, z, tau):
+            wave = torch.cos(2 * PI * z) * torch.exp(2 - tau)
+            return d(v, tau) - 0.1 * d(v, z, z) + v**3 - (-wave + 0.4 * PI**2 * wave + wave**3)
+
+        @sciml.equation
+        def fast(self, u, v, z, tau):
+            return d(u, tau, tau) - d(u, z, z)
+
+        @sciml.condition(on=domain.face(z=1))
+        def spring(self, u, v, z, tau):
+            return d(u, z) + u - (torch.cos(z) + torch.sin(z)) * torch.cos(tau - 2)
+
+        def reference(self, z, tau):
+            return {
+                "u": torch.sin(z) * torch.cos(tau - 2),
+                "v": torch.cos(2 * PI * z) * torch.exp(2 - tau),
+            }
+
+    solution = sciml.fit(Mixture())
+    assert isinstance(models_of(solution)[0], Elements)
+    assert max(solution.error().values()) < 1e-8
+
+
 def test_a_blow_up_is_no_success():
     """u_t = u_xx + u², from 20 sin πx: infinite before t = 0.1."""
 

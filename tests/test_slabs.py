@@ -8,6 +8,7 @@ import torch
 
 import sciml
 from sciml import d
+from sciml.errors import ProblemError
 from sciml.slabs import Mesh, Site, Slab, Stages, chebyshev_places, gauss, initial_values, solve, start_polynomial
 from sciml.slabs.inverse import Inverse
 from sciml.slabs.newton import gmres
@@ -238,3 +239,22 @@ def test_newton_says_so_when_it_diverges():
 
     slab, inside, ends, shares = slab_of(Explosive(), length=5.0)
     assert not solve(slab, inside, ends, shares, 1e-14).converged
+
+
+def test_a_residual_that_is_not_a_number_is_no_crash():
+    class Rooted(Burgers):
+        @sciml.equation
+        def motion(self, u, x, t):
+            return d(u, t) + torch.sqrt(u) - 0.1 * d(u, x, x)
+
+    slab, inside, ends, shares = slab_of(Rooted())
+    solved = solve(slab, inside, ends, shares, 1e-14)
+    assert not solved.converged
+    assert bool(solved.rates.isfinite().all())
+
+
+def test_a_derivative_that_was_not_recorded_is_named():
+    mesh = Mesh([-1.0, 1.0], degree=6, smooth=1)
+    trace = mesh.inside(torch.zeros(1, dtype=F64), 1)
+    with pytest.raises(ProblemError, match="order 2 in space"):
+        trace.jet(mesh.local(torch.zeros(mesh.width, dtype=F64)), 2)

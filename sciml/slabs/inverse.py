@@ -144,7 +144,7 @@ class Inverse:
 
     def _unbound(self, border: Tensor) -> Tensor:
         """The combinations of the functions at both ends that conditions leave free, ``(2 m F, free)``."""
-        own = border.view(*border.shape[:2], -1, self._nodal)[0, :, [0, -1]].flatten(1)
+        own = torch.cat([border[0, :, : self._nodal], border[0, :, -self._nodal :]], dim=1)
         # Eigenvalues only multiply rows, except where conditions mix time derivatives.
         norms = own.norm(dim=1, keepdim=True)
         rows = (own / torch.where(norms > 0, norms, torch.ones_like(norms))).numpy()

@@ -13,6 +13,7 @@ from numpy.polynomial import legendre
 from scipy.special import eval_jacobi
 from torch import Tensor
 
+from sciml.errors import ProblemError
 from sciml.models.spectral import chebyshev
 from sciml.typing import Array
 
@@ -37,6 +38,11 @@ class Trace:
 
     def jet(self, local: Tensor, order: int) -> Tensor:
         """A derivative from local weights ``(..., E, J)``: ``(..., elements, q)``."""
+        if order >= len(self.tables):
+            raise ProblemError(
+                f"a residual asks for a derivative of order {order} in space, which it did not ask for when its derivatives "
+                "were recorded: let it ask for the same ones whatever the values are"
+            )
         return (local[..., self.elements, :] @ self.tables[order].T) * self.stretch[:, None] ** order
 
 

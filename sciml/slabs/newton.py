@@ -45,6 +45,8 @@ def solve(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], shares: Tens
     sites, at = [*inside, *ends], slab.stages.nodes
     rates, count = slab.zero(), len(inside)
     evaluated = slab.evaluate(sites, rates, at, slopes=True)
+    if not _finite(evaluated):
+        return Solved(rates, False, 0, 0)
     inverse = Inverse(slab, evaluated[:count], evaluated[count:], shares)
     earlier, products = math.inf, 0
     for step in range(1, _STEPS + 1):
@@ -52,11 +54,11 @@ def solve(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], shares: Tens
         wanted = -inverse(values[:count], values[count:])
         left = float(_moves(slab, wanted).norm()) / math.sqrt(wanted.numel())
         if not math.isfinite(left):
-            return Solved(rates, False, step, products)
+            return Solved(slab.zero(), False, step, products)
         if left <= tolerance:
             return Solved(rates + wanted, True, step, products)
         if left > _STALLED * earlier:
-            # Rounding, or divergence.
+            # Rounding, or divergence. What rounding leaves is judged by the residual between the points.
             return Solved(rates, left <= _SETTLED, step, products)
         earlier = left
 
@@ -65,6 +67,8 @@ def solve(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], shares: Tens
         products += used
         rates = rates + move.view_as(rates)
         evaluated = slab.evaluate(sites, rates, at, slopes=True)
+        if not _finite(evaluated):
+            return Solved(slab.zero(), False, step, products)
     return Solved(rates, False, _STEPS, products)
 
 
@@ -73,6 +77,14 @@ def _linearised(slab: Slab, inverse: Inverse, evaluated: Sequence[Evaluated], co
     rates = direction.view(slab.stages.count, len(slab.orders), slab.mesh.width)
     found = slab.product(evaluated, rates, slab.stages.nodes)
     return inverse(found[:count], found[count:]).flatten()
+
+
+def _finite(evaluated: Sequence[Evaluated]) -> bool:
+    return all(
+        bool(values.isfinite().all())
+        for each in evaluated
+        for values in (each.values, *(part.slopes for part in each.parts))
+    )
 
 
 def _moves(slab: Slab, rates: Tensor) -> Tensor:
@@ -113,7 +125,8 @@ def gmres(product: Callable[[Tensor], Tensor], wanted: Tensor, tolerance: float,
         count += 1
         shares, *_ = np.linalg.lstsq(upper[: count + 1, :count], right[: count + 1], rcond=None)
         left = np.linalg.norm(upper[: count + 1, :count] @ shares - right[: count + 1])
-        if left <= tolerance * size or upper[count, count - 1] <= 1e-14 * size:
+        exhausted = upper[count, count - 1] <= 1e-14 * np.linalg.norm(upper[: count + 1, count - 1])
+        if left <= tolerance * size or exhausted or not math.isfinite(left):
             break
         basis[count] = following / upper[count, count - 1]
     return torch.from_numpy(shares) @ basis[:count], count
