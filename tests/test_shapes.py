@@ -403,3 +403,10 @@ def test_descriptions_survive_files(name, tmp_path):
     path = tmp_path / "domain.pt"
     archive.save_tensors(path, {"domain": SHAPES[name].config})
     assert built(archive.load_tensors(path)["domain"]) == SHAPES[name]
+
+
+def test_a_box_contains_its_boundary_to_rounding():
+    box = sciml.Box(x=(0, 1), y=(0, 3))
+    points = np.array([[0, 0], [1, 3], [0.3, 3 + 1e-13], [-1e-14, 2], [0.5, 3.1], [1.01, 1], [np.nan, 1]])
+    assert box.contains(points).tolist() == [True, True, True, True, False, False, False]
+    assert box.contains(points[:2]).all()
