@@ -39,16 +39,14 @@ _STAGES = 12
 _DEGREE = 20
 _QUADRATURE = 1.5
 _FIRST, _MOST, _MANY = 4, 96, 32
-_NARROWEST = 1e-5
-_REFINEMENTS = 16
+_NARROWEST, _REFINEMENTS = 1e-5, 16
 _IN_SPACE, _LOCAL = 0.3, 0.5
 _USELESS, _DOUBLED = 0.7, 0.25
 _GIVE_WAY, _BACK, _FLOOR = 3.0, 0.5, 1e-5
-_QUIET = 1e-4
-_HOLD, _LONGEST_HOLD = 3, 24
+_QUIET, _HOLD, _LONGEST_HOLD = 1e-4, 3, 24
 _SHORT, _AT_ONCE = 0.01, 1e-5
 _OFTEN, _FAR, _LOOSER = 30, 300, 10.0
-_TOLERANCE = 1e-15
+_TOLERANCE, _ROUGH, _ROUGH_START = 1e-15, 1e-3, 1e-6
 
 
 def why_not_elements(problem: Problem) -> str | None:
@@ -163,6 +161,8 @@ class ElementWindows:
         """The window's set-up, and its relative residual; that of very short windows counts by their length."""
         if begin != self._begin:
             self._go_on(begin, end)
+        if before is None and not self._ends:
+            self._mesh = self._resolving_start(begin)
         found = self._resolved(begin, end, before)
         self._mesh = found.mesh
         at, earlier = self._missed
@@ -243,15 +243,25 @@ class ElementWindows:
         if before is not None and id(before.trial) in self._ends:
             _, other, ends = self._ends[id(before.trial)]
             return ends if other is mesh else tuple(mesh.transferred(other, each) for each in ends)
-        x = mesh.inside(chebyshev_places(self._degree + 1), 0).x
+        at, (places, shares) = chebyshev_places(self._degree + 1), gauss(self._degree + 6)
+        x, between = mesh.inside(at, 0).x, mesh.inside(places, 0)
         wanted = self._start_values(x.flatten(), begin, before)
-        nothing = x.new_zeros(0, mesh.width)
-        return tuple(
-            mesh.interpolated(torch.stack([wanted[name, power].view_as(x) for power in range(order)]))
-            if order
-            else nothing
-            for name, order in zip(self._problem.fields, self._orders, strict=True)
-        )
+        checked = self._start_values(between.x.flatten(), begin, before)
+        starts = []
+        for name, order, unit in zip(self._problem.fields, self._orders, self._units, strict=True):
+            if not order:
+                starts.append(x.new_zeros(0, mesh.width))
+                continue
+            values, true = (
+                torch.stack([found[name, power].view_as(like) for power in range(order)])
+                for found, like in ((wanted, x), (checked, between.x))
+            )
+            weights = mesh.interpolated(values)
+            misfit = between.jet(mesh.local(weights), 0) - true
+            if float(misfit.abs().max()) > _ROUGH * unit:
+                weights = mesh.fitted(true, places, shares)
+            starts.append(weights)
+        return tuple(starts)
 
     def _start_values(self, x: Tensor, begin: float, before: Setup | None) -> dict[tuple[str, int], Tensor]:
         if before is None:
@@ -302,18 +312,37 @@ class ElementWindows:
         def squares(evaluated: Evaluated) -> Tensor:
             return (evaluated.values.square() @ (shares / 2)).mean(0)
 
-        judged = slab.evaluate([*inside, *ends], solved.rates, between, slopes=False)
+        judged = slab.evaluate([*inside, *ends], solved.rates, between)
         sizes = [spread @ squares(each) for each in judged[: len(inside)]]
         sizes += [each.values.square().mean() for each in judged[len(inside) :]]
-        local = [squares(each) for each in slab.evaluate(inside, solved.rates, nodes, slopes=False)]
-        trace = mesh.inside(places, 0)
-        for (name, power), wanted in self._start_values(trace.x.flatten(), slab.begin, before).items():
-            number = self._problem.fields.index(name)
-            found = trace.jet(mesh.local(slab.starts[number][power]), 0)
-            local.append(((found - wanted.view_as(found)) / self._units[number]).square() @ (shares / 2))
-            sizes.append(spread @ local[-1])
+        local = [squares(each) for each in slab.evaluate(inside, solved.rates)]
+        for misfit in self._misfits(mesh, slab.starts, slab.begin, before):
+            local.append(misfit)
+            sizes.append(spread @ misfit)
         worst = float(torch.stack(sizes).max().sqrt())
         return worst if math.isfinite(worst) else math.inf, torch.stack(local).amax(0).sqrt().numpy()
+
+    def _misfits(self, mesh: Mesh, starts: tuple[Tensor, ...], begin: float, before: Setup | None) -> list[Tensor]:
+        """For every field and derivative at the start the mean square of what the elements miss, in each of them."""
+        places, shares = gauss(self._degree + 3)
+        trace, found = mesh.inside(places, 0), []
+        for (name, power), wanted in self._start_values(trace.x.flatten(), begin, before).items():
+            number = self._problem.fields.index(name)
+            values = trace.jet(mesh.local(starts[number][power]), 0)
+            found.append(((values - wanted.view_as(values)) / self._units[number]).square() @ (shares / 2))
+        return found
+
+    def _resolving_start(self, begin: float) -> Mesh:
+        """Elements as narrow as the initial values ask for: where they jump, the jump's place is all that matters."""
+        mesh = self._mesh
+        while True:
+            misfits = self._misfits(mesh, self._starts(mesh, begin, None), begin, None)
+            widths = np.diff(mesh.breaks) / np.diff(mesh.breaks).sum()
+            missed = torch.stack(misfits).amax(0).sqrt().numpy() * np.sqrt(widths)
+            coarse = (missed > _ROUGH_START) & (widths > _NARROWEST)
+            if not coarse.any() or mesh.count + coarse.sum() > _MOST:
+                return mesh
+            mesh = mesh.split(coarse)
 
     def _setup_of(self, slab: Slab, solved: Solved) -> Setup:
         """The window's function as the trial function of a set-up."""

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.special import erfc
 
 import sciml
 from sciml import d
@@ -95,6 +96,58 @@ def test_second_order_in_time():
     assert solution.success, solution.message
     assert isinstance(models_of(solution)[0], Elements)
     assert solution.error()["u"] < 1e-7
+
+
+def test_many_reflections_of_a_pulse():
+    """A wave in a box that loses half its energy to friction: five times to and fro."""
+
+    class Telegraph(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), t=(0, 5))
+        fields = ["u"]
+        conditions = [
+            sciml.Initial(u=lambda x: torch.exp(-100 * (x - 0.5) ** 2), u_t=0.0),
+            sciml.Dirichlet(u=0.0, on=domain.faces("x")),
+        ]
+
+        @sciml.equation
+        def motion(self, u, x, t):
+            return d(u, t, t) + 0.2 * d(u, t) - d(u, x, x)
+
+    solution = sciml.fit(Telegraph())
+    assert solution.success, solution.message
+    assert isinstance(models_of(solution)[0], Elements)
+    # Each mode is a damped oscillation, its amplitude the sine coefficient of the pulse.
+    k = math.pi * np.arange(1, 60)
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    y = (nodes + 1) / 2
+    start = np.sin(np.outer(k, y)) @ (weights * np.exp(-100 * (y - 0.5) ** 2))
+    rate, x, t = np.sqrt(k**2 - 0.01), np.linspace(0, 1, 101), 4.7
+    decay = np.exp(-0.1 * t) * (np.cos(rate * t) + 0.1 / rate * np.sin(rate * t))
+    truth = (start * decay) @ np.sin(np.outer(k, x))
+    assert np.abs(solution(x=x, t=t)["u"] - truth).max() < 1e-6
+
+
+def test_a_start_that_jumps_inside():
+    """Burgers' equation from a step, exact on the whole line by Cole and Hopf."""
+
+    class Step(sciml.Problem):
+        domain = sciml.Box(x=(-1, 1), t=(0, 0.8))
+        fields = ["u"]
+        conditions = [
+            sciml.Initial(u=lambda x: torch.where(x < -0.3, torch.ones_like(x), torch.zeros_like(x))),
+            sciml.Dirichlet(u=1.0, on=domain.face(x=-1)),
+            sciml.Dirichlet(u=0.0, on=domain.face(x=1)),
+        ]
+
+        @sciml.equation
+        def motion(self, u, x, t):
+            return d(u, t) + u * d(u, x) - 0.01 * d(u, x, x)
+
+    solution = sciml.fit(Step())
+    x, t, wide = np.linspace(-0.9, 0.9, 101), 0.8, 2 * math.sqrt(0.01 * 0.8)
+    y = x + 0.3
+    truth = 1 / (1 + np.exp((y - t / 2) / 0.02) * erfc(-y / wide) / erfc((y - t) / wide))
+    assert np.abs(solution(x=x, t=0.8)["u"] - truth).max() < 1e-4
 
 
 def test_mixed_derivatives():

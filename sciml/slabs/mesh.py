@@ -120,6 +120,19 @@ class Mesh:
         found[..., self.count * self.bubbles :] = nodal.flatten(-2)
         return found
 
+    def fitted(self, values: Tensor, places: Tensor, shares: Tensor) -> Tensor:
+        """The weights ``(k, width)`` closest in the mean to values ``(k, E, q)`` at the places of a quadrature.
+
+        For functions that jump: interpolation would carry the derivatives there into the elements beside.
+        """
+        trace = self.inside(places, 0)
+        weights = (self.half[:, None] * shares).sqrt()
+        rows = torch.zeros(self.count, len(places), self.width, dtype=torch.float64)
+        local = trace.tables[0] * self.factor[:, None, :] * weights[:, :, None]
+        rows.scatter_add_(2, self._places[:, None, :].expand(-1, len(places), -1), local)
+        wanted = (values * weights).flatten(1).T
+        return torch.linalg.lstsq(rows.flatten(0, 1), wanted, driver="gels").solution.T
+
     def transferred(self, other: Mesh, weights: Tensor) -> Tensor:
         """The weights of the function that has some weights on another mesh; exact if every break of that is one of this."""
         x = self.inside(chebyshev_places(self.degree + 1), 0).x

@@ -42,9 +42,9 @@ def solve(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], shares: Tens
         shares: the weights of the quadrature at the places of the equations.
         tolerance: the size of a last correction, relative to the fields' units.
     """
-    sites, at = [*inside, *ends], slab.stages.nodes
+    sites = [*inside, *ends]
     rates, count = slab.zero(), len(inside)
-    evaluated = slab.evaluate(sites, rates, at, slopes=True)
+    evaluated = slab.evaluate(sites, rates, slopes=True)
     if not _finite(evaluated):
         return Solved(rates, False, 0, 0)
     inverse = Inverse(slab, evaluated[:count], evaluated[count:], shares)
@@ -66,7 +66,7 @@ def solve(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], shares: Tens
         move, used = gmres(linearised, wanted.flatten(), _INNER, _MOST_INNER)
         products += used
         rates = rates + move.view_as(rates)
-        evaluated = slab.evaluate(sites, rates, at, slopes=True)
+        evaluated = slab.evaluate(sites, rates, slopes=True)
         if not _finite(evaluated):
             return Solved(slab.zero(), False, step, products)
     return Solved(rates, False, _STEPS, products)
@@ -75,7 +75,7 @@ def solve(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], shares: Tens
 def _linearised(slab: Slab, inverse: Inverse, evaluated: Sequence[Evaluated], count: int, direction: Tensor) -> Tensor:
     """The approximate inverse of the Jacobian times the Jacobian times a direction, both flat."""
     rates = direction.view(slab.stages.count, len(slab.orders), slab.mesh.width)
-    found = slab.product(evaluated, rates, slab.stages.nodes)
+    found = slab.product(evaluated, rates)
     return inverse(found[:count], found[count:]).flatten()
 
 

@@ -80,14 +80,15 @@ class Slab:
         """Highest time derivatives that vanish at all stages, ``(p, F, width)``."""
         return torch.zeros(self.stages.count, len(self.orders), self.mesh.width, dtype=torch.float64)
 
-    def moved(self, rates: Tensor, field: int, in_time: int, at: Tensor) -> Tensor:
-        """The part of a field's time derivative that the rates make, at some times: ``(times, width)``."""
-        power = self.orders[field] - in_time
-        factor = self.units[field] * self.length**power
-        return factor * (self.stages.integrated(at, power) @ rates[:, field])
+    def moved(self, rates: Tensor, field: int, in_time: int, at: Tensor | None) -> Tensor:
+        """The part of a field's time derivative that the rates make, at some times or at the stages: ``(times, width)``."""
+        order = self.orders[field]
+        table = self.stages.power(order - in_time) if at is None else self.stages.moved(at, order, in_time)
+        return self.units[field] * self.length ** (order - in_time) * (table @ rates[:, field])
 
-    def kept(self, field: int, in_time: int, at: Tensor) -> Tensor:
-        """The part of a field's time derivative that the start makes, at some times: ``(times, width)``."""
+    def kept(self, field: int, in_time: int, at: Tensor | None) -> Tensor:
+        """The part of a field's time derivative that the start makes, at some times or at the stages: ``(times, width)``."""
+        at = self.stages.nodes if at is None else at
         found = torch.zeros(len(at), self.mesh.width, dtype=torch.float64)
         for power in range(in_time, self.orders[field]):
             share = self.length ** (power - in_time) * start_values(at, power - in_time)
@@ -96,14 +97,18 @@ class Slab:
 
     def end(self, rates: Tensor, field: int) -> Tensor:
         """A field's weights at the end, and those of its time derivatives below the highest: ``(order, width)``."""
-        last = torch.ones(1, dtype=torch.float64)
-        found = [
-            self.moved(rates, field, power, last) + self.kept(field, power, last) for power in range(self.orders[field])
-        ]
+        orders = range(self.orders[field])
+        found = [(self.moved(rates, field, power, None) + self.kept(field, power, None))[-1:] for power in orders]
         return torch.cat(found) if found else self.starts[field]
 
-    def evaluate(self, sites: Sequence[Site], rates: Tensor, at: Tensor, *, slopes: bool) -> list[Evaluated]:
-        """All residuals at some times, as shares of the slab, with their derivatives by jets if ``slopes``."""
+    def evaluate(
+        self, sites: Sequence[Site], rates: Tensor, at: Tensor | None = None, *, slopes: bool = False
+    ) -> list[Evaluated]:
+        """All residuals, with their derivatives by jets if ``slopes``.
+
+        At the stages they are those of the method, whose derivatives each are what they are at the stages. At other times,
+        given as shares of the slab, they are those of the function.
+        """
         kept: dict[tuple[int, int], Tensor] = {}
 
         def local(field: int, in_time: int) -> Tensor:
@@ -112,7 +117,8 @@ class Slab:
                 kept[key] = self.mesh.local(self.moved(rates, *key, at) + self.kept(*key, at))
             return kept[key]
 
-        return [self._evaluated(site, local, at, slopes) for site in sites]
+        times = self.stages.nodes if at is None else at
+        return [self._evaluated(site, local, times, slopes) for site in sites]
 
     def _evaluated(self, site: Site, local: _Local, at: Tensor, slopes: bool) -> Evaluated:
         names, time = self.problem.coordinates, str(self.problem.time)
@@ -146,8 +152,8 @@ class Slab:
         )
         return Evaluated(site, found, parts)
 
-    def product(self, evaluated: Sequence[Evaluated], rates: Tensor, at: Tensor) -> list[Tensor]:
-        """The derivative of every residual in the direction of some rates."""
+    def product(self, evaluated: Sequence[Evaluated], rates: Tensor) -> list[Tensor]:
+        """The derivative of every residual at the stages in the direction of some rates."""
         kept: dict[tuple[int, int], Tensor] = {}
         found = []
         for each in evaluated:
@@ -155,7 +161,7 @@ class Slab:
             for part in each.parts:
                 key = (part.field, part.in_time)
                 if key not in kept:
-                    kept[key] = self.mesh.local(self.moved(rates, *key, at))
+                    kept[key] = self.mesh.local(self.moved(rates, *key, None))
                 total.addcmul_(part.slopes, part.trace.jet(kept[key], part.in_space))
             found.append(total)
         return found

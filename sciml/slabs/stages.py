@@ -1,7 +1,10 @@
 r"""Polynomials in time through the stages of the Radau IIA method: what collocation in a slab of time is made of.
 
-A field of order m in time is given by its highest derivative :math:`K_i = \partial_t^m u` at the stages and by
-:math:`u, \dots, \partial_t^{m-1} u` at the start; lower derivatives are exact integrals of the polynomial through the stages.
+A field of order m in time is given by its highest derivative :math:`K_i` at the stages and by its lower derivatives at the
+start. Lower derivatives at the stages follow by the matrix :math:`\mathcal A` that integrates polynomials through the
+stages, one power for each derivative, as for a system of first order; the function itself is the integral of the polynomial
+through its first derivative at the stages. (To integrate the polynomial through K itself m times is another method, unstable
+for waves.)
 
 Reference: E. Hairer and G. Wanner, Solving Ordinary Differential Equations II, 2nd ed., Springer 1996, sections IV.5 and IV.8.
 """
@@ -44,19 +47,34 @@ class Stages:
         self.nodes = torch.from_numpy(nodes)
         # Chebyshev coefficients of the polynomials that are one at one stage and zero at the others, as columns.
         self._lagrange = np.linalg.inv(chebyshev.chebvander(2 * nodes - 1, count - 1))
-        values, vectors = np.linalg.eig(self.integrated(self.nodes, 1).numpy())
+        self._matrix = self.integrated(self.nodes, 1)
+        values, vectors = np.linalg.eig(self._matrix.numpy())
         kept = values.imag > 0
         self.eigenvalues = torch.from_numpy(values[kept])
         self.vectors = torch.from_numpy(vectors[:, kept])
         self.inverse = torch.from_numpy(np.linalg.inv(vectors)[kept])
 
-    def polynomials(self, times: int) -> Array:
-        """The Chebyshev coefficients of the stages' polynomials, integrated so many times from 0: ``(p + times, p)``."""
-        return _integral(self._lagrange, times)
+    def polynomials(self, order: int) -> Array:
+        """The Chebyshev coefficients of a field of some order whose highest derivative is one at one stage, as columns."""
+        if order == 0:
+            return self._lagrange
+        return _integral(self._lagrange, 1) @ self.power(order - 1).numpy()
+
+    def power(self, times: int) -> Tensor:
+        """The matrix that integrates so many times, from stages to stages: ``(p, p)``."""
+        return torch.linalg.matrix_power(self._matrix, times)
+
+    def moved(self, at: Tensor, order: int, in_time: int) -> Tensor:
+        """A time derivative of such fields at some times: ``(len(at), p)``."""
+        coefficients = self.polynomials(order)
+        if in_time:
+            coefficients = chebyshev.chebder(coefficients, in_time, scl=2)
+        return torch.from_numpy(chebyshev.chebval(2 * at.numpy() - 1, coefficients).T)
 
     def integrated(self, at: Tensor, times: int) -> Tensor:
         """The stages' polynomials, integrated so many times from 0, at some times: ``(len(at), p)``."""
-        return torch.from_numpy(chebyshev.chebval(2 * at.numpy() - 1, self.polynomials(times)).T)
+        coefficients = _integral(self._lagrange, times)
+        return torch.from_numpy(chebyshev.chebval(2 * at.numpy() - 1, coefficients).T)
 
 
 def start_polynomial(power: int) -> Array:
