@@ -70,24 +70,27 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
     if len(problem.coordinates) == 1 and problem.unknowns and measured:
         return _inverse(setup, seed, watchers, start)
     if linear or not (problem.unknowns or measured):
-        on_elements = why_not_windows(problem, measured) is None and why_not_elements(problem) is None
-        if linear and on_elements:
-            found = solve_by_degrees(setup, seed, tolerance, linear=linear, watchers=watchers)
-            if found is None or not (found.relative <= _ENOUGH or found.ended in ("stopped", "interrupted")):
-                found = _better(_march(setup, seed, tolerance, watchers, start), found)
+        marches, marched, smooth = why_not_windows(problem, measured) is None, None, None
+        if linear and marches and why_not_elements(problem) is None:
+            smooth = solve_by_degrees(setup, seed, tolerance, linear=True, watchers=watchers)
+            if smooth is not None and (smooth.relative <= _ENOUGH or smooth.ended in ("stopped", "interrupted")):
+                return smooth
+            # A jump or a layer: elements are better at these than anything for the whole domain.
+            marched = _march(setup, seed, tolerance, watchers, start)
+            found = marched if smooth is None else _better(smooth, marched)
             if found.taken:
                 return found
-        if linear or why_not_windows(problem, measured) is not None:
-            best = _whole(setup, seed, tolerance, linear, watchers)
+        if linear or not marches:
+            best = _whole(setup, seed, tolerance, linear, watchers, smooth)
             if best.taken:
                 return best
-            if len(problem.coordinates) > 3 and why_not_windows(problem, measured) is not None and not problem.unknowns:
+            if len(problem.coordinates) > 3 and not marches and not problem.unknowns:
                 found = solve_by_network(setup, seed, watchers, start)
                 history, solves = [*best.history, *found.history], best.solves + found.solves
                 better = found if found.relative < best.relative else replace(best, ended=found.ended)
                 return replace(better, history=history, solves=solves)
-        if why_not_windows(problem, measured) is None:
-            marched = _march(setup, seed, tolerance, watchers, start)
+        if marches:
+            marched = marched or _march(setup, seed, tolerance, watchers, start)
             if best is None or marched.good or marched.relative < best.relative:
                 best = marched
             elif marched.taken:
@@ -95,10 +98,13 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
     return best
 
 
-def _whole(setup: Setup, seed: int, tolerance: float, linear: bool, watchers: Sequence[Callback]) -> Found:
+def _whole(
+    setup: Setup, seed: int, tolerance: float, linear: bool, watchers: Sequence[Callback], smooth: Found | None
+) -> Found:
     """The whole domain at once: products of polynomials and waves where they are good, else these or features.
 
-    Functions that are singular at corners join them where corners are re-entrant, or where residuals are large.
+    ``smooth`` is what these products reached, if they were tried before. Functions that are singular at
+    corners join them where corners are re-entrant, or where residuals are large.
     """
     best: Found | None = None
     if has_reentrant_corners(setup.problem):
@@ -107,7 +113,7 @@ def _whole(setup: Setup, seed: int, tolerance: float, linear: bool, watchers: Se
             return best
     cornered = best is not None
     if isinstance(setup.problem.domain, Box) and len(setup.problem.coordinates) <= MOST_COORDINATES:
-        best = solve_by_degrees(setup, seed, tolerance, linear=linear, watchers=watchers)
+        best = smooth or solve_by_degrees(setup, seed, tolerance, linear=linear, watchers=watchers)
         if best is not None and (best.relative <= _ENOUGH or best.ended in ("stopped", "interrupted")):
             return best
         if best is not None and stalls_at_corners(best.setup):

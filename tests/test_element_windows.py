@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from conftest import problem_class
 from scipy.special import erfc
 
 import sciml
@@ -24,24 +25,7 @@ def models_of(solution):
     return [piece.model for piece in solution.trial.windows]
 
 
-class Burgers(sciml.Problem):
-    """With a shock of width 0.02, exact by Cole and Hopf."""
-
-    domain = sciml.Box(x=(-1, 1), t=(0, 1))
-    fields = ["u"]
-    nu = 0.01 / PI
-    conditions = [sciml.Initial(u=lambda x: -torch.sin(PI * x)), sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
-
-    @sciml.equation
-    def motion(self, u, x, t):
-        return d(u, t) + u * d(u, x) - self.nu * d(u, x, x)
-
-    def reference(self, x, t):
-        nodes, weights = (torch.from_numpy(values) for values in np.polynomial.hermite.hermgauss(100))
-        y = x[:, None] - torch.sqrt(4 * self.nu * t)[:, None] * nodes
-        exponent = -torch.cos(PI * y) / (2 * PI * self.nu)
-        density = weights * torch.exp(exponent - exponent.max(1, keepdim=True).values)
-        return -(torch.sin(PI * y) * density).sum(1) / density.sum(1)
+Burgers = problem_class("burgers")
 
 
 @pytest.fixture(scope="module")
@@ -344,6 +328,20 @@ def test_a_watcher_ends_it_and_what_there_is_comes_back():
     assert len(looks) == 3
     assert looks[0].phase.startswith("Elements")
     assert np.isfinite(solution(x=[0.5], t=[0.0])["u"]).all()
+
+
+def test_a_watcher_ends_a_linear_problem_on_elements_for_good():
+    """Nothing else is begun after it."""
+    phases = []
+
+    def enough(look):
+        phases.append(look.phase)
+        return look.phase.startswith("Elements")
+
+    solution = sciml.fit(Switched(), callbacks=[enough])
+    assert solution.status == "stopped"
+    assert [phase.startswith("Elements") for phase in phases].count(True) == 1
+    assert phases[-1].startswith("Elements")
 
 
 def test_why_elements_are_not_used():

@@ -91,7 +91,7 @@ class Windowed(nn.Module):
         begin, end = self.edges[number], self.edges[number + 1]
         passed = points[:, self.column] - begin
         at = torch.cat([points[:, : self.column], begin.expand(len(points), 1), points[:, self.column + 1 :]], dim=1)
-        fade = _fading(passed / (end - begin))[:, None]
+        fade = _at(_FADING, passed / (end - begin))[:, None]
         for power, gap in enumerate(self._gaps(number, at)):
             values = values + fade * (passed**power / math.factorial(power))[:, None] * gap
         return values
@@ -136,14 +136,8 @@ class Windowed(nn.Module):
 _FADING = Polynomial([1, 0, 0, 0, -35, 84, -70, 20])
 
 
-def _fading(share: Tensor) -> Tensor:
-    """The fading polynomial, one at 0 and before, zero at 1 and after."""
-    s = share.clamp(0, 1)
-    return 1 - s**4 * (35 - 84 * s + 70 * s**2 - 20 * s**3)
-
-
 def _at(polynomial: Polynomial, share: Tensor) -> Tensor:
-    """A multiple or derivative of the fading polynomial at shares of a window, zero behind its end."""
+    """The fading polynomial, a multiple or derivative of it, at shares of a window; zero behind its end."""
     s = share.clamp(0, 1)
     found = torch.zeros_like(s)
     for coefficient in np.flip(polynomial.coef):
