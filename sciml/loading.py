@@ -55,7 +55,9 @@ def _restored(path: Path, content: dict[str, Any], problem: Problem | None, mode
     frames: dict[str, Any] = {
         key: pd.DataFrame(stored["columns"], index=stored["index"]) for key, stored in content["frames"].items()
     }
-    frames["history"] = frames["history"].reset_index(drop=True)
+    for name in ("history", "events"):
+        if name in frames:
+            frames[name] = frames[name].reset_index(drop=True)
     data = content["data"]
     return Solution(
         trial=trial_of(path, content, bounds, problem, model),

@@ -12,6 +12,7 @@ from torch import nn
 
 from sciml.errors import FileError
 from sciml.exact import Conditions
+from sciml.grids import GridFunction
 from sciml.models import (
     MLP,
     Cornered,
@@ -59,6 +60,7 @@ def state_of(solution: Any) -> dict[str, Any]:
                 ("unknowns", solution.unknowns),
                 ("history", solution.history),
                 ("residuals", solution.residuals),
+                ("events", solution.events),
             )
         },
         "data": None
@@ -74,6 +76,8 @@ def _kind(trial: nn.Module) -> dict[str, Any]:
     """What a trial function is made of, as plain values."""
     if isinstance(trial, Hermite):
         return {"kind": "hermite"}
+    if isinstance(trial, GridFunction):
+        return {"kind": "grid", **trial.config}
     if isinstance(trial, Windowed):
         windows = [_kind(each) for each in trial.windows]
         return {"kind": "windowed", "column": trial.column, "order": trial.order, "windows": windows}
@@ -121,6 +125,8 @@ def trial_of(
     dtype = {"float32": torch.float32, "float64": torch.float64}[content["dtype"]]
     if kind["kind"] == "hermite":
         return Hermite.from_state(content["trial"])
+    if kind["kind"] == "grid":
+        return _filled(path, GridFunction.from_config(kind["axes"], kind["shape"]), content, dtype)
     if kind["kind"] == "windowed":
         trial: nn.Module = _windowed(path, kind, len(content["fields"]), len(bounds)).to(dtype)
         return _filled(path, trial, content, dtype)

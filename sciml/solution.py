@@ -58,6 +58,8 @@ class Solution:
         points: the number of training points of each term.
         choices: what was chosen for the user, and why.
         data: the measurements, if any.
+        events: DataFrame of the events that ``baseline`` was asked to look for, in order of time: ``event``, the coordinate,
+            and the fields there.
     """
 
     trial: nn.Module
@@ -80,6 +82,7 @@ class Solution:
     points: Mapping[str, int] = field(default_factory=dict)
     choices: tuple[str, ...] = ()
     data: Table | None = None
+    events: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def bounds(self) -> Mapping[str, tuple[float, float]]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor, nn
 
-from sciml.baselines.ivp import Budget, integrate, trial_from
-from sciml.baselines.shooting import shoot
-from sciml.baselines.system import FirstOrderSystem
+from sciml.baselines.gridded import FAMILIES, solve_on_grids
+from sciml.baselines.initial import Integrated, is_initial_value_problem, solve_initial
+from sciml.baselines.ivp import Budget
 from sciml.certificate import certificate, failures
-from sciml.derivative import describe
+from sciml.conditions import Initial
 from sciml.errors import BaselineError, ProblemError, listed
 from sciml.problem import Problem
 from sciml.rows import Block, Rows, data_blocks
@@ -22,7 +25,9 @@ from sciml.setup import resolve_data
 from sciml.solution import Solution, unknowns_frame
 from sciml.uncertainty import Estimate
 
-_METHODS = ("auto", "RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA")
+_INTEGRATORS = ("RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA")
+_METHODS = ("auto", *_INTEGRATORS, *FAMILIES)
+_CERTIFIED = 1e-2
 
 
 def baseline(
@@ -30,27 +35,47 @@ def baseline(
     data: Any = None,
     *,
     method: str = "auto",
-    tolerance: float = 1e-6,
+    n: int | None = None,
+    tolerance: float | None = None,
     time_limit: float = 120.0,
+    events: Mapping[str, Callable[..., Tensor]] | None = None,
 ) -> Solution:
-    """Solve a problem by SciPy, from the same residuals that a network is trained on.
+    r"""Solve a problem by classical methods, from the same residuals that a network is trained on.
 
-    Ordinary differential equations with initial values are integrated by ``solve_ivp``; with measurements, unknown
-    constants and free initial values are fitted by shooting with ``least_squares``. No right-hand side is written a second
-    time: it is what makes the residuals vanish.
+    No equation is written a second time. What is done depends on the problem:
+
+    - *ordinary differential equations with initial values*, of any order, with mass matrices or algebraic equations: by
+      ``scipy.integrate.solve_ivp``, explicit or, where that proves stiff, implicit; with measurements, unknown constants and
+      free initial values are fitted by shooting with ``least_squares``;
+    - *boundary-value problems, and partial differential equations without time* in one to three coordinates: nodal values
+      on a grid, Newton's method with the exact sparse Jacobian :math:`\sum_k \operatorname{diag}(\partial R/\partial u_k) D_k`
+      and ``splu``, or least squares where rows outnumber values;
+    - *partial differential equations in time* with one or two other coordinates: the method of lines, ``solve_ivp`` with the
+      exact sparse Jacobian; with measurements and one other coordinate, unknown constants by ``least_squares``.
+
+    Grids are refined until two of them agree to ``tolerance``: polynomials at Chebyshev's nodes first (waves along periodic
+    coordinates), finite differences of fourth order where these do not.
 
     Args:
-        problem: a problem in one coordinate, affine in its highest derivatives.
+        problem: a problem on a box.
         data: measurements, as for ``fit``; by default the problem's own ``measurements()``.
-        method: ``"auto"`` (explicit, implicit where that proves stiff) or a method of ``solve_ivp``.
-        tolerance: the relative accuracy aimed at.
+        method: ``"auto"``; ``"chebyshev"`` or ``"differences"`` for one kind of grid; a method of ``solve_ivp`` for problems
+            in time.
+        n: nodes along each coordinate of the finest grid, which is compared with one of half as many; by default as many as
+            the tolerance takes.
+        tolerance: the relative accuracy aimed at; 1e-6 by default.
         time_limit: seconds after which it gives up.
+        events: for ordinary differential equations functions of fields and coordinate by name, whose zeros are recorded in
+            ``solution.events``; each receives and returns tensors ``(n,)``.
 
     Returns:
-        A solution like that of ``fit``, without a network in it.
+        A solution like that of ``fit``, without a network in it. ``message`` says how closely the last two grids agree, and
+        the order of convergence that was observed; ``history`` has the difference of each grid from the one before. It is a
+        success if they agree to the tolerance and every residual at fresh points is below one per cent of its natural size.
 
     Raises:
-        BaselineError: the problem is none of these, the solution blows up, or the time is over.
+        BaselineError: the problem is none of these, it has too few or too many conditions, the solution blows up, or the time
+            is over before anything is found.
         ProblemError, DataError: the problem or the data are not usable; as for ``fit``.
 
     Example:
@@ -66,86 +91,146 @@ def baseline(
         >>> round(float(sciml.baseline(Decay())(t=1.0)["u"]), 6)
         0.135335
     """
-    if not isinstance(problem, Problem):
-        raise ProblemError(f"baseline needs a problem object; given: {problem!r}")
-    if method not in _METHODS:
-        raise BaselineError(f"method must be one of {listed(_METHODS)}; given: {method!r}")
-    if not 1e-12 <= tolerance < 1:
-        raise BaselineError(f"tolerance must lie between 1e-12 and 1; given: {tolerance!r}")
+    tolerance = _checked(problem, method, n, tolerance, time_limit)
     budget = Budget(time_limit)
-    system = FirstOrderSystem(problem)
     table = resolve_data(problem, data)
     blocks = _blocks(problem)
-    if table is not None:
-        blocks += data_blocks(problem, table)
-    sizes = field_sizes(problem, blocks)
-    rtol = max(1e-3 * tolerance, 1e-13)
-    if table is not None and (problem.unknowns or not _complete(system)):
-        scales = dict(zip(problem.fields, sizes.scale, strict=True))
-        shot = shoot(system, table, scales, rtol, budget, method)
-        unknowns, constants, trajectory = shot.unknowns, shot.constants, shot.trajectory
-        success, message, steps = shot.success, shot.message, shot.steps
-        solver = f"least_squares over solve_ivp ({trajectory.method})"
+    measured = [] if table is None else data_blocks(problem, table)
+    sizes = field_sizes(problem, [*blocks, *measured])
+    scales = term_sizes(problem, [*blocks, *measured], sizes)
+    initial = is_initial_value_problem(problem)
+    if events and not initial:
+        raise BaselineError(
+            f"events are looked for in ordinary differential equations with initial values; {type(problem).__name__} is none"
+        )
+    if initial:
+        if method in FAMILIES or n is not None:
+            raise BaselineError(
+                f"{type(problem).__name__} is integrated from its start, without a grid: leave n out and choose method from "
+                f"{listed(('auto', *_INTEGRATORS))}"
+            )
+        by_field = dict(zip(problem.fields, sizes.scale, strict=True))
+        found = _from_integration(solve_initial(problem, table, by_field, method, tolerance, budget, events or {}))
     else:
-        _require_initial_values(system)
-        constants = {name: torch.tensor(each.initial, dtype=torch.float64) for name, each in problem.unknowns.items()}
-        unknowns = {name: Estimate(float(value), np.nan, np.nan, np.nan) for name, value in constants.items()}
-        start = system.initial(system.prescribed(), constants, 1)
-        end = problem.domain.bounds[system.coordinate][1]
-        trajectory = integrate(system, start, end, constants, rtol, budget, method)
-        success, message, steps = True, "solve_ivp reached the end", len(trajectory.steps) - 1
-        if constants:
-            message += "; there are no measurements, so the unknowns have their initial values"
-        solver = f"solve_ivp ({trajectory.method})"
-    trial = trial_from(system, trajectory, constants, tolerance)
+        found = _from_grids(problem, measured, scales, method, n, tolerance, budget)
+    constants = {name: torch.tensor(each.value, dtype=torch.float64) for name, each in found.unknowns.items()}
     bound = problem.bind(**constants)
-    residuals = certificate(Rows(bound, trial, {}), blocks, term_sizes(bound, blocks, sizes))
-    misses = failures(residuals, 1e-2)
+    fresh = [*blocks, *measured]
+    residuals = certificate(Rows(bound, found.trial, {}), fresh, term_sizes(bound, fresh, sizes))
+    misses = failures(residuals, _CERTIFIED)
+    message = found.message
     if len(misses):
         message += (
             f"; the residual {misses['relative'].idxmax()!r} does not vanish: {misses['relative'].max():.1e} relative"
         )
     return Solution(
-        trial=trial,
+        trial=found.trial,
         problem=problem,
         name=type(problem).__name__,
         fields=tuple(problem.fields),
         domain=problem.domain,
-        unknowns=unknowns_frame(unknowns),
-        history=pd.DataFrame(),
+        unknowns=unknowns_frame(found.unknowns),
+        history=found.history,
         residuals=residuals,
-        success=success and not len(misses),
-        status="converged" if success else "budget",
+        success=found.success and not len(misses),
+        status="converged" if found.success else "budget",
         message=message,
-        nit=steps,
+        nit=found.steps,
         nfev=budget.evaluations,
         seconds=budget.spent,
-        solver=solver,
+        solver=found.solver,
         engine="SciPy",
-        points={term.name: block.size for block in blocks for term in block.terms},
-        choices=(f"integrator tolerance {rtol:g}",),
+        points={term.name: block.size for block in fresh for term in block.terms},
+        choices=found.choices,
         data=table,
+        events=found.events,
     )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What any of the ways came to."""
+
+    trial: nn.Module
+    unknowns: dict[str, Estimate]
+    success: bool
+    message: str
+    steps: int
+    solver: str
+    choices: tuple[str, ...]
+    events: pd.DataFrame
+    history: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+
+def _from_integration(found: Integrated) -> _Found:
+    return _Found(
+        found.trial,
+        found.unknowns,
+        found.success,
+        found.message,
+        found.steps,
+        found.solver,
+        found.choices,
+        found.events,
+    )
+
+
+def _from_grids(
+    problem: Problem,
+    measured: list[Block],
+    scales: Mapping[str, float],
+    method: str,
+    n: int | None,
+    tolerance: float,
+    budget: Budget,
+) -> _Found:
+    in_time = problem.time is not None and any(isinstance(each, Initial) for each in problem.conditions)
+    if method in _INTEGRATORS and not in_time:
+        raise BaselineError(f"{type(problem).__name__} does not start in time, so {method!r} cannot integrate it")
+    found = solve_on_grids(
+        problem, measured, scales, method=method, n=n, tolerance=tolerance, budget=budget, in_time=in_time
+    )
+    unknowns, message = found.unknowns, found.refinement.sentence()
+    if problem.unknowns and not unknowns:
+        unknowns = {name: Estimate(each.initial, np.nan, np.nan, np.nan) for name, each in problem.unknowns.items()}
+        message += "; there are no measurements, so the unknowns have their initial values"
+    if not found.refinement.agreed:
+        message += f"; they do not agree to the tolerance {tolerance:g}"
+    return _Found(
+        found.function,
+        unknowns,
+        found.refinement.agreed,
+        message,
+        found.steps,
+        found.solver,
+        (found.solver,),
+        pd.DataFrame(),
+        found.refinement.history(),
+    )
+
+
+def _checked(problem: Problem, method: str, n: int | None, tolerance: float | None, time_limit: float) -> float:
+    """The tolerance, after all arguments were looked at.
+
+    Raises:
+        ProblemError: no problem object.
+        BaselineError: a method that does not exist, or a number that cannot be.
+    """
+    if not isinstance(problem, Problem):
+        raise ProblemError(f"baseline needs a problem object; given: {problem!r}")
+    if method not in _METHODS:
+        raise BaselineError(f"method must be one of {listed(_METHODS)}; given: {method!r}")
+    if tolerance is None:
+        tolerance = 1e-6
+    if not 1e-12 <= tolerance < 1:
+        raise BaselineError(f"tolerance must lie between 1e-12 and 1; given: {tolerance!r}")
+    if n is not None and (not isinstance(n, int) or n < 20):
+        raise BaselineError(f"n must be a whole number of nodes, 20 or more; given: {n!r}")
+    if not time_limit > 0:
+        raise BaselineError(f"time_limit must be a positive number of seconds; given: {time_limit!r}")
+    return tolerance
 
 
 def _blocks(problem: Problem) -> list[Block]:
     generator = np.random.default_rng(0)
     return [Block(draw(term.place, problem.domain, 256, generator), (term,)) for term in problem.terms()]
-
-
-def _complete(system: FirstOrderSystem) -> bool:
-    return set(system.prescribed()) == set(system.state)
-
-
-def _require_initial_values(system: FirstOrderSystem) -> None:
-    prescribed = system.prescribed()
-    missing = [
-        describe(field, (system.coordinate,) * order)
-        for field, order in system.state
-        if (field, order) not in prescribed
-    ]
-    if missing:
-        raise BaselineError(
-            f"{type(system.problem).__name__} has no initial value for {listed(missing)}, and no data to find it by: add "
-            f"sciml.Initial({missing[0]}=...), or pass data"
-        )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,14 @@ class IntegrationError(BaselineError):
     """An integration was given up; the message says where and why."""
 
 
+class BlowUpError(IntegrationError):
+    """A solution grows without bound; ``time`` is where that was seen."""
+
+    def __init__(self, message: str, time: float) -> None:
+        super().__init__(message)
+        self.time = time
+
+
 @dataclass
 class Budget:
     """A limit of wall-clock time shared by all integrations of one baseline, and a count of evaluations."""
@@ -31,11 +40,16 @@ class Budget:
     seconds: float
     start: float = field(default_factory=time.perf_counter)
     evaluations: int = 0
+    granted: float = math.inf
 
     @property
     def spent(self) -> float:
         """Seconds since the start."""
         return time.perf_counter() - self.start
+
+    def grant(self, share: float) -> None:
+        """Allow the next integrations no more than a share of the time that is left."""
+        self.granted = self.spent + share * (self.seconds - self.spent)
 
     def check(self, t: float) -> None:
         """Count one evaluation.
@@ -44,17 +58,18 @@ class Budget:
             IntegrationError: the time is over.
         """
         self.evaluations += 1
-        if self.spent > self.seconds:
+        if self.spent > min(self.granted, self.seconds):
             raise IntegrationError(f"the time limit of {self.seconds:g} s was reached at t = {t:.6g}; raise time_limit")
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """An integrated batch: SciPy's dense output, its steps, and the method that did it."""
+    """An integrated batch: SciPy's dense output, its steps, the method that did it, and times and states of each event."""
 
     dense: Callable[[Array], Array]
     steps: Array
     method: str
+    events: tuple[tuple[Array, Array], ...] = ()
 
 
 def integrate(
@@ -65,6 +80,7 @@ def integrate(
     rtol: float,
     budget: Budget,
     method: str = "auto",
+    events: Sequence[Callable[[float, Array], float]] = (),
 ) -> Trajectory:
     """Integrate a batch of states together, with the same steps for all of them.
 
@@ -79,6 +95,7 @@ def integrate(
         rtol: relative tolerance of the integrator; the absolute one follows from the size of the initial states.
         budget: the time that is left.
         method: ``"auto"`` or a method of ``solve_ivp``.
+        events: functions of time and state whose zeros are looked for, for a batch of one.
 
     Raises:
         IntegrationError: a rate or state is not finite, the solution blows up, or the time is over.
@@ -115,6 +132,8 @@ def integrate(
         options: dict[str, Any] = {"rtol": rtol, "atol": np.repeat(rtol * largest, size), "dense_output": True}
         if name in ("Radau", "BDF"):
             options["vectorized"] = True
+        if events:
+            options["events"] = list(events)
         return solve_ivp(rate, (begin, end), start.reshape(-1), method=name, **options)
 
     chosen = "DOP853" if method == "auto" else method
@@ -130,7 +149,8 @@ def integrate(
     def dense(t: Array) -> Array:
         return result.sol(t).reshape(rows, size, len(t))
 
-    return Trajectory(dense, result.t, chosen)
+    found = () if not events else tuple(zip(result.t_events, result.y_events, strict=True))
+    return Trajectory(dense, result.t, chosen, found)
 
 
 class _TooManyStepsError(Exception):

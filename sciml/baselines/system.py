@@ -7,14 +7,15 @@ points gives :math:`c` and :math:`M` for a whole batch of states.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from sciml.calls import argument_names, evaluated
 from sciml.conditions import Dirichlet, Initial, Scene, target_values
-from sciml.derivative import JetSpace, describe
+from sciml.derivative import JetSpace, check_residual, describe
 from sciml.domains import Face, OnFaces
 from sciml.errors import BaselineError, listed
 from sciml.jets import orders_asked
@@ -108,6 +109,28 @@ class FirstOrderSystem:
         space = JetSpace({self.coordinate: torch.from_numpy(t.copy())}, self.problem.fields, _StateJets(table))
         scene = Scene(self.problem.bind(**repeated), (space,))
         return np.stack([term.evaluate(scene).detach().numpy() for term in self._terms])
+
+    def event(
+        self, name: str, function: Callable[..., Tensor], constants: Mapping[str, Tensor]
+    ) -> Callable[[float, Array], float]:
+        """A function of fields and the coordinate by name as one of time and state.
+
+        Args:
+            name: what the event is called.
+            function: receives tensors ``(1,)``; it may differentiate fields below their highest derivative.
+            constants: values of the unknowns.
+        """
+        names = argument_names(function)
+        problem = self.problem.bind(**constants)
+
+        def value(t: float, y: Array) -> float:
+            table = {key: torch.tensor([y[row]], dtype=torch.float64) for row, key in enumerate(self.state)}
+            now = {self.coordinate: torch.tensor([t], dtype=torch.float64)}
+            space = JetSpace(now, self.problem.fields, _StateJets(table))
+            found = evaluated(f"event {name!r}", function, {"self": problem, **space.named(names)})
+            return float(check_residual(name, found, space).detach())
+
+        return value
 
     def _check_affine(self) -> None:
         generator = np.random.default_rng(0)

@@ -1,0 +1,226 @@
+"""Problems in time, integrated on a grid by ``solve_ivp``, and unknown constants in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.integrate import solve_ivp
+from scipy.optimize import least_squares
+
+from sciml.baselines.ivp import BlowUpError, Budget, IntegrationError
+from sciml.baselines.lines import Lines
+from sciml.errors import BaselineError
+from sciml.grids import Grid, GridFunction, Knots
+from sciml.problem import Problem
+from sciml.rows import Block, Misfit
+from sciml.typing import Array
+from sciml.uncertainty import Estimate, estimates
+
+_MOST_EXPLICIT = 60_000
+_MOST_VALUES = 2**25
+_SHIFT = 1e-3
+_GROWTH = 1e8
+
+
+@dataclass(frozen=True)
+class Evolved:
+    """The outcome on one grid: the function, SciPy's steps and method, and unknowns where they were fitted."""
+
+    function: GridFunction
+    steps: int
+    method: str
+    unknowns: dict[str, Estimate] = field(default_factory=dict)
+    constants: dict[str, float] = field(default_factory=dict)
+    raw: Array | None = None
+    evaluations: int = 0
+
+
+class _TooManyStepsError(Exception):
+    """An explicit method needs so many steps that the problem must be stiff."""
+
+
+def evolve(
+    problem: Problem,
+    grid: Grid,
+    constants: Mapping[str, float],
+    rtol: float,
+    budget: Budget,
+    method: str = "auto",
+) -> Evolved:
+    """Integrate a problem in time by the method of lines.
+
+    Args:
+        problem: a problem with a time coordinate.
+        grid: nodes in its other coordinates.
+        constants: values of unknown constants.
+        rtol: relative tolerance of the integrator; the absolute one follows from the size of each field.
+        budget: the time that is left.
+        method: a method of ``solve_ivp``; ``"auto"`` is Radau where derivatives in space are of second order or more, and
+            otherwise DOP853, or Radau after too many steps.
+
+    Raises:
+        BaselineError: as for ``Lines``; the solution blows up, or the time is over.
+    """
+    lines = Lines(problem, grid, constants)
+    start = lines.start()
+    most, used = np.inf, 0
+    largest = max(float(np.abs(start).max()), 1.0)
+
+    def rate(t: float, y: Array) -> Array:
+        nonlocal used
+        used += 1
+        budget.check(t)
+        if used > most:
+            raise _TooManyStepsError
+        if not np.abs(y).max() < _GROWTH * largest:
+            raise BlowUpError(
+                f"the solution grows to {_GROWTH:g} times its size at {lines.time} = {t:.6g}: it blows up", t
+            )
+        return lines.rate(t, y)
+
+    def attempt(name: str) -> Any:
+        scale = np.abs(start.reshape(len(lines.levels), -1)).max(axis=1)
+        floor = 1e-3 * max(float(scale.max()), 1e-3)
+        options: dict[str, Any] = {"atol": rtol * np.repeat(np.maximum(scale, floor), grid.size), "rtol": rtol}
+        if name in ("Radau", "BDF"):
+            options["jac"] = lines.jacobian
+        return solve_ivp(rate, (lines.begin, lines.end), start, method=name, dense_output=True, **options)
+
+    chosen = method
+    if method == "auto":
+        chosen = "Radau" if lines.stiff else "DOP853"
+        most = np.inf if lines.stiff else _MOST_EXPLICIT
+    with np.errstate(all="ignore"):
+        try:
+            result = attempt(chosen)
+        except _TooManyStepsError:
+            most, chosen = np.inf, "Radau"
+            result = attempt(chosen)
+    if not result.success or not np.isfinite(result.y).all():
+        raise IntegrationError(
+            f"{chosen} stopped at {lines.time} = {result.t[-1]:.6g} of {lines.end:g}: {result.message}; the solution may blow "
+            "up there, or the grid be too coarse"
+        )
+    return Evolved(_function(lines, result, rtol), len(result.t) - 1, chosen, evaluations=used)
+
+
+def _function(lines: Lines, result: Any, rtol: float) -> GridFunction:
+    """Cubic pieces in time through values and rates at the integrator's steps, cut until they follow its dense output."""
+    knots = result.t
+    size = np.abs(result.y).max()
+    for last in (False, False, False, True):
+        found = _sampled(lines, result, knots)
+        middle = (knots[1:] + knots[:-1]) / 2
+        widths = np.diff(knots)
+        halves = np.stack(
+            [
+                (found[k, 0] + found[k + 1, 0]) / 2 + widths[k] / 8 * (found[k, 1] - found[k + 1, 1])
+                for k in range(len(widths))
+            ]
+        )
+        rows = [row for row, (_, level) in enumerate(lines.levels) if level == 0]
+        dense = result.sol(middle).reshape(len(lines.levels), lines.grid.size, -1)[rows]
+        gap = np.abs(halves - np.moveaxis(dense, -1, 0)).reshape(len(widths), -1).max(axis=1)
+        coarse = gap > 30 * rtol * size
+        if last or not coarse.any() or found.size * 2 > _MOST_VALUES:
+            break
+        knots = np.sort(np.concatenate([knots, middle[coarse]]))
+    axes = {**lines.grid.axes, lines.time: Knots(knots)}
+    # (K, 2, F, N) to (2K, n_1, ..., F), then the coordinates in the problem's order.
+    shaped = found.reshape(2 * len(knots), len(lines.top), *lines.grid.shape)
+    shaped = np.moveaxis(shaped, 1, -1)
+    names = [lines.time, *lines.grid.axes]
+    order = [names.index(name) for name in lines.problem.coordinates]
+    values = np.ascontiguousarray(shaped.transpose(*order, len(names)))
+    return GridFunction([axes[name] for name in lines.problem.coordinates], torch.from_numpy(values))
+
+
+def _sampled(lines: Lines, result: Any, knots: Array) -> Array:
+    """Values and rates of the fields at the nodes, ``(K, 2, F, N)``."""
+    rows = [row for row, (_, level) in enumerate(lines.levels) if level == 0]
+    states = result.sol(knots).T
+    rates = np.stack([lines.rate(t, y) for t, y in zip(knots, states, strict=True)])
+    both = np.stack([states, rates], axis=1).reshape(len(knots), 2, len(lines.levels), lines.grid.size)
+    return both[:, :, rows]
+
+
+def estimated(
+    problem: Problem,
+    grid: Grid,
+    blocks: list[Block],
+    scales: Mapping[str, float],
+    start: Array | None,
+    rtol: float,
+    budget: Budget,
+    method: str = "auto",
+) -> Evolved:
+    """Fit unknown constants to measurements by ``least_squares`` over whole integrations.
+
+    Args:
+        problem: a problem in time whose initial values are all known.
+        grid: nodes in the other coordinates.
+        blocks: the measurements.
+        scales: the size of each measured field, by which its misfit is divided.
+        start: the raw number at which each unknown begins, or None for its own.
+        rtol: relative tolerance of the integrator.
+        budget: the time that is left.
+        method: a method of ``solve_ivp``.
+
+    Raises:
+        BaselineError: the first integration fails, or the time is over.
+
+    Reference: G. A. F. Seber and C. J. Wild, Nonlinear Regression, Wiley 1989.
+    """
+    unknowns = problem.unknowns
+    raw_start = np.array([float(each.raw_initial()) for each in unknowns.values()]) if start is None else start
+
+    def constants_of(raw: Array) -> dict[str, float]:
+        return {
+            name: float(unknown.value(torch.tensor(raw[place], dtype=torch.float64)))
+            for place, (name, unknown) in enumerate(unknowns.items())
+        }
+
+    def misfits(raw: Array) -> Array:
+        function = evolve(problem, grid, constants_of(raw), rtol, budget, method).function
+        parts = []
+        for block in blocks:
+            with torch.no_grad():
+                values = function(block.sample.points[0])
+            for term in block.terms:
+                assert isinstance(term.evaluate, Misfit)
+                column = values[:, problem.fields.index(term.evaluate.field)]
+                parts.append((column - term.evaluate.measured).numpy() / scales[term.evaluate.field])
+        return np.concatenate(parts)
+
+    def slopes(raw: Array) -> Array:
+        columns = []
+        for place in range(len(raw)):
+            shift = np.zeros(len(raw))
+            shift[place] = _SHIFT * max(1.0, abs(raw[place]))
+            columns.append((misfits(raw + shift) - misfits(raw - shift)) / (2 * shift[place]))
+        return np.stack(columns, axis=1)
+
+    first = misfits(raw_start)
+
+    def guarded(raw: Array) -> Array:
+        try:
+            return misfits(raw)
+        except IntegrationError:
+            if budget.spent > budget.seconds:
+                raise
+            # A trial step to constants at which the solution blows up: too large to be taken, and finite.
+            return np.full(len(first), 1e3)
+
+    found = least_squares(guarded, raw_start, jac=slopes, x_scale="jac", xtol=1e-9, ftol=1e-10, gtol=1e-12)
+    if not found.success:
+        raise BaselineError(f"least_squares: {found.message}")
+    misfit, jacobian = misfits(found.x), slopes(found.x)
+    everything = np.ones(len(misfit), dtype=bool)
+    intervals, _ = estimates(unknowns, found.x, np.zeros((len(misfit), 0)), jacobian, misfit, everything)
+    constants = constants_of(found.x)
+    last = evolve(problem, grid, constants, rtol, budget, method)
+    return Evolved(last.function, int(found.nfev), last.method, intervals, constants, found.x, budget.evaluations)

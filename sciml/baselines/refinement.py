@@ -1,0 +1,219 @@
+"""Grids that are refined until two of them agree, and the order of convergence that was seen on the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import torch
+
+from sciml.baselines.ivp import BlowUpError, Budget, IntegrationError
+from sciml.baselines.stationary import NewtonError
+from sciml.conditions import Periodic
+from sciml.domains import Box
+from sciml.errors import BaselineError, listed
+from sciml.grids import Axis, Chebyshev, Differences, Fourier, Grid, GridFunction
+from sciml.problem import Problem
+
+RECOVERABLE = (IntegrationError, NewtonError)
+_PROBES = 512
+_SHARE = 0.1
+_CHEAP = 0.05
+
+
+class Solved(Protocol):
+    """What a solver on one grid returns: at least the function."""
+
+    function: GridFunction
+
+
+@dataclass
+class Refinement:
+    """How the last grids compare.
+
+    Attributes:
+        solved: what the finest grid gave.
+        sizes: nodes along the longest axis, grid after grid.
+        gaps: how far each grid's solution is from the next one's: the largest relative difference of a field.
+        agreed: whether the last gap is within the tolerance.
+        theory: the order that the differences have, None where convergence is exponential.
+        ended: why it stopped short, or an empty string.
+    """
+
+    solved: Any
+    sizes: list[int] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    agreed: bool = False
+    theory: int | None = None
+    ended: str = ""
+
+    @property
+    def order(self) -> float:
+        """The order at which the last two gaps fell; not a number before there are two, or where rounding ends it."""
+        if len(self.gaps) < 2 or min(self.gaps[-2:]) < 1e-11 or self.sizes[-1] == self.sizes[-2]:
+            return math.nan
+        return math.log(self.gaps[-2] / self.gaps[-1]) / math.log((self.sizes[-1] - 1) / (self.sizes[-2] - 1))
+
+    def history(self) -> pd.DataFrame:
+        """A row for each grid: ``nodes`` along the longest axis, and the ``difference`` from the grid before."""
+        return pd.DataFrame({"nodes": self.sizes, "difference": [math.nan, *self.gaps]})
+
+    def hopeless(self, most: int, tolerance: float) -> bool:
+        """Whether gaps fall so slowly that the grids that are left would not bring them below the tolerance."""
+        if len(self.gaps) < 3:
+            return False
+        # Exponential convergence gathers pace: each of the next grids is granted twice the gain of the last two.
+        gain = min(1.0, (self.gaps[-1] / self.gaps[-3]) ** 0.5)
+        return self.gaps[-1] * gain ** (2 * (most - len(self.sizes))) > tolerance
+
+    def sentence(self) -> str:
+        """The same in words."""
+        if not self.gaps:
+            return f"one grid of {self.sizes[-1]} nodes along the longest axis, compared with no other"
+        words = f"grids of {self.sizes[-2]} and {self.sizes[-1]} nodes differ by {self.gaps[-1]:.1e}"
+        if self.theory is not None and math.isfinite(self.order):
+            words += f"; observed order {self.order:.1f}, differences of order {self.theory}"
+        return words + (f"; {self.ended}" if self.ended else "")
+
+
+def refine(
+    problem: Problem,
+    grids: Iterator[Grid],
+    most: int,
+    solve: Callable[[Grid, Any], Any],
+    tolerance: float,
+    budget: Budget,
+) -> Refinement:
+    """Solve on finer and finer grids until two agree.
+
+    Args:
+        problem: the problem.
+        grids: coarse ones first.
+        most: how many of them there are.
+        solve: receives a grid and what the grid before gave (None at first).
+        tolerance: how closely two grids must agree, as a share of each field's size.
+        budget: the time that is left; the next grid is not begun when it would not be enough.
+
+    Raises:
+        BaselineError: not even the first grid could be solved.
+    """
+    generator = np.random.default_rng(0)
+    low, high = (np.array(each) for each in (problem.domain.lower, problem.domain.upper))
+    probes = torch.from_numpy(low + (high - low) * generator.random((_PROBES, len(low))))
+    found: Refinement | None = None
+    failure: BaselineError | None = None
+    for grid in grids:
+        before, began = budget.spent, found.solved if found else None
+        # What does not fit on a coarse grid must not use up the time of the finer ones.
+        budget.grant(_SHARE if found is None else 1.0)
+        try:
+            solved = solve(grid, began)
+        except RECOVERABLE as error:
+            # A coarse grid may be too coarse to be solved at all; a fine one may run out of time.
+            if found is None:
+                if budget.spent > budget.seconds or _same_blow_up(error, failure):
+                    raise
+                failure = error
+                continue
+            found.ended = str(error)
+            return found
+        theories = [axis.theory for axis in grid.axes.values() if axis.theory is not None]
+        if found is None:
+            found = Refinement(solved, theory=min(theories, default=None))
+        else:
+            found.gaps.append(_gap(found.solved.function, solved.function, probes))
+            found.solved = solved
+        found.sizes.append(max(grid.shape, default=1))
+        if found.gaps and found.gaps[-1] <= tolerance:
+            found.agreed = True
+            return found
+        if budget.spent > _CHEAP * budget.seconds and found.hopeless(most, tolerance):
+            found.ended = "finer grids of this kind would not agree much better"
+            return found
+        if budget.spent + 2 * (budget.spent - before) > budget.seconds:
+            found.ended = f"there was no time for a finer grid within {budget.seconds:g} s"
+            return found
+    if found is None:
+        assert failure is not None
+        raise failure
+    found.ended = "the finest grid was reached"
+    return found
+
+
+def grids(problem: Problem, names: Sequence[str], family: str, sizes: Sequence[int], order: int = 4) -> Iterator[Grid]:
+    """Grids over some coordinates of a box; along periodic ones waves, or differences that go round.
+
+    Args:
+        problem: a problem on a box.
+        names: the coordinates.
+        family: ``"chebyshev"`` or ``"differences"``.
+        sizes: numbers of nodes along each coordinate.
+        order: of the differences.
+    """
+    around = periodic_coordinates(problem)
+    for size in sizes:
+        axes: dict[str, Axis] = {}
+        for name in names:
+            low, high = problem.domain.bounds[name]
+            if family == "differences":
+                axes[name] = Differences(low, high, size - (name in around), order, periodic=name in around)
+            else:
+                axes[name] = (Fourier if name in around else Chebyshev)(low, high, size)
+        yield Grid(axes)
+
+
+def periodic_coordinates(problem: Problem) -> frozenset[str]:
+    """The coordinates along which every field is periodic.
+
+    Raises:
+        BaselineError: some fields are and others are not.
+    """
+    found: dict[str, set[str]] = {}
+    for condition in problem.conditions:
+        if isinstance(condition, Periodic):
+            found.setdefault(condition.coordinate, set()).update(condition.fields or problem.fields)
+    for name, fields in found.items():
+        if fields != set(problem.fields):
+            raise BaselineError(
+                f"along {name!r} only {listed(sorted(fields))} of the fields {listed(problem.fields)} are periodic; a grid "
+                "needs all of them to be, or none"
+            )
+    return frozenset(found)
+
+
+def check_box(problem: Problem, most: int) -> None:
+    """Refuse domains that no grid of ours covers.
+
+    Raises:
+        BaselineError: another domain than a box, or too many coordinates.
+    """
+    name = type(problem).__name__
+    if not isinstance(problem.domain, Box):
+        raise BaselineError(
+            f"{name} lives on {problem.domain!r}, which no tensor grid covers; baselines need a sciml.Box or sciml.Interval. "
+            "For references on shapes use finite elements (scikit-fem: pip install 'sciml[fem]')"
+        )
+    if len(problem.coordinates) > most:
+        raise BaselineError(
+            f"{name} has the {len(problem.coordinates)} coordinates {listed(problem.coordinates)}; grids of {most} are the "
+            "most that a classical solver can fill"
+        )
+
+
+def _gap(coarse: GridFunction, fine: GridFunction, probes: torch.Tensor) -> float:
+    with torch.no_grad():
+        one, other = coarse(probes), fine(probes)
+    sizes = other.norm(dim=0)
+    largest = sizes.max().clamp_min(1e-300)
+    return float(((one - other).norm(dim=0) / sizes.clamp_min(float(1e-6 * largest))).max())
+
+
+def _same_blow_up(one: BaselineError, other: BaselineError | None) -> bool:
+    """Whether two grids in a row blow up at the same time: then it is the solution that does, and not the grid."""
+    if not (isinstance(one, BlowUpError) and isinstance(other, BlowUpError)):
+        return False
+    return abs(one.time - other.time) <= 0.02 * abs(one.time)

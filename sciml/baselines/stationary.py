@@ -1,0 +1,356 @@
+"""Problems without time on a grid: Gauss-Newton with the exact Jacobian of the problem's own residuals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from scipy import linalg, sparse
+from scipy.sparse.linalg import LinearOperator, onenormest, splu
+
+from sciml.baselines.ivp import Budget
+from sciml.conditions import Term
+from sciml.domains import At, Average, Face, Interior, OnFaces, Opposite
+from sciml.errors import BaselineError, listed
+from sciml.grids import Grid, GridFunction, GridJets, Linearised, Sites, linearised
+from sciml.problem import Problem
+from sciml.rows import Block, Misfit
+from sciml.typing import Array
+from sciml.uncertainty import Estimate, estimates
+
+_DENSE = 4200
+_STEPS = 60
+_WEIGHT = 10.0
+_EXACT = 1e4
+_FREE = 1e-10
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Steady:
+    """The outcome on one grid: the function, nodal values ``(F, N)``, raw unknowns, and Newton's steps."""
+
+    function: GridFunction
+    values: Array
+    raw: Array
+    steps: int
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A term at its sites, with the weight of each row; one row in all where it is averaged."""
+
+    term: Term
+    sites: Sites
+    weights: Array
+    normals: Array | None = None
+    shares: Array | None = None
+
+
+class NewtonError(BaselineError):
+    """Newton's method failed on one grid; it may do better on a finer one."""
+
+
+class Steadying:
+    """The residuals of a problem on one grid, as rows of nodal values.
+
+    Where equations and conditions are as many as nodal values, corners counted once, the Jacobian is square and is factored
+    by ``splu``. Otherwise equations hold at all nodes, and rows are solved by least squares, weighted by a quadrature.
+
+    Args:
+        problem: a problem without time.
+        grid: nodes in all of its coordinates.
+        measured: blocks of measurements.
+        scales: the natural size of every term, by which measurements are divided, and equations too where there are any.
+        budget: the time that is left.
+
+    Raises:
+        BaselineError: a condition that a grid cannot hold.
+    """
+
+    def __init__(
+        self, problem: Problem, grid: Grid, measured: Sequence[Block], scales: Mapping[str, float], budget: Budget
+    ) -> None:
+        self.problem, self.grid, self._budget, self._scales = problem, grid, budget, scales
+        self._equations, self._conditions = self._sorted_terms()
+        self._measured = measured
+        self._square = self._layout(square=True)
+        self._whole = self._layout(square=False)
+
+    def _sorted_terms(self) -> tuple[list[Term], list[Term]]:
+        terms = self.problem.terms()
+        equations = [term for term in terms if term.name in self.problem.equations]
+        conditions = [
+            term for term in terms if term.name not in self.problem.equations and not isinstance(term.place, Opposite)
+        ]
+        for term in conditions:
+            if isinstance(term.place, OnFaces) and not all(isinstance(face, Face) for face in term.place.faces):
+                raise BaselineError(
+                    f"the condition {term.name!r} lies on a piece of the boundary that is no face of a box"
+                )
+        return equations, conditions
+
+    def _layout(self, *, square: bool) -> list[_Piece]:
+        grid, problem = self.grid, self.problem
+        kept = np.ones(grid.size, dtype=bool)
+        if square:
+            for name, axis in grid.axes.items():
+                orders = {problem.order(field, name) for field in problem.fields}
+                depth = 0 if axis.periodic else max(orders) // 2
+                for layer in range(depth):
+                    for side in ("lower", "upper"):
+                        kept[grid.layer(Face(name, side), layer)] = False
+        numbers = np.flatnonzero(kept)
+        weights = np.ones(len(numbers)) if square else np.sqrt(grid.weights / grid.weights.sum())
+        pieces = [_Piece(term, grid.at_nodes(numbers), weights) for term in self._equations]
+        claimed: dict[tuple[int, int], bool] = {}
+        counts: dict[Face, int] = {}
+        # Prescribed values first: at a corner they are kept, and a slope there follows from them.
+        for term in sorted(self._conditions, key=lambda term: term.field is None):
+            pieces += self._condition(term, claimed if square else None, counts)
+        for block in self._measured:
+            sites = grid.at_points(block.sample.points[0].numpy())
+            pieces += [_Piece(term, sites, np.full(block.size, 1 / self._scales[term.name])) for term in block.terms]
+        if not self._measured:
+            return pieces
+        # Measurements have errors; equations and conditions are to hold as if they were exact.
+        return [
+            piece
+            if piece.term.measured
+            else replace(piece, weights=_EXACT * piece.weights / self._scales[piece.term.name])
+            for piece in pieces
+        ]
+
+    def intervals(self, found: Steady) -> dict[str, Estimate]:
+        """Estimates of the unknowns with intervals, from the Jacobian at the solution."""
+        rows, jacobian = self.rows(self._whole, found.values, found.raw)
+        measured = np.concatenate(
+            [
+                np.full(1 if piece.shares is not None else len(piece.weights), piece.term.measured)
+                for piece in self._whole
+            ]
+        )
+        full, split = jacobian.toarray(), found.values.size
+        return estimates(self.problem.unknowns, found.raw, full[:, :split], full[:, split:], rows, measured)[0]
+
+    def _condition(
+        self, term: Term, claimed: dict[tuple[int, int], bool] | None, counts: dict[Face, int]
+    ) -> list[_Piece]:
+        grid, place = self.grid, term.place
+        if isinstance(place, At):
+            return [_Piece(term, grid.at_points(np.array([place.position])), np.array([_WEIGHT]))]
+        if isinstance(place, Average):
+            sites, weights = self._averaged(place)
+            return [_Piece(term, sites, np.array([_WEIGHT]), shares=weights / weights.sum())]
+        assert isinstance(place, OnFaces)
+        found = []
+        for face in place.faces:
+            assert isinstance(face, Face)
+            numbers = grid.layer(face)
+            weights = np.sqrt(grid.face_weights(face)) * _WEIGHT
+            if claimed is not None:
+                rank = counts[face] = counts.get(face, -1) + 1
+                free = np.array([(rank, int(number)) not in claimed for number in numbers])
+                claimed |= {(rank, int(number)): True for number in numbers}
+                numbers, weights = numbers[free], weights[free]
+            if len(numbers):
+                normals = np.zeros((len(numbers), len(grid.axes)))
+                normals[:, list(grid.axes).index(face.coordinate)] = face.sign
+                found.append(_Piece(term, grid.at_nodes(numbers), weights, normals))
+        return found
+
+    def _averaged(self, place: Average) -> tuple[Sites, Array]:
+        if isinstance(place.over, Interior):
+            return self.grid.at_nodes(np.arange(self.grid.size)), self.grid.weights
+        faces = [face for face in place.over.faces if isinstance(face, Face)]
+        numbers = np.concatenate([self.grid.layer(face) for face in faces])
+        return self.grid.at_nodes(numbers), np.concatenate([self.grid.face_weights(face) for face in faces])
+
+    def guess(self) -> Array:
+        """Where Newton's method begins on the first grid: at zero, or at the mean of what was measured."""
+        found = np.zeros((len(self.problem.fields), self.grid.size))
+        for block in self._measured:
+            for term in block.terms:
+                if isinstance(term.evaluate, Misfit):
+                    found[self.problem.fields.index(term.evaluate.field)] = float(term.evaluate.measured.mean())
+        return found
+
+    def solve(self, start: Array, raw: Array) -> Steady:
+        """Gauss-Newton from nodal values ``(F, N)`` and raw unknown constants, its steps halved until they improve.
+
+        Raises:
+            BaselineError: the rows leave something undetermined, Newton does not converge, or the time is over.
+        """
+        count = sum(len(piece.weights) for piece in self._square)
+        if count == start.size + len(raw):
+            try:
+                return self._newton(self._square, start, raw, square=True)
+            except _SingularError:
+                pass
+        return self._newton(self._whole, start, raw, square=False)
+
+    def _newton(self, pieces: list[_Piece], start: Array, raw: Array, *, square: bool) -> Steady:
+        values = start.copy()
+        rows, jacobian = self.rows(pieces, values, raw)
+        first = size = float(np.linalg.norm(rows))
+        for number in range(_STEPS):
+            self._budget.check(0.0)
+            step = -(_solved_square(jacobian, rows) if square else self._solved_least(jacobian, rows))
+            share = 1.0
+            while True:
+                moved = values + share * step[: values.size].reshape(values.shape)
+                new_raw = raw + share * step[values.size :]
+                new_rows, new_jacobian = self.rows(pieces, moved, new_raw)
+                new_size = float(np.linalg.norm(new_rows))
+                if new_size < size or share * np.abs(step).max() <= 1e-9 * (np.abs(values).max() + 1e-300):
+                    break
+                share /= 2
+                if share < 1e-4 and size <= _ROUNDING * first:
+                    break
+                if share < 1e-4:
+                    raise NewtonError(
+                        f"Newton's method stalls at a residual of {size:.1e}: the problem may have no solution near zero, or "
+                        "contradictory conditions"
+                    )
+            moved_by = share * np.abs(step).max()
+            largest = np.abs(moved).max()
+            # In the last digits the residual is noise: a step that no longer lowers it ends the search.
+            settled = moved_by <= 1e-11 * (largest + 1e-300) or (
+                share == 1.0 and new_size >= 0.5 * size and moved_by <= 1e-7 * largest
+            )
+            if np.isfinite(new_size):
+                values, raw, rows, jacobian, size = moved, new_raw, new_rows, new_jacobian, new_size
+            if settled or size == 0.0:
+                self._check_determined(jacobian)
+                return Steady(self._function(values), values, raw, number + 1)
+        raise NewtonError(f"Newton's method did not converge in {_STEPS} steps; the residual is {size:.1e}")
+
+    def _check_determined(self, jacobian: sparse.csr_array) -> None:
+        """Refuse solutions to which some polynomial of low degree may be added, as when a constant is not determined.
+
+        Pressures on a grid are free of another kind: patterns from node to node, which least squares leaves at zero.
+
+        Raises:
+            BaselineError: with the fields that are not determined.
+        """
+        count, fields = self.grid.size, self.problem.fields
+        places = (self.grid.points - self.grid.points.mean(axis=0)) / np.ptp(self.grid.points, axis=0)
+        smooth = np.column_stack([np.ones(count), places, places**2])
+        smooth = np.linalg.qr(smooth)[0]
+        whole = np.zeros((jacobian.shape[1], smooth.shape[1] * len(fields)))
+        for row in range(len(fields)):
+            whole[row * count : (row + 1) * count, row * smooth.shape[1] : (row + 1) * smooth.shape[1]] = smooth
+        _, sizes, directions = np.linalg.svd(jacobian @ whole)
+        if sizes[-1] < _FREE * sizes[0]:
+            shares = np.linalg.norm(directions[-1].reshape(len(fields), -1), axis=1)
+            free = [name for name, share in zip(fields, shares, strict=True) if share > 1e-3]
+            raise BaselineError(
+                f"{type(self.problem).__name__}: the equations and conditions do not determine {listed(free)}, to which a "
+                f"smooth function may be added; add a condition, such as sciml.Mean({free[0]}=0.0) or "
+                f"sciml.Point({free[0]}=0.0, at=...)"
+            )
+
+    def _function(self, values: Array) -> GridFunction:
+        shaped = np.stack([each.reshape(self.grid.shape) for each in values], axis=-1)
+        return GridFunction(list(self.grid.axes.values()), torch.from_numpy(shaped))
+
+    def rows(self, pieces: list[_Piece], values: Array, raw: Array) -> tuple[Array, sparse.csr_array]:
+        """Weighted residuals, and their derivatives by nodal values and raw unknowns."""
+        by_field = {(name, 0): values[row] for row, name in enumerate(self.problem.fields)}
+        unknowns, stretch = self._constants(raw)
+        rows, blocks = [], []
+        for piece in pieces:
+            points = torch.from_numpy(piece.sites.points)
+            columns = dict(zip(self.problem.coordinates, points.unbind(1), strict=True))
+            found = linearised(
+                piece.term,
+                self.problem,
+                columns,
+                GridJets(by_field, piece.sites),
+                normals=piece.normals,
+                unknowns=unknowns,
+            )
+            residual, slopes = found.residual, self._slopes(piece, found, stretch)
+            if piece.shares is not None:
+                residual = np.array([piece.shares @ residual])
+                slopes = sparse.csr_array(piece.shares[None, :] @ slopes)
+            rows.append(piece.weights * residual)
+            blocks.append(sparse.diags_array(piece.weights) @ slopes)
+        return np.concatenate(rows), sparse.csr_array(sparse.vstack(blocks))
+
+    def _constants(self, raw: Array) -> tuple[dict[str, float], dict[str, float]]:
+        """The unknowns' values, and their derivatives by the raw numbers."""
+        values, stretch = {}, {}
+        for number, (name, unknown) in zip(raw, self.problem.unknowns.items(), strict=True):
+            at = torch.tensor(number, dtype=torch.float64, requires_grad=True)
+            value = unknown.value(at)
+            values[name], stretch[name] = float(value.detach()), float(torch.autograd.grad(value, at)[0])
+        return values, stretch
+
+    def _slopes(self, piece: _Piece, found: Linearised, stretch: Mapping[str, float]) -> sparse.csr_array:
+        count = len(piece.sites.points)
+        parts: list[sparse.csr_array] = [sparse.csr_array((count, self.grid.size)) for _ in self.problem.fields]
+        place = {name: row for row, name in enumerate(self.problem.fields)}
+        for (name, index), slope in found.slopes.items():
+            parts[place[name]] = parts[place[name]] + sparse.diags_array(slope) @ piece.sites.operator(index)
+        extra = [sparse.csr_array(factor * found.by_unknown[name][:, None]) for name, factor in stretch.items()]
+        return sparse.csr_array(sparse.hstack([*parts, *extra]))
+
+    def _solved_least(self, jacobian: sparse.csr_array, rows: Array) -> Array:
+        if jacobian.shape[1] <= _DENSE:
+            scale = 1 / np.maximum(sparse.linalg.norm(jacobian, axis=0), 1e-300)
+            scaled = (jacobian @ sparse.diags_array(scale)).toarray()
+            triangle = torch.linalg.qr(torch.from_numpy(np.column_stack([scaled, rows])), mode="r").R.numpy()
+            pivots, width = np.abs(np.diag(triangle))[: scaled.shape[1]], scaled.shape[1]
+            if len(scaled) > width and pivots.min() > 1e-13 * pivots.max():
+                return scale * linalg.solve_triangular(triangle[:width, :width], triangle[:width, width])
+            found, _, rank, _ = linalg.lstsq(scaled, rows, cond=1e-14, lapack_driver="gelsy")
+            if rank < jacobian.shape[1] - len(self.problem.fields) * 8:
+                raise _undetermined(self.problem, jacobian.shape[1] - rank)
+            return scale * found
+        return _augmented(self.problem, jacobian, rows)
+
+
+class _SingularError(Exception):
+    """A square Jacobian has no inverse."""
+
+
+def _undetermined(problem: Problem, free: int) -> BaselineError:
+    return BaselineError(
+        f"{type(problem).__name__}: the equations and conditions leave {free} combination(s) of nodal values free; a condition "
+        f"is missing. Conditions: {listed([term.name for term in problem.terms() if term.name not in problem.equations])}"
+    )
+
+
+def _solved_square(jacobian: sparse.csr_array, rows: Array) -> Array:
+    try:
+        factors = splu(sparse.csc_matrix(jacobian))
+    except RuntimeError as error:
+        raise _SingularError from error
+    size = len(rows)
+    inverse = LinearOperator(
+        (size, size), matvec=factors.solve, rmatvec=lambda y: factors.solve(y, trans="T"), dtype=np.float64
+    )
+    if onenormest(inverse) * sparse.linalg.norm(jacobian, 1) > 1e15:
+        raise _SingularError
+    found = factors.solve(rows)
+    return found + factors.solve(rows - jacobian @ found)
+
+
+def _augmented(problem: Problem, jacobian: sparse.csr_array, rows: Array) -> Array:
+    """Least squares as one sparse system, which does not square the condition number.
+
+    Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, section 2.5.3.
+    """
+    scale = sparse.diags_array(1 / np.maximum(sparse.linalg.norm(jacobian, axis=0), 1e-300))
+    scaled = jacobian @ scale
+    count, width = scaled.shape
+    shift = 1e-3
+    system = sparse.block_array([[shift * sparse.eye_array(count), scaled], [scaled.T, None]])
+    try:
+        found = splu(sparse.csc_matrix(system)).solve(np.concatenate([rows, np.zeros(width)]))
+    except RuntimeError as error:
+        raise _undetermined(problem, 1) from error
+    return scale @ found[count:]
