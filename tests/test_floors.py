@@ -24,7 +24,7 @@ FLOORS = [
         "exact",
         "slabs",
     ],
-    ["solvers", "weighting", "callbacks", "preflight", "plots", "embedding", "saving"],
+    ["solvers", "weighting", "callbacks", "preflight", "plots", "panels", "embedding", "saving"],
     ["setup", "solution", "loading", "report", "doubts"],
     [
         "polish",
