@@ -4,6 +4,7 @@ from sciml.baselines import baseline
 from sciml.callbacks import EarlyStopping, Look
 from sciml.comparison import Comparison, compare
 from sciml.conditions import Dirichlet, Initial, Periodic, condition
+from sciml.counting import ConditionWarning
 from sciml.datasets import read_csv
 from sciml.derivative import d
 from sciml.domains import Ball, Box, Disk, Domain, Interval, Polygon, Solid
@@ -49,6 +50,7 @@ __all__ = [
     "Causal",
     "Comparison",
     "Concatenation",
+    "ConditionWarning",
     "DeepFeatures",
     "Dirichlet",
     "Disk",

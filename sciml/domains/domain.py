@@ -143,6 +143,19 @@ class Product(Domain):
         owner, own = self._owner(side)
         return owner.kept(own) * math.prod(factor.filling for factor in self.factors if factor is not owner)
 
+    def meeting(self, one: Side, two: Side, unit: Array) -> Array:
+        (owner, first), (other, second) = self._owner(one), self._owner(two)
+        if owner is not other:
+            return super().meeting(one, two, unit)
+        column = self.coordinates.index(owner.coordinates[0])
+        common = owner.meeting(first, second, unit[:, column : column + len(owner.bounds)])
+        if not len(common):
+            return super().meeting(one, two, unit)
+        points, keep = self.inside(unit)
+        points = points[keep]
+        points[:, column : column + len(owner.bounds)] = common[np.arange(len(points)) % len(common)]
+        return points
+
     def share(self, side: Side) -> float:
         # Factors may have different units, so that only shares of one factor compare.
         owner, own = self._owner(side)
@@ -266,6 +279,14 @@ class Combination(Domain):
 
     def kept(self, side: Side) -> float:
         return self._sides[side][2]
+
+    def meeting(self, one: Side, two: Side, unit: Array) -> Array:
+        (part, first, _), (other, second, _) = self._sides[one], self._sides[two]
+        if part != other:
+            return super().meeting(one, two, unit)
+        points = self.parts[part].meeting(first, second, unit)
+        # Where the other part cuts corners off, the sides do not meet any more.
+        return points[np.abs(self.distance(points)) < _STEP * self.diameter] if len(points) else points
 
     def _placed(self, part: int, own: Side, unit: Array) -> Placed:
         points, normals, keep = self.parts[part].on_side(own, unit)

@@ -185,6 +185,10 @@ class Geometry(ABC):
         """The share of the points of ``on_side`` that are kept."""
         return 1.0
 
+    def meeting(self, one: Side, two: Side, unit: Array) -> Array:
+        """Points that two sides have in common, ``(m, D)``, where that is known; ``unit``, ``(n, D)``, holds random numbers."""
+        return np.empty((0, len(self.bounds)))
+
     def share(self, side: Side) -> float:
         """The size of a side, where that of a square, or cube, of the same measure is 1."""
         dimension = len(self.bounds)
