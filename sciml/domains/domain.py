@@ -19,6 +19,7 @@ from sciml.typing import Array
 Operation = Literal["union", "difference", "intersection"]
 
 _STEP = 1e-6
+_ON = 1e-9
 _PROBES = 256
 _VOLUME_PROBES = 2**16
 
@@ -296,6 +297,8 @@ class Combination(Domain):
         # boundaries of both parts coincide; there the first one's points are enough.
         step = _STEP * self.diameter * normals
         keep = keep & (self.distance(points - step) < 0) & (self.distance(points + step) > 0)
+        # Near where two boundaries cross, a step is long enough to leave through the other one.
+        keep = keep & (np.abs(self.distance(points)) <= _ON * self.diameter)
         if part == 1:
             keep = keep & (np.abs(self.parts[0].distance(points)) > _STEP * self.diameter)
         return points, normals, keep
