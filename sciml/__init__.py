@@ -26,6 +26,7 @@ from sciml.models import (
     Transformed,
 )
 from sciml.normal import Neumann, Robin
+from sciml.operators import curl, div, grad, laplacian
 from sciml.pinned import Integral, Mean, Point
 from sciml.polish import Polish
 from sciml.problem import Problem, equation
@@ -91,10 +92,14 @@ __all__ = [
     "baseline",
     "compare",
     "condition",
+    "curl",
     "d",
+    "div",
     "embed",
     "equation",
     "fit",
+    "grad",
+    "laplacian",
     "load",
     "read_csv",
 ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from sciml.calls import argument_names, evaluated
-from sciml.derivative import JetSpace, check_names, check_residual, describe
+from sciml.derivative import JetSpace, check_names, describe
 from sciml.domains import Face, OnFaces, Opposite, Place, Region
 from sciml.errors import ProblemError, listed, nearest
 from sciml.targets import check_target, prescribed_values
@@ -279,12 +279,13 @@ class Residual(Condition):
         check_names(f"condition {self.name!r}", self.names, fields, coordinates)
 
     def terms(self, problem: Problem) -> tuple[Term, ...]:
-        def residual(scene: Scene) -> Tensor:
-            named = {"self": scene.problem, **scene.space.named(self.names)}
-            value = evaluated(f"condition {self.name!r}", self.function, named)
-            return check_residual(self.name, value, scene.space)
+        def value(scene: Scene) -> object:
+            named = {"self": scene.problem, **scene.problem.composites.arguments(scene.space, self.names)}
+            return evaluated(f"condition {self.name!r}", self.function, named)
 
-        return (Term(self.name, OnFaces(self.on.resolve(problem.domain, problem.time)), residual),)
+        place = OnFaces(self.on.resolve(problem.domain, problem.time))
+        parts = problem.parts_of(self.name, self.names, value)
+        return tuple(Term(name, place, residual) for name, residual in parts.items())
 
 
 def condition(*, on: Region) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

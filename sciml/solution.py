@@ -126,7 +126,8 @@ class Solution:
                 them is a tensor, tensors come back, differentiable by the coordinates.
 
         Returns:
-            For each field an array (or tensor) of the shape that the coordinates broadcast to.
+            For each field, and each complex field of the problem, an array (or tensor) of the shape that the coordinates
+            broadcast to.
 
         Raises:
             ProblemError: a coordinate is missing or unknown, or the shapes do not broadcast.
@@ -142,7 +143,11 @@ class Solution:
             like = next(self.trial.buffers())
             chunks = [self.trial(chunk.to(like)).double().cpu() for chunk in points.split(_CHUNK)]
         values = torch.cat(chunks).numpy() if chunks else np.empty((0, len(self.fields)))
-        return {name: values[:, column].reshape(shape) for column, name in enumerate(self.fields)}
+        return self._joined({name: values[:, column].reshape(shape) for column, name in enumerate(self.fields)})
+
+    def _joined(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values with those of complex fields, as far as the problem that names them is known."""
+        return values if self.problem is None else values | self.problem.composites.joined(values)
 
     def _tensors(self, coordinates: Mapping[str, Any]) -> dict[str, Tensor]:
         if set(coordinates) != set(self.coordinates):
@@ -157,7 +162,8 @@ class Solution:
         points = torch.stack([column.reshape(-1) for column in columns], dim=1)
         self._warn_outside(points.detach())
         values = self.trial(points)
-        return {name: values[:, position].reshape(columns[0].shape) for position, name in enumerate(self.fields)}
+        found = {name: values[:, position].reshape(columns[0].shape) for position, name in enumerate(self.fields)}
+        return self._joined(found)
 
     def _warn_outside(self, points: Tensor) -> None:
         outside = ~self.domain.contains(points.cpu().numpy())
@@ -221,6 +227,8 @@ class Solution:
             )
         if not isinstance(values, Mapping) and len(self.fields) == 1:
             values = {self.fields[0]: values}
+        if self.problem is not None:
+            values = self.problem.composites.separated(values)
         missing = [name for name in self.fields if name not in values]
         if missing:
             raise ProblemError(f"the reference lacks the field {listed(missing)}; it has {listed(values)}")

@@ -8,8 +8,19 @@ from conftest import ROOT
 PACKAGE = ROOT / "sciml"
 FLOORS = [
     ["errors", "typing"],
-    ["domains", "table", "derivative", "jets", "archive", "calls"],
-    ["unknowns", "targets", "conditions", "normal", "pinned", "problem", "datasets", "models"],
+    ["domains", "table", "derivative", "operators", "columns", "jets", "archive", "calls"],
+    [
+        "unknowns",
+        "targets",
+        "conditions",
+        "normal",
+        "pinned",
+        "composites",
+        "definition",
+        "problem",
+        "datasets",
+        "models",
+    ],
     ["sampling", "rows", "prescribed", "counting"],
     [
         "jacobian",
