@@ -6,6 +6,7 @@ from sciml.comparison import Comparison, compare
 from sciml.conditions import Dirichlet, Initial, Periodic, condition
 from sciml.counting import ConditionWarning
 from sciml.datasets import read_csv
+from sciml.definition import equation
 from sciml.derivative import d
 from sciml.domains import Ball, Box, Disk, Domain, Interval, Polygon, Solid
 from sciml.embedding import embed
@@ -29,7 +30,7 @@ from sciml.normal import Neumann, Robin
 from sciml.operators import curl, div, grad, laplacian
 from sciml.pinned import Integral, Mean, Point
 from sciml.polish import Polish
-from sciml.problem import Problem, equation
+from sciml.problem import Problem
 from sciml.sampling.adaptive import Adaptive
 from sciml.solution import ExtrapolationWarning, Solution
 from sciml.solvers import LBFGS, Adam, FirstOrder, GaussNewton, LeastSquares, LinearLeastSquares, SSBroyden

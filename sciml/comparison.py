@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from sciml import plots
 from sciml.domains import Interior
 from sciml.errors import ProblemError, listed
 from sciml.panels import Shown, side_by_side
@@ -144,18 +145,23 @@ def compare(*solutions: Solution, truth: Any = None, on: Any = None) -> Comparis
     _check(solutions)
     points = _points(solutions[0], on)
     found = [solution(**points) for solution in solutions]
-    finite = [all(np.isfinite(each).all() for each in values.values()) for values in found]
+    where = [solution.lives(points) for solution in solutions]
+    finite = [
+        all(np.isfinite(values[name][there]).all() for name, there in lives.items())
+        for values, lives in zip(found, where, strict=True)
+    ]
     against = _truth(solutions, finite, truth)
     rows = {}
-    for name, solution, values, sound in zip(_names(solutions), solutions, found, finite, strict=True):
+    for name, solution, values, lives, sound in zip(_names(solutions), solutions, found, where, finite, strict=True):
         exact = against.values(solution, points)
-        if not all(np.isfinite(each).all() for each in exact.values()):
+        bad = max(int((~np.isfinite(exact[field][there])).sum()) for field, there in lives.items())
+        if bad:
             raise ProblemError(
-                f"{against.name} is not finite at {_bad(exact)} of the points: no comparison made; pass truth= or on= points "
+                f"{against.name} is not finite at {bad} of the points: no comparison made; pass truth= or on= points "
                 "where it is"
             )
         rows[name] = {
-            **_errors(solution, values, exact, sound),
+            **_errors(lives, values, exact, sound),
             "seconds": solution.seconds,
             "degrees of freedom": solution.parameters,
             "points/s": _speed(solution, points),
@@ -232,13 +238,13 @@ def _truth(solutions: tuple[Solution, ...], finite: list[bool], given: Any) -> T
 
 
 def _errors(
-    solution: Solution, values: Mapping[str, Array], exact: Mapping[str, Array], sound: bool
+    lives: Mapping[str, Array], values: Mapping[str, Array], exact: Mapping[str, Array], sound: bool
 ) -> dict[str, float]:
     row = {}
-    for name in solution.fields:
-        gap, size = values[name] - exact[name], float(np.linalg.norm(exact[name]))
+    for name, there in lives.items():
+        gap, size = (values[name] - exact[name])[there], float(np.linalg.norm(exact[name][there]))
         row[f"{name}: relative L2"] = float(np.linalg.norm(gap)) / (size or 1.0) if sound else np.nan
-        row[f"{name}: largest"] = float(np.abs(gap).max()) if sound else np.nan
+        row[f"{name}: largest"] = float(np.abs(gap).max(initial=0)) if sound else np.nan
     return row
 
 
@@ -267,15 +273,11 @@ def _remark(solution: Solution, truth: Truth, sound: bool) -> str:
 def _shown(title: str, solution: Solution, truth: Truth, blown_up: bool) -> Shown:
     return Shown(
         title,
-        lambda at: solution(**at),
+        lambda at: plots.living(solution, at),
         lambda at: truth.values(solution, at),
         is_truth=truth.given is solution,
         blown_up=blown_up,
     )
-
-
-def _bad(values: Mapping[str, Array]) -> int:
-    return max(int((~np.isfinite(each)).sum()) for each in values.values())
 
 
 def _names(solutions: tuple[Solution, ...]) -> list[str]:

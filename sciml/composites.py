@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.conditions import Condition, Periodic, Targets
+from sciml.conditions import NORMAL, Condition, Periodic, Targets
 from sciml.derivative import JetSpace
 from sciml.errors import ProblemError, listed, nearest
 
@@ -50,11 +50,13 @@ class Composites:
         """Whether a residual with these arguments receives complex numbers."""
         return any(name in self.complexes or self.has_complex(self.vectors.get(name, ())) for name in names)
 
-    def arguments(self, space: JetSpace, names: Sequence[str]) -> dict[str, Any]:
+    def arguments(self, space: JetSpace, names: Sequence[str], normals: Tensor | None = None) -> dict[str, Any]:
         """What a residual function receives under its arguments' names: tensors of shape ``(n,)``, or tuples of them."""
         found: dict[str, Any] = {}
         for name in names:
-            if name in self.complexes:
+            if name == NORMAL and normals is not None and name not in (*space.fields, *space.coordinates, *self.names):
+                found[name] = normals.unbind(1)
+            elif name in self.complexes:
                 found[name] = space.paired(*self.complexes[name])
             elif name in self.vectors:
                 found[name] = tuple(self.arguments(space, self.vectors[name]).values())

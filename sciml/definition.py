@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from sciml.composites import Composites, checked
 from sciml.conditions import Condition, Residual
@@ -12,6 +13,42 @@ from sciml.errors import ProblemError, listed
 
 if TYPE_CHECKING:
     from sciml.problem import Problem
+
+
+def equation(function: Callable[..., Any] | None = None, *, on: Domain | None = None) -> Any:
+    """Decorator: a method of a problem is a residual that must vanish everywhere inside the domain, or a part of it.
+
+    The method receives fields and coordinates by name, each of shape ``(n,)``, and returns a tensor of that shape.
+
+    Args:
+        function: the method; left out where there are arguments, ``@sciml.equation(on=left)``.
+        on: the part of the domain where it holds, a domain with the same coordinates; by default all of it. A field that
+            only equations of a part ask for lives there: elsewhere its values mean nothing, and errors and pictures leave
+            them out.
+
+    Raises:
+        ProblemError: ``on`` is no domain.
+
+    Example:
+        >>> import sciml
+        >>> from sciml import d
+        >>> class Decay(sciml.Problem):
+        ...     domain = sciml.Interval(t=(0, 1))
+        ...     fields = ["u"]
+        ...     rate = 2.0
+        ...     @sciml.equation
+        ...     def decay(self, u, t):
+        ...         return d(u, t) + self.rate * u
+        >>> Decay().equations
+        ('decay',)
+    """
+    if on is not None and not isinstance(on, Domain):
+        raise ProblemError(f"equation: on= must be a domain, the part where the equation holds; given: {on!r}")
+    if function is None:
+        return lambda method: equation(method, on=on)
+    function._sciml_equation = True  # type: ignore[attr-defined]
+    function._sciml_part = on  # type: ignore[attr-defined]
+    return function
 
 
 def time_of(cls: type[Problem], base: type) -> str | None:

@@ -67,7 +67,7 @@ def _curves(shown: Sequence[Shown], fields: Sequence[str], domain: Domain, again
             colour, style = _COLOURS[number % len(_COLOURS)], ("-", "--", "-.", ":")[number % 4]
             left.plot(at[coordinate], values[field], style, color=colour, linewidth=1.8, label=each.title)
             gap = np.abs(values[field] - truth[field])
-            if not (each.is_truth or each.blown_up) and gap.max() > 0:
+            if not (each.is_truth or each.blown_up) and (gap > 0).any():
                 # What is equal to the last bit has no logarithm.
                 gap = np.where(gap > 0, gap, np.nan)
                 right.semilogy(at[coordinate], gap, style, color=colour, linewidth=1.4, label=each.title)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,33 +16,12 @@ from sciml.composites import Composites
 from sciml.conditions import Condition, Residual, Scene, Term
 from sciml.definition import check_definition, time_of
 from sciml.derivative import JetSpace, check_residual
-from sciml.domains import Domain, Interior
+from sciml.domains import Domain, Interior, Place, Within, clipped
 from sciml.errors import ProblemError, listed, nearest
 from sciml.jets import AutogradJets, Recorder, orders_asked
+from sciml.placement import check_part
 from sciml.typing import Array, MultiIndex
 from sciml.unknowns import Unknown
-
-
-def equation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: a method of a problem is a residual that must vanish everywhere inside the domain.
-
-    The method receives fields and coordinates by name, each of shape ``(n,)``, and returns a tensor of that shape.
-
-    Example:
-        >>> import sciml
-        >>> from sciml import d
-        >>> class Decay(sciml.Problem):
-        ...     domain = sciml.Interval(t=(0, 1))
-        ...     fields = ["u"]
-        ...     rate = 2.0
-        ...     @sciml.equation
-        ...     def decay(self, u, t):
-        ...         return d(u, t) + self.rate * u
-        >>> Decay().equations
-        ('decay',)
-    """
-    function._sciml_equation = True  # type: ignore[attr-defined]
-    return function
 
 
 class Problem:
@@ -224,7 +204,7 @@ class Problem:
     def terms(self) -> tuple[Term, ...]:
         """Every residual of the problem: the equations, then the conditions, each under a name of its own."""
         found = [
-            Term(part, Interior(), residual)
+            Term(part, self._place(name), residual)
             for name in type(self)._equations
             for part, residual in self._equation(name).items()
         ]
@@ -238,6 +218,37 @@ class Problem:
                 taken.add(name)
                 found.append(dataclasses.replace(term, name=name))
         return tuple(found)
+
+    def _place(self, name: str) -> Place:
+        """Where an equation holds."""
+        part = getattr(getattr(type(self), name), "_sciml_part", None)
+        if part is None:
+            return Interior()
+        if self.time is not None and self.time in part.bounds:
+            part = clipped(part, self.time, *self.domain.bounds[self.time])
+        check_part(f"the part of equation {name!r}", part, self)
+        return Within(part)
+
+    def lives(self, field: str, coordinates: Mapping[str, Any]) -> Array:
+        """Whether a field means something at points: whether they lie where an equation that asks for it holds.
+
+        Args:
+            field: its name.
+            coordinates: arrays by coordinate that broadcast.
+
+        Returns:
+            Booleans of the shape that the coordinates broadcast to; all True unless every such equation has a part of its own.
+        """
+        points, shape = self.points(coordinates)
+        asking = [
+            self._place(name)
+            for name, names in type(self)._equations.items()
+            if any(field in self.composites.parts(each) for each in names)
+        ]
+        parts = [place.part for place in asking if isinstance(place, Within)]
+        if not parts or len(parts) < len(asking):
+            return np.ones(shape, dtype=bool)
+        return np.logical_or.reduce([part.contains(points.numpy()) for part in parts]).reshape(shape)
 
     def _equation(self, name: str) -> dict[str, Callable[[Scene], Tensor]]:
         """The residual of an equation under its name, or those of its real and imaginary part."""
@@ -277,8 +288,7 @@ class Problem:
         upper = torch.tensor(self.domain.upper, dtype=torch.float64)
         points = lower + (upper - lower) * torch.rand(4, len(lower), dtype=torch.float64, generator=generator)
         space = JetSpace(dict(zip(self.coordinates, points.unbind(1), strict=True)), self.fields, Recorder(4))
-        # A weak reference is all that coordinates have of their space.
-        return Scene(self.bind_initial(), (space,))
+        return Scene(self.bind_initial(), (space,), torch.ones_like(points))
 
     def space(self, points: Tensor, trial: Callable[[Tensor], Tensor]) -> JetSpace:
         """Coordinates and jets of a trial function at points ``(n, D)``, by nested autograd."""

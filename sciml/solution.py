@@ -202,7 +202,18 @@ class Solution:
         """
         grid = self.grid(resolution)
         truth, own = self.truth(grid, reference), self(**grid)
-        return {name: _relative(own[name], truth[name]) for name in self.fields}
+        return {name: _relative(own[name][there], truth[name][there]) for name, there in self.lives(grid).items()}
+
+    def lives(self, points: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """For each field where it means something: everywhere, unless its equations hold on parts of the domain alone.
+
+        Args:
+            points: arrays by coordinate, of one shape.
+        """
+        if self.problem is None:
+            shape = np.broadcast_shapes(*(np.shape(each) for each in points.values()))
+            return {name: np.ones(shape, dtype=bool) for name in self.fields}
+        return {name: self.problem.lives(name, points) for name in self.fields}
 
     def truth(self, points: Mapping[str, Any], reference: Any = None) -> dict[str, np.ndarray]:
         """What the fields should be at points: of a reference given, or of the problem's own at the estimated constants.

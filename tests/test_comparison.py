@@ -209,8 +209,8 @@ def test_pictures_of_three_coordinates_are_slices(domain, title):
         fields = ["u"]
 
         @sciml.equation
-        def plain(self, u, x):
-            return u - x
+        def laplace(self, u, x, y):
+            return d(u, x, x) + d(u, y, y)
 
     walls = [sciml.Dirichlet(u=lambda x: x, on=domain.boundary)]
     plain = type("Walled", (Plain,), {"domain": domain, "conditions": walls})

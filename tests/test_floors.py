@@ -12,6 +12,7 @@ FLOORS = [
     [
         "unknowns",
         "targets",
+        "placement",
         "conditions",
         "normal",
         "pinned",
