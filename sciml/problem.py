@@ -239,7 +239,6 @@ class Problem:
         Returns:
             Booleans of the shape that the coordinates broadcast to; all True unless every such equation has a part of its own.
         """
-        points, shape = self.points(coordinates)
         asking = [
             self._place(name)
             for name, names in type(self)._equations.items()
@@ -247,7 +246,8 @@ class Problem:
         ]
         parts = [place.part for place in asking if isinstance(place, Within)]
         if not parts or len(parts) < len(asking):
-            return np.ones(shape, dtype=bool)
+            return np.ones(np.broadcast_shapes(*(np.shape(each) for each in coordinates.values())), dtype=bool)
+        points, shape = self.points(coordinates)
         return np.logical_or.reduce([part.contains(points.numpy()) for part in parts]).reshape(shape)
 
     def _equation(self, name: str) -> dict[str, Callable[[Scene], Tensor]]:
