@@ -22,10 +22,11 @@ from itertools import combinations
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
+from torch import Tensor
 
 from sciml.conditions import Scene, Term
 from sciml.derivative import JetSpace, describe
-from sciml.domains import Face, Interior, OnFaces, Opposite
+from sciml.domains import Face, Interior, OnFaces, Opposite, Place
 from sciml.domains.region import Side
 from sciml.errors import listed
 from sciml.jets import Recorder
@@ -131,7 +132,12 @@ def doubtful(problem: Problem, measured: bool = False) -> list[str]:
 
 
 def _demand(problem: Problem, term: Term) -> Demand:
-    sample = draw(term.place, problem.domain, _PROBES, np.random.default_rng(0))
+    return Demand(term, frozenset(_gradients(problem, term, term.place)))
+
+
+def _gradients(problem: Problem, term: Term, place: Place) -> dict[Jet, Tensor]:
+    """The derivatives of a term by the jets that it depends on, at some points of a place."""
+    sample = draw(place, problem.domain, _PROBES, np.random.default_rng(0))
     spaces = tuple(
         JetSpace(dict(zip(problem.coordinates, points.unbind(1), strict=True)), problem.fields, Recorder(len(points)))
         for points in sample.points
@@ -139,9 +145,9 @@ def _demand(problem: Problem, term: Term) -> Demand:
     values = term.evaluate(Scene(problem.bind_initial(), spaces, sample.normals))
     jets = [(key, jet) for space in spaces for key, jet in space.jets.items()]
     if not jets or not values.requires_grad:
-        return Demand(term, frozenset())
+        return {}
     used = torch.autograd.grad(values.sum(), [jet for _, jet in jets], allow_unused=True)
-    return Demand(term, frozenset(key for (key, _), gradient in zip(jets, used, strict=True) if gradient is not None))
+    return {key: gradient for (key, _), gradient in zip(jets, used, strict=True) if gradient is not None}
 
 
 def _twice(problem: Problem, conditions: Sequence[Demand]) -> list[str]:
@@ -190,7 +196,7 @@ def _start(
     if there < takes:
         prescribed = {jet for each in given for jet in each.jets}
         wanted = [(field, (time,) * k) for field in fields for k in range(orders[field])]
-        lacking = listed_jets(jet for jet in wanted if jet not in prescribed) or listed_jets(wanted)
+        lacking = _jets_listed(jet for jet in wanted if jet not in prescribed) or _jets_listed(wanted)
         return [f"nothing prescribes {lacking} at {place}: {count}; add sciml.Initial({lacking.split(', ')[0]}=...)"]
     if there > most and not problem.unknowns:
         return [
@@ -213,7 +219,7 @@ def _ordinary(
     given = sum(each.times(problem.domain.sides) for each in conditions)
     bound = sum(each.times(problem.domain.sides) for each in conditions if each.sides)
     count = f"the equations of {listed(fields)} take {_few(takes)} in {name} and there are {given or 'none'}"
-    if given < takes and not measured:
+    if given < takes and not measured and not any(_singular(problem, side, equations) for side in problem.domain.sides):
         free = [side for side in problem.domain.sides if not any(side in each.sides for each in conditions)]
         where = f"; there is none on {_named(problem, free)}" if free else ""
         return [f"too few conditions: {count}{where}"]
@@ -245,7 +251,7 @@ def _around(
         if max(max(orders[name]) for name in names) >= 2 and not measured:
             paired = needed % 2 == 0 and all(order % 2 == 0 for name in names for order in orders[name] if order > 1)
             least = needed // 2 if paired else 1
-            if len(there) < least:
+            if len(there) < least and not _singular(problem, side, equations):
                 found.append(
                     f"{here}, where the equations of {listed(fields)}, of order {max(max(orders[name]) for name in names)} in "
                     f"{', '.join(names)}, take {'at least ' if not paired else ''}{least}: add a condition with "
@@ -261,7 +267,13 @@ def _around(
                 f"too many conditions on the two faces of {name}: the equations of {listed(fields)} take {_few(takes[name])} "
                 f"and there are {given}, {listed([each.term.name for each in there])}; they can only agree by chance"
             )
-        elif faces and given < takes[name] and not measured and not any("on=domain" in each for each in found):
+        elif (
+            given < takes[name]
+            and faces
+            and not measured
+            and not any("on=domain" in each for each in found)
+            and not any(_singular(problem, face, equations) for face in faces)
+        ):
             found.append(
                 f"too few conditions on the two faces of {name}: the equations of {listed(fields)} take {_few(takes[name])} "
                 f"and there are {given or 'none'}"
@@ -291,6 +303,23 @@ def _takes(equations: Sequence[Demand], fields: Sequence[str], coordinate: str) 
     return max(0, round(float(orders[rows, columns].sum())))
 
 
+def _singular(problem: Problem, side: Side, equations: Sequence[Demand]) -> bool:
+    """Whether an equation degenerates on a side, as at the axis of a cylinder: there regularity stands in for a condition."""
+    place = OnFaces((side,))
+    for each in equations:
+        gradients = _gradients(problem, each.term, place)
+        highest = max((len(index) for _, index in gradients), default=0)
+        finite = all(bool(values.isfinite().all()) for values in gradients.values())
+        across = [
+            values
+            for (_, index), values in gradients.items()
+            if len(index) == highest and (side.coordinate is None or index.count(side.coordinate) == highest)
+        ]
+        if not finite or (highest and across and not any(bool(values.any()) for values in across)):
+            return True
+    return False
+
+
 def _levelled(fields: Sequence[str], conditions: Iterable[Demand]) -> int:
     """How many more conditions are in order: periodic ones leave levels open, which a value on a side may pin."""
     return len(fields) if any(isinstance(each.term.place, Opposite) for each in conditions) else 0
@@ -314,7 +343,7 @@ def _named(problem: Problem, sides: Iterable[Side]) -> str:
     return ", ".join(dict.fromkeys(side.describe(problem.domain) for side in sides))
 
 
-def listed_jets(jets: Iterable[Jet]) -> str:
+def _jets_listed(jets: Iterable[Jet]) -> str:
     """Derivatives as people write them: ``u, u_t``."""
     return ", ".join(describe(*jet) for jet in jets)
 

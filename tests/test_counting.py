@@ -298,3 +298,28 @@ def test_what_is_in_order():
     assert doubtful(made(domain, [sciml.Dirichlet(u=lambda x: x, on=domain.boundary)], poisson=poisson)) == []
     ring = made(LINE, [sciml.Periodic("x"), sciml.Dirichlet(u=0.0, on=LINE.face(x=0))], second=second)
     assert doubtful(ring) == []
+
+
+def test_where_an_equation_degenerates_regularity_stands_in_for_a_condition():
+    pipe = sciml.Interval(r=(0, 1))
+    outside = [sciml.Dirichlet(u=0.0, on=pipe.face(r=1))]
+
+    def over(self, u, r):
+        return d(u, r, r) + d(u, r) / r + 4.0
+
+    def times(self, u, r):
+        return d(r * d(u, r), r) + 4.0 * r
+
+    def plain(self, u, r):
+        return d(u, r, r) + d(u, r) / (1 + r) + 4.0
+
+    assert doubtful(made(pipe, outside, over=over)) == []
+    assert doubtful(made(pipe, outside, times=times)) == []
+    assert len(doubtful(made(pipe, outside, plain=plain))) == 1
+    market = sciml.Box(s=(0, 2), t=(0, 1))
+
+    def price(self, u, s, t):
+        return d(u, t) - 0.02 * s * s * d(u, s, s) - 0.05 * s * d(u, s) + 0.05 * u
+
+    far = [sciml.Initial(u=1.0), sciml.Dirichlet(u=0.0, on=market.face(s=2))]
+    assert not any("on s=0" in each for each in doubtful(made(market, far, price=price)))
