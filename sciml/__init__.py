@@ -4,7 +4,9 @@ from sciml.baselines import baseline
 from sciml.callbacks import EarlyStopping, Look
 from sciml.comparison import Comparison, compare
 from sciml.conditions import Dirichlet, Initial, Periodic, condition
+from sciml.counting import ConditionWarning
 from sciml.datasets import read_csv
+from sciml.definition import equation
 from sciml.derivative import d
 from sciml.domains import Ball, Box, Disk, Domain, Interval, Polygon, Solid
 from sciml.embedding import embed
@@ -25,9 +27,10 @@ from sciml.models import (
     Transformed,
 )
 from sciml.normal import Neumann, Robin
+from sciml.operators import curl, div, grad, laplacian
 from sciml.pinned import Integral, Mean, Point
 from sciml.polish import Polish
-from sciml.problem import Problem, equation
+from sciml.problem import Problem
 from sciml.sampling.adaptive import Adaptive
 from sciml.solution import ExtrapolationWarning, Solution
 from sciml.solvers import LBFGS, Adam, FirstOrder, GaussNewton, LeastSquares, LinearLeastSquares, SSBroyden
@@ -49,6 +52,7 @@ __all__ = [
     "Causal",
     "Comparison",
     "Concatenation",
+    "ConditionWarning",
     "DeepFeatures",
     "Dirichlet",
     "Disk",
@@ -89,10 +93,14 @@ __all__ = [
     "baseline",
     "compare",
     "condition",
+    "curl",
     "d",
+    "div",
     "embed",
     "equation",
     "fit",
+    "grad",
+    "laplacian",
     "load",
     "read_csv",
 ]

@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from sciml.calls import argument_names, evaluated
-from sciml.derivative import JetSpace, check_names, check_residual, describe
-from sciml.domains import Face, OnFaces, Opposite, Place, Region
+from sciml.derivative import JetSpace, check_names, describe
+from sciml.domains import Face, Interface, OnFaces, Opposite, Place, Region
 from sciml.errors import ProblemError, listed, nearest
+from sciml.placement import checked_place, place_of
 from sciml.targets import check_target, prescribed_values
 from sciml.typing import MultiIndex, Target
 
 if TYPE_CHECKING:
     from sciml.problem import Problem
+
+
+NORMAL = "normal"
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,7 @@ class Dirichlet(Targets):
     """Values on part of the boundary: ``Dirichlet(u=0.0, on=domain.faces("x"))``.
 
     Args:
-        on: where; faces, pieces or the whole boundary of the problem's domain.
+        on: where; faces, pieces or the whole boundary of the problem's domain, or an inner surface.
         name: name of the condition in histories and reports.
         targets: for each field a number or a function of the coordinates that it names.
 
@@ -189,12 +193,12 @@ class Dirichlet(Targets):
         >>> walls = sciml.Dirichlet(u=lambda x, y: x * y, on=box.boundary)
     """
 
-    def __init__(self, *, on: Region, name: str | None = None, **targets: Target) -> None:
+    def __init__(self, *, on: Region | Interface, name: str | None = None, **targets: Target) -> None:
         super().__init__(targets, name)
-        self.on = checked_region(type(self).__name__, on)
+        self.on = checked_place(type(self).__name__, on)
 
     def terms(self, problem: Problem) -> tuple[Term, ...]:
-        place = OnFaces(self.on.resolve(problem.domain, problem.time))
+        place = place_of(self.on, problem)
         return tuple(
             Term(
                 self.label(field, len(self.targets)),
@@ -269,34 +273,40 @@ class Periodic(Condition):
 class Residual(Condition):
     """A residual of the user's own on part of the boundary; made by the decorator ``condition``."""
 
-    def __init__(self, function: Callable[..., Any], on: Region, name: str) -> None:
+    def __init__(self, function: Callable[..., Any], on: Region | Interface, name: str) -> None:
         super().__init__(name=name)
         self.function = function
         self.on = on
         self.names = argument_names(function)
 
     def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
-        check_names(f"condition {self.name!r}", self.names, fields, coordinates)
+        check_names(f"condition {self.name!r}", self.names, (*fields, NORMAL), coordinates)
 
     def terms(self, problem: Problem) -> tuple[Term, ...]:
-        def residual(scene: Scene) -> Tensor:
-            named = {"self": scene.problem, **scene.space.named(self.names)}
-            value = evaluated(f"condition {self.name!r}", self.function, named)
-            return check_residual(self.name, value, scene.space)
+        def value(scene: Scene) -> object:
+            named = {
+                "self": scene.problem,
+                **scene.problem.composites.arguments(scene.space, self.names, scene.normals),
+            }
+            return evaluated(f"condition {self.name!r}", self.function, named)
 
-        return (Term(self.name, OnFaces(self.on.resolve(problem.domain, problem.time)), residual),)
+        place = place_of(self.on, problem)
+        parts = problem.parts_of(self.name, self.names, value)
+        return tuple(Term(name, place, residual) for name, residual in parts.items())
 
 
-def condition(*, on: Region) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def condition(*, on: Region | Interface) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: a method of a problem is a residual that must vanish on part of the boundary.
 
-    The method receives fields and coordinates by name, each of shape ``(n,)``, and returns a tensor of that shape.
+    The method receives fields and coordinates by name, each of shape ``(n,)``, and returns a tensor of that shape. One that
+    asks for ``normal`` receives the components of the outward normal, a tuple with one tensor for each coordinate.
 
     Args:
-        on: where; faces, pieces or the whole boundary of the problem's domain.
+        on: where; faces, pieces or the whole boundary of the problem's domain, or an inner surface:
+            ``left.interface(right)``, ``domain.inner(x=0.5)``.
 
     Raises:
-        ProblemError: ``on`` is not a region.
+        ProblemError: ``on`` is not a region or an interface.
 
     Example:
         >>> import sciml
@@ -310,7 +320,7 @@ def condition(*, on: Region) -> Callable[[Callable[..., Any]], Callable[..., Any
         >>> [condition.name for condition in Cooling().conditions]
         ['convection']
     """
-    region = checked_region("condition", on)
+    region = checked_place("condition", on)
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
         function._sciml_region = region  # type: ignore[attr-defined]
@@ -337,16 +347,3 @@ def value_residual(owner: Condition, field: str, index: MultiIndex, target: Targ
 def _what(owner: Condition, field: str, index: MultiIndex = ()) -> str:
     """A part of a condition as people write it: ``Initial(u_t=...)``."""
     return f"{type(owner).__name__}({describe(field, index)}=...)"
-
-
-def checked_region(what: str, on: object) -> Region:
-    """The argument ``on`` of a condition.
-
-    Raises:
-        ProblemError: it is no region.
-    """
-    if not isinstance(on, Region):
-        raise ProblemError(
-            f"{what}: on= must be a region such as domain.faces('x'), domain.piece('inlet') or domain.boundary; given: {on!r}"
-        )
-    return on

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -55,6 +55,7 @@ class JetSpace:
         self._supplier = supplier
         self._jets: dict[tuple[str, MultiIndex], Tensor] = {}
         self._index_of: dict[int, tuple[str, MultiIndex]] = {}
+        self._pairs: dict[tuple[str, str, MultiIndex], Tensor] = {}
         for name, values in coordinates.items():
             alias = values.detach().view_as(values).requires_grad_()
             # A weak reference, because a strong one would close a cycle and keep every graph until the collector runs.
@@ -84,8 +85,21 @@ class JetSpace:
         """Fields and coordinates by name, as a residual function receives them."""
         return {name: self.coordinates[name] if name in self.coordinates else self.jet(name) for name in names}
 
+    def paired(self, real: str, imaginary: str, index: MultiIndex = ()) -> Tensor:
+        """The partial derivative ``index`` of the complex field with these two parts, shape ``(n,)``."""
+        key = (real, imaginary, tuple(sorted(index, key=self._order.__getitem__)))
+        if key not in self._pairs:
+            self._pairs[key] = torch.complex(self.jet(real, index), self.jet(imaginary, index))
+        return self._pairs[key]
+
     def derivative(self, expression: object, names: MultiIndex) -> Tensor:
         """The total derivative of ``expression`` by the coordinates named, one after the other."""
+        if isinstance(expression, Tensor) and expression.is_complex():
+            for (real, imaginary, index), known in self._pairs.items():
+                if known is expression:
+                    return self.paired(real, imaginary, index + names)
+            self._check_shape(expression)
+            return torch.complex(self.derivative(expression.real, names), self.derivative(expression.imag, names))
         if not isinstance(expression, Tensor):
             return torch.zeros_like(next(iter(self.coordinates.values())).detach())
         key = self._index_of.get(id(expression))
@@ -116,18 +130,19 @@ class JetSpace:
             )
 
 
-def d(expression: object, *coordinates: Tensor) -> Tensor:
+def d(expression: Any, *coordinates: Tensor) -> Any:
     """The total derivative of an expression by one or more coordinates, inside a residual.
 
     ``d(u, x)`` is u_x, ``d(u, x, x)`` u_xx, ``d(u, x, t)`` u_xt; expressions may be anything pointwise in fields,
-    their derivatives and coordinates: ``d(k(x) * d(u, x), x)``, ``d(u * u / 2, x)``.
+    their derivatives and coordinates: ``d(k(x) * d(u, x), x)``, ``d(u * u / 2, x)``. That of a complex expression is made of
+    those of its real and imaginary part, that of a tuple, as a vector is, of those of its components.
 
     Args:
-        expression: a tensor of shape ``(n,)`` made of the residual's arguments, or a number.
+        expression: a tensor of shape ``(n,)`` made of the residual's arguments, real or complex, a number, or a tuple of these.
         coordinates: one or more of the coordinates that the residual received, each as it was received.
 
     Returns:
-        A tensor of shape ``(n,)``; its unit is that of the expression divided by those of the coordinates.
+        A tensor of shape ``(n,)``, or a tuple of them; its unit is that of the expression divided by those of the coordinates.
 
     Raises:
         ProblemError: no coordinate was given, something else than a coordinate was given, or the expression is not
@@ -153,6 +168,8 @@ def d(expression: object, *coordinates: Tensor) -> Tensor:
         raise ProblemError(
             "d() was given coordinates of two different evaluations: use those of the same residual call"
         )
+    if isinstance(expression, tuple | list):
+        return tuple(spaces[0].derivative(each, names) for each in expression)
     return spaces[0].derivative(expression, names)
 
 
@@ -196,8 +213,8 @@ def check_residual(name: str, value: object, space: JetSpace) -> Tensor:
         )
     if not value.is_floating_point():
         raise ProblemError(
-            f"residual {name!r} returned {value.dtype}; expected real floating-point numbers (split a complex equation into "
-            "its real and imaginary part)"
+            f"residual {name!r} returned {value.dtype}; expected real floating-point numbers (a complex equation is taken "
+            'apart where it asks for a complex field by its name: complex_fields = {"h": ("u", "v")} in the class)'
         )
     if value.shape != (size,):
         cause = {

@@ -21,6 +21,7 @@ from sciml.automatic import Found, most_points
 from sciml.callbacks import Callback, EarlyStopping, ProgressLine
 from sciml.certificate import certificate, failures
 from sciml.choice import choose
+from sciml.counting import warn_of_conditions
 from sciml.domains import Interior
 from sciml.doubts import estimated, overfit
 from sciml.errors import FileError, SciMLError, SolverError
@@ -118,6 +119,9 @@ def fit(
         SolverError: an unusable solver, device or dtype.
         FileError: ``out`` cannot be written.
 
+    Warns:
+        ConditionWarning: conditions contradict each other where they meet, or there seem to be too few or too many of them.
+
     Example:
         >>> import sciml
         >>> from sciml import d
@@ -147,14 +151,15 @@ def fit(
     weightings, weights = Weightings.of(weights, causal, problem), fixed(weights)
     line = ProgressLine() if progress else None
     watchers: list[Callback] = [*callbacks, *([line] if line is not None else [])]
-    found = None
+    found, told = None, list[str]()
     unchosen = model is None and solver is None and points is None and windows is None
     if unchosen and not weightings.rules and exact is False:
         with line or contextlib.nullcontext():
-            found = _chosen(problem, data, weights, dtype, device, seed, tolerance, watchers, start)
+            found = _chosen(problem, data, weights, dtype, device, seed, tolerance, watchers, start, told)
     setup, outcome = None, Outcome()
     if found is None or not found.taken:
         setup = prepare(problem, model, data, points, weights, dtype, device, seed, exact)
+        warn_of_conditions(problem, setup.table is not None, told, depth=1)
         training = Training(early_stopping, adaptive, watchers, start, weightings)
         solvers = [*solvers, Polish()] if found is not None and setup.table is None else solvers
         with line or contextlib.nullcontext():
@@ -237,12 +242,14 @@ def _chosen(
     tolerance: float,
     watchers: Sequence[Callback],
     start: float,
+    told: list[str],
 ) -> Found | None:
     """What can be found without a model, solver or points of the caller's; None where a network is the better answer."""
     dimension = len(problem.coordinates) if isinstance(problem, Problem) else 0
     if dimension < 1 or dtype != torch.float64 or not problem.equations:
         return None
     setup = prepare(problem, RandomFeatures(), data, most_points(dimension), weights, dtype, device, seed)
+    warn_of_conditions(problem, setup.table is not None, told, depth=2)
     return choose(setup, seed, tolerance, watchers, start)
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from sciml.conditions import Scene, Targets, Term, checked_region, target_values, value_residual
+from sciml.conditions import Scene, Targets, Term, target_values, value_residual
 from sciml.domains import At, Average, Interior, OnFaces, Region
 from sciml.errors import ProblemError, listed
+from sciml.placement import checked_region
 from sciml.typing import Target
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -39,11 +40,17 @@ def plot(solution: Any, other: Any = None) -> Figure:
     )
 
 
+def living(solution: Any, points: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a solution's fields at points, NaN where a field means nothing since its equations hold elsewhere."""
+    values = solution(**points)
+    return {name: np.where(there, values[name], np.nan) for name, there in solution.lives(points).items()}
+
+
 def _lines(solution: Any, other: Any) -> Figure:
     (coordinate,) = solution.coordinates
     low, high = solution.bounds[coordinate]
     at = np.linspace(low, high, 500)
-    values = solution(**{coordinate: at})
+    values = living(solution, {coordinate: at})
     second, label = _second(solution, other, {coordinate: at})
     figure = Figure(figsize=(7.0, 4.2), layout="constrained")
     axes = figure.subplots()
@@ -81,7 +88,7 @@ def _maps(solution: Any, other: Any) -> Figure:
     grids = np.meshgrid(axis[horizontal], axis[vertical], indexing="xy")
     points = {horizontal: grids[0], vertical: grids[1]}
     if isinstance(solution.domain, Box):
-        values = solution(**points)
+        values = living(solution, points)
         second, label = _second(solution, other, points)
     else:
         values, second, label = _within(solution, other, points)
@@ -113,7 +120,7 @@ def _within(solution: Any, other: Any, points: dict[str, Any]) -> tuple[dict[str
         return {name: each.reshape(shape) for name, each in found.items()}
 
     second, label = _second(solution, other, chosen)
-    return spread(solution(**chosen)), None if second is None else spread(second), label
+    return spread(living(solution, chosen)), None if second is None else spread(second), label
 
 
 def _map(

@@ -88,19 +88,18 @@ def on_faces(problem: Problem, points: Points, *faces: Side) -> Points:
 def contradictions(problem: Problem) -> list[str]:
     """A sentence for each pair of conditions that prescribe different values where their faces meet.
 
-    What depends on unknown constants is left out: they may still come to agree. Where two pieces meet is not known.
+    What depends on unknown constants is left out: they may still come to agree. Where pieces meet is known of the corners of
+    boxes and polygons and of what is cut from these, and not of curves that cross.
     """
     given = [each for each in prescribed(problem) if not depends_on_unknowns(problem, each)]
     found = []
     for first, second in combinations(given, 2):
-        same_face = first.face == second.face
-        meet = same_face or first.face.coordinate != second.face.coordinate
-        if first.prescription.field == second.prescription.field and meet:
+        if first.prescription.field == second.prescription.field:
             index = max(first.prescription.index, second.prescription.index, key=len)
             pair = [_Reading(each, index[len(each.prescription.index) :]) for each in (first, second)]
             if all(reading.possible for reading in pair):
                 names = f"{first.term!r} and {second.term!r}"
-                found += _clash(problem, names, pair, probes(problem, first.face, second.face))
+                found += _clash(problem, names, pair, _common(problem, first.face, second.face))
     for condition in (each for each in problem.conditions if isinstance(each, Periodic)):
         lower, upper = Face(condition.coordinate, "lower"), Face(condition.coordinate, "upper")
         for each in given:
@@ -110,6 +109,16 @@ def contradictions(problem: Problem) -> list[str]:
                 pair = [_Reading(each), _Reading(each, moved=(upper,))]
                 found += _clash(problem, names, pair, probes(problem, each.face, lower))
     return list(dict.fromkeys(found))
+
+
+def _common(problem: Problem, one: Side, two: Side) -> Points:
+    """Points that two sides have in common, as far as that is known."""
+    if isinstance(one, Piece) and isinstance(two, Piece) and one != two:
+        unit = np.random.default_rng(0).random((_PROBES, len(problem.coordinates)))
+        return torch.from_numpy(problem.domain.meeting(one, two, unit))
+    if isinstance(one, Face) and isinstance(two, Face) and one != two and one.coordinate == two.coordinate:
+        return torch.empty(0, len(problem.coordinates), dtype=torch.float64)
+    return probes(problem, one, two)
 
 
 @dataclass(frozen=True)
@@ -140,6 +149,8 @@ class _Reading:
 
 def _clash(problem: Problem, names: str, pair: Sequence[_Reading], points: Points) -> list[str]:
     """A sentence about the point where two readings differ most, if they do."""
+    if not len(points):
+        return []
     bound = problem.bind_initial()
     one, two = (reading.values(bound, points) for reading in pair)
     size = max(_largest(reading.values(bound, probes(problem, reading.given.face))) for reading in pair)
@@ -154,7 +165,7 @@ def _clash(problem: Problem, names: str, pair: Sequence[_Reading], points: Point
     )
     return [
         f"the conditions {names} contradict each other: at {place} they prescribe {what} = {float(one[worst]):.4g} and "
-        f"{float(two[worst]):.4g}"
+        f"{float(two[worst]):.4g}, {float(gap[worst]):.4g} apart"
     ]
 
 

@@ -11,35 +11,17 @@ import torch
 from torch import Tensor
 
 from sciml.calls import argument_names, evaluated
+from sciml.columns import points_from
+from sciml.composites import Composites
 from sciml.conditions import Condition, Residual, Scene, Term
-from sciml.derivative import JetSpace, check_names, check_residual
-from sciml.domains import Domain, Interior
+from sciml.definition import check_definition, time_of
+from sciml.derivative import JetSpace, check_residual
+from sciml.domains import Domain, Interior, Place, Within, clipped
 from sciml.errors import ProblemError, listed, nearest
 from sciml.jets import AutogradJets, Recorder, orders_asked
+from sciml.placement import check_part
 from sciml.typing import Array, MultiIndex
 from sciml.unknowns import Unknown
-
-
-def equation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: a method of a problem is a residual that must vanish everywhere inside the domain.
-
-    The method receives fields and coordinates by name, each of shape ``(n,)``, and returns a tensor of that shape.
-
-    Example:
-        >>> import sciml
-        >>> from sciml import d
-        >>> class Decay(sciml.Problem):
-        ...     domain = sciml.Interval(t=(0, 1))
-        ...     fields = ["u"]
-        ...     rate = 2.0
-        ...     @sciml.equation
-        ...     def decay(self, u, t):
-        ...         return d(u, t) + self.rate * u
-        >>> Decay().equations
-        ('decay',)
-    """
-    function._sciml_equation = True  # type: ignore[attr-defined]
-    return function
 
 
 class Problem:
@@ -49,6 +31,11 @@ class Problem:
     marked by ``@sciml.equation`` or ``@sciml.condition(on=...)``. Everything else that is public and not a method is a
     constant: a number, or a ``sciml.Unknown`` to be estimated. Keywords of the constructor replace constants. The time
     coordinate is the one called ``t`` unless the class says ``time = "..."``.
+
+    Fields that belong together may have a name together: ``complex_fields = {"h": ("u", "v")}`` makes h = u + iv, and
+    ``vectors = {"velocity": ("u", "v")}`` a tuple. Equations and conditions receive them under that name beside the fields
+    themselves, targets are given to them (``Initial(h=...)``, ``Dirichlet(velocity=(1.0, 0.0), on=...)``), and an equation
+    that asks for a complex field and returns complex numbers becomes two, ``name.real`` and ``name.imag``.
 
     Two methods are optional: ``reference(self, **coordinates)`` returns the exact or trusted solution (torch in, torch
     out; a dict by field, or one tensor for a single field), and ``measurements(self)`` the table that ``fit`` and
@@ -82,9 +69,13 @@ class Problem:
     fields: Sequence[str] = ()
     conditions: Sequence[Condition] = ()
     time: str | None = "t"
+    complex_fields: Mapping[str, Sequence[str]] = {}
+    vectors: Mapping[str, Sequence[str]] = {}
     _given: tuple[str, ...]
     _equations: ClassVar[dict[str, tuple[str, ...]]] = {}
     _methods: ClassVar[dict[str, Residual]] = {}
+    _composites: ClassVar[Composites] = Composites()
+    _is_complex: dict[str, bool]
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -100,7 +91,7 @@ class Problem:
                     region = getattr(member, "_sciml_region", None) or was_condition.on  # type: ignore[union-attr]
                     cls._methods[name] = Residual(member, region, name)
         if "domain" in {name for owner in cls.__mro__ for name in vars(owner)}:
-            _check_definition(cls)
+            cls._composites = check_definition(cls, Problem)
 
     def __init__(self, **constants: Any) -> None:
         if not isinstance(getattr(type(self), "domain", None), Domain):
@@ -124,8 +115,11 @@ class Problem:
         self.__dict__.update(constants)
         self.__dict__["_given"] = tuple(constants)
         self.__dict__["fields"] = tuple(type(self).fields)
-        self.__dict__["conditions"] = (*type(self).conditions, *type(self)._methods.values())
-        self.__dict__["time"] = _time(type(self))
+        time = time_of(type(self), Problem)
+        own = [self.composites.condition(each, time) for each in type(self).conditions]
+        self.__dict__["conditions"] = (*own, *type(self)._methods.values())
+        self.__dict__["time"] = time
+        self.__dict__["_is_complex"] = {}
 
     def __setattr__(self, name: str, value: object) -> None:
         raise ProblemError(
@@ -156,8 +150,13 @@ class Problem:
 
     @property
     def equations(self) -> tuple[str, ...]:
-        """The names of the equations."""
-        return tuple(type(self)._equations)
+        """The names of the equations; of one with complex values, those of its real and imaginary part."""
+        return tuple(part for name in type(self)._equations for part in self._equation(name))
+
+    @property
+    def composites(self) -> Composites:
+        """The complex fields and vectors."""
+        return type(self)._composites
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -204,7 +203,11 @@ class Problem:
 
     def terms(self) -> tuple[Term, ...]:
         """Every residual of the problem: the equations, then the conditions, each under a name of its own."""
-        found = [Term(name, Interior(), self._equation_residual(name)) for name in self.equations]
+        found = [
+            Term(part, self._place(name), residual)
+            for name in type(self)._equations
+            for part, residual in self._equation(name).items()
+        ]
         taken = {term.name for term in found}
         for condition in self.conditions:
             for term in condition.terms(self):
@@ -216,14 +219,76 @@ class Problem:
                 found.append(dataclasses.replace(term, name=name))
         return tuple(found)
 
-    def _equation_residual(self, name: str) -> Callable[[Scene], Tensor]:
+    def _place(self, name: str) -> Place:
+        """Where an equation holds."""
+        part = getattr(getattr(type(self), name), "_sciml_part", None)
+        if part is None:
+            return Interior()
+        if self.time is not None and self.time in part.bounds:
+            part = clipped(part, self.time, *self.domain.bounds[self.time])
+        check_part(f"the part of equation {name!r}", part, self)
+        return Within(part)
+
+    def lives(self, field: str, coordinates: Mapping[str, Any]) -> Array:
+        """Whether a field means something at points: whether they lie where an equation that asks for it holds.
+
+        Args:
+            field: its name.
+            coordinates: arrays by coordinate that broadcast.
+
+        Returns:
+            Booleans of the shape that the coordinates broadcast to; all True unless every such equation has a part of its own.
+        """
+        asking = [
+            self._place(name)
+            for name, names in type(self)._equations.items()
+            if any(field in self.composites.parts(each) for each in names)
+        ]
+        parts = [place.part for place in asking if isinstance(place, Within)]
+        if not parts or len(parts) < len(asking):
+            return np.ones(np.broadcast_shapes(*(np.shape(each) for each in coordinates.values())), dtype=bool)
+        points, shape = self.points(coordinates)
+        return np.logical_or.reduce([part.contains(points.numpy()) for part in parts]).reshape(shape)
+
+    def _equation(self, name: str) -> dict[str, Callable[[Scene], Tensor]]:
+        """The residual of an equation under its name, or those of its real and imaginary part."""
         names = type(self)._equations[name]
 
-        def residual(scene: Scene) -> Tensor:
-            value = evaluated(f"equation {name!r}", getattr(scene.problem, name), scene.space.named(names))
-            return check_residual(name, value, scene.space)
+        def value(scene: Scene) -> object:
+            arguments = scene.problem.composites.arguments(scene.space, names)
+            return evaluated(f"equation {name!r}", getattr(scene.problem, name), arguments)
 
-        return residual
+        return self.parts_of(name, names, value)
+
+    def parts_of(
+        self, name: str, names: Sequence[str], value: Callable[[Scene], object]
+    ) -> dict[str, Callable[[Scene], Tensor]]:
+        """A residual by its name, or by ``name.real`` and ``name.imag`` if it asks for complex fields and returns such numbers.
+
+        Args:
+            name: of the equation or condition.
+            names: of its arguments.
+            value: what it returns on a scene.
+        """
+        if name not in self._is_complex:
+            complex_numbers = self.composites.has_complex(names)
+            self._is_complex[name] = complex_numbers and _is_complex(value(self._noise()))
+        if not self._is_complex[name]:
+            return {name: lambda scene: check_residual(name, value(scene), scene.space)}
+
+        def part(which: str) -> Callable[[Scene], Tensor]:
+            return lambda scene: check_residual(name, getattr(value(scene), which), scene.space)
+
+        return {f"{name}.{which}": part(which) for which in ("real", "imag")}
+
+    def _noise(self) -> Scene:
+        """Random jets at some points, to find out what residuals ask for and return."""
+        generator = torch.Generator().manual_seed(0)
+        lower = torch.tensor(self.domain.lower, dtype=torch.float64)
+        upper = torch.tensor(self.domain.upper, dtype=torch.float64)
+        points = lower + (upper - lower) * torch.rand(4, len(lower), dtype=torch.float64, generator=generator)
+        space = JetSpace(dict(zip(self.coordinates, points.unbind(1), strict=True)), self.fields, Recorder(4))
+        return Scene(self.bind_initial(), (space,), torch.ones_like(points))
 
     def space(self, points: Tensor, trial: Callable[[Tensor], Tensor]) -> JetSpace:
         """Coordinates and jets of a trial function at points ``(n, D)``, by nested autograd."""
@@ -232,15 +297,11 @@ class Problem:
 
     def asked(self) -> dict[tuple[str, MultiIndex], Tensor]:
         """The derivatives that the equations ask for, found by evaluating them once on random jets."""
-        generator = torch.Generator().manual_seed(0)
-        lower = torch.tensor(self.domain.lower, dtype=torch.float64)
-        upper = torch.tensor(self.domain.upper, dtype=torch.float64)
-        points = lower + (upper - lower) * torch.rand(4, len(lower), dtype=torch.float64, generator=generator)
-        space = JetSpace(dict(zip(self.coordinates, points.unbind(1), strict=True)), self.fields, Recorder(4))
-        scene = Scene(self.bind_initial(), (space,))
-        for name in self.equations:
-            self._equation_residual(name)(scene)
-        return dict(space.jets)
+        scene = self._noise()
+        for name in type(self)._equations:
+            for residual in self._equation(name).values():
+                residual(scene)
+        return dict(scene.space.jets)
 
     def order(self, field: str, coordinate: str) -> int:
         """The highest derivative of a field by a coordinate that the equations contain."""
@@ -267,7 +328,11 @@ class Problem:
             points, lambda at: self._stack(fields(**dict(zip(self.coordinates, at.unbind(1), strict=True))), at)
         )
         scene = Scene(self.bind_initial(), (space,))
-        return {name: self._equation_residual(name)(scene).detach().numpy() for name in self.equations}
+        return {
+            part: residual(scene).detach().numpy()
+            for name in type(self)._equations
+            for part, residual in self._equation(name).items()
+        }
 
     def points(self, coordinates: Mapping[str, Any]) -> tuple[Tensor, tuple[int, ...]]:
         """Points ``(n, D)`` in float64 from coordinates by name, and the shape they broadcast to.
@@ -296,6 +361,12 @@ class Problem:
         """Values by field as one tensor ``(n, F)``."""
         if isinstance(values, Tensor) and len(self.fields) == 1:
             values = {self.fields[0]: values}
+        if isinstance(values, Tensor) and [sorted(self.fields)] == [
+            sorted(pair) for pair in self.composites.complexes.values()
+        ]:
+            values = dict.fromkeys(self.composites.complexes, values)
+        if isinstance(values, Mapping):
+            values = self.composites.separated(values)
         if not isinstance(values, Mapping) or set(values) != set(self.fields):
             given = listed(values) if isinstance(values, Mapping) else type(values).__name__
             raise ProblemError(f"expected a dict with the fields {listed(self.fields)}; given: {given}")
@@ -309,81 +380,5 @@ class Problem:
         return torch.stack([column.expand(len(points)) for column in columns], dim=1)
 
 
-def points_from(given: Mapping[str, Any], names: Sequence[str]) -> tuple[Tensor, tuple[int, ...]]:
-    """Points ``(n, D)`` in float64 from coordinates by name, and the shape to which they broadcast.
-
-    Raises:
-        ProblemError: a coordinate is missing or unknown, or the shapes do not broadcast.
-    """
-    if set(given) != set(names):
-        raise ProblemError(f"expected the coordinates {listed(names)}; given: {listed(given)}")
-    arrays = [_coordinate(name, given[name]) for name in names]
-    try:
-        broadcast = np.broadcast_arrays(*arrays)
-    except ValueError:
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in zip(names, arrays, strict=True))
-        raise ProblemError(f"the coordinates do not broadcast to one shape: {shapes}") from None
-    points = np.stack([array.ravel() for array in broadcast], axis=1).astype(np.float64)
-    return torch.from_numpy(points), broadcast[0].shape
-
-
-def _coordinate(name: str, value: Any) -> Array:
-    """One coordinate's values as float64.
-
-    Raises:
-        ProblemError: they are not finite real numbers.
-    """
-    try:
-        array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
-    except (TypeError, ValueError) as error:
-        raise ProblemError(f"the coordinate {name!r} is not an array of numbers: {error}") from error
-    if array.dtype.kind not in "biuf":
-        raise ProblemError(f"the coordinate {name!r} must hold real numbers; given: {array.dtype} ({value!r})")
-    if not np.isfinite(array).all():
-        raise ProblemError(
-            f"the coordinate {name!r} has {int((~np.isfinite(array)).sum())} value(s) that are not finite"
-        )
-    return array.astype(np.float64)
-
-
-def _time(cls: type[Problem]) -> str | None:
-    name = cls.time
-    if name in cls.domain.coordinates:
-        return name
-    if name is not None and "time" in {key for owner in cls.__mro__ if owner is not Problem for key in vars(owner)}:
-        raise ProblemError(
-            f"{cls.__name__}: time = {name!r} is not a coordinate of its domain; coordinates: "
-            f"{listed(cls.domain.coordinates)}"
-        )
-    return None
-
-
-def _check_definition(cls: type[Problem]) -> None:
-    name, domain = cls.__name__, cls.domain
-    if not isinstance(domain, Domain):
-        raise ProblemError(f"{name}: domain must be a sciml.Box, sciml.Disk or another domain; given: {domain!r}")
-    fields = cls.fields
-    if not isinstance(fields, list | tuple) or not all(
-        isinstance(field, str) and field.isidentifier() for field in fields
-    ):
-        raise ProblemError(f"{name}: fields must be a list of names, as in fields = ['u', 'v']; given: {fields!r}")
-    if not fields:
-        raise ProblemError(f"{name} has no fields: name what is to be solved for, as in fields = ['u']")
-    doubled = {field for field in fields if list(fields).count(field) > 1 or field in domain.coordinates}
-    if doubled:
-        raise ProblemError(
-            f"{name}: {listed(sorted(doubled))} is named twice; fields: {listed(fields)}; coordinates: "
-            f"{listed(domain.coordinates)}"
-        )
-    time = _time(cls)
-    for equation_name, names in cls._equations.items():
-        check_names(f"{name}: equation {equation_name!r}", names, fields, domain.coordinates)
-    if isinstance(cls.conditions, Condition) or not isinstance(cls.conditions, list | tuple):
-        raise ProblemError(f"{name}: conditions must be a list; given: {cls.conditions!r}")
-    for condition in (*cls.conditions, *cls._methods.values()):
-        if not isinstance(condition, Condition):
-            raise ProblemError(
-                f"{name}: conditions holds {condition!r}, which is not a condition; use sciml.Initial, Dirichlet, "
-                "Neumann, Robin, Point or Periodic, or mark a method with @sciml.condition(on=...)"
-            )
-        condition.check(fields, domain.coordinates, time)
+def _is_complex(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_complex()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sciml.conditions import Term
-from sciml.domains import Average, Interior, Place
+from sciml.domains import Average, Interior, Place, Within
 from sciml.errors import DataError, ModelError, ProblemError, SolverError, listed, nearest
 from sciml.exact import Construction, Exact, construct
 from sciml.models import MLP, RandomFeatures, Scaled
@@ -247,7 +247,7 @@ def blocks_of(
     on_face = default_face_count(problem.domain, inside)
     blocks = []
     for place, there in places.items():
-        default = inside if isinstance(place, Interior) or place == Average(Interior()) else on_face
+        default = inside if isinstance(place, Interior | Within) or place == Average(Interior()) else on_face
         asked = [wanted[key] for term in there for key in (term.name, term.name.partition(".")[0]) if key in wanted]
         sample = draw(place, problem.domain, max(asked, default=default), generator)
         blocks.append(Block(sample, tuple(there)))

@@ -129,7 +129,8 @@ class Solution:
                 them is a tensor, tensors come back, differentiable by the coordinates.
 
         Returns:
-            For each field an array (or tensor) of the shape that the coordinates broadcast to.
+            For each field, and each complex field of the problem, an array (or tensor) of the shape that the coordinates
+            broadcast to.
 
         Raises:
             ProblemError: a coordinate is missing or unknown, or the shapes do not broadcast.
@@ -145,7 +146,11 @@ class Solution:
             like = next(self.trial.buffers())
             chunks = [self.trial(chunk.to(like)).double().cpu() for chunk in points.split(_CHUNK)]
         values = torch.cat(chunks).numpy() if chunks else np.empty((0, len(self.fields)))
-        return {name: values[:, column].reshape(shape) for column, name in enumerate(self.fields)}
+        return self._joined({name: values[:, column].reshape(shape) for column, name in enumerate(self.fields)})
+
+    def _joined(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values with those of complex fields, as far as the problem that names them is known."""
+        return values if self.problem is None else values | self.problem.composites.joined(values)
 
     def _tensors(self, coordinates: Mapping[str, Any]) -> dict[str, Tensor]:
         if set(coordinates) != set(self.coordinates):
@@ -160,7 +165,8 @@ class Solution:
         points = torch.stack([column.reshape(-1) for column in columns], dim=1)
         self._warn_outside(points.detach())
         values = self.trial(points)
-        return {name: values[:, position].reshape(columns[0].shape) for position, name in enumerate(self.fields)}
+        found = {name: values[:, position].reshape(columns[0].shape) for position, name in enumerate(self.fields)}
+        return self._joined(found)
 
     def _warn_outside(self, points: Tensor) -> None:
         outside = ~self.domain.contains(points.cpu().numpy())
@@ -199,7 +205,18 @@ class Solution:
         """
         grid = self.grid(resolution)
         truth, own = self.truth(grid, reference), self(**grid)
-        return {name: _relative(own[name], truth[name]) for name in self.fields}
+        return {name: _relative(own[name][there], truth[name][there]) for name, there in self.lives(grid).items()}
+
+    def lives(self, points: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """For each field where it means something: everywhere, unless its equations hold on parts of the domain alone.
+
+        Args:
+            points: arrays by coordinate, of one shape.
+        """
+        if self.problem is None:
+            shape = np.broadcast_shapes(*(np.shape(each) for each in points.values()))
+            return {name: np.ones(shape, dtype=bool) for name in self.fields}
+        return {name: self.problem.lives(name, points) for name in self.fields}
 
     def truth(self, points: Mapping[str, Any], reference: Any = None) -> dict[str, np.ndarray]:
         """What the fields should be at points: of a reference given, or of the problem's own at the estimated constants.
@@ -224,6 +241,8 @@ class Solution:
             )
         if not isinstance(values, Mapping) and len(self.fields) == 1:
             values = {self.fields[0]: values}
+        if self.problem is not None:
+            values = self.problem.composites.separated(values)
         missing = [name for name in self.fields if name not in values]
         if missing:
             raise ProblemError(f"the reference lacks the field {listed(missing)}; it has {listed(values)}")

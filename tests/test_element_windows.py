@@ -220,6 +220,7 @@ class Switched(sciml.Problem):
         return 1 - 4 / PI * modes.sum(1)
 
 
+@pytest.mark.filterwarnings("ignore::sciml.ConditionWarning")
 def test_a_jump_at_the_start_is_left_behind():
     solution = sciml.fit(Switched())
     assert any("piecewise polynomials" in choice for choice in solution.choices)
@@ -228,6 +229,7 @@ def test_a_jump_at_the_start_is_left_behind():
     assert np.abs(solution(x=x, t=t)["u"] - truth).max() < 1e-7
 
 
+@pytest.mark.filterwarnings("ignore::sciml.ConditionWarning")
 def test_a_jump_at_the_start_of_a_long_time():
     """The first windows are some ten-millionths of the whole time."""
     problem = Switched(domain=sciml.Box(x=(0, 1), t=(0, 1)))
@@ -330,6 +332,7 @@ def test_a_watcher_ends_it_and_what_there_is_comes_back():
     assert np.isfinite(solution(x=[0.5], t=[0.0])["u"]).all()
 
 
+@pytest.mark.filterwarnings("ignore::sciml.ConditionWarning")
 def test_a_watcher_ends_a_linear_problem_on_elements_for_good():
     """Nothing else is begun after it."""
     phases = []

@@ -210,6 +210,7 @@ def test_relu_is_still_refused():
         ready(problem_class("heat_rod")(), sciml.MLP(8, activation="relu"))
 
 
+@pytest.mark.filterwarnings("ignore::sciml.ConditionWarning")
 def test_contradictions_at_a_corner_are_refused_and_named():
     class Rod(problem_class("heat_rod")):
         conditions = [
@@ -388,6 +389,7 @@ def test_a_coordinate_periodic_in_one_field_only_keeps_its_rows():
 # Keeping
 
 
+@pytest.mark.filterwarnings("ignore::sciml.ConditionWarning")
 @pytest.mark.parametrize("problem", [Ring, Box3, Oscillator])
 def test_a_saved_solution_is_the_same_with_the_problem_and_refused_without(tmp_path, problem):
     solution = sciml.fit(problem(), sciml.MLP(5), exact=True, solver=sciml.Adam(2), points=30)

@@ -8,9 +8,22 @@ from conftest import ROOT
 PACKAGE = ROOT / "sciml"
 FLOORS = [
     ["errors", "typing"],
-    ["domains", "table", "derivative", "jets", "archive", "calls"],
-    ["unknowns", "targets", "conditions", "normal", "pinned", "problem", "datasets", "models", "grids"],
-    ["sampling", "rows", "prescribed"],
+    ["domains", "table", "derivative", "operators", "columns", "jets", "archive", "calls"],
+    [
+        "unknowns",
+        "targets",
+        "placement",
+        "conditions",
+        "normal",
+        "pinned",
+        "composites",
+        "definition",
+        "problem",
+        "datasets",
+        "models",
+        "grids",
+    ],
+    ["sampling", "rows", "prescribed", "counting"],
     [
         "jacobian",
         "persample",
@@ -24,7 +37,7 @@ FLOORS = [
         "exact",
         "slabs",
     ],
-    ["solvers", "weighting", "callbacks", "preflight", "plots", "embedding", "saving"],
+    ["solvers", "weighting", "callbacks", "preflight", "plots", "panels", "embedding", "saving"],
     ["setup", "solution", "loading", "report", "doubts"],
     [
         "polish",

@@ -186,6 +186,7 @@ class Half(VanDerPol):
     conditions = (sciml.Initial(u=2.0),)
 
 
+@pytest.mark.filterwarnings("ignore::sciml.ConditionWarning")
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [

@@ -3,8 +3,9 @@
 from sciml.domains.box import Box, Interval
 from sciml.domains.built import built
 from sciml.domains.domain import Combination, Domain, Product
+from sciml.domains.interface import Interface, clipped
 from sciml.domains.polygon import Corner, Polygon
-from sciml.domains.region import At, Average, Face, Interior, OnFaces, Opposite, Piece, Place, Region, Side
+from sciml.domains.region import At, Average, Face, Interior, OnFaces, Opposite, Piece, Place, Region, Side, Within
 from sciml.domains.round import Ball, Disk
 from sciml.domains.solid import Solid
 
@@ -18,6 +19,7 @@ __all__ = [
     "Disk",
     "Domain",
     "Face",
+    "Interface",
     "Interior",
     "Interval",
     "OnFaces",
@@ -29,5 +31,7 @@ __all__ = [
     "Region",
     "Side",
     "Solid",
+    "Within",
     "built",
+    "clipped",
 ]

@@ -99,6 +99,16 @@ class Box(Domain):
         assert isinstance(side, Face)
         return math.prod(upper - lower for name, (lower, upper) in self.bounds.items() if name != side.coordinate)
 
+    def meeting(self, one: Side, two: Side, unit: Array) -> Array:
+        assert isinstance(one, Face)
+        assert isinstance(two, Face)
+        if one.coordinate == two.coordinate:
+            return super().meeting(one, two, unit)
+        points = self.inside(unit)[0]
+        for side in (one, two):
+            points[:, self.coordinates.index(side.coordinate)] = side.value(self)
+        return points
+
     def share(self, side: Side) -> float:
         # Coordinates may have different units: every face counts alike.
         return 1.0

@@ -19,6 +19,7 @@ from sciml.typing import Array
 Operation = Literal["union", "difference", "intersection"]
 
 _STEP = 1e-6
+_ON = 1e-9
 _PROBES = 256
 _VOLUME_PROBES = 2**16
 
@@ -142,6 +143,19 @@ class Product(Domain):
     def kept(self, side: Side) -> float:
         owner, own = self._owner(side)
         return owner.kept(own) * math.prod(factor.filling for factor in self.factors if factor is not owner)
+
+    def meeting(self, one: Side, two: Side, unit: Array) -> Array:
+        (owner, first), (other, second) = self._owner(one), self._owner(two)
+        if owner is not other:
+            return super().meeting(one, two, unit)
+        column = self.coordinates.index(owner.coordinates[0])
+        common = owner.meeting(first, second, unit[:, column : column + len(owner.bounds)])
+        if not len(common):
+            return super().meeting(one, two, unit)
+        points, keep = self.inside(unit)
+        points = points[keep]
+        points[:, column : column + len(owner.bounds)] = common[np.arange(len(points)) % len(common)]
+        return points
 
     def share(self, side: Side) -> float:
         # Factors may have different units, so that only shares of one factor compare.
@@ -267,6 +281,14 @@ class Combination(Domain):
     def kept(self, side: Side) -> float:
         return self._sides[side][2]
 
+    def meeting(self, one: Side, two: Side, unit: Array) -> Array:
+        (part, first, _), (other, second, _) = self._sides[one], self._sides[two]
+        if part != other:
+            return super().meeting(one, two, unit)
+        points = self.parts[part].meeting(first, second, unit)
+        # Where the other part cuts corners off, the sides do not meet any more.
+        return points[np.abs(self.distance(points)) < _STEP * self.diameter] if len(points) else points
+
     def _placed(self, part: int, own: Side, unit: Array) -> Placed:
         points, normals, keep = self.parts[part].on_side(own, unit)
         if self.operation == "difference" and part == 1:
@@ -275,6 +297,8 @@ class Combination(Domain):
         # boundaries of both parts coincide; there the first one's points are enough.
         step = _STEP * self.diameter * normals
         keep = keep & (self.distance(points - step) < 0) & (self.distance(points + step) > 0)
+        # Near where two boundaries cross, a step is long enough to leave through the other one.
+        keep = keep & (np.abs(self.distance(points)) <= _ON * self.diameter)
         if part == 1:
             keep = keep & (np.abs(self.parts[0].distance(points)) > _STEP * self.diameter)
         return points, normals, keep

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sciml.domains.interface import Interface
 from sciml.domains.region import Face, Piece, Region, Side
 from sciml.errors import ProblemError, listed, nearest
 from sciml.typing import Array
@@ -154,6 +155,34 @@ class Geometry(ABC):
             f"of these two values"
         )
 
+    def interface(self, other: Domain) -> Interface:
+        """Where the boundaries of this domain and another one meet, with normals out of this one: ``left.interface(right)``.
+
+        Raises:
+            ProblemError: other coordinates, or no piece of the boundaries in common.
+        """
+        return Interface(self, other)  # type: ignore[arg-type]
+
+    def inner(self, **position: float) -> Interface:
+        """The inner surface at which one coordinate has a value between its bounds, as in ``box.inner(x=0.5)``.
+
+        Its normals point to larger values.
+
+        Raises:
+            ProblemError: not exactly one coordinate, an unknown one or one without faces, or a value not between its bounds.
+        """
+        if len(position) != 1:
+            raise ProblemError(
+                f"inner() takes exactly one coordinate, as in domain.inner(x=0.5); given: {listed(position)}"
+            )
+        ((name, value),) = position.items()
+        lower, upper = self._known(name)
+        if not lower < value < upper:
+            raise ProblemError(
+                f"inner({name}={value!r}): {name} runs from {lower:g} to {upper:g}; give a value between them"
+            )
+        return Interface(self.between(name, lower, value), self.between(name, value, upper))
+
     def contains(self, points: Any) -> Array:
         """Whether each point lies inside or on the boundary, shape ``(n,)``."""
         return self.distance(points) <= _ON * self.diameter
@@ -184,6 +213,10 @@ class Geometry(ABC):
     def kept(self, side: Side) -> float:
         """The share of the points of ``on_side`` that are kept."""
         return 1.0
+
+    def meeting(self, one: Side, two: Side, unit: Array) -> Array:
+        """Points that two sides have in common, ``(m, D)``, where that is known; ``unit``, ``(n, D)``, holds random numbers."""
+        return np.empty((0, len(self.bounds)))
 
     def share(self, side: Side) -> float:
         """The size of a side, where that of a square, or cube, of the same measure is 1."""

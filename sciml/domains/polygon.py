@@ -217,6 +217,12 @@ class Polygon(Domain):
     def extent(self, side: Side) -> float:
         return float(self._lengths[self._number(side)])
 
+    def meeting(self, one: Side, two: Side, unit: Array) -> Array:
+        first, second = self._number(one), self._number(two)
+        pairs = ((self._end[first], self._start[second]), (self._end[second], self._start[first]))
+        common = [end for end, start in pairs if first != second and (end == start).all()]
+        return np.array(common).reshape(-1, 2)
+
     def _number(self, side: Side) -> int:
         assert isinstance(side, Piece)
         return self._sides[side]

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from sciml.errors import ProblemError, listed
 
 if TYPE_CHECKING:
+    from sciml.domains.domain import Domain
     from sciml.domains.geometry import Geometry
+    from sciml.domains.interface import Interface
 
 End = Literal["lower", "upper"]
 
@@ -60,6 +62,13 @@ class Interior:
 
 
 @dataclass(frozen=True)
+class Within:
+    """The inside of a part of a domain, where the equations of that part hold."""
+
+    part: Domain
+
+
+@dataclass(frozen=True)
 class OnFaces:
     """Some sides of a domain; each of them gets points of its own."""
 
@@ -87,7 +96,7 @@ class Average:
     over: Interior | OnFaces
 
 
-Place: TypeAlias = Interior | OnFaces | Opposite | At | Average
+Place: TypeAlias = "Interior | Within | OnFaces | Interface | Opposite | At | Average"
 
 
 @dataclass(frozen=True)

@@ -228,16 +228,29 @@ class Solid(Domain):
         return float(np.einsum("ij,ij->", a, np.cross(b, c))) / 6
 
     def _check_closed(self) -> None:
-        edges = np.concatenate([self.triangles[:, [0, 1]], self.triangles[:, [1, 2]], self.triangles[:, [2, 0]]])
-        forth, back = (
-            np.unique(each[:, 0] * np.int64(len(self.vertices)) + each[:, 1], return_counts=True)
-            for each in (edges.astype(np.int64), edges[:, ::-1].astype(np.int64))
+        """Refuse a surface with holes, or one whose triangles are not all run through in the same sense."""
+        start, end = (
+            self.triangles.astype(np.int64).ravel(),
+            np.roll(self.triangles, -1, axis=1).astype(np.int64).ravel(),
         )
-        if not (np.array_equal(forth[0], back[0]) and (forth[1] == 1).all()):
+        forth, times = np.unique(start * len(self.vertices) + end, return_counts=True)
+        alike = forth[times > 1]
+        if len(alike):
             raise ProblemError(
-                "Solid: the surface is not closed, or its triangles are run through in different senses: every edge must "
-                "belong to two triangles, once in each direction; repair the surface, for example with trimesh.repair"
+                f"Solid: triangles are run through in different senses, or meet in more than twos: {len(alike)} edges are run "
+                f"through in the same sense by two triangles, the first {self._edge(alike[0])}; repair the surface, for "
+                "example with trimesh.repair.fix_normals"
             )
+        alone = np.setdiff1d(forth, end * len(self.vertices) + start)
+        if len(alone):
+            raise ProblemError(
+                f"Solid: the surface is not closed: {len(alone)} edges belong to one triangle alone, the first "
+                f"{self._edge(alone[0])}; add the triangles that are missing, for example with trimesh.repair.fill_holes"
+            )
+
+    def _edge(self, key: int) -> str:
+        one, two = (", ".join(f"{value:g}" for value in self.vertices[k]) for k in divmod(int(key), len(self.vertices)))
+        return f"from ({one}) to ({two})"
 
     def _named(self, given: Mapping[str, Callable[..., Any] | Iterable[int]]) -> dict[str, Array]:
         owner = np.full(len(self.triangles), -1)

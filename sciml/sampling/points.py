@@ -11,7 +11,7 @@ import torch
 from scipy.stats import qmc
 from torch import Tensor
 
-from sciml.domains import At, Average, Domain, Face, Interior, OnFaces, Piece, Place
+from sciml.domains import At, Average, Domain, Face, Interface, Interior, OnFaces, Piece, Place, Within
 from sciml.domains.region import Side
 from sciml.errors import ProblemError
 from sciml.typing import Array, Points
@@ -68,7 +68,8 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
     """Scrambled Sobol points of one place of a domain, uniform by its length, area or volume.
 
     Args:
-        place: the inside, some sides, the opposite faces of a coordinate, one point, or what is averaged over.
+        place: the inside, or that of a part; some sides, an inner surface, the opposite faces of a coordinate, one point, or
+            what is averaged over.
         domain: the domain.
         count: the number of points; on sides, of points on **each** face (a face that is a single point gets one). Pieces get
             as many by their size, where a side of a square (or cube) with the measure of the domain gets ``count``; at
@@ -92,12 +93,15 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
             lambda unit: _both(domain.inside(unit)), len(domain.bounds), domain.filling, count, generator
         )
         return Sample((torch.from_numpy(points),))
+    if isinstance(place, Within):
+        return draw(Interior(), place.part, count, generator)
     if isinstance(place, Average):
         return _quadrature(place, domain, count, generator)
     if isinstance(place, At):
         return Sample((torch.tensor([place.position], dtype=torch.float64),))
-    if isinstance(place, OnFaces):
-        pieces = [on_side(side, domain, _on_side_count(side, domain, count), generator) for side in place.faces]
+    if isinstance(place, OnFaces | Interface):
+        owner, sides = (place, place.sides) if isinstance(place, Interface) else (domain, place.faces)
+        pieces = [on_side(side, owner, _on_side_count(side, owner, count), generator) for side in sides]
         points, normals = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
         return Sample((torch.from_numpy(points),), torch.from_numpy(normals), tuple(len(piece) for piece, _ in pieces))
     column = domain.coordinates.index(place.coordinate)
@@ -107,7 +111,7 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
     return Sample((torch.from_numpy(lower), torch.from_numpy(upper)))
 
 
-def on_side(side: Side, domain: Domain, count: int, generator: np.random.Generator) -> tuple[Array, Array]:
+def on_side(side: Side, domain: Domain | Interface, count: int, generator: np.random.Generator) -> tuple[Array, Array]:
     """Points ``(n, D)`` of one side and its outward unit normals there; one point if the side is a point."""
 
     def made(unit: Array) -> tuple[tuple[Array, ...], Array]:
@@ -134,7 +138,7 @@ def _quadrature(place: Average, domain: Domain, count: int, generator: np.random
     return replace(sample, shares=torch.from_numpy(shares))
 
 
-def _on_side_count(side: Side, domain: Domain, count: int) -> int:
+def _on_side_count(side: Side, domain: Domain | Interface, count: int) -> int:
     # Unlike faces, pieces can be many and of very different sizes.
     return max(_FEW, round(count * domain.share(side))) if isinstance(side, Piece) else count
 

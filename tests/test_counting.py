@@ -1,0 +1,325 @@
+"""Conditions that are too few, too many or at odds: counted and named before training, as warnings."""
+
+import warnings
+
+import pytest
+from conftest import ROOT, problem_class
+
+import sciml
+from sciml import d
+from sciml.counting import doubtful
+
+NAMES = sorted(path.stem for path in (ROOT / "problems").glob("*.py"))
+LINE, SQUARE = sciml.Interval(x=(0, 1)), sciml.Box(x=(0, 1), y=(0, 1))
+STRIP = sciml.Box(x=(0, 1), t=(0, 2))
+RING = sciml.Disk((0, 0), 1) - sciml.Disk((0, 0), 0.5, piece="inner")
+
+
+def made(domain, conditions, fields=("u",), **equations):
+    methods = {name: sciml.equation(function) for name, function in equations.items()}
+    return type(
+        "Made", (sciml.Problem,), {"domain": domain, "fields": list(fields), "conditions": conditions, **methods}
+    )()
+
+
+def second(self, u, x):
+    return d(u, x, x) + 1.0
+
+
+def poisson(self, u, x, y):
+    return d(u, x, x) + d(u, y, y) + 1.0
+
+
+def heat(self, u, x, t):
+    return d(u, t) - d(u, x, x)
+
+
+def wave(self, u, x, t):
+    return d(u, t, t) - d(u, x, x)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_said_of_the_gallery(name):
+    problem = problem_class(name)()
+    assert doubtful(problem, hasattr(problem, "measurements")) == []
+
+
+START, ENDS = sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, on=STRIP.faces("x"))
+
+
+@pytest.mark.parametrize(
+    ("problem", "sentence"),
+    [
+        (
+            made(LINE, [sciml.Dirichlet(u=0.0, on=LINE.face(x=0))], second=second),
+            "too few conditions: the equations of 'u' take 2 conditions in x and there are 1; there is none on x=1",
+        ),
+        (
+            made(SQUARE, [sciml.Dirichlet(u=0.0, on=SQUARE.boundary - SQUARE.face(x=1))], poisson=poisson),
+            "no conditions on x=1, where the equations of 'u', of order 2 in x, take 1: add a condition with "
+            "on=domain.piece('x=1')",
+        ),
+        (
+            made(STRIP, [START, ENDS], wave=wave),
+            "nothing prescribes u_t at t=0: the equations take 2 conditions in t and there are 1; add sciml.Initial(u_t=...)",
+        ),
+        (
+            made(STRIP, [ENDS], heat=heat),
+            "nothing prescribes u at t=0: the equations take 1 condition in t and there are none; add sciml.Initial(u=...)",
+        ),
+        (
+            made(STRIP, [START, sciml.Dirichlet(u=0.0, on=STRIP.face(x=0))], heat=heat),
+            "no conditions on x=1, where the equations of 'u', of order 2 in x, take 1: add a condition with "
+            "on=domain.piece('x=1')",
+        ),
+        (
+            made(
+                RING,
+                [sciml.Dirichlet(u=0.0, on=RING.piece("circle"))],
+                poisson=poisson,
+            ),
+            "no conditions on inner, where the equations of 'u', of order 2 in x, y, take 1: add a condition with "
+            "on=domain.piece('inner')",
+        ),
+    ],
+)
+def test_what_is_missing_is_named_with_its_place(problem, sentence):
+    assert doubtful(problem) == [sentence]
+    # Measurements may stand in for it.
+    assert doubtful(problem, measured=True) == []
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (
+            made(
+                LINE, [sciml.Dirichlet(u=0.0, on=LINE.boundary), sciml.Neumann(u=0.0, on=LINE.face(x=1))], second=second
+            ),
+            [
+                "too many conditions: the equations of 'u' take 2 conditions in x and there are 3, 'dirichlet', 'neumann'"
+            ],
+        ),
+        (
+            made(
+                SQUARE,
+                [sciml.Dirichlet(u=0.0, on=SQUARE.boundary), sciml.Neumann(u=0.0, on=SQUARE.face(y=1))],
+                poisson=poisson,
+            ),
+            [
+                "too many conditions on the two faces of y: the equations of 'u' take 2 conditions and there are 3, "
+                "'dirichlet', 'neumann'; they can only agree by chance"
+            ],
+        ),
+        (
+            made(STRIP, [sciml.Initial(u=0.0, u_t=0.0), ENDS], heat=heat),
+            [
+                "too many conditions at t=0: the equations take 1 condition in t and there are 2, 'initial.u', 'initial.u_t'; "
+                "what is prescribed beyond that follows from the equations, or contradicts them"
+            ],
+        ),
+    ],
+)
+def test_what_is_too_much_is_named(problem, words):
+    assert doubtful(problem) == words
+
+
+def test_two_conditions_of_one_kind_on_a_side_are_named():
+    twice = [sciml.Dirichlet(u=0.0, on=SQUARE.boundary), sciml.Dirichlet(u=2.0, on=SQUARE.face(x=1), name="hot")]
+    found = doubtful(made(SQUARE, twice, poisson=poisson))
+    assert "u is prescribed twice on x=1, by 'dirichlet' and 'hot': leave one of them out" in found
+    assert any("'dirichlet' and 'hot' contradict each other" in each and "0 and 2, 2 apart" in each for each in found)
+
+
+class Stokes(sciml.Problem):
+    """A square whose walls stand still."""
+
+    domain = SQUARE
+    fields = ["u", "v", "p"]
+    conditions = [sciml.Dirichlet(u=0.0, v=0.0, on=domain.boundary), sciml.Mean(p=0.0)]
+
+    @sciml.equation
+    def along(self, u, p, x, y):
+        return d(u, x, x) + d(u, y, y) - d(p, x)
+
+    @sciml.equation
+    def across(self, v, p, x, y):
+        return d(v, x, x) + d(v, y, y) - d(p, y) + x
+
+    @sciml.equation
+    def continuity(self, u, v, x, y):
+        return d(u, x) + d(v, y)
+
+
+def test_systems_are_counted_by_their_structure():
+    assert doubtful(Stokes()) == []
+
+    class Slip(Stokes):
+        conditions = [sciml.Dirichlet(u=0.0, on=SQUARE.boundary), sciml.Mean(p=0.0)]
+
+    found = doubtful(Slip())
+    assert len(found) == 4
+    assert "1 condition on x=0, where the equations of 'u', 'v', 'p', of order 2 in x, take 2" in found[0]
+
+    class First(sciml.Problem):
+        """The wave equation as a system of first order, with one condition at each end."""
+
+        domain = STRIP
+        fields = ["u", "v"]
+        conditions = [sciml.Initial(u=0.0, v=0.0), sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
+
+        @sciml.equation
+        def one(self, u, v, x, t):
+            return d(u, t) - d(v, x)
+
+        @sciml.equation
+        def two(self, u, v, x, t):
+            return d(v, t) - d(u, x)
+
+    assert doubtful(First()) == []
+
+
+def test_a_pressure_without_a_level_is_told():
+    class Free(Stokes):
+        conditions = [sciml.Dirichlet(u=0.0, v=0.0, on=SQUARE.boundary)]
+
+    (sentence,) = doubtful(Free())
+    assert "p is determined up to a constant" in sentence
+    assert "sciml.Mean(p=0.0)" in sentence
+    insulated = made(SQUARE, [sciml.Neumann(u=0.0, on=SQUARE.boundary)], poisson=poisson)
+    assert "u is determined up to a constant" in doubtful(insulated)[0]
+
+
+def test_an_algebraic_differential_system_takes_what_its_structure_says():
+    class Pendulum(sciml.Problem):
+        """In Cartesian coordinates, held by a force: four derivatives, two degrees of freedom."""
+
+        domain = sciml.Interval(t=(0, 1))
+        fields = ["x", "y", "force"]
+        conditions = [sciml.Initial(x=1.0, x_t=0.0)]
+
+        @sciml.equation
+        def along(self, x, force, t):
+            return d(x, t, t) + force * x
+
+        @sciml.equation
+        def down(self, y, force, t):
+            return d(y, t, t) + force * y + 9.81
+
+        @sciml.equation
+        def length(self, x, y):
+            return x * x + y * y - 1.0
+
+    assert doubtful(Pendulum()) == []
+
+
+def test_two_problems_in_one_are_counted_apart():
+    def other(self, v, x):
+        return d(v, x, x)
+
+    walls = [sciml.Dirichlet(u=0.0, on=LINE.boundary), sciml.Neumann(u=0.0, on=LINE.boundary)]
+    found = doubtful(made(LINE, walls, ("u", "v"), second=second, other=other))
+    assert len(found) == 2
+    assert "equations of 'u' take 2 conditions in x and there are 4" in found[0]
+    assert "equations of 'v' take 2 conditions in x and there are none" in found[1]
+
+
+def test_fit_warns_once_and_goes_on():
+    problem = made(LINE, [sciml.Dirichlet(u=0.0, on=LINE.face(x=0))], second=second)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        sciml.fit(problem, sciml.RandomFeatures(20, 1.0), solver=sciml.LinearLeastSquares())
+        sciml.fit(problem)
+    assert [each.category for each in caught] == [sciml.ConditionWarning] * 2
+    assert str(caught[0].message).startswith("Made: too few conditions")
+    # The warning points at the user's line.
+    assert {each.filename for each in caught} == {__file__}
+
+
+def test_conditions_that_disagree_at_a_corner_are_named_with_place_and_size():
+    hot = made(
+        SQUARE,
+        [
+            sciml.Dirichlet(u=0.0, on=SQUARE.boundary - SQUARE.face(y=1)),
+            sciml.Dirichlet(u=5.0, on=SQUARE.face(y=1), name="lid"),
+        ],
+        poisson=poisson,
+    )
+    found = doubtful(hot)
+    assert len(found) == 2
+    assert "'dirichlet' and 'lid' contradict each other: at x=0, y=1 they prescribe u = 0 and 5, 5 apart" in found[0]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        sciml.fit(hot, sciml.RandomFeatures(20, 1.0), solver=sciml.LinearLeastSquares())
+    assert [str(each.message) for each in caught] == [f"Made: {sentence}" for sentence in found]
+
+
+TRIANGLE = sciml.Polygon([(0, 0), (2, 0), (0, 1)], edges={"floor": 0, "slope": 1, "wall": 2})
+
+
+@pytest.mark.parametrize(
+    ("domain", "places"),
+    [
+        (TRIANGLE, ["x=0, y=0", "x=2, y=0"]),
+        (TRIANGLE - sciml.Disk((0.4, 0.4), 0.1), ["x=0, y=0", "x=2, y=0"]),
+        (SQUARE - sciml.Disk((1, 1), 0.5), ["x=0, y=0", "x=1, y=0"]),
+    ],
+)
+def test_corners_of_shapes_are_looked_at(domain, places):
+    floor = domain.pieces[0] if "floor" in domain.pieces else "y=0"
+    walls = [sciml.Dirichlet(u=1.0, on=domain.piece(floor), name="bottom")]
+    walls.append(sciml.Dirichlet(u=lambda x: 4.0 + 0 * x, on=domain.boundary - domain.piece(floor), name="rest"))
+    found = doubtful(made(domain, walls, poisson=poisson))
+    assert len(found) == 2
+    for place in places:
+        assert any(f"at {place} they prescribe u = " in each and "3 apart" in each for each in found), place
+    product = lambda x, y: x * y  # noqa: E731
+    agree = [sciml.Dirichlet(u=product, on=on) for on in (domain.piece(floor), domain.boundary - domain.piece(floor))]
+    assert doubtful(made(domain, agree, poisson=poisson)) == []
+
+
+def test_corners_of_a_shape_in_time_are_looked_at():
+    domain = TRIANGLE * sciml.Interval(t=(0, 1))
+
+    def plate(self, u, x, y, t):
+        return d(u, t) - d(u, x, x) - d(u, y, y)
+
+    walls = [sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, on=domain.piece("floor", "wall"))]
+    walls.append(sciml.Dirichlet(u=lambda t: t, on=domain.piece("slope"), name="slope"))
+    found = doubtful(made(domain, walls, plate=plate))
+    assert len(found) == 2
+    assert all("'dirichlet' and 'slope' contradict each other" in each for each in found)
+    assert any("x=2, y=0" in each for each in found)
+    assert any("x=0, y=1" in each for each in found)
+
+
+def test_what_is_in_order():
+    domain = sciml.Disk((0, 0), 1)
+    assert doubtful(made(domain, [sciml.Dirichlet(u=lambda x: x, on=domain.boundary)], poisson=poisson)) == []
+    ring = made(LINE, [sciml.Periodic("x"), sciml.Dirichlet(u=0.0, on=LINE.face(x=0))], second=second)
+    assert doubtful(ring) == []
+
+
+def test_where_an_equation_degenerates_regularity_stands_in_for_a_condition():
+    pipe = sciml.Interval(r=(0, 1))
+    outside = [sciml.Dirichlet(u=0.0, on=pipe.face(r=1))]
+
+    def over(self, u, r):
+        return d(u, r, r) + d(u, r) / r + 4.0
+
+    def times(self, u, r):
+        return d(r * d(u, r), r) + 4.0 * r
+
+    def plain(self, u, r):
+        return d(u, r, r) + d(u, r) / (1 + r) + 4.0
+
+    assert doubtful(made(pipe, outside, over=over)) == []
+    assert doubtful(made(pipe, outside, times=times)) == []
+    assert len(doubtful(made(pipe, outside, plain=plain))) == 1
+    market = sciml.Box(s=(0, 2), t=(0, 1))
+
+    def price(self, u, s, t):
+        return d(u, t) - 0.02 * s * s * d(u, s, s) - 0.05 * s * d(u, s) + 0.05 * u
+
+    far = [sciml.Initial(u=1.0), sciml.Dirichlet(u=0.0, on=market.face(s=2))]
+    assert not any("on s=0" in each for each in doubtful(made(market, far, price=price)))
