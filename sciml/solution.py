@@ -236,10 +236,11 @@ class Solution:
         return embed(self, points, layer)
 
     def plot(self, other: Solution | None = None) -> Figure:
-        """A matplotlib figure of the fields over one or two coordinates, beside another solution or the reference.
+        """A matplotlib figure of the fields, beside another solution or the reference; a slice where there are more than two
+        coordinates.
 
         Raises:
-            ProblemError: the problem has more than two coordinates.
+            ProblemError: the slice through the middle does not meet the domain.
         """
         return plots.plot(self, other)
 

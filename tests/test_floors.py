@@ -10,7 +10,7 @@ FLOORS = [
     ["errors", "typing"],
     ["domains", "table", "derivative", "jets", "archive", "calls"],
     ["unknowns", "targets", "conditions", "normal", "pinned", "problem", "datasets", "models"],
-    ["sampling", "rows", "prescribed"],
+    ["sampling", "rows", "prescribed", "gallery"],
     [
         "jacobian",
         "persample",
