@@ -98,9 +98,9 @@ class Solution:
 
     @property
     def parameters(self) -> int:
-        """The number of numbers that describe the solution: a network's parameters, or a grid's values."""
-        own = self.trial.buffers() if self.model is None else self.model.parameters()
-        return sum(value.numel() for value in own)
+        """The number of numbers that describe the solution: a network's parameters, or values on a grid or on elements."""
+        own = [] if self.model is None else list(self.model.parameters())
+        return sum(value.numel() for value in own or self.trial.state_dict().values())
 
     @property
     def dtype(self) -> torch.dtype:
