@@ -115,8 +115,8 @@ def errors(name: str, part: Mapping[str, Any]) -> str:
     distances = [distance(name, unknown, one) for unknown, one in part.get("unknowns", {}).items()]
     if known := [each for each in distances if each is not None]:
         # Distances in standard errors and relative ones do not mix: a problem's published values are all of one kind.
-        worst = max((each for each, _ in known), default=0.0)
-        told.append(f"unknowns {_number(worst)}{known[0][1]}")
+        worst = max(each for each, _ in known)
+        told.append(f"unknowns {_number(worst)}{known[0][1]}" if math.isfinite(worst) else "unknowns not finite")
     return ", ".join(told) or "–"
 
 
@@ -187,7 +187,8 @@ def _call(name: str) -> str:
 
 def _choices(result: Mapping[str, Any]) -> str:
     """What was chosen in words; the numbers of points are left to the figures' file."""
-    return " ".join(f"{each}." for each in result["fit"].get("choices", ()) if not each.startswith("points:"))
+    chosen = [each for each in result["fit"].get("choices", ()) if not each.startswith("points:")]
+    return f"{'; '.join(chosen)}." if chosen else ""
 
 
 def _seconds(part: Mapping[str, Any]) -> str:
