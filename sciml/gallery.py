@@ -224,7 +224,7 @@ def _row(name: str, stated: Problem) -> dict[str, Any]:
     truth = [("stored" if kept else "exact")] if stated.has_reference else []
     truth += ["measured"] if hasattr(stated, "measurements") else []
     return {
-        "line": (inspect.getdoc(type(stated)) or "").partition("\n")[0],
+        "line": " ".join((inspect.getdoc(type(stated)) or "").partition("\n\n")[0].split()),
         "coordinates": stated.coordinates,
         "fields": tuple(stated.fields),
         "unknowns": tuple(stated.unknowns),

@@ -62,7 +62,10 @@ def _lines(solution: Any, other: Any) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(coordinate)
     axes.set_title(solution.title)
-    axes.legend(frameon=False)
+    if len(axes.get_legend_handles_labels()[0]) > 4:
+        figure.legend(frameon=False, loc="outside right upper")
+    else:
+        axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 
@@ -78,19 +81,25 @@ def _maps(solution: Any, other: Any) -> Figure:
     grids = np.meshgrid(axis[horizontal], axis[vertical], indexing="xy")
     points = {horizontal: grids[0], vertical: grids[1]}
     points |= {name: np.full_like(grids[0], value) for name, value in middle.items()}
+    beside = points
     if isinstance(solution.domain, Box):
         values = solution(**points)
-        second, label = _second(solution, other, points)
+        if other is None and not middle:
+            # Where errors are taken, so that the picture shows the same ones.
+            beside = solution.grid()
+        second, label = _second(solution, other, beside)
+        first = values if second is None or beside is points else solution(**beside)
     else:
         values, second, label = _within(solution, other, points)
+        first = values
     columns = 1 if second is None else 2
     figure = Figure(figsize=(5.2 * columns, 3.8 * len(solution.fields)), layout="constrained")
     axes = figure.subplots(len(solution.fields), columns, squeeze=False)
     for row, field in enumerate(solution.fields):
         _map(figure, axes[row, 0], points, horizontal, vertical, values[field], field, "viridis")
         if second is not None:
-            difference = values[field] - second[field]
-            _map(figure, axes[row, 1], points, horizontal, vertical, difference, f"{field} less {label}", "RdBu_r")
+            difference = first[field] - second[field]
+            _map(figure, axes[row, 1], beside, horizontal, vertical, difference, f"{field} less {label}", "RdBu_r")
     if not isinstance(solution.domain, Box) and time not in across:
         for each in axes.flat:
             each.set_aspect("equal")

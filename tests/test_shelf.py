@@ -7,6 +7,7 @@ import zipfile
 
 import numpy as np
 import pytest
+import torch
 from conftest import ROOT
 
 import sciml
@@ -130,6 +131,48 @@ def test_three_coordinates_are_drawn_as_a_slice_and_the_title_says_which():
     assert np.ravel(drawn)[-1] == pytest.approx(solution(x=2.0, y=1.0, t=0.5)["u"])
     difference = np.ravel(right.collections[0].get_array())[-1]
     assert difference == pytest.approx(solution(x=2.0, y=1.0, t=0.5)["u"] - 62)
+
+
+def test_differences_are_drawn_where_errors_are_taken():
+    class Plane(sciml.Problem):
+        domain = sciml.Box(x=(0, 2), t=(0, 1))
+        fields = ["u", "v"]
+        conditions = [sciml.Initial(u=1.0, v=0.0)]
+
+        @sciml.equation
+        def flat(self, u, v, x, t):
+            return d(u, t) + d(v, x)
+
+        def reference(self, x, t):
+            return {"u": torch.sin(3 * x), "v": t * torch.cos(x)}
+
+    solution = sciml.fit(Plane(), sciml.MLP(4), solver=sciml.Adam(1), points=16)
+    axes = solution.plot().axes[:4]
+    grid = solution.grid()
+    for field, row in zip(("u", "v"), (axes[:2], axes[2:]), strict=True):
+        difference = solution(**grid)[field] - solution.truth(grid)[field]
+        drawn = row[1].collections[0]
+        np.testing.assert_allclose(np.sort(np.ravel(drawn.get_array())), np.sort(difference.ravel()))
+        assert drawn.get_clim()[1] == pytest.approx(np.abs(difference).max())
+        assert (row[1].get_xlabel(), row[1].get_ylabel()) == ("t", "x")
+
+
+def test_long_legends_stand_beside_the_curves():
+    class Many(sciml.Problem):
+        domain = sciml.Interval(t=(0, 1))
+        fields = ["a", "b", "c"]
+        conditions = [sciml.Initial(a=1.0, b=1.0, c=1.0)]
+
+        @sciml.equation
+        def flat(self, a, b, c, t):
+            return d(a, t) + d(b, t) + d(c, t)
+
+        def reference(self, t):
+            return {"a": t, "b": t, "c": t}
+
+    figure = sciml.fit(Many(), sciml.MLP(4), solver=sciml.Adam(1), points=16).plot()
+    assert len(figure.legends[0].get_texts()) == 6
+    assert figure.axes[0].get_legend() is None
 
 
 def test_a_slice_outside_the_domain_is_refused():

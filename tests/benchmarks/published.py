@@ -1,5 +1,6 @@
 """What others found for constants that problems of the gallery leave unknown."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,6 +17,9 @@ PUBLISHED = {
     "boarding_school_flu": Published(
         "a shooting fit by least squares, in data/README.md",
         {"infection": (1.788, 0.106), "recovery": (0.456, 0.019), "first": (2.09, 0.88)},
+    ),
+    "burgers_inverse": Published(
+        "the constants that the samples were made with", {"speed": (1.0, 0.0), "viscosity": (0.01 / math.pi, 0.0)}
     ),
     "lorenz_inverse": Published(
         "the constants that the samples were made with",
