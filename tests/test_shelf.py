@@ -1,5 +1,6 @@
 """The gallery as a person finds it: by name, from a checkout and from a wheel, in tables, pictures and pages."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -20,6 +21,19 @@ NAMES = sorted(path.stem for path in (ROOT / "problems").glob("*.py"))
 def test_names_are_those_of_the_files():
     assert list(gallery.names()) == NAMES
     assert gallery.path("heat_rod") == ROOT / "problems" / "heat_rod.py"
+
+
+def test_its_functions_are_documented_with_an_example():
+    public = {
+        name: thing
+        for name, thing in inspect.getmembers(gallery, inspect.isfunction)
+        if thing.__module__ == gallery.__name__ and not name.startswith("_")
+    }
+    assert {"names", "path", "problem", "table", "load_problem"} <= set(public)
+    for name, thing in public.items():
+        doc = inspect.getdoc(thing)
+        assert "Returns:" in doc, name
+        assert ">>>" in doc, name
 
 
 def test_a_problem_by_name_with_other_constants():
