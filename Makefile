@@ -1,5 +1,6 @@
 # `make demo` fits measured data; `make test` runs the tests; `make bench ARGS="poisson --seeds 1"` runs benchmarks, all of
-# them without ARGS. All make .venv first.
+# them without ARGS; `make gallery ARGS="burgers heat_rod"` solves problems of the gallery anew and writes docs/gallery.md and its
+# pages, `make gallery ARGS=--pages` writes them from what is known. All make .venv first.
 SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -8,7 +9,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: demo test bench check format lock clean
+.PHONY: demo test bench gallery check format lock clean
 
 demo: .venv/ready
 	$(BIN)/sciml fit problems/lynx_hare.py --out runs/lynx_hare
@@ -18,6 +19,9 @@ test: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+gallery: .venv/ready
+	$(BIN)/python -m tests.benchmarks.gallery $(ARGS)
 
 check: .venv/ready
 	$(BIN)/ruff check .

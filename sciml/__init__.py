@@ -1,5 +1,6 @@
 """Differential equations, data and networks: state a problem as a class, fit it, trust the answer."""
 
+from sciml import gallery as gallery
 from sciml.baselines import baseline
 from sciml.callbacks import EarlyStopping, Look
 from sciml.comparison import Comparison, compare

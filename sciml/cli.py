@@ -1,10 +1,8 @@
-"""The command line: ``sciml fit FILE``, ``sciml baseline FILE``."""
+"""The command line: ``sciml list``, ``sciml fit FILE``, ``sciml baseline FILE``."""
 
 from __future__ import annotations
 
 import ast
-import importlib.util
-import inspect
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,12 +10,15 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 import sciml
-from sciml import archive, report
+from sciml import archive, gallery, report
 from sciml.baselines import baseline as run_baseline
-from sciml.errors import BaselineError, ModelError, ProblemError, SciMLError, listed
+from sciml.errors import BaselineError, ModelError, ProblemError, SciMLError
 from sciml.fitting import fit as run_fit
+from sciml.gallery import load_problem
 from sciml.models import MLP
 from sciml.plots import plot
 from sciml.problem import Problem
@@ -26,7 +27,10 @@ from sciml.solution import Solution
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 _console = Console()
 
-File = Annotated[str, typer.Argument(metavar="FILE[:CLASS]", help="A Python file with a problem class in it.")]
+File = Annotated[
+    str,
+    typer.Argument(metavar="FILE[:CLASS]", help="A Python file with a problem class in it, or a name of the gallery."),
+]
 Out = Annotated[Path | None, typer.Option(help="Where to write; runs/<file name> when not given.")]
 
 
@@ -36,6 +40,19 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
     if version:
         _console.print(f"sciml {sciml.__version__}", highlight=False)
         raise typer.Exit
+
+
+@app.command("list")
+def list_() -> None:
+    """Show the problems of the gallery; each name may stand for FILE."""
+    table = Table(title="Problems of the gallery", title_justify="left")
+    for head in ("name", "what it is", "coordinates", "fields", "unknowns", "truth"):
+        table.add_column(head, no_wrap=head == "name")
+    for name, row in gallery.table().iterrows():
+        columns = (", ".join(row[key]) for key in ("coordinates", "fields", "unknowns"))
+        table.add_row(str(name), escape(row["line"]), *columns, row["truth"])
+    _console.print(table)
+    _console.print("sciml fit NAME solves one without settings, sciml baseline NAME by a classical method", style="dim")
 
 
 @app.command()
@@ -48,7 +65,7 @@ def fit(
     out: Out = None,
 ) -> None:
     """Fit the problem in FILE and write summary.json, solution.pt and fit.png."""
-    problem, directory = _problem(file), out or Path("runs") / Path(_split(file)[0]).stem
+    problem, directory = _problem(file), out or Path("runs") / Path(gallery.split(file)[0]).stem
     solution = run_fit(
         problem,
         None if model is None else parse_model(model),
@@ -80,47 +97,6 @@ def baseline(
     raise typer.Exit(0 if solution.success else 1)
 
 
-def load_problem(file: str) -> Problem:
-    """The problem that ``FILE[:CLASS]`` names, with its class's constants.
-
-    Raises:
-        ProblemError: no such file, it cannot be run, or the class is missing or ambiguous.
-    """
-    name, wanted = _split(file)
-    path = Path(name)
-    if not path.is_file():
-        raise ProblemError(
-            f"there is no file {name}; name a Python file with a problem class, as in problems/burgers.py"
-        )
-    # A name of our own: a file called wave.py must not stand in for the standard library's module of that name.
-    name_of_module = f"sciml_problem_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name_of_module, path)
-    if spec is None or spec.loader is None:
-        raise ProblemError(f"{name} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name_of_module] = module
-    sys.path.insert(0, str(path.parent.resolve()))
-    try:
-        spec.loader.exec_module(module)
-    except SciMLError:
-        raise
-    except Exception as error:
-        raise ProblemError(f"{name} cannot be run: {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.remove(str(path.parent.resolve()))
-    found = {
-        key: member
-        for key, member in inspect.getmembers(module, inspect.isclass)
-        if issubclass(member, Problem) and member is not Problem and member.__module__ == module.__name__
-    }
-    if wanted is None and len(found) == 1:
-        return next(iter(found.values()))()
-    if wanted not in found:
-        asked = f"no problem class {wanted!r}" if wanted else f"{len(found)} problem classes"
-        raise ProblemError(f"{name} holds {asked}; it has {listed(found)}: choose one with {name}:CLASS")
-    return found[wanted]()
-
-
 def parse_model(text: str) -> MLP:
     """A network from text such as ``MLP(20, 20, activation="sin")``; nothing but literals is evaluated.
 
@@ -143,13 +119,8 @@ def parse_model(text: str) -> MLP:
 
 def _problem(file: str) -> Problem:
     problem = load_problem(file)
-    _console.print(f"{type(problem).__name__} from {_split(file)[0]}", highlight=False, markup=False)
+    _console.print(f"{type(problem).__name__} from {gallery.split(file)[0]}", highlight=False, markup=False)
     return problem
-
-
-def _split(file: str) -> tuple[str, str | None]:
-    name, colon, wanted = file.rpartition(":")
-    return (name, wanted) if colon and wanted.isidentifier() else (file, None)
 
 
 def _dtype(name: str) -> torch.dtype:
@@ -187,9 +158,11 @@ def _show(solution: Solution, other: Solution | None) -> None:
 
 def _write(solution: Solution, other: Solution | None, directory: Path) -> None:
     paths = report.write(solution, directory)
-    if len(solution.coordinates) <= 2:
+    try:
+        archive.write_atomic(directory / "fit.png", report.png(plot(solution, other)))
         paths["picture"] = directory / "fit.png"
-        archive.write_atomic(paths["picture"], report.png(plot(solution, other)))
+    except ProblemError as error:
+        _console.print(f"no picture: {error}", style="dim", highlight=False, markup=False)
     for name, path in paths.items():
         _console.print(f"{name:<9} {path}", highlight=False, markup=False, soft_wrap=True)
 

@@ -11,33 +11,30 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from sciml.domains import Box
-from sciml.errors import ProblemError
+from sciml.errors import ProblemError, listed
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
 def plot(solution: Any, other: Any = None) -> Figure:
-    """Draw the fields of a solution over its one or two coordinates.
+    """Draw the fields of a solution over its coordinates.
 
     Over one coordinate: a line for each field, measurements as dots, the reference or another solution dashed. Over two:
     a colour map for each field on the domain, and beside it the difference from the other solution or the reference, where
-    there is one. The figure belongs to no window and no global state; save it with ``figure.savefig``.
+    there is one. Over more: the same on a slice along the first two coordinates that are not time, through the middle of all
+    the others; the title says where. The figure belongs to no window and no global state; save it with ``figure.savefig``.
 
     Args:
         solution: the solution.
         other: a second one to draw beside it.
 
+    Returns:
+        The figure, of matplotlib.
+
     Raises:
-        ProblemError: the problem has more than two coordinates.
+        ProblemError: the slice through the middle does not meet the domain.
     """
-    if len(solution.coordinates) == 1:
-        return _lines(solution, other)
-    if len(solution.coordinates) == 2:
-        return _maps(solution, other)
-    raise ProblemError(
-        f"plot draws problems with one or two coordinates; this one has {len(solution.coordinates)}: evaluate it on a "
-        "slice, solution(x=..., y=..., t=...), and draw that"
-    )
+    return _lines(solution, other) if len(solution.coordinates) == 1 else _maps(solution, other)
 
 
 def living(solution: Any, points: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,38 +69,49 @@ def _lines(solution: Any, other: Any) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(coordinate)
     axes.set_title(solution.title)
-    axes.legend(frameon=False)
+    if len(axes.get_legend_handles_labels()[0]) > 4:
+        figure.legend(frameon=False, loc="outside right upper")
+    else:
+        axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
 def _maps(solution: Any, other: Any) -> Figure:
-    horizontal, vertical = solution.coordinates
     time = "t" if solution.problem is None else solution.problem.time
-    if vertical == time:
-        # Time runs to the right, as it does in every other picture of it.
-        horizontal, vertical = vertical, horizontal
+    across = sorted(solution.coordinates, key=lambda name: name == time)[:2]
+    # Time runs to the right, as it does in every other picture of it.
+    horizontal, vertical = sorted(across, key=lambda name: name != time)
     count = 201 if isinstance(solution.domain, Box) else 401
-    axis = {name: np.linspace(low, high, count) for name, (low, high) in solution.bounds.items()}
+    middle = {name: (low + high) / 2 for name, (low, high) in solution.bounds.items() if name not in across}
+    axis = {name: np.linspace(low, high, count) for name, (low, high) in solution.bounds.items() if name in across}
     grids = np.meshgrid(axis[horizontal], axis[vertical], indexing="xy")
     points = {horizontal: grids[0], vertical: grids[1]}
+    points |= {name: np.full_like(grids[0], value) for name, value in middle.items()}
+    beside = points
     if isinstance(solution.domain, Box):
         values = living(solution, points)
-        second, label = _second(solution, other, points)
+        if other is None and not middle:
+            # Where errors are taken, so that the picture shows the same ones.
+            beside = solution.grid()
+        second, label = _second(solution, other, beside)
+        first = values if second is None or beside is points else living(solution, beside)
     else:
         values, second, label = _within(solution, other, points)
+        first = values
     columns = 1 if second is None else 2
     figure = Figure(figsize=(5.2 * columns, 3.8 * len(solution.fields)), layout="constrained")
     axes = figure.subplots(len(solution.fields), columns, squeeze=False)
     for row, field in enumerate(solution.fields):
         _map(figure, axes[row, 0], points, horizontal, vertical, values[field], field, "viridis")
         if second is not None:
-            difference = values[field] - second[field]
-            _map(figure, axes[row, 1], points, horizontal, vertical, difference, f"{field} less {label}", "RdBu_r")
-    if not isinstance(solution.domain, Box) and time not in solution.coordinates:
+            difference = first[field] - second[field]
+            _map(figure, axes[row, 1], beside, horizontal, vertical, difference, f"{field} less {label}", "RdBu_r")
+    if not isinstance(solution.domain, Box) and time not in across:
         for each in axes.flat:
             each.set_aspect("equal")
-    figure.suptitle(solution.title)
+    where = ", ".join(f"{name} = {value:.4g}" for name, value in middle.items())
+    figure.suptitle(f"{solution.title}, at {where}" if middle else solution.title)
     return figure
 
 
@@ -111,6 +119,11 @@ def _within(solution: Any, other: Any, points: dict[str, Any]) -> tuple[dict[str
     """Values to draw, and those to draw beside them, on a grid that reaches beyond the domain; NaN there."""
     shape = next(iter(points.values())).shape
     inside = solution.domain.contains(np.stack([points[name].ravel() for name in solution.coordinates], axis=1))
+    if not inside.any():
+        raise ProblemError(
+            f"the slice through the middle of {listed(list(points)[2:])} does not meet the domain of {solution.name}: "
+            "evaluate the solution on a slice that does, and draw that"
+        )
     chosen = {name: grid.ravel()[inside] for name, grid in points.items()}
 
     def spread(values: dict[str, Any]) -> dict[str, Any]:

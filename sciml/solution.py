@@ -101,9 +101,9 @@ class Solution:
 
     @property
     def parameters(self) -> int:
-        """The number of numbers that describe the solution: a network's parameters, or a grid's values."""
-        own = self.trial.buffers() if self.model is None else self.model.parameters()
-        return sum(value.numel() for value in own)
+        """The number of numbers that describe the solution: a network's parameters, or values on a grid or on elements."""
+        own = [] if self.model is None else list(self.model.parameters())
+        return sum(value.numel() for value in own or self.trial.state_dict().values())
 
     @property
     def dtype(self) -> torch.dtype:
@@ -258,10 +258,11 @@ class Solution:
         return embed(self, points, layer)
 
     def plot(self, other: Solution | None = None) -> Figure:
-        """A matplotlib figure of the fields over one or two coordinates, beside another solution or the reference.
+        """A matplotlib figure of the fields, beside another solution or the reference; a slice where there are more than two
+        coordinates.
 
         Raises:
-            ProblemError: the problem has more than two coordinates.
+            ProblemError: the slice through the middle does not meet the domain.
         """
         return plots.plot(self, other)
 

@@ -10,8 +10,9 @@ from conftest import ROOT
 from matplotlib import image
 
 import sciml
-from sciml.cli import load_problem, parse_model
+from sciml.cli import parse_model
 from sciml.errors import ModelError, ProblemError
+from sciml.gallery import load_problem
 
 QUICK = """
 import sciml
@@ -71,6 +72,7 @@ def test_baseline_and_version(tmp_path):
     ("arguments", "words"),
     [
         (["fit", "nowhere.py"], "there is no file nowhere.py"),
+        (["baseline", "pendulun"], "Did you mean 'pendulum'"),
         (["fit", "broken.py"], "broken.py cannot be run: ZeroDivisionError"),
         (["fit", "two.py"], "2 problem classes; it has 'A', 'B'"),
         (["fit", "two.py:C"], "no problem class 'C'"),
@@ -92,6 +94,20 @@ def test_a_class_may_be_named():
     assert type(load_problem(f"{ROOT}/problems/burgers.py:Burgers")).__name__ == "Burgers"
     with pytest.raises(ProblemError, match="no problem class 'Burger'"):
         load_problem(f"{ROOT}/problems/burgers.py:Burger")
+
+
+def test_names_of_the_gallery_stand_for_files(tmp_path):
+    done = run("list", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for words in ("what it is", "harmonic_oscillator", "birth", "measured", "x, y, t"):
+        assert words in done.stdout
+    done = run("baseline", "harmonic_oscillator", "--out", "swing", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "HarmonicOscillator from harmonic_oscillator" in done.stdout
+    done = run("fit", "harmonic_oscillator:HarmonicOscillator", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name in ("swing", "runs/harmonic_oscillator"):
+        assert (tmp_path / name / "fit.png").stat().st_size > 1000
 
 
 def test_models_are_parsed_not_evaluated():

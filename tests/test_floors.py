@@ -23,7 +23,7 @@ FLOORS = [
         "models",
         "grids",
     ],
-    ["sampling", "rows", "prescribed", "counting"],
+    ["sampling", "rows", "prescribed", "counting", "gallery"],
     [
         "jacobian",
         "persample",

@@ -1,1 +1,1 @@
-"""The problems of docs/benchmarks.md, solved without settings and timed; run: make bench."""
+"""The problems of docs/benchmarks.md and of the gallery, solved without settings and timed; run: make bench, make gallery."""

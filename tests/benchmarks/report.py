@@ -35,7 +35,7 @@ def page(cases: Mapping[str, Case], results: Mapping[str, Any], left_out: Mappin
     lines += [f"Left out: row {row}, {why}." for row, why in left_out.items()]
     if run:
         lines += ["", "## What was chosen", "", *_choices(run, results), "## Where and when", ""]
-        lines += [*_environments(run, results), "", *_peers(run, results)]
+        lines += [*environments({case.name: results[case.name] for case in run}), "", *_peers(run, results)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -111,12 +111,12 @@ def _choices(run: list[Case], results: Mapping[str, Any]) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _environments(run: list[Case], results: Mapping[str, Any]) -> list[str]:
+def environments(results: Mapping[str, Any]) -> list[str]:
     """Each distinct surrounding once, with what was run in it."""
     names: dict[tuple[str, ...], list[str]] = {}
-    for case in run:
-        where = results[case.name]["environment"]
-        names.setdefault(tuple(f"{key} {value}" for key, value in where.items()), []).append(f"`{case.name}`")
+    for name, result in results.items():
+        where = result["environment"]
+        names.setdefault(tuple(f"{key} {value}" for key, value in where.items()), []).append(f"`{name}`")
     return [f"- {', '.join(each)}: {', '.join(where)}." for where, each in names.items()]
 
 
