@@ -31,6 +31,7 @@ from sciml.problem import Problem, equation
 from sciml.sampling.adaptive import Adaptive
 from sciml.solution import ExtrapolationWarning, Solution
 from sciml.solvers import LBFGS, Adam, FirstOrder, GaussNewton, LeastSquares, LinearLeastSquares, SSBroyden
+from sciml.stored import Stored
 from sciml.table import Table
 from sciml.unknowns import Unknown
 from sciml.weighting import Balanced, Causal
@@ -82,6 +83,7 @@ __all__ = [
     "Solid",
     "Solution",
     "Spectral",
+    "Stored",
     "Table",
     "Transformed",
     "Unknown",

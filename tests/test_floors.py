@@ -9,7 +9,7 @@ PACKAGE = ROOT / "sciml"
 FLOORS = [
     ["errors", "typing"],
     ["domains", "table", "derivative", "jets", "archive", "calls"],
-    ["unknowns", "targets", "conditions", "normal", "pinned", "problem", "datasets", "models"],
+    ["unknowns", "targets", "conditions", "normal", "pinned", "problem", "datasets", "stored", "models"],
     ["sampling", "rows", "prescribed"],
     [
         "jacobian",
