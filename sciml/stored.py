@@ -32,16 +32,16 @@ class Stored:
     .. math::
         u(x, t) = \sum_{ij} c_{ij}\,B_i(x)\,B_j(t),
 
-    with knots by the rule "not a knot". It is made of torch operations, so its derivatives are to be had by autograd, to the
-    sixth along each coordinate. At the points themselves nothing is lost.
+    with knots by the rule "not a knot", or periodic where the solution is. It is made of torch operations, so its derivatives
+    are to be had by autograd, to the sixth along each coordinate. At the points themselves nothing is lost.
 
     Assigned in a problem's class, ``reference = sciml.Stored(path)``, it is the problem's reference. A problem whose
     constants are not those that the file was computed for (its attribute ``parameters``) has none. ``Solution.error`` is
     then taken at the stored points.
 
     The file has a one-dimensional dataset for each coordinate, increasing, and for each field a dataset of the grid's
-    shape; the attributes ``coordinates`` and ``fields`` name them in order. ``parameters`` is a JSON object of numbers.
-    Nothing is read before the first use.
+    shape; the attributes ``coordinates`` and ``fields`` name them in order, and ``periodic`` the coordinates along which the
+    fields are periodic, if any. ``parameters`` is a JSON object of numbers. Nothing is read before the first use.
 
     Args:
         path: the file.
@@ -161,9 +161,7 @@ class Stored:
         """
         if set(coordinates) != set(self.axes):
             raise ProblemError(f"expected the coordinates {listed(self.axes)}; given: {listed(coordinates)}")
-        columns = torch.broadcast_tensors(
-            *(torch.as_tensor(coordinates[name], dtype=torch.float64) for name in self.axes)
-        )
+        columns = torch.broadcast_tensors(*(_tensor(coordinates[name]) for name in self.axes))
         points = torch.stack([column.reshape(-1) for column in columns], dim=1)
         for column, (name, axis) in enumerate(self.axes.items()):
             self._check_within(name, axis, points[:, column].detach())
@@ -207,9 +205,10 @@ class Stored:
     def _coefficients(self) -> tuple[list[tuple[Tensor, int]], Tensor]:
         """Knots and degree along each axis, and coefficients ``(F, N_1, N_2, ...)``."""
         values, bases = np.stack(list(self.fields.values())), []
-        for number, axis in enumerate(self.axes.values(), start=1):
+        for number, (name, axis) in enumerate(self.axes.items(), start=1):
             degree = min(_DEGREE, len(axis) - 1 - len(axis) % 2)
-            spline = make_interp_spline(axis, values, degree, axis=number)
+            ends = "periodic" if name in self.attributes.get("periodic", ()) else None
+            spline = make_interp_spline(axis, values, degree, axis=number, bc_type=ends)
             # SciPy's coefficients have the axis first, whichever it was.
             values = np.moveaxis(spline.c, 0, number)
             bases.append((torch.from_numpy(spline.t), degree))
@@ -260,6 +259,11 @@ def _checked_axes(axes: Mapping[str, Array]) -> tuple[int, ...]:
         if np.ndim(axis) != 1 or len(axis) < 2 or not (np.diff(axis) > 0).all():
             raise ProblemError(f"the axis {name!r} of a reference must hold two or more increasing numbers")
     return tuple(len(axis) for axis in axes.values())
+
+
+def _tensor(value: Any) -> Tensor:
+    """Numbers as float64; tensors stay in their graph."""
+    return value.to(torch.float64) if isinstance(value, Tensor) else torch.tensor(np.asarray(value, dtype=np.float64))
 
 
 def _plain(value: Any) -> Any:

@@ -33,6 +33,7 @@ class Recipe:
     coarse: tuple
     fine: tuple
     parameters: dict[str, float] = field(default_factory=dict)
+    periodic: tuple[str, ...] = ()
 
     def make(self, name: str) -> None:
         """Solve twice, write the finer solution, how far the two differ, and how far the spline is off."""
@@ -49,6 +50,8 @@ class Recipe:
             "converged_to": max(difference(coarse[key], fine[key]) for key in fine),
             "interpolated_to": 0.0,
         }
+        if self.periodic:
+            attributes["periodic"] = list(self.periodic)
         save(name, axes, fine, self.parameters, **attributes)
         points = dict(zip(twice, np.meshgrid(*twice.values(), indexing="ij"), strict=True))
         between = load(name)(**points)
@@ -193,6 +196,7 @@ RECIPES = {
         (512, 20000),
         (1024, 40000),
         {"dispersion": 0.022**2},
+        ("x",),
     ),
     "kuramoto_sivashinsky": Recipe(
         "u_t + a u u_x + b u_xx + c u_xxxx = 0, a = 100/16, b = 100/16^2, c = 100/16^4, x in [0, 2 pi] periodic, "
@@ -203,6 +207,7 @@ RECIPES = {
         (512, 20000),
         (1024, 40000),
         {"alpha": 100 / 16, "beta": 100 / 16**2, "gamma": 100 / 16**4},
+        ("x",),
     ),
     "gray_scott": Recipe(
         "u_t = u_xx + 0.02 (1 - u) - u v^2, v_t = 0.01 v_xx - 0.0862 v + u v^2, x in [-10, 10] periodic, "
@@ -213,6 +218,7 @@ RECIPES = {
         (512, 6000),
         (1024, 12000),
         {"spread_u": 1.0, "spread_v": 0.01, "feed": 0.02, "loss": 0.0862},
+        ("x",),
     ),
     "schroedinger": Recipe(
         "i h_t + h_xx / 2 + |h|^2 h = 0, h = u + i v, x in [-5, 5] periodic, h(x, 0) = 2 sech x, t in [0, pi/2]",
