@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import torch
 
 import sciml
@@ -14,27 +13,7 @@ from .stored import load, problem_class
 PI = math.pi
 
 
-class Burgers(sciml.Problem):
-    """u_t + uu_x = νu_xx, ν = 0.01/π, from -sin πx. Exact by Cole and Hopf, with 100 nodes of Gauss and Hermite."""
-
-    domain = sciml.Box(x=(-1, 1), t=(0, 1))
-    fields = ["u"]
-    nu = 0.01 / PI
-    conditions = [sciml.Initial(u=lambda x: -torch.sin(PI * x)), sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
-
-    @sciml.equation
-    def momentum(self, u, x, t):
-        return d(u, t) + u * d(u, x) - self.nu * d(u, x, x)
-
-    def reference(self, x, t):
-        nodes, weights = (torch.from_numpy(values) for values in np.polynomial.hermite.hermgauss(100))
-        y = x[:, None] - torch.sqrt(4 * self.nu * t)[:, None] * nodes
-        # Only ratios of the exponentials matter: without their largest exponent none overflows, however small ν is.
-        exponent = -torch.cos(PI * y) / (2 * PI * self.nu)
-        density = weights * torch.exp(exponent - exponent.max(1, keepdim=True).values)
-        return -(torch.sin(PI * y) * density).sum(1) / density.sum(1)
-
-
+Burgers = problem_class("burgers")
 AllenCahn = problem_class("allen_cahn")
 
 
