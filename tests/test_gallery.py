@@ -300,6 +300,12 @@ def test_solutions_of_hand_written_equations_satisfy_the_residuals(name):
         ("plate_biharmonic", 1e-8),
         ("poisson_disk_robin", 1e-10),
         ("wave_string", 1e-10),
+        ("allen_cahn", 1e-7),
+        ("gray_scott", 1e-8),
+        ("lorenz", 1e-9),
+        ("plane_elasticity", 1e-11),
+        ("poisson_l_shape", 1e-7),
+        ("van_der_pol", 1e-6),
     ],
 )
 def test_fit_without_settings_reaches_its_target(name, target):
@@ -315,6 +321,27 @@ def test_networks_trained_by_adam_and_lbfgs_reach_theirs(name, target):
     assert solution.solver == "Adam, LBFGS"
     assert solution.error()["u"] <= target
     assert solution.success
+
+
+def test_three_constants_are_found_from_exact_samples():
+    solution = sciml.fit(problem_class("lorenz_inverse")())
+    assert solution.success
+    assert max(solution.error().values()) < 1e-6
+    for key, value in TRUTH["lorenz_inverse"].items():
+        assert solution.unknowns["estimate"][key] == pytest.approx(value, rel=1e-6)
+
+
+def test_a_conductivity_is_found_where_only_the_pressure_was_measured():
+    """With settings: noise is a thousandth, and so measurements count more than they do by themselves."""
+    solution = sciml.fit(
+        problem_class("darcy_inverse")(),
+        sciml.RandomFeatures(40, 4.0),
+        solver=sciml.LeastSquares(800),
+        weights={"data.p": 100.0},
+    )
+    assert solution.success
+    assert solution.error()["a"] < 0.03
+    assert solution.error()["p"] < 1e-3
 
 
 @pytest.mark.parametrize(
