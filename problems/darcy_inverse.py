@@ -7,6 +7,9 @@ with the supply f = 1. The conductivity a(x) is a second field: nothing but this
 200 pressures with noise of standard deviation 0.001 say what it is. Lengths are in units of the column, pressures and
 conductivities such that their product is one.
 
+The pressure fixes the conductivity through its slope, so the measurements must be followed to their noise:
+``sciml.fit(DarcyInverse(), sciml.RandomFeatures(40, 4.0), solver=sciml.LeastSquares(800), weights={"data.p": 100.0})``.
+
 Data: ``data/darcy_inverse/pressure.csv``, made by ``python -m tests.benchmarks.samples darcy_inverse``.
 
 Reference: :math:`1/a = 1 + \tfrac12\cos 2\pi x`; with the flux :math:`a p' = 2 - x` this gives p by integration.

@@ -7,8 +7,8 @@ periodic on [-10, 10], from :math:`u = 1 - \tfrac12 e^{-x^2/4}`, :math:`v = \tfr
 :math:`d_u = 1`, :math:`d_v = 0.01`, :math:`f = 0.02`, :math:`l = 0.0862`: the pulses of A. Doelman, T. J. Kaper and
 P. A. Zegeling, Nonlinearity 10, 1997. Nothing has a unit.
 
-Reference: ``data/gray_scott/reference.h5``, 1,024 Fourier modes and exponential time differencing of fourth order,
-against half of both.
+Reference: ``data/gray_scott/reference.h5``, 1,024 Fourier modes and exponential time differencing of fourth order;
+3e-10 from half of both.
 """
 
 from pathlib import Path

@@ -8,9 +8,8 @@ the lid y = 1: there :math:`u = 4x(1 - x)`, so that the velocity has no jump in 
 lengths and velocities are those of the cavity and of the lid's middle.
 
 Reference: ``data/lid_driven_cavity/reference.h5``, Chebyshev collocation of degree 72 and Newton's method; 6e-7 from
-degree 56. The flow under a lid of constant speed, which jumps in the corners, is tabulated in
-``data/lid_driven_cavity/ghia.csv`` (U. Ghia, K. N. Ghia and C. T. Shin, Journal of Computational Physics 48, 1982);
-it is another problem.
+degree 56. The flow under a lid of constant speed, which jumps in the corners, is another problem; what U. Ghia, K. N. Ghia
+and C. T. Shin (Journal of Computational Physics 48, 1982) tabulate for it is in ``data/lid_driven_cavity/ghia.csv``.
 """
 
 from pathlib import Path
