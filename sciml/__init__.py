@@ -35,6 +35,7 @@ from sciml.problem import Problem
 from sciml.sampling.adaptive import Adaptive
 from sciml.solution import ExtrapolationWarning, Solution
 from sciml.solvers import LBFGS, Adam, FirstOrder, GaussNewton, LeastSquares, LinearLeastSquares, SSBroyden
+from sciml.stored import Stored
 from sciml.table import Table
 from sciml.unknowns import Unknown
 from sciml.weighting import Balanced, Causal
@@ -87,6 +88,7 @@ __all__ = [
     "Solid",
     "Solution",
     "Spectral",
+    "Stored",
     "Table",
     "Transformed",
     "Unknown",

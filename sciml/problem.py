@@ -38,8 +38,8 @@ class Problem:
     that asks for a complex field and returns complex numbers becomes two, ``name.real`` and ``name.imag``.
 
     Two methods are optional: ``reference(self, **coordinates)`` returns the exact or trusted solution (torch in, torch
-    out; a dict by field, or one tensor for a single field), and ``measurements(self)`` the table that ``fit`` and
-    ``baseline`` use when no data are given.
+    out; a dict by field, or one tensor for a single field; ``reference = sciml.Stored(path)`` reads it from a file), and
+    ``measurements(self)`` the table that ``fit`` and ``baseline`` use when no data are given.
 
     Problems are immutable. Wrong names, shapes and regions are refused when the class is defined.
 

@@ -10,12 +10,29 @@ from benchmarks.case import relative
 from benchmarks.evolution import KortewegDeVries
 from benchmarks.flow import Cavity, cavity_error
 from benchmarks.ordinary import Lorenz
-from benchmarks.references import RECIPES, difference
+from benchmarks.references import RECIPES
+from benchmarks.stored import difference
 from benchmarks.table import CASES, LEFT_OUT
 from scipy.integrate import solve_ivp
 
-EXACT = [name for name, case in CASES.items() if case.problem is not None and case.problem().has_reference]
+import sciml
+from sciml import Stored
+
+EXACT = [
+    name
+    for name, case in CASES.items()
+    if case.problem is not None
+    and case.problem().has_reference
+    and not isinstance(case.problem().reference, Stored)
+    and name != "poisson_on_the_l"  # known to the rounding of singular functions; tests/test_gallery.py holds it
+]
 STORED = sorted(RECIPES)
+BENCHMARK_OF = {"allen_cahn": "allen_cahn_periodic", "lorenz_inverse": "lorenz"}
+
+
+def case_of(name):
+    """The benchmark that is held against a stored reference, or None where the reference is the gallery's alone."""
+    return None if name in BENCHMARK_OF.values() else CASES.get(BENCHMARK_OF.get(name, name))
 
 
 def test_every_row_of_the_table_is_there_or_left_out_with_a_reason():
@@ -54,11 +71,14 @@ def test_references_are_small_and_converged_far_below_the_target(name):
     found = stored.load(name)
     assert found.attributes["equation"] == RECIPES[name].equation
     assert found.attributes["resolution"] == list(RECIPES[name].fine)
-    assert found.attributes["converged_to"] <= CASES[name].targets[0].value / 100
+    assert found.parameters == RECIPES[name].parameters
     assert all(np.isfinite(values).all() for values in found.fields.values())
-    problem = CASES[name].problem()
-    for key, bounds in problem.domain.bounds.items():
-        assert found.axes[key][[0, -1]] == pytest.approx(bounds)
+    assert found.attributes["converged_to"] <= 1e-6
+    case = case_of(name)
+    if case is not None:
+        assert found.attributes["converged_to"] <= case.targets[0].value / 100
+        assert found.covers(case.problem().domain.bounds)
+        assert case.problem().reference is not None
 
 
 def polynomial(axes, fields, centre, reach=5):
@@ -86,19 +106,19 @@ def polynomial(axes, fields, centre, reach=5):
 @pytest.mark.parametrize(
     ("name", "centre", "size"),
     [
-        ("korteweg_de_vries", (90, 12), 1),
-        ("kuramoto_sivashinsky", (90, 6), 1),
+        ("korteweg_de_vries", (180, 24), 1),
+        ("kuramoto_sivashinsky", (180, 12), 1),
         ("schroedinger", (128, 12), 100),  # waves from the kink reach everywhere and are too short for the grid
-        ("allen_cahn_periodic", (150, 50), 1),
+        ("allen_cahn", (150, 50), 1),
         ("allen_cahn_fixed", (150, 50), 1),
         ("van_der_pol", (1000,), 1),
         ("robertson", (320,), 1e-4),
-        ("lorenz", (16,), 100),  # 25 samples are far apart
+        ("lorenz_inverse", (300,), 1),
     ],
 )
 def test_the_problems_are_those_of_their_references(name, centre, size):
     """The problem's own residuals at its reference, against the natural size of their terms."""
-    problem = Lorenz(sigma=10.0, rho=15.0, beta=8 / 3) if name == "lorenz" else CASES[name].problem()
+    problem = Lorenz(sigma=10.0, rho=15.0, beta=8 / 3) if name == "lorenz_inverse" else case_of(name).problem()
     found = stored.load(name)
     fields, at = polynomial(found.axes, found.fields, centre)
     for key, values in problem.residuals(fields, **at).items():
@@ -116,8 +136,20 @@ def test_the_cavity_is_that_of_its_reference():
 def test_the_error_of_the_cavity_is_that_of_its_velocities():
     truth = stored.load("lid_driven_cavity")
     x, y = truth.grid().values()
-    by_hand = relative({"u": x**2, "v": -2 * x * y}, truth.fields)
+    by_hand = relative({"u": x**2, "v": -2 * x * y}, {name: truth.fields[name] for name in ("u", "v")})
     assert cavity_error(lambda x, y: {"s": x**2 * y}) == pytest.approx(by_hand)
+
+
+def test_the_table_of_ghia_and_others_by_the_spectral_solver():
+    """A lid of constant speed. The spectral solution has converged to 1e-4; the table is known to be off by some 0.01."""
+    table = sciml.read_csv(stored.ROOT / "data" / "lid_driven_cavity" / "ghia.csv", missing="mask")
+    x, y, u, v = (np.array(table[name]) for name in "xyuv")
+    axis = np.unique(np.concatenate([x, y]))
+    _, along, across = spectral.cavity(100.0, np.ones_like, 24, axis)
+    middle = int(np.searchsorted(axis, 0.5))
+    up, right = np.isfinite(u), np.isfinite(v)
+    assert np.abs(along[middle, np.searchsorted(axis, y[up])] - u[up]).max() < 0.01
+    assert np.abs(across[np.searchsorted(axis, x[right]), middle] - v[right]).max() < 0.01
 
 
 def test_micro_benchmarks_measure_something():
@@ -129,7 +161,7 @@ def test_micro_benchmarks_measure_something():
 
 
 def on_ring(symbol, product, start, length, modes, end):
-    """Fourier modes with SciPy's DOP853: another way to the same solution. Values at the stored points of x."""
+    """Fourier modes with SciPy's DOP853: another way to the same solution. A function of the number of points of x."""
     x = np.arange(modes) / modes * length
     k = spectral.wavenumbers(modes, length)
     path = solve_ivp(
@@ -141,8 +173,7 @@ def on_ring(symbol, product, start, length, modes, end):
         atol=1e-9,
         max_step=4 / np.abs(symbol(k)).max(),
     )
-    wave = np.exp(1j * np.outer(np.linspace(0, length, 257), k))
-    return wave @ path.y[:, -1] / modes
+    return lambda points: np.exp(1j * np.outer(np.linspace(0, length, points), k)) @ path.y[:, -1] / modes
 
 
 def flux(speed):
@@ -192,12 +223,13 @@ def flux(speed):
 )
 def test_a_slice_of_the_references_by_another_method(name, other, agreement):
     found = stored.load(name)
-    time = found.axes["t"][5]
-    for field, values in other(time).items():
-        assert difference(values.real, found.fields[field][:, 5]) < agreement
+    number = int(np.searchsorted(found.axes["t"], 0.05 * found.axes["t"][-1] - 1e-9))
+    for field, values in other(found.axes["t"][number]).items():
+        truth = found.fields[field][:, number]
+        assert difference(values(len(truth)).real, truth) < agreement
 
 
-@pytest.mark.parametrize(("name", "diffusion"), [("allen_cahn_periodic", 1e-4), ("allen_cahn_fixed", 1e-3)])
+@pytest.mark.parametrize(("name", "diffusion"), [("allen_cahn", 1e-4), ("allen_cahn_fixed", 1e-3)])
 def test_allen_cahn_by_finite_differences(name, diffusion):
     """Second order on a grid, extrapolated from two: an even function, so a mirror at 0, and at 1 a mirror or a value."""
     found = stored.load(name)
@@ -210,7 +242,7 @@ def test_allen_cahn_by_finite_differences(name, diffusion):
             bend[1:-1] = u[2:] - 2 * u[1:-1] + u[:-2]
             bend[0], bend[-1] = 2 * (u[1] - u[0]), 2 * (u[-2] - u[-1])
             slope = diffusion / width**2 * bend + 5 * u - 5 * u**3
-            slope[-1] *= name == "allen_cahn_periodic"
+            slope[-1] *= name == "allen_cahn"
             return slope
 
         path = solve_ivp(rate, (0, found.axes["t"][20]), x**2 * np.cos(np.pi * x), rtol=1e-8, atol=1e-9)
@@ -240,22 +272,57 @@ def test_the_cavity_satisfies_its_equations_by_finite_differences():
     assert np.abs(gap).max() < 1e-3 * np.abs(carried[inside]).max()
 
 
-@pytest.mark.parametrize(("name", "count"), [("van_der_pol", 1600), ("robertson", 401)])
-def test_stiff_references_by_another_integrator(name, count):
-    found = stored.load(name)
-    times = found.axes["t"][:count]
-    right = {
-        "van_der_pol": (lambda _, y: [y[1], 100 * (1 - y[0] ** 2) * y[1] - y[0]], [2.0, 0.0]),
-        "robertson": (
+def test_gray_and_scott_by_another_method():
+    """Fourier modes in SciPy's DOP853, from the equations as they are written."""
+    found, modes = stored.load("gray_scott"), 128
+    number = 60
+    x = -10 + 20 * np.arange(modes) / modes
+    square = spectral.wavenumbers(modes, 20) ** 2
+
+    def rate(_, y):
+        u, v = y.reshape(2, modes)
+        bend_u, bend_v = np.fft.ifft(-square * np.fft.fft(y.reshape(2, modes), axis=1), axis=1).real
+        return np.concatenate([bend_u + 0.02 * (1 - u) - u * v**2, 0.01 * bend_v - 0.0862 * v + u * v**2])
+
+    bump = np.exp(-(x**2) / 4)
+    start = np.concatenate([1 - bump / 2, bump / 4])
+    path = solve_ivp(rate, (0, found.axes["t"][number]), start, "DOP853", rtol=1e-9, atol=1e-10)
+    for values, field in zip(path.y[:, -1].reshape(2, modes), ("u", "v"), strict=True):
+        assert difference(values, found.fields[field][:-1:2, number]) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "start", "count"),
+    [
+        ("van_der_pol", lambda _, y: [y[1], 100 * (1 - y[0] ** 2) * y[1] - y[0]], [2.0, 0.0], 1600),
+        (
+            "robertson",
             lambda _, y: [
                 -0.04 * y[0] + 1e4 * y[1] * y[2],
                 0.04 * y[0] - 1e4 * y[1] * y[2] - 3e7 * y[1] ** 2,
                 3e7 * y[1] ** 2,
             ],
             [1.0, 0.0, 0.0],
+            401,
         ),
-    }
-    path = solve_ivp(right[name][0], times[[0, -1]], right[name][1], "LSODA", times, rtol=1e-10, atol=1e-14)
+        (
+            "lorenz",
+            lambda _, y: [10 * (y[1] - y[0]), y[0] * (28 - y[2]) - y[1], y[0] * y[1] - 8 / 3 * y[2]],
+            [-8.0, 7.0, 27.0],
+            601,
+        ),
+        (
+            "lorenz_inverse",
+            lambda _, y: [10 * (y[1] - y[0]), y[0] * (15 - y[2]) - y[1], y[0] * y[1] - 8 / 3 * y[2]],
+            [-8.0, 7.0, 27.0],
+            601,
+        ),
+    ],
+)
+def test_ordinary_references_by_another_integrator(name, rate, start, count):
+    found = stored.load(name)
+    times = found.axes["t"][:count]
+    path = solve_ivp(rate, times[[0, -1]], start, "LSODA", times, rtol=1e-12, atol=1e-14)
     for values, field in zip(path.y, found.fields, strict=False):
         assert difference(values, found.fields[field][:count]) < 1e-6
 

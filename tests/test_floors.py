@@ -20,6 +20,7 @@ FLOORS = [
         "definition",
         "problem",
         "datasets",
+        "stored",
         "models",
         "grids",
     ],

@@ -1,120 +1,20 @@
 """Linear problems with exact solutions: rows 1 to 5, 16 and 17."""
 
-import math
-
 import torch
 
 import sciml
 from sciml import d
 
 from .case import Case, Target, on_grid, on_sobol_points
+from .stored import problem_class
 
-PI = math.pi
-
-
-class Poisson(sciml.Problem):
-    """-Δu = 2π² sin πx sin πy on the unit square, zero on its boundary."""
-
-    domain = sciml.Box(x=(0, 1), y=(0, 1))
-    fields = ["u"]
-    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
-
-    @sciml.equation
-    def balance(self, u, x, y):
-        return -d(u, x, x) - d(u, y, y) - 2 * PI**2 * torch.sin(PI * x) * torch.sin(PI * y)
-
-    def reference(self, x, y):
-        return torch.sin(PI * x) * torch.sin(PI * y)
-
-
-class Helmholtz(sciml.Problem):
-    """-Δu - k²u = k² sin kx sin ky on the unit square, zero on its boundary, k = 4π."""
-
-    domain = sciml.Box(x=(0, 1), y=(0, 1))
-    fields = ["u"]
-    k = 4 * PI
-    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
-
-    @sciml.equation
-    def balance(self, u, x, y):
-        source = self.k**2 * torch.sin(self.k * x) * torch.sin(self.k * y)
-        return -d(u, x, x) - d(u, y, y) - self.k**2 * u - source
-
-    def reference(self, x, y):
-        return torch.sin(self.k * x) * torch.sin(self.k * y)
-
-
-class Heat(sciml.Problem):
-    """u_t = 0.4 u_xx, cooled at both ends, from sin πx."""
-
-    domain = sciml.Box(x=(0, 1), t=(0, 1))
-    fields = ["u"]
-    diffusivity = 0.4
-    conditions = [sciml.Initial(u=lambda x: torch.sin(PI * x)), sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
-
-    @sciml.equation
-    def conduction(self, u, x, t):
-        return d(u, t) - self.diffusivity * d(u, x, x)
-
-    def reference(self, x, t):
-        return torch.exp(-self.diffusivity * PI**2 * t) * torch.sin(PI * x)
-
-
-class Wave(sciml.Problem):
-    """u_tt = c² u_xx, c = 2, clamped at both ends, at rest from sin πx + ½ sin 4πx."""
-
-    domain = sciml.Box(x=(0, 1), t=(0, 1))
-    fields = ["u"]
-    c = 2.0
-    conditions = [
-        sciml.Initial(u=lambda x: torch.sin(PI * x) + torch.sin(4 * PI * x) / 2, u_t=0.0),
-        sciml.Dirichlet(u=0.0, on=domain.faces("x")),
-    ]
-
-    @sciml.equation
-    def motion(self, u, x, t):
-        return d(u, t, t) - self.c**2 * d(u, x, x)
-
-    def reference(self, x, t):
-        low = torch.sin(PI * x) * torch.cos(PI * self.c * t)
-        return low + torch.sin(4 * PI * x) * torch.cos(4 * PI * self.c * t) / 2
-
-
-class Advection(sciml.Problem):
-    """u_t + βu_x = 0, periodic on [0, 2π], from sin x."""
-
-    domain = sciml.Box(x=(0, 2 * PI), t=(0, 1))
-    fields = ["u"]
-    beta = 30.0
-    conditions = [sciml.Initial(u=lambda x: torch.sin(x)), sciml.Periodic("x")]
-
-    @sciml.equation
-    def transport(self, u, x, t):
-        return d(u, t) + self.beta * d(u, x)
-
-    def reference(self, x, t):
-        return torch.sin(x - self.beta * t)
-
-
-class Plate(sciml.Problem):
-    """Δ²u = f on the unit square, clamped, with f such that u = sin² πx sin² πy."""
-
-    domain = sciml.Box(x=(0, 1), y=(0, 1))
-    fields = ["u"]
-    conditions = [
-        sciml.Dirichlet(u=0.0, on=domain.boundary, name="held"),
-        sciml.Neumann(u=0.0, on=domain.boundary, name="level"),
-    ]
-
-    @sciml.equation
-    def bending(self, u, x, y):
-        # sin² πx = (1 - cos 2πx)/2, with second derivative 2π² cos 2πx and fourth -8π⁴ cos 2πx.
-        a, b = torch.cos(2 * PI * x), torch.cos(2 * PI * y)
-        load = -4 * PI**4 * (a * (1 - b) + b * (1 - a)) + 8 * PI**4 * a * b
-        return d(u, x, x, x, x) + 2 * d(u, x, x, y, y) + d(u, y, y, y, y) - load
-
-    def reference(self, x, y):
-        return torch.sin(PI * x) ** 2 * torch.sin(PI * y) ** 2
+Poisson = problem_class("poisson_square")
+Helmholtz = problem_class("helmholtz")
+Heat = problem_class("heat_rod")
+Wave = problem_class("wave_string")
+Advection = problem_class("advection")
+Plate = problem_class("plate_biharmonic")
+Poisson5D = problem_class("poisson_5d")
 
 
 def _sum_and_square(coordinates):
@@ -130,21 +30,6 @@ def _load(*coordinates):
     total, square = _sum_and_square(coordinates)
     count = len(coordinates)
     return count * torch.sin(total) + count * torch.sin(square / 2) + square * torch.cos(square / 2)
-
-
-class Poisson5D(sciml.Problem):
-    """-Δu = f on the unit cube in five dimensions with u = sin Σx + cos ½|x|², given on the boundary."""
-
-    domain = sciml.Box(a=(0, 1), b=(0, 1), c=(0, 1), e=(0, 1), f=(0, 1))
-    fields = ["u"]
-    conditions = [sciml.Dirichlet(u=lambda a, b, c, e, f: _solution(a, b, c, e, f), on=domain.boundary)]
-
-    @sciml.equation
-    def balance(self, u, a, b, c, e, f):
-        return -sum(d(u, x, x) for x in (a, b, c, e, f)) - _load(a, b, c, e, f)
-
-    def reference(self, a, b, c, e, f):
-        return _solution(a, b, c, e, f)
 
 
 class Poisson10D(sciml.Problem):
