@@ -34,7 +34,10 @@ def waves(where, **more):
         domain = more.get("domain", sciml.Box(x=(-1, 1), t=(0, 1)))
         fields = ["u"]
         rate = 9.0
-        conditions = [sciml.Initial(u=lambda x: torch.sin(3 * x))]
+        conditions = [
+            sciml.Initial(u=lambda x: torch.sin(3 * x)),
+            sciml.Dirichlet(u=lambda x, t: torch.sin(3 * x) * torch.exp(-t), on=domain.faces("x")),
+        ]
         reference = Stored(where, fields=["u"])
 
         @sciml.equation

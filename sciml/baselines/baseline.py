@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from sciml.errors import BaselineError, ProblemError, listed
 from sciml.problem import Problem
 from sciml.rows import Block, Rows, data_blocks
 from sciml.sampling import draw
-from sciml.scaling import field_sizes, term_sizes
+from sciml.scaling import Sizes, field_sizes, term_sizes
 from sciml.setup import resolve_data
 from sciml.solution import Solution, unknowns_frame
 from sciml.uncertainty import Estimate
@@ -116,7 +116,7 @@ def baseline(
     constants = {name: torch.tensor(each.value, dtype=torch.float64) for name, each in found.unknowns.items()}
     bound = problem.bind(**constants)
     fresh = [*blocks, *measured]
-    residuals = certificate(Rows(bound, found.trial, {}), fresh, term_sizes(bound, fresh, sizes))
+    residuals = certificate(Rows(bound, found.trial, {}), fresh, term_sizes(bound, fresh, _sizes(blocks, found.trial)))
     misses = failures(residuals, _CERTIFIED)
     message = found.message
     if len(misses):
@@ -229,6 +229,14 @@ def _checked(problem: Problem, method: str, n: int | None, tolerance: float | No
     if not time_limit > 0:
         raise BaselineError(f"time_limit must be a positive number of seconds; given: {time_limit!r}")
     return tolerance
+
+
+def _sizes(blocks: Sequence[Block], trial: nn.Module) -> Sizes:
+    """How large the fields are that were found: a surer measure of residuals than what conditions prescribe."""
+    points = torch.cat([each for block in blocks for each in block.sample.points])
+    with torch.no_grad():
+        largest = trial(points).abs().amax(dim=0)
+    return Sizes((0.0,) * len(largest), tuple(float(each) or 1.0 for each in largest))
 
 
 def _blocks(problem: Problem) -> list[Block]:

@@ -23,7 +23,7 @@ from sciml.uncertainty import Estimate
 FAMILIES = ("chebyshev", "differences")
 # Nodes along each coordinate, by the number of coordinates that are gridded.
 _SIZES = {
-    "chebyshev": {0: (1, 1), 1: (20, 30, 45, 68, 102, 153, 230, 345), 2: (12, 18, 27, 40), 3: (8, 11, 15)},
+    "chebyshev": {0: (1, 1), 1: (20, 30, 45, 68, 102, 153, 230, 345), 2: (12, 18, 27, 40, 60), 3: (8, 11, 15)},
     "differences": {1: (129, 257, 513, 1025, 2049, 4097, 8193), 2: (33, 65, 129, 257), 3: (13, 25, 49)},
 }
 

@@ -101,7 +101,7 @@ def solve_initial(
     constants = {name: torch.tensor(each.initial, dtype=torch.float64) for name, each in problem.unknowns.items()}
     start = system.initial(system.prescribed(), constants, 1)
     end = problem.domain.bounds[coordinate][1]
-    functions = [system.event(name, function, constants) for name, function in events.items()]
+    functions = [system.event(name, function) for name, function in events.items()]
     trajectory = integrate(system, start, end, constants, rtol, budget, method, functions)
     message = "solve_ivp reached the end"
     if constants:

@@ -189,7 +189,8 @@ def _matched(problem: Problem, top: Mapping[str, int], kinds: Sequence[Asked]) -
             problem.equations[row] for row, column in zip(rows, columns, strict=True) if cost[row, column] >= 100
         ]
         raise BaselineError(
-            f"{type(problem).__name__}: the equation(s) {listed(lacking)} give no field its time derivative"
+            f"{type(problem).__name__}: the equation(s) {listed(lacking)} give no field its rate of change, as that of an "
+            "incompressible flow gives none to the pressure; the method of lines cannot solve such problems"
         )
     return [fields[column] for column in columns]
 

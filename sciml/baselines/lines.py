@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 import torch
 from scipy import linalg, sparse
-from scipy.sparse.linalg import splu
+from scipy.sparse.linalg import LinearOperator, onenormest, splu
 from torch import Tensor
 
 from sciml.baselines.ivp import BlowUpError, IntegrationError
@@ -34,6 +34,8 @@ from sciml.problem import Problem
 from sciml.typing import Array
 
 _PULL = 10.0
+_FEW, _MANY = 300.0, 1e4
+_POWER = 8
 _DENSE, _FULL = 1500, 0.1
 
 Level = tuple[str, int]
@@ -77,12 +79,22 @@ class Lines:
         """The length of the state."""
         return len(self.levels) * self.grid.size
 
-    @property
-    def stiff(self) -> bool:
-        """Whether an explicit method needs steps that shrink faster than the distance of nodes."""
-        return any(
+    def fastest(self, y: Array) -> float:
+        """About the size of the largest eigenvalue of the Jacobian at the start, from the norm of its eighth power."""
+        slopes = sparse.csr_array(self.jacobian(self.begin, y))
+        turned = sparse.csr_array(slopes.T)
+        power = LinearOperator(
+            slopes.shape, matvec=partial(_repeated, slopes), rmatvec=partial(_repeated, turned), dtype=np.float64
+        )
+        return float(onenormest(power, t=1)) ** (1 / _POWER)
+
+    def stiff(self, fastest: float) -> bool:
+        """Whether an implicit method is worth its factors."""
+        parabolic = any(
             self.problem.order(name, coordinate) > self.top[name] for name in self.top for coordinate in self.grid.axes
         ) or any(self.problem.order(name, self.time) == 0 for name in self.top)
+        # In the plane the factors of an implicit method are dear.
+        return parabolic and fastest * (self.end - self.begin) > (_FEW if len(self.grid.axes) < 2 else _MANY)
 
     def rate(self, t: float, y: Array) -> Array:
         """The derivative of the state, shape ``(len(levels) * N,)``.
@@ -363,3 +375,9 @@ def _factored(matrix: sparse.csr_array) -> Callable[[Array], Array]:
 
 def _divided(diagonal: Array, y: Array) -> Array:
     return y / (diagonal[:, None] if y.ndim == 2 else diagonal)
+
+
+def _repeated(matrix: sparse.csr_array, vector: Array) -> Array:
+    for _ in range(_POWER):
+        vector = matrix @ vector
+    return vector

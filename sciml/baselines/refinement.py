@@ -14,7 +14,7 @@ import torch
 from sciml.baselines.ivp import BlowUpError, Budget, IntegrationError
 from sciml.baselines.stationary import NewtonError
 from sciml.conditions import Periodic
-from sciml.domains import Box
+from sciml.domains import Box, Interface, Within
 from sciml.errors import BaselineError, listed
 from sciml.grids import Axis, Chebyshev, Differences, Fourier, Grid, GridFunction
 from sciml.problem import Problem
@@ -23,6 +23,8 @@ RECOVERABLE = (IntegrationError, NewtonError)
 _PROBES = 512
 _SHARE = 0.1
 _CHEAP = 0.05
+# How the time for a grid grows with its nodes, at least.
+_GROWS = 1.25
 
 
 class Solved(Protocol):
@@ -73,7 +75,8 @@ class Refinement:
     def sentence(self) -> str:
         """The same in words."""
         if not self.gaps:
-            return f"one grid of {self.sizes[-1]} nodes along the longest axis, compared with no other"
+            words = f"one grid of {self.sizes[-1]} nodes along the longest axis, compared with no other"
+            return words + (f"; {self.ended}" if self.ended else "")
         words = f"grids of {self.sizes[-2]} and {self.sizes[-1]} nodes differ by {self.gaps[-1]:.1e}"
         if self.theory is not None and math.isfinite(self.order):
             words += f"; observed order {self.order:.1f}, differences of order {self.theory}"
@@ -106,7 +109,11 @@ def refine(
     probes = torch.from_numpy(low + (high - low) * generator.random((_PROBES, len(low))))
     found: Refinement | None = None
     failure: BaselineError | None = None
+    last = 0.0, 1
     for grid in grids:
+        if found is not None and budget.spent + last[0] * (grid.size / last[1]) ** _GROWS > budget.seconds:
+            found.ended = f"there was no time for a finer grid within {budget.seconds:g} s"
+            return found
         before, began = budget.spent, found.solved if found else None
         # What does not fit on a coarse grid must not use up the time of the finer ones.
         budget.grant(_SHARE if found is None else 1.0)
@@ -134,9 +141,7 @@ def refine(
         if budget.spent > _CHEAP * budget.seconds and found.hopeless(most, tolerance):
             found.ended = "finer grids of this kind would not agree much better"
             return found
-        if budget.spent + 2 * (budget.spent - before) > budget.seconds:
-            found.ended = f"there was no time for a finer grid within {budget.seconds:g} s"
-            return found
+        last = budget.spent - before, grid.size
     if found is None:
         assert failure is not None
         raise failure
@@ -189,13 +194,19 @@ def check_box(problem: Problem, most: int) -> None:
     """Refuse domains that no grid of ours covers.
 
     Raises:
-        BaselineError: another domain than a box, or too many coordinates.
+        BaselineError: another domain than a box, parts of it, or too many coordinates.
     """
     name = type(problem).__name__
     if not isinstance(problem.domain, Box):
         raise BaselineError(
             f"{name} lives on {problem.domain!r}, which no tensor grid covers; baselines need a sciml.Box or sciml.Interval. "
             "For references on shapes use finite elements (scikit-fem: pip install 'sciml[fem]')"
+        )
+    apart = [term.name for term in problem.terms() if isinstance(term.place, Within | Interface)]
+    if apart:
+        raise BaselineError(
+            f"{name}: {listed(apart)} hold(s) on a part of the domain or on a surface inside it; a grid of one piece cannot "
+            "tell parts apart"
         )
     if len(problem.coordinates) > most:
         raise BaselineError(

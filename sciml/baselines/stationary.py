@@ -242,7 +242,7 @@ class Steadying:
         whole = np.zeros((jacobian.shape[1], smooth.shape[1] * len(fields)))
         for row in range(len(fields)):
             whole[row * count : (row + 1) * count, row * smooth.shape[1] : (row + 1) * smooth.shape[1]] = smooth
-        _, sizes, directions = np.linalg.svd(jacobian @ whole)
+        _, sizes, directions = np.linalg.svd(jacobian @ whole, full_matrices=False)
         if sizes[-1] < _FREE * sizes[0]:
             shares = np.linalg.norm(directions[-1].reshape(len(fields), -1), axis=1)
             free = [name for name, share in zip(fields, shares, strict=True) if share > 1e-3]

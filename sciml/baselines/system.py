@@ -110,24 +110,20 @@ class FirstOrderSystem:
         scene = Scene(self.problem.bind(**repeated), (space,))
         return np.stack([term.evaluate(scene).detach().numpy() for term in self._terms])
 
-    def event(
-        self, name: str, function: Callable[..., Tensor], constants: Mapping[str, Tensor]
-    ) -> Callable[[float, Array], float]:
+    def event(self, name: str, function: Callable[..., Tensor]) -> Callable[[float, Array], float]:
         """A function of fields and the coordinate by name as one of time and state.
 
         Args:
             name: what the event is called.
             function: receives tensors ``(1,)``; it may differentiate fields below their highest derivative.
-            constants: values of the unknowns.
         """
         names = argument_names(function)
-        problem = self.problem.bind(**constants)
 
         def value(t: float, y: Array) -> float:
             table = {key: torch.tensor([y[row]], dtype=torch.float64) for row, key in enumerate(self.state)}
             now = {self.coordinate: torch.tensor([t], dtype=torch.float64)}
             space = JetSpace(now, self.problem.fields, _StateJets(table))
-            found = evaluated(f"event {name!r}", function, {"self": problem, **space.named(names)})
+            found = evaluated(f"event {name!r}", function, space.named(names))
             return float(check_residual(name, found, space).detach())
 
         return value

@@ -117,7 +117,6 @@ class Chebyshev(_Spectral):
         count = len(self)
         if order == 0:
             return sparse.csr_array(sparse.eye_array(count))
-        x = self.nodes
         barycentric = (-1.0) ** np.arange(count)
         barycentric[[0, -1]] /= 2
         # Differences of nodes by the sine of their angles: subtraction would cost digits at the ends.
@@ -131,7 +130,6 @@ class Chebyshev(_Spectral):
             np.fill_diagonal(found, 0.0)
             # The derivative of a constant vanishes.
             np.fill_diagonal(found, -found.sum(axis=1))
-        assert len(x) == count
         return sparse.csr_array(found)
 
     def _functions(self, x: Tensor, order: int) -> Tensor:

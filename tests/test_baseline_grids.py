@@ -1,0 +1,519 @@
+"""Classical solvers on grids, from the same residuals that a network is trained on."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from conftest import problem_class
+
+import sciml
+from sciml import d
+from sciml.baselines.lines import Lines
+from sciml.errors import BaselineError, ProblemError
+from sciml.grids import Differences, Fourier, Grid
+
+PI = math.pi
+
+
+class Rod(sciml.Problem):
+    """Heat conduction with a flux at one end and convection at the other."""
+
+    domain = sciml.Box(x=(0, 1), t=(0, 1))
+    fields = ["u"]
+    k = 0.1
+    conditions = [
+        sciml.Initial(u=lambda x: torch.cos(PI * x) + x),
+        sciml.Neumann(u=-1.0, on=domain.face(x=0)),
+        sciml.Robin(u=lambda self, t: 2 - torch.exp(-(PI**2) * self.k * t), coefficient=1.0, on=domain.face(x=1)),
+    ]
+
+    @sciml.equation
+    def heat(self, u, x, t):
+        return d(u, t) - self.k * d(u, x, x)
+
+    def reference(self, x, t):
+        return torch.exp(-self.k * PI**2 * t) * torch.cos(PI * x) + x
+
+
+class Source(sciml.Problem):
+    """Poisson's equation, without a level of its own."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Neumann(u=0.0, on=domain.boundary), sciml.Mean(u=0.0)]
+
+    @sciml.equation
+    def poisson(self, u, x, y):
+        return d(u, x, x) + d(u, y, y) + 5 * PI**2 * torch.cos(PI * x) * torch.cos(2 * PI * y)
+
+    def reference(self, x, y):
+        return torch.cos(PI * x) * torch.cos(2 * PI * y)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "advection",
+        "beam",
+        "bratu",
+        "fisher_kpp",
+        "heat_plate",
+        "heat_rod",
+        "helmholtz",
+        "plate_biharmonic",
+        "poisson_square",
+    ],
+)
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-6])
+def test_within_the_tolerance_of_the_reference(name, tolerance):
+    solution = sciml.baseline(problem_class(name)(), tolerance=tolerance)
+    assert solution.success
+    assert max(solution.error().values()) <= tolerance
+    assert "nodes differ by" in solution.message
+    assert solution.history["difference"].iloc[-1] <= tolerance
+
+
+@pytest.mark.parametrize(
+    ("problem", "sizes"),
+    [
+        (problem_class("bratu")(), (65, 129, 257)),
+        (problem_class("poisson_square")(), (33, 65, 129)),
+        (problem_class("helmholtz")(), (65, 129, 257)),
+        (problem_class("burgers")(nu=0.05), (65, 129, 257)),
+        (problem_class("advection")(beta=1.0), (33, 65, 129)),
+        (problem_class("heat_plate")(), (21, 31, 61)),
+    ],
+    ids=["boundary values", "plane", "waves in the plane", "lines, nonlinear", "ring", "lines in the plane"],
+)
+def test_differences_converge_at_their_order(problem, sizes):
+    """Fourth order in the distance of nodes, by the reference."""
+    errors = [
+        sciml.baseline(problem, method="differences", n=size, tolerance=1e-7).error()[problem.fields[0]]
+        for size in sizes
+    ]
+    # Round a ring the distance is 1 / n, on an interval 1 / (n - 1).
+    steps = [size - 1 for size in sizes]
+    observed = math.log(errors[1] / errors[2]) / math.log(steps[2] / steps[1])
+    assert observed == pytest.approx(4.0, abs=0.3)
+
+
+def test_the_observed_order_is_told():
+    solution = sciml.baseline(problem_class("helmholtz")(), method="differences", tolerance=1e-4)
+    assert "observed order 3.8, differences of order 4" in solution.message
+
+
+@pytest.mark.parametrize("method", ["chebyshev", "differences"])
+def test_fluxes_and_convection(method):
+    solution = sciml.baseline(Rod(), method=method)
+    assert solution.success
+    assert solution.error()["u"] < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("method", "problem"),
+    [
+        ("Radau", Rod()),
+        ("BDF", Rod()),
+        ("DOP853", problem_class("advection")()),
+        ("RK45", problem_class("advection")()),
+    ],
+)
+def test_an_integrator_can_be_named(method, problem):
+    solution = sciml.baseline(problem, method=method, tolerance=1e-4)
+    assert solution.success
+    assert method in solution.solver
+    assert solution.error()["u"] < 1e-4
+
+
+def test_the_speed_of_waves_and_of_heat_is_known():
+    """The largest eigenvalue of the Jacobian: pi n c round a ring of length 2 pi and n odd nodes, and 4 k / h**2 on a rod."""
+    ring = Lines(problem_class("advection")(beta=3.0), Grid({"x": Fourier(0, 2 * PI, 65)}), {})
+    assert ring.fastest(ring.start()) == pytest.approx(3 * 32, rel=0.5)
+    rod = Lines(problem_class("heat_rod")(), Grid({"x": Differences(0, 1, 65, 2)}), {})
+    assert rod.fastest(rod.start()) == pytest.approx(4 * rod.problem.kappa * 64**2, rel=0.5)
+
+
+@pytest.mark.parametrize("method", ["chebyshev", "differences"])
+def test_a_level_given_by_a_mean(method):
+    solution = sciml.baseline(Source(), method=method, tolerance=1e-4)
+    assert solution.success
+    assert solution.error()["u"] < 1e-4
+
+
+def test_velocities_and_a_pressure():
+    solution = sciml.baseline(problem_class("kovasznay")())
+    assert solution.success
+    assert max(solution.error().values()) < 1e-6
+
+
+def test_three_coordinates():
+    class Cube(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), y=(0, 1), z=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+        @sciml.equation
+        def poisson(self, u, x, y, z):
+            wave = torch.sin(PI * x) * torch.sin(PI * y) * torch.sin(PI * z)
+            return d(u, x, x) + d(u, y, y) + d(u, z, z) + 3 * PI**2 * wave
+
+        def reference(self, x, y, z):
+            return torch.sin(PI * x) * torch.sin(PI * y) * torch.sin(PI * z)
+
+    assert sciml.baseline(Cube(), tolerance=1e-4).error()["u"] < 1e-4
+
+
+def test_third_order_in_space_with_two_conditions_at_one_end():
+    class Linear(sciml.Problem):
+        """u_t + u_xxx = 0, on both sides of which the exact solution holds."""
+
+        domain = sciml.Box(x=(0, 1), t=(0, 1))
+        fields = ["u"]
+        conditions = [
+            sciml.Initial(u=lambda x: torch.sin(2 * x)),
+            sciml.Dirichlet(u=lambda x, t: torch.sin(2 * x + 8 * t), on=domain.faces("x")),
+            sciml.Neumann(u=lambda t: 2 * torch.cos(2 + 8 * t), on=domain.face(x=1)),
+        ]
+
+        @sciml.equation
+        def dispersion(self, u, x, t):
+            return d(u, t) + d(u, x, x, x)
+
+        def reference(self, x, t):
+            return torch.sin(2 * x + 8 * t)
+
+    solution = sciml.baseline(Linear())
+    assert solution.success
+    assert solution.error()["u"] < 1e-6
+
+
+def test_time_derivatives_that_are_differentiated_in_space():
+    """Benjamin, Bona and Mahony's solitary wave: the mass is an operator."""
+
+    class BBM(sciml.Problem):
+        domain = sciml.Box(x=(-20, 30), t=(0, 5))
+        fields = ["u"]
+        conditions = [sciml.Initial(u=lambda x: 1.5 / torch.cosh(x / math.sqrt(12)) ** 2), sciml.Periodic("x")]
+
+        @sciml.equation
+        def wave(self, u, x, t):
+            return d(u, t) + d(u, x) + u * d(u, x) - d(u, x, x, t)
+
+        def reference(self, x, t):
+            return 1.5 / torch.cosh((x - 1.5 * t) / math.sqrt(12)) ** 2
+
+    # Its tails are cut off at 1e-4.
+    assert sciml.baseline(BBM(), tolerance=1e-3).error()["u"] < 1e-3
+
+
+def test_a_field_without_a_time_derivative():
+    """Cahn and Hilliard's equation as two of second order is the one of fourth order."""
+
+    class Two(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), t=(0, 0.5))
+        fields = ["u", "m"]
+        conditions = [
+            sciml.Initial(u=lambda x: 0.3 * torch.cos(2 * PI * x)),
+            sciml.Neumann(u=0.0, m=0.0, on=domain.faces("x")),
+        ]
+
+        @sciml.equation
+        def balance(self, u, m, x, t):
+            return d(u, t) - 0.02 * d(m, x, x)
+
+        @sciml.equation
+        def potential(self, u, m, x, t):
+            return m - (u**3 - u) + 0.01 * d(u, x, x)
+
+    class One(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), t=(0, 0.5))
+        fields = ["u"]
+        conditions = [
+            sciml.Initial(u=lambda x: 0.3 * torch.cos(2 * PI * x)),
+            sciml.Neumann(u=0.0, on=domain.faces("x")),
+        ]
+
+        @sciml.equation
+        def balance(self, u, x, t):
+            return d(u, t) - 0.02 * d(u**3 - u - 0.01 * d(u, x, x), x, x)
+
+        @sciml.condition(on=domain.faces("x"))
+        def no_flux(self, u, x):
+            return d(u, x, x, x)
+
+    two, one = (sciml.baseline(problem(), tolerance=1e-5) for problem in (Two, One))
+    x = np.linspace(0, 1, 21)
+    assert np.abs(two(x=x, t=0.5)["u"] - one(x=x, t=0.5)["u"]).max() < 1e-5
+
+
+def test_complex_fields():
+    class Soliton(sciml.Problem):
+        domain = sciml.Box(x=(-12, 12), t=(0, 1))
+        fields = ["u", "v"]
+        complex_fields = {"h": ("u", "v")}
+        conditions = [sciml.Initial(h=lambda x: torch.exp(0.5j * x) / torch.cosh(x)), sciml.Periodic("x", "h")]
+
+        @sciml.equation
+        def schroedinger(self, h, x, t):
+            return 1j * d(h, t) + d(h, x, x) / 2 + abs(h) ** 2 * h
+
+        def reference(self, x, t):
+            return {"h": torch.exp(1j * (0.5 * x + 0.375 * t)) / torch.cosh(x - 0.5 * t)}
+
+    assert max(sciml.baseline(Soliton(), tolerance=1e-4).error().values()) < 1e-3
+
+
+def test_algebraic_equations_beside_differential_ones():
+    """Robertson's reactions with the balance of mass in place of the third; values of Hairer and Wanner."""
+
+    class Robertson(sciml.Problem):
+        domain = sciml.Interval(t=(0, 40))
+        fields = ["a", "b", "c"]
+        conditions = [sciml.Initial(a=1.0, b=0.0)]
+
+        @sciml.equation
+        def first(self, a, b, c, t):
+            return d(a, t) + 0.04 * a - 1e4 * b * c
+
+        @sciml.equation
+        def second(self, a, b, c, t):
+            return d(b, t) - 0.04 * a + 1e4 * b * c + 3e7 * b**2
+
+        @sciml.equation
+        def mass(self, a, b, c):
+            return a + b + c - 1
+
+    found = sciml.baseline(Robertson())(t=40.0)
+    assert float(found["a"]) == pytest.approx(0.7158270688, rel=1e-6)
+    assert float(found["b"]) == pytest.approx(0.9185534765e-5, rel=1e-5)
+    assert float(found["c"]) == pytest.approx(0.2841637457, rel=1e-6)
+
+
+def test_events():
+    class Stone(sciml.Problem):
+        domain = sciml.Interval(t=(0, 2))
+        fields = ["h"]
+        conditions = [sciml.Initial(h=10.0, h_t=3.0)]
+
+        @sciml.equation
+        def fall(self, h, t):
+            return d(h, t, t) + 9.81
+
+    solution = sciml.baseline(Stone(), events={"landing": lambda h: h, "top": lambda h, t: d(h, t)})
+    assert list(solution.events["event"]) == ["top", "landing"]
+    landing = (3 + math.sqrt(9 + 2 * 9.81 * 10)) / 9.81
+    assert solution.events["t"].to_numpy() == pytest.approx([3 / 9.81, landing], abs=1e-8)
+    assert solution.events["h"].iloc[0] == pytest.approx(10 + 4.5 / 9.81)
+    with pytest.raises(ProblemError, match="event 'x' asks for 'height'"):
+        sciml.baseline(Stone(), events={"x": lambda height: height})
+    with pytest.raises(BaselineError, match="events are looked for in ordinary differential equations"):
+        sciml.baseline(Rod(), events={"x": lambda u: u})
+
+
+def noisy(count, noise, seed=0):
+    generator = np.random.default_rng(seed)
+    x, t = generator.random((2, count))
+    exact = np.exp(-0.1 * PI**2 * t) * np.sin(PI * x)
+    return {"x": x, "t": t, "u": exact + noise * generator.standard_normal(count)}
+
+
+class Conductivity(sciml.Problem):
+    domain = sciml.Box(x=(0, 1), t=(0, 1))
+    fields = ["u"]
+    k = sciml.Unknown(0.3, lower=0)
+    conditions = [
+        sciml.Initial(u=lambda x: torch.sin(PI * x)),
+        sciml.Dirichlet(u=0.0, on=domain.faces("x")),
+    ]
+
+    @sciml.equation
+    def heat(self, u, x, t):
+        return d(u, t) - self.k * d(u, x, x)
+
+
+def test_an_unknown_of_a_partial_differential_equation():
+    solution = sciml.baseline(Conductivity(), data=noisy(60, 0.01), tolerance=1e-4)
+    row = solution.unknowns.loc["k"]
+    assert solution.success
+    assert row["low"] < 0.1 < row["high"]
+    assert row["standard_error"] < 2e-3
+    exact = sciml.baseline(Conductivity(), data=noisy(60, 0.0), tolerance=1e-6)
+    assert exact.unknowns.loc["k", "estimate"] == pytest.approx(0.1, rel=1e-6)
+
+
+def test_an_unknown_of_a_boundary_value_problem():
+    class String(sciml.Problem):
+        domain = sciml.Interval(x=(0, 1))
+        fields = ["w"]
+        tension = sciml.Unknown(1.0, lower=0)
+        conditions = [sciml.Dirichlet(w=0.0, on=domain.faces("x"))]
+
+        @sciml.equation
+        def balance(self, w, x):
+            return self.tension * d(w, x, x) + 1.0
+
+    generator = np.random.default_rng(0)
+    x = generator.random(60)
+    w = x * (1 - x) / 2 / 2.5 + 1e-3 * generator.standard_normal(60)
+    row = sciml.baseline(String(), data={"x": x, "w": w}).unknowns.loc["tension"]
+    assert row["low"] < 2.5 < row["high"]
+    # The slope of the estimate by the tension is w / T, so linear least squares give the error.
+    by_hand = 2.5 * 1e-3 / np.linalg.norm(x * (1 - x) / 2 / 2.5)
+    assert row["standard_error"] == pytest.approx(by_hand, rel=0.3)
+
+
+def box_problem(conditions, equation=lambda self, u, x, t: d(u, t) - d(u, x, x), **members):
+    return type(
+        "Made",
+        (sciml.Problem,),
+        {
+            "domain": sciml.Box(x=(0, 1), t=(0, 1)),
+            "fields": ["u"],
+            "conditions": list(conditions),
+            "balance": sciml.equation(equation),
+            **members,
+        },
+    )()
+
+
+BOX = sciml.Box(x=(0, 1), t=(0, 1))
+ENDS = sciml.Dirichlet(u=0.0, on=BOX.faces("x"))
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (lambda: problem_class("poisson_disk_robin")(), "Disk.*which no tensor grid covers"),
+        (lambda: problem_class("poisson_5d")(), "has the 5 coordinates"),
+        (
+            lambda: box_problem([sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, on=BOX.face(x=0))]),
+            r"too few conditions on the faces of 'x' \(u: 1 for 2 derivative",
+        ),
+        (
+            lambda: box_problem([sciml.Initial(u=0.0), ENDS, sciml.Neumann(u=0.0, on=BOX.face(x=0))]),
+            r"too many conditions on the faces of 'x' \(u: 3 for 2 derivative",
+        ),
+        (
+            lambda: box_problem([sciml.Initial(u=0.0), ENDS], lambda self, u, x, t: d(u, t) ** 2 - d(u, x, x)),
+            "not affine in its highest time derivative",
+        ),
+        (
+            lambda: box_problem([sciml.Initial(u=0.0), ENDS], lambda self, u, x, t: d(u, t, t) - d(u, x, x)),
+            "no initial value for 'u_t': add sciml.Initial",
+        ),
+        (
+            lambda: box_problem([sciml.Initial(u=0.0), ENDS], other=sciml.equation(lambda self, u: u)),
+            r"2 equation\(s\) for 1 field",
+        ),
+        (lambda: type("Free", (Source,), {"conditions": Source.conditions[:1]})(), "do not determine 'u'"),
+        (
+            lambda: box_problem([sciml.Initial(u=0.0), ENDS, sciml.Mean(u=0.0)]),
+            "the method of lines cannot hold it",
+        ),
+    ],
+)
+def test_what_it_cannot_do_is_named(problem, words):
+    with pytest.raises(BaselineError, match=words):
+        sciml.baseline(problem())
+
+
+def test_the_pressure_of_an_unsteady_flow_is_refused():
+    class Flow(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 1))
+        fields = ["u", "v", "p"]
+        conditions = [sciml.Initial(u=0.0, v=0.0), sciml.Dirichlet(u=0.0, v=0.0, on=domain.faces("x", "y"))]
+
+        @sciml.equation
+        def along(self, u, v, p, x, y, t):
+            return d(u, t) + d(p, x) - d(u, x, x) - d(u, y, y)
+
+        @sciml.equation
+        def across(self, u, v, p, x, y, t):
+            return d(v, t) + d(p, y) - d(v, x, x) - d(v, y, y)
+
+        @sciml.equation
+        def mass(self, u, v, x, y, t):
+            return d(u, x) + d(v, y)
+
+    with pytest.raises(BaselineError, match="'mass' give no field its rate of change"):
+        sciml.baseline(Flow())
+
+
+def test_parts_of_a_domain_are_refused():
+    class Layers(sciml.Problem):
+        domain = sciml.Box(x=(0, 2), y=(0, 1))
+        left, right = sciml.Box(x=(0, 1), y=(0, 1)), sciml.Box(x=(1, 2), y=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+        @sciml.equation(on=left)
+        def here(self, u, x, y):
+            return d(u, x, x) + d(u, y, y)
+
+        @sciml.equation(on=right)
+        def there(self, u, x, y):
+            return d(u, x, x) + 2 * d(u, y, y)
+
+    with pytest.raises(BaselineError, match="'here', 'there' hold"):
+        sciml.baseline(Layers())
+
+
+def test_fault_60_blow_up_in_finite_time_is_told():
+    hot = box_problem(
+        [sciml.Initial(u=lambda x: 20 * torch.sin(PI * x)), ENDS], lambda self, u, x, t: d(u, t) - d(u, x, x) - u**2
+    )
+    with pytest.raises(BaselineError, match=r"t = 0\.082.*blows up"):
+        sciml.baseline(hot)
+
+
+def test_a_jump_at_the_start_is_not_hidden():
+    """Hot ends on a cold rod: differences agree only slowly, and the tolerance is not claimed."""
+    jump = box_problem([sciml.Initial(u=0.0), sciml.Dirichlet(u=1.0, on=BOX.faces("x"))])
+    solution = sciml.baseline(jump, n=129, method="differences", tolerance=1e-10)
+    assert not solution.success
+    assert "do not agree to the tolerance" in solution.message
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"n": 5}, "n must be a whole number of nodes, 20 or more; given: 5"),
+        ({"time_limit": 0}, "time_limit must be a positive"),
+        ({"method": "galerkin"}, "method must be one of"),
+    ],
+)
+def test_options_are_checked(options, words):
+    with pytest.raises(BaselineError, match=words):
+        sciml.baseline(Rod(), **options)
+
+
+def test_steady_problems_have_no_integrator_and_odes_no_grid():
+    with pytest.raises(BaselineError, match="does not start in time"):
+        sciml.baseline(Source(), method="Radau")
+    with pytest.raises(BaselineError, match="without a grid"):
+        sciml.baseline(problem_class("pendulum")(), n=50)
+
+
+def test_time_is_bounded():
+    with pytest.raises(BaselineError, match=r"time limit of 0\.05 s was reached"):
+        sciml.baseline(problem_class("burgers")(), time_limit=0.05)
+
+
+def test_it_is_saved_and_loaded(tmp_path):
+    solution = sciml.baseline(Rod(), tolerance=1e-4)
+    loaded = sciml.load(solution.save(tmp_path / "rod.pt"))
+    at = {"x": np.linspace(0, 1, 11), "t": 0.5}
+    assert np.array_equal(loaded(**at)["u"], solution(**at)["u"])
+    assert loaded.history["nodes"].tolist() == solution.history["nodes"].tolist()
+    assert solution.model is None
+    assert "SciPy" in solution.title
+
+
+def test_values_differentiate_by_the_coordinates():
+    solution = sciml.baseline(Rod(), tolerance=1e-6)
+    x = torch.linspace(0.1, 0.9, 7, dtype=torch.float64, requires_grad=True)
+    u = solution(x=x, t=torch.full((7,), 0.5, dtype=torch.float64))["u"]
+    (slope,) = torch.autograd.grad(u.sum(), x)
+    exact = 1 - PI * torch.exp(torch.tensor(-0.1 * PI**2 * 0.5)) * torch.sin(PI * x)
+    assert torch.allclose(slope, exact, atol=1e-5)
