@@ -34,6 +34,10 @@ _INVERSE = ((100, 32.0), (200, 48.0))
 _INVERSE_POINTS = 6
 _DATA_WEIGHTS = (1e-2, 1e-4, 1e-6)
 _INVERSE_STEPS = LeastSquares(200)
+# Of unknown fields: smooth ones first, and measurements that lead.
+_FIELDS = ((40, 4.0), (60, 8.0), (100, 16.0))
+_FIELD_WEIGHTS = (10.0, 1.0)
+_GAIN = 0.9
 _NEGLIGIBLE = 0.01
 _CLOSE = 1e-5
 _INVERSE_GOOD = 1e-3
@@ -67,7 +71,11 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
     linear = is_linear(problem, setup.train)
     measured = setup.table is not None
     best = None
-    if len(problem.coordinates) == 1 and problem.unknowns and measured:
+    if (
+        len(problem.coordinates) == 1
+        and measured
+        and (problem.unknowns or len(problem.equations) < len(problem.fields))
+    ):
         return _inverse(setup, seed, watchers, start)
     if linear or not (problem.unknowns or measured):
         marches, marched, smooth = why_not_windows(problem, measured) is None, None, None
@@ -193,17 +201,19 @@ def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
 
 
 def _inverse(setup: Setup, seed: int, watchers: Sequence[Callback], start: float) -> Found:
-    """Unknown constants of an ordinary differential equation: random features and constants together, by Levenberg-Marquardt.
+    """Unknown constants or fields of ordinary differential equations: random features with them, by Levenberg-Marquardt.
 
     Measurements weigh less and less, until the equations count as exact. To let them lead altogether would fit their noise
-    first, a valley from which the equations are reached slowly.
+    first, a valley from which the equations are reached slowly. Where a field is unknown there is no such valley: its
+    smoothness is what noise is told from, and smoother functions are taken unless others follow the measurements better.
     """
+    fields = len(setup.problem.equations) < len(setup.problem.fields)
     training = Training(None, None, watchers, start)
     best: tuple[float, float, Setup] | None = None
-    for count, scale in _INVERSE:
+    for count, scale in _FIELDS if fields else _INVERSE:
         train = tuple(part_of(block, _INVERSE_POINTS * count / most_points(1), 1) for block in setup.train)
         found = replace(with_features(setup, count, scale, seed), train=train)
-        for weight in _DATA_WEIGHTS:
+        for weight in _FIELD_WEIGHTS if fields else _DATA_WEIGHTS:
             # The caller's weights of columns keep their proportions.
             share = weight / DATA_WEIGHT
             weights = {name: share * each if name.startswith("data.") else each for name, each in setup.weights.items()}
@@ -215,16 +225,19 @@ def _inverse(setup: Setup, seed: int, watchers: Sequence[Callback], start: float
         misfit = max(size for name, size in sizes.items() if name.startswith("data."))
         reached = max((size for name, size in sizes.items() if not name.startswith("data.")), default=0.0)
         reached = reached if math.isfinite(reached) else math.inf
-        if best is None or reached < best[0]:
+        gained = best is None or (misfit < _GAIN * best[1] if fields else reached < best[0])
+        if gained:
             best = reached, misfit, found
-        if training.outcome.stopped or reached <= max(_NEGLIGIBLE * misfit, _CLOSE):
+        enough = not gained if fields else reached <= max(_NEGLIGIBLE * misfit, _CLOSE)
+        if training.outcome.stopped or enough:
             break
     assert best is not None
     reached, misfit, found = best
+    what, together = ("fields", "all fields") if fields else ("constants", "constants")
     reason = (
-        f"an ordinary differential equation with unknown constants: random features ({found.trial.model.extra_repr()}) and "
-        f"constants together by Levenberg-Marquardt; the equations hold to {reached:.1e} of their natural size on held-out "
-        "points"
+        f"an ordinary differential equation with unknown {what}: random features "
+        f"({found.trial.model.extra_repr()}) and {together} together by Levenberg-Marquardt; the "
+        f"equations hold to {reached:.1e} of their natural size on held-out points"
     )
     outcome = training.outcome
     ended = outcome.status if outcome.stopped else "converged"

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from sciml.baselines.gridded import FAMILIES, solve_on_grids
 from sciml.baselines.initial import Integrated, is_initial_value_problem, solve_initial
 from sciml.baselines.ivp import Budget
+from sciml.baselines.refinement import periodic_coordinates
 from sciml.certificate import certificate, failures
 from sciml.conditions import Initial
 from sciml.errors import BaselineError, ProblemError, listed
@@ -185,6 +186,11 @@ def _from_grids(
     budget: Budget,
 ) -> _Found:
     in_time = problem.time is not None and any(isinstance(each, Initial) for each in problem.conditions)
+    if problem.time is not None and not in_time and problem.time not in periodic_coordinates(problem):
+        raise BaselineError(
+            f"{type(problem).__name__} has the time {problem.time!r} but no initial value: add sciml.Initial(...). A classical "
+            "solver fits unknown constants only where initial and boundary values are known"
+        )
     if method in _INTEGRATORS and not in_time:
         raise BaselineError(f"{type(problem).__name__} does not start in time, so {method!r} cannot integrate it")
     found = solve_on_grids(

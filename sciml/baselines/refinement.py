@@ -20,7 +20,7 @@ from sciml.grids import Axis, Chebyshev, Differences, Fourier, Grid, GridFunctio
 from sciml.problem import Problem
 
 RECOVERABLE = (IntegrationError, NewtonError)
-_PROBES = 512
+_PROBES = 8192
 _SHARE = 0.1
 _CHEAP = 0.05
 # How the time for a grid grows with its nodes, at least.
