@@ -70,6 +70,7 @@ class Lines:
         self._pull = _PULL / (high - low)
         self._rows = arranged(self.problem, grid, self.top)
         self._places = [list(self.top).index(row.field) * grid.size + row.numbers for row in self._rows]
+        self._below, self._above = self._into_state()
         self._factored: tuple[bytes, Callable[[Array], Array] | None] = (b"", None)
         self._constant: Callable[[Array], Array] | None = None
         self._check_affine()
@@ -102,54 +103,33 @@ class Lines:
         Raises:
             IntegrationError: it is not determined.
         """
-        w = self._highest(t, y)
-        return self._with_top(y, w)
+        return self._below @ y + self._above @ self._highest(t, y)
 
     def jacobian(self, t: float, y: Array) -> sparse.csc_matrix | Array:
         """The derivative of the rate by the state."""
-        w = self._highest(t, y)
-        whole, count = self._slopes(t, y, w), self.grid.size
-        by_state = whole[:, : self.size]
-        solved = self._solver(whole[:, self.size :])
+        whole = self._assembled(self._rows, t, y, self._highest(t, y), None)[1]
+        by_state, highest = whole[:, : self.size], whole[:, self.size :]
         if self.size <= _DENSE and by_state.nnz > _FULL * by_state.shape[0] * by_state.shape[1]:
-            top = -solved(by_state.toarray())
-            dense = np.zeros((self.size, self.size))
-            for position, (name, level) in enumerate(self.levels):
-                rows = slice(position * count, (position + 1) * count)
-                if level + 1 < self.top[name]:
-                    dense[rows, (position + 1) * count : (position + 2) * count] = np.eye(count)
-                else:
-                    place = list(self.top).index(name)
-                    dense[rows] = top[place * count : (place + 1) * count]
-            return dense
-        highest = whole[:, self.size :]
+            return self._below.toarray() - self._above @ self._solver(highest)(by_state.toarray())
         diagonal = self._is_diagonal(highest)
-        inverted = (
+        top = (
             sparse.linalg.spsolve(sparse.csc_matrix(highest), sparse.csc_matrix(by_state))
             if diagonal is None
             else sparse.diags_array(1 / diagonal) @ by_state
         )
-        top = sparse.csr_array(-inverted)
-        parts = []
-        for position, (name, level) in enumerate(self.levels):
-            if level + 1 < self.top[name]:
-                parts.append(sparse.eye_array(count, self.size, k=(position + 1) * count, format="csr"))
-            else:
-                place = list(self.top).index(name)
-                parts.append(top[place * count : (place + 1) * count])
-        return sparse.csc_matrix(sparse.vstack(parts))
+        return sparse.csc_matrix(self._below - self._above @ top)
 
-    def _with_top(self, y: Array, w: Array) -> Array:
-        states, highest = (
-            y.reshape(len(self.levels), -1),
-            dict(zip(self.top, w.reshape(len(self.top), -1), strict=True)),
-        )
-        return np.concatenate(
-            [
-                states[position + 1] if level + 1 < self.top[name] else highest[name]
-                for position, (name, level) in enumerate(self.levels)
-            ]
-        )
+    def _into_state(self) -> tuple[sparse.csr_array, sparse.csr_array]:
+        """The rate of the state from the state itself, for levels below the highest, and from the highest derivatives."""
+        shape, fields = (len(self.levels), len(self.levels)), list(self.top)
+        below, above = sparse.lil_array(shape), sparse.lil_array((len(self.levels), len(fields)))
+        for row, (name, level) in enumerate(self.levels):
+            if level + 1 < self.top[name]:
+                below[row, row + 1] = 1.0
+            else:
+                above[row, fields.index(name)] = 1.0
+        one = sparse.eye_array(self.grid.size)
+        return sparse.csr_array(sparse.kron(below, one)), sparse.csr_array(sparse.kron(above, one))
 
     def start(self) -> Array:
         """The state at the start: what ``Initial`` prescribes, made to agree with the conditions at the outermost nodes.
@@ -245,9 +225,6 @@ class Lines:
     def _is_diagonal(matrix: sparse.csr_array) -> Array | None:
         diagonal = matrix.diagonal()
         return diagonal if matrix.count_nonzero() == np.count_nonzero(diagonal) == len(diagonal) else None
-
-    def _slopes(self, t: float, y: Array, w: Array) -> sparse.csr_array:
-        return self._assembled(self._rows, t, y, w, None)[1]
 
     def _assembled(
         self, rows: Sequence[Row], t: float, y: Array, w: Array | None, depth: int | None

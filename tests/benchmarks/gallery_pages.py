@@ -4,15 +4,20 @@ import ast
 import json
 import math
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import pandas as pd
 
 from sciml import gallery
+from sciml.stored import Stored
 
 from . import report
 from .markup import markdown
 from .published import PUBLISHED
+
+# An error is stated if the reference is so many times as exact.
+_SURE = 100
 
 _HEAD = """# Gallery
 
@@ -25,7 +30,8 @@ in float64, on one thread and within the time limit. How to read the table:
 
 - **truth**: where the solution is known from. *exact*: a formula; *stored*: computed once by another method and kept in
   `data/`; *measured*: data, beside one of these or alone.
-- **error**: relative L2 error of each field against that truth on a dense grid. Where constants are unknown, how far the worst
+- **error**: relative L2 error of each field against that truth on a dense grid; below a hundred times what a stored solution is
+  converged to only that bound is stated. Where constants are unknown, how far the worst
   estimate is from published values: in standard errors (both combined) or, where the data were made with constants that are
   known, relative to these.
 - **seconds**: of the call, wall-clock, the processor's own beside them where the machine was busy with something else.
@@ -111,7 +117,7 @@ def errors(name: str, part: Mapping[str, Any]) -> str:
     told = []
     fields = part.get("error", {})
     for field, error in fields.items():
-        told.append(f"{field} {_number(error)}" if len(fields) > 1 else _number(error))
+        told.append(f"{field} {_stated(name, error)}" if len(fields) > 1 else _stated(name, error))
     distances = [distance(name, unknown, one) for unknown, one in part.get("unknowns", {}).items()]
     if known := [each for each in distances if each is not None]:
         # Distances in standard errors and relative ones do not mix: a problem's published values are all of one kind.
@@ -161,7 +167,9 @@ def _measured(name: str, result: Mapping[str, Any]) -> Iterable[str]:
         yield from (f"No picture: {_sentence(fit['no_picture'])}", "")
     rows = [("", "`sciml.fit`", "`sciml.baseline`"), ("---",) * 3]
     for field in fit.get("error") or classical.get("error") or ():
-        rows.append((f"error of {field}", *(_number(part.get("error", {}).get(field)) for part in (fit, classical))))
+        rows.append(
+            (f"error of {field}", *(_stated(name, part.get("error", {}).get(field)) for part in (fit, classical)))
+        )
     for unknown in fit.get("unknowns") or classical.get("unknowns") or ():
         head = unknown
         if name in PUBLISHED and unknown in PUBLISHED[name].values:
@@ -204,6 +212,19 @@ def _numbers(part: Mapping[str, Any]) -> str:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else report.number(value)
+
+
+def _stated(name: str, error: float | None) -> str:
+    """An error, or a bound where the reference itself is not a hundred times as exact."""
+    least = _SURE * known_to(name)
+    return f"< {_number(least)}" if error is not None and error < least else _number(error)
+
+
+@cache
+def known_to(name: str) -> float:
+    """The relative accuracy to which a problem's stored reference is converged; zero for a formula."""
+    reference = getattr(type(gallery.problem(name)), "reference", None)
+    return float(reference.attributes["converged_to"]) if isinstance(reference, Stored) else 0.0
 
 
 def _estimated(part: Mapping[str, Any], unknown: str) -> str:
