@@ -23,7 +23,7 @@ from sciml.uncertainty import Estimate, estimates
 _MOST_EXPLICIT = 60_000
 _MOST_VALUES = 2**25
 _SHIFT = 1e-3
-_GROWTH = 1e8
+_GROWTH, _SUDDEN = 1e8, 100.0
 _STABLE = 2.5
 
 
@@ -77,7 +77,12 @@ def evolve(
         budget.check(t)
         if used > most:
             raise _TooManyStepsError
-        if not np.abs(y).max() < _GROWTH * largest:
+        size = np.abs(y).max()
+        if not size < _GROWTH * largest:
+            # Growth that would go on like this to the end is none: a blow-up is over in a fraction of what is left.
+            found = lines.rate(t, y)
+            if np.isfinite(size) and np.abs(found).max() * (lines.end - t) < _SUDDEN * size:
+                return found
             raise BlowUpError(
                 f"the solution grows to {_GROWTH:g} times its size at {lines.time} = {t:.6g}: it blows up", t
             )
@@ -221,7 +226,10 @@ def estimated(
             # A trial step to constants at which the solution blows up: too large to be taken, and finite.
             return np.full(len(first), 1e3)
 
-    found = least_squares(guarded, raw_start, jac=slopes, x_scale="jac", xtol=1e-9, ftol=1e-10, gtol=1e-12)
+    try:
+        found = least_squares(guarded, raw_start, jac=slopes, x_scale="jac", xtol=1e-9, ftol=1e-10, gtol=1e-12)
+    except ValueError as error:
+        raise BaselineError(f"least_squares failed: {error}") from error
     if not found.success:
         raise BaselineError(f"least_squares: {found.message}")
     misfit, jacobian = misfits(found.x), slopes(found.x)

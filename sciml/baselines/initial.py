@@ -53,7 +53,7 @@ def is_initial_value_problem(problem: Problem) -> bool:
 
     return all(
         isinstance(condition, Initial)
-        or (isinstance(condition, Dirichlet) and all(at_start(term.place) for term in condition.terms(problem)))
+        or (type(condition) is Dirichlet and all(at_start(term.place) for term in condition.terms(problem)))
         for condition in problem.conditions
     )
 

@@ -56,7 +56,7 @@ class Budget:
         """Allow the next integrations no more than a share of the time that is left."""
         self.granted = self.spent + share * (self.seconds - self.spent)
 
-    def check(self, t: float) -> None:
+    def check(self, t: float | None = None) -> None:
         """Count one evaluation.
 
         Raises:
@@ -64,7 +64,9 @@ class Budget:
         """
         self.evaluations += 1
         if self.over:
-            raise IntegrationError(f"the time limit of {self.seconds:g} s was reached at t = {t:.6g}; raise time_limit")
+            where = "" if t is None else f" at t = {t:.6g}"
+            share = "" if self.granted >= self.seconds else f" ({self.granted:.2g} s of it were granted to this grid)"
+            raise IntegrationError(f"the time limit of {self.seconds:g} s was reached{where}{share}; raise time_limit")
 
 
 @dataclass(frozen=True)

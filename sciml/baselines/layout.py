@@ -98,33 +98,62 @@ def _placed(
     assert problem.time is not None
     conditions: list[tuple[Term, str, tuple[Face, int]]] = []
     counts: dict[tuple[str, Face], int] = {}
-    start = Face(problem.time, "lower")
-    others = [
-        term
-        for term in terms
-        if term.name not in problem.equations
-        and not isinstance(term.place, Opposite)
-        and not (isinstance(term.place, OnFaces) and term.place.faces == (start,))
-    ]
+    on_face: dict[Face, list[Term]] = {}
+    others = [term for term in terms if term.name not in problem.equations and not _initial(term)]
     for term in sorted(others, key=lambda term: term.field is None):
-        if not isinstance(term.place, OnFaces) or not all(
-            isinstance(face, Face) and face.coordinate != problem.time for face in term.place.faces
+        place = term.place
+        if isinstance(place, Opposite) and place.coordinate != problem.time:
+            continue
+        if not isinstance(place, OnFaces) or not all(
+            isinstance(face, Face) and face.coordinate != problem.time for face in place.faces
         ):
             raise BaselineError(
-                f"the condition {term.name!r} is neither an initial value nor lies on faces of the box; the method of "
-                "lines cannot hold it"
+                f"the condition {term.name!r} is neither given by sciml.Initial nor lies on faces of the box beside time; the "
+                "method of lines cannot hold it"
             )
-        fields = (
-            [term.field] if term.field else sorted({name for name, _ in asked(problem, term)}, key=problem.fields.index)
-        )
-        for face in term.place.faces:
+        for face in place.faces:
             assert isinstance(face, Face)
-            if not fields:
-                raise BaselineError(f"the condition {term.name!r} contains no field")
-            name = min(fields, key=lambda field: counts.get((field, face), -1))
+            on_face.setdefault(face, []).append(term)
+    for face, there in on_face.items():
+        for term, name in zip(there, _owners(problem, face, there), strict=True):
             rank = counts[name, face] = counts.get((name, face), -1) + 1
             conditions.append((term, name, (face, rank)))
     return conditions, counts
+
+
+def _initial(term: Term) -> bool:
+    """Whether it comes from ``sciml.Initial``."""
+    return term.prescription is not None and term.prescription.what.startswith("Initial(")
+
+
+def _owners(problem: Problem, face: Face, terms: Sequence[Term]) -> list[str]:
+    """The field whose rows each condition on a face takes, all together as good as can be.
+
+    A condition goes to a field that it contains, best to the one of which it has the highest derivative along the normal; a
+    field takes half of its order at one end before it takes more.
+
+    Raises:
+        BaselineError: a condition without fields, or more conditions than rows.
+    """
+    slots = [(name, slot) for name in problem.fields for slot in range(max(problem.order(name, face.coordinate), 1))]
+    cost = np.full((len(terms), len(slots)), 1000.0)
+    for row, term in enumerate(terms):
+        reach: dict[str, int] = {}
+        for name, index in asked(problem, term):
+            reach[name] = max(reach.get(name, 0), index.count(face.coordinate))
+        if not reach:
+            raise BaselineError(f"the condition {term.name!r} contains no field")
+        for column, (name, slot) in enumerate(slots):
+            if name in reach and term.field in (None, name):
+                half = -(-problem.order(name, face.coordinate) // 2)
+                cost[row, column] = (max(reach.values()) - reach[name]) + 20 * (slot >= half) + 0.01 * slot
+    rows, columns = linear_sum_assignment(cost)
+    if len(rows) < len(terms) or cost[rows, columns].max() >= 1000:
+        raise BaselineError(
+            f"{type(problem).__name__} has too many conditions on {face.describe(problem.domain)}: "
+            f"{listed([term.name for term in terms])}"
+        )
+    return [slots[column][0] for column in columns]
 
 
 def _inside(problem: Problem, grid: Grid, name: str, numbers: Array, counts: Counts) -> Sites:

@@ -109,14 +109,14 @@ def refine(
     probes = torch.from_numpy(low + (high - low) * generator.random((_PROBES, len(low))))
     found: Refinement | None = None
     failure: BaselineError | None = None
-    last = 0.0, 1
+    last, share = (0.0, 1), _SHARE
     for grid in grids:
         if found is not None and budget.spent + last[0] * (grid.size / last[1]) ** _GROWS > budget.seconds:
             found.ended = f"there was no time for a finer grid within {budget.seconds:g} s"
             return found
         before, began = budget.spent, found.solved if found else None
         # What does not fit on a coarse grid must not use up the time of the finer ones.
-        budget.grant(_SHARE if found is None else 1.0)
+        budget.grant(share if found is None else 1.0)
         try:
             solved = solve(grid, began)
         except RECOVERABLE as error:
@@ -124,7 +124,7 @@ def refine(
             if found is None:
                 if budget.spent > budget.seconds or _same_blow_up(error, failure):
                     raise
-                failure = error
+                failure, share = error, min(2 * share, 1.0)
                 continue
             found.ended = str(error)
             return found

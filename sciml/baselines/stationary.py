@@ -196,7 +196,7 @@ class Steadying:
         rows, jacobian = self.rows(pieces, values, raw)
         first = size = float(np.linalg.norm(rows))
         for number in range(_STEPS):
-            self._budget.check(0.0)
+            self._budget.check()
             step = -(_solved_square(jacobian, rows) if square else self._solved_least(jacobian, rows))
             share = 1.0
             while True:

@@ -51,7 +51,7 @@ class FirstOrderSystem:
         name = type(problem).__name__
         if len(problem.coordinates) != 1:
             raise BaselineError(
-                f"{name} has the coordinates {listed(problem.coordinates)}; this baseline solves initial-value problems in "
+                f"{name} has the coordinates {listed(problem.coordinates)}; this baseline integrates problems in "
                 "one coordinate"
             )
         self.problem = problem
@@ -140,7 +140,9 @@ class FirstOrderSystem:
         first, second = generator.uniform(0.5, 1.5, (2, count, size))
         values = [self._residuals(t, y, h, constants, 1) for h in (first, second, (first + second) / 2)]
         gap = np.abs(values[2] - (values[0] + values[1]) / 2)
-        if not (gap <= 1e-9 * (1 + np.abs(values[0]) + np.abs(values[1]))).all():
+        # Where random states lie outside of what the equations are made for, they tell nothing.
+        told = np.isfinite(gap)
+        if not (gap <= 1e-9 * (1 + np.abs(values[0]) + np.abs(values[1])))[told].all():
             raise BaselineError(
                 f"{type(self.problem).__name__}: an equation is not affine in its highest derivative, so it cannot be "
                 "solved for it"

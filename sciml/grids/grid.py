@@ -64,7 +64,9 @@ class Grid:
     def layer(self, face: Face, depth: int = 0) -> Array:
         """The numbers of the nodes on a face, or in the layer so many nodes below it."""
         column = list(self.axes).index(face.coordinate)
-        position = depth if face.side == "lower" else self.shape[column] - 1 - depth
+        # Round a periodic axis both faces are the first node.
+        upper = face.side == "upper" and not self.axes[face.coordinate].periodic
+        position = self.shape[column] - 1 - depth if upper else depth
         return np.take(self._numbers, position, axis=column).ravel()
 
     def face_weights(self, face: Face) -> Array:
