@@ -13,11 +13,12 @@ import torch
 from sciml.baselines.evolution import Evolved, estimated, evolve
 from sciml.baselines.ivp import BlowUpError, Budget
 from sciml.baselines.refinement import RECOVERABLE, Refinement, check_box, grids, refine
-from sciml.baselines.stationary import Steady, Steadying
+from sciml.baselines.stationary import NotFiniteError, Steady, Steadying
 from sciml.errors import BaselineError
 from sciml.grids import Grid, GridFunction
 from sciml.problem import Problem
 from sciml.rows import Block
+from sciml.typing import Array
 from sciml.uncertainty import Estimate
 
 FAMILIES = ("chebyshev", "differences")
@@ -25,6 +26,12 @@ FAMILIES = ("chebyshev", "differences")
 _SIZES = {
     "chebyshev": {0: (1, 1), 1: (20, 30, 45, 68, 102, 153, 230, 345), 2: (12, 18, 27, 40, 60), 3: (8, 11, 15)},
     "differences": {1: (129, 257, 513, 1025, 2049, 4097, 8193), 2: (33, 65, 129, 257), 3: (13, 25, 49)},
+}
+
+
+_MOST = {
+    "chebyshev": {1: 1500, 2: 90, 3: 18},
+    "differences": {1: 100_000, 2: 513, 3: 65},
 }
 
 
@@ -43,6 +50,7 @@ def solve_on_grids(
     problem: Problem,
     measured: Sequence[Block],
     scales: Mapping[str, float],
+    sizes: Array,
     *,
     method: str,
     n: int | None,
@@ -56,6 +64,7 @@ def solve_on_grids(
         problem: the problem.
         measured: blocks of measurements.
         scales: the natural size of every term.
+        sizes: the natural size of every field, ``(F,)``.
         method: ``"auto"``, one of ``FAMILIES``, or a method of ``solve_ivp`` for problems in time.
         n: nodes along each coordinate of the finest grid; None for as many as the tolerance takes.
         tolerance: how closely two grids must agree.
@@ -70,15 +79,18 @@ def solve_on_grids(
     solve = (
         _integrating(problem, measured, scales, method, tolerance, budget)
         if in_time
-        else _steady(problem, measured, scales, budget)
+        else _steady(problem, measured, scales, sizes, budget)
     )
+    _check_count(n, len(names))
     families = [method] if method in FAMILIES else list(FAMILIES) if names else FAMILIES[:1]
+    if n is not None and names and method not in FAMILIES and n > _MOST["chebyshev"][len(names)]:
+        families = ["differences"]
     best: Refinement | None = None
     chosen, failure = "", None
     for family in families:
-        sizes = _SIZES[family][len(names)] if n is None or not names else (n // 2 + n % 2, n)
+        counts = _SIZES[family][len(names)] if n is None or not names else (n // 2 + n % 2, n)
         try:
-            found = refine(problem, grids(problem, names, family, sizes), len(sizes), solve, tolerance, budget)
+            found = refine(problem, grids(problem, names, family, counts), len(counts), solve, tolerance, sizes, budget)
         except RECOVERABLE as error:
             failure = failure or error
             if budget.spent > budget.seconds or isinstance(error, BlowUpError):
@@ -92,6 +104,17 @@ def solve_on_grids(
         assert failure is not None
         raise failure
     return _outcome(best, chosen, names)
+
+
+def _check_count(n: int | None, dimensions: int) -> None:
+    """Refuse grids that no memory holds.
+
+    Raises:
+        BaselineError: with the most that is possible.
+    """
+    most = _MOST["differences"].get(dimensions, 1)
+    if n is not None and n > most:
+        raise BaselineError(f"n = {n} nodes along each of {dimensions} coordinate(s) are too many; {most} are possible")
 
 
 def _outcome(found: Refinement, family: str, names: Sequence[str]) -> Outcome:
@@ -133,7 +156,7 @@ class _Fitted:
 
 
 def _steady(
-    problem: Problem, measured: Sequence[Block], scales: Mapping[str, float], budget: Budget
+    problem: Problem, measured: Sequence[Block], scales: Mapping[str, float], sizes: Array, budget: Budget
 ) -> Callable[[Grid, Any], _Fitted]:
     if len(problem.equations) < len(problem.fields):
         raise BaselineError(
@@ -150,7 +173,12 @@ def _steady(
                 # Begin with what the constants' first values give: unknowns times a constant field tell nothing.
                 forward = Steadying(problem.bind_initial(), grid, [], scales, budget)
                 start = forward.solve(np.zeros_like(start), raw[:0]).values
-            found = rows.solve(start, raw if measured else raw[:0])
+            own = raw if measured else raw[:0]
+            try:
+                found = rows.solve(start, own)
+            except NotFiniteError:
+                # Logarithms, roots and quotients know no zero: begin at the size of what is prescribed.
+                found = rows.solve(np.tile(sizes[:, None], grid.size), own)
         else:
             with torch.no_grad():
                 start = before.function(torch.from_numpy(grid.points)).numpy().T.copy()

@@ -18,6 +18,7 @@ from sciml.domains import Box, Interface, Within
 from sciml.errors import BaselineError, listed
 from sciml.grids import Axis, Chebyshev, Differences, Fourier, Grid, GridFunction
 from sciml.problem import Problem
+from sciml.typing import Array
 
 RECOVERABLE = (IntegrationError, NewtonError)
 _PROBES = 8192
@@ -89,6 +90,7 @@ def refine(
     most: int,
     solve: Callable[[Grid, Any], Any],
     tolerance: float,
+    natural: Array,
     budget: Budget,
 ) -> Refinement:
     """Solve on finer and finer grids until two agree.
@@ -99,6 +101,7 @@ def refine(
         most: how many of them there are.
         solve: receives a grid and what the grid before gave (None at first).
         tolerance: how closely two grids must agree, as a share of each field's size.
+        natural: the size of every field, ``(F,)``: differences of fields that are much smaller are measured by it.
         budget: the time that is left; the next grid is not begun when it would not be enough.
 
     Raises:
@@ -132,7 +135,7 @@ def refine(
         if found is None:
             found = Refinement(solved, theory=min(theories, default=None))
         else:
-            found.gaps.append(_gap(found.solved.function, solved.function, probes))
+            found.gaps.append(_gap(found.solved.function, solved.function, probes, natural))
             found.solved = solved
         found.sizes.append(max(grid.shape, default=1))
         if found.gaps and found.gaps[-1] <= tolerance:
@@ -215,12 +218,11 @@ def check_box(problem: Problem, most: int) -> None:
         )
 
 
-def _gap(coarse: GridFunction, fine: GridFunction, probes: torch.Tensor) -> float:
+def _gap(coarse: GridFunction, fine: GridFunction, probes: torch.Tensor, natural: Array) -> float:
     with torch.no_grad():
         one, other = coarse(probes), fine(probes)
-    sizes = other.norm(dim=0)
-    largest = sizes.max().clamp_min(1e-300)
-    return float(((one - other).norm(dim=0) / sizes.clamp_min(float(1e-6 * largest))).max())
+    least = 1e-6 * len(probes) ** 0.5 * torch.from_numpy(natural)
+    return float(((one - other).norm(dim=0) / torch.maximum(other.norm(dim=0), least)).max())
 
 
 def _same_blow_up(one: BaselineError, other: BaselineError | None) -> bool:

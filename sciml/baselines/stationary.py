@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import pairwise
 
 import numpy as np
 import torch
-from scipy import linalg, sparse
-from scipy.sparse.linalg import LinearOperator, onenormest, splu
+from scipy import sparse
 
+from sciml.baselines.factors import DENSE, SingularError, solved_least, solved_square
 from sciml.baselines.ivp import Budget
 from sciml.conditions import Term
 from sciml.domains import At, Average, Face, Interior, OnFaces, Opposite
 from sciml.errors import BaselineError, listed
 from sciml.grids import Grid, GridFunction, GridJets, Linearised, Sites, linearised
+from sciml.models.spectral import chebyshev, waves
 from sciml.problem import Problem
 from sciml.rows import Block, Misfit
 from sciml.typing import Array
 from sciml.uncertainty import Estimate, estimates
 
-_DENSE = 4200
 _STEPS = 60
 _WEIGHT = 10.0
 _EXACT = 1e4
-_FREE = 1e-10
+_FREE = 1e-11
+_DEGREES = {1: 24, 2: 10, 3: 5}
 _ROUNDING = 1e-9
 
 
@@ -53,6 +56,10 @@ class NewtonError(BaselineError):
     """Newton's method failed on one grid; it may do better on a finer one."""
 
 
+class NotFiniteError(NewtonError):
+    """Newton's method cannot begin where it was to begin."""
+
+
 class Steadying:
     """The residuals of a problem on one grid, as rows of nodal values.
 
@@ -63,7 +70,7 @@ class Steadying:
         problem: a problem without time.
         grid: nodes in all of its coordinates.
         measured: blocks of measurements.
-        scales: the natural size of every term, by which measurements are divided, and equations too where there are any.
+        scales: the natural size of every term, by which its rows are divided.
         budget: the time that is left.
 
     Raises:
@@ -113,19 +120,23 @@ class Steadying:
         for block in self._measured:
             sites = grid.at_points(block.sample.points[0].numpy())
             pieces += [_Piece(term, sites, np.full(block.size, 1 / self._scales[term.name])) for term in block.terms]
-        if not self._measured:
-            return pieces
         # Measurements have errors; equations and conditions are to hold as if they were exact.
+        exact = _EXACT if self._measured else 1.0
         return [
             piece
             if piece.term.measured
-            else replace(piece, weights=_EXACT * piece.weights / self._scales[piece.term.name])
+            else replace(piece, weights=exact * piece.weights / self._scales.get(piece.term.name, 1.0))
             for piece in pieces
         ]
 
     def intervals(self, found: Steady) -> dict[str, Estimate]:
-        """Estimates of the unknowns with intervals, from the Jacobian at the solution."""
+        """Estimates of the unknowns with intervals from the Jacobian at the solution; without them on very large grids."""
         rows, jacobian = self.rows(self._whole, found.values, found.raw)
+        if jacobian.shape[1] > DENSE:
+            return {
+                name: Estimate(float(value), np.nan, np.nan, np.nan)
+                for name, value in self._constants(found.raw)[0].items()
+            }
         measured = np.concatenate(
             [
                 np.full(1 if piece.shares is not None else len(piece.weights), piece.term.measured)
@@ -183,21 +194,39 @@ class Steadying:
         Raises:
             BaselineError: the rows leave something undetermined, Newton does not converge, or the time is over.
         """
+        if self._measured:
+            return self._hardened(start, raw)
         count = sum(len(piece.weights) for piece in self._square)
-        if count == start.size + len(raw):
+        if count == start.size:
             try:
                 return self._newton(self._square, start, raw, square=True)
-            except _SingularError:
+            except SingularError:
                 pass
         return self._newton(self._whole, start, raw, square=False)
+
+    def _hardened(self, start: Array, raw: Array) -> Steady:
+        """Gauss-Newton with equations that weigh more and more: exact at once, they would leave steps no room."""
+        values, steps = start, 0
+        for share in (1e-4, 1e-2, 1.0):
+            pieces = [
+                piece if piece.term.measured else replace(piece, weights=share * piece.weights) for piece in self._whole
+            ]
+            found = self._newton(pieces, values, raw, square=False)
+            values, raw, steps = found.values, found.raw, steps + found.steps
+        return replace(found, steps=steps)
 
     def _newton(self, pieces: list[_Piece], start: Array, raw: Array, *, square: bool) -> Steady:
         values = start.copy()
         rows, jacobian = self.rows(pieces, values, raw)
         first = size = float(np.linalg.norm(rows))
+        if not (np.isfinite(size) and np.isfinite(jacobian.data).all()):
+            raise NotFiniteError(
+                f"{type(self.problem).__name__}: residuals or their derivatives are not finite at the starting values "
+                f"{listed([f'{each:g}' for each in start[:, 0]])} of {listed(self.problem.fields)}"
+            )
         for number in range(_STEPS):
             self._budget.check()
-            step = -(_solved_square(jacobian, rows) if square else self._solved_least(jacobian, rows))
+            step = -(solved_square(jacobian, rows) if square else self._least(jacobian, rows))
             share = 1.0
             while True:
                 moved = values + share * step[: values.size].reshape(values.shape)
@@ -223,34 +252,51 @@ class Steadying:
             if np.isfinite(new_size):
                 values, raw, rows, jacobian, size = moved, new_raw, new_rows, new_jacobian, new_size
             if settled or size == 0.0:
-                self._check_determined(jacobian)
+                self._check_determined(pieces, jacobian)
                 return Steady(self._function(values), values, raw, number + 1)
         raise NewtonError(f"Newton's method did not converge in {_STEPS} steps; the residual is {size:.1e}")
 
-    def _check_determined(self, jacobian: sparse.csr_array) -> None:
-        """Refuse solutions to which some polynomial of low degree may be added, as when a constant is not determined.
+    def _check_determined(self, pieces: list[_Piece], jacobian: sparse.csr_array) -> None:
+        """Refuse solutions to which a smooth function may be added, as when a condition was forgotten.
 
-        Pressures on a grid are free of another kind: patterns from node to node, which least squares leaves at zero.
+        The Jacobian is looked at on polynomials of low degree alone. Pressures on a grid are free of another kind: patterns
+        from node to node, which least squares leaves at zero.
 
         Raises:
             BaselineError: with the fields that are not determined.
         """
         count, fields = self.grid.size, self.problem.fields
-        places = (self.grid.points - self.grid.points.mean(axis=0)) / np.ptp(self.grid.points, axis=0)
-        smooth = np.column_stack([np.ones(count), places, places**2])
-        smooth = np.linalg.qr(smooth)[0]
-        whole = np.zeros((jacobian.shape[1], smooth.shape[1] * len(fields)))
+        smooth = self._smooth()
+        width = smooth.shape[1]
+        whole = np.zeros((jacobian.shape[1], width * len(fields)))
         for row in range(len(fields)):
-            whole[row * count : (row + 1) * count, row * smooth.shape[1] : (row + 1) * smooth.shape[1]] = smooth
-        _, sizes, directions = np.linalg.svd(jacobian @ whole, full_matrices=False)
-        if sizes[-1] < _FREE * sizes[0]:
+            whole[row * count : (row + 1) * count, row * width : (row + 1) * width] = smooth
+        seen = jacobian @ whole
+        # Each term in its own size, whatever its unit.
+        starts = np.cumsum([0, *(1 if piece.shares is not None else len(piece.weights) for piece in pieces)])
+        for low, high in pairwise(starts):
+            seen[low:high] /= np.linalg.norm(seen[low:high], 2) or 1.0
+        _, sizes, directions = np.linalg.svd(seen, full_matrices=False)
+        if len(sizes) < seen.shape[1] or sizes[-1] < _FREE * sizes[0]:
             shares = np.linalg.norm(directions[-1].reshape(len(fields), -1), axis=1)
             free = [name for name, share in zip(fields, shares, strict=True) if share > 1e-3]
             raise BaselineError(
                 f"{type(self.problem).__name__}: the equations and conditions do not determine {listed(free)}, to which a "
-                f"smooth function may be added; add a condition, such as sciml.Mean({free[0]}=0.0) or "
-                f"sciml.Point({free[0]}=0.0, at=...)"
+                "smooth function may be added: a condition is missing, such as sciml.Dirichlet on every face, or "
+                f"sciml.Mean({free[0]}=0.0) where only a level is; or the problem is at resonance"
             )
+
+    def _smooth(self) -> Array:
+        """An orthonormal basis of polynomials of low degree along every axis (waves round periodic ones), ``(N, k)``."""
+        axes = list(self.grid.axes.values())
+        degree = _DEGREES[len(axes)]
+        tables = []
+        for axis in axes:
+            unit = torch.from_numpy((2 * axis.nodes - axis.low - axis.high) / (axis.high - axis.low))
+            few = min(degree, len(axis) // 2)
+            table = waves(unit, few // 2, 0)[0] if axis.periodic else chebyshev(unit, few, 0)[0]
+            tables.append(table.numpy())
+        return np.linalg.qr(reduce(np.kron, tables))[0]
 
     def _function(self, values: Array) -> GridFunction:
         shaped = np.stack([each.reshape(self.grid.shape) for each in values], axis=-1)
@@ -298,59 +344,12 @@ class Steadying:
         extra = [sparse.csr_array(factor * found.by_unknown[name][:, None]) for name, factor in stretch.items()]
         return sparse.csr_array(sparse.hstack([*parts, *extra]))
 
-    def _solved_least(self, jacobian: sparse.csr_array, rows: Array) -> Array:
-        if jacobian.shape[1] <= _DENSE:
-            scale = 1 / np.maximum(sparse.linalg.norm(jacobian, axis=0), 1e-300)
-            scaled = (jacobian @ sparse.diags_array(scale)).toarray()
-            triangle = torch.linalg.qr(torch.from_numpy(np.column_stack([scaled, rows])), mode="r").R.numpy()
-            pivots, width = np.abs(np.diag(triangle))[: scaled.shape[1]], scaled.shape[1]
-            if len(scaled) > width and pivots.min() > 1e-13 * pivots.max():
-                return scale * linalg.solve_triangular(triangle[:width, :width], triangle[:width, width])
-            found, _, rank, _ = linalg.lstsq(scaled, rows, cond=1e-14, lapack_driver="gelsy")
-            if rank < jacobian.shape[1] - len(self.problem.fields) * 8:
-                raise _undetermined(self.problem, jacobian.shape[1] - rank)
-            return scale * found
-        return _augmented(self.problem, jacobian, rows)
-
-
-class _SingularError(Exception):
-    """A square Jacobian has no inverse."""
-
-
-def _undetermined(problem: Problem, free: int) -> BaselineError:
-    return BaselineError(
-        f"{type(problem).__name__}: the equations and conditions leave {free} combination(s) of nodal values free; a condition "
-        f"is missing. Conditions: {listed([term.name for term in problem.terms() if term.name not in problem.equations])}"
-    )
-
-
-def _solved_square(jacobian: sparse.csr_array, rows: Array) -> Array:
-    try:
-        factors = splu(sparse.csc_matrix(jacobian))
-    except RuntimeError as error:
-        raise _SingularError from error
-    size = len(rows)
-    inverse = LinearOperator(
-        (size, size), matvec=factors.solve, rmatvec=lambda y: factors.solve(y, trans="T"), dtype=np.float64
-    )
-    if onenormest(inverse) * sparse.linalg.norm(jacobian, 1) > 1e15:
-        raise _SingularError
-    found = factors.solve(rows)
-    return found + factors.solve(rows - jacobian @ found)
-
-
-def _augmented(problem: Problem, jacobian: sparse.csr_array, rows: Array) -> Array:
-    """Least squares as one sparse system, which does not square the condition number.
-
-    Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, section 2.5.3.
-    """
-    scale = sparse.diags_array(1 / np.maximum(sparse.linalg.norm(jacobian, axis=0), 1e-300))
-    scaled = jacobian @ scale
-    count, width = scaled.shape
-    shift = 1e-3
-    system = sparse.block_array([[shift * sparse.eye_array(count), scaled], [scaled.T, None]])
-    try:
-        found = splu(sparse.csc_matrix(system)).solve(np.concatenate([rows, np.zeros(width)]))
-    except RuntimeError as error:
-        raise _undetermined(problem, 1) from error
-    return scale @ found[count:]
+    def _least(self, jacobian: sparse.csr_array, rows: Array) -> Array:
+        try:
+            return solved_least(jacobian, rows, 8 * len(self.problem.fields))
+        except SingularError as error:
+            conditions = [term.name for term in self._conditions]
+            raise BaselineError(
+                f"{type(self.problem).__name__}: the equations and conditions leave combinations of nodal values free; a "
+                f"condition is missing. Conditions: {listed(conditions)}"
+            ) from error

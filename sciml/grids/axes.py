@@ -33,6 +33,7 @@ class Axis(ABC):
     def __init__(self, low: float, high: float, nodes: Array) -> None:
         self.low, self.high = float(low), float(high)
         self.nodes = nodes
+        self._matrices: dict[int, sparse.csr_array] = {}
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -52,9 +53,16 @@ class Axis(ABC):
     def weights(self) -> Array:
         """A quadrature, shape ``(n,)``; its sum is the length."""
 
-    @abstractmethod
     def matrix(self, order: int) -> sparse.csr_array:
-        """From values at the nodes to derivatives there, ``(n, n)``."""
+        """From values at the nodes to derivatives there, ``(n, n)``; made once."""
+        if order not in self._matrices:
+            count = len(self)
+            self._matrices[order] = self._matrix(order) if order else sparse.csr_array(sparse.eye_array(count))
+        return self._matrices[order]
+
+    @abstractmethod
+    def _matrix(self, order: int) -> sparse.csr_array:
+        """The matrix of a derivative of order one or more."""
 
     @abstractmethod
     def table(self, x: Tensor, order: int) -> tuple[Tensor | None, Tensor]:
@@ -112,11 +120,8 @@ class Chebyshev(_Spectral):
         whole = np.where(degree % 2 == 0, 2 / (1 - degree.astype(float) ** 2 + (degree == 1)), 0.0)
         return (self.high - self.low) / 2 * (whole @ self._weights_of_values.numpy())
 
-    @cache  # noqa: B019 - an axis lives as long as its matrices
-    def matrix(self, order: int) -> sparse.csr_array:
+    def _matrix(self, order: int) -> sparse.csr_array:
         count = len(self)
-        if order == 0:
-            return sparse.csr_array(sparse.eye_array(count))
         barycentric = (-1.0) ** np.arange(count)
         barycentric[[0, -1]] /= 2
         # Differences of nodes by the sine of their angles: subtraction would cost digits at the ends.
@@ -167,10 +172,7 @@ class Fourier(_Spectral):
     def weights(self) -> Array:
         return np.full(len(self), (self.high - self.low) / len(self))
 
-    @cache  # noqa: B019
-    def matrix(self, order: int) -> sparse.csr_array:
-        if order == 0:
-            return sparse.csr_array(sparse.eye_array(len(self)))
+    def _matrix(self, order: int) -> sparse.csr_array:
         return sparse.csr_array(self.table(torch.from_numpy(self.nodes), order)[1].numpy())
 
     def _functions(self, x: Tensor, order: int) -> Tensor:
@@ -228,11 +230,8 @@ class Differences(Axis):
             found[:3] = found[:-4:-1] = self.step * np.array([3 / 8, 7 / 6, 23 / 24])
         return found
 
-    @cache  # noqa: B019
-    def matrix(self, order: int) -> sparse.csr_array:
+    def _matrix(self, order: int) -> sparse.csr_array:
         count = len(self)
-        if order == 0:
-            return sparse.csr_array(sparse.eye_array(count))
         assert self.theory is not None
         reach = (order - 1) // 2 + self.theory // 2
         wide = order + self.theory
@@ -295,7 +294,7 @@ class Knots(Axis):
     def weights(self) -> Array:
         raise NotImplementedError("nothing is integrated over knots")
 
-    def matrix(self, order: int) -> sparse.csr_array:
+    def _matrix(self, order: int) -> sparse.csr_array:
         raise NotImplementedError("slopes at knots are values of their own")
 
     def table(self, x: Tensor, order: int) -> tuple[Tensor | None, Tensor]:
