@@ -15,7 +15,7 @@ Reference: J. D. Pryce, A simple structural analysis method for DAEs, BIT Numeri
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -113,22 +113,60 @@ def doubtful(problem: Problem, measured: bool = False) -> list[str]:
         >>> doubtful(Wave())[0][:59]
         'nothing prescribes u_t at t=0: the equations take 2 conditi'
     """
-    found = contradictions(problem)
+    equations, conditions = _demands(problem)
+    found = contradictions(problem) + _twice(problem, conditions)
+    for fields, own, given in _apart(problem, equations, conditions):
+        counted = _counted(problem, fields, own, given, measured)
+        # What lacks conditions lacks them for its level, too.
+        found += counted if counted or measured else _levels(fields, own, given)
+    return found
+
+
+def lacking(problem: Problem) -> list[str]:
+    """A sentence for every side and coordinate on which conditions are missing.
+
+    Args:
+        problem: the mathematics.
+
+    Example:
+        >>> import sciml
+        >>> from sciml import d
+        >>> class Bar(sciml.Problem):
+        ...     domain = sciml.Interval(x=(0, 1))
+        ...     fields = ["u"]
+        ...     conditions = [sciml.Dirichlet(u=0.0, on=domain.face(x=0))]
+        ...     @sciml.equation
+        ...     def balance(self, u, x):
+        ...         return d(u, x, x) + 1.0
+        >>> lacking(Bar())[0][:23]
+        'too few conditions: the'
+    """
+    found: list[str] = []
+    for fields, own, given in _apart(problem, *_demands(problem)):
+        # With measurements none is called missing: what remains is too many.
+        others = _counted(problem, fields, own, given, measured=True)
+        found += [each for each in _counted(problem, fields, own, given, measured=False) if each not in others]
+    return found
+
+
+def _demands(problem: Problem) -> tuple[list[Demand], list[Demand]]:
+    """Of the equations and of the conditions."""
     demands = [_demand(problem, term) for term in problem.terms()]
     equations = [each for each in demands if each.term.name in problem.equations]
-    conditions = [each for each in demands if each.term.name not in problem.equations]
-    whole = all(isinstance(each.term.place, Interior) for each in equations)
-    found += _twice(problem, conditions)
-    for fields in _coupled(equations + conditions, problem.fields) if whole else ():
+    return equations, [each for each in demands if each.term.name not in problem.equations]
+
+
+def _apart(
+    problem: Problem, equations: list[Demand], conditions: list[Demand]
+) -> Iterator[tuple[list[str], list[Demand], list[Demand]]]:
+    """Fields that have to do with each other, their equations, as many, and their conditions."""
+    if not all(isinstance(each.term.place, Interior) for each in equations):
+        return
+    for fields in _coupled(equations + conditions, problem.fields):
         own = [each for each in equations if each.fields & fields]
-        given = [each for each in conditions if each.fields & fields]
-        if len(own) != len(fields):
-            continue
-        ordered = sorted(fields, key=problem.fields.index)
-        counted = _counted(problem, ordered, own, given, measured)
-        # What lacks conditions lacks them for its level, too.
-        found += counted if counted or measured else _levels(ordered, own, given)
-    return found
+        if len(own) == len(fields):
+            given = [each for each in conditions if each.fields & fields]
+            yield sorted(fields, key=problem.fields.index), own, given
 
 
 def _demand(problem: Problem, term: Term) -> Demand:

@@ -517,3 +517,193 @@ def test_values_differentiate_by_the_coordinates():
     (slope,) = torch.autograd.grad(u.sum(), x)
     exact = 1 - PI * torch.exp(torch.tensor(-0.1 * PI**2 * 0.5)) * torch.sin(PI * x)
     assert torch.allclose(slope, exact, atol=1e-5)
+
+
+def interval_problem(conditions, equation, bounds=(0, 1), **members):
+    return type(
+        "Made",
+        (sciml.Problem,),
+        {
+            "domain": sciml.Interval(x=bounds),
+            "fields": ["u"],
+            "conditions": list(conditions),
+            "balance": sciml.equation(equation),
+            **members,
+        },
+    )()
+
+
+LINE = sciml.Interval(x=(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("equation", "conditions"),
+    [
+        (lambda self, u, x: d(u, x, x) - 4 * u, [sciml.Dirichlet(u=1.0, on=LINE.face(x=1))]),
+        (lambda self, u, x: d(u, x, x) + 25 * u, [sciml.Dirichlet(u=1.0, on=LINE.face(x=1))]),
+        (lambda self, u, x: d(u, x, x) - 4 * u, [sciml.Integral(u=1.0)]),
+        (
+            lambda self, u, x: d(u, x, x) + PI**2 * u - torch.sin(2 * PI * x),
+            [sciml.Dirichlet(u=0.0, on=LINE.faces("x"))],
+        ),
+    ],
+    ids=["growing", "waving", "only an integral", "resonance"],
+)
+def test_a_missing_condition_is_no_success(equation, conditions):
+    """Least squares would choose one of many solutions, the same one on every grid."""
+    with pytest.raises(BaselineError, match="too few conditions|do not determine 'u'"):
+        sciml.baseline(interval_problem(conditions, equation))
+
+
+def test_a_missing_face_is_no_success():
+    class Open(Source):
+        conditions = [sciml.Dirichlet(u=0.0, on=Source.domain.faces("x") | Source.domain.face(y=0))]
+
+    with pytest.raises(
+        BaselineError, match="no conditions on y=1, where the equations of 'u', of order 2 in y, take 1"
+    ):
+        sciml.baseline(Open())
+
+
+@pytest.mark.parametrize("modulus", [1e-9, 1.0, 2.1e11])
+@pytest.mark.parametrize("length", [1e-5, 1.0, 1e4])
+def test_units_do_not_matter(modulus, length):
+    line = sciml.Interval(x=(0, length))
+    bar = interval_problem(
+        [sciml.Dirichlet(u=0.0, on=line.faces("x"))],
+        lambda self, u, x: modulus * d(u, x, x) + modulus / length**2,
+        bounds=(0, length),
+        reference=lambda self, x: x / length * (1 - x / length) / 2,
+    )
+    solution = sciml.baseline(bar)
+    assert solution.success
+    assert solution.error()["u"] < 1e-9
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5])
+def test_a_mass_that_depends_on_time(share):
+    swelling = box_problem(
+        [sciml.Initial(u=lambda x: torch.sin(PI * x)), ENDS],
+        lambda self, u, x, t: (1 + share * torch.sin(2 * PI * t)) * d(u, t) - 0.1 * d(u, x, x),
+    )
+    from scipy.integrate import quad
+
+    passed = quad(lambda t: 1 / (1 + share * math.sin(2 * PI * t)), 0, 1)[0]
+    solution = sciml.baseline(swelling)
+    assert float(solution(x=0.5, t=1.0)["u"]) == pytest.approx(math.exp(-0.1 * PI**2 * passed), rel=1e-6)
+
+
+def test_a_ring_in_time_has_no_start():
+    with pytest.raises(BaselineError, match="the method of lines cannot hold it"):
+        sciml.baseline(box_problem([sciml.Initial(u=0.0), ENDS, sciml.Periodic("t")]))
+
+
+@pytest.mark.parametrize(
+    ("equation", "end"),
+    [
+        (lambda self, u, x, t: d(u, t) - d(u, x, x) - 1e9, None),
+        (lambda self, u, x, t: d(u, t) - d(u, x, x) - (20 + PI**2) * u, math.exp(20.0)),
+    ],
+)
+def test_growth_is_no_blow_up(equation, end):
+    start = 0.0 if end is None else lambda x: torch.sin(PI * x)
+    solution = sciml.baseline(box_problem([sciml.Initial(u=start), ENDS], equation))
+    assert solution.success
+    if end is not None:
+        assert float(solution(x=0.5, t=1.0)["u"]) == pytest.approx(end, rel=1e-4)
+
+
+def test_equations_that_know_no_large_or_negative_values():
+    class Arc(sciml.Problem):
+        domain = sciml.Interval(t=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Initial(u=0.0)]
+
+        @sciml.equation
+        def slope(self, u, t):
+            return d(u, t) - torch.sqrt(1 - u**2)
+
+    assert float(sciml.baseline(Arc())(t=1.0)["u"]) == pytest.approx(math.sin(1), rel=1e-6)
+    quotient = interval_problem([sciml.Dirichlet(u=1.0, on=LINE.faces("x"))], lambda self, u, x: d(u, x, x) - 1 / u)
+    found = sciml.baseline(quotient)
+    assert found.success
+    # First integral: u'**2 / 2 = log(u / m) with the least value m in the middle.
+    least = float(found(x=0.5)["u"])
+    x = torch.tensor(0.9, dtype=torch.float64, requires_grad=True)
+    u = found(x=x)["u"]
+    (slope,) = torch.autograd.grad(u, x)
+    assert float(slope) ** 2 / 2 == pytest.approx(math.log(float(u.detach()) / least), rel=1e-6)
+
+
+def test_both_values_at_the_start_of_a_coordinate_that_is_no_time():
+    shot = interval_problem(
+        [sciml.Dirichlet(u=1.0, on=LINE.face(x=0)), sciml.Neumann(u=0.0, on=LINE.face(x=0))],
+        lambda self, u, x: d(u, x, x) + u,
+        reference=lambda self, x: torch.cos(x),
+    )
+    assert sciml.baseline(shot).error()["u"] < 1e-8
+
+
+def test_unknowns_of_conditions():
+    unknown = interval_problem(
+        [
+            sciml.Dirichlet(u=lambda self: self.g, on=LINE.face(x=0)),
+            sciml.Robin(u=1.0, coefficient=lambda self: self.h, on=LINE.face(x=1)),
+        ],
+        lambda self, u, x: d(u, x, x),
+        g=sciml.Unknown(1.0),
+        h=sciml.Unknown(1.0, lower=0),
+    )
+    # u = 2 - x, so that g = 2 and u' + h u = -1 + h = 1 at the end.
+    x = np.linspace(0, 1, 21)
+    found = sciml.baseline(unknown, data={"x": x, "u": 2 - x}).unknowns["estimate"]
+    assert found["g"] == pytest.approx(2, rel=1e-6)
+    assert found["h"] == pytest.approx(2, rel=1e-6)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_conditions_go_to_the_fields_they_bind(turned):
+    """Two bars that exchange nothing but at one end; the order of the conditions changes nothing."""
+    first, second = (
+        sciml.Robin(v=lambda t: -PI * torch.exp(-0.1 * PI**2 * t), coefficient=0.0, on=BOX.face(x=0), name="v"),
+        sciml.Neumann(u=0.0, on=BOX.face(x=0)),
+    )
+
+    class Bars(sciml.Problem):
+        domain = BOX
+        fields = ["u", "v"]
+        conditions = [
+            sciml.Initial(u=lambda x: torch.cos(PI * x), v=lambda x: torch.sin(PI * x)),
+            *((second, first) if turned else (first, second)),
+            sciml.Neumann(u=0.0, on=BOX.face(x=1)),
+            sciml.Dirichlet(v=0.0, on=BOX.face(x=1)),
+        ]
+
+        @sciml.equation
+        def one(self, u, v, x, t):
+            return d(u, t) - 0.1 * d(u, x, x)
+
+        @sciml.equation
+        def other(self, u, v, x, t):
+            return d(v, t) - 0.1 * d(v, x, x)
+
+        def reference(self, x, t):
+            fade = torch.exp(-0.1 * PI**2 * t)
+            return {"u": fade * torch.cos(PI * x), "v": fade * torch.sin(PI * x)}
+
+    assert max(sciml.baseline(Bars()).error().values()) < 1e-6
+
+
+def test_a_face_of_a_ring_is_where_it_closes():
+    ring = interval_problem(
+        [sciml.Periodic("x"), sciml.Dirichlet(u=0.0, on=LINE.face(x=1))],
+        lambda self, u, x: d(u, x, x) + 4 * PI**2 * torch.sin(2 * PI * x),
+        reference=lambda self, x: torch.sin(2 * PI * x),
+    )
+    assert sciml.baseline(ring).error()["u"] < 1e-9
+
+
+def test_grids_that_no_memory_holds_are_refused():
+    with pytest.raises(BaselineError, match="n = 2000 nodes along each of 2"):
+        sciml.baseline(Source(), n=2000)
+    assert "differences" in sciml.baseline(problem_class("bratu")(), n=2001).solver

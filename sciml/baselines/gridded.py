@@ -14,6 +14,7 @@ from sciml.baselines.evolution import Evolved, estimated, evolve
 from sciml.baselines.ivp import BlowUpError, Budget
 from sciml.baselines.refinement import RECOVERABLE, Refinement, check_box, grids, refine
 from sciml.baselines.stationary import NotFiniteError, Steady, Steadying
+from sciml.counting import lacking
 from sciml.errors import BaselineError
 from sciml.grids import Grid, GridFunction
 from sciml.problem import Problem
@@ -163,6 +164,8 @@ def _steady(
             f"{type(problem).__name__} has {len(problem.equations)} equation(s) for {len(problem.fields)} field(s); as many "
             "are needed"
         )
+    if not measured and (missing := lacking(problem)):
+        raise BaselineError(f"{type(problem).__name__}: {'; '.join(missing)}")
     raw = np.array([float(each.raw_initial()) for each in problem.unknowns.values()])
 
     def solve(grid: Grid, before: _Fitted | None) -> _Fitted:

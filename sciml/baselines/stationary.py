@@ -26,8 +26,8 @@ from sciml.uncertainty import Estimate, estimates
 _STEPS = 60
 _WEIGHT = 10.0
 _EXACT = 1e4
-_FREE = 1e-11
-_DEGREES = {1: 24, 2: 10, 3: 5}
+_FREE = 1e-9
+_DEGREES = {1: 24, 2: 14, 3: 5}
 _ROUNDING = 1e-9
 
 
@@ -293,7 +293,7 @@ class Steadying:
         tables = []
         for axis in axes:
             unit = torch.from_numpy((2 * axis.nodes - axis.low - axis.high) / (axis.high - axis.low))
-            few = min(degree, len(axis) // 2)
+            few = min(degree, 2 * len(axis) // 3)
             table = waves(unit, few // 2, 0)[0] if axis.periodic else chebyshev(unit, few, 0)[0]
             tables.append(table.numpy())
         return np.linalg.qr(reduce(np.kron, tables))[0]
