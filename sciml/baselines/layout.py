@@ -159,8 +159,9 @@ def _owners(problem: Problem, face: Face, terms: Sequence[Term]) -> list[str]:
 def _inside(problem: Problem, grid: Grid, name: str, numbers: Array, counts: Counts) -> Sites:
     """Where the equation of a field holds: at its nodes, or along one coordinate with polynomials at those of Gauss.
 
-    With c conditions at an end and derivatives of order p, the weight vanishes there to the order p - c. At the nodes
-    themselves equations of odd order would be unstable.
+    With c conditions at an end and derivatives of order p, the weight vanishes there to the order p - c, and of first order
+    to c: then multiples of these weights are what energy estimates test with. At the nodes themselves, equations of odd
+    order and waves written as two equations of first order would be unstable.
 
     Reference: J. Shen, A new dual-Petrov-Galerkin method for third and higher odd-order differential equations, SIAM
     Journal on Numerical Analysis 41 (2003).
@@ -171,9 +172,12 @@ def _inside(problem: Problem, grid: Grid, name: str, numbers: Array, counts: Cou
     order = problem.order(name, coordinate)
     if not isinstance(axis, Chebyshev) or order == 0:
         return grid.at_nodes(numbers)
-    faces = Face(coordinate, "lower"), Face(coordinate, "upper")
-    lower, upper = (order - 1 - counts.get((name, face), -1) for face in faces)
-    places, _ = roots_jacobi(len(numbers), max(upper, 0), max(lower, 0))
+    given = [
+        counts.get((name, Face(coordinate, "lower")), -1) + 1,
+        counts.get((name, Face(coordinate, "upper")), -1) + 1,
+    ]
+    lower, upper = given if order == 1 else (max(order - each, 0) for each in given)
+    places, _ = roots_jacobi(len(numbers), upper, lower)
     points = (axis.low + axis.high) / 2 + (axis.high - axis.low) / 2 * places
     return grid.at_points(points[:, None])
 
