@@ -177,7 +177,7 @@ def test_the_classical_solver_accepts_a_problem_or_says_why_not(name):
     problem = problem_class(name)()
     why = ""
     try:
-        solution = sciml.baseline(problem, time_limit=5)
+        solution = sciml.baseline(problem, time_limit=3)
     except BaselineError as error:
         why = str(error)
     if why:
@@ -312,6 +312,12 @@ def test_fit_without_settings_reaches_its_target(name, target):
     solution = sciml.fit(problem_class(name)())
     assert max(solution.error().values()) <= target
     assert solution.success
+
+
+def test_a_wave_carried_round_nearly_eight_times():
+    solution = sciml.fit(problem_class("advection")(beta=50.0))
+    assert solution.success
+    assert solution.error()["u"] <= 1e-9
 
 
 @pytest.mark.parametrize(("name", "target"), [("harmonic_oscillator", 1e-4), ("poisson_square", 2e-3)])

@@ -222,7 +222,9 @@ def _stated(name: str, error: float | None) -> str:
 
 @cache
 def known_to(name: str) -> float:
-    """The relative accuracy to which a problem's stored reference is converged; zero for a formula."""
+    """The relative accuracy to which a problem's stored reference is converged; zero for a formula, and where there is none."""
+    if name not in gallery.names():
+        return 0.0
     reference = getattr(type(gallery.problem(name)), "reference", None)
     return float(reference.attributes["converged_to"]) if isinstance(reference, Stored) else 0.0
 
