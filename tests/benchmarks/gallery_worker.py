@@ -112,11 +112,11 @@ def _palette(steps: tuple[int, int]) -> Image.Image:
 
 
 def plain(value: Any) -> Any:
-    """Figures with four digits, and null where they are not finite."""
+    """Figures with ten digits, as many as an exact estimate has right, and null where they are not finite."""
     if isinstance(value, dict):
         return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, float):
-        return float(f"{value:.4g}") if math.isfinite(value) else None
+        return float(f"{value:.10g}") if math.isfinite(value) else None
     return value
 
 
