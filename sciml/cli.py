@@ -46,11 +46,12 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 def list_() -> None:
     """Show the problems of the gallery; each name may stand for FILE."""
     table = Table(title="Problems of the gallery", title_justify="left")
-    for head in ("name", "what it is", "coordinates", "fields", "unknowns", "truth"):
-        table.add_column(head, no_wrap=head == "name")
+    for head in ("name", "what it is", "fields; unknowns", "truth"):
+        table.add_column(head, no_wrap=head == "name", ratio=1 if head == "what it is" else None)
     for name, row in gallery.table().iterrows():
-        columns = (", ".join(row[key]) for key in ("coordinates", "fields", "unknowns"))
-        table.add_row(str(name), escape(row["line"]), *columns, row["truth"])
+        fields = f"{', '.join(row['fields'])} ({', '.join(row['coordinates'])})"
+        unknowns = f"; {', '.join(row['unknowns'])}" if row["unknowns"] else ""
+        table.add_row(str(name), escape(row["line"]), fields + unknowns, row["truth"])
     _console.print(table)
     _console.print("sciml fit NAME solves one without settings, sciml baseline NAME by a classical method", style="dim")
 
