@@ -31,6 +31,8 @@ from sciml.uncertainty import Estimate
 _INTEGRATORS = ("RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA")
 _METHODS = ("auto", *_INTEGRATORS, *FAMILIES)
 _CERTIFIED = 1e-2
+# Half as many, less one round a ring, still have room for differences at both ends.
+_FEWEST = 24
 
 
 def baseline(
@@ -238,8 +240,8 @@ def _checked(problem: Problem, method: str, n: int | None, tolerance: float | No
         tolerance = 1e-6
     if not isinstance(tolerance, numbers.Real) or not 1e-12 <= tolerance < 1:
         raise BaselineError(f"tolerance must lie between 1e-12 and 1; given: {tolerance!r}")
-    if n is not None and (not isinstance(n, numbers.Integral) or n < 20):
-        raise BaselineError(f"n must be a whole number of nodes, 20 or more; given: {n!r}")
+    if n is not None and (not isinstance(n, numbers.Integral) or n < _FEWEST):
+        raise BaselineError(f"n must be a whole number of nodes, {_FEWEST} or more; given: {n!r}")
     if not isinstance(time_limit, numbers.Real) or not time_limit > 0:
         raise BaselineError(f"time_limit must be a positive number of seconds; given: {time_limit!r}")
     return tolerance

@@ -16,7 +16,7 @@ from sciml.baselines.refinement import RECOVERABLE, Refinement, check_box, grids
 from sciml.baselines.stationary import NotFiniteError, Steady, Steadying
 from sciml.counting import lacking
 from sciml.errors import BaselineError
-from sciml.grids import Grid, GridFunction
+from sciml.grids import Grid, GridFunction, Knots
 from sciml.problem import Problem
 from sciml.rows import Block
 from sciml.typing import Array
@@ -28,7 +28,6 @@ _SIZES = {
     "chebyshev": {0: (1, 1), 1: (20, 30, 45, 68, 102, 153, 230, 345), 2: (12, 18, 27, 40, 60), 3: (8, 11, 15)},
     "differences": {1: (129, 257, 513, 1025, 2049, 4097, 8193), 2: (33, 65, 129, 257), 3: (13, 25, 49)},
 }
-
 
 _MOST = {
     "chebyshev": {1: 1500, 2: 90, 3: 18},
@@ -82,12 +81,12 @@ def solve_on_grids(
         if in_time
         else _steady(problem, measured, scales, sizes, budget)
     )
-    _check_count(n, len(names))
+    _check_count(n, len(names), method)
     families = [method] if method in FAMILIES else list(FAMILIES) if names else FAMILIES[:1]
     if n is not None and names and method not in FAMILIES and n > _MOST["chebyshev"][len(names)]:
         families = ["differences"]
     best: Refinement | None = None
-    chosen, failure = "", None
+    failure: BaselineError | None = None
     for family in families:
         counts = _SIZES[family][len(names)] if n is None or not names else (n // 2 + n % 2, n)
         try:
@@ -98,30 +97,30 @@ def solve_on_grids(
                 break
             continue
         if best is None or (found.gaps and (not best.gaps or found.gaps[-1] < best.gaps[-1])):
-            best, chosen = found, family
+            best = found
         if best.agreed or budget.spent > budget.seconds or not names:
             break
     if best is None:
         assert failure is not None
         raise failure
-    return _outcome(best, chosen, names)
+    return _outcome(best, names)
 
 
-def _check_count(n: int | None, dimensions: int) -> None:
+def _check_count(n: int | None, dimensions: int, method: str) -> None:
     """Refuse grids that no memory holds.
 
     Raises:
         BaselineError: with the most that is possible.
     """
-    most = _MOST["differences"].get(dimensions, 1)
+    most = _MOST["chebyshev" if method == "chebyshev" else "differences"].get(dimensions, 1)
     if n is not None and n > most:
         raise BaselineError(f"n = {n} nodes along each of {dimensions} coordinate(s) are too many; {most} are possible")
 
 
-def _outcome(found: Refinement, family: str, names: Sequence[str]) -> Outcome:
+def _outcome(found: Refinement, names: Sequence[str]) -> Outcome:
     solved = found.solved
     if isinstance(solved, Evolved):
-        lines = f"method of lines ({_described(solved.function, names, family)}), solve_ivp ({solved.method})"
+        lines = f"method of lines ({_described(solved.function)}), solve_ivp ({solved.method})"
         solver = (
             f"least_squares over {lines}" if solved.unknowns else lines if names else f"solve_ivp ({solved.method})"
         )
@@ -131,15 +130,15 @@ def _outcome(found: Refinement, family: str, names: Sequence[str]) -> Outcome:
         solved.function,
         found,
         solved.unknowns,
-        f"collocation ({_described(solved.function, names, family)}), Newton",
+        f"collocation ({_described(solved.function)}), Newton",
         solved.steps,
     )
 
 
-def _described(function: GridFunction, names: Sequence[str], family: str) -> str:
-    """What the axes are: ``chebyshev x 48``."""
-    kinds = [axis.config["kind"] for axis in function.axes if axis.config["kind"] != "knots"]
-    sizes = [len(axis) for axis in function.axes if axis.config["kind"] != "knots"]
+def _described(function: GridFunction) -> str:
+    """What the axes beside time are: ``chebyshev, 48 nodes``."""
+    axes = [axis for axis in function.axes if not isinstance(axis, Knots)]
+    kinds, sizes = [axis.config["kind"] for axis in axes], [len(axis) for axis in axes]
     return f"{' and '.join(dict.fromkeys(kinds))}, {' x '.join(map(str, sizes))} nodes"
 
 
