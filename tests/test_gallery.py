@@ -183,7 +183,8 @@ def test_the_classical_solver_accepts_a_problem_or_says_why_not(name):
     if why:
         assert len(why.split()) > 5
     elif solution.success and problem.has_reference:
-        assert max(solution.error().values()) < 1e-2
+        # Two grids agree to 1e-6.
+        assert max(solution.error().values()) < 1e-5
 
 
 def test_samples_are_those_that_the_script_makes():

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from sciml.baselines.gridded import FAMILIES, solve_on_grids
-from sciml.baselines.initial import Integrated, is_initial_value_problem, solve_initial
+from sciml.baselines.initial import Found, is_initial_value_problem, solve_initial
 from sciml.baselines.ivp import Budget
 from sciml.baselines.refinement import periodic_coordinates
 from sciml.certificate import certificate, failures
@@ -115,7 +113,7 @@ def baseline(
                 f"{listed(('auto', *_INTEGRATORS))}"
             )
         by_field = dict(zip(problem.fields, sizes.scale, strict=True))
-        found = _from_integration(solve_initial(problem, table, by_field, method, tolerance, budget, events or {}))
+        found = solve_initial(problem, table, by_field, method, tolerance, budget, events or {})
     else:
         found = _from_grids(problem, measured, scales, np.array(sizes.scale), method, n, tolerance, budget)
     constants = {name: torch.tensor(each.value, dtype=torch.float64) for name, each in found.unknowns.items()}
@@ -155,34 +153,6 @@ def baseline(
     )
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What any of the ways came to."""
-
-    trial: nn.Module
-    unknowns: dict[str, Estimate]
-    success: bool
-    message: str
-    steps: int
-    solver: str
-    choices: tuple[str, ...]
-    events: pd.DataFrame
-    history: pd.DataFrame = field(default_factory=pd.DataFrame)
-
-
-def _from_integration(found: Integrated) -> _Found:
-    return _Found(
-        found.trial,
-        found.unknowns,
-        found.success,
-        found.message,
-        found.steps,
-        found.solver,
-        found.choices,
-        found.events,
-    )
-
-
 def _from_grids(
     problem: Problem,
     measured: list[Block],
@@ -192,7 +162,7 @@ def _from_grids(
     n: int | None,
     tolerance: float,
     budget: Budget,
-) -> _Found:
+) -> Found:
     in_time = problem.time is not None and any(isinstance(each, Initial) for each in problem.conditions)
     if problem.time is not None and not in_time and problem.time not in periodic_coordinates(problem):
         raise BaselineError(
@@ -212,7 +182,7 @@ def _from_grids(
         message += "; the measurements were not used, for there is nothing unknown"
     if not found.refinement.agreed:
         message += f"; they do not agree to the tolerance {tolerance:g}"
-    return _Found(
+    return Found(
         found.function,
         unknowns,
         found.refinement.agreed,
@@ -220,8 +190,7 @@ def _from_grids(
         found.steps,
         found.solver,
         (found.solver,),
-        pd.DataFrame(),
-        found.refinement.history(),
+        history=found.refinement.history(),
     )
 
 

@@ -11,7 +11,7 @@ import torch
 from scipy.integrate import solve_ivp
 from scipy.optimize import least_squares
 
-from sciml.baselines.ivp import BlowUpError, Budget, IntegrationError
+from sciml.baselines.ivp import BlowUpError, Budget, IntegrationError, TooManyStepsError
 from sciml.baselines.lines import Lines
 from sciml.errors import BaselineError
 from sciml.grids import Grid, GridFunction, Knots
@@ -38,10 +38,6 @@ class Evolved:
     constants: dict[str, float] = field(default_factory=dict)
     raw: Array | None = None
     evaluations: int = 0
-
-
-class _TooManyStepsError(Exception):
-    """An explicit method needs so many steps that the problem must be stiff."""
 
 
 def evolve(
@@ -76,7 +72,7 @@ def evolve(
         used += 1
         budget.check(t)
         if used > most:
-            raise _TooManyStepsError
+            raise TooManyStepsError
         size = np.abs(y).max()
         if not size < _GROWTH * largest:
             # Growth that would go on like this to the end is none: a blow-up is over in a fraction of what is left.
@@ -105,7 +101,7 @@ def evolve(
     with np.errstate(all="ignore"):
         try:
             result = attempt(chosen)
-        except (_TooManyStepsError, IntegrationError):
+        except (TooManyStepsError, IntegrationError):
             # What an explicit method cannot do may still be stiff.
             if method != "auto" or chosen == "Radau" or budget.over:
                 raise
@@ -127,12 +123,8 @@ def _function(lines: Lines, result: Any, rtol: float) -> GridFunction:
         found = _sampled(lines, result, knots)
         middle = (knots[1:] + knots[:-1]) / 2
         widths = np.diff(knots)
-        halves = np.stack(
-            [
-                (found[k, 0] + found[k + 1, 0]) / 2 + widths[k] / 8 * (found[k, 1] - found[k + 1, 1])
-                for k in range(len(widths))
-            ]
-        )
+        change = (found[:-1, 1] - found[1:, 1]) * widths[:, None, None] / 8
+        halves = (found[:-1, 0] + found[1:, 0]) / 2 + change
         rows = [row for row, (_, level) in enumerate(lines.levels) if level == 0]
         dense = result.sol(middle).reshape(len(lines.levels), lines.grid.size, -1)[rows]
         gap = np.abs(halves - np.moveaxis(dense, -1, 0)).reshape(len(widths), -1).max(axis=1)

@@ -26,8 +26,8 @@ from sciml.uncertainty import Estimate
 
 
 @dataclass(frozen=True)
-class Integrated:
-    """The outcome of an integration, or of a shooting fit."""
+class Found:
+    """What any of the ways came to: integration, shooting, grids."""
 
     trial: nn.Module
     unknowns: dict[str, Estimate]
@@ -37,6 +37,7 @@ class Integrated:
     solver: str
     choices: tuple[str, ...] = ()
     events: pd.DataFrame = field(default_factory=pd.DataFrame)
+    history: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 def is_initial_value_problem(problem: Problem) -> bool:
@@ -66,7 +67,7 @@ def solve_initial(
     tolerance: float,
     budget: Budget,
     events: Mapping[str, Callable[..., Tensor]],
-) -> Integrated:
+) -> Found:
     """Integrate an initial-value problem, or fit it to measurements by shooting.
 
     Args:
@@ -96,7 +97,7 @@ def solve_initial(
         shot = shoot(system, table, dict(scales), rtol, budget, method)
         solver = f"least_squares over solve_ivp ({shot.trajectory.method})"
         trial = trial_from(system, shot.trajectory, shot.constants, tolerance)
-        return Integrated(trial, shot.unknowns, shot.success, shot.message, shot.steps, solver, _said(rtol))
+        return Found(trial, shot.unknowns, shot.success, shot.message, shot.steps, solver, _said(rtol))
     _require_initial_values(system)
     constants = {name: torch.tensor(each.initial, dtype=torch.float64) for name, each in problem.unknowns.items()}
     start = system.initial(system.prescribed(), constants, 1)
@@ -112,7 +113,7 @@ def solve_initial(
         for t, y in zip(times, states, strict=True)
     ]
     happened = pd.DataFrame(rows, columns=["event", coordinate, *problem.fields] if events else None)
-    return Integrated(
+    return Found(
         trial_from(system, trajectory, constants, tolerance),
         {name: Estimate(float(value), np.nan, np.nan, np.nan) for name, value in constants.items()},
         True,
@@ -131,7 +132,7 @@ def _with_algebraic(
     tolerance: float,
     budget: Budget,
     events: Mapping[str, Callable[..., Tensor]],
-) -> Integrated:
+) -> Found:
     """Differential and algebraic equations together, the latter differentiated once."""
     if events or (table is not None and problem.unknowns):
         raise BaselineError(
@@ -141,7 +142,7 @@ def _with_algebraic(
     rtol = max(1e-3 * tolerance, 1e-12)
     constants = {name: each.initial for name, each in problem.unknowns.items()}
     found = evolve(problem, Grid({}), constants, rtol, budget, method)
-    return Integrated(
+    return Found(
         found.function,
         {name: Estimate(value, np.nan, np.nan, np.nan) for name, value in constants.items()},
         True,

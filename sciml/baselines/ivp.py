@@ -121,7 +121,7 @@ def integrate(
         used += 1
         budget.check(t)
         if used > most:
-            raise _TooManyStepsError
+            raise TooManyStepsError
         batch = 1 if y.ndim == 1 else y.shape[1]
         states = y.reshape(rows, size * batch)
         repeated = {name: value.repeat_interleave(batch) if value.ndim else value for name, value in constants.items()}
@@ -147,7 +147,7 @@ def integrate(
     with np.errstate(all="ignore"):
         try:
             result = attempt(chosen)
-        except (_TooManyStepsError, IntegrationError):
+        except (TooManyStepsError, IntegrationError):
             # What an explicit method cannot do, since it takes forever or leaps out of the domain, may still be stiff.
             if method != "auto" or budget.over:
                 raise
@@ -163,7 +163,7 @@ def integrate(
     return Trajectory(dense, result.t, chosen, found)
 
 
-class _TooManyStepsError(Exception):
+class TooManyStepsError(Exception):
     """An explicit method needs so many steps that the problem must be stiff."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from sciml.baselines.stationary import NewtonError
 from sciml.conditions import Periodic
 from sciml.domains import Box, Interface, Within
 from sciml.errors import BaselineError, listed
-from sciml.grids import Axis, Chebyshev, Differences, Fourier, Grid, GridFunction
+from sciml.grids import Chebyshev, Differences, Fourier, Grid, GridFunction, Nodal
 from sciml.problem import Problem
 from sciml.typing import Array
 
@@ -26,12 +26,6 @@ _SHARE = 0.1
 _CHEAP = 0.05
 # How the time for a grid grows with its nodes, at least.
 _GROWS = 1.25
-
-
-class Solved(Protocol):
-    """What a solver on one grid returns: at least the function."""
-
-    function: GridFunction
 
 
 @dataclass
@@ -164,7 +158,7 @@ def grids(problem: Problem, names: Sequence[str], family: str, sizes: Sequence[i
     """
     around = periodic_coordinates(problem)
     for size in sizes:
-        axes: dict[str, Axis] = {}
+        axes: dict[str, Nodal] = {}
         for name in names:
             low, high = problem.domain.bounds[name]
             if family == "differences":

@@ -112,7 +112,7 @@ class Steadying:
         numbers = np.flatnonzero(kept)
         weights = np.ones(len(numbers)) if square else np.sqrt(grid.weights / grid.weights.sum())
         pieces = [_Piece(term, grid.at_nodes(numbers), weights) for term in self._equations]
-        claimed: dict[tuple[int, int], bool] = {}
+        claimed: dict[int, Array] = {}
         counts: dict[Face, int] = {}
         # Prescribed values first: at a corner they are kept, and a slope there follows from them.
         for term in sorted(self._conditions, key=lambda term: term.field is None):
@@ -146,9 +146,7 @@ class Steadying:
         full, split = jacobian.toarray(), found.values.size
         return estimates(self.problem.unknowns, found.raw, full[:, :split], full[:, split:], rows, measured)[0]
 
-    def _condition(
-        self, term: Term, claimed: dict[tuple[int, int], bool] | None, counts: dict[Face, int]
-    ) -> list[_Piece]:
+    def _condition(self, term: Term, claimed: dict[int, Array] | None, counts: dict[Face, int]) -> list[_Piece]:
         grid, place = self.grid, term.place
         if isinstance(place, At):
             return [_Piece(term, grid.at_points(np.array([place.position])), np.array([_WEIGHT]))]
@@ -163,8 +161,9 @@ class Steadying:
             weights = np.sqrt(grid.face_weights(face)) * _WEIGHT
             if claimed is not None:
                 rank = counts[face] = counts.get(face, -1) + 1
-                free = np.array([(rank, int(number)) not in claimed for number in numbers])
-                claimed |= {(rank, int(number)): True for number in numbers}
+                taken = claimed.setdefault(rank, np.zeros(grid.size, dtype=bool))
+                free = ~taken[numbers]
+                taken[numbers] = True
                 numbers, weights = numbers[free], weights[free]
             if len(numbers):
                 normals = np.zeros((len(numbers), len(grid.axes)))

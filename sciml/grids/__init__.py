@@ -1,6 +1,6 @@
 """Grids: trial functions given by values at nodes, whose derivatives are matrices."""
 
-from sciml.grids.axes import Axis, Chebyshev, Differences, Fourier, Knots
+from sciml.grids.axes import Axis, Chebyshev, Differences, Fourier, Knots, Nodal
 from sciml.grids.function import GridFunction
 from sciml.grids.grid import Grid, GridJets, Linearised, Sites, evaluated, linearised
 
@@ -14,6 +14,7 @@ __all__ = [
     "GridJets",
     "Knots",
     "Linearised",
+    "Nodal",
     "Sites",
     "evaluated",
     "linearised",

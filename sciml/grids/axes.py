@@ -18,7 +18,7 @@ from sciml.typing import Array
 
 
 class Axis(ABC):
-    """Nodes along one coordinate, and how a function with values at them goes on between them.
+    """Nodes along one coordinate, and how a function goes on between them.
 
     Attributes:
         low, high: the ends of the coordinate, in its unit.
@@ -33,7 +33,6 @@ class Axis(ABC):
     def __init__(self, low: float, high: float, nodes: Array) -> None:
         self.low, self.high = float(low), float(high)
         self.nodes = nodes
-        self._matrices: dict[int, sparse.csr_array] = {}
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -47,6 +46,18 @@ class Axis(ABC):
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """What ``axis_from`` makes it of again."""
+
+    @abstractmethod
+    def table(self, x: Tensor, order: int) -> tuple[Tensor | None, Tensor]:
+        """From values to a derivative at points ``(m,)``: factors ``(m, s)`` of some nodes, and their numbers, None for all."""
+
+
+class Nodal(Axis):
+    """An axis whose functions are known by their values at the nodes, so that derivatives are matrices."""
+
+    def __init__(self, low: float, high: float, nodes: Array) -> None:
+        super().__init__(low, high, nodes)
+        self._matrices: dict[int, sparse.csr_array] = {}
 
     @property
     @abstractmethod
@@ -64,12 +75,8 @@ class Axis(ABC):
     def _matrix(self, order: int) -> sparse.csr_array:
         """The matrix of a derivative of order one or more."""
 
-    @abstractmethod
-    def table(self, x: Tensor, order: int) -> tuple[Tensor | None, Tensor]:
-        """From values to a derivative at points ``(m,)``: factors ``(m, s)`` of some nodes, and their numbers, None for all."""
 
-
-class _Spectral(Axis):
+class _Spectral(Nodal):
     """All nodes take part in every value."""
 
     @cached_property
@@ -179,7 +186,7 @@ class Fourier(_Spectral):
         return waves(self._unit(x), len(self) // 2, order)[order] * (2 / (self.high - self.low)) ** order
 
 
-class Differences(Axis):
+class Differences(Nodal):
     """Equally spaced nodes with finite differences of some even order, central inside and one-sided at the ends.
 
     Between the nodes the function is a polynomial through the p + 2 nearest ones.
@@ -289,13 +296,6 @@ class Knots(Axis):
     @property
     def config(self) -> dict[str, Any]:
         return {"kind": "knots", "nodes": self.nodes.tolist()}
-
-    @property
-    def weights(self) -> Array:
-        raise NotImplementedError("nothing is integrated over knots")
-
-    def _matrix(self, order: int) -> sparse.csr_array:
-        raise NotImplementedError("slopes at knots are values of their own")
 
     def table(self, x: Tensor, order: int) -> tuple[Tensor | None, Tensor]:
         knots = torch.from_numpy(self.nodes).to(x)

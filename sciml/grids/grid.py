@@ -20,7 +20,7 @@ from torch import Tensor
 from sciml.conditions import Scene, Term
 from sciml.derivative import JetSpace
 from sciml.domains.region import Face
-from sciml.grids.axes import Axis
+from sciml.grids.axes import Nodal
 from sciml.problem import Problem
 from sciml.typing import Array, MultiIndex, Values
 
@@ -38,7 +38,7 @@ class Grid:
         (35, (35, 35))
     """
 
-    def __init__(self, axes: Mapping[str, Axis]) -> None:
+    def __init__(self, axes: Mapping[str, Nodal]) -> None:
         self.axes = dict(axes)
         self.shape = tuple(len(axis) for axis in self.axes.values())
         self.size = int(np.prod(self.shape))
