@@ -27,6 +27,7 @@ from sciml.models import (
     Spectral,
     Transformed,
 )
+from sciml.noise import Huber, LogNormal, Normal, Poisson, StudentT
 from sciml.normal import Neumann, Robin
 from sciml.operators import curl, div, grad, laplacian
 from sciml.pinned import Integral, Mean, Point
@@ -66,17 +67,21 @@ __all__ = [
     "FourierFeatures",
     "GatedBlock",
     "GaussNewton",
+    "Huber",
     "Initial",
     "Integral",
     "Interval",
     "LeastSquares",
     "LinearLeastSquares",
+    "LogNormal",
     "Look",
     "Mean",
     "Neumann",
+    "Normal",
     "Periodic",
     "PeriodicEmbedding",
     "Point",
+    "Poisson",
     "Polish",
     "Polygon",
     "Problem",
@@ -89,6 +94,7 @@ __all__ = [
     "Solution",
     "Spectral",
     "Stored",
+    "StudentT",
     "Table",
     "Transformed",
     "Unknown",

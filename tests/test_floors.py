@@ -8,10 +8,11 @@ from conftest import ROOT
 PACKAGE = ROOT / "sciml"
 FLOORS = [
     ["errors", "typing"],
-    ["domains", "table", "derivative", "operators", "columns", "jets", "archive", "calls"],
+    ["domains", "table", "derivative", "operators", "columns", "jets", "archive", "calls", "noise"],
     [
         "unknowns",
         "targets",
+        "misfit",
         "placement",
         "conditions",
         "normal",
@@ -24,7 +25,7 @@ FLOORS = [
         "models",
         "grids",
     ],
-    ["sampling", "rows", "prescribed", "counting", "gallery"],
+    ["sampling", "rows", "measurements", "prescribed", "counting", "gallery"],
     [
         "jacobian",
         "persample",
@@ -34,6 +35,8 @@ FLOORS = [
         "linearity",
         "objective",
         "uncertainty",
+        "evidence",
+        "spread",
         "certificate",
         "exact",
         "slabs",
@@ -43,6 +46,7 @@ FLOORS = [
     [
         "polish",
         "training",
+        "passes",
         "windows",
         "degrees",
         "corners",
