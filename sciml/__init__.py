@@ -14,6 +14,7 @@ from sciml.embedding import embed
 from sciml.exact import Exact
 from sciml.fitting import fit
 from sciml.loading import load
+from sciml.measurements import Measurements
 from sciml.models import (
     MLP,
     Concatenation,
@@ -76,6 +77,7 @@ __all__ = [
     "LogNormal",
     "Look",
     "Mean",
+    "Measurements",
     "Neumann",
     "Normal",
     "Periodic",

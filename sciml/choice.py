@@ -19,7 +19,7 @@ from sciml.network import solve_by_network
 from sciml.objective import Objective
 from sciml.sampling.adaptive import Adaptive
 from sciml.setup import DATA_WEIGHT, Setup, with_features
-from sciml.solvers import LeastSquares
+from sciml.solvers import GaussNewton, LeastSquares
 from sciml.training import Training
 from sciml.windows import Level, joined, march, why_not_windows
 
@@ -221,6 +221,8 @@ def _inverse(setup: Setup, seed: int, watchers: Sequence[Callback], start: float
             found = training.run(replace(found, weights=weights, leading=weights), [_INVERSE_STEPS], seed)
             if training.outcome.stopped:
                 break
+        if not fields and not training.outcome.stopped:
+            found = training.run(found, [GaussNewton(20)], seed)
         objective = Objective(found.rows, found.held, found.scales, found.weights, found.parameters)
         sizes = {name: math.sqrt(float(value.detach())) for name, value in objective.terms().items()}
         misfit = max(size for name, size in sizes.items() if name.startswith(DATA))
