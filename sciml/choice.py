@@ -21,6 +21,7 @@ from sciml.sampling.adaptive import Adaptive
 from sciml.setup import DATA_WEIGHT, Setup, with_features
 from sciml.solvers import GaussNewton, LeastSquares
 from sciml.training import Training
+from sciml.trajectories import solve_for_constants
 from sciml.windows import Level, joined, march, why_not_windows
 
 _WINDOW_SCALES = (8.0, 16.0, 32.0)
@@ -77,7 +78,9 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
         and measured
         and (problem.unknowns or len(problem.equations) < len(problem.fields))
     ):
-        return _inverse(setup, seed, watchers, start)
+        if len(problem.equations) < len(problem.fields):
+            return _inverse(setup, seed, watchers, start)
+        return solve_for_constants(setup, seed, watchers, start)
     if linear or not (problem.unknowns or measured):
         marches, marched, smooth = why_not_windows(problem, measured) is None, None, None
         if linear and marches and why_not_elements(problem) is None:

@@ -53,6 +53,7 @@ FLOORS = [
         "marching",
         "element_windows",
         "automatic",
+        "trajectories",
         "network",
         "choice",
     ],

@@ -44,8 +44,8 @@ def both(problem, data, **how):
     ours, theirs = sciml.fit(problem, data=data, **how), sciml.baseline(problem, data, **how)
     for name in problem.unknowns:
         mine, other = ours.unknowns.loc[name], theirs.unknowns.loc[name]
-        assert mine["estimate"] == pytest.approx(other["estimate"], abs=0.05 * other["standard_error"])
-        assert mine["standard_error"] == pytest.approx(other["standard_error"], rel=0.1)
+        assert mine["estimate"] == pytest.approx(other["estimate"], abs=0.01 * other["standard_error"])
+        assert mine["standard_error"] == pytest.approx(other["standard_error"], rel=0.02)
     return ours
 
 
