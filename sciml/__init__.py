@@ -11,7 +11,10 @@ from sciml.definition import equation
 from sciml.derivative import d
 from sciml.domains import Ball, Box, Disk, Domain, Interval, Polygon, Solid
 from sciml.embedding import embed
+from sciml.ensemble import Ensemble, ensemble
+from sciml.evidence import criteria
 from sciml.exact import Exact
+from sciml.experiments import experiments
 from sciml.fitting import fit
 from sciml.loading import load
 from sciml.measurements import Measurements
@@ -62,6 +65,7 @@ __all__ = [
     "Disk",
     "Domain",
     "EarlyStopping",
+    "Ensemble",
     "Exact",
     "ExtrapolationWarning",
     "FirstOrder",
@@ -104,11 +108,14 @@ __all__ = [
     "baseline",
     "compare",
     "condition",
+    "criteria",
     "curl",
     "d",
     "div",
     "embed",
+    "ensemble",
     "equation",
+    "experiments",
     "fit",
     "grad",
     "laplacian",

@@ -20,6 +20,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from sciml.errors import ProblemError
 from sciml.measurements import Measurements, data_blocks, resolve_data
 from sciml.misfit import DATA, Misfit
 from sciml.problem import Problem
@@ -100,3 +101,64 @@ def scored(problem: Problem, trial: nn.Module, data: Any, **how: Any) -> pd.Data
         spread = measurements.noise_or_normal(column).spread(table[~table.isnan()])
         rows[column] = {"rms": size, "relative": size / spread if spread > 0 else math.inf, "values": len(values)}
     return pd.DataFrame.from_dict(rows, orient="index", columns=["rms", "relative", "values"])
+
+
+def criteria(*solutions: Any, held_out: Any = None, **how: Any) -> pd.DataFrame:
+    r"""Models of the same measurements side by side, the best first: what the data speak for.
+
+    Args:
+        solutions: two or more of ``fit``, of the same or of different problems, fitted to the same measurements.
+        held_out: measurements that none of them has seen, to foretell; their misfits are then compared, too.
+        how: ``observe`` and ``noise`` of these, as for ``fit``.
+
+    Returns:
+        A DataFrame by solution (its problem's name, with a number where that occurs twice), in the order of AIC:
+        ``measurements``, ``parameters``, ``log_likelihood``, ``AIC``, ``BIC``; ``weight``, Akaike's, the share of belief that
+        each deserves, :math:`e^{-\Delta/2}` with the differences of AIC, normalised; and ``held_out``, the root mean square of
+        the misfits relative to each column's standard deviation.
+
+    Raises:
+        ProblemError: fewer than two, ones without statistics, or with other numbers of measurements.
+
+    Example:
+        >>> import numpy as np, sciml
+        >>> from sciml import d
+        >>> class Growth(sciml.Problem):
+        ...     domain = sciml.Interval(t=(0, 2))
+        ...     fields = ["u"]
+        ...     rate, limit = sciml.Unknown(1.0), 1e9
+        ...     conditions = [sciml.Initial(u=1.0)]
+        ...     @sciml.equation
+        ...     def growth(self, u, t):
+        ...         return d(u, t) - self.rate * u * (1 - u / self.limit)
+        >>> t = np.linspace(0, 2, 20)
+        >>> data = {"t": t, "u": 3 / (1 + 2 * np.exp(-2 * t)) + 0.02 * np.random.default_rng(0).normal(size=20)}
+        >>> free, limited = sciml.fit(Growth(), data=data), sciml.fit(Growth(limit=sciml.Unknown(4.0, lower=0)), data=data)
+        >>> bool(sciml.criteria(free, limited).loc["Growth_2", "weight"] > 0.99)
+        True
+
+    Reference: K. P. Burnham and D. R. Anderson, Model Selection and Multimodel Inference, 2nd ed., Springer 2002.
+    """
+    if len(solutions) < 2:
+        raise ProblemError(f"criteria needs at least two solutions; given: {len(solutions)}")
+    names: list[str] = []
+    for each in solutions:
+        count = 1 + sum(name.partition("_")[0] == each.name for name in names)
+        names.append(each.name if count == 1 else f"{each.name}_{count}")
+        if not each.statistics:
+            raise ProblemError(
+                f"{each.name} has no statistics: they come from sciml.fit with data and unknown constants"
+            )
+    counts = {name: each.statistics["measurements"] for name, each in zip(names, solutions, strict=True)}
+    if len(set(counts.values())) > 1:
+        raise ProblemError(f"criteria compares fits to the same measurements; their numbers differ: {counts}")
+    kept = ("measurements", "parameters", "log_likelihood", "AIC", "BIC")
+    table = pd.DataFrame(
+        {name: {key: each.statistics[key] for key in kept} for name, each in zip(names, solutions, strict=True)}
+    ).T
+    weight = (-(table["AIC"] - table["AIC"].min()) / 2).map(math.exp)
+    table["weight"] = weight / weight.sum()
+    if held_out is not None:
+        scores = [each.score(held_out, **how)["relative"] for each in solutions]
+        table["held_out"] = [float((score**2).mean() ** 0.5) for score in scores]
+    return table.sort_values("AIC")

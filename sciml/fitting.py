@@ -32,6 +32,7 @@ from sciml.models import PeriodicInputs, RandomFeatures, Scaled
 from sciml.passes import Attempt, in_passes
 from sciml.polish import Polish
 from sciml.problem import Problem
+from sciml.profiles import profiled
 from sciml.sampling.adaptive import Adaptive
 from sciml.setup import Setup, prepare
 from sciml.solution import Solution, unknowns_frame
@@ -69,6 +70,7 @@ def fit(
     early_stopping: EarlyStopping | None = EarlyStopping(),  # noqa: B008 - an immutable record
     callbacks: Sequence[Callback] = (),
     tolerance: float = 0.05,
+    intervals: str = "covariance",
     windows: Windows | int | None = None,
     out: str | Path | None = None,
     progress: bool = False,
@@ -113,6 +115,9 @@ def fit(
         callbacks: functions that see every ``Look``; a true return value ends the fit.
         tolerance: the certificate holds when every residual that is not a measurement has, on fresh points, a root mean
             square below this fraction of its natural size.
+        intervals: of unknown constants: ``"covariance"``, from the least-squares covariance at the solution, or ``"profile"``,
+            from profile likelihood: refits with a constant held, some ten for each, whose intervals need not be symmetric and
+            are open where the data determine nothing.
         windows: solve in this many windows of time, each begun from the end of the one before; the solvers run in each.
         out: a directory for ``summary.json`` and ``solution.pt``.
         progress: show a live line.
@@ -152,6 +157,8 @@ def fit(
     start = time.perf_counter()
     solvers = _solvers(solver)
     _check(problem, early_stopping, callbacks, tolerance)
+    if intervals not in ("covariance", "profile"):
+        raise SolverError(f"intervals must be 'covariance' or 'profile'; given: {intervals!r}")
     if out is not None and not isinstance(out, str | Path):
         raise FileError(f"out must be a directory; given: {out!r}")
     if out is not None:
@@ -185,6 +192,8 @@ def fit(
     residuals = certificate(setup.rows, setup.fresh, setup.scales)
     misses = failures(residuals, tolerance)
     inference, doubt = estimated(setup, residuals)
+    if intervals == "profile" and inference.measurements and not outcome.stopped:
+        inference = profiled(setup, inference)
     spread = spread_of(setup, inference)
     doubt += overfit(setup, residuals)
     message = _MESSAGES.get(outcome.status, outcome.message)

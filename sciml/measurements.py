@@ -228,6 +228,9 @@ def resolve_data(
         DataError: not a table, or points outside the domain.
         ProblemError: columns are missing, or there are observed functions or noise and no data.
     """
+    join = getattr(problem, "joined", None)
+    if join is not None and not isinstance(data, Measurements):
+        data, observe, noise = join(data, observe, noise), None, None
     if data is None:
         own = getattr(problem, "measurements", None)
         data = None if own is None else own()

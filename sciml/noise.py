@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,6 +64,10 @@ class Noise(ABC):
     def deviation(self, model: Tensor, measured: Tensor, sigma: Tensor | float) -> Tensor:
         """The standardised deviation z of a model's values from measured ones, shape ``(n,)``."""
         return (model - measured) / sigma
+
+    def measured(self, model: Array, deviation: Array) -> Array:
+        """The values that would be measured at given deviations, times sigma, of a model: the inverse of ``deviation``."""
+        return model - deviation
 
     def rows(self, deviation: Tensor) -> Tensor:
         """Rows whose squares are twice the loss, shape ``(n,)``."""
@@ -256,6 +261,9 @@ class LogNormal(Noise):
         inside = torch.where(above, model, least).log()
         continued = least.log() + (model - least) / least
         return (torch.where(above, inside, continued) - measured.log()) / sigma
+
+    def measured(self, model: Array, deviation: Array) -> Array:
+        return model * np.exp(-deviation)
 
     def log_density(self, deviation: Tensor, measured: Tensor, sigma: Tensor | float) -> Tensor:
         return -0.5 * deviation.square() - _log(sigma, deviation) - measured.log() - 0.5 * math.log(2 * math.pi)

@@ -8,7 +8,7 @@ from conftest import problem_class
 
 import sciml
 from sciml import automatic, choice, d, network
-from sciml.automatic import _next_count, _take_over, most_points, solve_by_features
+from sciml.automatic import _next_count, most_points, solve_by_features, take_over
 from sciml.linearity import is_linear
 from sciml.setup import prepare, with_features
 
@@ -251,7 +251,7 @@ def test_other_features_begin_as_the_function_found_before():
     one, two = with_features(setup, 60, 2.0, 0), with_features(setup, 150, (3.0, 2.5), 1)
     with torch.no_grad():
         one.trial.model.layers[-1].weight.normal_(generator=torch.Generator().manual_seed(0))
-    _take_over(two, one)
+    take_over(two, one)
     for block in setup.held:
         points = block.sample.points[0]
         wanted = one.trial(points)

@@ -1,0 +1,268 @@
+"""Ensembles: the same fit many times, from other seeds and other draws of the measurements, in parallel processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+from sciml.conditions import Scene
+from sciml.errors import SciMLError, SolverError
+from sciml.fitting import fit
+from sciml.loading import load
+from sciml.measurements import Measurements, data_blocks, resolve_data
+from sciml.misfit import Misfit
+from sciml.noise import Poisson
+from sciml.problem import Problem
+from sciml.rows import Rows
+from sciml.solution import Solution
+from sciml.table import Table
+from sciml.typing import Array
+
+_WAYS = ("residuals", "rows", None)
+_LEVEL = (2.5, 97.5)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Ensemble:
+    """Solutions of one problem that differ by seed and by the draw of their measurements.
+
+    Attributes:
+        solutions: the members that were fitted.
+        base: the fit to the measurements as they are.
+        unknowns: DataFrame indexed by name: ``estimate`` of the base, ``standard_error`` and the 95 % interval ``low``,
+            ``high`` from the members' scatter.
+        failures: for each member that could not be fitted its number and why.
+    """
+
+    solutions: tuple[Solution, ...]
+    base: Solution
+    unknowns: pd.DataFrame
+    failures: dict[int, str]
+
+    def __call__(self, **coordinates: Any) -> dict[str, Array]:
+        """The mean of the members' fields at points; arguments as for ``Solution``."""
+        return {name: values.mean(axis=0) for name, values in self._all(coordinates).items()}
+
+    def standard_error(self, **coordinates: Any) -> dict[str, Array]:
+        """The standard deviation of the members' fields at points."""
+        return {name: values.std(axis=0, ddof=1) for name, values in self._all(coordinates).items()}
+
+    def interval(self, **coordinates: Any) -> dict[str, tuple[Array, Array]]:
+        """The 2.5th and 97.5th percentile of the members' fields at points."""
+        found = {name: np.percentile(values, _LEVEL, axis=0) for name, values in self._all(coordinates).items()}
+        return {name: (low, high) for name, (low, high) in found.items()}
+
+    def _all(self, coordinates: dict[str, Any]) -> dict[str, Array]:
+        found = [solution(**coordinates) for solution in self.solutions]
+        return {name: np.stack([values[name] for values in found]) for name in self.base.fields}
+
+    def __repr__(self) -> str:
+        head = f"Ensemble of {len(self.solutions)} fits of {self.base.name}"
+        head += (
+            f"; {len(self.failures)} failed, the first: {next(iter(self.failures.values()))}" if self.failures else ""
+        )
+        return f"{head}\n\n{self.unknowns.to_string(float_format=lambda value: f'{value:.4g}')}"
+
+
+def ensemble(
+    problem: Problem,
+    model: nn.Module | None = None,
+    *,
+    data: Any = None,
+    members: int = 20,
+    resample: str | None = "residuals",
+    processes: int = 1,
+    seed: int = 0,
+    observe: Any = None,
+    noise: Any = None,
+    **how: Any,
+) -> Ensemble:
+    r"""Fit a problem many times, and see how far constants and fields scatter: a bootstrap.
+
+    Args:
+        problem: the problem.
+        model: as for ``fit``.
+        data: measurements, as for ``fit``.
+        members: how many fits; intervals take some fifty or more.
+        resample: ``"residuals"`` puts the misfits of the first fit, drawn with replacement and widened by its degrees of
+            freedom, on its values at the measured points (counts are drawn from Poisson's law); ``"rows"`` draws rows of the
+            table with replacement; None leaves the measurements as they are, and only seeds differ.
+        processes: how many run at once, each with one thread; more than one where processes can be forked (not on Windows), and
+            on the CPU.
+        seed: of the draws; the members' own seeds follow it.
+        observe: as for ``fit``.
+        noise: as for ``fit``.
+        how: everything else that ``fit`` takes.
+
+    Returns:
+        An ``Ensemble``.
+
+    Raises:
+        SolverError: fewer than two members, no such way to resample, or all members failed.
+        ProblemError: nothing to resample; and what ``fit`` raises for the first fit.
+
+    Example:
+        >>> import numpy as np, sciml
+        >>> from sciml import d
+        >>> class Decay(sciml.Problem):
+        ...     domain = sciml.Interval(t=(0, 1))
+        ...     fields = ["u"]
+        ...     rate = sciml.Unknown(1.0)
+        ...     conditions = [sciml.Initial(u=1.0)]
+        ...     @sciml.equation
+        ...     def decay(self, u, t):
+        ...         return d(u, t) + self.rate * u
+        >>> t = np.linspace(0, 1, 20)
+        >>> data = {"t": t, "u": np.exp(-2 * t) + 0.01 * np.random.default_rng(0).normal(size=20)}
+        >>> many = sciml.ensemble(Decay(), data=data, members=4)
+        >>> bool(abs(many.unknowns.loc["rate", "estimate"] - 2) < 0.1), len(many.solutions)
+        (True, 4)
+
+    Reference: B. Efron and R. J. Tibshirani, An Introduction to the Bootstrap, Chapman and Hall 1993, chapter 9.
+    """
+    if isinstance(members, bool) or not isinstance(members, int) or members < 2:
+        raise SolverError(f"members must be a whole number, at least 2; given: {members!r}")
+    if resample not in _WAYS:
+        raise SolverError(f"resample must be 'residuals', 'rows' or None; given: {resample!r}")
+    if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
+        raise SolverError(f"processes must be a positive whole number; given: {processes!r}")
+    base = fit(problem, model, data=data, observe=observe, noise=noise, seed=seed, **how)
+    measurements = resolve_data(problem, data, observe, noise)
+    if measurements is None and resample is not None:
+        resample = None
+    draws = _draws(problem, base, measurements, resample, members, seed)
+
+    def member(number: int) -> Solution:
+        return fit(problem, model, data=draws(number), seed=seed + number + 1, **how)
+
+    run = _in_processes if processes > 1 and _can_fork(how.get("device", "auto")) else _in_turn
+    solutions, failures = run(member, members, problem, model, processes)
+    if len(solutions) < 2:
+        raise SolverError(f"{len(failures)} of {members} fits failed; the first: {next(iter(failures.values()), '')}")
+    return Ensemble(tuple(solutions), base, _scatter(base, solutions), failures)
+
+
+def _scatter(base: Solution, solutions: list[Solution]) -> pd.DataFrame:
+    frame = base.unknowns.copy()
+    for name in frame.index:
+        values = np.array([solution.unknowns.loc[name, "estimate"] for solution in solutions])
+        frame.loc[name, "standard_error"] = values.std(ddof=1)
+        frame.loc[name, ["low", "high"]] = np.percentile(values, _LEVEL)
+    return frame
+
+
+def _draws(
+    problem: Problem, base: Solution, measurements: Measurements | None, resample: str | None, members: int, seed: int
+) -> Callable[[int], Measurements | None]:
+    """For each member's number its measurements."""
+    generators = [np.random.default_rng(each) for each in np.random.SeedSequence(seed).spawn(members)]
+    if measurements is None or resample is None:
+        return lambda number: measurements
+    if resample == "rows":
+
+        def rows(number: int) -> Measurements:
+            table = measurements.table
+            chosen = np.sort(generators[number].integers(len(table), size=len(table)))
+            return measurements.on(_with(table, {name: table[name][chosen] for name in table.columns}))
+
+        return rows
+    constants = {str(name): torch.tensor(float(value)).double() for name, value in base.unknowns["estimate"].items()}
+    at = Rows(problem.bind(**constants), base.trial, {})
+    fitted = float(base.statistics.get("parameters", len(base.unknowns)))
+    whole = float(base.statistics.get("measurements", len(measurements)))
+    wider = np.sqrt(whole / max(whole - fitted, 1.0))
+    like = next(base.trial.buffers())
+    columns: list[tuple[Misfit, Array, Array]] = []
+    for block in data_blocks(problem, measurements):
+        scene, _ = at.scene(block.to(like.device, like.dtype))
+        columns += [_column(term.evaluate, scene) for term in block.terms if isinstance(term.evaluate, Misfit)]
+
+    def residuals(number: int) -> Measurements:
+        table = measurements.table
+        found = {name: table[name] for name in table.columns}
+        for misfit, model, deviation in columns:
+            noise = measurements.noise_or_normal(misfit.name)
+            seen = ~np.isnan(table[misfit.name])
+            values = table[misfit.name].copy()
+            if isinstance(noise, Poisson):
+                values[seen] = generators[number].poisson(np.maximum(model, 0.0))
+            else:
+                drawn = wider * generators[number].choice(deviation - deviation.mean(), size=len(deviation))
+                sigma = 1.0 if misfit.sigma is None else misfit.sigma.numpy()
+                values[seen] = noise.measured(model, drawn * sigma)
+            found[misfit.name] = values
+        return measurements.on(_with(table, found))
+
+    return residuals
+
+
+def _column(misfit: Misfit, scene: Scene) -> tuple[Misfit, Array, Array]:
+    """A column with what the solution says of it and its deviations from that."""
+    return (
+        misfit,
+        misfit.model(scene).detach().cpu().double().numpy(),
+        misfit.deviation(scene).detach().cpu().double().numpy(),
+    )
+
+
+def _with(table: Table, columns: dict[str, Array]) -> Table:
+    return Table(columns, source=table.source, missing="mask")
+
+
+def _can_fork(device: Any) -> bool:
+    on_cpu = str(device) == "cpu" or (device == "auto" and not torch.cuda.is_available())
+    return on_cpu and sys.platform.startswith("linux")
+
+
+def _in_turn(
+    member: Callable[[int], Solution], members: int, problem: Problem, model: nn.Module | None, processes: int
+) -> tuple[list[Solution], dict[int, str]]:
+    solutions, failures = [], {}
+    for number in range(members):
+        try:
+            solutions.append(member(number))
+        except SciMLError as error:
+            failures[number] = str(error)
+    return solutions, failures
+
+
+def _in_processes(
+    member: Callable[[int], Solution], members: int, problem: Problem, model: nn.Module | None, processes: int
+) -> tuple[list[Solution], dict[int, str]]:
+    """Members in forked processes, which inherit problems that no file could carry; solutions come back as files."""
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+
+        def work(first: int) -> None:
+            # One thread: those of the parent are not there after a fork, and waiting for them would never end.
+            torch.set_num_threads(1)
+            for number in range(first, members, processes):
+                try:
+                    member(number).save(Path(folder) / f"{number}.pt")
+                except Exception:
+                    (Path(folder) / f"{number}.txt").write_text(traceback.format_exc(limit=1))
+
+        workers = [context.Process(target=work, args=(first,)) for first in range(min(processes, members))]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        solutions, failures = [], {}
+        for number in range(members):
+            file, note = Path(folder) / f"{number}.pt", Path(folder) / f"{number}.txt"
+            if file.exists():
+                solutions.append(replace(load(file, problem, model), problem=problem))
+            else:
+                failures[number] = note.read_text() if note.exists() else "its process was killed"
+    return solutions, failures
