@@ -6,7 +6,7 @@ from sciml.callbacks import EarlyStopping, Look
 from sciml.comparison import Comparison, compare
 from sciml.conditions import Dirichlet, Initial, Periodic, condition
 from sciml.counting import ConditionWarning
-from sciml.datasets import read_csv
+from sciml.datasets import read_csv, read_hdf5
 from sciml.definition import equation
 from sciml.derivative import d
 from sciml.domains import Ball, Box, Disk, Domain, Interval, Polygon, Solid
@@ -106,4 +106,5 @@ __all__ = [
     "laplacian",
     "load",
     "read_csv",
+    "read_hdf5",
 ]

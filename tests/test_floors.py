@@ -8,7 +8,19 @@ from conftest import ROOT
 PACKAGE = ROOT / "sciml"
 FLOORS = [
     ["errors", "typing"],
-    ["domains", "table", "derivative", "operators", "columns", "jets", "archive", "calls"],
+    [
+        "provenance",
+        "units",
+        "export",
+        "domains",
+        "table",
+        "derivative",
+        "operators",
+        "columns",
+        "jets",
+        "archive",
+        "calls",
+    ],
     [
         "unknowns",
         "targets",

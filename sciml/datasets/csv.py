@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from sciml.errors import DataError, listed, nearest
+from sciml.provenance import provenance, stamp
 from sciml.table import Table
 from sciml.typing import Array
 
@@ -61,6 +62,7 @@ def read_csv(
         0  1900.0  30.0
         1  1901.0  47.2
     """
+    options = {name: value for name, value in locals().items() if name != "path"}
     if not isinstance(path, str | Path):
         raise DataError(f"read_csv needs the path of a file; given: {path!r}")
     path = Path(path)
@@ -69,14 +71,17 @@ def read_csv(
         raise DataError(f"sep, decimal, comment and encoding must be texts; given: {texts!r}")
     if len(sep) != 1 or len(decimal) != 1 or sep == decimal:
         raise DataError(f"sep and decimal must be two different single characters; given: {sep!r} and {decimal!r}")
-    layout = _layout(path, _text(path, encoding), sep, decimal, comment)
+    text = _text(path, encoding)
+    before = stamp(path)
+    layout = _layout(path, text, sep, decimal, comment)
     wanted = _wanted(path, layout.names, columns)
     frame = _parsed(layout, sep, decimal)
     values = {
         ours: _numbers(path, layout, theirs, frame[layout.names.index(theirs)], decimal, missing)
         for ours, theirs in wanted.items()
     }
-    return Table(values, source=str(path), missing=missing)
+    origin = provenance(path, "read_csv", len(layout.lines), options, before, ["pandas"])
+    return Table(values, source=str(path), missing=missing, provenance=origin)
 
 
 @dataclass(frozen=True)
