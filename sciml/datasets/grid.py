@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sciml.datasets.vault import Handles, Located
+from sciml.datasets.vault import Handles, Located, opened
 from sciml.errors import DataError
 from sciml.typing import Array
 
@@ -179,7 +179,7 @@ class Grid:
             for axis, low, (_, high) in zip(column.axes, first, key[2], strict=True)
         )
         try:
-            return np.asarray(handles[column.dataset.path][column.dataset.name][selection])
+            return np.asarray(opened(handles, column.dataset)[selection])
         except OSError as error:
             raise DataError(
                 f"{column.dataset.path}: {column.dataset.name!r} cannot be read: {error}; the file is damaged (a checksum or a "

@@ -144,6 +144,21 @@ def find(handles: Handles, path: Path, name: str, *, links: Path | None = None) 
     return _followed(handles, path, name, links)[1]
 
 
+def opened(handles: Handles, located: Located) -> h5py.Dataset:
+    """The dataset that was located, to read from."""
+    file = handles[located.path]
+    dataset = file[located.name]
+    if dataset.external or dataset.is_virtual:
+        # HDF5 looks for external storage in the working directory unless told otherwise; what was checked lies by the file.
+        # A dataset that is still open keeps the folder that it was opened with.
+        del dataset
+        access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+        access.set_efile_prefix(b"${ORIGIN}")
+        access.set_virtual_prefix(b"${ORIGIN}")
+        dataset = h5py.Dataset(h5py.h5d.open(file.id, located.name.encode(), access))
+    return dataset
+
+
 def walk(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Everything in a group by path, with what it is in words: ``("probe/u", "float64 (3,)")``; links are not followed.
 
