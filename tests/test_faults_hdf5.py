@@ -226,11 +226,9 @@ def test_fault_41_flipped_bits(tmp_path):
 
 def test_fault_42_in_use(make):
     path = make(put(u=U))
-    with h5py.File(path, "a"):
-        code = (
-            "import sys, sciml\ntry:\n    sciml.read_hdf5(sys.argv[1])\n"
-            "except sciml.errors.DataError as error:\n    print(error)"
-        )
-        other = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True).stdout
-    assert "is in use: another program has it open for writing" in other
+    code = "import h5py, sys\nwith h5py.File(sys.argv[1], 'a'):\n    print('open', flush=True)\n    sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout.readline() == b"open\n"
+        refused(path, "is in use: another program has it open for writing")
+        writer.communicate(b"")
     assert len(sciml.read_hdf5(path)) == 5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ import h5py
 import numpy as np
 
 from sciml.datasets.limits import readable
+from sciml.datasets.tree import tree, walk
 from sciml.errors import DataError, listed, nearest
 
 _MOST_LINKS = 16
-_MOST_LISTED = 40
 # Compression by gzip reaches a factor of about 1000.
 _MOST_COMPRESSED = 1100
 _SMALL = 2**20
@@ -159,40 +158,19 @@ def opened(handles: Handles, located: Located) -> h5py.Dataset:
     return dataset
 
 
-def walk(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Everything in a group by path, with what it is in words: ``("probe/u", "float64 (3,)")``; links are not followed.
+def read_part(handles: Handles, located: Located, selection: Any = ...) -> np.ndarray:
+    """The numbers of a dataset, or those of a selection, as they are stored.
 
-    Objects that are reached twice are told once.
+    Raises:
+        DataError: a checksum or a compressed chunk is wrong.
     """
-    seen = {h5py.h5o.get_info(group.id).addr}
-
-    def inside(group: h5py.Group, prefix: str) -> Iterator[tuple[str, str]]:
-        for key in group:
-            link, name = group.get(key, getlink=True), f"{prefix}{key}"
-            if isinstance(link, h5py.SoftLink):
-                yield name, f"link to {link.path}"
-            elif isinstance(link, h5py.ExternalLink):
-                yield name, f"link to {link.path} in {link.filename}"
-            else:
-                thing = group[key]
-                address = h5py.h5o.get_info(thing.id).addr
-                if address in seen:
-                    continue
-                seen.add(address)
-                if isinstance(thing, h5py.Group):
-                    yield f"{name}/", "group"
-                    yield from inside(thing, f"{name}/")
-                elif isinstance(thing, h5py.Dataset):
-                    yield name, "empty" if thing.shape is None else f"{thing.dtype} {thing.shape}"
-
-    yield from inside(group, prefix)
-
-
-def tree(group: h5py.Group) -> str:
-    """The content of a group as lines of text, at most forty."""
-    lines = [f"  {name}: {what}" for name, what in walk(group)]
-    more = len(lines) - _MOST_LISTED
-    return "\n".join(lines[:_MOST_LISTED] + ([f"  … and {more} more"] if more > 0 else [])) or "  nothing"
+    try:
+        return np.asarray(opened(handles, located)[selection])
+    except OSError as error:
+        raise DataError(
+            f"{located.path}: {located.name!r} cannot be read: {error}; the file is damaged (a checksum or a compressed chunk "
+            "is wrong): get it again"
+        ) from error
 
 
 def inside(file: Path, root: Path) -> bool:
