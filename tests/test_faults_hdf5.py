@@ -232,3 +232,30 @@ def test_fault_42_in_use(make):
         refused(path, "is in use: another program has it open for writing")
         writer.communicate(b"")
     assert len(sciml.read_hdf5(path)) == 5
+
+
+def test_fault_37_groups_and_netcdf_files_are_looked_at_as_well(make, tmp_path):
+    make(put(w=U, names=np.array([b"a", b"b", b"c", b"d", b"e"])), "other.h5")
+
+    def fill(content):
+        content["u"] = U
+        layout = h5py.VirtualLayout((5,), "S1")
+        layout[:] = h5py.VirtualSource("other.h5", "names", (5,))
+        content.create_virtual_dataset("run", layout)
+
+    refused(make(fill), "'/run' is a virtual dataset .*not followed", columns=["u"], group="run")
+    path = make(outside, "other.nc")
+    with pytest.raises(DataError, match=r"external link .*not followed|stored in other files"):
+        sciml.read_netcdf(path)
+
+
+def test_fault_40_declared_shapes_of_other_formats(tmp_path):
+    import scipy.io
+
+    scipy.io.savemat(tmp_path / "bomb.mat", {"u": np.zeros(10**5)}, do_compression=True)
+    assert (tmp_path / "bomb.mat").stat().st_size < 1000
+    with pytest.raises(DataError, match=r"needs about 1.5.* MiB of memory"):
+        sciml.read_mat(tmp_path / "bomb.mat", memory=10**5)
+    sciml.Table({"u": np.zeros(10**5)}).save(tmp_path / "large.nc")
+    with pytest.raises(DataError, match=r"needs about 1.5.* MiB of memory"):
+        sciml.read_netcdf(tmp_path / "large.nc", memory=10**5)

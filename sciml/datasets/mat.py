@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -66,7 +67,7 @@ def read_mat(
         before = stamp(path)
         check_memory(path, 2 * before[0], memory, "save fewer variables in it")
         asked = None if columns is None else {columns} if isinstance(columns, str) else _names(columns)
-        found = _new(path, asked) if h5py.is_hdf5(path) else _old(path, asked)
+        found = _new(path, asked, memory) if h5py.is_hdf5(path) else _old(path, asked, memory)
     except OSError as error:
         if isinstance(error, DataError):
             raise
@@ -84,15 +85,19 @@ def read_mat(
     return Table(values, source=str(path), missing=missing, units=after, provenance=origin)
 
 
-def _old(path: Path, asked: set[str] | None) -> dict[str, Any]:
+def _old(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, Any]:
     """The variables of versions 4 to 7.2; those that are not asked for are named and not read."""
     from scipy.io import loadmat, whosmat
     from scipy.io.matlab import MatReadError
 
     try:
-        there = [name for name, *_ in whosmat(str(path), appendmat=False)]
-        names = None if asked is None else [name for name in there if name in asked]
+        shapes = {name: shape for name, shape, _ in whosmat(str(path), appendmat=False)}
+        there = list(shapes)
+        names = there if asked is None else [name for name in there if name in asked]
+        check_memory(path, 2 * 8 * sum(math.prod(shapes[name]) for name in names), memory, "name fewer columns")
         content = loadmat(str(path), appendmat=False, variable_names=names)
+    except DataError:
+        raise
     except FileNotFoundError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     except (
@@ -109,17 +114,19 @@ def _old(path: Path, asked: set[str] | None) -> dict[str, Any]:
     return {name: content.get(name, "not read") for name in there}
 
 
-def _new(path: Path, asked: set[str] | None) -> dict[str, Any]:
+def _new(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, Any]:
     """The variables of version 7.3, which is HDF5 with axes in the opposite order."""
     found: dict[str, Any] = {}
     with Handles() as handles:
         for name in handles[path]:
             if not name.startswith("#"):
-                found[name] = "not read" if asked is not None and name not in asked else _matrix(handles, path, name)
+                found[name] = (
+                    "not read" if asked is not None and name not in asked else _matrix(handles, path, name, memory)
+                )
     return found
 
 
-def _matrix(handles: Handles, path: Path, name: str) -> Any:
+def _matrix(handles: Handles, path: Path, name: str, memory: int | None) -> Any:
     """A variable of version 7.3, or what it is instead of numbers."""
     if not isinstance(handles[path].get(name, getlink=True), h5py.HardLink) or isinstance(
         handles[path][name], h5py.Group
@@ -135,6 +142,7 @@ def _matrix(handles: Handles, path: Path, name: str) -> Any:
     if dataset.dtype.names == ("real", "imag"):
         return (dataset["real"] + 1j * dataset["imag"]).T
     located = locate(handles, path, name)
+    check_memory(path, 2 * 8 * math.prod(located.shape), memory, "name fewer columns")
     return read_part(handles, located).T
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import h5py
 import numpy as np
 
 from sciml.datasets.arrays import as_columns, wanted_names
 from sciml.datasets.hdf5 import checked_path
-from sciml.datasets.vault import Handles
+from sciml.datasets.limits import check_memory
+from sciml.datasets.vault import Handles, check_own
 from sciml.errors import DataError, MissingExtraError
 from sciml.provenance import provenance, stamp
 from sciml.table import Table
@@ -69,7 +71,9 @@ def read_netcdf(
             import h5netcdf  # noqa: F401
 
             with Handles() as handles:
-                handles[path]
+                for name in handles[path]:
+                    if handles[path].get(name, getclass=True) is not h5py.Group:
+                        check_own(handles, path, name)
     except ImportError as error:
         raise MissingExtraError("reading NetCDF needs xarray and h5netcdf; pip install 'sciml[files]'") from error
     except OSError as error:
@@ -91,6 +95,8 @@ def read_netcdf(
                     ):
                         wanted[dimension] = dimension
             ours_of = {theirs: ours for ours, theirs in wanted.items()}
+            needed = 2 * 8 * sum(dataset[theirs].size for theirs in wanted.values())
+            check_memory(path, needed, memory, "name fewer columns")
             arrays = {ours: np.asarray(dataset[theirs].values) for ours, theirs in wanted.items()}
             dimensions = {
                 ours: tuple(ours_of.get(str(each), str(each)) for each in dataset[theirs].dims)

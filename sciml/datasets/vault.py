@@ -138,9 +138,23 @@ def find(handles: Handles, path: Path, name: str, *, links: Path | None = None) 
     """A dataset of any type by its path; links are followed as ``locate`` follows them.
 
     Raises:
-        DataError: no such dataset, a group, or a link that may not be followed or leads nowhere.
+        DataError: no such dataset, a group, a link that may not be followed or leads nowhere, parts that were never written.
     """
-    return _followed(handles, path, name, links)[1]
+    found, dataset = _followed(handles, path, name, links)
+    if dataset.shape is not None:
+        _check_storage(handles, found, dataset, links, 0)
+    return dataset
+
+
+def check_own(handles: Handles, path: Path, name: str) -> None:
+    """Refuse a dataset whose numbers lie in another file; parts that were never written may be.
+
+    Raises:
+        DataError: a link to another file, external storage, a virtual dataset.
+    """
+    dataset = _followed(handles, path, name, None)[1]
+    if dataset.is_virtual or dataset.external:
+        raise DataError(f"{path}: {dataset.name!r} is stored in other files, which are not read; copy it into one file")
 
 
 def opened(handles: Handles, located: Located) -> h5py.Dataset:
