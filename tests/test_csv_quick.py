@@ -74,3 +74,17 @@ def test_a_large_file_takes_little_longer_than_with_pandas(tmp_path):
 
     pairs = [(seconds(sciml.read_csv), seconds(pd.read_csv)) for _ in range(5)]
     assert min(ours for ours, _ in pairs) < 2 * min(theirs for _, theirs in pairs)
+
+
+def test_every_float_is_read_to_the_last_bit(write):
+    bits = np.random.default_rng(0).integers(0, 2**64, 20_000, dtype=np.uint64).view(np.float64)
+    values = bits[np.isfinite(bits)]
+    path = write("u\n" + "\n".join(map(repr, values.tolist())))
+    assert quick(path, None, None, None, ",", ".", "#", "utf-8") is not None
+    assert sciml.read_csv(path)["u"].tobytes() == values.tobytes()
+    # More digits than a float64 has are rounded to the nearest one.
+    digits = [f"{value:.25e}" for value in values[:2000]]
+    assert (
+        sciml.read_csv(write("u\n" + "\n".join(digits)))["u"].tobytes()
+        == np.array([float(each) for each in digits]).tobytes()
+    )
