@@ -8,7 +8,20 @@ from conftest import ROOT
 PACKAGE = ROOT / "sciml"
 FLOORS = [
     ["errors", "typing"],
-    ["domains", "table", "derivative", "operators", "columns", "jets", "archive", "calls", "noise"],
+    [
+        "domains",
+        "table",
+        "derivative",
+        "operators",
+        "columns",
+        "jets",
+        "archive",
+        "calls",
+        "noise",
+        "provenance",
+        "units",
+        "export",
+    ],
     [
         "unknowns",
         "targets",

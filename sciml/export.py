@@ -1,0 +1,140 @@
+"""Columns written to files: each file appears whole or not at all."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+
+from sciml import archive
+from sciml.errors import DataError, MissingExtraError, listed
+from sciml.typing import Array
+
+_CHUNK = 65536
+
+
+def save_columns(path: Path, frame: pd.DataFrame, units: Mapping[str, str]) -> None:
+    """Write columns in the format that the file's suffix names: ``.csv``, ``.h5``, ``.hdf5``, ``.parquet``, ``.nc``, ``.mat``.
+
+    Args:
+        path: the file, which is replaced.
+        frame: float64 columns, and texts for groups.
+        units: of some columns. CSV has no place for them.
+
+    Raises:
+        DataError: another suffix, or what the format cannot hold.
+        FileError: the file cannot be written; an older one of that name is unchanged.
+        MissingExtraError: Parquet without pyarrow.
+    """
+    writer = _WRITERS.get(path.suffix.lower())
+    if writer is None:
+        raise DataError(f"cannot tell the format of {path.name!r} from its suffix; it may end in {listed(_WRITERS)}")
+    archive.write_atomic(path, writer(frame, units))
+
+
+def _csv(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
+    # The shortest decimal number that reads back as the same float64.
+    return frame.to_csv(index=False, lineterminator="\n", na_rep="nan").encode()
+
+
+def _hdf5(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    try:
+        with h5py.File(buffer, "w") as file:
+            for name, values in frame.items():
+                if "/" in str(name) or str(name) == ".":
+                    raise DataError(f"HDF5 cannot have a dataset called {name!r}; rename the column")
+                chunks = (min(len(values), _CHUNK),)
+                if _is_text(values):
+                    # Texts of variable length lie outside the chunks that checksums protect.
+                    longest = max(len(str(value).encode()) for value in values)
+                    content: Any = np.array(
+                        [str(value).encode() for value in values], h5py.string_dtype("utf-8", longest)
+                    )
+                else:
+                    content = _numbers(values)
+                dataset = file.create_dataset(str(name), data=content, chunks=chunks, fletcher32=True)
+                if str(name) in units:
+                    dataset.attrs["units"] = units[str(name)]
+    except (ValueError, TypeError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"HDF5 cannot hold these columns: {error}") from error
+    return buffer.getvalue()
+
+
+def _parquet(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("writing Parquet needs pyarrow; pip install 'sciml[files]'") from error
+    buffer = io.BytesIO()
+    fields, arrays = [], []
+    for name, values in frame.items():
+        array = pyarrow.array(list(values)) if _is_text(values) else pyarrow.array(_numbers(values))
+        said = {"units": units[str(name)]} if str(name) in units else None
+        fields.append(pyarrow.field(str(name), array.type, metadata=said))
+        arrays.append(array)
+    pyarrow.parquet.write_table(pyarrow.table(arrays, schema=pyarrow.schema(fields)), buffer)
+    return buffer.getvalue()
+
+
+def _netcdf(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
+    from scipy.io import netcdf_file
+
+    _no_texts(frame, "NetCDF 3")
+    buffer = io.BytesIO()
+    file = netcdf_file(buffer, "w", version=2)
+    file.createDimension("row", len(frame))
+    for name, values in frame.items():
+        try:
+            variable = file.createVariable(str(name), np.dtype("f8"), ("row",))
+        except (ValueError, UnicodeError) as error:
+            raise DataError(f"NetCDF cannot have a variable called {name!r}: {error}") from error
+        variable[:] = _numbers(values)
+        if str(name) in units:
+            variable.units = units[str(name)]
+    file.flush()
+    return buffer.getvalue()
+
+
+def _mat(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
+    from scipy.io import savemat
+
+    _no_texts(frame, "a .mat file")
+    for name in frame:
+        if not (str(name).isascii() and str(name).isidentifier() and str(name)[0].isalpha() and len(str(name)) < 32):
+            raise DataError(f"a variable of MATLAB cannot be called {name!r}; rename it, or choose another format")
+    buffer = io.BytesIO()
+    savemat(buffer, {str(name): _numbers(values) for name, values in frame.items()}, oned_as="column")
+    return buffer.getvalue()
+
+
+def _no_texts(frame: pd.DataFrame, what: str) -> None:
+    for name, values in frame.items():
+        if _is_text(values):
+            raise DataError(f"{what} has no place for the texts of {name!r}; save as .h5, .csv or .parquet")
+
+
+def _is_text(values: pd.Series) -> bool:
+    return values.dtype.kind not in "iuf"
+
+
+def _numbers(values: pd.Series) -> Array:
+    return values.to_numpy(dtype=np.float64)
+
+
+_WRITERS: dict[str, Callable[[pd.DataFrame, Mapping[str, str]], bytes]] = {
+    ".csv": _csv,
+    ".h5": _hdf5,
+    ".hdf5": _hdf5,
+    ".parquet": _parquet,
+    ".nc": _netcdf,
+    ".mat": _mat,
+}

@@ -1,0 +1,114 @@
+"""Where numbers came from: the file, its checksum, and how it was read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from sciml.errors import DataError
+
+
+@dataclass(frozen=True)
+class Provenance:
+    r"""A file that numbers were read from, and how.
+
+    Args:
+        path: of the file.
+        reader: the name of the function that read it.
+        rows: how many rows were read.
+        options: what the reader was told.
+        versions: of the packages that the numbers depend on.
+        stamp: size in bytes and time of change in nanoseconds when it was read.
+
+    Raises:
+        DataError: ``sha256`` is asked for, and the file has changed since.
+
+    Example:
+        >>> import pathlib, tempfile, sciml
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "pelts.csv"
+        >>> _ = file.write_text("t,u\n0,1\n1,2\n")
+        >>> origin = sciml.read_csv(file).provenance
+        >>> origin.reader, origin.rows, origin.sha256[:8]
+        ('read_csv', 2, '135f9f05')
+    """
+
+    path: Path
+    reader: str
+    rows: int
+    options: Mapping[str, Any]
+    versions: Mapping[str, str]
+    stamp: tuple[int, int] = field(repr=False)
+
+    @cached_property
+    def sha256(self) -> str:
+        """The checksum of the file, computed at the first use.
+
+        Raises:
+            DataError: the file is gone, or has changed since it was read.
+        """
+        try:
+            if stamp(self.path) != self.stamp:
+                raise DataError(f"{self.path} has changed since it was read; read it again")
+            with self.path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise DataError(f"cannot read {self.path} any more: {error.strerror or error}") from error
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain values; the checksum is None if the file is gone or has changed."""
+        try:
+            checksum: str | None = self.sha256
+        except DataError:
+            checksum = None
+        return {
+            "path": str(self.path),
+            "sha256": checksum,
+            "rows": self.rows,
+            "reader": self.reader,
+            "options": {
+                name: value if isinstance(value, _PLAIN) else repr(value) for name, value in self.options.items()
+            },
+            "versions": dict(self.versions),
+        }
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """Size and time of change of a file."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def provenance(
+    path: Path,
+    reader: str,
+    rows: int,
+    options: Mapping[str, Any],
+    before: tuple[int, int],
+    packages: Sequence[str] = (),
+) -> Provenance:
+    """The record of a file that has just been read.
+
+    Args:
+        path: of the file.
+        reader: the name of the function.
+        rows: how many were read.
+        options: what it was told; those left at None are not recorded.
+        before: the file's ``stamp`` before it was read.
+        packages: that the numbers depend on, besides sciml and numpy.
+    """
+    versions = {}
+    for name in ("sciml", "numpy", *packages):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
+    told = {name: value for name, value in options.items() if value is not None}
+    return Provenance(path, reader, rows, told, versions, before)
+
+
+_PLAIN = (str, int, float, bool, type(None))
