@@ -6,7 +6,7 @@ from sciml.callbacks import EarlyStopping, Look
 from sciml.comparison import Comparison, compare
 from sciml.conditions import Dirichlet, Initial, Periodic, condition
 from sciml.counting import ConditionWarning
-from sciml.datasets import read_csv, read_hdf5
+from sciml.datasets import LazyTable, Loading, Stream, read_csv, read_hdf5
 from sciml.definition import equation
 from sciml.derivative import d
 from sciml.domains import Ball, Box, Disk, Domain, Interval, Polygon, Solid
@@ -69,8 +69,10 @@ __all__ = [
     "Initial",
     "Integral",
     "Interval",
+    "LazyTable",
     "LeastSquares",
     "LinearLeastSquares",
+    "Loading",
     "Look",
     "Mean",
     "Neumann",
@@ -89,6 +91,7 @@ __all__ = [
     "Solution",
     "Spectral",
     "Stored",
+    "Stream",
     "Table",
     "Transformed",
     "Unknown",

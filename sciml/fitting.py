@@ -26,6 +26,7 @@ from sciml.domains import Interior
 from sciml.doubts import estimated, overfit
 from sciml.errors import FileError, SciMLError, SolverError
 from sciml.exact import Exact
+from sciml.feeding import fed
 from sciml.models import PeriodicInputs, RandomFeatures, Scaled
 from sciml.polish import Polish
 from sciml.problem import Problem
@@ -83,7 +84,8 @@ def fit(
             picks; nonlinear ones that start in time in windows, by features and by networks with a ``Polish``; whatever this
             does not solve well, by an ``MLP``, if that does better. ``choices`` of the solution says which and why.
         data: measurements as a ``Table``, DataFrame or dict of columns named like the coordinates and fields; by
-            default the problem's own ``measurements()``.
+            default the problem's own ``measurements()``. First-order solvers read a ``LazyTable`` batch by batch; a random
+            sample of its rows serves everything else.
         solver: a solver or several in turn, each from the best state of the one before: ``Adam``, ``LBFGS``,
             ``FirstOrder``, ``LeastSquares``, ``SSBroyden``, ``GaussNewton``, ``Polish``, or a class of ``torch.optim``. By
             default Adam, then L-BFGS.
@@ -152,6 +154,7 @@ def fit(
     line = ProgressLine() if progress else None
     watchers: list[Callback] = [*callbacks, *([line] if line is not None else [])]
     found, told = None, list[str]()
+    data, feed = fed(problem, data, seed)
     unchosen = model is None and solver is None and points is None and windows is None
     if unchosen and not weightings.rules and exact is False:
         with line or contextlib.nullcontext():
@@ -160,7 +163,7 @@ def fit(
     if found is None or not found.taken:
         setup = prepare(problem, model, data, points, weights, dtype, device, seed, exact)
         warn_of_conditions(problem, setup.table is not None, told, depth=1)
-        training = Training(early_stopping, adaptive, watchers, start, weightings)
+        training = Training(early_stopping, adaptive, watchers, start, weightings, feed)
         solvers = [*solvers, Polish()] if found is not None and setup.table is None else solvers
         with line or contextlib.nullcontext():
             setup = _trained(setup, solvers, windows, training, seed)
@@ -191,6 +194,7 @@ def fit(
     names = ", ".join(stage_name(each) for each in solvers)
     if found is not None and chosen:
         names = found.solver
+    fed_by = () if feed is None else (feed.notes([] if found is not None and chosen else solvers),)
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     solution = Solution(
         trial=setup.trial.requires_grad_(False),
@@ -211,7 +215,7 @@ def fit(
         engine=setup.rows.engine,
         seed=seed,
         points={term.name: block.size for block in setup.train for term in block.terms},
-        choices=(*setup.choices, f"points: {counts}"),
+        choices=(*setup.choices, *fed_by, f"points: {counts}"),
         data=setup.table,
     )
     if out is not None:

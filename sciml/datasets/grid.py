@@ -179,7 +179,7 @@ class Grid:
             for axis, low, (_, high) in zip(column.axes, first, key[2], strict=True)
         )
         try:
-            return np.asarray(handles[column.dataset.path][column.dataset.name][selection])
+            return np.asarray(handles.dataset(column.dataset.path, column.dataset.name)[selection])
         except OSError as error:
             raise DataError(
                 f"{column.dataset.path}: {column.dataset.name!r} cannot be read: {error}; the file is damaged (a checksum or a "

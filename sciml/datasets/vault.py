@@ -78,11 +78,18 @@ class Handles:
 
     def __init__(self) -> None:
         self._open: dict[Path, h5py.File] = {}
+        self._datasets: dict[tuple[Path, str], h5py.Dataset] = {}
 
     def __getitem__(self, path: Path) -> h5py.File:
         if path not in self._open:
             self._open[path] = _opened(path)
         return self._open[path]
+
+    def dataset(self, path: Path, name: str) -> h5py.Dataset:
+        """A dataset by its path inside a file; looking it up again and again would take as long as reading a chunk."""
+        if (path, name) not in self._datasets:
+            self._datasets[path, name] = self[path][name]
+        return self._datasets[path, name]
 
     def __enter__(self) -> Handles:
         return self
@@ -95,6 +102,7 @@ class Handles:
         for file in self._open.values():
             file.close()
         self._open.clear()
+        self._datasets.clear()
 
 
 def locate(handles: Handles, path: Path, name: str, *, links: Path | None = None) -> Located:

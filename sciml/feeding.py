@@ -1,0 +1,135 @@
+"""Lazy tables in a fit: a sample where a whole table is needed, and batch after batch for first-order solvers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sciml.datasets.lazy import LazyTable
+from sciml.datasets.streaming import Stream
+from sciml.domains import Box
+from sciml.errors import DataError
+from sciml.problem import Problem
+from sciml.rows import Block, data_blocks
+from sciml.setup import Setup
+from sciml.solvers import FirstOrder
+from sciml.table import Table
+from sciml.typing import Array
+
+_BATCH = 8192
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A lazy table, and the random sample of its rows that stands for it where a whole table is needed.
+
+    Args:
+        table: the lazy table.
+        rows: the numbers of the sampled rows, increasing, shape ``(n,)``.
+        sample: these rows.
+    """
+
+    table: LazyTable
+    rows: Array
+    sample: Table
+
+    def batches(self, setup: Setup, solver: FirstOrder) -> Batches:
+        """Measurements for every step of a solver; rows that are held out never come."""
+        batch = min(solver.batch or _BATCH, len(self.table))
+        return Batches(self.table, setup, batch, solver.seed, self.rows[setup.held_rows])
+
+    def notes(self, solvers: Sequence[Any]) -> str:
+        """What of the table was used where, in a sentence."""
+        table, sample = self.table, len(self.sample)
+        streamed = [solver for solver in solvers if isinstance(solver, FirstOrder)]
+        parts = []
+        for solver in streamed:
+            batch = min(solver.batch or _BATCH, len(table))
+            parts.append(
+                f"{solver.name} is fed {batch} rows a step, all of them in {math.ceil(len(table) / batch)} steps"
+            )
+        whole = "all rows" if sample == len(table) else f"a random sample of {sample} rows"
+        parts.append(f"{whole} for natural sizes, {'other' if streamed else 'all'} solvers, intervals and judging")
+        return f"the table is lazy, {len(table)} rows in pieces of {table.pieces.largest}: {'; '.join(parts)}"
+
+
+def fed(problem: object, data: object, seed: int) -> tuple[object, Feed | None]:
+    """The data that a fit begins with; and where they are a lazy table, what feeds it.
+
+    Raises:
+        DataError: the sampled rows hold values that are not finite.
+    """
+    if data is None and isinstance(problem, Problem):
+        own = getattr(problem, "measurements", None)
+        data = None if own is None else own()
+    if not isinstance(data, LazyTable):
+        return data, None
+    rows = data.sample_rows(data.loading.at_once, seed)
+    sample = data.read(rows)
+    return sample, Feed(data, rows, sample)
+
+
+class Batches:
+    """Measured blocks on batches of a lazy table's rows, without end; ``close`` ends the processes that read.
+
+    Args:
+        table: the lazy table.
+        setup: the problem, and where its tensors are.
+        batch: the number of rows.
+        seed: of their order.
+        without: rows that never come, their numbers increasing, shape ``(k,)``.
+
+    Raises:
+        DataError: while iterating: values that are not finite, or rows outside the domain.
+    """
+
+    def __init__(self, table: LazyTable, setup: Setup, batch: int, seed: int, without: Array) -> None:
+        problem = setup.problem
+        self._table, self._problem = table, problem
+        like = next(setup.trial.parameters())
+        self._device, self._dtype = like.device, like.dtype
+        measured = [name for name in problem.fields if name in table.columns]
+        self.stream = Stream(
+            table,
+            batch,
+            columns=[*problem.coordinates, *measured],
+            epochs=None,
+            seed=seed,
+            pin=self._device.type == "cuda",
+            without=without,
+            bounds=problem.domain.bounds,
+            needed=measured,
+        )
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> tuple[Block, ...]:
+        columns = {name: values.numpy() for name, values in next(self.stream).items()}
+        rows = Table(columns, source=self._table.source, missing=self._table.missing)
+        self._check_inside(rows)
+        return tuple(block.to(self._device, self._dtype) for block in data_blocks(self._problem, rows))
+
+    def close(self) -> None:
+        """End the processes that read, and close the file."""
+        self.stream.close()
+
+    def _check_inside(self, rows: Table) -> None:
+        domain = self._problem.domain
+        # Bounds have been looked at where the rows were read.
+        if isinstance(domain, Box):
+            return
+        at = np.stack([rows[name] for name in self._problem.coordinates], axis=1)
+        beyond = np.flatnonzero(~domain.contains(at))
+        if len(beyond):
+            first = {name: rows[name][beyond[0]] for name in self._problem.coordinates}
+            first = {name: rows[name][beyond[0]] for name in self._problem.coordinates}
+            where = ", ".join(f"{name} = {value:g}" for name, value in first.items())
+            raise DataError(
+                f"{rows.source}: {len(beyond)} of the {len(rows)} rows of a batch lie outside the domain {domain!r}, one of "
+                f"them at {where}: remove these rows"
+            )
