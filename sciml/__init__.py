@@ -27,6 +27,7 @@ from sciml.models import (
     Spectral,
     Transformed,
 )
+from sciml.noise import Huber, LogNormal, Normal, Poisson, StudentT
 from sciml.normal import Neumann, Robin
 from sciml.operators import curl, div, grad, laplacian
 from sciml.pinned import Integral, Mean, Point
@@ -66,6 +67,7 @@ __all__ = [
     "FourierFeatures",
     "GatedBlock",
     "GaussNewton",
+    "Huber",
     "Initial",
     "Integral",
     "Interval",
@@ -73,12 +75,15 @@ __all__ = [
     "LeastSquares",
     "LinearLeastSquares",
     "Loading",
+    "LogNormal",
     "Look",
     "Mean",
     "Neumann",
+    "Normal",
     "Periodic",
     "PeriodicEmbedding",
     "Point",
+    "Poisson",
     "Polish",
     "Polygon",
     "Problem",
@@ -92,6 +97,7 @@ __all__ = [
     "Spectral",
     "Stored",
     "Stream",
+    "StudentT",
     "Table",
     "Transformed",
     "Unknown",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from sciml.misfit import is_measured
 from sciml.rows import Block, Rows
 
 
@@ -26,5 +27,5 @@ def certificate(rows: Rows, blocks: Sequence[Block], scales: Mapping[str, float]
 
 def failures(residuals: pd.DataFrame, tolerance: float) -> pd.DataFrame:
     """The terms, measurements excepted, whose relative residual is not below the tolerance."""
-    own = residuals[~residuals.index.astype(str).str.startswith("data.")]
+    own = residuals[[not is_measured(str(name)) for name in residuals.index]]
     return own[~(own["relative"] <= tolerance)]

@@ -14,6 +14,7 @@ from sciml.domains import Box
 from sciml.element_windows import ElementWindows, why_not_elements
 from sciml.linearity import is_linear
 from sciml.marching import DeepWindows, FeatureWindows, SpectralWindows, feature_count
+from sciml.misfit import DATA, is_measured
 from sciml.network import solve_by_network
 from sciml.objective import Objective
 from sciml.sampling.adaptive import Adaptive
@@ -216,14 +217,14 @@ def _inverse(setup: Setup, seed: int, watchers: Sequence[Callback], start: float
         for weight in _FIELD_WEIGHTS if fields else _DATA_WEIGHTS:
             # The caller's weights of columns keep their proportions.
             share = weight / DATA_WEIGHT
-            weights = {name: share * each if name.startswith("data.") else each for name, each in setup.weights.items()}
+            weights = {name: share * each if is_measured(name) else each for name, each in setup.weights.items()}
             found = training.run(replace(found, weights=weights, leading=weights), [_INVERSE_STEPS], seed)
             if training.outcome.stopped:
                 break
         objective = Objective(found.rows, found.held, found.scales, found.weights, found.parameters)
         sizes = {name: math.sqrt(float(value.detach())) for name, value in objective.terms().items()}
-        misfit = max(size for name, size in sizes.items() if name.startswith("data."))
-        reached = max((size for name, size in sizes.items() if not name.startswith("data.")), default=0.0)
+        misfit = max(size for name, size in sizes.items() if name.startswith(DATA))
+        reached = max((size for name, size in sizes.items() if not is_measured(name)), default=0.0)
         reached = reached if math.isfinite(reached) else math.inf
         gained = best is None or (misfit < _GAIN * best[1] if fields else reached < best[0])
         if gained:

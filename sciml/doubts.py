@@ -5,41 +5,49 @@ from __future__ import annotations
 import math
 
 import pandas as pd
+from scipy import stats
 
 from sciml.certificate import failures
+from sciml.misfit import Misfit
 from sciml.models import Windowed
 from sciml.objective import Objective
 from sciml.resolution import hidden_step
 from sciml.setup import Setup
-from sciml.uncertainty import Estimate, from_rows
+from sciml.uncertainty import Estimate, Inference, from_rows
 
 _MOST_DRIFT = 0.5
 _MOST_OVERFIT = 30.0
 _NEGLIGIBLE = 1e-3
 _AT_A_BOUND = 8.0
+_CHANCE = 1e-4
 
 
-def estimated(setup: Setup, residuals: pd.DataFrame) -> tuple[dict[str, Estimate], list[str]]:
-    """The unknowns with their intervals, and every reason to doubt them and the fit."""
+def estimated(setup: Setup, residuals: pd.DataFrame) -> tuple[Inference, list[str]]:
+    """What the measurements say, and every reason to doubt that and the fit."""
     values = {name: float(value.detach()) for name, value in setup.rows.values().items()}
-    blank = {name: Estimate(value, math.nan, math.nan, math.nan) for name, value in values.items()}
+    blank = Inference({name: Estimate(value, math.nan, math.nan, math.nan) for name, value in values.items()})
     misfits: dict[str, float] = {str(name): float(value) for name, value in residuals["relative"].items()}
-    measured = [term.name for block in setup.train for term in block.terms if term.measured]
+    measured = [term.name for block in setup.train for term in block.terms if isinstance(term.evaluate, Misfit)]
     doubt = [
         f"the solution explains nothing of {name!r}: its misfit is {misfits[name]:.1g} of the spread of the column"
         for name in measured
         if not misfits[name] < 1.0
     ]
-    if not values:
+    fields = len(setup.problem.equations) < len(setup.problem.fields)
+    if not values and not (measured and fields and setup.problem.equations):
         return blank, doubt
     if not measured:
         return blank, [*doubt, "the unknowns cannot be estimated without measurements"]
     if not all(map(math.isfinite, values.values())):
         return blank, [*doubt, "an unknown is not finite"]
     try:
-        found, drift = from_rows(setup.rows, setup.train, setup.scales)
+        known = setup.measurements is not None and setup.measurements.known(setup.problem)
+        inference = from_rows(setup.rows, setup.train, setup.scales, known=known)
     except KeyboardInterrupt:
         return blank, [*doubt, "interrupted before the intervals were computed"]
+    found, drift = inference.estimates, inference.drift
+    if known:
+        doubt += _beyond_noise(setup, inference)
     lost = [name for name, estimate in found.items() if not math.isfinite(estimate.standard_error)]
     unseen = {name: found[name].singular for name in lost if math.isfinite(found[name].singular)}
     if unseen:
@@ -60,7 +68,21 @@ def estimated(setup: Setup, residuals: pd.DataFrame) -> tuple[dict[str, Estimate
     ]
     if stuck:
         doubt.append(f"{', '.join(stuck)} went to a bound: the data contradict the equations, or the bound is wrong")
-    return found, doubt
+    return inference, doubt
+
+
+def _beyond_noise(setup: Setup, inference: Inference) -> list[str]:
+    """A reason to doubt standard deviations that were given, or equations: data farther from them than chance allows."""
+    blocks = [block for block in setup.train if any(isinstance(term.evaluate, Misfit) for term in block.terms)]
+    found = setup.rows.residuals(blocks)
+    square = sum(float(values.detach().square().sum()) for values in found.values())
+    if inference.freedom < 1 or stats.chi2.sf(square, inference.freedom) > _CHANCE:
+        return []
+    return [
+        f"the data lie {math.sqrt(square / inference.freedom):.3g} of their standard deviations from the solution in the root "
+        f"mean square, which chance does not explain (chi-squared {square:.4g} at {inference.freedom:.4g} degrees of freedom): "
+        "the equations do not describe them, or the standard deviations given are too small"
+    ]
 
 
 def overfit(setup: Setup, residuals: pd.DataFrame) -> list[str]:

@@ -13,8 +13,9 @@ from sciml.datasets.lazy import LazyTable
 from sciml.datasets.streaming import Stream
 from sciml.domains import Box
 from sciml.errors import DataError
+from sciml.measurements import data_blocks
 from sciml.problem import Problem
-from sciml.rows import Block, data_blocks
+from sciml.rows import Block
 from sciml.setup import Setup
 from sciml.solvers import FirstOrder
 from sciml.table import Table
@@ -88,21 +89,22 @@ class Batches:
     """
 
     def __init__(self, table: LazyTable, setup: Setup, batch: int, seed: int, without: Array) -> None:
-        problem = setup.problem
-        self._table, self._problem = table, problem
+        problem, measurements = setup.problem, setup.measurements
+        assert measurements is not None
+        self._table, self._problem, self._measurements = table, problem, measurements
         like = next(setup.trial.parameters())
         self._device, self._dtype = like.device, like.dtype
-        measured = [name for name in problem.fields if name in table.columns]
+        unused = measurements.unused(problem)
         self.stream = Stream(
             table,
             batch,
-            columns=[*problem.coordinates, *measured],
+            columns=[name for name in table.columns if name not in unused],
             epochs=None,
             seed=seed,
             pin=self._device.type == "cuda",
             without=without,
             bounds=problem.domain.bounds,
-            needed=measured,
+            needed=list(measurements.observables(problem)),
         )
 
     def __iter__(self) -> Batches:
@@ -112,7 +114,9 @@ class Batches:
         columns = {name: values.numpy() for name, values in next(self.stream).items()}
         rows = Table(columns, source=self._table.source, missing=self._table.missing)
         self._check_inside(rows)
-        return tuple(block.to(self._device, self._dtype) for block in data_blocks(self._problem, rows))
+        return tuple(
+            block.to(self._device, self._dtype) for block in data_blocks(self._problem, self._measurements.on(rows))
+        )
 
     def close(self) -> None:
         """End the processes that read, and close the file."""

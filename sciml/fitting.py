@@ -7,7 +7,7 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -24,16 +24,20 @@ from sciml.choice import choose
 from sciml.counting import warn_of_conditions
 from sciml.domains import Interior
 from sciml.doubts import estimated, overfit
-from sciml.errors import FileError, SciMLError, SolverError
+from sciml.errors import FileError, ProblemError, SciMLError, SolverError
+from sciml.evidence import statistics
 from sciml.exact import Exact
 from sciml.feeding import fed
+from sciml.measurements import Measurements, resolve_data
 from sciml.models import PeriodicInputs, RandomFeatures, Scaled
+from sciml.passes import Attempt, in_passes
 from sciml.polish import Polish
 from sciml.problem import Problem
 from sciml.sampling.adaptive import Adaptive
 from sciml.setup import Setup, prepare
 from sciml.solution import Solution, unknowns_frame
 from sciml.solvers import LBFGS, Adam, FirstOrder, Solver
+from sciml.spread import spread_of
 from sciml.training import Outcome, Stage, Training, relative, stage_name
 from sciml.weighting import Balanced, Causal, Weightings, fixed
 from sciml.windows import Level, Windows, continued, joined, march, why_not_windows, window
@@ -52,6 +56,8 @@ def fit(
     model: nn.Module | None = None,
     *,
     data: Any = None,
+    observe: Mapping[str, Callable[..., Any]] | None = None,
+    noise: Any = None,
     solver: Any = None,
     points: int | Mapping[str, int] | None = None,
     weights: Mapping[str, float] | Balanced | None = None,
@@ -84,8 +90,12 @@ def fit(
             picks; nonlinear ones that start in time in windows, by features and by networks with a ``Polish``; whatever this
             does not solve well, by an ``MLP``, if that does better. ``choices`` of the solution says which and why.
         data: measurements as a ``Table``, DataFrame or dict of columns named like the coordinates and fields; by
-            default the problem's own ``measurements()``. First-order solvers read a ``LazyTable`` batch by batch; a random
-            sample of its rows serves everything else.
+            default the problem's own ``measurements()``. A column ``u_x`` measures that derivative. First-order solvers read a
+            ``LazyTable`` batch by batch; a random sample of its rows serves everything else.
+        observe: what columns measure that are not named after a field, ``{"in_bed": lambda I: I}``; see ``Measurements``.
+        noise: how columns scatter: ``Normal``, ``Huber``, ``StudentT``, ``LogNormal``, ``Poisson``, a standard deviation, the
+            name of a column of such, or a dict of these by column; see ``Measurements``. Where a size is not given, it is found
+            from the misfit of a first fit.
         solver: a solver or several in turn, each from the best state of the one before: ``Adam``, ``LBFGS``,
             ``FirstOrder``, ``LeastSquares``, ``SSBroyden``, ``GaussNewton``, ``Polish``, or a class of ``torch.optim``. By
             default Adam, then L-BFGS.
@@ -143,7 +153,7 @@ def fit(
     """
     start = time.perf_counter()
     solvers = _solvers(solver)
-    _check(early_stopping, callbacks, tolerance)
+    _check(problem, early_stopping, callbacks, tolerance)
     if out is not None and not isinstance(out, str | Path):
         raise FileError(f"out must be a directory; given: {out!r}")
     if out is not None:
@@ -153,33 +163,34 @@ def fit(
     weightings, weights = Weightings.of(weights, causal, problem), fixed(weights)
     line = ProgressLine() if progress else None
     watchers: list[Callback] = [*callbacks, *([line] if line is not None else [])]
-    found, told = None, list[str]()
+    told = list[str]()
     data, feed = fed(problem, data, seed)
     unchosen = model is None and solver is None and points is None and windows is None
-    if unchosen and not weightings.rules and exact is False:
-        with line or contextlib.nullcontext():
-            found = _chosen(problem, data, weights, dtype, device, seed, tolerance, watchers, start, told)
-    setup, outcome = None, Outcome()
-    if found is None or not found.taken:
-        setup = prepare(problem, model, data, points, weights, dtype, device, seed, exact)
-        warn_of_conditions(problem, setup.table is not None, told, depth=1)
-        training = Training(early_stopping, adaptive, watchers, start, weightings, feed)
-        solvers = [*solvers, Polish()] if found is not None and setup.table is None else solvers
-        with line or contextlib.nullcontext():
-            setup = _trained(setup, solvers, windows, training, seed)
-        outcome = training.outcome
-    # What the search found may still be better than the network that was to do better.
-    chosen = found is not None and (setup is None or found.relative < relative(setup))
-    if found is not None and chosen:
-        status = outcome.status if outcome.stopped else found.ended
-        steps, evaluations = found.solves + outcome.steps, found.solves + outcome.evaluations
-        outcome = Outcome(status, "", steps, evaluations, [*found.history, *outcome.history])
-        setup = replace(found.setup, choices=(*found.setup.choices, found.reason))
-    assert setup is not None
+
+    def attempt(measurements: Measurements | None) -> Attempt:
+        found, setup, outcome = None, None, Outcome()
+        if unchosen and not weightings.rules and exact is False:
+            found = _chosen(problem, measurements, weights, dtype, device, seed, tolerance, watchers, start, told)
+        stages = solvers
+        if found is None or not found.taken:
+            setup = prepare(problem, model, measurements, points, weights, dtype, device, seed, exact)
+            warn_of_conditions(problem, setup.table is not None, told, depth=3)
+            training = Training(early_stopping, adaptive, watchers, start, weightings, feed)
+            stages = [*solvers, Polish()] if found is not None and setup.table is None else solvers
+            setup = _trained(setup, stages, windows, training, seed)
+            outcome = training.outcome
+        return _better(found, setup, outcome, stages)
+
+    with line or contextlib.nullcontext():
+        done, notes = in_passes(attempt, problem, resolve_data(problem, data, observe, noise))
+    if feed is not None:
+        notes.append(feed.notes([each for each in solvers if stage_name(each) in done.solver.split(", ")]))
+    setup, outcome = done.setup, done.outcome
     setup.trial.eval()
     residuals = certificate(setup.rows, setup.fresh, setup.scales)
     misses = failures(residuals, tolerance)
-    estimates, doubt = estimated(setup, residuals)
+    inference, doubt = estimated(setup, residuals)
+    spread = spread_of(setup, inference)
     doubt += overfit(setup, residuals)
     message = _MESSAGES.get(outcome.status, outcome.message)
     if outcome.message and outcome.status in _MESSAGES:
@@ -191,10 +202,6 @@ def fit(
             f"the certificate fails: on fresh points {worst!r} is {misses['relative'].max():.1e} of its natural size, "
             f"more than {tolerance:g}: try more steps, more points or a larger model",
         )
-    names = ", ".join(stage_name(each) for each in solvers)
-    if found is not None and chosen:
-        names = found.solver
-    fed_by = () if feed is None else (feed.notes([] if found is not None and chosen else solvers),)
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     solution = Solution(
         trial=setup.trial.requires_grad_(False),
@@ -202,7 +209,7 @@ def fit(
         name=type(problem).__name__,
         fields=tuple(problem.fields),
         domain=problem.domain,
-        unknowns=unknowns_frame(estimates),
+        unknowns=unknowns_frame(inference.estimates),
         history=pd.DataFrame(outcome.history),
         residuals=residuals,
         success=outcome.status in ("converged", "plateau", "budget", "stopped") and not doubt,
@@ -211,12 +218,14 @@ def fit(
         nit=outcome.steps,
         nfev=outcome.evaluations,
         seconds=time.perf_counter() - start,
-        solver=names,
+        solver=done.solver,
         engine=setup.rows.engine,
         seed=seed,
         points={term.name: block.size for block in setup.train for term in block.terms},
-        choices=(*setup.choices, *fed_by, f"points: {counts}"),
+        choices=(*setup.choices, *notes, f"points: {counts}"),
         data=setup.table,
+        statistics=statistics(setup.rows, setup.train, setup.scales, inference),
+        spread=spread,
     )
     if out is not None:
         try:
@@ -227,7 +236,21 @@ def fit(
     return solution
 
 
-def _check(early_stopping: object, callbacks: object, tolerance: object) -> None:
+def _better(found: Found | None, setup: Setup | None, outcome: Outcome, stages: Sequence[Stage]) -> Attempt:
+    """What the search found, or the network that was to do better; the search may still have done better."""
+    if found is None or not (setup is None or found.relative < relative(setup)):
+        assert setup is not None
+        return Attempt(setup, outcome, ", ".join(stage_name(each) for each in stages))
+    status = outcome.status if outcome.stopped else found.ended
+    steps, evaluations = found.solves + outcome.steps, found.solves + outcome.evaluations
+    whole = Outcome(status, "", steps, evaluations, [*found.history, *outcome.history])
+    return Attempt(replace(found.setup, choices=(*found.setup.choices, found.reason)), whole, found.solver)
+
+
+def _check(problem: object, early_stopping: object, callbacks: object, tolerance: object) -> None:
+    if not isinstance(problem, Problem):
+        hint = f"; did you mean {problem.__name__}()?" if isinstance(problem, type) else ""
+        raise ProblemError(f"fit needs a problem object; given: {problem!r}{hint}")
     if not isinstance(early_stopping, EarlyStopping | None):
         raise SolverError(f"early_stopping must be sciml.EarlyStopping(...) or None; given: {early_stopping!r}")
     if not isinstance(callbacks, list | tuple) or not all(callable(each) for each in callbacks):
@@ -238,7 +261,7 @@ def _check(early_stopping: object, callbacks: object, tolerance: object) -> None
 
 def _chosen(
     problem: Problem,
-    data: Any,
+    measurements: Measurements | None,
     weights: Mapping[str, float] | None,
     dtype: torch.dtype,
     device: Any,
@@ -249,11 +272,11 @@ def _chosen(
     told: list[str],
 ) -> Found | None:
     """What can be found without a model, solver or points of the caller's; None where a network is the better answer."""
-    dimension = len(problem.coordinates) if isinstance(problem, Problem) else 0
-    if dimension < 1 or dtype != torch.float64 or not problem.equations:
+    dimension = len(problem.coordinates)
+    if dtype != torch.float64 or not problem.equations:
         return None
-    setup = prepare(problem, RandomFeatures(), data, most_points(dimension), weights, dtype, device, seed)
-    warn_of_conditions(problem, setup.table is not None, told, depth=2)
+    setup = prepare(problem, RandomFeatures(), measurements, most_points(dimension), weights, dtype, device, seed)
+    warn_of_conditions(problem, setup.table is not None, told, depth=4)
     return choose(setup, seed, tolerance, watchers, start)
 
 
@@ -315,7 +338,7 @@ def _solvers(given: Any) -> list[Stage]:
 
 def _sampler(given: Adaptive | str | None, problem: Problem) -> Adaptive | None:
     if isinstance(given, str) and given == "auto":
-        return Adaptive() if isinstance(problem, Problem) and len(problem.coordinates) > 1 else None
+        return Adaptive() if len(problem.coordinates) > 1 else None
     if given is None or isinstance(given, Adaptive):
         return given
     raise SolverError(f"sampler must be sciml.Adaptive(...), None or 'auto'; given: {given!r}")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sciml.jacobian import jacobian
+from sciml.misfit import DATA
 from sciml.rows import Block, Rows
 
 
@@ -51,7 +52,7 @@ class Objective:
         """The blocks of the next step: all of them, but the next batch of measurements where these come in batches."""
         if self.feed is None:
             return self.blocks
-        stay = [block for block in self.blocks if not any(term.name.startswith("data.") for term in block.terms)]
+        stay = [block for block in self.blocks if not any(term.name.startswith(DATA) for term in block.terms)]
         return (*stay, *next(self.feed))
 
     def terms(self, blocks: Sequence[Block] | None = None) -> dict[str, Tensor]:

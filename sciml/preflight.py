@@ -66,7 +66,7 @@ def preflight(problem: Problem, trial: nn.Module, raw: Mapping[str, Tensor], blo
     shaken = _shaken(trial)
     leaves = {name: value.detach().double().cpu().requires_grad_() for name, value in raw.items()}
     rows = Rows(problem, shaken, leaves, taylor=False)
-    probes = [_few(block) for block in blocks if not any(term.measured for term in block.terms)]
+    probes = [_few(probed) for block in blocks if (probed := _beyond_fields(block)).terms]
     points = torch.cat([sample for block in blocks for sample in block.sample.points]).double().cpu()
     points = points[:: max(1, len(points) // (2 * _PROBES))]
     _check_model(shaken, points, problem)
@@ -98,8 +98,16 @@ def _shaken(trial: nn.Module) -> nn.Module:
     return shaken
 
 
+def _beyond_fields(block: Block) -> Block:
+    """A block without what cannot be wrong: measurements of fields, and what was known of constants."""
+    told = [term for term in block.terms if not term.measured or getattr(term.evaluate, "function", None) is not None]
+    return Block(block.sample, tuple(told), block.weights)
+
+
 def _few(block: Block) -> Block:
     step = max(1, block.size // _PROBES)
+    if any(term.measured for term in block.terms):
+        return block.part(torch.arange(0, block.size, step)).to(torch.device("cpu"), torch.float64)
     sample = block.sample
     normals = None if sample.normals is None else sample.normals[::step].double().cpu()
     return Block(Sample(tuple(points[::step].double().cpu() for points in sample.points), normals), block.terms)

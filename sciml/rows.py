@@ -11,14 +11,12 @@ from torch import Tensor, nn
 
 from sciml.conditions import Scene, Term
 from sciml.derivative import JetSpace, Supplier
-from sciml.domains import Interior
-from sciml.errors import ProblemError
 from sciml.jets import AutogradJets, ClosedJets, FrozenJets, Recorder, TaylorJets, knows_derivatives
 from sciml.jets.frozen import Features, Waves, features_at, output_layer
 from sciml.jets.taylor import HIGHEST, supports
+from sciml.misfit import Misfit
 from sciml.problem import Problem
 from sciml.sampling import Sample
-from sciml.table import Table
 from sciml.typing import MultiIndex
 
 
@@ -63,23 +61,6 @@ class Block:
         )
         weights = None if self.weights is None else self.weights[chosen]
         return Block(self.sample.part(chosen), terms, weights)
-
-
-@dataclass(frozen=True)
-class Misfit:
-    """A field, or one of its derivatives, less the values that it should have at these very points, shape ``(n,)``."""
-
-    field: str
-    measured: Tensor
-    index: MultiIndex = ()
-
-    def __call__(self, scene: Scene) -> Tensor:
-        values = scene.space.jet(self.field, self.index)
-        return values - self.measured.to(values)
-
-    def part(self, chosen: Tensor) -> Misfit:
-        """The same at some of the points."""
-        return Misfit(self.field, self.measured[chosen.to(self.measured.device)], self.index)
 
 
 class Rows:
@@ -171,46 +152,19 @@ class Rows:
             names = self.problem.coordinates
             asked: set[MultiIndex] = set()
             for term in block.terms:
-                if term.measured:
-                    asked.add(())
+                if isinstance(term.evaluate, Misfit) and term.evaluate.function is None:
+                    asked.add(term.evaluate.index)
                     continue
                 # Some normals may vanish in one coordinate: all points are needed to see what is asked for.
                 points = few if normals is None else [each.double().cpu() for each in block.sample.points]
+                evaluate = term.evaluate
+                if isinstance(evaluate, Misfit):
+                    evaluate = evaluate.part(torch.arange(len(points[0])))
                 spaces = tuple(
                     JetSpace(dict(zip(names, each.unbind(1), strict=True)), self.problem.fields, Recorder(len(each)))
                     for each in points
                 )
-                term.evaluate(Scene(self.problem.bind_initial(), spaces, normals))
+                evaluate(Scene(self.problem.bind_initial(), spaces, normals))
                 asked |= {index for space in spaces for _, index in space.jets}
             self._plans[key] = tuple(sorted(asked))
         return self._plans[key]
-
-
-def data_blocks(problem: Problem, table: Table) -> list[Block]:
-    """The measurements of a table as residuals ``data.<field>``: field minus measured value at the measured points.
-
-    Fields share a block unless some of their values are missing: those have a block with points of their own.
-
-    Raises:
-        ProblemError: a coordinate is missing from the table, or no column is a field of the problem.
-    """
-    missing = [name for name in problem.coordinates if name not in table.columns]
-    measured = [name for name in problem.fields if name in table.columns]
-    if missing or not measured:
-        raise ProblemError(
-            f"the data ({table!r}) must have the coordinates {problem.coordinates} and at least one of the fields "
-            f"{problem.fields} as columns; use columns={{'{problem.coordinates[0]}': '<name in the file>', ...}} to map them"
-        )
-    points = torch.tensor([table[name].tolist() for name in problem.coordinates], dtype=torch.float64).T.contiguous()
-    whole, apart = [], []
-    for field in measured:
-        column = torch.tensor(table[field].tolist(), dtype=torch.float64)
-        seen = ~column.isnan()
-        term = Term(f"data.{field}", Interior(), Misfit(field, column[seen]), field, measured=True)
-        if bool(seen.all()):
-            whole.append(term)
-        elif bool(seen.any()):
-            apart.append(Block(Sample((points[seen],)), (term,)))
-    if not whole and not apart:
-        raise ProblemError(f"the data ({table!r}) have no value that is not missing in {measured}")
-    return [*([Block(Sample((points,)), tuple(whole))] if whole else []), *apart]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from sciml.conditions import Scene
 from sciml.derivative import JetSpace
+from sciml.misfit import Belief, Misfit
+from sciml.noise import Normal
 from sciml.problem import Problem
 from sciml.rows import Block
 from sciml.typing import MultiIndex, Values
@@ -55,7 +57,7 @@ def field_sizes(problem: Problem, blocks: Sequence[Block]) -> Sizes:
     for term in sorted(terms, key=lambda term: term.measured):
         assert term.field is not None
         # With every jet zero, the residual "field less prescribed value" is minus the prescribed value.
-        prescribed = -residuals[term.name]
+        prescribed = term.evaluate.measured if isinstance(term.evaluate, Misfit) else -residuals[term.name]
         if not term.measured:
             scale[term.field] = max(scale[term.field], float(prescribed.abs().max()))
         elif float(prescribed.std(correction=0)) > 0:
@@ -71,17 +73,35 @@ def field_sizes(problem: Problem, blocks: Sequence[Block]) -> Sizes:
 def term_sizes(problem: Problem, blocks: Sequence[Block], sizes: Sizes) -> dict[str, float]:
     """The natural size of every residual, in its unit.
 
-    For a misfit it is the size of the field, so that columns count alike whatever their units; for any other residual
-    its median on random jets of natural size, scaled to a standard deviation.
+    For a misfit it is the size of what was measured, so that columns count alike whatever their units; but columns whose
+    noise is known have one size in common, because their rows are in standard deviations, as those of priors are. For any other
+    residual it is the median on random jets of natural size, scaled to a standard deviation.
     """
     scale = dict(zip(problem.fields, sizes.scale, strict=True))
     residuals = _on_natural_jets(problem, blocks, sizes)
-    found = {}
+    found, in_deviations = {}, []
     for block in blocks:
         for term in block.terms:
-            size = scale[term.field] if term.field is not None and term.measured else _typical(residuals[term.name])
+            size = _typical(residuals[term.name])
+            if isinstance(term.evaluate, Misfit):
+                size = _misfit_size(term.evaluate, scale)
+                in_deviations += [term.name] if term.evaluate.sigma is not None else []
             found[term.name] = size if math.isfinite(size) and size > 0 else 1.0
+    if in_deviations:
+        common = math.exp(sum(math.log(found[name]) for name in in_deviations) / len(in_deviations))
+        found |= dict.fromkeys(in_deviations, common)
+        found |= {term.name: common for block in blocks for term in block.terms if isinstance(term.evaluate, Belief)}
     return found
+
+
+def _misfit_size(misfit: Misfit, scale: Mapping[str, float]) -> float:
+    """How large the rows of measurements are that nothing explains; of a column that does not vary, as large as its field."""
+    if misfit.plain and misfit.sigma is None and isinstance(misfit.noise, Normal):
+        assert misfit.field is not None
+        return scale[misfit.field]
+    size, largest = misfit.size, float(misfit.measured.abs().max())
+    typical = 1.0 if misfit.sigma is None else float(misfit.sigma.median())
+    return size if size > 1e-9 * largest / typical else max(largest / typical, 1.0)
 
 
 def _balance(problem: Problem, blocks: Sequence[Block], without: Sizes, with_unit: Sizes) -> float:

@@ -8,22 +8,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from sciml.conditions import Term
 from sciml.domains import Average, Interior, Place, Within
-from sciml.errors import DataError, ModelError, ProblemError, SolverError, listed, nearest
+from sciml.errors import ModelError, ProblemError, SolverError, listed, nearest
 from sciml.exact import Construction, Exact, construct
+from sciml.measurements import Measurements, data_blocks, prior_blocks, resolve_data
+from sciml.misfit import is_measured
 from sciml.models import MLP, RandomFeatures, Scaled
 from sciml.models.layered import Layered
 from sciml.preflight import check_width, preflight
 from sciml.problem import Problem
-from sciml.rows import Block, Rows, data_blocks
+from sciml.rows import Block, Rows
 from sciml.sampling import Layout, default_count, default_face_count, draw
 from sciml.scaling import field_sizes, term_sizes
 from sciml.table import Table
+from sciml.typing import Array
 
 CONDITION_WEIGHT = 10.0
 DATA_WEIGHT = 0.01
@@ -40,7 +42,7 @@ class Setup:
     """
 
     problem: Problem
-    table: Table | None
+    measurements: Measurements | None
     trial: Any
     raw: dict[str, Tensor]
     rows: Rows
@@ -53,6 +55,11 @@ class Setup:
     choices: tuple[str, ...]
     held_rows: Any
     draw: Callable[[int | Layout, np.random.Generator], tuple[Block, ...]]
+
+    @property
+    def table(self) -> Table | None:
+        """The table of measurements, if there is one."""
+        return None if self.measurements is None else self.measurements.table
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -72,9 +79,6 @@ def prepare(
     exact: bool | Exact = False,
 ) -> Setup:
     """Check everything and put it in place; see ``sciml.fit`` for the arguments and the errors raised."""
-    if not isinstance(problem, Problem):
-        hint = f"; did you mean {problem.__name__}()?" if isinstance(problem, type) else ""
-        raise ProblemError(f"fit needs a problem object; given: {problem!r}{hint}")
     if dtype not in (torch.float32, torch.float64):
         raise SolverError(f"dtype must be torch.float64 or torch.float32; given: {dtype}")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
@@ -87,26 +91,26 @@ def prepare(
     problem.reference_values({name: [sum(ends) / 2] * 2 for name, ends in problem.domain.bounds.items()})
     construction = construct(problem, Exact.of(exact))
     choices: list[str] = list(construction.notes)
-    table = resolve_data(problem, data)
+    measurements = resolve_data(problem, data)
     terms = problem.terms()
-    if not terms and table is None:
+    if not terms and measurements is None:
         raise ProblemError(f"{type(problem).__name__} has no equation, no condition and no data: nothing to fit")
-    measured = [] if table is None else data_blocks(problem, table)
-    if table is None and not problem.conditions and problem.asked():
+    if measurements is None and not problem.conditions and problem.asked():
         raise ProblemError(
             f"{type(problem).__name__} has equations but neither conditions nor data, so infinitely many solutions: add "
             "conditions = [...], or pass data="
         )
-    held_rows = _held_rows(table, problem, seed) if table is not None else None
+    held_rows = None if measurements is None else _held_rows(measurements, problem, seed)
+    known = prior_blocks(problem)
     sets = []
     for purpose, generator in enumerate(np.random.SeedSequence(seed).spawn(3)):
         blocks = blocks_of(problem, terms, points, np.random.default_rng(generator))
-        if held_rows is not None:
+        if measurements is not None and held_rows is not None:
             keep = held_rows if purpose else ~held_rows
-            blocks += measured if not held_rows.any() else _rows_of(problem, table, keep)
-        sets.append(blocks)
-    if table is not None and held_rows is not None:
-        unused = [name for name in table.columns if name not in (*problem.coordinates, *problem.fields)]
+            blocks += data_blocks(problem, measurements if not held_rows.any() else _part(measurements, keep))
+        sets.append([*blocks, *known])
+    if measurements is not None and held_rows is not None:
+        table, unused = measurements.table, measurements.unused(problem)
         if unused:
             choices.append(f"columns not used: {listed(unused)}")
         held = int(held_rows.sum())
@@ -118,8 +122,9 @@ def prepare(
     sizes = field_sizes(problem, sets[0])
     scales = term_sizes(problem, sets[0], sizes)
     names = [term.name for block in sets[0] for term in block.terms]
-    final = _weights(problem, names, weights)
-    leading = {**final, **{name: 1.0 for name in names if name.startswith("data.")}} if weights is None else final
+    final = _weights(problem, names, weights, _shares(sets[0]))
+    led = {name: final[name] / DATA_WEIGHT for name in names if is_measured(name)}
+    leading = {**final, **led} if weights is None else final
     chosen = _model(model, problem, seed, choices, construction)
     scaled = Scaled(chosen, problem.domain.lower, problem.domain.upper, sizes.offset, sizes.scale)
     scaled = scaled.to(device=where, dtype=dtype).train()
@@ -141,7 +146,7 @@ def prepare(
 
     return Setup(
         problem=problem,
-        table=table,
+        measurements=measurements,
         trial=trial,
         raw=raw,
         rows=Rows(problem, trial, raw),
@@ -166,53 +171,6 @@ def with_features(setup: Setup, count: int, scale: float | Sequence[float], seed
     trial = trial.to(device=old.offset.device, dtype=old.offset.dtype)
     raw = {name: unknown.raw_initial().to(old.offset).requires_grad_() for name, unknown in problem.unknowns.items()}
     return replace(setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw))
-
-
-def resolve_data(problem: Problem, data: object) -> Table | None:
-    """The table to fit: the one given, or the problem's own measurements.
-
-    Raises:
-        DataError: not a table, or points outside the domain.
-        ProblemError: columns are missing.
-    """
-    if data is None:
-        measurements = getattr(problem, "measurements", None)
-        data = None if measurements is None else measurements()
-    if data is None:
-        return None
-    if isinstance(data, pd.DataFrame | Mapping):
-        data = Table(data)
-    if not isinstance(data, Table):
-        raise DataError(f"data must be a sciml.Table, a DataFrame or a dict of columns; given: {type(data).__name__}")
-    data_blocks(problem, data)
-    silent = [field for field in problem.fields if field not in data.columns]
-    for name in data.columns:
-        close = [field for field in silent if field.lower() == name.strip().lower()]
-        if close and name not in problem.coordinates:
-            raise ProblemError(
-                f"{data.source}: the column {name!r} is not a field of {type(problem).__name__}; did you mean {close[0]!r}? "
-                "Rename it, or map it with columns={...} when reading"
-            )
-    for name, (lower, upper) in problem.domain.bounds.items():
-        slack = 1e-9 * (upper - lower)
-        outside = (data[name] < lower - slack) | (data[name] > upper + slack) | ~np.isfinite(data[name])
-        if outside.any():
-            first = int(np.flatnonzero(outside)[0])
-            raise DataError(
-                f"{data.source}: {int(outside.sum())} of {len(data)} rows lie outside the domain, the first in row {first} "
-                f"with {name} = {data[name][first]:g}; the domain has {name} from {lower:g} to {upper:g}: widen it, or "
-                "remove these rows"
-            )
-    at = np.stack([data[name] for name in problem.coordinates], axis=1)
-    beyond = ~problem.domain.contains(at)
-    if beyond.any():
-        first = int(np.flatnonzero(beyond)[0])
-        where = ", ".join(f"{name} = {value:g}" for name, value in zip(problem.coordinates, at[first], strict=True))
-        raise DataError(
-            f"{data.source}: {int(beyond.sum())} of {len(data)} rows lie outside the domain {problem.domain!r}, the first in "
-            f"row {first} with {where}: remove these rows"
-        )
-    return data
 
 
 def _device(device: str | torch.device) -> torch.device:
@@ -257,10 +215,11 @@ def blocks_of(
     return blocks
 
 
-def _held_rows(table: Table, problem: Problem, seed: int) -> Any:
-    """Which rows of a table to keep for judging: a tenth of a large table, none of one with few values in some field."""
+def _held_rows(measurements: Measurements, problem: Problem, seed: int) -> Array:
+    """Which rows of a table to keep for judging: a tenth of a large table, none of one with few values in some column."""
+    table = measurements.table
     held = np.zeros(len(table), dtype=bool)
-    measured = [np.isfinite(table[field]) for field in problem.fields if field in table.columns]
+    measured = [np.isfinite(table[column]) for column in measurements.observables(problem)]
     if min(int(seen.sum()) for seen in measured) >= _ENOUGH_TO_HOLD_OUT:
         held[np.random.default_rng(seed).permutation(len(table))[: len(table) // 10]] = True
         if not all((seen & held).any() and (seen & ~held).any() for seen in measured):
@@ -268,19 +227,27 @@ def _held_rows(table: Table, problem: Problem, seed: int) -> Any:
     return held
 
 
-def _rows_of(problem: Problem, table: Table | None, keep: Any) -> list[Block]:
-    assert table is not None
+def _part(measurements: Measurements, keep: Array) -> Measurements:
+    table = measurements.table
     part = Table({name: table[name][keep] for name in table.columns}, source=table.source, missing="mask")
-    return data_blocks(problem, part)
+    return measurements.on(part)
 
 
-def _weights(problem: Problem, names: Sequence[str], given: Mapping[str, float] | None) -> dict[str, float]:
+def _shares(blocks: Sequence[Block]) -> dict[str, float]:
+    """How much each column weighs: every measurement the same, whatever the number of its column's values."""
+    sizes = {term.name: block.size for block in blocks for term in block.terms if term.measured}
+    return {name: size / max(sizes.values()) for name, size in sizes.items()}
+
+
+def _weights(
+    problem: Problem, names: Sequence[str], given: Mapping[str, float] | None, shares: Mapping[str, float]
+) -> dict[str, float]:
     weights = {
-        name: 1.0 if name in problem.equations else DATA_WEIGHT if name.startswith("data.") else CONDITION_WEIGHT
+        name: 1.0 if name in problem.equations else DATA_WEIGHT * shares[name] if name in shares else CONDITION_WEIGHT
         for name in names
     }
     if not problem.equations:
-        weights = dict.fromkeys(weights, 1.0)
+        weights = {name: shares.get(name, 1.0) for name in weights}
     for key, value in (given or {}).items():
         meant = [name for name in names if key in (name, name.partition(".")[0])]
         if not meant:

@@ -21,6 +21,7 @@ from sciml.embedding import embed
 from sciml.errors import ProblemError, listed
 from sciml.models import model_of
 from sciml.problem import Problem, points_from
+from sciml.spread import Spread
 from sciml.stored import Stored
 from sciml.table import Table
 from sciml.uncertainty import Estimate
@@ -61,6 +62,10 @@ class Solution:
         data: the measurements, if any.
         events: DataFrame of the events that ``baseline`` was asked to look for, in order of time: ``event``, the coordinate,
             and the fields there.
+        statistics: of a fit to measurements: their number, how many numbers were fitted to them, ``chi2``, the
+            ``log_likelihood``, ``AIC`` and ``BIC``, and each column's standard deviation, given or found (``sigma.<column>``).
+        spread: how the measurements' noise spreads over the trial function, for ``standard_error``; None where nothing was
+            inferred.
     """
 
     trial: nn.Module
@@ -84,6 +89,8 @@ class Solution:
     choices: tuple[str, ...] = ()
     data: Table | None = None
     events: pd.DataFrame = field(default_factory=pd.DataFrame)
+    statistics: Mapping[str, float] = field(default_factory=dict)
+    spread: Spread | None = None
 
     @property
     def bounds(self) -> Mapping[str, tuple[float, float]]:

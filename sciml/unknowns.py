@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sciml.errors import ProblemError
+from sciml.noise import Poisson, noise_of
 
 
 @dataclass(frozen=True)
@@ -21,13 +23,18 @@ class Unknown:
     lower bound, its mirror image with an upper bound, and a logistic curve between two bounds. So the value never leaves
     its bounds, and constants of very different size are searched at the same pace.
 
+    What was known before the data is a prior: ``prior=(0.5, 0.1)`` is a normal distribution of mean 0.5 and standard deviation
+    0.1, ``prior=(0.5, sciml.LogNormal(0.2))`` another density. It is one row more, as though the constant had been measured.
+
     Args:
         initial: the value to start from, in the unit of the problem.
         lower: a bound that the value stays above, or None.
         upper: a bound that the value stays below, or None.
+        prior: a value and its standard deviation in the unit of the problem, or a value and a noise model with its sigma.
 
     Raises:
-        ProblemError: a number is not finite, or ``initial`` is not strictly between the bounds.
+        ProblemError: a number is not finite, ``initial`` is not strictly between the bounds, or the prior is no pair of a
+            number and a standard deviation or noise of known sigma.
 
     Example:
         >>> import sciml
@@ -39,6 +46,7 @@ class Unknown:
     initial: float
     lower: float | None = None
     upper: float | None = None
+    prior: tuple[float, Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("initial", "lower", "upper"):
@@ -54,6 +62,8 @@ class Unknown:
                 f"Unknown: the initial value must lie strictly between the bounds; given: initial={self.initial:g}, "
                 f"lower={self.lower}, upper={self.upper}"
             )
+        if self.prior is not None:
+            object.__setattr__(self, "prior", _prior(self.prior))
 
     def raw_initial(self) -> Tensor:
         """The raw number that stands for the initial value."""
@@ -71,3 +81,17 @@ class Unknown:
         if self.upper is not None:
             return self.upper - (self.upper - self.initial) * torch.exp(raw)
         return self.initial + (abs(self.initial) or 1.0) * raw
+
+
+def _prior(given: Any) -> tuple[float, Any]:
+    """A prior as its value and a noise model."""
+    pair = isinstance(given, tuple | list) and len(given) == 2
+    number = pair and isinstance(given[0], numbers.Real) and math.isfinite(given[0])
+    if number:
+        noise = noise_of(given[1])
+        if isinstance(noise.sigma, int | float) and not isinstance(noise, Poisson):
+            return float(given[0]), noise
+    raise ProblemError(
+        f"Unknown: prior must be a value and its standard deviation, (0.5, 0.1), or a value and a noise model of known sigma, "
+        f"(0.5, sciml.LogNormal(0.2)); given: {given!r}"
+    )

@@ -15,10 +15,11 @@ from sciml.conditions import Term
 from sciml.derivative import describe
 from sciml.domains import At, Average, Face, OnFaces, Opposite
 from sciml.errors import SolverError
+from sciml.misfit import Misfit
 from sciml.models import MLP, Scaled, Windowed
 from sciml.models.layered import Layered
 from sciml.problem import Problem
-from sciml.rows import Block, Misfit, Rows
+from sciml.rows import Block, Rows
 from sciml.sampling import Layout, default_count, default_face_count, draw
 from sciml.scaling import Sizes, field_sizes, term_sizes
 from sciml.setup import CONDITION_WEIGHT, Setup, blocks_of

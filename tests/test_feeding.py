@@ -11,8 +11,8 @@ import sciml
 from sciml import d
 from sciml.errors import DataError, ProblemError
 from sciml.feeding import Batches, fed
+from sciml.measurements import Measurements, data_blocks
 from sciml.objective import Objective
-from sciml.rows import data_blocks
 from sciml.setup import prepare
 
 ROWS = 12_000
@@ -62,7 +62,7 @@ def table_of(path, missing="error", **loading):
 
 def prepared(data, problem=None):
     data, feed = fed(problem or Decay(), data, 0)
-    setup = prepare(problem or Decay(), sciml.MLP(8, 8), data, 50, None, torch.float64, "cpu", 0)
+    setup = prepare(problem or Decay(), sciml.MLP(8, 8), Measurements(data), 50, None, torch.float64, "cpu", 0)
     return setup, feed
 
 

@@ -20,10 +20,12 @@ FLOORS = [
         "jets",
         "archive",
         "calls",
+        "noise",
     ],
     [
         "unknowns",
         "targets",
+        "misfit",
         "placement",
         "conditions",
         "normal",
@@ -36,7 +38,7 @@ FLOORS = [
         "models",
         "grids",
     ],
-    ["sampling", "rows", "prescribed", "counting", "gallery"],
+    ["sampling", "rows", "measurements", "prescribed", "counting", "gallery"],
     [
         "jacobian",
         "persample",
@@ -46,6 +48,8 @@ FLOORS = [
         "linearity",
         "objective",
         "uncertainty",
+        "evidence",
+        "spread",
         "certificate",
         "exact",
         "slabs",
@@ -55,6 +59,7 @@ FLOORS = [
     [
         "polish",
         "training",
+        "passes",
         "windows",
         "degrees",
         "corners",

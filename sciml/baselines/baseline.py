@@ -17,11 +17,11 @@ from sciml.baselines.refinement import periodic_coordinates
 from sciml.certificate import certificate, failures
 from sciml.conditions import Initial
 from sciml.errors import BaselineError, ProblemError, listed
+from sciml.measurements import Measurements, data_blocks, prior_blocks, resolve_data
 from sciml.problem import Problem
-from sciml.rows import Block, Rows, data_blocks
+from sciml.rows import Block, Rows
 from sciml.sampling import draw
 from sciml.scaling import Sizes, field_sizes, term_sizes
-from sciml.setup import resolve_data
 from sciml.solution import Solution, unknowns_frame
 from sciml.typing import Array
 from sciml.uncertainty import Estimate
@@ -37,6 +37,8 @@ def baseline(
     problem: Problem,
     data: Any = None,
     *,
+    observe: Mapping[str, Callable[..., Any]] | None = None,
+    noise: Any = None,
     method: str = "auto",
     n: int | None = None,
     tolerance: float | None = None,
@@ -62,6 +64,8 @@ def baseline(
     Args:
         problem: a problem on a box.
         data: measurements, as for ``fit``; by default the problem's own ``measurements()``.
+        observe: what columns measure that are not named after a field, as for ``fit``.
+        noise: how columns scatter, as for ``fit``.
         method: ``"auto"``; ``"chebyshev"`` or ``"differences"`` for one kind of grid; a method of ``solve_ivp`` for problems
             in time.
         n: nodes along each coordinate of the finest grid, which is compared with one of half as many; by default as many as
@@ -96,9 +100,9 @@ def baseline(
     """
     tolerance = _checked(problem, method, n, tolerance, time_limit)
     budget = Budget(time_limit)
-    table = resolve_data(problem, data)
+    measurements = resolve_data(problem, data, observe, noise)
     blocks = _blocks(problem)
-    measured = [] if table is None else data_blocks(problem, table)
+    measured = _measured(problem, measurements)
     sizes = field_sizes(problem, [*blocks, *measured])
     scales = term_sizes(problem, [*blocks, *measured], sizes)
     initial = is_initial_value_problem(problem)
@@ -112,8 +116,8 @@ def baseline(
                 f"{type(problem).__name__} is integrated from its start, without a grid: leave n out and choose method from "
                 f"{listed(('auto', *_INTEGRATORS))}"
             )
-        by_field = dict(zip(problem.fields, sizes.scale, strict=True))
-        found = solve_initial(problem, table, by_field, method, tolerance, budget, events or {})
+        known = measurements is not None and measurements.known(problem)
+        found = solve_initial(problem, measured, scales, method, tolerance, budget, events or {}, known=known)
     else:
         found = _from_grids(problem, measured, scales, np.array(sizes.scale), method, n, tolerance, budget)
     constants = {name: torch.tensor(each.value, dtype=torch.float64) for name, each in found.unknowns.items()}
@@ -148,7 +152,7 @@ def baseline(
         engine="SciPy",
         points={term.name: block.size for block in fresh for term in block.terms},
         choices=found.choices,
-        data=table,
+        data=None if measurements is None else measurements.table,
         events=found.events,
     )
 
@@ -214,6 +218,11 @@ def _checked(problem: Problem, method: str, n: int | None, tolerance: float | No
     if not isinstance(time_limit, numbers.Real) or not time_limit > 0:
         raise BaselineError(f"time_limit must be a positive number of seconds; given: {time_limit!r}")
     return tolerance
+
+
+def _measured(problem: Problem, measurements: Measurements | None) -> list[Block]:
+    """The measurements, and with them what was known of constants before."""
+    return [] if measurements is None else [*data_blocks(problem, measurements), *prior_blocks(problem)]
 
 
 def _sizes(blocks: Sequence[Block], trial: nn.Module) -> Sizes:

@@ -15,10 +15,11 @@ from sciml.baselines.ivp import BlowUpError, Budget, IntegrationError, TooManySt
 from sciml.baselines.lines import Lines
 from sciml.errors import BaselineError
 from sciml.grids import Grid, GridFunction, Knots
+from sciml.misfit import Belief
 from sciml.problem import Problem
-from sciml.rows import Block, Misfit
+from sciml.rows import Block, Rows
 from sciml.typing import Array
-from sciml.uncertainty import Estimate, estimates
+from sciml.uncertainty import Estimate, inferred
 
 _MOST_EXPLICIT = 60_000
 _MOST_VALUES = 2**25
@@ -160,6 +161,8 @@ def estimated(
     rtol: float,
     budget: Budget,
     method: str = "auto",
+    *,
+    known: bool = False,
 ) -> Evolved:
     """Fit unknown constants to measurements by ``least_squares`` over whole integrations.
 
@@ -167,11 +170,12 @@ def estimated(
         problem: a problem in time whose initial values are all known.
         grid: nodes in the other coordinates.
         blocks: the measurements.
-        scales: the size of each measured field, by which its misfit is divided.
+        scales: what each column's misfit is divided by.
         start: the raw number at which each unknown begins, or None for its own.
         rtol: relative tolerance of the integrator.
         budget: the time that is left.
         method: a method of ``solve_ivp``.
+        known: whether the standard deviation of every column was given.
 
     Raises:
         BaselineError: the first integration fails, or the time is over.
@@ -189,15 +193,9 @@ def estimated(
 
     def misfits(raw: Array) -> Array:
         function = evolve(problem, grid, constants_of(raw), rtol, budget, method).function
-        parts = []
-        for block in blocks:
-            with torch.no_grad():
-                values = function(block.sample.points[0])
-            for term in block.terms:
-                assert isinstance(term.evaluate, Misfit)
-                column = values[:, problem.fields.index(term.evaluate.field)]
-                parts.append((column - term.evaluate.measured).numpy() / scales[term.evaluate.field])
-        return np.concatenate(parts)
+        bound = problem.bind(**{name: torch.tensor(value).double() for name, value in constants_of(raw).items()})
+        found = Rows(bound, function, {}).residuals(blocks)
+        return np.concatenate([values.detach().numpy() / scales[name] for name, values in found.items()])
 
     def slopes(raw: Array) -> Array:
         columns = []
@@ -225,8 +223,19 @@ def estimated(
     if not found.success:
         raise BaselineError(f"least_squares: {found.message}")
     misfit, jacobian = misfits(found.x), slopes(found.x)
-    everything = np.ones(len(misfit), dtype=bool)
-    intervals, _ = estimates(unknowns, found.x, np.zeros((len(misfit), 0)), jacobian, misfit, everything)
+    terms = [(term, block.height) for block in blocks for term in block.terms]
+    inference = inferred(
+        unknowns,
+        found.x,
+        np.zeros((len(misfit), 0)),
+        jacobian,
+        misfit,
+        np.ones(len(misfit), dtype=bool),
+        prior=np.concatenate([np.full(height, isinstance(term.evaluate, Belief)) for term, height in terms]),
+        variance=1.0 / scales[terms[0][0].name] ** 2 if known else None,
+    )
     constants = constants_of(found.x)
     last = evolve(problem, grid, constants, rtol, budget, method)
-    return Evolved(last.function, int(found.nfev), last.method, intervals, constants, found.x, budget.evaluations)
+    return Evolved(
+        last.function, int(found.nfev), last.method, inference.estimates, constants, found.x, budget.evaluations
+    )

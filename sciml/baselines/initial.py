@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,8 +21,8 @@ from sciml.domains import Face, OnFaces
 from sciml.errors import BaselineError, ProblemError, listed
 from sciml.grids import Grid
 from sciml.problem import Problem
-from sciml.table import Table
-from sciml.uncertainty import Estimate
+from sciml.rows import Block
+from sciml.uncertainty import Estimate, Inference
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Found:
     choices: tuple[str, ...] = ()
     events: pd.DataFrame = field(default_factory=pd.DataFrame)
     history: pd.DataFrame = field(default_factory=pd.DataFrame)
+    inference: Inference | None = None
 
 
 def is_initial_value_problem(problem: Problem) -> bool:
@@ -61,23 +62,26 @@ def is_initial_value_problem(problem: Problem) -> bool:
 
 def solve_initial(
     problem: Problem,
-    table: Table | None,
+    blocks: Sequence[Block],
     scales: Mapping[str, float],
     method: str,
     tolerance: float,
     budget: Budget,
     events: Mapping[str, Callable[..., Tensor]],
+    *,
+    known: bool = False,
 ) -> Found:
     """Integrate an initial-value problem, or fit it to measurements by shooting.
 
     Args:
         problem: a problem in one coordinate.
-        table: measurements, or None.
-        scales: the size of each field, by which misfits are divided.
+        blocks: the measurements, if there are any.
+        scales: what each column's misfit is divided by.
         method: ``"auto"`` or a method of ``solve_ivp``.
         tolerance: the relative accuracy aimed at.
         budget: the time that is left.
         events: functions by name whose zeros are recorded.
+        known: whether the standard deviation of every column was given.
 
     Raises:
         BaselineError: the problem cannot be integrated.
@@ -86,18 +90,27 @@ def solve_initial(
     (coordinate,) = problem.coordinates
     algebraic = [name for name in problem.fields if problem.order(name, coordinate) == 0]
     if algebraic and problem.equations and len(algebraic) < len(problem.fields) and problem.time is not None:
-        return _with_algebraic(problem, table, method, tolerance, budget, events)
+        return _with_algebraic(problem, bool(blocks), method, tolerance, budget, events)
     system = FirstOrderSystem(problem)
     rtol = max(1e-3 * tolerance, 1e-13)
-    if table is not None and (problem.unknowns or set(system.prescribed()) != set(system.state)):
+    if blocks and (problem.unknowns or set(system.prescribed()) != set(system.state)):
         if events:
             raise BaselineError(
                 "events are looked for in problems without unknowns to be fitted; bind their values first"
             )
-        shot = shoot(system, table, dict(scales), rtol, budget, method)
+        shot = shoot(system, blocks, scales, rtol, budget, method, known=known)
         solver = f"least_squares over solve_ivp ({shot.trajectory.method})"
         trial = trial_from(system, shot.trajectory, shot.constants, tolerance)
-        return Found(trial, shot.unknowns, shot.success, shot.message, shot.steps, solver, _said(rtol))
+        return Found(
+            trial,
+            shot.inference.estimates,
+            shot.success,
+            shot.message,
+            shot.steps,
+            solver,
+            _said(rtol),
+            inference=shot.inference,
+        )
     _require_initial_values(system)
     constants = {name: torch.tensor(each.initial, dtype=torch.float64) for name, each in problem.unknowns.items()}
     start = system.initial(system.prescribed(), constants, 1)
@@ -127,14 +140,14 @@ def solve_initial(
 
 def _with_algebraic(
     problem: Problem,
-    table: Table | None,
+    measured: bool,
     method: str,
     tolerance: float,
     budget: Budget,
     events: Mapping[str, Callable[..., Tensor]],
 ) -> Found:
     """Differential and algebraic equations together, the latter differentiated once."""
-    if events or (table is not None and problem.unknowns):
+    if events or (measured and problem.unknowns):
         raise BaselineError(
             f"{type(problem).__name__} has algebraic equations beside its differential ones; such problems are integrated, "
             "without events and without fitting unknowns"

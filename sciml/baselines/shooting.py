@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +13,10 @@ from torch import Tensor
 from sciml.baselines.ivp import Budget, IntegrationError, Trajectory, integrate
 from sciml.baselines.system import FirstOrderSystem
 from sciml.errors import BaselineError
-from sciml.table import Table
+from sciml.misfit import Belief, Misfit
+from sciml.rows import Block
 from sciml.typing import Array
-from sciml.uncertainty import Estimate, estimates
+from sciml.uncertainty import Inference, inferred
 
 _STEP = 1e-4
 
@@ -24,7 +25,7 @@ _STEP = 1e-4
 class Shot:
     """The outcome of a shooting fit."""
 
-    unknowns: dict[str, Estimate]
+    inference: Inference
     constants: dict[str, Tensor]
     trajectory: Trajectory
     success: bool
@@ -33,7 +34,14 @@ class Shot:
 
 
 def shoot(
-    system: FirstOrderSystem, table: Table, scales: dict[str, float], rtol: float, budget: Budget, method: str = "auto"
+    system: FirstOrderSystem,
+    blocks: Sequence[Block],
+    scales: Mapping[str, float],
+    rtol: float,
+    budget: Budget,
+    method: str = "auto",
+    *,
+    known: bool = False,
 ) -> Shot:
     """Fit the unknowns, and initial values that no condition prescribes, to measurements.
 
@@ -42,11 +50,12 @@ def shoot(
 
     Args:
         system: the equations.
-        table: the measurements.
-        scales: the size of each measured field, by which its misfit is divided.
+        blocks: the measurements, and what was known of constants before.
+        scales: what each column's misfit is divided by.
         rtol: relative tolerance of the integrator.
         budget: the time that is left.
         method: a method of ``solve_ivp``.
+        known: whether the standard deviation of every column was given.
 
     Raises:
         BaselineError: the first trajectory cannot be integrated, or the time is over.
@@ -55,12 +64,10 @@ def shoot(
     unknowns = problem.unknowns
     prescribed = system.prescribed()
     free = [row for row, key in enumerate(system.state) if key not in prescribed]
-    guess = np.array([_first_value(system, table, row) for row in free])
+    guess = np.array([_first_value(system, blocks, row) for row in free])
     spread = np.where(guess != 0, np.abs(guess), 1.0)
     _, end = problem.domain.bounds[system.coordinate]
-    times = table[system.coordinate]
-    measured = [field for field in problem.fields if field in table.columns]
-    rows = [system.state.index((field, 0)) for field in measured]
+    latest = max(float(block.sample.points[0].max()) for block in blocks)
     raw_start = np.array([float(unknown.raw_initial()) for unknown in unknowns.values()])
     split = len(unknowns)
 
@@ -68,7 +75,7 @@ def shoot(
         constants = constants_of(batch)
         state = system.initial(prescribed, constants, batch.shape[1])
         state[free] = guess[:, None] + spread[:, None] * batch[split:]
-        return integrate(system, state, max(end, times.max()), constants, rtol, budget, method)
+        return integrate(system, state, max(end, latest), constants, rtol, budget, method)
 
     def constants_of(batch: Array) -> dict[str, Tensor]:
         return {
@@ -76,15 +83,20 @@ def shoot(
             for row, (name, unknown) in enumerate(unknowns.items())
         }
 
-    def misfits(path: Trajectory) -> Array:
-        values = path.dense(times)
-        parts = []
-        for field, row in zip(measured, rows, strict=True):
-            seen = np.isfinite(table[field])
-            parts.append((values[row][:, seen] - table[field][seen]) / scales[field])
+    def misfits(path: Trajectory, batch: Array) -> Array:
+        count, parts = batch.shape[1], []
+        repeated = constants_of(batch)
+        for block in blocks:
+            times = block.sample.points[0][:, 0].numpy()
+            states = path.dense(times).reshape(len(system.state), -1)
+            values = {name: value.repeat_interleave(len(times)) for name, value in repeated.items()}
+            scene = system.scene(np.tile(times, count), states, values)
+            for term in block.terms:
+                evaluate = term.evaluate.repeated(count) if isinstance(term.evaluate, Misfit) else term.evaluate
+                parts.append(evaluate(scene).detach().numpy().reshape(count, -1) / scales[term.name])
         return np.concatenate(parts, axis=1)
 
-    rows_and_slopes = _cached(lambda x: _differences(x, lambda batch: misfits(trajectory(batch))))
+    rows_and_slopes = _cached(lambda x: _differences(x, lambda batch: misfits(trajectory(batch), batch)))
     start = np.concatenate([raw_start, np.zeros(len(free))])
     size = len(rows_and_slopes(start)[0])
 
@@ -104,10 +116,19 @@ def shoot(
     except ValueError as error:
         raise BaselineError(f"shooting failed: {error}") from error
     misfit, slopes = rows_and_slopes(found.x)
-    measured_rows = np.ones(size, dtype=bool)
-    intervals, _ = estimates(unknowns, found.x[:split], slopes[:, split:], slopes[:, :split], misfit, measured_rows)
+    terms = [(term, block.height) for block in blocks for term in block.terms]
+    inference = inferred(
+        unknowns,
+        found.x[:split],
+        slopes[:, split:],
+        slopes[:, :split],
+        misfit,
+        np.ones(size, dtype=bool),
+        prior=np.concatenate([np.full(height, isinstance(term.evaluate, Belief)) for term, height in terms]),
+        variance=1.0 / scales[terms[0][0].name] ** 2 if known else None,
+    )
     return Shot(
-        unknowns=intervals,
+        inference=inference,
         constants={name: value[0] for name, value in constants_of(found.x[:, None]).items()},
         trajectory=trajectory(found.x[:, None]),
         success=bool(found.success),
@@ -137,11 +158,14 @@ def _cached(function: Callable[[Array], tuple[Array, Array]]) -> Callable[[Array
     return remembered
 
 
-def _first_value(system: FirstOrderSystem, table: Table, row: int) -> float:
+def _first_value(system: FirstOrderSystem, blocks: Sequence[Block], row: int) -> float:
     """Where to start a free initial value: at the earliest measurement, if there is one."""
     field, order = system.state[row]
-    if order or field not in table.columns:
-        return 0.0 if order else 1.0
-    seen = np.isfinite(table[field])
-    times = np.where(seen, table[system.coordinate], np.inf)
-    return float(table[field][int(np.argmin(times))])
+    for block in blocks:
+        for term in block.terms:
+            misfit = term.evaluate
+            if not isinstance(misfit, Misfit) or misfit.function is not None:
+                continue
+            if (misfit.field, len(misfit.index)) == (field, order):
+                return float(misfit.measured[block.sample.points[0][:, 0].argmin()])
+    return 0.0 if order else 1.0

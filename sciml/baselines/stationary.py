@@ -17,11 +17,12 @@ from sciml.conditions import Term
 from sciml.domains import At, Average, Face, Interior, OnFaces, Opposite
 from sciml.errors import BaselineError, listed
 from sciml.grids import Grid, GridFunction, GridJets, Linearised, Sites, linearised
+from sciml.misfit import Belief, Misfit
 from sciml.models.spectral import chebyshev, waves
 from sciml.problem import Problem
-from sciml.rows import Block, Misfit
+from sciml.rows import Block
 from sciml.typing import Array
-from sciml.uncertainty import Estimate, estimates
+from sciml.uncertainty import Estimate, inferred
 
 _STEPS = 60
 _WEIGHT = 10.0
@@ -143,8 +144,15 @@ class Steadying:
                 for piece in self._whole
             ]
         )
+        prior = np.concatenate(
+            [
+                np.full(1 if piece.shares is not None else len(piece.weights), isinstance(piece.term.evaluate, Belief))
+                for piece in self._whole
+            ]
+        )
         full, split = jacobian.toarray(), found.values.size
-        return estimates(self.problem.unknowns, found.raw, full[:, :split], full[:, split:], rows, measured)[0]
+        model, raw = full[:, :split], full[:, split:]
+        return inferred(self.problem.unknowns, found.raw, model, raw, rows, measured, prior=prior).estimates
 
     def _condition(self, term: Term, claimed: dict[int, Array] | None, counts: dict[Face, int]) -> list[_Piece]:
         grid, place = self.grid, term.place
@@ -183,7 +191,8 @@ class Steadying:
         found = np.zeros((len(self.problem.fields), self.grid.size))
         for block in self._measured:
             for term in block.terms:
-                if isinstance(term.evaluate, Misfit):
+                if isinstance(term.evaluate, Misfit) and term.evaluate.plain:
+                    assert term.evaluate.field is not None
                     found[self.problem.fields.index(term.evaluate.field)] = float(term.evaluate.measured.mean())
         return found
 

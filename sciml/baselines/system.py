@@ -32,7 +32,7 @@ class _StateJets:
 
     def jet(self, field: str, index: MultiIndex) -> Values:
         if (field, len(index)) not in self._table:
-            raise BaselineError(f"a condition needs {describe(field, index)}, which is no part of the state")
+            raise BaselineError(f"a condition or column needs {describe(field, index)}, which is no part of the state")
         return self._table[(field, len(index))]
 
 
@@ -100,6 +100,15 @@ class FirstOrderSystem:
             rate[row + order - 1] = top[:, position]
             row += order
         return rate
+
+    def scene(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> Scene:
+        """What a measurement is evaluated on: states and their rates of change, arguments as for ``rate``."""
+        rates = self.rate(t, y, constants)
+        table = {key: torch.from_numpy(y[row].copy()) for row, key in enumerate(self.state)}
+        for field, order in self.orders.items():
+            table[(field, order)] = torch.from_numpy(rates[self.state.index((field, order - 1))].copy())
+        space = JetSpace({self.coordinate: torch.from_numpy(t.copy())}, self.problem.fields, _StateJets(table))
+        return Scene(self.problem.bind(**constants), (space,))
 
     def _residuals(self, t: Array, y: Array, highest: Array, constants: Mapping[str, Tensor], copies: int) -> Array:
         table = {key: torch.from_numpy(y[row].copy()) for row, key in enumerate(self.state)}

@@ -1,0 +1,287 @@
+"""Measurements: a table, what its columns measure, and how they scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from sciml.conditions import Term
+from sciml.datasets import LazyTable
+from sciml.domains import Interior
+from sciml.errors import DataError, ProblemError, listed, nearest
+from sciml.misfit import DATA, Misfit, check_observed, derivative_named, prior_terms
+from sciml.noise import LogNormal, Noise, Normal, noise_of
+from sciml.problem import Problem
+from sciml.rows import Block
+from sciml.sampling import Sample
+from sciml.table import Table
+from sciml.typing import Array, MultiIndex
+
+_FAR = 1e-9
+
+
+class Measurements:
+    r"""A table of measurements, what its columns measure, and how they scatter.
+
+    A column with the name of a field measures that field, one named ``u_x`` or ``u_xt`` a derivative of it, and any other
+    name what ``observe`` says: a function of fields, coordinates and, as ``self``, the problem with its constants.
+
+    Args:
+        table: a ``Table``, DataFrame or dict of columns, the problem's coordinates among them.
+        observe: ``{column: function}``, as in ``{"in_bed": lambda I: I, "total": lambda u, v: u + v}``; a function may take
+            derivatives, ``lambda self, u, x: -self.k * d(u, x)``.
+        noise: how the columns scatter: one of ``Normal``, ``Huber``, ``StudentT``, ``LogNormal``, ``Poisson`` for all of them,
+            or a dict of such by column; a number stands for ``Normal`` of that standard deviation, a text for the name of a
+            column with one standard deviation a row. By default normal noise that is the same share of each column's
+            scatter; a noise whose size is not given has it found from the data.
+
+    Raises:
+        DataError: values that the noise cannot have made, or standard deviations that are not positive.
+        ProblemError: no table, no functions, or no noise.
+
+    Example:
+        >>> import sciml
+        >>> boys = sciml.Measurements({"t": [1, 2], "in_bed": [3, 8]}, observe={"in_bed": lambda I: I}, noise=sciml.Poisson())
+        >>> boys
+        Measurements(2 rows: t, in_bed; memory)
+    """
+
+    def __init__(
+        self,
+        table: Any,
+        *,
+        observe: Mapping[str, Callable[..., Any]] | None = None,
+        noise: Any = None,
+    ) -> None:
+        if isinstance(table, pd.DataFrame | Mapping):
+            table = Table(table)
+        if not isinstance(table, Table):
+            raise DataError(
+                f"data must be a sciml.Table, a DataFrame or a dict of columns; given: {type(table).__name__}"
+                + (
+                    "; take rows from it, table.sample(20_000), or hand it to fit itself"
+                    if isinstance(table, LazyTable)
+                    else ""
+                )
+            )
+        if not isinstance(observe, Mapping | None) or not all(map(callable, (observe or {}).values())):
+            raise ProblemError(f"observe must be functions by column, {{'in_bed': lambda I: I}}; given: {observe!r}")
+        self.table = table
+        self.observe = dict(observe or {})
+        self.noise: dict[str, Noise] = {}
+        self._common = None if noise is None or isinstance(noise, Mapping) else noise_of(noise)
+        if isinstance(noise, Mapping):
+            self.noise = {str(column): noise_of(each) for column, each in noise.items()}
+        for what, names in (("observe", self.observe), ("noise", self.noise)):
+            for column in names:
+                if column not in table.columns:
+                    raise ProblemError(
+                        f"{what} names the column {column!r}, which {table.source} lacks; columns: {listed(table.columns)}."
+                        f"{nearest(column, table.columns)}"
+                    )
+
+    @classmethod
+    def of(cls, given: Any) -> Measurements:
+        """Measurements from what a person hands in."""
+        return given if isinstance(given, Measurements) else cls(given)
+
+    def noise_of(self, column: str) -> Noise | None:
+        """The noise of a column; None where nothing was said."""
+        return self.noise.get(column, self._common)
+
+    def noise_or_normal(self, column: str) -> Noise:
+        """The noise of a column, normal where nothing was said."""
+        return self.noise_of(column) or Normal()
+
+    def known(self, problem: Problem) -> bool:
+        """Whether the size of every column's noise was given."""
+        noises = [self.noise_of(column) for column in self.observables(problem)]
+        return all(noise is not None and noise.known for noise in noises)
+
+    def with_sigma(self, sizes: Mapping[str, float]) -> Measurements:
+        """The same with these sizes of the noise of some columns."""
+        noise = {column: self.noise_or_normal(column).with_sigma(sigma) for column, sigma in sizes.items()}
+        known = {column: self.noise_of(column) for column in self.table.columns if column not in sizes}
+        rest = {column: each for column, each in known.items() if each is not None}
+        return Measurements(self.table, observe=self.observe, noise={**rest, **noise})
+
+    def on(self, table: Table) -> Measurements:
+        """The same on another table with these columns."""
+        found = Measurements(table, observe=self.observe, noise=self.noise)
+        found._common = self._common
+        return found
+
+    def observables(self, problem: Problem) -> dict[str, tuple[str, MultiIndex] | Callable[..., Any]]:
+        """What each column measures: a field and its derivative, or a function.
+
+        Raises:
+            ProblemError: a function asks for what the problem does not have.
+        """
+        sizes = {each.sigma for each in (*self.noise.values(), self._common) if each is not None}
+        found: dict[str, tuple[str, MultiIndex] | Callable[..., Any]] = {}
+        for column in (*problem.fields, *(name for name in self.table.columns if name not in problem.fields)):
+            if column not in self.table.columns or column in problem.coordinates:
+                continue
+            if column in self.observe:
+                check_observed(column, self.observe[column], problem)
+                found[column] = self.observe[column]
+            elif column in problem.fields:
+                found[column] = (column, ())
+            elif column not in sizes:
+                named = derivative_named(column, problem.fields, problem.coordinates)
+                if named is not None:
+                    found[column] = named
+        return found
+
+    def unused(self, problem: Problem) -> list[str]:
+        """The columns that say nothing."""
+        sizes = {each.sigma for each in (*self.noise.values(), self._common) if each is not None}
+        used = {*problem.coordinates, *self.observables(problem), *sizes}
+        return [name for name in self.table.columns if name not in used]
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __repr__(self) -> str:
+        return f"Measurements({repr(self.table).removeprefix('Table(')}"
+
+
+def data_blocks(problem: Problem, given: Measurements | Table) -> list[Block]:
+    """The measurements of a table as residuals ``data.<column>``: what is measured, less the measured values at their points.
+
+    Columns share a block unless some of their values are missing: those have a block with points of their own.
+
+    Raises:
+        ProblemError: a coordinate is missing from the table, or no column measures anything.
+        DataError: values that a column's noise cannot have made.
+    """
+    measurements = Measurements.of(given)
+    table = measurements.table
+    missing = [name for name in problem.coordinates if name not in table.columns]
+    observables = measurements.observables(problem)
+    if missing or not observables:
+        raise ProblemError(
+            f"the data ({table!r}) must have the coordinates {problem.coordinates} and at least one of the fields "
+            f"{problem.fields} as columns; use columns={{'{problem.coordinates[0]}': '<name in the file>', ...}} to map them, "
+            "or observe={'<column>': lambda ...} to say what else a column measures"
+        )
+    points = torch.from_numpy(np.stack([table[name] for name in problem.coordinates], axis=1))
+    whole, apart = [], []
+    for column, observable in observables.items():
+        values = table[column]
+        seen = ~np.isnan(values)
+        noise = measurements.noise_of(column)
+        if seen.any():
+            (noise or Normal()).check(f"{table.source}: column {column!r}", values[seen])
+        sigma = _sigma(table, column, noise, seen)
+        provisional = _provisional(noise)
+        field, index = (None, ()) if callable(observable) else observable
+        function = observable if callable(observable) else None
+        measured = torch.from_numpy(values[seen].copy())
+        misfit = Misfit(field, measured, index, function, provisional, sigma, column)
+        term = Term(f"{DATA}{column}", Interior(), misfit, field if misfit.plain else None, measured=True)
+        if seen.all():
+            whole.append(term)
+        elif seen.any():
+            apart.append(Block(Sample((points[torch.from_numpy(seen)],)), (term,)))
+    if not whole and not apart:
+        raise ProblemError(f"the data ({table!r}) have no value that is not missing in {list(observables)}")
+    return [*([Block(Sample((points,)), tuple(whole))] if whole else []), *apart]
+
+
+def prior_blocks(problem: Problem) -> list[Block]:
+    """What was known of constants before the data; where these rows are looked at does not matter."""
+    terms = prior_terms(problem)
+    middle = torch.tensor([[sum(ends) / 2 for ends in problem.domain.bounds.values()]], dtype=torch.float64)
+    return [Block(Sample((middle,)), terms)] if terms else []
+
+
+def _provisional(noise: Noise | None) -> Noise:
+    """The noise that rows are made of: one that is made for outliers needs a size to tell them by."""
+    if noise is None:
+        return Normal()
+    return noise if noise.known or isinstance(noise, LogNormal) else Normal()
+
+
+def _sigma(table: Table, column: str, noise: Noise | None, seen: Array) -> Tensor | None:
+    if noise is None or noise.sigma is None:
+        # Poisson noise has a size of its own, and so deviations in units of it.
+        return None if noise is None or not noise.known else torch.ones((), dtype=torch.float64)
+    if isinstance(noise.sigma, int | float):
+        return torch.tensor(float(noise.sigma), dtype=torch.float64)
+    sizes = table[noise.sigma][seen]
+    bad = ~(np.isfinite(sizes) & (sizes > 0))
+    if bad.any():
+        row = int(np.flatnonzero(seen)[bad][0])
+        raise DataError(
+            f"{table.source}: {int(bad.sum())} standard deviation(s) in column {noise.sigma!r} are not positive numbers, the "
+            f"first in row {row} ({table[noise.sigma][row]}): correct them, or leave out these values of {column!r}"
+        )
+    return torch.from_numpy(sizes.copy())
+
+
+def resolve_data(
+    problem: Problem, data: object, observe: Mapping[str, Callable[..., Any]] | None = None, noise: Any = None
+) -> Measurements | None:
+    """The measurements to fit: those given, or the problem's own.
+
+    Raises:
+        DataError: not a table, or points outside the domain.
+        ProblemError: columns are missing, or there are observed functions or noise and no data.
+    """
+    if data is None:
+        own = getattr(problem, "measurements", None)
+        data = None if own is None else own()
+    if data is None:
+        if observe is not None or noise is not None:
+            raise ProblemError(
+                f"observe= and noise= say what data mean, and {type(problem).__name__} has none: pass data="
+            )
+        return None
+    found = data if isinstance(data, Measurements) else Measurements(data, observe=observe, noise=noise)
+    if found is data and (observe is not None or noise is not None):
+        found = Measurements(found.table, observe={**found.observe, **(observe or {})}, noise=noise or _said(found))
+    data_blocks(problem, found)
+    table = found.table
+    silent = [field for field in problem.fields if field not in table.columns]
+    for name in found.unused(problem):
+        close = [field for field in silent if field.lower() == name.strip().lower()]
+        if close:
+            raise ProblemError(
+                f"{table.source}: the column {name!r} is not a field of {type(problem).__name__}; did you mean {close[0]!r}? "
+                "Rename it, or map it with columns={...} when reading"
+            )
+    _check_inside(problem, table)
+    return found
+
+
+def _said(measurements: Measurements) -> Any:
+    """The noise as it was given."""
+    return measurements._common or measurements.noise or None
+
+
+def _check_inside(problem: Problem, table: Table) -> None:
+    for name, (lower, upper) in problem.domain.bounds.items():
+        slack = _FAR * (upper - lower)
+        outside = (table[name] < lower - slack) | (table[name] > upper + slack) | ~np.isfinite(table[name])
+        if outside.any():
+            first = int(np.flatnonzero(outside)[0])
+            raise DataError(
+                f"{table.source}: {int(outside.sum())} of {len(table)} rows lie outside the domain, the first in row {first} "
+                f"with {name} = {table[name][first]:g}; the domain has {name} from {lower:g} to {upper:g}: widen it, or "
+                "remove these rows"
+            )
+    at = np.stack([table[name] for name in problem.coordinates], axis=1)
+    beyond = ~problem.domain.contains(at)
+    if beyond.any():
+        first = int(np.flatnonzero(beyond)[0])
+        where = ", ".join(f"{name} = {value:g}" for name, value in zip(problem.coordinates, at[first], strict=True))
+        raise DataError(
+            f"{table.source}: {int(beyond.sum())} of {len(table)} rows lie outside the domain {problem.domain!r}, the first in "
+            f"row {first} with {where}: remove these rows"
+        )
