@@ -242,3 +242,33 @@ def test_a_lazy_table_without_the_coordinates_is_refused(path):
     table = sciml.LazyTable.of(path, {"u": "u"})
     with pytest.raises(ProblemError, match="must have the coordinates"):
         sciml.fit(Decay(), data=table)
+
+
+def test_noise_and_observed_functions_reach_every_batch(tmp_path):
+    values = measured(tmp_path / "decay.h5")
+    with h5py.File(tmp_path / "decay.h5", "r+") as file:
+        file["total"], file["sigma"] = 3 * values["u"], np.full(ROWS, 0.03)
+        file["sigma"][5:9] = 0.1
+    names = ("t", "total", "sigma")
+    table = sciml.LazyTable.of(tmp_path / "decay.h5", dict(zip(names, names, strict=True)))
+    given = {"observe": {"total": lambda u, v: u + v}, "noise": {"total": "sigma"}}
+    sample, feed = fed(Decay(), table, 0)
+    setup = prepare(Decay(), sciml.MLP(8), Measurements(sample, **given), 50, None, torch.float64, "cpu", 0)
+    batches = feed.batches(setup, sciml.Adam(1, batch=ROWS))
+    (block,) = next(batches)
+    batches.close()
+    misfit = block.terms[0].evaluate
+    assert (block.terms[0].name, block.size) == ("data.total", ROWS - int(setup.held_rows.sum()))
+    assert sorted(misfit.sigma.unique().tolist()) == [0.03, 0.1]
+    assert torch.equal(misfit.measured, torch.from_numpy(3 * values["u"])[torch.searchsorted(*_places(values, block))])
+    solution = sciml.fit(Decay(), sciml.MLP(8), data=table, solver=sciml.Adam(20), **given)
+    assert np.isfinite(solution.unknowns["estimate"]["k"])
+
+
+def _places(values, block):
+    return torch.from_numpy(values["t"]), block.sample.points[0][:, 0].contiguous()
+
+
+def test_a_classical_solver_is_told_to_take_a_sample(path):
+    with pytest.raises(DataError, match=r"given: LazyTable; take rows from it, table.sample\(20_000\)"):
+        sciml.baseline(Decay(), table_of(path))
