@@ -90,7 +90,7 @@ class Stream:
         self._pin = pin
         room = together * table.pieces.largest
         # A group that is being cut, and those that the loader has asked for; shared, so that nothing is copied on the way.
-        self._pool = torch.empty(_AHEAD * self.workers + 2, room, len(self._columns), dtype=torch.float64)
+        self._pool = torch.empty(_AHEAD * self.workers + 2, len(self._columns), room, dtype=torch.float64)
         if self.workers:
             self._pool.share_memory_()
         groups = _Groups(
@@ -152,25 +152,26 @@ class Stream:
         rest: list[Tensor] = []
         came = 0
         for (_, number, _), group in zip(iter(self._order), self._arriving(), strict=False):
-            last, start = number == self._order.groups - 1, 0
-            came += len(group)
+            last, start, size = number == self._order.groups - 1, 0, group.shape[1]
+            came += size
             if last and not came:
                 raise DataError(
                     f"{self.table.source}: every row is left out, or has no value; there is nothing to train on"
                 )
-            short = self.batch - sum(map(len, rest))
-            while start + short <= len(group) or (last and (rest or start < len(group))):
-                rows = torch.cat([*rest, group[start : start + short]]) if rest else group[start : start + short]
+            short = self.batch - sum(part.shape[1] for part in rest)
+            while start + short <= size or (last and (rest or start < size)):
+                yield self._named([*rest, group[:, start : start + short]])
                 rest, start, short = [], start + short, self.batch
-                if len(rows):
-                    yield self._named(rows)
-            if start < len(group):
+            if start < size:
                 # The memory of a group is that of a later one, too.
-                rest.append(group[start:].clone())
+                rest.append(group[:, start:].clone())
 
-    def _named(self, rows: Tensor) -> dict[str, Tensor]:
-        columns = torch.empty(rows.shape[::-1], dtype=rows.dtype, pin_memory=self._pin).copy_(rows.T)
-        return dict(zip(self._columns, columns.unbind(0), strict=True))
+    def _named(self, parts: list[Tensor]) -> dict[str, Tensor]:
+        sizes = [part.shape[1] for part in parts]
+        batch = torch.empty(len(self._columns), sum(sizes), dtype=torch.float64, pin_memory=self._pin)
+        for place, part in zip(batch.split(sizes, dim=1), parts, strict=True):
+            place.copy_(part)
+        return dict(zip(self._columns, batch.unbind(0), strict=True))
 
     def _started(self) -> Iterator[Any]:
         try:
@@ -190,7 +191,7 @@ class Stream:
             if isinstance(group, str):
                 raise DataError(group)
             place, size = group
-            yield self._pool[place, :size]
+            yield self._pool[place, :, :size]
 
 
 class _Order(Sampler[Key]):
@@ -212,7 +213,7 @@ class _Order(Sampler[Key]):
 class _Groups(Dataset[Any]):
     """Puts shuffled rows of some pieces into a place of the pool and returns it and their number.
 
-    ``pool``, of shape ``(places, rows, columns)``, is shared memory that is used in turn: to allocate it anew for every
+    ``pool``, of shape ``(places, columns, rows)``, is shared memory that is used in turn: to allocate it anew for every
     group took more than half of the time. Where the rows are not as they should be, the sentence of an error is returned.
     """
 
@@ -248,7 +249,8 @@ class _Groups(Dataset[Any]):
             order = order[kept[order]]
         place = (epoch * self._sequence.groups + number) % len(self._pool)
         # Any other mode would make a copy first.
-        np.take(self._buffer, order, axis=0, out=self._pool[place, : len(order)].numpy(), mode="clip")
+        for values, shuffled in zip(self._buffer, self._pool[place, :, : len(order)].numpy(), strict=True):
+            np.take(values, order, out=shuffled, mode="clip")
         return place, len(order)
 
     def _order(self, epoch: int, number: int, size: int) -> Array:
@@ -258,9 +260,13 @@ class _Groups(Dataset[Any]):
         drawing a permutation takes as long as reading the rows.
         """
         drawn = self._drawn
-        if drawn is None or drawn[0] != epoch or len(drawn[1]) < size:
-            drawn = self._drawn = epoch, np.random.default_rng([self._seed, epoch]).permutation(len(self._buffer))
-        order = np.roll(drawn[1], number * _ROLL)
+        if drawn is None or drawn[0] != epoch:
+            permutation = np.random.default_rng([self._seed, epoch]).permutation(len(self._buffer[0]))
+            # Twice in a row, so that rolling it on copies nothing.
+            drawn = self._drawn = epoch, np.concatenate([permutation, permutation])
+        length = len(drawn[1]) // 2
+        start = number * _ROLL % length
+        order = drawn[1][start : start + length]
         return order if len(order) == size else order[order < size]
 
     def _read(self, pieces: Sequence[int]) -> tuple[int, Array | None]:
@@ -276,14 +282,14 @@ class _Groups(Dataset[Any]):
                 # Written so that a missing value fails, too.
                 if not (columns[place].min() >= low - slack and columns[place].max() <= high + slack):
                     raise DataError(self._outside(piece, place, columns[place], low, high))
-            rows = self._buffer[start : start + len(columns[0])]
-            for place, values in enumerate(columns):
-                rows[:, place] = values
+            stop = start + len(columns[0])
+            for buffer, values in zip(self._buffer, columns, strict=True):
+                buffer[start:stop] = values
             kept = self._kept(piece, columns)
             if kept is not None:
-                keep = np.ones(len(self._buffer), dtype=bool) if keep is None else keep
-                keep[start : start + len(rows)] = kept
-            start += len(rows)
+                keep = np.ones(len(self._buffer[0]), dtype=bool) if keep is None else keep
+                keep[start:stop] = kept
+            start = stop
         return start, keep
 
     def _kept(self, piece: int, columns: Sequence[Array]) -> Array | None:
