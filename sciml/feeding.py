@@ -32,6 +32,20 @@ class Feed:
         table: the lazy table.
         rows: the numbers of the sampled rows, increasing, shape ``(n,)``.
         sample: these rows.
+
+    Raises:
+        DataError: never by itself; ``fed`` reads.
+
+    Example:
+        >>> import pathlib, tempfile, h5py
+        >>> import numpy as np, sciml
+        >>> from sciml.feeding import fed
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
+        >>> with h5py.File(file, "w") as content:
+        ...     content["t"] = np.arange(50_000.0)
+        >>> data, feed = fed(None, sciml.LazyTable.of(file, {"t": "t"}), seed=0)
+        >>> len(data), len(feed.table)
+        (20000, 50000)
     """
 
     table: LazyTable
@@ -61,6 +75,14 @@ class Feed:
 def fed(problem: object, data: object, seed: int) -> tuple[object, Feed | None]:
     """The data that a fit begins with; and where they are a lazy table, what feeds it.
 
+    Args:
+        problem: whose own ``measurements()`` are taken where no data are given.
+        data: what was handed to ``fit``.
+        seed: of the sample.
+
+    Returns:
+        The data, a sample in place of a lazy table; and the feed, None without such a table.
+
     Raises:
         DataError: the sampled rows hold values that are not finite.
     """
@@ -86,6 +108,25 @@ class Batches:
 
     Raises:
         DataError: while iterating: values that are not finite, or rows outside the domain.
+
+    Example:
+        >>> import pathlib, tempfile, h5py
+        >>> import numpy as np, sciml, torch
+        >>> from sciml.feeding import fed
+        >>> from sciml.measurements import Measurements
+        >>> from sciml.setup import prepare
+        >>> class Curve(sciml.Problem):
+        ...     domain = sciml.Interval(t=(0, 1))
+        ...     fields = ["u"]
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
+        >>> with h5py.File(file, "w") as content:
+        ...     content["t"], content["u"] = np.linspace(0, 1, 1000), np.linspace(0, 1, 1000) ** 2
+        >>> sample, feed = fed(Curve(), sciml.read_hdf5(file, lazy=True), seed=0)
+        >>> setup = prepare(Curve(), sciml.MLP(4), Measurements(sample), None, None, torch.float64, "cpu", 0)
+        >>> batches = feed.batches(setup, sciml.Adam(batch=64))
+        >>> [block.size for block in next(batches)]
+        [64]
+        >>> batches.close()
     """
 
     def __init__(self, table: LazyTable, setup: Setup, batch: int, seed: int, without: Array) -> None:

@@ -7,6 +7,7 @@ each one the file is dropped from the cache of the system; a gigabyte that stays
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -153,22 +154,31 @@ def resident(process: int) -> int:
 
 def capped(what: str, path: Path, workers: int, cap: float, limit: float) -> dict[str, Any]:
     """A measurement in a process of its own, killed as soon as it and its workers take more than so many gigabytes."""
-    command = [sys.executable, "-m", __spec__.name, "--measure", what, "--file", str(path), "--workers", str(workers)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.benchmarks.streaming",
+        "--measure",
+        what,
+        "--file",
+        str(path),
+        "--workers",
+        str(workers),
+    ]
     command += ["--seconds", str(limit)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
     peak = 0
-    while process.poll() is None:
-        everybody = list(family(process.pid))
-        now = sum(map(resident, everybody))
-        peak = max(peak, now)
-        if now > cap * 1e9:
-            for each in everybody:
-                os.kill(each, 9)
-            process.wait()
-            return {"failed": f"took {now / 1e9:.2f} GB of {cap:g}"}
-        time.sleep(0.1)
-    text = process.communicate()[0]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as process:
+        while process.poll() is None:
+            everybody = list(family(process.pid))
+            now = sum(map(resident, everybody))
+            peak = max(peak, now)
+            if now > cap * 1e9:
+                for each in everybody:
+                    os.kill(each, signal.SIGKILL)
+                return {"failed": f"took {now / 1e9:.2f} GB of {cap:g}"}
+            time.sleep(0.1)
+        text = process.communicate()[0]
     if process.returncode:
         return {"failed": f"ended with {process.returncode}"}
     return {**json.loads(text), "peak_gigabytes": peak / 1e9}
