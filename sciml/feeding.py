@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from sciml.datasets.lazy import LazyTable
 from sciml.datasets.streaming import Stream
 from sciml.domains import Box
 from sciml.errors import DataError
 from sciml.measurements import data_blocks
+from sciml.misfit import Misfit
 from sciml.problem import Problem
 from sciml.rows import Block
+from sciml.sampling import Sample
 from sciml.setup import Setup
 from sciml.solvers import FirstOrder
 from sciml.table import Table
@@ -142,7 +145,6 @@ class Batches:
             columns=[name for name in table.columns if name not in unused],
             epochs=None,
             seed=seed,
-            pin=self._device.type == "cuda",
             without=without,
             bounds=problem.domain.bounds,
             needed=list(measurements.observables(problem)),
@@ -155,13 +157,27 @@ class Batches:
         columns = {name: values.numpy() for name, values in next(self.stream).items()}
         rows = Table(columns, source=self._table.source, missing=self._table.missing)
         self._check_inside(rows)
-        return tuple(
-            block.to(self._device, self._dtype) for block in data_blocks(self._problem, self._measurements.on(rows))
-        )
+        return tuple(self._placed(block) for block in data_blocks(self._problem, self._measurements.on(rows)))
 
     def close(self) -> None:
         """End the processes that read, and close the file."""
         self.stream.close()
+
+    def _placed(self, block: Block) -> Block:
+        """A block where the model is; through pinned memory, so that the training process need not wait for a GPU's copy."""
+        if self._device.type != "cuda":
+            return block.to(self._device, self._dtype)
+        (points,) = block.sample.points
+        terms = []
+        for term in block.terms:
+            assert isinstance(term.evaluate, Misfit)
+            sigma = None if term.evaluate.sigma is None else self._copied(term.evaluate.sigma)
+            misfit = replace(term.evaluate, measured=self._copied(term.evaluate.measured), sigma=sigma)
+            terms.append(replace(term, evaluate=misfit))
+        return Block(Sample((self._copied(points),)), tuple(terms))
+
+    def _copied(self, values: Tensor) -> Tensor:
+        return values.pin_memory().to(self._device, self._dtype, non_blocking=True)
 
     def _check_inside(self, rows: Table) -> None:
         domain = self._problem.domain

@@ -272,3 +272,14 @@ def _places(values, block):
 def test_a_classical_solver_is_told_to_take_a_sample(path):
     with pytest.raises(DataError, match=r"given: LazyTable; take rows from it, table.sample\(20_000\)"):
         sciml.baseline(Decay(), table_of(path))
+
+
+@pytest.mark.gpu
+def test_batches_reach_the_gpu_with_all_that_was_measured(path):
+    data, feed = fed(Decay(), table_of(path), 0)
+    setup = prepare(Decay(), sciml.MLP(8), Measurements(data), 50, None, torch.float32, "cuda", 0)
+    batches = feed.batches(setup, sciml.Adam(1, batch=500))
+    (block,) = next(batches)
+    batches.close()
+    tensors = [block.sample.points[0], *(term.evaluate.measured for term in block.terms)]
+    assert all((each.device.type, each.dtype) == ("cuda", torch.float32) for each in tensors)

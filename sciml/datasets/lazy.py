@@ -271,18 +271,18 @@ class LazyTable:
             # HDF5 would share the parent's file descriptor with a file that it still believes to be open.
             self.close()
         if self._opened is None:
-            self._opened = (os.getpid(), Handles())
-            for before in {
-                column.dataset.name: column.dataset for grid in self._grids for column in grid.columns
-            }.values():
-                dataset = self._opened[1][before.path].get(before.name)
-                if not isinstance(dataset, h5py.Dataset) or (dataset.shape, dataset.dtype) != (
-                    before.shape,
-                    before.dtype,
-                ):
-                    raise DataError(
-                        f"{before.path}: {before.name!r} has changed since the table was made; read the file again"
-                    )
+            handles = Handles()
+            stored = {
+                (column.dataset.path, column.dataset.name): column.dataset
+                for grid in self._grids
+                for column in grid.columns
+            }
+            for (path, name), before in stored.items():
+                now = handles[path].get(name)
+                if not isinstance(now, h5py.Dataset) or (now.shape, now.dtype) != (before.shape, before.dtype):
+                    handles.close()
+                    raise DataError(f"{path}: {name!r} has changed since the table was made; read the file again")
+            self._opened = (os.getpid(), handles)
         return self._opened[1]
 
     def _known(self, names: Sequence[str]) -> tuple[str, ...]:
