@@ -60,18 +60,19 @@ class Feed:
         batch = min(solver.batch or _BATCH, len(self.table))
         return Batches(self.table, setup, batch, solver.seed, self.rows[setup.held_rows])
 
-    def notes(self, solvers: Sequence[Any]) -> str:
-        """What of the table was used where, in a sentence."""
+    def notes(self, setup: Setup, solvers: Sequence[Any]) -> str:
+        """What of the table was used where, in a sentence; ``solvers`` are those that trained."""
         table, sample = self.table, len(self.sample)
-        streamed = [solver for solver in solvers if isinstance(solver, FirstOrder)]
+        left = len(table) - int(setup.held_rows.sum())
         parts = []
-        for solver in streamed:
-            batch = min(solver.batch or _BATCH, len(table))
-            parts.append(
-                f"{solver.name} is fed {batch} rows a step, all of them in {math.ceil(len(table) / batch)} steps"
-            )
+        for solver in solvers:
+            if isinstance(solver, FirstOrder):
+                batch = min(solver.batch or _BATCH, len(table))
+                steps = math.ceil(left / batch)
+                parts.append(f"{solver.name} is fed {batch} rows a step, all that are not held out in {steps} steps")
+        others = "other" if parts else "all"
         whole = "all rows" if sample == len(table) else f"a random sample of {sample} rows"
-        parts.append(f"{whole} for natural sizes, {'other' if streamed else 'all'} solvers, intervals and judging")
+        parts.append(f"{whole} for natural sizes, {others} solvers, intervals and judging")
         return f"the table is lazy, {len(table)} rows in pieces of {table.pieces.largest}: {'; '.join(parts)}"
 
 

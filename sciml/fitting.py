@@ -184,7 +184,7 @@ def fit(
     with line or contextlib.nullcontext():
         done, notes = in_passes(attempt, problem, resolve_data(problem, data, observe, noise))
     if feed is not None:
-        notes.append(feed.notes([each for each in solvers if stage_name(each) in done.solver.split(", ")]))
+        notes.append(feed.notes(done.setup, [each for each in solvers if stage_name(each) in done.solver.split(", ")]))
     setup, outcome = done.setup, done.outcome
     setup.trial.eval()
     residuals = certificate(setup.rows, setup.fresh, setup.scales)

@@ -142,8 +142,8 @@ def test_a_fit_streams_through_adam_and_says_what_was_used_where(path):
     assert solution.unknowns["estimate"]["k"] == pytest.approx(1.3, abs=0.05)
     (note,) = [each for each in solution.choices if "lazy" in each]
     assert note == (
-        "the table is lazy, 12000 rows in pieces of 1000: Adam is fed 500 rows a step, all of them in 24 steps; a random "
-        "sample of 400 rows for natural sizes, other solvers, intervals and judging"
+        "the table is lazy, 12000 rows in pieces of 1000: Adam is fed 500 rows a step, all that are not held out in "
+        "24 steps; a random sample of 400 rows for natural sizes, other solvers, intervals and judging"
     )
     assert "40 of 400 measured rows held out to judge by" in solution.choices
 
