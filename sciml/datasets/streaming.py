@@ -163,14 +163,13 @@ class Stream:
                 yield self._named([*rest, group[:, start : start + short]])
                 rest, start, short = [], start + short, self.batch
             if start < size:
-                # The memory of a group is that of a later one, too.
                 rest.append(group[:, start:].clone())
 
     def _named(self, parts: list[Tensor]) -> dict[str, Tensor]:
-        sizes = [part.shape[1] for part in parts]
-        batch = torch.empty(len(self._columns), sum(sizes), dtype=torch.float64, pin_memory=self._pin)
-        for place, part in zip(batch.split(sizes, dim=1), parts, strict=True):
-            place.copy_(part)
+        # A copy, for the memory of a group is that of a later one, too.
+        rows = sum(part.shape[1] for part in parts) if self._pin else 0
+        pinned = torch.empty(len(self._columns), rows, dtype=torch.float64, pin_memory=True) if self._pin else None
+        batch = torch.cat(parts, dim=1, out=pinned)
         return dict(zip(self._columns, batch.unbind(0), strict=True))
 
     def _started(self) -> Iterator[Any]:
