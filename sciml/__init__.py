@@ -6,7 +6,17 @@ from sciml.callbacks import EarlyStopping, Look
 from sciml.comparison import Comparison, compare
 from sciml.conditions import Dirichlet, Initial, Periodic, condition
 from sciml.counting import ConditionWarning
-from sciml.datasets import LazyTable, Loading, Stream, read_csv, read_hdf5
+from sciml.datasets import (
+    LazyTable,
+    Loading,
+    Stream,
+    read,
+    read_csv,
+    read_hdf5,
+    read_mat,
+    read_netcdf,
+    read_parquet,
+)
 from sciml.definition import equation
 from sciml.derivative import d
 from sciml.domains import Ball, Box, Disk, Domain, Interval, Polygon, Solid
@@ -114,6 +124,10 @@ __all__ = [
     "grad",
     "laplacian",
     "load",
+    "read",
     "read_csv",
     "read_hdf5",
+    "read_mat",
+    "read_netcdf",
+    "read_parquet",
 ]

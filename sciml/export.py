@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -50,11 +51,14 @@ def _hdf5(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
                     raise DataError(f"HDF5 cannot have a dataset called {name!r}; rename the column")
                 chunks = (min(len(values), _CHUNK),)
                 if _is_text(values):
-                    dataset = file.create_dataset(
-                        str(name), data=list(values), dtype=h5py.string_dtype(), chunks=chunks, fletcher32=True
+                    # Texts of variable length lie outside the chunks that checksums protect.
+                    longest = max(len(str(value).encode()) for value in values)
+                    content: Any = np.array(
+                        [str(value).encode() for value in values], h5py.string_dtype("utf-8", longest)
                     )
                 else:
-                    dataset = file.create_dataset(str(name), data=_numbers(values), chunks=chunks, fletcher32=True)
+                    content = _numbers(values)
+                dataset = file.create_dataset(str(name), data=content, chunks=chunks, fletcher32=True)
                 if str(name) in units:
                     dataset.attrs["units"] = units[str(name)]
     except (ValueError, TypeError) as error:

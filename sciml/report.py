@@ -23,11 +23,13 @@ def summary(solution: Solution) -> dict[str, Any]:
 
     Keys: ``problem, fields, model, parameters, solver, engine, dtype, device, seed, points, seconds, nit, success, status,
     message, relative_l2`` (by field, null without a reference), ``residuals`` (by term: rms, max, relative, points; on
-    fresh points), ``unknowns`` (by name: value, standard_error, low, high), ``versions``.
+    fresh points), ``unknowns`` (by name: value, standard_error, low, high), ``data`` (path, sha256, rows,
+    reader, options, versions of the file of measurements; null if there is none), ``versions``.
     """
     problem = solution.problem
     has_reference = problem is not None and problem.has_reference
     model = solution.model
+    origin = getattr(solution.data, "provenance", None)
     return _plain(
         {
             "problem": solution.name,
@@ -53,6 +55,7 @@ def summary(solution: Solution) -> dict[str, Any]:
                 str(name): {("value" if key == "estimate" else str(key)): value for key, value in row.items()}
                 for name, row in solution.unknowns.iterrows()
             },
+            "data": None if origin is None else origin.as_dict(),
             "versions": versions(),
         }
     )

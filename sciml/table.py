@@ -283,7 +283,7 @@ class Table:
             >>> import pathlib, tempfile, sciml
             >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
             >>> sciml.Table({"t": [0.0, 1.0], "u": [0.1, 0.2]}, units={"t": "s"}).save(file)
-            >>> again = sciml.read_hdf5(file)
+            >>> again = sciml.read(file)
             >>> again["u"].tolist(), dict(again.units)
             ([0.1, 0.2], {'t': 's'})
         """

@@ -347,8 +347,10 @@ class TestSolution:
             "relative_l2",
             "residuals",
             "unknowns",
+            "data",
             "versions",
         ]
+        assert summary["data"] is None
         assert set(summary["residuals"]) == {"decay", "initial", "data.u"}
         assert set(summary["unknowns"]["rate"]) == {"value", "standard_error", "low", "high"}
         assert sciml.load(tmp_path / "run" / "solution.pt").name == "Decay"

@@ -120,12 +120,10 @@ def test_imports_have_no_cycle():
 
     def visit(name, trail):
         assert name not in trail, f"import cycle: {' -> '.join([*trail, name])}"
-        # What has been followed to its ends is in no cycle, whoever imports it.
-        if name in done:
-            return
-        for module in graph.get(name, ()):
-            visit(module, [*trail, name])
-        done.add(name)
+        if name not in done:
+            for module in graph.get(name, ()):
+                visit(module, [*trail, name])
+            done.add(name)
 
     for name in graph:
         visit(name, [])

@@ -44,3 +44,83 @@ def test_pandas_there_and_back():
 def test_unknown_column_names_the_right_ones():
     with pytest.raises(DataError, match=r"no column 'hares'; columns: 'hare'\. Did you mean 'hare'"):
         sciml.Table({"hare": [1.0]})["hares"]
+
+
+RUNS = {"t": [0, 1, 2, 0, 1, 2, 0, 1, 2], "u": range(9), "run": list("aaabbbccc")}
+
+
+def rows_of(part):
+    return set(part["u"].astype(int).tolist())
+
+
+def test_groups_of_texts_and_whole_numbers():
+    table = sciml.Table(RUNS, group="run")
+    assert table.columns == ("t", "u")
+    assert table.groups == ("a", "b", "c")
+    assert table.grouped_by == "run"
+    assert rows_of(table.group("b")) == {3, 4, 5}
+    assert table.to_pandas()["run"].tolist() == list("aaabbbccc")
+    assert "3 groups by run" in repr(table)
+    assert sciml.Table({"u": [1, 2], "n": [2.0, 1.0]}, group="n").groups == ("2", "1")
+    for columns, words in (
+        ({"u": [1], "n": [0.5]}, "fractions"),
+        ({"u": [1], "n": [None]}, "row 0 has no value"),
+        ({"u": [1, 2], "n": ["a"]}, "different lengths"),
+        ({"u": [1]}, "no column 'n' to group by"),
+    ):
+        with pytest.raises(DataError, match=words):
+            sciml.Table(columns, group="n")
+    with pytest.raises(DataError, match="has no groups"):
+        sciml.Table({"u": [1]}).group("a")
+
+
+def test_split_by_rows_is_a_partition_and_repeatable():
+    table = sciml.Table({"u": range(100)}, units={"u": "m"})
+    parts = table.split(validation=0.1, test=0.2, seed=3)
+    assert [len(part) for part in parts] == [70, 10, 20]
+    assert rows_of(parts.train) | rows_of(parts.validation) | rows_of(parts.test) == set(range(100))
+    assert rows_of(parts.test) == rows_of(table.split(seed=3).test) != rows_of(table.split(seed=4).test)
+    assert dict(parts.test.units) == {"u": "m"}
+    assert table.split(validation=0).validation is None
+
+
+def test_split_by_time_keeps_equal_times_together():
+    parts = sciml.Table(RUNS, group="run").split(validation=1 / 3, test=1 / 3, by="t")
+    assert [sorted(set(part["t"])) for part in parts] == [[0.0], [1.0], [2.0]]
+    assert parts.test.groups == ("a", "b", "c")
+
+
+def test_split_by_group_takes_whole_groups():
+    parts = sciml.Table(RUNS, group="run").split(validation=0.3, test=0.3, by="group")
+    assert sorted(part.groups[0] for part in parts) == ["a", "b", "c"]
+    assert [len(part) for part in parts] == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"validation": 0.5, "test": 0.5}, "add up to less than 1"),
+        ({"test": -0.1}, "add up to less than 1"),
+        ({"by": "group"}, "has no groups"),
+        ({"by": "x"}, "no column 'x'"),
+        ({"by": "t", "validation": 0.1, "test": 0.9 - 1e-9}, "3 values of 't' are too few"),
+    ],
+)
+def test_splits_that_cannot_be_made(options, words):
+    with pytest.raises(DataError, match=words):
+        sciml.Table({"t": [0, 1, 2] * 2, "u": range(6)}).split(**options)
+
+
+def test_take_checks_rows_and_stays_read_only():
+    table = sciml.Table({"u": range(4)})
+    assert table.take([3, 0])["u"].tolist() == [3.0, 0.0]
+    assert table.take(slice(1, 3))["u"].tolist() == [1.0, 2.0]
+    with pytest.raises(ValueError, match="read-only"):
+        table.take([1])["u"][0] = 5
+    for rows, words in (
+        ([9], "4 rows"),
+        (np.zeros(4, dtype=bool), "no row is left"),
+        (np.ones(3, dtype=bool), "4 rows"),
+    ):
+        with pytest.raises(DataError, match=words):
+            table.take(rows)

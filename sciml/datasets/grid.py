@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sciml.datasets.vault import Handles, Located
+from sciml.datasets.vault import Handles, Located, read_part
 from sciml.errors import DataError
 from sciml.typing import Array
 
@@ -178,13 +178,7 @@ class Grid:
             slice(*ranges[axis]) if isinstance(axis, str) else slice(low, high + 1)
             for axis, low, (_, high) in zip(column.axes, first, key[2], strict=True)
         )
-        try:
-            return np.asarray(handles.dataset(column.dataset.path, column.dataset.name)[selection])
-        except OSError as error:
-            raise DataError(
-                f"{column.dataset.path}: {column.dataset.name!r} cannot be read: {error}; the file is damaged (a checksum or a "
-                "compressed chunk is wrong): get it again"
-            ) from error
+        return read_part(handles, column.dataset, selection)
 
 
 def _exact(column: Column, values: Array) -> Array:

@@ -13,7 +13,8 @@ from sciml.datasets.grid import Column, Grid
 from sciml.datasets.layouts import recognised
 from sciml.datasets.request import Request, names_wanted, split_columns
 from sciml.datasets.samples import sample_grids
-from sciml.datasets.vault import Handles, Located, find, tree, unusable, walk
+from sciml.datasets.tree import tree, walk
+from sciml.datasets.vault import Handles, Located, find, unusable
 from sciml.errors import DataError, listed, nearest
 from sciml.units import Units, conversions
 

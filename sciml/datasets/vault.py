@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ import h5py
 import numpy as np
 
 from sciml.datasets.limits import readable
+from sciml.datasets.tree import tree, walk
 from sciml.errors import DataError, listed, nearest
 
 _MOST_LINKS = 16
-_MOST_LISTED = 40
 # Compression by gzip reaches a factor of about 1000.
 _MOST_COMPRESSED = 1100
 _SMALL = 2**20
@@ -78,18 +77,13 @@ class Handles:
 
     def __init__(self) -> None:
         self._open: dict[Path, h5py.File] = {}
-        self._datasets: dict[tuple[Path, str], h5py.Dataset] = {}
+        # To look a dataset up and prepare to read it takes as long as reading a chunk.
+        self.datasets: dict[tuple[Path, str], h5py.Dataset] = {}
 
     def __getitem__(self, path: Path) -> h5py.File:
         if path not in self._open:
             self._open[path] = _opened(path)
         return self._open[path]
-
-    def dataset(self, path: Path, name: str) -> h5py.Dataset:
-        """A dataset by its path inside a file; looking it up again and again would take as long as reading a chunk."""
-        if (path, name) not in self._datasets:
-            self._datasets[path, name] = self[path][name]
-        return self._datasets[path, name]
 
     def __enter__(self) -> Handles:
         return self
@@ -102,7 +96,7 @@ class Handles:
         for file in self._open.values():
             file.close()
         self._open.clear()
-        self._datasets.clear()
+        self.datasets.clear()
 
 
 def locate(handles: Handles, path: Path, name: str, *, links: Path | None = None) -> Located:
@@ -152,40 +146,40 @@ def find(handles: Handles, path: Path, name: str, *, links: Path | None = None) 
     return _followed(handles, path, name, links)[1]
 
 
-def walk(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Everything in a group by path, with what it is in words: ``("probe/u", "float64 (3,)")``; links are not followed.
+def opened(handles: Handles, located: Located) -> h5py.Dataset:
+    """The dataset that was located, to read from."""
+    key = located.path, located.name
+    if key not in handles.datasets:
+        handles.datasets[key] = _opened_again(handles[located.path], located)
+    return handles.datasets[key]
 
-    Objects that are reached twice are told once.
+
+def _opened_again(file: h5py.File, located: Located) -> h5py.Dataset:
+    dataset = file[located.name]
+    if dataset.external or dataset.is_virtual:
+        # HDF5 looks for external storage in the working directory unless told otherwise; what was checked lies by the file.
+        # A dataset that is still open keeps the folder that it was opened with.
+        del dataset
+        access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+        access.set_efile_prefix(b"${ORIGIN}")
+        access.set_virtual_prefix(b"${ORIGIN}")
+        dataset = h5py.Dataset(h5py.h5d.open(file.id, located.name.encode(), access))
+    return dataset
+
+
+def read_part(handles: Handles, located: Located, selection: Any = ...) -> np.ndarray:
+    """The numbers of a dataset, or those of a selection, as they are stored.
+
+    Raises:
+        DataError: a checksum or a compressed chunk is wrong.
     """
-    seen = {h5py.h5o.get_info(group.id).addr}
-
-    def inside(group: h5py.Group, prefix: str) -> Iterator[tuple[str, str]]:
-        for key in group:
-            link, name = group.get(key, getlink=True), f"{prefix}{key}"
-            if isinstance(link, h5py.SoftLink):
-                yield name, f"link to {link.path}"
-            elif isinstance(link, h5py.ExternalLink):
-                yield name, f"link to {link.path} in {link.filename}"
-            else:
-                thing = group[key]
-                address = h5py.h5o.get_info(thing.id).addr
-                if address in seen:
-                    continue
-                seen.add(address)
-                if isinstance(thing, h5py.Group):
-                    yield f"{name}/", "group"
-                    yield from inside(thing, f"{name}/")
-                elif isinstance(thing, h5py.Dataset):
-                    yield name, "empty" if thing.shape is None else f"{thing.dtype} {thing.shape}"
-
-    yield from inside(group, prefix)
-
-
-def tree(group: h5py.Group) -> str:
-    """The content of a group as lines of text, at most forty."""
-    lines = [f"  {name}: {what}" for name, what in walk(group)]
-    more = len(lines) - _MOST_LISTED
-    return "\n".join(lines[:_MOST_LISTED] + ([f"  … and {more} more"] if more > 0 else [])) or "  nothing"
+    try:
+        return np.asarray(opened(handles, located)[selection])
+    except OSError as error:
+        raise DataError(
+            f"{located.path}: {located.name!r} cannot be read: {error}; the file is damaged (a checksum or a compressed chunk "
+            "is wrong): get it again"
+        ) from error
 
 
 def inside(file: Path, root: Path) -> bool:

@@ -1,0 +1,156 @@
+"""Reading MATLAB's .mat files of every version."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from sciml.datasets.arrays import as_columns, wanted_names
+from sciml.datasets.hdf5 import checked_path
+from sciml.datasets.limits import check_memory
+from sciml.datasets.vault import Handles, find, locate, read_part
+from sciml.errors import DataError
+from sciml.provenance import provenance, stamp
+from sciml.table import Table
+from sciml.typing import Array
+from sciml.units import Units, conversions
+
+
+def read_mat(
+    path: str | Path,
+    *,
+    columns: Mapping[str, str] | Sequence[str] | None = None,
+    axes: Mapping[str, Sequence[str]] | None = None,
+    split: Mapping[str, Sequence[str]] | None = None,
+    units: Units | None = None,
+    missing: str = "error",
+    memory: int | None = None,
+) -> Table:
+    """Read matrices of a MATLAB file, version 4 to 7.3, as columns of a table.
+
+    Rows and columns of numbers are columns of the table. A matrix lies on the product of its axes' coordinates, its first
+    index the first axis, as in MATLAB.
+
+    Args:
+        path: the file.
+        columns: ``{name in the problem: variable}``, or names; by default every variable of numbers.
+        axes: for each matrix the coordinates of its axes, in order: ``{"u": ("t", "x")}``.
+        split: ``{"V": ("u", "v")}``: the columns that the last axis of a matrix becomes, or the real and imaginary part.
+        units: ``{"x": ("cm", "m")}``: the unit in the file and in the problem; the numbers are converted.
+        missing: ``"error"`` refuses NaN; ``"mask"`` keeps it, and fits skip those entries.
+        memory: the bytes that reading may take; by default half of what is free.
+
+    Returns:
+        A table of float64 columns, coordinates first.
+
+    Raises:
+        DataError: no such file, damaged, another format; no such variable; texts, structures, cells, truth values; axes that
+            do not fit; more than memory holds.
+        MissingExtraError: units to convert without pint.
+
+    Example:
+        >>> import pathlib, tempfile, scipy.io, sciml
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "rod.mat"
+        >>> scipy.io.savemat(file, {"t": [0.0, 1.0], "x": [0.0, 0.5, 1.0], "T": [[20, 30, 20], [20, 25, 20]]})
+        >>> sciml.read_mat(file, axes={"T": ("t", "x")})["T"].tolist()
+        [20.0, 30.0, 20.0, 20.0, 25.0, 20.0]
+    """
+    options = {name: value for name, value in locals().items() if name != "path"}
+    path = checked_path(path, "read_mat")
+    try:
+        before = stamp(path)
+        check_memory(path, 2 * before[0], memory, "save fewer variables in it")
+        asked = None if columns is None else {columns} if isinstance(columns, str) else _names(columns)
+        found = _new(path, asked) if h5py.is_hdf5(path) else _old(path, asked)
+    except OSError as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    refusals = {name: reason for name, reason in ((name, _unusable(value)) for name, value in found.items()) if reason}
+    wanted = wanted_names(path, columns, list(found), [name for name in found if name not in refusals])
+    for theirs in wanted.values():
+        if theirs in refusals:
+            raise DataError(f"{path}: {theirs!r} {refusals[theirs]}")
+    arrays = {ours: _squeezed(found[theirs]) for ours, theirs in wanted.items()}
+    values = as_columns(path, arrays, {}, axes, split, memory)
+    factors, after = conversions(str(path), units, tuple(values), {})
+    values |= {name: values[name] * factor + offset for name, (factor, offset) in factors.items()}
+    origin = provenance(path, "read_mat", len(next(iter(values.values()))), options, before, ["scipy", "h5py"])
+    return Table(values, source=str(path), missing=missing, units=after, provenance=origin)
+
+
+def _old(path: Path, asked: set[str] | None) -> dict[str, Any]:
+    """The variables of versions 4 to 7.2; those that are not asked for are named and not read."""
+    from scipy.io import loadmat, whosmat
+    from scipy.io.matlab import MatReadError
+
+    try:
+        there = [name for name, *_ in whosmat(str(path), appendmat=False)]
+        names = None if asked is None else [name for name in there if name in asked]
+        content = loadmat(str(path), appendmat=False, variable_names=names)
+    except FileNotFoundError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    except (
+        MatReadError,
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        NotImplementedError,
+        zlib.error,
+    ) as error:
+        raise DataError(f"{path} is damaged or no .mat file: {error}; get it again") from error
+    return {name: content.get(name, "not read") for name in there}
+
+
+def _new(path: Path, asked: set[str] | None) -> dict[str, Any]:
+    """The variables of version 7.3, which is HDF5 with axes in the opposite order."""
+    found: dict[str, Any] = {}
+    with Handles() as handles:
+        for name in handles[path]:
+            if not name.startswith("#"):
+                found[name] = "not read" if asked is not None and name not in asked else _matrix(handles, path, name)
+    return found
+
+
+def _matrix(handles: Handles, path: Path, name: str) -> Any:
+    """A variable of version 7.3, or what it is instead of numbers."""
+    if not isinstance(handles[path].get(name, getlink=True), h5py.HardLink) or isinstance(
+        handles[path][name], h5py.Group
+    ):
+        return "a structure, an object or a link"
+    dataset = find(handles, path, name)
+    kind = dataset.attrs.get("MATLAB_class", b"double")
+    kind = kind.decode() if isinstance(kind, bytes) else str(kind)
+    if "MATLAB_empty" in dataset.attrs:
+        return "empty"
+    if kind in ("char", "cell", "logical", "function_handle"):
+        return f"of class {kind}"
+    if dataset.dtype.names == ("real", "imag"):
+        return (dataset["real"] + 1j * dataset["imag"]).T
+    located = locate(handles, path, name)
+    return read_part(handles, located).T
+
+
+def _names(columns: Mapping[str, str] | Sequence[str]) -> set[str]:
+    return set(columns.values() if isinstance(columns, Mapping) else columns)
+
+
+def _unusable(value: Any) -> str | None:
+    if isinstance(value, str):
+        return f"is {value}, not numbers; store numbers"
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "iufc":
+        return f"holds {getattr(value, 'dtype', type(value).__name__)}, not numbers; store numbers"
+    return "is empty; leave it out" if value.size == 0 else None
+
+
+def _squeezed(array: Array) -> Array:
+    """Without the axes of length one that MATLAB adds; one axis at least is left."""
+    squeezed = np.squeeze(array)
+    return squeezed.reshape(-1) if squeezed.ndim == 0 else squeezed

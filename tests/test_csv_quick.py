@@ -1,0 +1,76 @@
+"""The quick way through a CSV file gives what the careful one gives, or stands aside."""
+
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sciml
+from sciml.datasets import csv
+from sciml.datasets.csv_quick import quick
+from sciml.errors import DataError
+
+CELLS = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.integers(-(2**54), 2**54).map(str),
+    st.sampled_from(
+        ["", " 1", "2 ", "nan", "inf", "1e999", "x", '"3"', "True", "# 4", "1,2", "1.0D+00", "\t5", "0x10", "1_0"]
+    ),
+)
+ODDLY = st.lists(st.lists(CELLS, min_size=1, max_size=4).map(",".join), min_size=1, max_size=6)
+
+
+def outcome(read):
+    try:
+        table = read()
+    except DataError as error:
+        return str(error)
+    return table.to_pandas().to_dict("list")
+
+
+@settings(max_examples=150, deadline=None)
+@given(lines=ODDLY, ending=st.sampled_from(["\n", "\r\n", "\n\n"]), missing=st.sampled_from(["error", "mask"]))
+def test_both_ways_agree(lines, ending, missing, tmp_path_factory):
+    path = tmp_path_factory.mktemp("csv") / "data.csv"
+    path.write_bytes(ending.join(["# c", "t,u", *lines]).encode())
+    with pytest.MonkeyPatch.context() as patch:
+        both = [outcome(lambda: sciml.read_csv(path, missing=missing))]
+        patch.setattr(csv, "quick", lambda *_: None)
+        both.append(outcome(lambda: sciml.read_csv(path, missing=missing)))
+    assert repr(both[0]) == repr(both[1])
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_blocks_may_part_a_line(write, ending):
+    values = np.random.default_rng(0).normal(size=(20_000, 3))
+    body = ending.join(",".join(map(repr, row)) for row in values.tolist())
+    path = write("\ufeff" + ending.join(["# by hand", "", "t, x ,u", body]))
+    assert len(path.read_bytes()) > 4 * 2**18
+    found = quick(path, None, ["x", "u"], None, ",", ".", "#", "utf-8")
+    assert found is not None
+    assert np.array_equal(found[0]["u"], values[:, 2])
+    assert np.array_equal(sciml.read_csv(path)["x"], values[:, 1])
+
+
+@pytest.mark.parametrize("tail", ["\r1,2\n", '"1",2\n', "1,2 # odd\n", "1,2,3\n1\n", "1,\n"])
+def test_odd_ends_of_long_files_are_left_to_the_careful_way(write, tail):
+    assert quick(write("t,u\n" + "0.5,1.5\n" * 40_000 + tail), None, None, None, ",", ".", "#", "utf-8") is None
+
+
+def test_a_large_file_takes_little_longer_than_with_pandas(tmp_path):
+    n, path = 200_000, tmp_path / "large.csv"
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"t": np.linspace(0, 1, n), "x": rng.normal(size=n), "u": rng.normal(size=n)}).to_csv(
+        path, index=False
+    )
+
+    def seconds(read):
+        start = time.process_time()
+        read(path)
+        return time.process_time() - start
+
+    pairs = [(seconds(sciml.read_csv), seconds(pd.read_csv)) for _ in range(5)]
+    assert min(ours for ours, _ in pairs) < 2 * min(theirs for _, theirs in pairs)
