@@ -39,8 +39,8 @@ class Loading:
         at_once: the most rows that are held in memory where a whole table is needed: by full-batch solvers, for natural
             sizes, and to judge by.
         context: how worker processes are started, as in ``multiprocessing``: ``"spawn"`` and ``"forkserver"`` import the
-            main script again, which then needs ``if __name__ == "__main__":``; ``"fork"`` does not, and is safe only while
-            the process has one thread. ``"auto"`` forks where that is so, and spawns elsewhere.
+            main script again, which then needs ``if __name__ == "__main__":``; ``"fork"`` does not. ``"auto"`` forks on Linux,
+            as torch does, and spawns elsewhere.
 
     Raises:
         DataError: a number is too small, or a context unknown.

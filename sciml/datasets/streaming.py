@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-import multiprocessing
 import os
 import sys
-import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -174,7 +173,11 @@ class Stream:
 
     def _started(self) -> Iterator[Any]:
         try:
-            return iter(self._loader)
+            # h5py holds its lock while the process is copied, so that no other thread is inside HDF5 then, and workers use
+            # nothing else that locks; newer Pythons warn of every fork of a process with threads.
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
+                return iter(self._loader)
         except RuntimeError as error:
             raise SolverError(_no_workers(self.workers, error)) from error
 
@@ -332,9 +335,7 @@ def _context(name: str) -> str:
     """How worker processes are started."""
     if name != "auto":
         return name
-    # A lock of HDF5, of Python or of CUDA that another thread holds would stay locked for ever in the copy.
-    forks = sys.platform == "linux" and "fork" in multiprocessing.get_all_start_methods()
-    return "fork" if forks and threading.active_count() == 1 and not torch.cuda.is_initialized() else "spawn"
+    return "fork" if sys.platform == "linux" else "spawn"
 
 
 def _no_workers(workers: int, error: RuntimeError) -> str:
