@@ -115,6 +115,9 @@ def test_fault_43_forked_workers_open_the_file_once_each_and_never_use_the_handl
     assert sorted(workers.values()) == [1, 1]
 
 
+@pytest.mark.skipif(
+    not hasattr(h5py._objects, "_phil_before_fork"), reason="older versions of h5py are not forked then"
+)
 def test_fault_43_workers_are_forked_while_another_thread_reads_hdf5(path):
     """h5py has to hold its lock while the process is copied: taken by a thread that is not copied, it would never be free."""
     going = threading.Event()
@@ -216,6 +219,11 @@ def test_how_many_workers_and_how_they_start_is_chosen(path, monkeypatch):
         assert streaming._workers(table) == workers
     for platform, start in (("linux", "fork"), ("darwin", "spawn"), ("win32", "spawn")):
         monkeypatch.setattr(streaming.sys, "platform", platform)
+        assert streaming._context("auto") == start
+    monkeypatch.setattr(streaming.sys, "platform", "linux")
+    monkeypatch.delattr(h5py._objects, "_phil_before_fork", raising=False)
+    for threads, start in ((1, "fork"), (2, "spawn")):
+        monkeypatch.setattr(streaming.threading, "active_count", lambda threads=threads: threads)
         assert streaming._context("auto") == start
     assert streaming._context("forkserver") == "forkserver"
 

@@ -40,7 +40,7 @@ class Loading:
             sizes, and to judge by.
         context: how worker processes are started, as in ``multiprocessing``: ``"spawn"`` and ``"forkserver"`` import the
             main script again, which then needs ``if __name__ == "__main__":``; ``"fork"`` does not. ``"auto"`` forks on Linux,
-            as torch does, and spawns elsewhere.
+            as torch does, if h5py can be forked safely, and spawns elsewhere.
 
     Raises:
         DataError: a number is too small, or a context unknown.

@@ -6,11 +6,13 @@ import itertools
 import math
 import os
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import h5py
 import numpy as np
 import torch
 from torch import Tensor
@@ -173,8 +175,8 @@ class Stream:
 
     def _started(self) -> Iterator[Any]:
         try:
-            # h5py holds its lock while the process is copied, so that no other thread is inside HDF5 then, and workers use
-            # nothing else that locks; newer Pythons warn of every fork of a process with threads.
+            # h5py holds its lock while the process is copied, and workers use nothing else that locks; newer Pythons warn of
+            # every fork of a process with threads.
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
                 return iter(self._loader)
@@ -335,7 +337,9 @@ def _context(name: str) -> str:
     """How worker processes are started."""
     if name != "auto":
         return name
-    return "fork" if sys.platform == "linux" else "spawn"
+    # Older versions of h5py leave their lock as it is in a copy of the process, held for ever where another thread held it.
+    safe = hasattr(h5py._objects, "_phil_before_fork") or threading.active_count() == 1
+    return "fork" if sys.platform == "linux" and safe else "spawn"
 
 
 def _no_workers(workers: int, error: RuntimeError) -> str:
