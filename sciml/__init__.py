@@ -24,6 +24,7 @@ from sciml.embedding import embed
 from sciml.exact import Exact
 from sciml.fitting import fit
 from sciml.loading import load
+from sciml.measurements import Measurements
 from sciml.models import (
     MLP,
     Concatenation,
@@ -88,6 +89,7 @@ __all__ = [
     "LogNormal",
     "Look",
     "Mean",
+    "Measurements",
     "Neumann",
     "Normal",
     "Periodic",

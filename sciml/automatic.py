@@ -294,7 +294,7 @@ def _solved(
         objective.assign(objective.vector() + (move if bool(torch.isfinite(move).all()) else solve(1e-15)))
     else:
         if earlier is not None:
-            _take_over(candidate, earlier)
+            take_over(candidate, earlier)
         _best_by_gauss_newton(objective, setup.held)
     relative = objective.worst(setup.held)
     terms = {name: float(value.detach()) for name, value in objective.terms().items()}
@@ -302,7 +302,7 @@ def _solved(
     return candidate, loss, relative, terms
 
 
-def _take_over(setup: Setup, earlier: Setup) -> None:
+def take_over(setup: Setup, earlier: Setup) -> None:
     """Begin as the function that was found before, at the training points: fewer steps are left to take."""
     trial = setup.trial
     points = torch.cat([points for block in setup.train for points in block.sample.points])

@@ -19,8 +19,9 @@ from sciml.network import solve_by_network
 from sciml.objective import Objective
 from sciml.sampling.adaptive import Adaptive
 from sciml.setup import DATA_WEIGHT, Setup, with_features
-from sciml.solvers import LeastSquares
+from sciml.solvers import GaussNewton, LeastSquares
 from sciml.training import Training
+from sciml.trajectories import solve_for_constants
 from sciml.windows import Level, joined, march, why_not_windows
 
 _WINDOW_SCALES = (8.0, 16.0, 32.0)
@@ -77,7 +78,9 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
         and measured
         and (problem.unknowns or len(problem.equations) < len(problem.fields))
     ):
-        return _inverse(setup, seed, watchers, start)
+        if len(problem.equations) < len(problem.fields):
+            return _inverse(setup, seed, watchers, start)
+        return solve_for_constants(setup, seed, watchers, start)
     if linear or not (problem.unknowns or measured):
         marches, marched, smooth = why_not_windows(problem, measured) is None, None, None
         if linear and marches and why_not_elements(problem) is None:
@@ -221,6 +224,8 @@ def _inverse(setup: Setup, seed: int, watchers: Sequence[Callback], start: float
             found = training.run(replace(found, weights=weights, leading=weights), [_INVERSE_STEPS], seed)
             if training.outcome.stopped:
                 break
+        if not fields and not training.outcome.stopped:
+            found = training.run(found, [GaussNewton(20)], seed)
         objective = Objective(found.rows, found.held, found.scales, found.weights, found.parameters)
         sizes = {name: math.sqrt(float(value.detach())) for name, value in objective.terms().items()}
         misfit = max(size for name, size in sizes.items() if name.startswith(DATA))

@@ -14,12 +14,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from sciml.measurements import Measurements
+from sciml.measurements import Measurements, data_blocks, resolve_data
 from sciml.misfit import DATA, Misfit
+from sciml.problem import Problem
 from sciml.rows import Block, Rows
 from sciml.uncertainty import Inference
 
@@ -68,7 +71,7 @@ def statistics(
                 sigma = math.sqrt(float(deviation.square().mean())) or 1e-300
                 found += 1
             density = misfit.log_density(scene, sigma).detach()
-            sizes[f"sigma.{misfit.name}"] = sigma if misfit.sigma is None else float(misfit.sigma.median())
+            sizes[f"sigma.{misfit.name}"] = sigma if misfit.sigma is None else misfit.typical_sigma
             count, likelihood = count + values, likelihood + float(density.sum())
             square += float((deviation / sigma).square().sum())
     parameters = inference.fitted + found
@@ -81,3 +84,19 @@ def statistics(
         "BIC": parameters * math.log(count) - 2 * likelihood,
         **sizes,
     }
+
+
+def scored(problem: Problem, trial: nn.Module, data: Any, **how: Any) -> pd.DataFrame:
+    """Misfits of measurements by column at a trial function, the problem's constants bound; see ``Solution.score``."""
+    measurements = resolve_data(problem, data, **how)
+    assert measurements is not None
+    like = next(trial.buffers())
+    blocks = [block.to(like.device, like.dtype) for block in data_blocks(problem, measurements)]
+    found = deviations(Rows(problem, trial, {}), blocks, measurements, list(measurements.observables(problem)))
+    rows = {}
+    for column, values in found.items():
+        size = float(values.square().mean().sqrt())
+        table = torch.as_tensor(measurements.table[column].copy())
+        spread = measurements.noise_or_normal(column).spread(table[~table.isnan()])
+        rows[column] = {"rms": size, "relative": size / spread if spread > 0 else math.inf, "values": len(values)}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["rms", "relative", "values"])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from torch import nn
+from torch import Tensor, nn
 
 from sciml import archive
 from sciml.domains import Box, built
@@ -14,6 +14,7 @@ from sciml.errors import FileError, ProblemError, listed
 from sciml.problem import Problem
 from sciml.saving import PLAIN, trial_of
 from sciml.solution import Solution
+from sciml.spread import Spread
 from sciml.table import Table
 
 
@@ -67,6 +68,12 @@ def _restored(path: Path, content: dict[str, Any], problem: Problem | None, mode
         data=None if data is None else Table(data, source=str(path), missing="mask"),
         points=content["points"],
         choices=tuple(content["choices"]),
+        statistics=content.get("statistics", {}),
+        spread=None if content.get("spread") is None else _spread(*content["spread"]),
         **frames,
         **{key: content[key] for key in PLAIN},
     )
+
+
+def _spread(names: list[str], directions: Tensor, quantile: float) -> Spread:
+    return Spread(tuple(names), directions, quantile)

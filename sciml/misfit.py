@@ -87,8 +87,12 @@ class Misfit:
     @property
     def size(self) -> float:
         """How large rows are that nothing explains."""
-        typical = 1.0 if self.sigma is None else float(self.sigma.median())
-        return self.noise.spread(self.measured) / typical
+        return self.noise.spread(self.measured) / self.typical_sigma
+
+    @property
+    def typical_sigma(self) -> float:
+        """The standard deviation with which as many values would say as much; 1 where it is not known."""
+        return 1.0 if self.sigma is None else float(self.sigma.reciprocal().square().mean().rsqrt())
 
     def part(self, chosen: Tensor) -> Misfit:
         """The same at some of the points."""

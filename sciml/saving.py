@@ -67,6 +67,10 @@ def state_of(solution: Any) -> dict[str, Any]:
         if solution.data is None
         else {key: values.tolist() for key, values in solution.data.as_mapping().items()},
         "points": dict(solution.points),
+        "statistics": dict(solution.statistics),
+        "spread": None
+        if solution.spread is None
+        else [list(solution.spread.names), solution.spread.directions, solution.spread.quantile],
         "choices": list(solution.choices),
         **{key: getattr(solution, key) for key in PLAIN},
     }

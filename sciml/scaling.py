@@ -88,7 +88,8 @@ def term_sizes(problem: Problem, blocks: Sequence[Block], sizes: Sizes) -> dict[
                 in_deviations += [term.name] if term.evaluate.sigma is not None else []
             found[term.name] = size if math.isfinite(size) and size > 0 else 1.0
     if in_deviations:
-        common = math.exp(sum(math.log(found[name]) for name in in_deviations) / len(in_deviations))
+        # Of the most exact column, so that its rows do not outweigh equations.
+        common = max(found[name] for name in in_deviations)
         found |= dict.fromkeys(in_deviations, common)
         found |= {term.name: common for block in blocks for term in block.terms if isinstance(term.evaluate, Belief)}
     return found
@@ -100,7 +101,7 @@ def _misfit_size(misfit: Misfit, scale: Mapping[str, float]) -> float:
         assert misfit.field is not None
         return scale[misfit.field]
     size, largest = misfit.size, float(misfit.measured.abs().max())
-    typical = 1.0 if misfit.sigma is None else float(misfit.sigma.median())
+    typical = misfit.typical_sigma
     return size if size > 1e-9 * largest / typical else max(largest / typical, 1.0)
 
 

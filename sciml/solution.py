@@ -19,9 +19,10 @@ from sciml import archive, plots, saving
 from sciml.domains import Box, Domain
 from sciml.embedding import embed
 from sciml.errors import ProblemError, listed
+from sciml.evidence import scored
 from sciml.models import model_of
 from sciml.problem import Problem, points_from
-from sciml.spread import Spread
+from sciml.spread import Spread, standard_errors
 from sciml.stored import Stored
 from sciml.table import Table
 from sciml.uncertainty import Estimate
@@ -155,6 +156,59 @@ class Solution:
             chunks = [self.trial(chunk.to(like)).double().cpu() for chunk in points.split(_CHUNK)]
         values = torch.cat(chunks).numpy() if chunks else np.empty((0, len(self.fields)))
         return self._joined({name: values[:, column].reshape(shape) for column, name in enumerate(self.fields)})
+
+    def standard_error(self, **coordinates: Any) -> dict[str, np.ndarray]:
+        """How far the noise of the measurements moves the fields at points: one standard deviation of each, in its unit.
+
+        The equations count as exact and the trial function as rich enough; what is told is the scatter that other measurements
+        of the same kind would cause. In problems with unknown functions of coordinates their assumed smoothness counts, too.
+
+        Args:
+            coordinates: as for a call.
+
+        Returns:
+            For each field an array of the shape that the coordinates broadcast to.
+
+        Raises:
+            ProblemError: nothing was inferred from measurements, or the problem is not known (``load(path, problem)``).
+        """
+        if self.spread is None or self.problem is None:
+            why = "loaded without its problem" if self.problem is None else "from a fit without data and unknowns"
+            raise ProblemError(
+                f"this solution is {why} and knows no standard errors of fields: they come from sciml.fit(problem, data=...) "
+                "with unknown constants or fields"
+            )
+        points, shape = points_from(coordinates, self.coordinates)
+        found = standard_errors(self.problem, self.trial, self.spread, points)
+        return {name: values.reshape(shape) for name, values in found.items()}
+
+    def interval(self, **coordinates: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """The pointwise 95 % intervals of the fields, lower and upper ends; see ``standard_error``."""
+        errors, values = self.standard_error(**coordinates), self(**coordinates)
+        assert self.spread is not None
+        reach = self.spread.quantile
+        return {name: (values[name] - reach * each, values[name] + reach * each) for name, each in errors.items()}
+
+    def score(self, data: Any, **how: Any) -> pd.DataFrame:
+        """How well the solution foretells measurements, best ones that it has not seen.
+
+        Args:
+            data: measurements as for ``fit``; fields, derivatives and observed functions as columns.
+            how: ``observe`` and ``noise`` as for ``fit``.
+
+        Returns:
+            A DataFrame by column: ``rms`` of what is measured less what the solution says, in the column's unit, ``relative``
+            (by the column's standard deviation), and the number of ``values``.
+
+        Raises:
+            ProblemError: the solution was loaded without its problem.
+        """
+        if self.problem is None:
+            raise ProblemError("this solution was loaded without its problem: sciml.load(path, problem)")
+        constants = {
+            str(name): torch.tensor(float(value)).double() for name, value in self.unknowns["estimate"].items()
+        }
+        return scored(self.problem.bind(**constants), self.trial, data, **how)
 
     def _joined(self, values: dict[str, Any]) -> dict[str, Any]:
         """The values with those of complex fields, as far as the problem that names them is known."""

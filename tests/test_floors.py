@@ -66,6 +66,7 @@ FLOORS = [
         "marching",
         "element_windows",
         "automatic",
+        "trajectories",
         "network",
         "choice",
     ],
