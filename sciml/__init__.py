@@ -6,7 +6,17 @@ from sciml.callbacks import EarlyStopping, Look
 from sciml.comparison import Comparison, compare
 from sciml.conditions import Dirichlet, Initial, Periodic, condition
 from sciml.counting import ConditionWarning
-from sciml.datasets import read, read_csv, read_hdf5, read_mat, read_netcdf, read_parquet
+from sciml.datasets import (
+    LazyTable,
+    Loading,
+    Stream,
+    read,
+    read_csv,
+    read_hdf5,
+    read_mat,
+    read_netcdf,
+    read_parquet,
+)
 from sciml.definition import equation
 from sciml.derivative import d
 from sciml.domains import Ball, Box, Disk, Domain, Interval, Polygon, Solid
@@ -76,8 +86,10 @@ __all__ = [
     "Initial",
     "Integral",
     "Interval",
+    "LazyTable",
     "LeastSquares",
     "LinearLeastSquares",
+    "Loading",
     "LogNormal",
     "Look",
     "Mean",
@@ -100,6 +112,7 @@ __all__ = [
     "Solution",
     "Spectral",
     "Stored",
+    "Stream",
     "StudentT",
     "Table",
     "Transformed",

@@ -27,6 +27,7 @@ from sciml.doubts import estimated, overfit
 from sciml.errors import FileError, ProblemError, SciMLError, SolverError
 from sciml.evidence import statistics
 from sciml.exact import Exact
+from sciml.feeding import fed
 from sciml.measurements import Measurements, resolve_data
 from sciml.models import PeriodicInputs, RandomFeatures, Scaled
 from sciml.passes import Attempt, in_passes
@@ -91,7 +92,8 @@ def fit(
             picks; nonlinear ones that start in time in windows, by features and by networks with a ``Polish``; whatever this
             does not solve well, by an ``MLP``, if that does better. ``choices`` of the solution says which and why.
         data: measurements as a ``Table``, DataFrame or dict of columns named like the coordinates and fields; by
-            default the problem's own ``measurements()``. A column ``u_x`` measures that derivative.
+            default the problem's own ``measurements()``. A column ``u_x`` measures that derivative. First-order solvers read a
+            ``LazyTable`` batch by batch; a random sample of its rows serves everything else.
         observe: what columns measure that are not named after a field, ``{"in_bed": lambda I: I}``; see ``Measurements``.
         noise: how columns scatter: ``Normal``, ``Huber``, ``StudentT``, ``LogNormal``, ``Poisson``, a standard deviation, the
             name of a column of such, or a dict of these by column; see ``Measurements``. Where a size is not given, it is found
@@ -169,6 +171,7 @@ def fit(
     line = ProgressLine() if progress else None
     watchers: list[Callback] = [*callbacks, *([line] if line is not None else [])]
     told = list[str]()
+    data, feed = fed(problem, data, seed)
     unchosen = model is None and solver is None and points is None and windows is None
 
     def attempt(measurements: Measurements | None) -> Attempt:
@@ -179,7 +182,7 @@ def fit(
         if found is None or not found.taken:
             setup = prepare(problem, model, measurements, points, weights, dtype, device, seed, exact)
             warn_of_conditions(problem, setup.table is not None, told, depth=3)
-            training = Training(early_stopping, adaptive, watchers, start, weightings)
+            training = Training(early_stopping, adaptive, watchers, start, weightings, feed)
             stages = [*solvers, Polish()] if found is not None and setup.table is None else solvers
             setup = _trained(setup, stages, windows, training, seed)
             outcome = training.outcome
@@ -187,6 +190,8 @@ def fit(
 
     with line or contextlib.nullcontext():
         done, notes = in_passes(attempt, problem, resolve_data(problem, data, observe, noise))
+    if feed is not None:
+        notes.append(feed.notes(done.setup, [each for each in solvers if stage_name(each) in done.solver.split(", ")]))
     setup, outcome = done.setup, done.outcome
     setup.trial.eval()
     residuals = certificate(setup.rows, setup.fresh, setup.scales)

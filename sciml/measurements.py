@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sciml.conditions import Term
+from sciml.datasets import LazyTable
 from sciml.domains import Interior
 from sciml.errors import DataError, ProblemError, listed, nearest
 from sciml.misfit import DATA, Misfit, check_observed, derivative_named, prior_terms
@@ -62,6 +63,11 @@ class Measurements:
         if not isinstance(table, Table):
             raise DataError(
                 f"data must be a sciml.Table, a DataFrame or a dict of columns; given: {type(table).__name__}"
+                + (
+                    "; take rows from it, table.sample(20_000), or hand it to fit itself"
+                    if isinstance(table, LazyTable)
+                    else ""
+                )
             )
         if not isinstance(observe, Mapping | None) or not all(map(callable, (observe or {}).values())):
             raise ProblemError(f"observe must be functions by column, {{'in_bed': lambda I: I}}; given: {observe!r}")

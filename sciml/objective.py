@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from sciml.jacobian import jacobian
+from sciml.misfit import DATA
 from sciml.rows import Block, Rows
 
 
@@ -38,12 +39,21 @@ class Objective:
         self.scales = dict(scales)
         self.weights = dict(weights)
         self.parameters = list(parameters)
+        # Measured blocks for one step after another, where the measurements are not held in memory.
+        self.feed: Iterator[Sequence[Block]] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
         """The numbers of rows and of parameters."""
         rows = sum(block.height * len(block.terms) for block in self.blocks)
         return rows, sum(parameter.numel() for parameter in self.parameters)
+
+    def next_blocks(self) -> tuple[Block, ...]:
+        """The blocks of the next step: all of them, but the next batch of measurements where these come in batches."""
+        if self.feed is None:
+            return self.blocks
+        stay = [block for block in self.blocks if not any(term.name.startswith(DATA) for term in block.terms)]
+        return (*stay, *next(self.feed))
 
     def terms(self, blocks: Sequence[Block] | None = None) -> dict[str, Tensor]:
         """The mean square of each scaled residual, with the weights of points and without that of the term."""

@@ -38,6 +38,7 @@ class Setup:
 
     ``train``, ``held`` and ``fresh`` are blocks at three independent sets of points: to train on, to judge by while
     training, and for the certificate at the end. ``draw`` makes training blocks with another number of points inside.
+    ``held_rows`` says which rows of the table are held out, shape ``(n,)``, boolean.
     """
 
     problem: Problem
@@ -52,6 +53,7 @@ class Setup:
     weights: dict[str, float]
     leading: dict[str, float]
     choices: tuple[str, ...]
+    held_rows: Any
     draw: Callable[[int | Layout, np.random.Generator], tuple[Block, ...]]
 
     @property
@@ -155,6 +157,7 @@ def prepare(
         weights=final,
         leading=leading,
         choices=tuple(choices),
+        held_rows=held_rows,
         draw=redraw,
     )
 

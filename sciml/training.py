@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from sciml.callbacks import Callback, EarlyStopping, Look
+from sciml.feeding import Feed
 from sciml.objective import Objective
 from sciml.polish import Polish
 from sciml.sampling.adaptive import Adaptive
 from sciml.setup import Setup
-from sciml.solvers import Solver, Step
+from sciml.solvers import FirstOrder, Solver, Step
 from sciml.weighting import Weightings
 
 ENDED = ("diverged", "stopped", "interrupted")
@@ -53,6 +54,7 @@ class Training:
         watchers: see every look; a true return value ends the training.
         start: when the fit began, as ``time.perf_counter`` tells it.
         weightings: rules that renew weights between steps.
+        feed: measurements that are read while first-order solvers work.
     """
 
     def __init__(
@@ -62,9 +64,11 @@ class Training:
         watchers: Sequence[Callback],
         start: float,
         weightings: Weightings | None = None,
+        feed: Feed | None = None,
     ) -> None:
         self.outcome = Outcome()
         self.weightings = weightings or Weightings()
+        self._feed = feed
         self._early, self._sampler, self._watchers, self._start = early, sampler, watchers, start
         self._most = 0
 
@@ -158,11 +162,16 @@ class _Phase:
     def run(self) -> None:
         """Work until it is done; the parameters are the best ones afterwards, however it ended."""
         outcome = self._training.outcome
+        feed, batches = self._training._feed, None
         try:
+            if feed is not None and isinstance(self._solver, FirstOrder):
+                self._objective.feed = batches = feed.batches(self._setup, self._solver)
             outcome.status, outcome.message = self._steps()
         except KeyboardInterrupt:
             outcome.status, outcome.message = "interrupted", ""
         finally:
+            if batches is not None:
+                batches.close()
             self._last = self._objective.vector()
             self._objective.assign(self._best)
 

@@ -55,7 +55,7 @@ FLOORS = [
         "slabs",
     ],
     ["solvers", "weighting", "callbacks", "preflight", "plots", "panels", "embedding", "saving"],
-    ["setup", "solution", "loading", "report", "doubts"],
+    ["setup", "solution", "loading", "report", "doubts", "feeding"],
     [
         "polish",
         "training",

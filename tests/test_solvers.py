@@ -16,6 +16,8 @@ from sciml.solvers.linesearch import Trial, strong_wolfe
 class Plain:
     """An objective made of one function of a vector."""
 
+    feed = None
+
     def __init__(self, function, start):
         self.function = function
         self.parameters = [torch.tensor(start, dtype=torch.float64, requires_grad=True)]

@@ -11,13 +11,14 @@ import h5py
 
 from sciml.datasets.csv import read_csv
 from sciml.datasets.hdf5 import checked_path, read_hdf5
+from sciml.datasets.lazy import LazyTable
 from sciml.datasets.mat import read_mat
 from sciml.datasets.netcdf import read_netcdf
 from sciml.datasets.parquet import read_parquet
 from sciml.errors import DataError, listed, nearest
 from sciml.table import Table
 
-_READERS: dict[str, Callable[..., Table]] = {
+_READERS: dict[str, Callable[..., Table | LazyTable]] = {
     "CSV": read_csv,
     "HDF5": read_hdf5,
     "MATLAB": read_mat,
@@ -52,7 +53,7 @@ _OTHERS = {
 _PAGE = 4096
 
 
-def read(path: str | Path, **options: Any) -> Table:
+def read(path: str | Path, **options: Any) -> Table | LazyTable:
     """Read a table from a file of any format that can be read: CSV (packed by gzip or not), HDF5, MATLAB, NetCDF, Parquet.
 
     Its content decides; the name only where the content leaves it open.
@@ -63,7 +64,7 @@ def read(path: str | Path, **options: Any) -> Table:
             ``read_parquet``.
 
     Returns:
-        A table of float64 columns.
+        A table of float64 columns; of HDF5 a ``LazyTable``, if ``lazy`` asks for one.
 
     Raises:
         DataError: no such file; content of another format than the name says, or of none that can be read; an option that

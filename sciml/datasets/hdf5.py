@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 from sciml.datasets.grid import Grid
+from sciml.datasets.lazy import LazyTable, Loading
 from sciml.datasets.limits import check_memory
 from sciml.datasets.plan import Plan, planned
 from sciml.datasets.vault import Handles, find
@@ -33,7 +34,8 @@ def read_hdf5(
     rows: tuple[int, int] | slice | None = None,
     links: str | Path | None = None,
     memory: int | None = None,
-) -> Table:
+    lazy: bool | Loading = False,
+) -> Table | LazyTable:
     r"""Read datasets of an HDF5 file as columns of a table.
 
     One-dimensional datasets of one length are columns. A dataset of more dimensions lies on the product of its axes'
@@ -61,9 +63,11 @@ def read_hdf5(
         links: the folder below which other files may be read: external links, external storage, virtual datasets. By
             default they are refused.
         memory: the bytes that reading may take; by default half of what is free.
+        lazy: True leaves the rows in the file: a ``LazyTable`` reads them when they are asked for, so that the file may be
+            larger than memory. ``Loading(...)`` says how they reach a training loop.
 
     Returns:
-        A table of float64 columns, coordinates first.
+        A table of float64 columns, coordinates first; a ``LazyTable`` of the same rows if that was asked for.
 
     Raises:
         DataError: no such file, damaged, in use, not HDF5; no such dataset, or a group; texts, ragged, compound or empty
@@ -100,9 +104,11 @@ def read_hdf5(
             sample=sample,
             links=None if links is None else Path(links),
         )
+        if lazy is not False:
+            return _lazy(path, plan, missing, lazy, group if plan.labels is not None else None, rows)
         start, stop = _range(path, rows, plan.rows)
         needed = 2 * plan.nbytes * (stop - start) // plan.rows
-        check_memory(path, needed, memory, "read fewer columns, or part of it with rows=")
+        check_memory(path, needed, memory, "pass lazy=True, read fewer columns, or part of it with rows=")
         values, labels = _values(handles, plan, start, stop, None if links is None else Path(links))
     content: dict[str, Any] = dict(values)
     if plan.group is not None:
@@ -115,6 +121,18 @@ def read_hdf5(
         units=plan.units,
         provenance=provenance(path, "read_hdf5", stop - start, options, before, ["h5py"]),
     )
+
+
+def _lazy(path: Path, plan: Plan, missing: str, lazy: object, group: str | None, rows: object) -> LazyTable:
+    if not (lazy is True or isinstance(lazy, Loading)):
+        raise DataError(f"{path}: lazy must be True, False or sciml.Loading(...); given: {lazy!r}")
+    if rows is not None or group is not None:
+        raise DataError(
+            f"{path}: a lazy table has all rows, and no groups; leave out {'rows=' if rows is not None else 'group='} and take "
+            "rows from it, table.read(slice(0, 1000)), or leave out lazy="
+        )
+    loading = lazy if isinstance(lazy, Loading) else Loading()
+    return LazyTable(plan.grids, source=str(path), missing=missing, loading=loading, units=plan.units)
 
 
 def checked_path(path: object, reader: str) -> Path:

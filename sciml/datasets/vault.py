@@ -77,6 +77,8 @@ class Handles:
 
     def __init__(self) -> None:
         self._open: dict[Path, h5py.File] = {}
+        # To look a dataset up and prepare to read it takes as long as reading a chunk.
+        self.datasets: dict[tuple[Path, str], h5py.Dataset] = {}
 
     def __getitem__(self, path: Path) -> h5py.File:
         if path not in self._open:
@@ -94,6 +96,7 @@ class Handles:
         for file in self._open.values():
             file.close()
         self._open.clear()
+        self.datasets.clear()
 
 
 def locate(handles: Handles, path: Path, name: str, *, links: Path | None = None) -> Located:
@@ -159,7 +162,13 @@ def check_own(handles: Handles, path: Path, name: str) -> None:
 
 def opened(handles: Handles, located: Located) -> h5py.Dataset:
     """The dataset that was located, to read from."""
-    file = handles[located.path]
+    key = located.path, located.name
+    if key not in handles.datasets:
+        handles.datasets[key] = _opened_again(handles[located.path], located)
+    return handles.datasets[key]
+
+
+def _opened_again(file: h5py.File, located: Located) -> h5py.Dataset:
     dataset = file[located.name]
     if dataset.external or dataset.is_virtual:
         # HDF5 looks for external storage in the working directory unless told otherwise; what was checked lies by the file.

@@ -29,7 +29,8 @@ class FirstOrder(Solver):
         scheduler_options: keywords for a scheduler class.
         clip: the largest norm of the gradient; longer ones are scaled down. None does not clip.
         batch: the most points of every place (the inside, faces, measurements) that a step uses, drawn afresh for each step
-            without replacement; None uses all. The loss of a step is then that of its part.
+            without replacement; None uses all. The loss of a step is then that of its part. Rows of a lazy table come in
+            batches of this size (by default 8,192), every row once before any comes again.
         seed: seed of these draws.
         look: steps between looks at held-out rows.
         options: keywords for the optimizer class, such as ``lr=1e-3``.
@@ -145,7 +146,9 @@ class _FirstOrderRun(Run):
 
     def step(self) -> Step:
         seen: list[tuple[Tensor, dict[str, Tensor]]] = []
-        part = None if self._batch is None else [self._drawn(block, self._batch) for block in self._objective.blocks]
+        part = None
+        if self._batch is not None or self._objective.feed is not None:
+            part = [self._drawn(block) for block in self._objective.next_blocks()]
 
         def closure() -> Tensor:
             loss, gradient, terms = self._objective.evaluate() if part is None else self._objective.evaluate(part)
@@ -169,10 +172,10 @@ class _FirstOrderRun(Run):
         self._advance(seen[0][0])
         return Step(*seen[0], len(seen))
 
-    def _drawn(self, block: Block, most: int) -> Block:
-        if block.size <= most:
+    def _drawn(self, block: Block) -> Block:
+        if self._batch is None or block.size <= self._batch:
             return block
-        chosen = torch.randperm(block.size, generator=self._generator)[:most]
+        chosen = torch.randperm(block.size, generator=self._generator)[: self._batch]
         return block.part(chosen.to(block.sample.points[0].device))
 
     def _advance(self, loss: Tensor) -> None:

@@ -14,7 +14,8 @@ thread. Errors are relative L2 errors of the worst field against an exact or con
 relative error of the worst unknown); seconds are those of `fit`, wall-clock, and the processor's own beside them where the
 machine was busy with something else. Median over the seeds, the worst in brackets.
 `make bench` writes this page and `benchmarks.json`, problem by problem; what peers reach was measured on one core, or
-published where it says so, and not in the same run unless the last section says so.
+published where it says so, and not in the same run unless the last section says so. How fast files larger than memory are
+read is in [large files](large-files.md).
 """
 
 
