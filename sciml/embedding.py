@@ -74,7 +74,8 @@ def embed(
             solution names count from ``solution.model``.
         jets: derivatives of every coordinate of z, as ``("x", ("x", "x"))``, in the unit of 1/x, of 1/x². Those of a
             solution are by its coordinates; those of a module by the columns of its points, which are called ``x0``,
-            ``x1``, ... where they have no names. They are exact: Taylor mode, or else nested differentiation.
+            ``x1``, ... where they have no names. They are exact: Taylor mode, or else nested differentiation; of layers
+            with kinks, such as ReLU, those beside the kinks.
         batch: the number of points that are run together; by default 65,536, with jets 4,096.
         out: a file, ``.h5`` or ``.parquet``, to write to batch by batch, so that the embedding need not fit into memory.
 

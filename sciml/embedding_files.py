@@ -96,7 +96,7 @@ def _parquet(path: Path, count: int) -> Iterator[Callable[[pd.DataFrame], None]]
         keep = not isinstance(frame.index, pd.RangeIndex)
         table = arrow.Table.from_pandas(frame, preserve_index=keep, schema=None if writer is None else writer.schema)
         if writer is None:
-            writer = parquet.ParquetWriter(path, table.schema, write_page_checksum=True)
+            writer = parquet.ParquetWriter(path, table.schema, use_dictionary=False, write_page_checksum=True)
         writer.write_table(table)
 
     try:

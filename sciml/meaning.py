@@ -81,6 +81,8 @@ def meaning_of(run: nn.Module, module: nn.Module, layer: str | nn.Module | None,
         watched: the submodule that is watched.
     """
     kind = type(module).__name__
+    if isinstance(run, Windowed):
+        run = run.windows[0]
     if watched is module:
         said = f"the outputs of the {kind}"
     elif layer is not None:

@@ -256,6 +256,7 @@ def test_one_window_is_one_model_and_two_are_refused_with_the_remedy():
     halves = [Scaled(sciml.MLP(4, inputs=2, outputs=1), [0, a], [2, a + 1], [0], [1]).double() for a in (0.0, 1.0)]
     whole = solved(sciml.MLP(4))
     one = dataclasses.replace(whole, trial=Windowed([0.0, 1.0], halves[:1], column=1))
+    assert "scaled to [-1, 1]" in sciml.embed(one, PLACES).attrs["meaning"]
     expected = sciml.embed(halves[0].model, torch.tensor([[-0.7, -0.8]], dtype=torch.float64))
     assert np.allclose(sciml.embed(one, PLACES[:1], jets=["x"]).iloc[:, :4], expected)
     two = dataclasses.replace(whole, trial=Windowed([0.0, 1.0, 2.0], halves, column=1))
