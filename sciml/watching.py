@@ -58,6 +58,8 @@ class Watched:
         else:
             raise ModelError(f"layer must be the name of a submodule, or a submodule; given: {layer!r}")
 
+        self._sequence_first = _sequence_first(module, self.layer)
+
     @contextlib.contextmanager
     def still(self) -> Iterator[None]:
         """Everything in evaluation mode, and as it was afterwards."""
@@ -95,7 +97,7 @@ class Watched:
                 caught = self._run(asking)
         found = None
         if len(caught) == 1:
-            found = _one_row_a_point(self.layer, caught[0], len(points))
+            found = _one_row_a_point(self.layer, caught[0], len(points), self._sequence_first)
         if found is None:
             which = f"layer {self.name!r}" if self.name else f"the layer {type(self.layer).__name__}"
             raise ModelError(
@@ -161,20 +163,20 @@ class Watched:
             return list(streams.aligned(((), *plan)).unbind(0))
 
 
-def _one_row_a_point(layer: nn.Module, given: Any, count: int) -> Tensor | None:
+def _one_row_a_point(layer: nn.Module, given: Any, count: int, sequence_first: bool) -> Tensor | None:
     """What a layer gave, flattened to ``(n, k)``; several outputs side by side. None where a row is not a point."""
-    if isinstance(layer, nn.RNNBase) and isinstance(given, tuple):
-        # The states at the end have layers for rows, and are the last of the outputs anyway.
+    if isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and isinstance(given, tuple):
+        # States at the end have layers for rows, and are the last of the outputs; weights of attention are no outputs.
         given = given[0]
     if isinstance(given, Mapping):
         given = tuple(given.values())
     if isinstance(given, tuple | list):
-        parts = [_one_row_a_point(layer, each, count) for each in given if each is not None]
+        parts = [_one_row_a_point(layer, each, count, sequence_first) for each in given if each is not None]
         known = [part for part in parts if part is not None]
         return torch.cat(known, dim=1) if known and len(known) == len(parts) else None
     if not isinstance(given, Tensor) or not given.ndim:
         return None
-    if given.ndim > 2 and _sequence_first(layer):
+    if given.ndim > 2 and sequence_first:
         given = given.transpose(0, 1)
     if len(given) != count:
         return None
@@ -184,7 +186,22 @@ def _one_row_a_point(layer: nn.Module, given: Any, count: int) -> Tensor | None:
     return flat.double()
 
 
-def _sequence_first(layer: nn.Module) -> bool:
-    """Whether a layer of torch's has time in front of the points."""
-    known = [part.batch_first for part in layer.modules() if isinstance(part, nn.RNNBase | nn.MultiheadAttention)]
-    return bool(known) and not known[0]
+def _sequence_first(module: nn.Module, layer: nn.Module) -> bool:
+    """Whether a layer is one of torch's that have time in front of the points, or a part of one.
+
+    Shapes cannot tell where there are as many points as times.
+    """
+    kinds = (
+        nn.RNNBase,
+        nn.MultiheadAttention,
+        nn.Transformer,
+        nn.TransformerEncoder,
+        nn.TransformerDecoder,
+        nn.TransformerEncoderLayer,
+        nn.TransformerDecoderLayer,
+    )
+    for part in module.modules():
+        if isinstance(part, kinds) and any(inner is layer for inner in part.modules()):
+            inside = (each for each in part.modules() if isinstance(each, nn.RNNBase | nn.MultiheadAttention))
+            return not next(inside).batch_first
+    return False

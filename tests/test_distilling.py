@@ -69,6 +69,14 @@ def test_a_grid_is_distilled_with_its_derivatives():
     assert np.linalg.norm(slope - exact) / np.linalg.norm(exact) < 0.01
 
 
+def test_windows_of_features_are_distilled_with_their_slopes():
+    growth = sciml.fit(problem_class("logistic_growth")())
+    assert "Windowed" in growth.title
+    network = sciml.distil(growth, sciml.MLP(10), points=80, jets=["t"], solver=sciml.LeastSquares(60))
+    assert network.success
+    assert len(network.residuals) == 2
+
+
 def test_a_bad_solution_stays_one():
     bad = sciml.fit(Decay(), sciml.MLP(4), solver=sciml.Adam(2))
     assert not bad.success

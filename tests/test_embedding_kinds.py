@@ -112,16 +112,40 @@ def test_transformers_are_read_inside_though_torch_fuses_them(first):
             self.block = block
 
         def forward(self, series):
-            return self.block(series if first else series.transpose(0, 1))
+            found = self.block(series if first else series.transpose(0, 1))
+            return found if first else found.transpose(0, 1)
 
     series = torch.rand(3, 5, 4)
     model = Reader().eval()
     assert sciml.embed(model, series, layer="block").shape == (3, 20)
-    # Inside the block nothing says where the points are, so that only blocks that begin with them can be read there.
-    if first:
-        inside = sciml.embed(model, series, layer="block.linear1")
-        assert inside.shape == (3, 40)
-        assert all(parameter.grad is None for parameter in model.parameters())
+    # Five times and five points: shapes alone could not tell them apart.
+    square = torch.rand(5, 5, 4)
+    inside = sciml.embed(model, square, layer="block.linear1")
+    assert inside.shape == (5, 40)
+    assert np.allclose(sciml.embed(model, square[2:3], layer="block.linear1"), inside[2:3], atol=1e-6)
+    # The model itself has points in front.
+    assert sciml.embed(model, square, layer=model).shape == (5, 20)
+    assert np.allclose(
+        sciml.embed(model, square[2:3], layer=model), sciml.embed(model, square, layer=model)[2:3], atol=1e-6
+    )
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_attention_gives_its_outputs_without_its_weights(first):
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = nn.MultiheadAttention(4, 2, batch_first=first)
+
+        def forward(self, series):
+            given = series if first else series.transpose(0, 1)
+            return self.attention(given, given, given)[0].sum()
+
+    series, model = torch.rand(3, 3, 4), Reader()
+    whole, alone = (sciml.embed(model, each, layer="attention") for each in (series, series[1:2]))
+    assert whole.shape == (3, 12)
+    assert np.allclose(whole[1:2], alone, atol=1e-6)
 
 
 def test_whole_numbers_that_are_looked_up_and_complex_layers():
