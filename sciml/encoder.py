@@ -166,8 +166,9 @@ def predictor(data: Array, target: Array, components: int, hidden: Sequence[int]
 
 
 def _by_column(values: Tensor) -> Standard:
-    mean, size = values.mean(0), values.std(0, correction=0)
-    return Standard(mean, torch.where(size > 1e-12 * mean.abs().clamp(min=1e-300), size, torch.ones_like(size)))
+    size = values.std(0, correction=0)
+    # A column that hardly varies is rounding beside the others, and must not be blown up to their size.
+    return Standard(values.mean(0), torch.where(size > 1e-12 * size.max(), size, torch.ones_like(size)))
 
 
 class _Misfit(Objective):

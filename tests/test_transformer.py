@@ -156,3 +156,9 @@ def test_curves_that_are_even_in_their_first_component_are_learned():
     angle = np.linspace(-1.5, 1.5, 41)
     rows = np.stack([np.sin(angle), np.cos(angle)], axis=1)
     assert sciml.Embedding(n_components=1).fit(rows).error_ < 0.1
+
+
+def test_targets_that_are_rounding_are_not_blown_up():
+    rows, angle = arc(120)
+    wanted = np.stack([angle, 1e-17 * np.random.default_rng(0).normal(size=len(angle))], axis=1)
+    assert sciml.Embedding(target="y").fit(rows, wanted).error_ < 0.02
