@@ -1,5 +1,8 @@
 """Differential equations, data and networks: state a problem as a class, fit it, trust the answer."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from sciml import gallery as gallery
 from sciml.baselines import baseline
 from sciml.callbacks import EarlyStopping, Look
@@ -19,6 +22,7 @@ from sciml.datasets import (
 )
 from sciml.definition import equation
 from sciml.derivative import d
+from sciml.distilling import distil
 from sciml.domains import Ball, Box, Disk, Domain, Interval, Polygon, Solid
 from sciml.embedding import embed
 from sciml.ensemble import Ensemble, ensemble
@@ -55,6 +59,9 @@ from sciml.table import Table
 from sciml.unknowns import Unknown
 from sciml.weighting import Balanced, Causal
 from sciml.windows import Windows
+
+if _TYPE_CHECKING:
+    from sciml.transformer import Embedding as Embedding
 
 __version__ = "0.1.0"
 
@@ -124,6 +131,7 @@ __all__ = [
     "criteria",
     "curl",
     "d",
+    "distil",
     "div",
     "embed",
     "ensemble",
@@ -140,3 +148,16 @@ __all__ = [
     "read_netcdf",
     "read_parquet",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    """``Embedding``, which needs scikit-learn: imported when it is asked for, and not listed in ``__all__``."""
+    if name == "Embedding":
+        from sciml.transformer import Embedding
+
+        return Embedding
+    raise AttributeError(f"module 'sciml' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), "Embedding"])

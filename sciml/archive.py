@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pickle
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +24,43 @@ def write_atomic(path: Path, content: bytes) -> None:
     Raises:
         FileError: the file cannot be written (no space, no permission); an older file of that name is still there.
     """
+    with replaced(path) as temporary, open(temporary, "wb") as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """A file beside another one to write to, which takes its place when the block ends well and vanishes when it does not.
+
+    Raises:
+        FileError: the file cannot be written (no space, no permission); an older file of that name is still there.
+    """
     temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        os.close(handle)
+        yield Path(temporary)
+        _flush(temporary)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        _flush(str(path.parent))
     except OSError as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(f"cannot write {path}: {error}; what was there before is unchanged") from error
+    finally:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
-        raise FileError(f"cannot write {path}: {error}; what was there before is unchanged") from error
+
+
+def _flush(path: str) -> None:
+    """Have a file or directory written through to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def check_writable(directory: Path) -> None:

@@ -2,135 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, overload
 
-import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from sciml import embedding_files
+from sciml.batches import Batches
 from sciml.errors import ModelError, ProblemError, listed, nearest
-from sciml.models import Windowed
-from sciml.problem import points_from
-from sciml.table import Table
+from sciml.meaning import columns_of, meaning_of, model_to_embed_with
+from sciml.typing import MultiIndex
+from sciml.watching import Watched
 
-_CHUNK = 65536
+_BATCH = 65536
+_BATCH_OF_JETS = 4096
 
 
-def embed(solution: Any, points: Any, layer: str | None = None) -> pd.DataFrame:
-    r"""The activations of one layer at points: a learned embedding :math:`h(x) \in \mathbb{R}^k`.
+@overload
+def embed(
+    solution: Any,
+    points: Any,
+    layer: str | nn.Module | None = None,
+    *,
+    jets: Sequence[str | Sequence[str]] = (),
+    batch: int | None = None,
+    out: None = None,
+) -> pd.DataFrame: ...
+
+
+@overload
+def embed(
+    solution: Any,
+    points: Any,
+    layer: str | nn.Module | None = None,
+    *,
+    jets: Sequence[str | Sequence[str]] = (),
+    batch: int | None = None,
+    out: str | Path,
+) -> Path: ...
+
+
+def embed(
+    solution: Any,
+    points: Any,
+    layer: str | nn.Module | None = None,
+    *,
+    jets: Sequence[str | Sequence[str]] = (),
+    batch: int | None = None,
+    out: str | Path | None = None,
+) -> pd.DataFrame | Path:
+    r"""The activations of one layer at points: a learned embedding :math:`z(x) \in \mathbb{R}^k`, and its derivatives.
+
+    What the coordinates of z are depends on the trial function (docs/embeddings.md): ``frame.attrs["meaning"]`` says it in
+    a sentence. Solutions in several windows of time, on elements and on grids have no layer that sees every point; they
+    are refused, and ``sciml.distil`` makes one network of them.
+
+    Modules are run in evaluation mode, without a graph, batch by batch on their own device, and are afterwards as they
+    were. A layer may give more than one number a point in any shape ``(n, ...)``, or several tensors: they are
+    flattened, side by side. Of recurrent layers the outputs at every step are taken.
 
     Args:
-        solution: a solution with a network in it, or any ``torch.nn.Module`` that maps ``(n, D)`` to something.
+        solution: a solution with a network in it, or any ``torch.nn.Module`` that maps ``(n, ...)`` to something.
         points: where. For a solution a ``Table``, a DataFrame or a dict that has its coordinates as columns (others are
-            ignored), in the problem's units; for a module an array or tensor ``(n, D)``.
-        layer: the name of a submodule (as in ``named_modules()``) whose output is taken; by default the last hidden
-            layer, which is the input of the last linear layer. For a solution names count from ``solution.model``.
+            ignored), in the problem's units. For a module an array or tensor ``(n, D)`` or ``(n, ...)``, or one of these
+            tables, whose columns it gets in their order. Memory maps and datasets of HDF5 files are read batch by batch.
+        layer: the name of a submodule (as in ``named_modules()``), or the submodule, whose output is taken; the model itself
+            for its outputs. By default the last hidden layer, which is the input of the last linear layer. For a
+            solution names count from ``solution.model``.
+        jets: derivatives of every coordinate of z, as ``("x", ("x", "x"))``, in the unit of 1/x, of 1/x². Those of a
+            solution are by its coordinates; those of a module by the columns of its points, which are called ``x0``,
+            ``x1``, ... where they have no names. They are exact: Taylor mode, or else nested differentiation; of layers
+            with kinks, such as ReLU, those beside the kinks.
+        batch: the number of points that are run together; by default 65,536, with jets 4,096.
+        out: a file, ``.h5`` or ``.parquet``, to write to batch by batch, so that the embedding need not fit into memory.
 
     Returns:
-        A DataFrame with columns ``z0 ... z{k-1}`` in the network's own units, and the index of ``points`` if it has one.
+        A DataFrame with columns ``z0 ... z{k-1}`` in the network's own units, then ``z0_x ...`` for each of ``jets``, and
+        the index of ``points`` if it has one; or, with ``out``, the path of the file.
 
     Raises:
-        ModelError: no such layer, no linear layer to find the last hidden one by, or a solution without a network.
+        ModelError: no such layer, no linear layer to find the last hidden one by, a solution without one network, or a layer
+            that ran more than once.
         ProblemError: the points lack a coordinate, or have the wrong shape.
+        FileError: ``out`` cannot be written, or has another ending.
+        MissingExtraError: Parquet without ``pyarrow``.
 
     Example:
         >>> import torch, sciml
-        >>> model = sciml.MLP(8, 5, inputs=1, outputs=1)
-        >>> sciml.embed(model, torch.linspace(0, 1, 3)[:, None]).columns.tolist()
-        ['z0', 'z1', 'z2', 'z3', 'z4']
+        >>> model = sciml.MLP(8, 2, inputs=1, outputs=1)
+        >>> sciml.embed(model, torch.linspace(0, 1, 3)[:, None], jets=["x0"]).columns.tolist()
+        ['z0', 'z1', 'z0_x0', 'z1_x0']
     """
-    index = points.index if isinstance(points, pd.DataFrame) else None
-    if layer is not None and not isinstance(layer, str):
-        raise ModelError(f"layer must be the name of a submodule; given: {layer!r}")
     if not isinstance(solution, nn.Module) and not hasattr(solution, "trial"):
         raise ModelError(f"embed needs a solution or a torch.nn.Module; given: {type(solution).__name__}")
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+        raise ProblemError(f"batch must be a positive whole number of points; given: {batch!r}")
+    if out is not None:
+        embedding_files.kind_of(out)
     if isinstance(solution, nn.Module):
-        module, run = solution, solution
-        inputs = _plain_points(points)
+        module, run, coordinates = solution, solution, None
     else:
-        module, run = solution.model, solution.trial
-        if not isinstance(module, nn.Module):
-            raise ModelError(
-                f"this solution comes from {solution.engine} and has no network, so there is nothing to embed with; give "
-                "embed a solution of sciml.fit"
+        module, run = model_to_embed_with(solution.trial, solution.engine), solution.trial
+        coordinates = solution.coordinates
+    watched = Watched(run, module, layer)
+    batches = Batches.of(points, coordinates)
+    plan = _plan(jets, batches.names)
+    attributes = {"meaning": meaning_of(run, module, layer, watched.layer), "model": type(module).__name__}
+    frames = _frames(watched, batches, plan, batch or (_BATCH_OF_JETS if plan else _BATCH), attributes)
+    if out is not None:
+        embedding_files.write(Path(out), frames, batches.count)
+        return Path(out)
+    found = list(frames)
+    whole = pd.concat(found) if len(found) > 1 else found[0]
+    whole.attrs.update(attributes)
+    return whole
+
+
+def _frames(
+    watched: Watched, batches: Batches, plan: Sequence[MultiIndex], size: int, attributes: dict[str, str]
+) -> Iterator[pd.DataFrame]:
+    """The embedding of batch after batch."""
+    with watched.still():
+        for start, read in batches(size):
+            given = watched.like(read)
+            if plan:
+                parts = watched.jets(given, batches.names, plan)
+            else:
+                with torch.no_grad():
+                    parts = [watched.values(given)]
+            values = torch.cat([each.detach().double().cpu() for each in parts], dim=1).numpy()
+            stop = start + len(values)
+            index = pd.RangeIndex(start, stop) if batches.index is None else batches.index[start:stop]
+            frame = pd.DataFrame(values, columns=columns_of(parts[0].shape[1], plan), index=index)
+            frame.attrs.update(attributes)
+            yield frame
+
+
+def _plan(jets: Sequence[str | Sequence[str]], names: Sequence[str]) -> list[MultiIndex]:
+    """The derivatives asked for, as tuples of coordinates."""
+    given = [jets] if isinstance(jets, str) else list(jets)
+    plan = [(each,) if isinstance(each, str) else tuple(each) for each in given]
+    for index in plan:
+        strange = [name for name in index if name not in names]
+        if strange or not index:
+            hint = nearest(strange[0], names) if strange and isinstance(strange[0], str) else ""
+            raise ProblemError(
+                f"jets are coordinates or tuples of them, of {listed(names)}, as in jets=('x', ('x', 'x')); given: {jets!r}."
+                f"{hint}"
             )
-        if isinstance(module, Windowed):
-            raise ModelError(
-                "this solution is made of windows of time, each with a model of its own, so there is no one layer to embed "
-                "with; fit one network, sciml.fit(problem, sciml.MLP(20, 20), ...), and embed with that"
-            )
-        columns = _columns(points)
-        missing = [name for name in solution.coordinates if name not in columns]
-        if missing:
-            raise ProblemError(f"the points lack the coordinate {listed(missing)}; given: {listed(columns)}")
-        inputs, _ = points_from({name: columns[name] for name in solution.coordinates}, solution.coordinates)
-    like = next(iter(module.parameters()), torch.empty(0))
-    hooked, before = _layer(module, layer)
-    modes = {part: part.training for part in run.modules()}
-    caught: list[Tensor] = []
-
-    def catch(_: nn.Module, given: tuple[Tensor, ...], output: Any = None) -> None:
-        caught.append(given[0] if before else output)
-
-    handle = hooked.register_forward_pre_hook(catch) if before else hooked.register_forward_hook(catch)
-    found = []
-    try:
-        run.eval()
-        with torch.no_grad():
-            for chunk in inputs.to(like).split(_CHUNK):
-                caught.clear()
-                try:
-                    run(chunk)
-                except RuntimeError as error:
-                    raise ProblemError(
-                        f"the module does not accept points of shape {tuple(chunk.shape)}: {error}"
-                    ) from error
-                if len(caught) != 1 or not isinstance(caught[0], Tensor) or len(caught[0]) != len(chunk):
-                    raise ModelError(
-                        f"layer {layer!r} ran {len(caught)} times or gave something else than one row a point; choose "
-                        "another layer"
-                    )
-                found.append(caught[0].flatten(1).double().cpu())
-    finally:
-        handle.remove()
-        for part, mode in modes.items():
-            part.training = mode
-    values = torch.cat(found).numpy() if found else np.empty((0, 0))
-    return pd.DataFrame(values, columns=[f"z{position}" for position in range(values.shape[1])], index=index)
-
-
-def _layer(module: nn.Module, name: str | None) -> tuple[nn.Module, bool]:
-    """The submodule to watch, and whether its input (rather than its output) is wanted."""
-    named = dict(module.named_modules())
-    if name is None:
-        linear = [part for part in named.values() if isinstance(part, nn.Linear)]
-        if not linear:
-            raise ModelError(
-                f"the model has no linear layer; name a layer, one of {listed(key for key in named if key)}"
-            )
-        return linear[-1], True
-    if not name or name not in named:
-        names = [key for key in named if key]
-        raise ModelError(f"the model has no layer {name!r}; its layers are {listed(names)}.{nearest(name, names)}")
-    return named[name], False
-
-
-def _columns(points: Any) -> Mapping[str, Any]:
-    if isinstance(points, Table):
-        return points.as_mapping()
-    if isinstance(points, pd.DataFrame):
-        return {str(name): points[name].to_numpy() for name in points.columns}
-    if isinstance(points, Mapping):
-        return points
-    raise ProblemError(
-        f"points must be a Table, a DataFrame or a dict with the solution's coordinates; given: {type(points).__name__}"
-    )
-
-
-def _plain_points(points: Any) -> Tensor:
-    values = torch.as_tensor(points.to_numpy() if isinstance(points, pd.DataFrame) else points)
-    if values.ndim != 2:
-        raise ProblemError(f"points for a module must have shape (n, D); given: {tuple(values.shape)}")
-    return values
+    return list(dict.fromkeys(plan))

@@ -319,9 +319,9 @@ class Solution:
                 raise ProblemError(f"the reference of {name!r} has shape {each.shape} at points of shape {shape}")
         return {name: np.broadcast_to(each, shape) for name, each in found.items()}
 
-    def embed(self, points: Any, layer: str | None = None) -> pd.DataFrame:
+    def embed(self, points: Any, layer: str | nn.Module | None = None, **options: Any) -> Any:
         """The activations of a layer at points; see ``sciml.embed``."""
-        return embed(self, points, layer)
+        return embed(self, points, layer, **options)
 
     def plot(self, other: Solution | None = None) -> Figure:
         """A matplotlib figure of the fields, beside another solution or the reference; a slice where there are more than two

@@ -37,6 +37,9 @@ FLOORS = [
         "stored",
         "models",
         "grids",
+        "batches",
+        "embedding_files",
+        "watching",
     ],
     ["sampling", "rows", "measurements", "experiments", "prescribed", "counting", "gallery"],
     [
@@ -54,8 +57,8 @@ FLOORS = [
         "exact",
         "slabs",
     ],
-    ["solvers", "weighting", "callbacks", "preflight", "plots", "panels", "embedding", "saving"],
-    ["setup", "solution", "loading", "report", "doubts", "feeding"],
+    ["solvers", "weighting", "callbacks", "preflight", "plots", "panels", "embedding", "saving", "meaning"],
+    ["setup", "solution", "loading", "report", "doubts", "feeding", "encoder"],
     [
         "polish",
         "training",
@@ -72,7 +75,7 @@ FLOORS = [
         "choice",
     ],
     ["fitting", "baselines"],
-    ["comparison", "ensemble"],
+    ["comparison", "ensemble", "distilling", "transformer"],
     ["cli"],
 ]
 FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}

@@ -114,6 +114,10 @@ class Propagation:
             self._passed[key] = streams, self._through(module, streams)
         return self._passed[key][1]
 
+    def met(self, module: nn.Module) -> list[tuple[Streams, Streams]]:
+        """The streams before and behind a module, once for every time it was computed."""
+        return [passed for (number, _), passed in self._passed.items() if number == id(module)]
+
     def _through(self, module: nn.Module, streams: Streams) -> Streams:
         if isinstance(module, nn.Linear):
             outputs = dense(streams.before, module.weight, module.bias, streams.rule, streams.known)

@@ -80,7 +80,7 @@ class TaylorJets:
 
     def _propagate(self) -> None:
         propagation = Propagation(self._plan, self._coordinates)
-        found = propagation.through(self._trial, self._seeds())
+        found = propagation.through(self._trial, seeds(self._points, self._plan, self._coordinates))
         # Layers of an earlier pass stay listed: jets that were handed out then depend on its outputs.
         self.layers += propagation.layers
         self._streams = found.parts()
@@ -88,12 +88,13 @@ class TaylorJets:
         for index in self._plan:
             self._streams.setdefault(index, zero)
 
-    def _seeds(self) -> Streams:
-        """The coordinates and their first derivatives; all higher ones are zero and do not travel."""
-        units = torch.eye(len(self._coordinates), dtype=self._points.dtype, device=self._points.device)
-        first = [index for index in self._plan if len(index) == 1]
-        rows = [units[self._coordinates.index(name)].expand_as(self._points) for (name,) in first]
-        return Streams(((), *first), torch.stack([self._points, *rows]))
+
+def seeds(points: Points, plan: Sequence[MultiIndex], coordinates: Sequence[str]) -> Streams:
+    """Points ``(n, D)`` and their first derivatives by the coordinates; all higher ones are zero and do not travel."""
+    units = torch.eye(len(coordinates), dtype=points.dtype, device=points.device)
+    first = [index for index in plan if len(index) == 1]
+    rows = [units[list(coordinates).index(name)].expand_as(points) for (name,) in first]
+    return Streams(((), *first), torch.stack([points, *rows]))
 
 
 def supports(trial: nn.Module, highest: int) -> bool:

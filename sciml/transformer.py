@@ -1,0 +1,234 @@
+"""Embeddings as a scikit-learn transformer; imported when ``sciml.Embedding`` is asked for, since scikit-learn is an extra."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from sciml.embedding import embed
+from sciml.encoder import Embedder, Encoder, autoencoder, predictor, train
+from sciml.errors import MissingExtraError, ModelError
+from sciml.solution import Solution
+from sciml.typing import Array
+
+try:
+    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from sklearn.utils.metaestimators import available_if
+    from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+except ImportError:
+    raise MissingExtraError(
+        "sciml.Embedding is a transformer of scikit-learn, which is not installed: pip install 'sciml[learn]'; sciml.embed "
+        "does without"
+    ) from None
+
+
+def _gives_back(estimator: Embedding) -> bool:
+    return estimator.model is None and estimator.target == "X"
+
+
+class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    r"""A scikit-learn transformer from rows to an embedding of them: of a network given, or of one that it trains.
+
+    Given a solution or a module, the rows are points and the embedding is that of ``sciml.embed``; nothing is trained. Without
+    one ``fit`` trains an encoder by L-BFGS:
+
+    - ``target="X"``: an autoencoder, which never looks at y. It begins as a principal component analysis, to which networks
+      add what is not linear, :math:`z = Ps + E(s)`, :math:`\hat s = P^T z + D(z)`; so with as many components it gives the
+      rows it was trained on (where some are held out: these) back at least as well. All columns are scaled by one number:
+      columns of different units should be scaled before.
+    - ``target="y"``: a perceptron that predicts y, numbers of shape ``(n,)`` or ``(n, q)``; the embedding is its last hidden
+      layer.
+
+    Args:
+        model: a solution or a ``torch.nn.Module`` to embed with, or None to train one.
+        layer: the layer of ``model``, as in ``sciml.embed``.
+        n_components: the number of components where one is trained.
+        target: ``"X"`` or ``"y"``.
+        hidden: the widths of hidden layers between the columns and the components.
+        steps: the most steps of L-BFGS.
+        ridge: the weight of the sum of squares of the networks' weights, divided by the number of rows, in a loss of order one.
+        random_state: seed of weights and of rows that are held out (a tenth, of 50 rows or more); the same rows and seed give
+            the same embedding.
+
+    Attributes:
+        n_features_in_: the number of columns.
+        feature_names_in_: their names, if they had any.
+        encoder_: what was trained, from columns to components, a module; or the model given.
+        network_: the encoder with its decoder, a module; None where a model was given.
+        error_: the root mean square of what was to be given less what is, by that of the columns about their means, over all
+            rows; None where a model was given.
+        n_iter_: the steps taken.
+
+    Raises:
+        ModelError: (when fitted) a setting that is none; more components than columns; ``target="y"`` without y.
+        ProblemError: (when fitted) points that do not fit the model.
+
+    Example:
+        >>> import numpy as np, sciml
+        >>> angle = np.linspace(0, 3, 40)
+        >>> arc = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        >>> embedding = sciml.Embedding(n_components=1).fit(arc)
+        >>> embedding.transform(arc).shape, bool(embedding.error_ < 0.02)
+        ((40, 1), True)
+
+    Reference: G. E. Hinton and R. R. Salakhutdinov, Reducing the dimensionality of data with neural networks, Science 313
+    (2006).
+    """
+
+    def __init__(
+        self,
+        model: Solution | nn.Module | None = None,
+        layer: str | None = None,
+        *,
+        n_components: int = 2,
+        target: str = "X",
+        hidden: Sequence[int] = (32,),
+        steps: int = 200,
+        ridge: float = 1e-3,
+        random_state: int = 0,
+    ) -> None:
+        self.model = model
+        self.layer = layer
+        self.n_components = n_components
+        self.target = target
+        self.hidden = hidden
+        self.steps = steps
+        self.ridge = ridge
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Embedding:
+        """Train an encoder, or find out the width of the model's layer.
+
+        Args:
+            X: rows, shape ``(n, p)``; for a solution its coordinates, by name in a DataFrame, else in order.
+            y: what is to be predicted with ``target="y"``; ignored otherwise.
+        """
+        rows = validate_data(self, X, dtype=np.float64, ensure_min_samples=1 if self.model is not None else 2)
+        if self.model is not None:
+            self.encoder_, self.network_, self.error_, self.n_iter_ = self.model, None, None, 0
+            self._n_features_out = self._embedded(rows[:1]).shape[1]
+            return self
+        # What scikit-learn hands over may be locked, and torch wants none of that.
+        rows = np.array(rows)
+        self._check(rows.shape[1])
+        if self.target == "X":
+            wanted = rows
+            network = autoencoder(rows, self.n_components, list(self.hidden), self.random_state)
+        else:
+            wanted = self._targets(y, len(rows))
+            network = predictor(rows, wanted, self.n_components, list(self.hidden), self.random_state)
+        self.n_iter_ = train(network, rows, wanted, self.steps, self.ridge, self.random_state)
+        self.network_ = network.requires_grad_(False)
+        self.encoder_ = Embedder(network)
+        with torch.no_grad():
+            missed = network(torch.from_numpy(rows)).numpy() - wanted
+        size = float(np.sqrt(np.mean((wanted - wanted.mean(0)) ** 2)))
+        self.error_ = float(np.sqrt(np.mean(missed**2))) / (size or 1.0)
+        self._n_features_out = self.n_components
+        return self
+
+    def _check(self, columns: int) -> None:
+        """Refuse settings that are none.
+
+        Raises:
+            ModelError: with the setting.
+        """
+        if self.target not in ("X", "y"):
+            raise ModelError(f"target must be 'X' or 'y'; given: {self.target!r}")
+        if self.layer is not None:
+            raise ModelError(f"layer={self.layer!r} names a layer of a model, and there is none: pass model=, too")
+        counts = [self.n_components, self.steps, *self.hidden]
+        if (
+            not all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in counts)
+            or min(counts[0], *counts[2:], 1) < 1
+            or self.steps < 0
+        ):
+            raise ModelError(
+                f"n_components and hidden must be positive whole numbers, steps one that is not negative; given: "
+                f"{self.n_components!r}, {self.hidden!r} and {self.steps!r}"
+            )
+        if not 0 <= self.ridge < float("inf"):
+            raise ModelError(f"ridge must be a number that is not negative; given: {self.ridge!r}")
+        if self.target == "X" and self.n_components > columns:
+            raise ModelError(
+                f"an autoencoder with n_components={self.n_components} has nothing to find in n_features={columns}: give at "
+                "most as many components as there are columns"
+            )
+
+    def _targets(self, y: Any, count: int) -> Array:
+        if y is None:
+            raise ModelError("target='y' requires y to be passed, but the target y is None")
+        found: Array = np.array(check_array(y, dtype=np.float64, ensure_2d=False))
+        found = found[:, None] if found.ndim == 1 else found
+        if found.ndim != 2 or len(found) != count:
+            raise ModelError(f"y must have shape ({count},) or ({count}, q); given: {np.shape(y)}")
+        return found
+
+    def transform(self, X: Any) -> Array:
+        """The embedding, shape ``(n, k)``.
+
+        Args:
+            X: rows, shape ``(n, p)``.
+        """
+        check_is_fitted(self)
+        return self._embedded(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def _embedded(self, rows: Array) -> Array:
+        if isinstance(self.encoder_, Embedder):
+            return embed(self.encoder_, rows, self.encoder_).to_numpy()
+        if isinstance(self.encoder_, nn.Module):
+            return embed(self.encoder_, rows, self.layer).to_numpy()
+        coordinates = self.encoder_.coordinates
+        names = list(getattr(self, "feature_names_in_", coordinates))
+        if len(names) != rows.shape[1]:
+            raise ModelError(
+                f"the solution has the coordinates {coordinates}; X must have these columns, or names; given: {rows.shape[1]} "
+                "columns"
+            )
+        points = dict(zip(names, rows.T, strict=True))
+        return embed(self.encoder_, points, self.layer).to_numpy()
+
+    @available_if(_gives_back)
+    def inverse_transform(self, Z: Any) -> Array:
+        """The rows that an autoencoder makes of components, shape ``(n, p)``.
+
+        Args:
+            Z: components, shape ``(n, k)``.
+        """
+        check_is_fitted(self)
+        values = torch.from_numpy(np.array(check_array(Z, dtype=np.float64)))
+        if values.shape[1] != self.n_components:
+            raise ModelError(f"components have {self.n_components} columns; given: {values.shape[1]}")
+        with torch.no_grad():
+            network = cast(Encoder, self.network_)
+            found: Array = network.outside.back(network.decode(values)).numpy()
+        return found
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """``z0``, ``z1``, ..., as the columns of ``sciml.embed`` are called.
+
+        Args:
+            input_features: ignored, but for a check that scikit-learn asks for.
+        """
+        check_is_fitted(self)
+        count = len(super().get_feature_names_out(input_features))
+        return np.array([f"z{number}" for number in range(count)], dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn has to know: that y is needed where it is the target."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = self.model is None and self.target == "y"
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: of a solution all but the problem, whose class may be code of a notebook."""
+        state = dict(super().__getstate__())
+        for name in ("model", "encoder_"):
+            if isinstance(state.get(name), Solution):
+                state[name] = dataclasses.replace(state[name], problem=None)
+        return state
