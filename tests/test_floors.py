@@ -16,6 +16,7 @@ FLOORS = [
         "conditions",
         "normal",
         "pinned",
+        "promotion",
         "composites",
         "definition",
         "problem",
