@@ -117,11 +117,11 @@ class Composites:
         if not isinstance(values, Mapping) or set(values) != set(fields):
             given = listed(values) if isinstance(values, Mapping) else type(values).__name__
             raise ProblemError(f"expected a dict with the fields {listed(fields)}; given: {given}")
-        columns = [torch.as_tensor(values[field], dtype=points.dtype) for field in fields]
-        for field, column in zip(fields, columns, strict=True):
+        columns = [torch.as_tensor(values[name], dtype=points.dtype) for name in fields]
+        for name, column in zip(fields, columns, strict=True):
             if column.shape not in ((), (len(points),)):
                 raise ProblemError(
-                    f"the values of {field!r} have shape {tuple(column.shape)} at {len(points)} points; expected "
+                    f"the values of {name!r} have shape {tuple(column.shape)} at {len(points)} points; expected "
                     f"({len(points)},)"
                 )
         return torch.stack([column.expand(len(points)) for column in columns], dim=1)

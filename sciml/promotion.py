@@ -66,7 +66,7 @@ def promoted(problem: Problem, ranges: Mapping[str, tuple[float, float]]) -> Pro
             inspect.getattr_static(cls, "reference"), staticmethod | classmethod
         ) or inspect.isfunction(cls.reference)
         members["reference"] = _reference(cls) if formula else None
-    made = object.__new__(type(cls.__name__, (cls,), members))
+    made: Problem = object.__new__(type(cls.__name__, (cls,), members))
     kept = {key: value for key, value in problem.__dict__.items() if key not in ranges}
     given = tuple(name for name in problem._given if name not in names)
     made.__dict__.update(kept, domain=domain, _origin=origin, _given=given, _is_complex={})

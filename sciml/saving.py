@@ -20,6 +20,7 @@ from sciml.models import (
     PeriodicInputs,
     RandomFeatures,
     Scaled,
+    Sliced,
     Spectral,
     Transformed,
     Windowed,
@@ -81,9 +82,15 @@ def _kind(trial: nn.Module) -> dict[str, Any]:
     if isinstance(trial, Windowed):
         windows = [_kind(each) for each in trial.windows]
         return {"kind": "windowed", "column": trial.column, "order": trial.order, "windows": windows}
-    model: Any = model_of(trial)
+    return _model_kind(model_of(trial))
+
+
+def _model_kind(model: Any) -> dict[str, Any]:
     if type(model) in BUILT_IN:
         return {"kind": type(model).__name__, **model.config}
+    if isinstance(model, Sliced):
+        inner = _model_kind(model.model)
+        return {**inner, "slices": [*inner.get("slices", []), [model.column, float(model.value)]]}
     return {"kind": "module", "class": f"{type(model).__module__}.{type(model).__qualname__}"}
 
 
@@ -130,12 +137,15 @@ def trial_of(
     if kind["kind"] == "windowed":
         trial: nn.Module = _windowed(path, kind, len(content["fields"]), len(bounds)).to(dtype)
         return _filled(path, trial, content, dtype)
+    slices = kind.pop("slices", [])
     model = _built_in(kind) or model
     if model is None:
         raise FileError(
             f"{path} holds a model of class {kind['class']}: pass an object of it, sciml.load(path, model=...)"
         )
     inner: Any = copy.deepcopy(model)
+    for column, value in slices:
+        inner = Sliced(inner, column, value)
     if content.get("periodic") is not None:
         inner = PeriodicInputs(inner, *content["periodic"])
     lower, upper = zip(*bounds.values(), strict=True)

@@ -40,7 +40,7 @@ FLOORS = [
         "slabs",
     ],
     ["solvers", "weighting", "callbacks", "preflight", "plots", "panels", "embedding", "saving"],
-    ["setup", "solution", "loading", "report", "doubts"],
+    ["setup", "slicing", "solution", "loading", "report", "doubts"],
     [
         "polish",
         "training",
