@@ -34,6 +34,7 @@ from sciml.setup import Setup, prepare
 from sciml.solution import Solution, unknowns_frame
 from sciml.solvers import LBFGS, Adam, FirstOrder, Solver
 from sciml.training import Outcome, Stage, Training, relative, stage_name
+from sciml.transfer import Beginning, check_stages, frozen
 from sciml.weighting import Balanced, Causal, Weightings, fixed
 from sciml.windows import Level, Windows, continued, joined, march, why_not_windows, window
 
@@ -64,6 +65,8 @@ def fit(
     callbacks: Sequence[Callback] = (),
     tolerance: float = 0.05,
     windows: Windows | int | None = None,
+    start: Solution | str | Path | None = None,
+    freeze: str | Sequence[str] = (),
     out: str | Path | None = None,
     progress: bool = False,
 ) -> Solution:
@@ -104,6 +107,11 @@ def fit(
         tolerance: the certificate holds when every residual that is not a measurement has, on fresh points, a root mean
             square below this fraction of its natural size.
         windows: solve in this many windows of time, each begun from the end of the one before; the solvers run in each.
+        start: begin from another solution, or the file of one: from its model, in its scaling, and its unknowns. The
+            problem may have other constants, data and bounds, but the same coordinates and fields. The default solver is then
+            L-BFGS, or Gauss-Newton steps where the model is linear in its parameters.
+        freeze: parts of the model that no solver varies, by their names in ``model.named_modules()``, with wildcards as in a
+            shell: ``freeze=("layers.0", "layers.2")``.
         out: a directory for ``summary.json`` and ``solution.pt``.
         progress: show a live line.
 
@@ -114,7 +122,8 @@ def fit(
     Raises:
         ProblemError: the problem cannot be solved as it is stated (names, shapes, empty regions, unused unknowns), or a
             strategy does not apply to it (conditions that contradict each other held exactly, causal weights without time).
-        ModelError: the model cannot serve (width, ReLU under a second derivative, detached output, mixed points).
+        ModelError: the model cannot serve (width, ReLU under a second derivative, detached output, mixed points), ``start`` has
+            no single model, or ``freeze`` names no part of it.
         DataError: the data are not numbers, or lie outside the domain.
         SolverError: an unusable solver, device or dtype.
         FileError: ``out`` cannot be written.
@@ -139,8 +148,9 @@ def fit(
     Reference: M. Raissi, P. Perdikaris and G. E. Karniadakis, Physics-informed neural networks, Journal of
     Computational Physics 378 (2019).
     """
-    start = time.perf_counter()
-    solvers = _solvers(solver)
+    clock = time.perf_counter()
+    begin = Beginning.of(start, problem, model)
+    solvers = _solvers(begin.solvers(problem) if begin is not None and solver is None else solver)
     _check(early_stopping, callbacks, tolerance)
     if out is not None and not isinstance(out, str | Path):
         raise FileError(f"out must be a directory; given: {out!r}")
@@ -148,19 +158,23 @@ def fit(
         archive.check_writable(Path(out))
     adaptive = _sampler(sampler, problem)
     windows = windows if isinstance(windows, Windows | None) else Windows(windows)
+    check_stages(begin, freeze, windows, any(isinstance(each, Polish) for each in solvers))
     weightings, weights = Weightings.of(weights, causal, problem), fixed(weights)
     line = ProgressLine() if progress else None
     watchers: list[Callback] = [*callbacks, *([line] if line is not None else [])]
     found, told = None, list[str]()
     unchosen = model is None and solver is None and points is None and windows is None
-    if unchosen and not weightings.rules and exact is False:
+    if unchosen and begin is None and not freeze and not weightings.rules and exact is False:
         with line or contextlib.nullcontext():
-            found = _chosen(problem, data, weights, dtype, device, seed, tolerance, watchers, start, told)
+            found = _chosen(problem, data, weights, dtype, device, seed, tolerance, watchers, clock, told)
     setup, outcome = None, Outcome()
     if found is None or not found.taken:
+        if begin is not None:
+            model, points = begin.model, begin.points(problem) if points is None else points
         setup = prepare(problem, model, data, points, weights, dtype, device, seed, exact)
+        setup = frozen(setup if begin is None else begin.begun(setup), freeze)
         warn_of_conditions(problem, setup.table is not None, told, depth=1)
-        training = Training(early_stopping, adaptive, watchers, start, weightings)
+        training = Training(early_stopping, adaptive, watchers, clock, weightings)
         solvers = [*solvers, Polish()] if found is not None and setup.table is None else solvers
         with line or contextlib.nullcontext():
             setup = _trained(setup, solvers, windows, training, seed)
@@ -206,7 +220,7 @@ def fit(
         message="; ".join([message, *doubt]),
         nit=outcome.steps,
         nfev=outcome.evaluations,
-        seconds=time.perf_counter() - start,
+        seconds=time.perf_counter() - clock,
         solver=names,
         engine=setup.rows.engine,
         seed=seed,

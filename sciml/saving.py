@@ -73,6 +73,14 @@ def state_of(solution: Any) -> dict[str, Any]:
     }
 
 
+def without_conditions(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A saved solution without the conditions that it held exactly: its model alone, with no values to check it by."""
+    if not content.get("exact"):
+        return dict(content)
+    state = {key.removeprefix("model."): value for key, value in content["trial"].items()}
+    return {**content, "exact": False, "trial": state, "probe": None}
+
+
 def _kind(trial: nn.Module) -> dict[str, Any]:
     """What a trial function is made of, as plain values."""
     if isinstance(trial, Hermite):
@@ -170,6 +178,8 @@ def _filled(path: Path, trial: nn.Module, content: Mapping[str, Any], dtype: tor
     """
     try:
         trial.load_state_dict(content["trial"])
+        if content["probe"] is None:
+            return trial.eval()
         points, values = content["probe"]
         with torch.no_grad():
             found = trial.eval()(points)

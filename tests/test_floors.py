@@ -44,6 +44,7 @@ FLOORS = [
     [
         "polish",
         "training",
+        "transfer",
         "windows",
         "degrees",
         "corners",
