@@ -157,7 +157,9 @@ class Solution:
         if set(coordinates) != set(self.coordinates):
             raise ProblemError(f"expected the coordinates {listed(self.coordinates)}; given: {listed(coordinates)}")
         like = next(self.trial.buffers())
-        given = [torch.as_tensor(coordinates[name]).to(like) for name in self.coordinates]
+        # A number beside tensors would come in torch's default type, with half of its digits.
+        each = (coordinates[name] for name in self.coordinates)
+        given = [(it if isinstance(it, Tensor) else torch.as_tensor(it, dtype=like.dtype)).to(like) for it in each]
         try:
             columns = torch.broadcast_tensors(*given)
         except RuntimeError:
