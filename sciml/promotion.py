@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import numbers
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -109,7 +110,7 @@ def settled(problem: Problem, values: Mapping[str, float]) -> Problem:
                 f"{name!r} is no promoted constant of {owner}; promoted: {listed(problem.promoted)}."
                 f"{nearest(name, problem.promoted)}"
             )
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
             raise ProblemError(f"at({name}=...) needs a finite number; given: {value!r}")
     origin: Problem = problem.__dict__["_origin"]
     bound = {name: problem.__dict__[name] for name in origin.constants if name in problem.__dict__}

@@ -34,7 +34,12 @@ def at(solution: Solution, values: Mapping[str, float]) -> Solution:
     problem = settled(promoted, values)
     trial = _trial(solution.trial, promoted, problem, values)
     like = next(trial.buffers())
-    rows = Rows(problem, trial, {name: value.to(like) for name, value in _raw(solution, problem).items()})
+    # By their values, not through raw numbers, which an estimate at a bound has not.
+    estimates = {name: float(solution.unknowns["estimate"][name]) for name in problem.unknowns}
+    bound = problem.bind(
+        **{name: torch.tensor(value, dtype=torch.float64).to(like) for name, value in estimates.items()}
+    )
+    rows = Rows(bound, trial, {})
     fresh = blocks_of(problem, problem.terms(), None, np.random.default_rng([solution.seed or 0, 7]))
     scales = term_sizes(problem, fresh, field_sizes(problem, fresh))
     residuals = certificate(rows, [block.to(like.device, like.dtype) for block in fresh], scales)
@@ -75,8 +80,3 @@ def _trial(trial: nn.Module, before: Problem, after: Problem, values: Mapping[st
     for column in sorted(columns, reverse=True):
         trial = sliced(trial, column, columns[column])
     return trial
-
-
-def _raw(solution: Solution, problem: Problem) -> dict[str, torch.Tensor]:
-    """The raw numbers of the unknowns that were estimated."""
-    return {name: unknown.raw(float(solution.unknowns["estimate"][name])) for name, unknown in problem.unknowns.items()}

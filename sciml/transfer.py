@@ -13,7 +13,17 @@ from torch import nn
 
 from sciml.errors import ModelError, ProblemError, SolverError, listed
 from sciml.loading import load_weights
-from sciml.models import DeepFeatures, RandomFeatures, Scaled, Spectral, Transformed, Windowed, model_of, scaled_of
+from sciml.models import (
+    Cornered,
+    DeepFeatures,
+    RandomFeatures,
+    Scaled,
+    Spectral,
+    Transformed,
+    Windowed,
+    model_of,
+    scaled_of,
+)
 from sciml.models.naming import part
 from sciml.models.periodic import PeriodicInputs
 from sciml.problem import Problem
@@ -24,7 +34,7 @@ from sciml.setup import Setup
 from sciml.solution import Solution
 from sciml.solvers import LBFGS, GaussNewton, LeastSquares, Solver
 
-LINEAR = (RandomFeatures, Spectral, DeepFeatures)
+LINEAR = (RandomFeatures, Spectral, DeepFeatures, Cornered)
 _ROWS_A_WEIGHT = 3
 
 

@@ -1,5 +1,6 @@
 """Constants promoted to coordinates: solved once for a range, evaluated at values, a beginning for what comes after."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 import sciml
+import sciml.uncertainty
 from sciml import d
 from sciml.errors import BaselineError, ProblemError
 
@@ -212,6 +214,23 @@ def test_measurements_with_a_column_of_the_constant():
     assert one(t=0.5)["u"] == pytest.approx(1.4 * math.exp(-1.2), rel=1e-5)
     with pytest.raises(ProblemError, match="rate"):
         sciml.fit(problem, data={"t": times, "u": times})
+
+
+def test_an_estimate_at_its_bound_is_taken_as_it_is(decays):
+    bounded = Decay(start=sciml.Unknown(1.5, lower=0.5, upper=2.0)).promote(rate=(1, 3))
+    half = decays.at(start=2.0)
+    frame = sciml.solution.unknowns_frame({"start": sciml.uncertainty.Estimate(2.0, 0.0, 2.0, 2.0)})
+    solution = dataclasses.replace(half, problem=bounded, unknowns=frame)
+    one = solution.at(rate=np.float32(2.0))
+    assert one.success
+    assert list(one.problem.unknowns) == ["start"]
+
+
+def test_stored_references_belong_to_one_value():
+    class Kept(Ring):
+        reference = sciml.Stored("nowhere.h5")
+
+    assert not Kept().promote(speed=(0.5, 1.0)).has_reference
 
 
 def test_an_unknown_may_be_promoted_itself():

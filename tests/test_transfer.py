@@ -112,6 +112,21 @@ def test_solvers_follow_from_the_model():
     assert torch.equal(near.model.layers[0].weight, features.model.layers[0].weight)
 
 
+def test_products_of_polynomials_take_two_steps_to_another_constant():
+    rod = sciml.gallery.problem("heat_rod")
+    near = sciml.fit(type(rod)(kappa=0.42), start=sciml.fit(rod))
+    assert near.nit <= 2
+    assert near.error()["u"] < 1e-11
+
+
+def test_a_start_in_another_precision(before):
+    single = sciml.fit(
+        Relaxation(rate=1.3), start=before, dtype=torch.float32, callbacks=[lambda look: True], points=40, sampler=None
+    )
+    assert single.dtype == torch.float32
+    assert np.allclose(single(t=TIMES)["u"], before(t=TIMES)["u"], rtol=1e-2)
+
+
 def test_what_cannot_be_a_start(before):
     class Other(Relaxation):
         domain = sciml.Interval(x=(0, 1))
