@@ -102,6 +102,30 @@ class Composites:
                 found |= {part: take(whole) for part, take in zip(pair, (_real, _imaginary), strict=True)}
         return found
 
+    def stacked(self, values: Any, fields: Sequence[str], points: Tensor) -> Tensor:
+        """Values by field, or complex field, as one tensor ``(n, F)``.
+
+        Raises:
+            ProblemError: other fields, or values that are not one a point.
+        """
+        if isinstance(values, Tensor) and len(fields) == 1:
+            values = {fields[0]: values}
+        if isinstance(values, Tensor) and [sorted(fields)] == [sorted(pair) for pair in self.complexes.values()]:
+            values = dict.fromkeys(self.complexes, values)
+        if isinstance(values, Mapping):
+            values = self.separated(values)
+        if not isinstance(values, Mapping) or set(values) != set(fields):
+            given = listed(values) if isinstance(values, Mapping) else type(values).__name__
+            raise ProblemError(f"expected a dict with the fields {listed(fields)}; given: {given}")
+        columns = [torch.as_tensor(values[name], dtype=points.dtype) for name in fields]
+        for name, column in zip(fields, columns, strict=True):
+            if column.shape not in ((), (len(points),)):
+                raise ProblemError(
+                    f"the values of {name!r} have shape {tuple(column.shape)} at {len(points)} points; expected "
+                    f"({len(points)},)"
+                )
+        return torch.stack([column.expand(len(points)) for column in columns], dim=1)
+
     def _split(self, key: str, time: str | None) -> tuple[str, str]:
         """The name in a target's key, and the rest: ``h_t`` is h, _t."""
         for name in self.names:

@@ -15,6 +15,7 @@ from sciml.derivative import JetSpace, check_names, describe
 from sciml.domains import Face, Interface, OnFaces, Opposite, Place, Region
 from sciml.errors import ProblemError, listed, nearest
 from sciml.placement import checked_place, place_of
+from sciml.promotion import with_columns
 from sciml.targets import check_target, prescribed_values
 from sciml.typing import MultiIndex, Target
 
@@ -35,6 +36,9 @@ class Scene:
     problem: Problem
     spaces: tuple[JetSpace, ...]
     normals: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "problem", with_columns(self.problem, self.space.coordinates))
 
     @property
     def space(self) -> JetSpace:
@@ -284,10 +288,10 @@ class Residual(Condition):
 
     def terms(self, problem: Problem) -> tuple[Term, ...]:
         def value(scene: Scene) -> object:
-            named = {
-                "self": scene.problem,
-                **scene.problem.composites.arguments(scene.space, self.names, scene.normals),
-            }
+            problem, normals = scene.problem, scene.normals
+            if normals is not None and problem.promoted:
+                normals = normals[:, : -len(problem.promoted)]
+            named = {"self": problem, **problem.composites.arguments(scene.space, self.names, normals)}
             return evaluated(f"condition {self.name!r}", self.function, named)
 
         place = place_of(self.on, problem)

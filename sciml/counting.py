@@ -209,12 +209,17 @@ def _counted(
     found = []
     if not measured and problem.time is not None and Face(problem.time, "lower") in problem.domain.sides:
         found += _start(problem, fields, equations, conditions)
-    space = [name for name in problem.coordinates if name != problem.time]
-    if len(problem.coordinates) == 1 and space:
+    space = [name for name in _own(problem) if name != problem.time]
+    if len(_own(problem)) == 1 and space:
         found += _ordinary(problem, fields, equations, conditions, measured)
     elif space:
         found += _around(problem, fields, equations, conditions, measured)
     return found
+
+
+def _own(problem: Problem) -> tuple[str, ...]:
+    """The coordinates that are no promoted constants: nothing is asked for on the faces of those."""
+    return tuple(name for name in problem.coordinates if name not in problem.promoted)
 
 
 def _start(
@@ -224,7 +229,7 @@ def _start(
     time = str(problem.time)
     orders = {field: _highest(equations, field, time) for field in fields}
     ends = {Face(time, "lower"), Face(time, "upper")}
-    only = len(problem.coordinates) == 1
+    only = len(_own(problem)) == 1
     moving = [each for each in conditions if any(orders[field] for field in each.fields & set(fields))]
     given = [each for each in moving if ends & set(each.sides) or (only and not each.sides)]
     takes, most = _takes(equations, fields, time), sum(orders.values())
@@ -252,13 +257,14 @@ def _ordinary(
     measured: bool,
 ) -> list[str]:
     """Too few or too many conditions over the only coordinate, wherever they lie."""
-    (name,) = problem.coordinates
+    (name,) = _own(problem)
+    sides = [side for side in problem.domain.sides if side.coordinate not in problem.promoted]
     takes, most = _takes(equations, fields, name), sum(_highest(equations, field, name) for field in fields)
-    given = sum(each.times(problem.domain.sides) for each in conditions)
-    bound = sum(each.times(problem.domain.sides) for each in conditions if each.sides)
+    given = sum(each.times(sides) for each in conditions)
+    bound = sum(each.times(sides) for each in conditions if each.sides)
     count = f"the equations of {listed(fields)} take {_few(takes)} in {name} and there are {given or 'none'}"
-    if given < takes and not measured and not any(_singular(problem, side, equations) for side in problem.domain.sides):
-        free = [side for side in problem.domain.sides if not any(side in each.sides for each in conditions)]
+    if given < takes and not measured and not any(_singular(problem, side, equations) for side in sides):
+        free = [side for side in sides if not any(side in each.sides for each in conditions)]
         where = f"; there is none on {_named(problem, free)}" if free else ""
         return [f"too few conditions: {count}{where}"]
     if bound > most + _levelled(fields, conditions) and not problem.unknowns:
@@ -274,7 +280,7 @@ def _around(
     measured: bool,
 ) -> list[str]:
     """Too few or too many conditions on the sides around the inside of a partial differential equation."""
-    space = [name for name in problem.coordinates if name != problem.time]
+    space = [name for name in _own(problem) if name != problem.time]
     takes = {name: _takes(equations, fields, name) for name in space}
     orders = {name: [_highest(equations, field, name) for field in fields] for name in space}
     found = []

@@ -51,7 +51,8 @@ _TOLERANCE, _ROUGH, _ROUGH_START = 1e-15, 1e-3, 1e-6
 
 def why_not_elements(problem: Problem) -> str | None:
     """Why a problem that can be solved in windows cannot be solved on elements in them, or None when it can."""
-    if not isinstance(problem.domain, Box) or len(problem.coordinates) != 2 or problem.time not in problem.coordinates:
+    beside = len(problem.coordinates) - len(problem.promoted) - (problem.time in problem.coordinates)
+    if not isinstance(problem.domain, Box) or len(problem.coordinates) != 2 or beside != 1:
         return "it has not one coordinate beside time"
     if len(problem.equations) != len(problem.fields):
         return "it has not one equation for each field"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -31,7 +32,7 @@ class Experiments(Problem):
     def members(self) -> dict[str, Problem]:
         """The problems by experiment, with the values that constants have at present."""
         shared = self.constants
-        found = {}
+        found: dict[str, Problem] = {}
         for experiment, member in type(self)._members.items():
             names = {name: f"{name}_{experiment}" if name in type(self)._own else name for name in member.unknowns}
             found[experiment] = member.bind(**{name: shared[key] for name, key in names.items()})
@@ -39,12 +40,12 @@ class Experiments(Problem):
 
     def joined(
         self, data: Any, observe: Mapping[str, Callable[..., Any]] | None = None, noise: Any = None
-    ) -> Measurements:
+    ) -> Measurements | None:
         """The measurements of all experiments in one table, a column for each of theirs.
 
         Args:
             data: tables by experiment, or a table with groups that are called like the experiments; the problems' own
-                measurements if None.
+                measurements, if they have any, for None.
             observe: functions of the fields of one experiment, for all of them.
             noise: as for ``Measurements``, of the columns of one experiment.
 
@@ -57,6 +58,8 @@ class Experiments(Problem):
             name: Measurements(each, observe=observe, noise=noise) if said else Measurements.of(each)
             for name, each in self._tables(data).items()
         }
+        if not parts:
+            return None
         columns: dict[str, Array] = {}
         functions: dict[str, Callable[..., Any]] = {}
         noises: dict[str, Noise] = {}
@@ -74,13 +77,11 @@ class Experiments(Problem):
                 columns.setdefault(name, np.full(total, np.nan))[place] = part.table[column]
                 told = part.noise_of(column)
                 if told is not None and column not in sizes:
-                    noises[name] = (
-                        told.with_sigma(self._named(told.sigma, experiment)) if isinstance(told.sigma, str) else told
-                    )
+                    own = self._named(told.sigma, experiment) if isinstance(told.sigma, str) else told.sigma
+                    noises[name] = replace(told, sigma=own)
             for column, function in part.observe.items():
-                functions[self._named(column, experiment)] = _renamed(
-                    function, experiment, members[experiment], lambda self, which=experiment: self.members[which]
-                )
+                at = partial(_member, experiment)
+                functions[self._named(column, experiment)] = _renamed(function, experiment, members[experiment], at)
         source = ", ".join(dict.fromkeys(each.table.source for each in parts.values()))
         table = Table(columns, source=source, missing="mask")
         return Measurements(table, observe=functions, noise=noises or None)
@@ -98,7 +99,7 @@ class Experiments(Problem):
         if data is None:
             own = {name: getattr(member, "measurements", None) for name, member in type(self)._members.items()}
             return {name: each() for name, each in own.items() if each is not None}
-        if isinstance(data, Table) and getattr(data, "groups", ()):
+        if isinstance(data, Table) and data.groups:
             data = {name: data.group(name) for name in data.groups}
         kinds = (Table, Measurements, Mapping, pd.DataFrame)
         if not isinstance(data, Mapping) or not all(isinstance(each, kinds) for each in data.values()):
@@ -183,7 +184,7 @@ def _member(experiment: str, problem: Experiments) -> Problem:
 
 
 def _reference(self: Experiments, **coordinates: Any) -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     for experiment, member in self.members.items():
         values = member.reference(**coordinates)  # type: ignore[attr-defined]
         by_field = values if isinstance(values, Mapping) else dict.fromkeys(member.fields, values)

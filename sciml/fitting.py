@@ -40,6 +40,7 @@ from sciml.solution import Solution, unknowns_frame
 from sciml.solvers import LBFGS, Adam, FirstOrder, Solver
 from sciml.spread import spread_of
 from sciml.training import Outcome, Stage, Training, relative, stage_name
+from sciml.transfer import Beginning, check_stages, frozen
 from sciml.weighting import Balanced, Causal, Weightings, fixed
 from sciml.windows import Level, Windows, continued, joined, march, why_not_windows, window
 
@@ -73,6 +74,8 @@ def fit(
     tolerance: float = 0.05,
     intervals: str = "covariance",
     windows: Windows | int | None = None,
+    start: Solution | str | Path | None = None,
+    freeze: str | Sequence[str] = (),
     out: str | Path | None = None,
     progress: bool = False,
 ) -> Solution:
@@ -121,6 +124,11 @@ def fit(
             from profile likelihood: refits with a constant held, some ten for each, whose intervals need not be symmetric and
             are open where the data determine nothing.
         windows: solve in this many windows of time, each begun from the end of the one before; the solvers run in each.
+        start: begin from another solution, or the file of one: from its model, in its scaling, and its unknowns. The
+            problem may have other constants, data and bounds, but the same coordinates and fields. The default solver is then
+            L-BFGS, or Gauss-Newton steps where the model is linear in its parameters.
+        freeze: parts of the model that no solver varies, by their names in ``model.named_modules()``, with wildcards as in a
+            shell: ``freeze=("layers.0", "layers.2")``.
         out: a directory for ``summary.json`` and ``solution.pt``.
         progress: show a live line.
 
@@ -131,7 +139,8 @@ def fit(
     Raises:
         ProblemError: the problem cannot be solved as it is stated (names, shapes, empty regions, unused unknowns), or a
             strategy does not apply to it (conditions that contradict each other held exactly, causal weights without time).
-        ModelError: the model cannot serve (width, ReLU under a second derivative, detached output, mixed points).
+        ModelError: the model cannot serve (width, ReLU under a second derivative, detached output, mixed points), ``start`` has
+            no single model, or ``freeze`` names no part of it.
         DataError: the data are not numbers, or lie outside the domain.
         SolverError: an unusable solver, device or dtype.
         FileError: ``out`` cannot be written.
@@ -156,9 +165,10 @@ def fit(
     Reference: M. Raissi, P. Perdikaris and G. E. Karniadakis, Physics-informed neural networks, Journal of
     Computational Physics 378 (2019).
     """
-    start = time.perf_counter()
-    solvers = _solvers(solver)
+    clock = time.perf_counter()
     _check(problem, early_stopping, callbacks, tolerance)
+    begin = Beginning.of(start, problem, model)
+    solvers = _solvers(begin.solvers(problem) if begin is not None and solver is None else solver)
     if intervals not in ("covariance", "profile"):
         raise SolverError(f"intervals must be 'covariance' or 'profile'; given: {intervals!r}")
     if out is not None and not isinstance(out, str | Path):
@@ -167,22 +177,26 @@ def fit(
         archive.check_writable(Path(out))
     adaptive = _sampler(sampler, problem)
     windows = windows if isinstance(windows, Windows | None) else Windows(windows)
+    check_stages(begin, freeze, windows, any(isinstance(each, Polish) for each in solvers))
     weightings, weights = Weightings.of(weights, causal, problem), fixed(weights)
     line = ProgressLine() if progress else None
     watchers: list[Callback] = [*callbacks, *([line] if line is not None else [])]
     told = list[str]()
     data, feed = fed(problem, data, seed)
     unchosen = model is None and solver is None and points is None and windows is None
+    if begin is not None:
+        model, points = begin.model, begin.points(problem) if points is None else points
 
     def attempt(measurements: Measurements | None) -> Attempt:
         found, setup, outcome = None, None, Outcome()
-        if unchosen and not weightings.rules and exact is False:
-            found = _chosen(problem, measurements, weights, dtype, device, seed, tolerance, watchers, start, told)
+        if unchosen and begin is None and not freeze and not weightings.rules and exact is False:
+            found = _chosen(problem, measurements, weights, dtype, device, seed, tolerance, watchers, clock, told)
         stages = solvers
         if found is None or not found.taken:
             setup = prepare(problem, model, measurements, points, weights, dtype, device, seed, exact)
+            setup = frozen(setup if begin is None else begin.begun(setup), freeze)
             warn_of_conditions(problem, setup.table is not None, told, depth=3)
-            training = Training(early_stopping, adaptive, watchers, start, weightings, feed)
+            training = Training(early_stopping, adaptive, watchers, clock, weightings, feed)
             stages = [*solvers, Polish()] if found is not None and setup.table is None else solvers
             setup = _trained(setup, stages, windows, training, seed)
             outcome = training.outcome
@@ -226,7 +240,7 @@ def fit(
         message="; ".join([message, *doubt]),
         nit=outcome.steps,
         nfev=outcome.evaluations,
-        seconds=time.perf_counter() - start,
+        seconds=time.perf_counter() - clock,
         solver=done.solver,
         engine=setup.rows.engine,
         seed=seed,

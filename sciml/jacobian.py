@@ -134,7 +134,8 @@ def _layered(
         ]
         inputs = [*(layer.outputs for layer in layers), *leaves]
         backs = _gradient(residual, inputs)
-        if len(layers) == 1 and backs[0] is not None and layers[0].module.weight.numel() == width + len(leaves):
+        alone = len(layers) == 1 and columns.get(id(layers[0].module.weight)) == slice(0, width + len(leaves))
+        if alone and backs[0] is not None:
             # One layer's weights are all there is: no zeros to add to.
             found.append((residual.detach(), layers[0].outer(backs[0]).reshape(len(residual), -1)))
             continue

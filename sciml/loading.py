@@ -12,7 +12,7 @@ from sciml import archive
 from sciml.domains import Box, built
 from sciml.errors import FileError, ProblemError, listed
 from sciml.problem import Problem
-from sciml.saving import PLAIN, trial_of
+from sciml.saving import PLAIN, trial_of, without_conditions
 from sciml.solution import Solution
 from sciml.spread import Spread
 from sciml.table import Table
@@ -37,6 +37,20 @@ def load(path: str | Path, problem: Problem | None = None, model: nn.Module | No
     content = archive.load_tensors(Path(path))
     try:
         return _restored(Path(path), content, problem, model)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise FileError(f"{path} is not a complete saved solution: {type(error).__name__}: {error}") from error
+
+
+def load_weights(path: str | Path, model: nn.Module | None = None) -> tuple[Solution, bool]:
+    """A saved solution as a beginning: its model without the conditions that it held exactly, and whether it held any.
+
+    Raises:
+        FileError: as ``load``.
+    """
+    content = archive.load_tensors(Path(path))
+    try:
+        exact = bool(content.get("exact"))
+        return _restored(Path(path), without_conditions(content), None, model), exact
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise FileError(f"{path} is not a complete saved solution: {type(error).__name__}: {error}") from error
 

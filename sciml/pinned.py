@@ -82,7 +82,9 @@ class Mean(Targets):
         self.on = None if on is None else checked_region(type(self).__name__, on)
 
     def terms(self, problem: Problem) -> tuple[Term, ...]:
-        over = Interior() if self.on is None else OnFaces(self.on.resolve(problem.domain, problem.time))
+        over = (
+            Interior() if self.on is None else OnFaces(self.on.resolve(problem.domain, problem.time, problem.promoted))
+        )
         return tuple(
             Term(
                 self.label(field, len(self.targets)),

@@ -9,6 +9,7 @@ import numpy as np
 from sciml.domains import Interface, OnFaces, Place, Region
 from sciml.domains.geometry import Geometry
 from sciml.errors import ProblemError, listed
+from sciml.promotion import extended
 
 if TYPE_CHECKING:
     from sciml.problem import Problem
@@ -45,9 +46,11 @@ def place_of(on: Region | Interface, problem: Problem) -> Place:
         ProblemError: on a side that the problem's domain lacks, or on an inner surface that reaches beyond the domain.
     """
     if isinstance(on, Region):
-        return OnFaces(on.resolve(problem.domain, problem.time))
+        return OnFaces(on.resolve(problem.domain, problem.time, problem.promoted))
     if problem.time is not None:
         on = on.between(problem.time, *problem.domain.bounds[problem.time])
+    if problem.promoted:
+        on = Interface(extended(on.first, problem), extended(on.second, problem), on.names)
     for part in (on.first, on.second):
         check_part(repr(on), part, problem)
     return on

@@ -20,6 +20,7 @@ from sciml.domains import Domain, Interior, Place, Within, clipped
 from sciml.errors import ProblemError, listed, nearest
 from sciml.jets import AutogradJets, Recorder, orders_asked
 from sciml.placement import check_part
+from sciml.promotion import Promoted, extended, promoted
 from sciml.typing import Array, MultiIndex
 from sciml.unknowns import Unknown
 
@@ -76,6 +77,7 @@ class Problem:
     _methods: ClassVar[dict[str, Residual]] = {}
     _composites: ClassVar[Composites] = Composites()
     _is_complex: dict[str, bool]
+    _promoted: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -127,7 +129,9 @@ class Problem:
         )
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={self.__dict__[name]!r}' for name in self._given)})"
+        ranges = ", ".join(f"{name}={self.domain.bounds[name]}" for name in self.promoted)
+        given = ", ".join(f"{name}={self.__dict__[name]!r}" for name in self._given)
+        return f"{type(self).__name__}({given})" + (f".promote({ranges})" if ranges else "")
 
     @classmethod
     def _constants(cls) -> tuple[str, ...]:
@@ -139,7 +143,7 @@ class Problem:
             if not name.startswith("_")
             and not hasattr(Problem, name)
             and name != "domain"
-            and not isinstance(value, property | classmethod | staticmethod)
+            and not isinstance(value, property | classmethod | staticmethod | Promoted)
             and (not callable(value) or isinstance(value, Unknown))
         )
 
@@ -195,6 +199,30 @@ class Problem:
         copy.__dict__["domain"] = domain
         return copy
 
+    @property
+    def promoted(self) -> tuple[str, ...]:
+        """The names of the constants that are coordinates here, the last ones; see ``promote``."""
+        return type(self)._promoted
+
+    def promote(self, **ranges: tuple[float, float]) -> Problem:
+        """The problem for all values of some constants at once: each becomes one more coordinate, the last one.
+
+        Equations and conditions stay as they are; ``self.nu`` is then a tensor of shape ``(n,)`` in them, by which they may
+        even be differentiated. ``fit`` solves for the whole range, and ``Solution.at`` takes a value out of it.
+
+        Args:
+            ranges: the lowest and highest value of each constant, in its unit: ``promote(nu=(0.01, 0.1))``.
+
+        Raises:
+            ProblemError: no such constant, no number, no range, or a condition at a single point or on a mean.
+
+        Example:
+            >>> import sciml
+            >>> sciml.gallery.problem("heat_rod").promote(kappa=(0.1, 0.4)).coordinates
+            ('x', 't', 'kappa')
+        """
+        return promoted(self, ranges)
+
     def bind_initial(self) -> Problem:
         """A copy in which every unknown has its initial value."""
         return self.bind(
@@ -226,6 +254,7 @@ class Problem:
             return Interior()
         if self.time is not None and self.time in part.bounds:
             part = clipped(part, self.time, *self.domain.bounds[self.time])
+        part = extended(part, self)
         check_part(f"the part of equation {name!r}", part, self)
         return Within(part)
 
@@ -325,7 +354,10 @@ class Problem:
         """
         points, _ = self.points(coordinates)
         space = self.space(
-            points, lambda at: self._stack(fields(**dict(zip(self.coordinates, at.unbind(1), strict=True))), at)
+            points,
+            lambda at: self.composites.stacked(
+                fields(**dict(zip(self.coordinates, at.unbind(1), strict=True))), self.fields, at
+            ),
         )
         scene = Scene(self.bind_initial(), (space,))
         return {
@@ -354,30 +386,9 @@ class Problem:
         points, shape = self.points(coordinates)
         bound = self.bind_initial().bind(**{name: torch.tensor(value) for name, value in (constants or {}).items()})
         with torch.no_grad():
-            values = self._stack(bound.reference(**dict(zip(self.coordinates, points.unbind(1), strict=True))), points)  # type: ignore[attr-defined]
+            columns = dict(zip(self.coordinates, points.unbind(1), strict=True))
+            values = self.composites.stacked(bound.reference(**columns), self.fields, points)  # type: ignore[attr-defined]
         return {field: values[:, column].numpy().reshape(shape) for column, field in enumerate(self.fields)}
-
-    def _stack(self, values: Any, points: Tensor) -> Tensor:
-        """Values by field as one tensor ``(n, F)``."""
-        if isinstance(values, Tensor) and len(self.fields) == 1:
-            values = {self.fields[0]: values}
-        if isinstance(values, Tensor) and [sorted(self.fields)] == [
-            sorted(pair) for pair in self.composites.complexes.values()
-        ]:
-            values = dict.fromkeys(self.composites.complexes, values)
-        if isinstance(values, Mapping):
-            values = self.composites.separated(values)
-        if not isinstance(values, Mapping) or set(values) != set(self.fields):
-            given = listed(values) if isinstance(values, Mapping) else type(values).__name__
-            raise ProblemError(f"expected a dict with the fields {listed(self.fields)}; given: {given}")
-        columns = [torch.as_tensor(values[field], dtype=points.dtype) for field in self.fields]
-        for field, column in zip(self.fields, columns, strict=True):
-            if column.shape not in ((), (len(points),)):
-                raise ProblemError(
-                    f"the values of {field!r} have shape {tuple(column.shape)} at {len(points)} points; expected "
-                    f"({len(points)},)"
-                )
-        return torch.stack([column.expand(len(points)) for column in columns], dim=1)
 
 
 def _is_complex(value: object) -> bool:

@@ -20,6 +20,7 @@ from sciml.models import (
     PeriodicInputs,
     RandomFeatures,
     Scaled,
+    Sliced,
     Spectral,
     Transformed,
     Windowed,
@@ -76,6 +77,14 @@ def state_of(solution: Any) -> dict[str, Any]:
     }
 
 
+def without_conditions(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A saved solution without the conditions that it held exactly: its model alone, with no values to check it by."""
+    if not content.get("exact"):
+        return dict(content)
+    state = {key.removeprefix("model."): value for key, value in content["trial"].items()}
+    return {**content, "exact": False, "trial": state, "probe": None}
+
+
 def _kind(trial: nn.Module) -> dict[str, Any]:
     """What a trial function is made of, as plain values."""
     if isinstance(trial, Hermite):
@@ -85,9 +94,15 @@ def _kind(trial: nn.Module) -> dict[str, Any]:
     if isinstance(trial, Windowed):
         windows = [_kind(each) for each in trial.windows]
         return {"kind": "windowed", "column": trial.column, "order": trial.order, "windows": windows}
-    model: Any = model_of(trial)
+    return _model_kind(model_of(trial))
+
+
+def _model_kind(model: Any) -> dict[str, Any]:
     if type(model) in BUILT_IN:
         return {"kind": type(model).__name__, **model.config}
+    if isinstance(model, Sliced):
+        inner = _model_kind(model.model)
+        return {**inner, "slices": [*inner.get("slices", []), [model.column, float(model.value)]]}
     return {"kind": "module", "class": f"{type(model).__module__}.{type(model).__qualname__}"}
 
 
@@ -134,12 +149,15 @@ def trial_of(
     if kind["kind"] == "windowed":
         trial: nn.Module = _windowed(path, kind, len(content["fields"]), len(bounds)).to(dtype)
         return _filled(path, trial, content, dtype)
+    slices = kind.pop("slices", [])
     model = _built_in(kind) or model
     if model is None:
         raise FileError(
             f"{path} holds a model of class {kind['class']}: pass an object of it, sciml.load(path, model=...)"
         )
     inner: Any = copy.deepcopy(model)
+    for column, value in slices:
+        inner = Sliced(inner, column, value)
     if content.get("periodic") is not None:
         inner = PeriodicInputs(inner, *content["periodic"])
     lower, upper = zip(*bounds.values(), strict=True)
@@ -164,6 +182,8 @@ def _filled(path: Path, trial: nn.Module, content: Mapping[str, Any], dtype: tor
     """
     try:
         trial.load_state_dict(content["trial"])
+        if content["probe"] is None:
+            return trial.eval()
         points, values = content["probe"]
         with torch.no_grad():
             found = trial.eval()(points)

@@ -15,7 +15,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from sciml import archive, plots, saving
+from sciml import archive, plots, saving, slicing
 from sciml.domains import Box, Domain
 from sciml.embedding import embed
 from sciml.errors import ProblemError, listed
@@ -218,7 +218,9 @@ class Solution:
         if set(coordinates) != set(self.coordinates):
             raise ProblemError(f"expected the coordinates {listed(self.coordinates)}; given: {listed(coordinates)}")
         like = next(self.trial.buffers())
-        given = [torch.as_tensor(coordinates[name]).to(like) for name in self.coordinates]
+        # A number beside tensors would come in torch's default type, with half of its digits.
+        each = (coordinates[name] for name in self.coordinates)
+        given = [(it if isinstance(it, Tensor) else torch.as_tensor(it, dtype=like.dtype)).to(like) for it in each]
         try:
             columns = torch.broadcast_tensors(*given)
         except RuntimeError:
@@ -229,6 +231,22 @@ class Solution:
         values = self.trial(points)
         found = {name: values[:, position].reshape(columns[0].shape) for position, name in enumerate(self.fields)}
         return self._joined(found)
+
+    def at(self, **constants: float) -> Solution:
+        """The solution at one value of constants that were promoted to coordinates, without any training.
+
+        Args:
+            constants: values by name, of all or some promoted constants. One beyond the range that was solved for is taken,
+                too; the certificate says what the solution is worth there.
+
+        Returns:
+            A solution of the problem with these constants, with a certificate of its own. Its model has one input less, and
+            ``fit`` can start from it.
+
+        Raises:
+            ProblemError: there is no such promoted constant, or the solution was loaded without its problem.
+        """
+        return slicing.at(self, constants)
 
     def _warn_outside(self, points: Tensor) -> None:
         outside = ~self.domain.contains(points.cpu().numpy())

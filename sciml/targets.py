@@ -12,6 +12,7 @@ from torch import Tensor
 from sciml.calls import argument_names, evaluated
 from sciml.derivative import check_precision
 from sciml.errors import ProblemError, listed, nearest
+from sciml.promotion import with_columns
 from sciml.typing import Target
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def prescribed_values(what: str, target: Target, problem: Problem, coordinates: 
     if callable(target):
         arguments: dict[str, object] = {name: coordinates[name] for name in argument_names(target)}
         if "self" in inspect.signature(target).parameters:
-            arguments["self"] = problem
+            arguments["self"] = with_columns(problem, coordinates)
         value = evaluated(f"the target function of {what}", target, arguments)
     if isinstance(value, Tensor):
         check_precision(f"the target of {what}", value, like)

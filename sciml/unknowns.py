@@ -67,10 +67,29 @@ class Unknown:
 
     def raw_initial(self) -> Tensor:
         """The raw number that stands for the initial value."""
-        if self.lower is not None and self.upper is not None:
-            share = (self.initial - self.lower) / (self.upper - self.lower)
-            return torch.tensor(math.log(share / (1 - share)), dtype=torch.float64)
-        return torch.zeros((), dtype=torch.float64)
+        return self.raw(self.initial)
+
+    def raw(self, value: float) -> Tensor:
+        """The raw number that stands for a value, a float64 scalar.
+
+        Raises:
+            ProblemError: the value does not lie strictly between the bounds.
+        """
+        low, high = self.lower, self.upper
+        if not math.isfinite(value) or (low is not None and value <= low) or (high is not None and value >= high):
+            raise ProblemError(
+                f"Unknown: {value:g} does not lie strictly between the bounds; lower={low}, upper={high}"
+            )
+        if low is not None and high is not None:
+            share = (value - low) / (high - low)
+            found = math.log(share / (1 - share))
+        elif low is not None:
+            found = math.log((value - low) / (self.initial - low))
+        elif high is not None:
+            found = math.log((high - value) / (high - self.initial))
+        else:
+            found = (value - self.initial) / (abs(self.initial) or 1.0)
+        return torch.tensor(found, dtype=torch.float64)
 
     def value(self, raw: Tensor) -> Tensor:
         """The value that a raw number stands for; differentiable, of the same shape."""

@@ -40,6 +40,7 @@ FLOORS = [
         "batches",
         "embedding_files",
         "watching",
+        "promotion",
     ],
     ["sampling", "rows", "measurements", "experiments", "prescribed", "counting", "gallery"],
     [
@@ -58,7 +59,7 @@ FLOORS = [
         "slabs",
     ],
     ["solvers", "weighting", "callbacks", "preflight", "plots", "panels", "embedding", "saving", "meaning"],
-    ["setup", "solution", "loading", "report", "doubts", "feeding", "encoder"],
+    ["setup", "solution", "loading", "report", "doubts", "feeding", "encoder", "slicing"],
     [
         "polish",
         "training",
@@ -73,6 +74,7 @@ FLOORS = [
         "trajectories",
         "network",
         "choice",
+        "transfer",
     ],
     ["fitting", "baselines"],
     ["comparison", "ensemble", "distilling", "transformer"],

@@ -38,6 +38,7 @@ def stepped(run, count):
 
 SOLVERS = {
     "Adam": sciml.Adam(50),
+    "Adam with rates": sciml.Adam(50, rates={"layers.0": 1e-4, "unknowns": 1e-2}),
     "Adam on parts": sciml.Adam(50, batch=8, seed=3),
     "FirstOrder with a scheduler": sciml.FirstOrder(
         torch.optim.SGD,

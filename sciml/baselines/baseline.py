@@ -207,6 +207,11 @@ def _checked(problem: Problem, method: str, n: int | None, tolerance: float | No
     """
     if not isinstance(problem, Problem):
         raise ProblemError(f"baseline needs a problem object; given: {problem!r}")
+    if problem.promoted:
+        raise BaselineError(
+            f"a classical solver takes one value of {listed(problem.promoted)} at a time: baseline({type(problem).__name__}("
+            f"{problem.promoted[0]}=...)), in a loop over values"
+        )
     if method not in _METHODS:
         raise BaselineError(f"method must be one of {listed(_METHODS)}; given: {method!r}")
     if tolerance is None:

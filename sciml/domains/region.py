@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -139,8 +140,10 @@ class Region:
         kept = tuple(face for face in self.faces if face not in other.faces)
         return Region(kept, self.boundary, self.excluded + other.faces if self.boundary else ())
 
-    def resolve(self, domain: Geometry, time: str | None) -> tuple[Side, ...]:
+    def resolve(self, domain: Geometry, time: str | None, constants: Sequence[str] = ()) -> tuple[Side, ...]:
         """The sides of ``domain`` that this region means, given the name of the time coordinate (or None).
+
+        No part of ``boundary`` are the faces of time and of ``constants``, coordinates that were constants of a problem.
 
         Raises:
             ProblemError: the region names a side that the domain lacks, or it has no side at all.
@@ -148,7 +151,9 @@ class Region:
         around = (
             side
             for side in domain.sides
-            if self.boundary and side not in self.excluded and not (isinstance(side, Face) and side.coordinate == time)
+            if self.boundary
+            and side not in self.excluded
+            and not (isinstance(side, Face) and side.coordinate in (time, *constants))
         )
         faces = tuple(dict.fromkeys((*around, *self.faces)))
         for face in (*faces, *self.excluded):

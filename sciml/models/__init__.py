@@ -14,6 +14,7 @@ from sciml.models.mlp import MLP
 from sciml.models.periodic import PeriodicInputs
 from sciml.models.scaled import Scaled
 from sciml.models.singular import Cornered, CornerFunctions, Wedge
+from sciml.models.sliced import Sliced, sliced
 from sciml.models.spectral import Spectral
 from sciml.models.transformed import Transformed, model_of, scaled_of, with_model
 from sciml.models.windowed import Windowed
@@ -32,11 +33,13 @@ __all__ = [
     "RandomFeatures",
     "ResidualBlock",
     "Scaled",
+    "Sliced",
     "Spectral",
     "Transformed",
     "Wedge",
     "Windowed",
     "model_of",
     "scaled_of",
+    "sliced",
     "with_model",
 ]

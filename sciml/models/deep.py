@@ -49,7 +49,11 @@ class DeepFeatures(Layered):
                 f"features must be a positive integer and scale positive; given: {features!r} and {scale!r}"
             )
         self.features, self.scale = features, scale
-        self.network = {"hidden": list(network.hidden), "activation": network.activation, **network.widths}
+        self.network: dict[str, Any] = {
+            "hidden": list(network.hidden),
+            "activation": network.activation,
+            **network.widths,
+        }
         last = network.layers[-1]
         assert isinstance(last, nn.Linear)
         width, kind = last.in_features, {"dtype": last.weight.dtype, "device": last.weight.device}
@@ -79,6 +83,9 @@ class DeepFeatures(Layered):
     def from_config(cls, network: dict[str, Any], features: int, scale: float) -> DeepFeatures:
         """The architecture that ``config`` describes."""
         return cls(MLP.from_config(**network), features, scale)
+
+    def narrowed(self, column: int) -> None:
+        self.network = {**self.network, "inputs": self.network["inputs"] - 1}
 
     def extra_repr(self) -> str:
         return f"features={self.features}, scale={self.scale:g}"

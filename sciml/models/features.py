@@ -94,6 +94,10 @@ class RandomFeatures(Layered):
         inner.requires_grad_(False)
         self.layers.extend([inner, Sin(), outer])
 
+    def narrowed(self, column: int) -> None:
+        if not isinstance(self.scale, float):
+            self.scale = self.scale[:column] + self.scale[column + 1 :]
+
     def extra_repr(self) -> str:
         scales = (self.scale,) if isinstance(self.scale, float) else self.scale
         return f"features={self.features}, scale={' x '.join(f'{each:g}' for each in scales)}"

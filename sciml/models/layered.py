@@ -39,6 +39,10 @@ class Layered(nn.Module):
             return {"inputs": None, "outputs": None}
         return {"inputs": linear[0].in_features, "outputs": linear[-1].out_features}
 
+    def narrowed(self, column: int) -> None:
+        """Take note that the first layer lost the column of a coordinate, which now has one value."""
+        return
+
     def forward(self, points: Tensor) -> Tensor:
         """Fields ``(n, F)`` at points ``(n, D)``.
 

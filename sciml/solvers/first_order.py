@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -9,12 +10,16 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from sciml.errors import SolverError
+from sciml.errors import ModelError, SolverError
+from sciml.models import model_of
+from sciml.models.naming import part
 from sciml.objective import Objective
 from sciml.rows import Block
 from sciml.solvers.base import Run, Solver, Step
 
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+UNKNOWNS = "unknowns"
+
 SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
 
 
@@ -33,10 +38,16 @@ class FirstOrder(Solver):
             batches of this size (by default 8,192), every row once before any comes again.
         seed: seed of these draws.
         look: steps between looks at held-out rows.
+        rates: learning rates of their own for parts of the model, by their names in ``model.named_modules()`` with wildcards
+            as in a shell, and for unknown constants, by name or all as ``"unknowns"``:
+            ``{"layers.0": 1e-4, "unknowns": 1e-2}``. Of several names for a parameter the longest counts. A scheduler moves all
+            rates in the same proportion.
         options: keywords for the optimizer class, such as ``lr=1e-3``.
 
     Raises:
-        SolverError: an optimizer object was given (it belongs to the parameters of another model).
+        SolverError: an optimizer object was given (it belongs to the parameters of another model), or a rate is not positive;
+            when a run begins, the optimizer or scheduler cannot be made.
+        ModelError: when a run begins, ``rates`` names no part of the model and no unknown.
 
     Example:
         >>> import torch, sciml
@@ -59,6 +70,7 @@ class FirstOrder(Solver):
         batch: int | None = None,
         seed: int = 0,
         look: int = 50,
+        rates: Mapping[str, float] | None = None,
         **options: Any,
     ) -> None:
         if isinstance(optimizer, torch.optim.Optimizer):
@@ -79,6 +91,13 @@ class FirstOrder(Solver):
         self.batch = batch
         self.seed = seed
         self.look = look
+        self.rates = dict(rates or {})
+        for name, rate in self.rates.items():
+            if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
+                raise SolverError(
+                    f"rates: {name!r} needs a positive learning rate; given: {rate!r} (what is not to change at all goes into "
+                    "fit(..., freeze=...))"
+                )
 
     @property
     def name(self) -> str:
@@ -98,6 +117,7 @@ class Adam(FirstOrder):
         batch: the most points of every place that a step uses; see ``FirstOrder``.
         seed: seed of these draws.
         look: steps between looks at held-out rows.
+        rates: learning rates of their own for parts of the model and for unknowns; see ``FirstOrder``.
 
     Example:
         >>> import sciml
@@ -116,6 +136,7 @@ class Adam(FirstOrder):
         batch: int | None = None,
         seed: int = 0,
         look: int = 50,
+        rates: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__(
             torch.optim.Adam,
@@ -125,9 +146,37 @@ class Adam(FirstOrder):
             batch=batch,
             seed=seed,
             look=look,
+            rates=rates,
             scheduler=torch.optim.lr_scheduler.CosineAnnealingLR,
             scheduler_options={"T_max": steps, "eta_min": lr / 100},
         )
+
+
+def groups_of(objective: Objective, rates: Mapping[str, float]) -> list[dict[str, Any]]:
+    """What is varied, in groups for ``torch.optim``: first all that has no rate of its own, then a group a rate.
+
+    Raises:
+        ModelError: a name that no part of the model and no unknown has.
+    """
+    raw = objective.rows.raw
+    named: dict[str, list[Tensor]] = {}
+    model = model_of(objective.rows.trial) or objective.rows.trial
+    for name in rates:
+        unknowns = list(raw.values()) if name == UNKNOWNS else [raw[name]] if name in raw else []
+        named[name] = unknowns or part(model, name, "rates", (*raw, *([UNKNOWNS] if raw else [])))
+    owner: dict[int, str] = {}
+    # Longer names, and an unknown's own, are more particular and overwrite others.
+    for name in sorted(named, key=lambda name: (name != UNKNOWNS, len(name))):
+        owner |= {id(parameter): name for parameter in named[name]}
+    free = objective.parameters
+    rest: dict[str, Any] = {"params": [each for each in free if id(each) not in owner]}
+    return [
+        rest,
+        *(
+            {"params": [each for each in free if owner.get(id(each)) == name], "lr": rate}
+            for name, rate in rates.items()
+        ),
+    ]
 
 
 class _FirstOrderRun(Run):
@@ -137,10 +186,18 @@ class _FirstOrderRun(Run):
         # On the CPU wherever the points are, so that the draws are the same everywhere.
         self._generator = torch.Generator().manual_seed(solver.seed)
         try:
-            self._optimizer = solver.optimizer(objective.parameters, **solver.options)
+            groups: Any = groups_of(objective, solver.rates) if solver.rates else objective.parameters
+            self._optimizer = solver.optimizer(groups, **solver.options)
+            # What the first group, of all that is not named, does with its rate the others do in proportion.
+            first = self._optimizer.param_groups[0].get("lr", 1.0)
+            named = self._optimizer.param_groups[1:] if solver.rates else []
+            self._shares = [group.get("lr", 1.0) / first for group in named]
             self._scheduler = (
                 None if solver.scheduler is None else solver.scheduler(self._optimizer, **solver.scheduler_options)
             )
+            self._keep_shares()
+        except ModelError:
+            raise
         except (TypeError, ValueError, KeyError) as error:
             raise SolverError(f"{solver.name} or its scheduler cannot be made with these settings: {error}") from error
 
@@ -183,6 +240,13 @@ class _FirstOrderRun(Run):
             self._scheduler.step(loss)
         elif self._scheduler is not None:
             self._scheduler.step()
+        self._keep_shares()
+
+    def _keep_shares(self) -> None:
+        """Bring the rates of named groups back into their proportion to the first one's."""
+        first, *others = self._optimizer.param_groups
+        for group, share in zip(others, self._shares, strict=False):
+            group["lr"] = share * first["lr"]
 
     def state_dict(self) -> dict[str, Any]:
         scheduler = None if self._scheduler is None else self._scheduler.state_dict()

@@ -1,0 +1,313 @@
+"""Fits that begin from another solution, parts of a model that stay as they are, learning rates by name."""
+
+import numpy as np
+import pytest
+import torch
+
+import sciml
+from sciml import d
+from sciml.errors import ModelError, ProblemError, SolverError
+from sciml.objective import Objective
+from sciml.setup import prepare
+from sciml.training import held_out
+from sciml.transfer import Beginning, frozen
+
+
+class Relaxation(sciml.Problem):
+    domain = sciml.Interval(t=(0, 2))
+    fields = ["u"]
+    rate = 1.0
+    conditions = [sciml.Initial(u=1.0)]
+
+    @sciml.equation
+    def relaxation(self, u, t):
+        return d(u, t) + self.rate * u**2
+
+
+TIMES = np.linspace(0, 2, 21)
+DATA = {"t": TIMES, "u": 1 / (1 + 1.3 * TIMES)}
+FITTED = sciml.LeastSquares(60)
+FEW = {"points": 40, "sampler": None}
+
+
+@pytest.fixture(scope="module")
+def before():
+    return sciml.fit(Relaxation(rate=sciml.Unknown(0.7, lower=0)), sciml.MLP(8, 8), data=DATA, solver=FITTED, **FEW)
+
+
+def plain(*, rate=1.0, model=None, **options):
+    return sciml.fit(Relaxation(rate=rate), model or sciml.MLP(8, 8), solver=FITTED, **FEW, **options)
+
+
+def test_nothing_changed_begins_where_the_other_ended():
+    first = plain()
+    again = sciml.fit(Relaxation(), start=first, solver=sciml.LBFGS(1, look=1), **FEW)
+    assert again.history["loss"].iloc[0] <= first.history["loss"].iloc[-1]
+    assert again.history["held_out"].min() <= first.history["held_out"].min()
+    begin = Beginning.of(first, Relaxation(), None)
+    setup = begin.begun(prepare(Relaxation(), begin.model, None, 40, None, torch.float64, "cpu", 0))
+    assert held_out(setup) == pytest.approx(first.history["held_out"].min(), rel=1e-9)
+    assert "start: MLP of a solution of Relaxation" in again.choices[-2]
+
+
+def test_the_function_is_the_same_in_a_larger_domain_with_other_data(before):
+    longer = Relaxation(rate=sciml.Unknown(2.0, lower=0.5, upper=4.0), domain=sciml.Interval(t=(0, 3)))
+    begin = Beginning.of(before, longer, None)
+    setup = begin.begun(
+        prepare(longer, begin.model, {"t": [1.0, 3.0], "u": [50.0, 3.0]}, 40, None, torch.float64, "cpu", 0)
+    )
+    with torch.no_grad():
+        values = setup.trial(torch.from_numpy(TIMES)[:, None])[:, 0].numpy()
+    assert np.array_equal(values, before(t=TIMES)["u"])
+    assert float(setup.rows.values()["rate"].detach()) == pytest.approx(before.unknowns["estimate"]["rate"], rel=1e-14)
+    assert not np.isclose(float(setup.raw["rate"].detach()), float(longer.unknowns["rate"].raw_initial()))
+
+
+def test_unknowns_beyond_new_bounds_or_unheard_of_begin_at_their_own(before):
+    narrow = Relaxation(rate=sciml.Unknown(3.0, lower=2.5))
+    solution = sciml.fit(narrow, start=before, data=DATA, solver=sciml.LBFGS(1), **FEW)
+    assert any("rate (its estimate is beyond the bounds)" in each for each in solution.choices)
+    fresh = sciml.fit(Relaxation(rate=sciml.Unknown(1.0)), start=plain(), data=DATA, solver=sciml.LBFGS(1), **FEW)
+    assert any("rate (new)" in each for each in fresh.choices)
+
+
+def test_a_path_will_do_and_so_will_a_module_of_ones_own(tmp_path, before):
+    path = before.save(tmp_path / "before.pt")
+    problem = Relaxation(rate=sciml.Unknown(0.7, lower=0))
+    one, other = (sciml.fit(problem, start=start, data=DATA, solver=sciml.LBFGS(2), **FEW) for start in (before, path))
+    assert np.array_equal(one(t=TIMES)["u"], other(t=TIMES)["u"])
+    own = torch.nn.Sequential(torch.nn.Linear(1, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1)).double()
+    path = plain(model=own).save(tmp_path / "own.pt")
+    again = sciml.fit(Relaxation(), own, start=path, solver=sciml.LBFGS(5), **FEW)
+    assert again.success
+    with pytest.raises(ModelError, match="has not the shape"):
+        sciml.fit(Relaxation(), sciml.MLP(5), start=before)
+    assert sciml.fit(Relaxation(), sciml.MLP(8, 8), start=before, solver=sciml.LBFGS(1), **FEW).choices
+
+
+def test_exact_conditions_may_change_and_are_still_held(tmp_path):
+    first = plain(exact=True)
+
+    class Higher(Relaxation):
+        conditions = [sciml.Initial(u=1.2)]
+
+    path = first.save(tmp_path / "exact.pt")
+    for start in (first, path):
+        second = sciml.fit(Higher(), start=start, exact=True, solver=sciml.LBFGS(40), **FEW)
+        assert float(second(t=0.0)["u"]) == pytest.approx(1.2, rel=1e-14)
+        assert second.success
+    with pytest.raises(ProblemError, match="exact=True"):
+        sciml.fit(Higher(), start=first)
+    with pytest.raises(ProblemError, match="exact=False"):
+        sciml.fit(Higher(), start=plain(), exact=True)
+
+
+def test_solvers_follow_from_the_model():
+    assert sciml.fit(Relaxation(), start=plain(), callbacks=[lambda look: True], **FEW).solver == "LBFGS"
+    features = plain(model=sciml.RandomFeatures(30, 2.0))
+    near = sciml.fit(Relaxation(rate=1.1), start=features)
+    assert near.solver == "GaussNewton"
+    assert near.success
+    assert type(near.model) is sciml.RandomFeatures
+    assert torch.equal(near.model.layers[0].weight, features.model.layers[0].weight)
+
+
+def test_products_of_polynomials_take_two_steps_to_another_constant():
+    rod = sciml.gallery.problem("heat_rod")
+    near = sciml.fit(type(rod)(kappa=0.42), start=sciml.fit(rod))
+    assert near.nit <= 2
+    assert near.error()["u"] < 1e-11
+
+
+def test_a_start_in_another_precision(before):
+    single = sciml.fit(
+        Relaxation(rate=1.3), start=before, dtype=torch.float32, callbacks=[lambda look: True], points=40, sampler=None
+    )
+    assert single.dtype == torch.float32
+    assert np.allclose(single(t=TIMES)["u"], before(t=TIMES)["u"], rtol=1e-2)
+
+
+def test_what_cannot_be_a_start(before):
+    class Other(Relaxation):
+        domain = sciml.Interval(x=(0, 1))
+        conditions = [sciml.Dirichlet(u=1.0, on=domain.face(x=0))]
+
+        @sciml.equation
+        def relaxation(self, u, x):
+            return d(u, x) + self.rate * u
+
+    with pytest.raises(ProblemError, match="coordinates 't' and fields 'u'"):
+        sciml.fit(Other(), start=before)
+    with pytest.raises(SolverError, match="a solution or the path"):
+        sciml.fit(Relaxation(), start=3)
+    for start, kind in ((sciml.fit(Relaxation()), "windows of time"), (sciml.baseline(Relaxation()), "a grid")):
+        with pytest.raises(ModelError, match=kind):
+            sciml.fit(Relaxation(), start=start)
+    with pytest.raises(SolverError, match="one model"):
+        sciml.fit(Relaxation(), start=before, windows=2)
+
+
+SOLVERS = {
+    "Adam": sciml.Adam(5),
+    "AdamW": sciml.FirstOrder(torch.optim.AdamW, steps=5, lr=1e-2, weight_decay=0.1),
+    "LBFGS": sciml.LBFGS(5),
+    "SSBroyden": sciml.SSBroyden(5),
+    "LeastSquares": sciml.LeastSquares(5),
+    "GaussNewton": sciml.GaussNewton(3),
+    "LinearLeastSquares": sciml.LinearLeastSquares(2),
+}
+OWN = torch.nn.Sequential(
+    torch.nn.Linear(1, 6),
+    torch.nn.LayerNorm(6),
+    torch.nn.Tanh(),
+    torch.nn.Linear(6, 6),
+    torch.nn.Tanh(),
+    torch.nn.Linear(6, 1),
+).double()
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize(
+    ("model", "freeze"),
+    [
+        (sciml.MLP(6, 6), ("layers.0", "layers.1")),
+        (sciml.MLP(6, 6), ("layers.[02]",)),
+        (sciml.MLP(6, 6), ("*.weight",)),
+        (OWN, ("0", "3.bias")),
+    ],
+    ids=["first", "all but last", "weights", "module of one's own"],
+)
+def test_frozen_parameters_are_bitwise_what_they_were(name, model, freeze):
+    problem = Relaxation(rate=sciml.Unknown(0.7, lower=0))
+    setup = frozen(prepare(problem, model, DATA, 40, None, torch.float64, "cpu", 0), freeze)
+    parameters = dict(setup.trial.model.named_parameters())
+    free = {key for key, value in parameters.items() if value.requires_grad}
+    begun = {key: value.detach().clone() for key, value in parameters.items()}
+    # Undamped steps need a beginning near the end.
+    for solver in (sciml.LeastSquares(8), SOLVERS[name]):
+        run = solver.start(objective_of(setup))
+        for _ in range(solver.steps):
+            run.step()
+    assert {key for key, value in parameters.items() if not torch.equal(value, begun[key])} == free
+    assert 0 < len(free) < len(parameters)
+
+
+def objective_of(setup):
+    return Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
+
+
+def test_a_whole_fit_leaves_frozen_parts_alone(before):
+    solvers = [sciml.Adam(60, look=10), sciml.LBFGS(20)]
+    freeze = ("layers.0", "layers.1")
+    solution = sciml.fit(Relaxation(rate=1.6), start=before, freeze=freeze, solver=solvers, **FEW)
+    assert torch.equal(solution.model.layers[0].weight, before.model.layers[0].weight)
+    assert not torch.equal(solution.model.layers[2].weight, before.model.layers[2].weight)
+    assert "frozen: 'layers.0', 'layers.1', 16 of 97 parameters" in solution.choices
+
+
+@pytest.mark.parametrize(
+    ("model", "freeze"),
+    [
+        (sciml.MLP(6, 6), ("layers.2",)),
+        (sciml.MLP(6), ("layers.0.weight", "layers.2")),
+        (sciml.MLP(6), ("layers.0",)),
+        (OWN, ("0",)),
+        (sciml.MLP(6), ("*",)),
+    ],
+)
+def test_columns_of_the_jacobian_are_those_of_free_parameters(model, freeze):
+    problem = Relaxation(rate=sciml.Unknown(0.7, lower=0))
+    setup = frozen(prepare(problem, model, DATA, 40, None, torch.float64, "cpu", 0), freeze)
+    objective = objective_of(setup)
+    rows, slopes = objective.linearised()
+    assert slopes.shape == objective.shape
+    _, gradient, _ = objective.evaluate()
+    assert torch.allclose(2 * slopes.T @ rows, gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_unknowns_alone_are_estimated_by_a_frozen_model(before):
+    problem = Relaxation(rate=sciml.Unknown(0.7, lower=0))
+    solution = sciml.fit(problem, start=before, freeze="*", data=DATA, solver=sciml.LeastSquares(20), **FEW)
+    assert solution.unknowns["estimate"]["rate"] == pytest.approx(1.3, rel=1e-2)
+    assert np.array_equal(solution(t=TIMES)["u"], before(t=TIMES)["u"])
+
+
+def test_what_cannot_be_frozen():
+    with pytest.raises(ModelError, match=r"'layer.0'; parts: .*Did you mean 'layers.0'"):
+        plain(freeze=("layer.0",))
+    with pytest.raises(ModelError, match="leaves nothing to vary"):
+        plain(freeze="*")
+    with pytest.raises(ModelError, match="must hold names"):
+        plain(freeze=[1])
+    with pytest.raises(SolverError, match="Polish"):
+        sciml.fit(Relaxation(), sciml.MLP(6), freeze="layers.0", solver=[sciml.LBFGS(2), sciml.Polish()])
+    with pytest.raises(SolverError, match="windows="):
+        sciml.fit(Relaxation(), sciml.MLP(6), freeze="layers.0", windows=2)
+
+
+def stepped(rates, solver=None, count=1, model=None):
+    """How far each parameter of a model, and the unknown, moved."""
+    problem = Relaxation(rate=sciml.Unknown(0.7, lower=0))
+    setup = prepare(problem, model or sciml.MLP(6, 6), DATA, 40, None, torch.float64, "cpu", 0)
+    named = {**dict(setup.trial.model.named_parameters()), **setup.raw}
+    before = {name: value.detach().clone() for name, value in named.items()}
+    run = (solver or (lambda rates: sciml.Adam(10, lr=1e-3, rates=rates)))(rates).start(objective_of(setup))
+    for _ in range(count):
+        run.step()
+    return {name: float((value.detach() - before[name]).abs().max()) for name, value in named.items()}, run
+
+
+def test_every_group_has_its_own_rate():
+    """A first step of Adam moves every parameter by its learning rate."""
+    moved, _ = stepped({"layers.0": 1e-5, "layers.[24].bias": 2e-4, "layers.2": 4e-4, "unknowns": 1e-2})
+    wanted = {"layers.0.weight": 1e-5, "layers.0.bias": 1e-5, "layers.2.weight": 4e-4, "layers.2.bias": 2e-4}
+    wanted |= {"layers.4.weight": 1e-3, "layers.4.bias": 2e-4, "rate": 1e-2}
+    assert moved == pytest.approx(wanted, rel=1e-3)
+    moved, _ = stepped({"rate": 0.1, "unknowns": 1e-2})
+    assert moved["rate"] == pytest.approx(0.1, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        lambda rates: sciml.Adam(10, lr=1e-3, rates=rates),
+        lambda rates: sciml.FirstOrder(
+            torch.optim.SGD, 10, lr=1e-3, rates=rates,
+            scheduler=torch.optim.lr_scheduler.OneCycleLR, scheduler_options={"max_lr": 1e-2, "total_steps": 10},
+        ),
+        lambda rates: sciml.FirstOrder(
+            torch.optim.AdamW, 10, lr=1e-3, rates=rates,
+            scheduler=torch.optim.lr_scheduler.StepLR, scheduler_options={"step_size": 2},
+        ),
+    ],
+    ids=["cosine", "one cycle", "steps"],
+)  # fmt: skip
+def test_a_scheduler_keeps_the_proportions(solver):
+    for count in (0, 1, 7):
+        _, run = stepped({"layers.0": 1e-4, "*": 1e-3, "unknowns": 1e-2}, solver, count)
+        rates = [group["lr"] for group in run.state_dict()["optimizer"]["param_groups"]]
+        _, alone = stepped({}, solver, count)
+        assert rates[0] == alone.state_dict()["optimizer"]["param_groups"][0]["lr"]
+        assert np.array(rates) / rates[0] == pytest.approx([1, 0.1, 1, 10])
+
+
+def test_rates_that_name_nothing_or_are_none():
+    with pytest.raises(ModelError, match=r"rates: no part of the MLP is called 'layer\.0'"):
+        plain_adam(rates={"layer.0": 1e-3})
+    with pytest.raises(ModelError, match="'unknowns'; parts"):
+        plain_adam(rates={"unknowns": 1e-3})
+    with pytest.raises(SolverError, match="freeze"):
+        sciml.Adam(10, rates={"layers.0": 0.0})
+
+
+def plain_adam(**options):
+    return sciml.fit(Relaxation(), sciml.MLP(6), solver=sciml.Adam(2, **options), **FEW)
+
+
+def test_rates_reach_a_whole_fit_beside_frozen_parts():
+    solution = plain_adam(rates={"layers.2": 1e-6, "layers.0": 1e-3})
+    assert solution.solver == "Adam"
+    freeze = {"freeze": "layers.0", "solver": sciml.Adam(20, rates={"layers.*": 1e-3})}
+    rested = sciml.fit(Relaxation(), sciml.MLP(6), **freeze, **FEW)
+    new = prepare(Relaxation(), sciml.MLP(6), None, 40, None, torch.float64, "cpu", 0).trial.model
+    assert torch.equal(rested.model.layers[0].weight, new.layers[0].weight)
