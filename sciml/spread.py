@@ -48,10 +48,10 @@ class Spread:
 
 def spread_of(setup: Setup, inference: Inference) -> Spread | None:
     """The directions that move the fields most; None where nothing was inferred."""
-    if not inference.spread.size:
-        return None
     trial = setup.trial
     names = tuple(name for name, parameter in trial.named_parameters() if parameter.requires_grad)
+    if not inference.spread.size or not names:
+        return None
     split = len(inference.spread) - len(setup.raw)
     whole = inference.spread[:split]
     points = draw(Interior(), setup.problem.domain, _PROBES, np.random.default_rng(0)).points[0]
