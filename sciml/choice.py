@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sciml.automatic import Found, most_points, part_of, solve_by_features
+from sciml.automatic import Found, solve_by_features
 from sciml.callbacks import Callback
 from sciml.corners import has_reentrant_corners, solve_by_corners, stalls_at_corners
 from sciml.degrees import MOST_COORDINATES, Degrees, solve_by_degrees
@@ -14,14 +13,13 @@ from sciml.domains import Box
 from sciml.element_windows import ElementWindows, why_not_elements
 from sciml.linearity import is_linear
 from sciml.marching import DeepWindows, FeatureWindows, SpectralWindows, feature_count
-from sciml.misfit import DATA, is_measured
 from sciml.network import solve_by_network
-from sciml.objective import Objective
 from sciml.sampling.adaptive import Adaptive
-from sciml.setup import DATA_WEIGHT, Setup, with_features
-from sciml.solvers import GaussNewton, LeastSquares
+from sciml.setup import Setup
+from sciml.solvers import LeastSquares
 from sciml.training import Training
 from sciml.trajectories import solve_for_constants
+from sciml.unknown_fields import solve_for_fields, why_not_smooth
 from sciml.windows import Level, joined, march, why_not_windows
 
 _WINDOW_SCALES = (8.0, 16.0, 32.0)
@@ -73,13 +71,9 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
     linear = is_linear(problem, setup.train)
     measured = setup.table is not None
     best = None
-    if (
-        len(problem.coordinates) == 1
-        and measured
-        and (problem.unknowns or len(problem.equations) < len(problem.fields))
-    ):
-        if len(problem.equations) < len(problem.fields):
-            return _inverse(setup, seed, watchers, start)
+    if why_not_smooth(setup) is None:
+        return solve_for_fields(setup, seed, watchers, start)
+    if len(problem.coordinates) == 1 and measured and problem.unknowns:
         return solve_for_constants(setup, seed, watchers, start)
     if linear or not (problem.unknowns or measured):
         marches, marched, smooth = why_not_windows(problem, measured) is None, None, None
@@ -202,50 +196,3 @@ def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
         ended,
         _WINDOWS_GOOD,
     )
-
-
-def _inverse(setup: Setup, seed: int, watchers: Sequence[Callback], start: float) -> Found:
-    """Unknown constants or fields of ordinary differential equations: random features with them, by Levenberg-Marquardt.
-
-    Measurements weigh less and less, until the equations count as exact. To let them lead altogether would fit their noise
-    first, a valley from which the equations are reached slowly. Where a field is unknown there is no such valley: its
-    smoothness is what noise is told from, and smoother functions are taken unless others follow the measurements better.
-    """
-    fields = len(setup.problem.equations) < len(setup.problem.fields)
-    training = Training(None, None, watchers, start)
-    best: tuple[float, float, Setup] | None = None
-    for count, scale in _FIELDS if fields else _INVERSE:
-        train = tuple(part_of(block, _INVERSE_POINTS * count / most_points(1), 1) for block in setup.train)
-        found = replace(with_features(setup, count, scale, seed), train=train)
-        for weight in _FIELD_WEIGHTS if fields else _DATA_WEIGHTS:
-            # The caller's weights of columns keep their proportions.
-            share = weight / DATA_WEIGHT
-            weights = {name: share * each if is_measured(name) else each for name, each in setup.weights.items()}
-            found = training.run(replace(found, weights=weights, leading=weights), [_INVERSE_STEPS], seed)
-            if training.outcome.stopped:
-                break
-        if not fields and not training.outcome.stopped:
-            found = training.run(found, [GaussNewton(20)], seed)
-        objective = Objective(found.rows, found.held, found.scales, found.weights, found.parameters)
-        sizes = {name: math.sqrt(float(value.detach())) for name, value in objective.terms().items()}
-        misfit = max(size for name, size in sizes.items() if name.startswith(DATA))
-        reached = max((size for name, size in sizes.items() if not is_measured(name)), default=0.0)
-        reached = reached if math.isfinite(reached) else math.inf
-        gained = best is None or (misfit < _GAIN * best[1] if fields else reached < best[0])
-        if gained:
-            best = reached, misfit, found
-        enough = not gained if fields else reached <= max(_NEGLIGIBLE * misfit, _CLOSE)
-        if training.outcome.stopped or enough:
-            break
-    assert best is not None
-    reached, misfit, found = best
-    what, together = ("fields", "all fields") if fields else ("constants", "constants")
-    reason = (
-        f"an ordinary differential equation with unknown {what}: random features "
-        f"({found.trial.model.extra_repr()}) and {together} together by Levenberg-Marquardt; the "
-        f"equations hold to {reached:.1e} of their natural size on held-out points"
-    )
-    outcome = training.outcome
-    ended = outcome.status if outcome.stopped else "converged"
-    good = reached <= max(_INVERSE_GOOD, _NEGLIGIBLE * misfit)
-    return Found(found, 0.0 if good else math.inf, "LeastSquares", reason, outcome.steps, outcome.history, ended)

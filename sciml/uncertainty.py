@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 
 from sciml.jacobian import jacobian
-from sciml.misfit import Belief, Misfit
+from sciml.misfit import PRIOR, Misfit
 from sciml.noise import Normal
 from sciml.rows import Block, Rows
 from sciml.typing import Array
@@ -202,7 +202,7 @@ def from_rows(rows: Rows, blocks: Sequence[Block], scales: Mapping[str, float], 
         for term in block.terms:
             factors[term.name] = (1.0 if term.measured else _STIFFNESS / math.sqrt(block.height)) / scales[term.name]
             measured.append(np.full(block.height, term.measured))
-            prior.append(np.full(block.height, isinstance(term.evaluate, Belief)))
+            prior.append(np.full(block.height, term.name.startswith(PRIOR)))
     values, slopes = jacobian(rows, [_without_loss(block) for block in thin], factors, parameters)
     misfit, matrix = values.numpy(), slopes.numpy()
     start = 0

@@ -58,7 +58,7 @@ FLOORS = [
         "exact",
         "slabs",
     ],
-    ["solvers", "weighting", "callbacks", "preflight", "plots", "panels", "embedding", "saving", "meaning"],
+    ["solvers", "guided", "weighting", "callbacks", "preflight", "plots", "panels", "embedding", "saving", "meaning"],
     ["setup", "solution", "loading", "report", "doubts", "feeding", "encoder", "slicing"],
     [
         "polish",
@@ -72,6 +72,7 @@ FLOORS = [
         "element_windows",
         "automatic",
         "trajectories",
+        "unknown_fields",
         "network",
         "choice",
         "transfer",

@@ -128,8 +128,8 @@ def test_stored_references_satisfy_the_equations_to_their_accuracy(name):
 
 def exact(problem):
     """A problem's reference as a function of points ``(n, D)``."""
-    return lambda points: problem._stack(
-        problem.reference(**dict(zip(problem.coordinates, points.unbind(1), strict=True))), points
+    return lambda points: problem.composites.stacked(
+        problem.reference(**dict(zip(problem.coordinates, points.unbind(1), strict=True))), problem.fields, points
     )
 
 

@@ -106,6 +106,7 @@ def baseline(
     sizes = field_sizes(problem, [*blocks, *measured])
     scales = term_sizes(problem, [*blocks, *measured], sizes)
     initial = is_initial_value_problem(problem)
+    known = measurements is not None and measurements.known(problem)
     if events and not initial:
         raise BaselineError(
             f"events are looked for in ordinary differential equations with initial values; {type(problem).__name__} is none"
@@ -116,10 +117,9 @@ def baseline(
                 f"{type(problem).__name__} is integrated from its start, without a grid: leave n out and choose method from "
                 f"{listed(('auto', *_INTEGRATORS))}"
             )
-        known = measurements is not None and measurements.known(problem)
         found = solve_initial(problem, measured, scales, method, tolerance, budget, events or {}, known=known)
     else:
-        found = _from_grids(problem, measured, scales, np.array(sizes.scale), method, n, tolerance, budget)
+        found = _from_grids(problem, measured, scales, np.array(sizes.scale), method, n, tolerance, budget, known=known)
     constants = {name: torch.tensor(each.value, dtype=torch.float64) for name, each in found.unknowns.items()}
     bound = problem.bind(**constants)
     fresh = [*blocks, *measured]
@@ -166,6 +166,8 @@ def _from_grids(
     n: int | None,
     tolerance: float,
     budget: Budget,
+    *,
+    known: bool,
 ) -> Found:
     in_time = problem.time is not None and any(isinstance(each, Initial) for each in problem.conditions)
     if problem.time is not None and not in_time and problem.time not in periodic_coordinates(problem):
@@ -176,7 +178,16 @@ def _from_grids(
     if method in _INTEGRATORS and not in_time:
         raise BaselineError(f"{type(problem).__name__} does not start in time, so {method!r} cannot integrate it")
     found = solve_on_grids(
-        problem, measured, scales, sizes, method=method, n=n, tolerance=tolerance, budget=budget, in_time=in_time
+        problem,
+        measured,
+        scales,
+        sizes,
+        method=method,
+        n=n,
+        tolerance=tolerance,
+        budget=budget,
+        in_time=in_time,
+        known=known,
     )
     unknowns, message = found.unknowns, found.refinement.sentence()
     if problem.unknowns and not unknowns:

@@ -57,6 +57,7 @@ def solve_on_grids(
     tolerance: float,
     budget: Budget,
     in_time: bool,
+    known: bool,
 ) -> Outcome:
     """Solve on finer and finer grids: polynomials and waves first, then finite differences where these do not agree.
 
@@ -70,6 +71,7 @@ def solve_on_grids(
         tolerance: how closely two grids must agree.
         budget: the time that is left.
         in_time: whether the problem starts somewhere in time.
+        known: whether the standard deviation of every measured column was given.
 
     Raises:
         BaselineError: the problem is not of these kinds, or no grid could be solved.
@@ -77,9 +79,9 @@ def solve_on_grids(
     names = [name for name in problem.coordinates if not (in_time and name == problem.time)]
     check_box(problem, len(problem.coordinates) - len(names) + (2 if in_time else 3))
     solve = (
-        _integrating(problem, measured, scales, method, tolerance, budget)
+        _integrating(problem, measured, scales, method, tolerance, budget, known=known)
         if in_time
-        else _steady(problem, measured, scales, sizes, budget)
+        else _steady(problem, measured, scales, sizes, budget, known=known)
     )
     _check_count(n, len(names), method)
     families = [method] if method in FAMILIES else list(FAMILIES) if names else FAMILIES[:1]
@@ -156,7 +158,13 @@ class _Fitted:
 
 
 def _steady(
-    problem: Problem, measured: Sequence[Block], scales: Mapping[str, float], sizes: Array, budget: Budget
+    problem: Problem,
+    measured: Sequence[Block],
+    scales: Mapping[str, float],
+    sizes: Array,
+    budget: Budget,
+    *,
+    known: bool,
 ) -> Callable[[Grid, Any], _Fitted]:
     if len(problem.equations) < len(problem.fields):
         raise BaselineError(
@@ -185,7 +193,9 @@ def _steady(
             with torch.no_grad():
                 start = before.function(torch.from_numpy(grid.points)).numpy().T.copy()
             found = rows.solve(start, before.steady.raw)
-        return _Fitted(found.function, found, rows.intervals(found) if measured and problem.unknowns else {})
+        return _Fitted(
+            found.function, found, rows.intervals(found, known=known) if measured and problem.unknowns else {}
+        )
 
     return solve
 
@@ -197,6 +207,8 @@ def _integrating(
     method: str,
     tolerance: float,
     budget: Budget,
+    *,
+    known: bool,
 ) -> Callable[[Grid, Any], Evolved]:
     integrator = "auto" if method in FAMILIES else method
     constants = {name: each.initial for name, each in problem.unknowns.items()}
@@ -207,9 +219,8 @@ def _integrating(
         rtol = float(np.clip(next(tolerances), 1e-12, 1e-4))
         if not (measured and problem.unknowns):
             return evolve(problem, grid, constants, rtol, budget, integrator)
-        fields = {term.field: scales[term.name] for block in measured for term in block.terms if term.field}
         raw = None if before is None else before.raw
-        return estimated(problem, grid, list(measured), fields, raw, rtol, budget, integrator)
+        return estimated(problem, grid, list(measured), scales, raw, rtol, budget, integrator, known=known)
 
     return solve
 

@@ -130,7 +130,7 @@ class Steadying:
             for piece in pieces
         ]
 
-    def intervals(self, found: Steady) -> dict[str, Estimate]:
+    def intervals(self, found: Steady, *, known: bool) -> dict[str, Estimate]:
         """Estimates of the unknowns with intervals from the Jacobian at the solution; without them on very large grids."""
         rows, jacobian = self.rows(self._whole, found.values, found.raw)
         if jacobian.shape[1] > DENSE:
@@ -152,7 +152,12 @@ class Steadying:
         )
         full, split = jacobian.toarray(), found.values.size
         model, raw = full[:, :split], full[:, split:]
-        return inferred(self.problem.unknowns, found.raw, model, raw, rows, measured, prior=prior).estimates
+        names = [term.name for block in self._measured for term in block.terms]
+        variance = 1.0 / self._scales[names[0]] ** 2 if known and names else None
+        inference = inferred(
+            self.problem.unknowns, found.raw, model, raw, rows, measured, prior=prior, variance=variance
+        )
+        return inference.estimates
 
     def _condition(self, term: Term, claimed: dict[int, Array] | None, counts: dict[Face, int]) -> list[_Piece]:
         grid, place = self.grid, term.place

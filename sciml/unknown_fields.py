@@ -1,0 +1,193 @@
+r"""Unknown functions of the coordinates, such as a conductivity or a source, from measurements of something else.
+
+What measurements say of such a function fades with its frequency, and noise takes over: it has to be told from bending. A prior
+on second derivatives does that (``smoothness``), and its strength :math:`\lambda` is the one that foretells left-out
+measurements best, by generalised cross-validation,
+
+.. math::  V(\lambda) = \frac{n\,\mathrm{RSS}(\lambda)}{(n - \gamma \operatorname{tr} H(\lambda))^2},
+
+with H the hat matrix and :math:`\gamma = 1.4`, which keeps it from bending too much by chance.
+
+References: P. Craven and G. Wahba, Smoothing noisy data with spline functions, Numerische Mathematik 31 (1979); Y.-J. Kim and
+C. Gu, Smoothing spline Gaussian regression, Journal of the Royal Statistical Society B 66 (2004), for :math:`\gamma`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from sciml.automatic import Found
+from sciml.callbacks import Callback, Look
+from sciml.degrees import layout_of
+from sciml.domains import Box
+from sciml.guided import descend
+from sciml.misfit import Misfit, is_measured
+from sciml.models import Spectral
+from sciml.objective import Objective
+from sciml.problem import Problem
+from sciml.setup import DATA_WEIGHT, Setup
+from sciml.smoothness import smoothness_blocks, unknown_fields
+from sciml.solvers import LeastSquares
+from sciml.training import Training
+from sciml.trajectories import begun, weighed
+from sciml.uncertainty import from_rows
+
+_DEGREES = {1: 48, 2: 16}
+_POINTS = 2
+_SHARES = tuple(10.0 ** (1.0 - 0.5 * step) for step in range(14))
+_FIRST = LeastSquares(20)
+_STEPS = ((1e-2, 30), (1e-4, 20))
+_INFLATION = 1.4
+_RISES, _WORSE = 2, 1.02
+_GOOD = 1e-3
+
+
+def why_not_smooth(setup: Setup) -> str | None:
+    """Why unknown functions of this problem are not looked for here; None if they are."""
+    problem = setup.problem
+    if setup.measurements is None or len(problem.equations) >= len(problem.fields):
+        return "no field is left free"
+    if not isinstance(problem.domain, Box) or len(problem.coordinates) not in _DEGREES:
+        return "the domain is no box in one or two coordinates"
+    return None
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A strength of the prior, where it led, and how well left-out measurements would be foretold."""
+
+    share: float
+    setup: Setup
+    validation: float
+    fitted: float
+
+
+def solve_for_fields(setup: Setup, seed: int, watchers: Sequence[Callback], start: float) -> Found:
+    """Polynomials for all fields by Levenberg-Marquardt, with priors that become weaker while that foretells data better."""
+    problem, training = setup.problem, Training(None, None, watchers, start)
+    measured = [
+        term.evaluate.field
+        for block in setup.train
+        for term in block.terms
+        if isinstance(term.evaluate, Misfit) and term.evaluate.field is not None
+    ]
+    fields = unknown_fields(problem, measured)
+    dimension = len(problem.coordinates)
+    model = _constant(problem, fields, (_DEGREES[dimension],) * dimension)
+    drawn = setup.draw(layout_of(model, problem), np.random.default_rng([seed, 8]))
+    count = _POINTS * model.basis.width
+    plain = replace(begun(setup, model), train=drawn)
+    tried: list[_Tried] = []
+    ended = "converged"
+    try:
+        for share in _SHARES:
+            found = _with_prior(plain, tried[-1].setup if tried else None, fields, share, count)
+            if not tried:
+                training.run(weighed(found, found, 1.0), [_FIRST], seed)
+            for stiffness, steps in _STEPS:
+                descend(_objective(found, stiffness), _objective(found, 1.0), stiffness, steps)
+            tried.append(_judged(weighed(found, found, _STEPS[-1][0]), share))
+            if _seen(training, tried[-1], len(tried)) or _risen(tried):
+                break
+    except KeyboardInterrupt:
+        ended = "interrupted"
+        if not tried:
+            raise
+    best = min(tried, key=lambda each: each.validation)
+    objective = Objective(
+        best.setup.rows, best.setup.held, best.setup.scales, best.setup.weights, best.setup.parameters
+    )
+    terms = {name: float(value.detach()) for name, value in objective.terms().items()}
+    reached = math.sqrt(max((value for name, value in terms.items() if not is_measured(name)), default=0.0))
+    reason = (
+        f"unknown function{'s' if len(fields) > 1 else ''} {', '.join(fields)}: all fields by polynomials "
+        f"({model.extra_repr()}), bending no more than the data ask for (the strength of that prior by generalised "
+        f"cross-validation among {len(tried)}; {best.fitted:.3g} numbers fitted to the data); the equations hold to "
+        f"{reached:.1e} of their natural size on held-out points"
+    )
+    outcome = training.outcome
+    ended = outcome.status if outcome.stopped else ended
+    good = 0.0 if reached <= _GOOD else math.inf
+    return Found(best.setup, good, "LeastSquares", reason, outcome.steps, outcome.history, ended)
+
+
+def _constant(problem: Problem, fields: Sequence[str], degrees: tuple[int, ...]) -> Spectral:
+    """Polynomials that vanish, but for unknown fields: with these zero, equations might determine nothing."""
+    model = Spectral(degrees)
+    model.build(len(degrees), len(problem.fields), torch.Generator())
+    (weights,) = model.parameters()
+    start = torch.zeros_like(weights)
+    start[[problem.fields.index(field) for field in fields], model.basis.products.index((0,) * len(degrees))] = 1.0
+    with torch.no_grad():
+        weights.copy_(start)
+    return model
+
+
+def _objective(setup: Setup, weight: float) -> Objective:
+    there = weighed(setup, setup, weight)
+    return Objective(there.rows, there.train, there.scales, there.weights, there.parameters)
+
+
+def _risen(tried: Sequence[_Tried]) -> bool:
+    """Whether weaker priors have foretold left-out measurements clearly worse for some time."""
+    lowest = min(each.validation for each in tried)
+    return len(tried) > _RISES and all(each.validation > _WORSE * lowest for each in tried[-_RISES:])
+
+
+def _seen(training: Training, tried: _Tried, step: int) -> bool:
+    """Record a strength of the prior; whether a watcher wants to stop."""
+    setup = tried.setup
+    objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
+    terms = {name: float(value.detach()) for name, value in objective.terms().items()}
+    loss = sum(setup.weights[name] * value for name, value in terms.items())
+    look = Look(
+        phase=f"prior of strength {tried.share:.2g}",
+        step=step,
+        steps=len(_SHARES),
+        seconds=training.seconds,
+        loss=loss,
+        held_out=tried.validation,
+        best=tried.validation,
+        terms=terms,
+        unknowns={name: float(value.detach()) for name, value in setup.rows.values().items()},
+    )
+    training.outcome.steps += 1
+    stop = training.seen(look, dict(look.unknowns))
+    if stop:
+        training.outcome.status = "stopped"
+    return stop
+
+
+def _with_prior(plain: Setup, before: Setup | None, fields: Sequence[str], share: float, count: int) -> Setup:
+    """The set-up with rows against bending, begun where the one before arrived."""
+    start = plain if before is None else before
+    found = begun(replace(plain, raw=start.raw), copy.deepcopy(start.trial.model))
+    like = plain.trial.scale
+    sizes = dict(zip(plain.problem.fields, like.tolist(), strict=True))
+    values = max(block.size for block in plain.train if any(isinstance(term.evaluate, Misfit) for term in block.terms))
+    block = smoothness_blocks(plain.problem, fields, sizes, share * math.sqrt(values), count).to(
+        like.device, like.dtype
+    )
+    # A row of the prior weighs as much as one of a measurement.
+    names = [term.name for term in block.terms]
+    weights = {**plain.weights, **dict.fromkeys(names, DATA_WEIGHT * count / values)}
+    scales = {**plain.scales, **dict.fromkeys(names, 1.0)}
+    return replace(found, train=(*plain.train, block), scales=scales, weights=weights)
+
+
+def _judged(setup: Setup, share: float) -> _Tried:
+    inference = from_rows(setup.rows, setup.train, setup.scales)
+    squares, count = 0.0, 0
+    blocks = [block for block in setup.train if any(isinstance(term.evaluate, Misfit) for term in block.terms)]
+    for name, values in setup.rows.residuals(blocks).items():
+        squares += float((values.detach() / setup.scales[name]).square().sum())
+        count += len(values)
+    left = count - _INFLATION * inference.fitted
+    validation = count * squares / left**2 if left > 0 else math.inf
+    return _Tried(share, setup, validation, inference.fitted)

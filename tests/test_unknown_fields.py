@@ -1,0 +1,98 @@
+"""Unknown functions of coordinates: a conductivity and a source, with bands that hold the truth."""
+
+import numpy as np
+import pytest
+import torch
+
+import sciml
+from sciml import d
+from sciml.smoothness import unknown_fields
+
+X = np.linspace(0, 1, 201)
+
+
+def noisy(values, share, seed):
+    return values + share * values.std() * np.random.default_rng(seed).normal(size=len(values))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_conductivity_from_noise_of_one_per_cent(seed):
+    problem = sciml.gallery.problem("darcy_inverse")
+    pressure = problem.reference_values({"x": X})["p"]
+    solution = sciml.fit(problem, data={"x": X, "p": noisy(pressure, 0.01, seed)})
+    assert solution.success
+    assert solution.error()["a"] < 0.05
+    truth = problem.reference_values({"x": X})["a"]
+    low, high = solution.interval(x=X)["a"]
+    assert np.mean((low < truth) & (truth < high)) > 0.85
+    assert np.mean(high - low) < 0.3
+    assert "unknown function a" in " ".join(solution.choices)
+
+
+class Heated(sciml.Problem):
+    """-u'' = f with f unknown."""
+
+    domain = sciml.Interval(x=(0, 1))
+    fields = ["u", "f"]
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def balance(self, u, f, x):
+        return d(u, x, x) + f
+
+
+def test_a_source_that_changes_sign():
+    u = np.sin(2 * np.pi * X) / (2 * np.pi) ** 2
+    solution = sciml.fit(Heated(), data={"x": X, "u": noisy(u, 0.01, 0)})
+    truth = np.sin(2 * np.pi * X)
+    assert np.linalg.norm(solution(x=X)["f"] - truth) < 0.15 * np.linalg.norm(truth)
+    low, high = solution.interval(x=X)["f"]
+    assert np.mean((low < truth) & (truth < high)) > 0.8
+
+
+def test_which_fields_are_unknown():
+    assert unknown_fields(Heated(), ["u"]) == ("f",)
+    assert unknown_fields(Heated(), ["f"]) == ("u",)
+    assert unknown_fields(sciml.gallery.problem("darcy_inverse"), ["p"]) == ("a",)
+    assert unknown_fields(sciml.gallery.problem("darcy_inverse"), []) == ("a",)
+
+
+def test_a_watcher_ends_the_search():
+    u = np.sin(2 * np.pi * X) / (2 * np.pi) ** 2
+    looks = []
+
+    def twice(look):
+        looks.append(look)
+        return len(looks) == 2
+
+    solution = sciml.fit(Heated(), data={"x": X, "u": u}, callbacks=[twice])
+    assert solution.status == "stopped"
+    assert len(solution.history) == 2
+
+
+def test_an_unknown_constant_beside_an_unknown_field_moves_too():
+    """u' = -rate u + f, with both unknown and u measured twice from different starts: only then both are seen."""
+
+    class Two(sciml.Problem):
+        domain = sciml.Interval(t=(0, 2))
+        fields = ["u", "v", "f"]
+        rate = sciml.Unknown(0.5, lower=0)
+
+        @sciml.equation
+        def first(self, u, f, t):
+            return d(u, t) + self.rate * u - f
+
+        @sciml.equation
+        def second(self, v, f, t):
+            return d(v, t) + self.rate * v - f
+
+    t = np.linspace(0, 2, 120)
+    part = np.sin(2 * t)
+    forced = part * 1.0  # a particular solution of u' + 1.5 u = f with f = 2 cos 2t + 1.5 sin 2t
+    u, v = forced + 3 * np.exp(-1.5 * t), forced - 1 * np.exp(-1.5 * t)
+    solution = sciml.fit(Two(), data={"t": t, "u": noisy(u, 0.005, 0), "v": noisy(v, 0.005, 1)})
+    estimate, error = solution.unknowns.loc["rate", ["estimate", "standard_error"]]
+    assert abs(estimate - 1.5) < 4 * error
+    truth = 2 * np.cos(2 * t) + 1.5 * np.sin(2 * t)
+    assert np.linalg.norm(solution(t=t)["f"] - truth) < 0.1 * np.linalg.norm(truth)
+    assert torch.isfinite(torch.tensor(error))
