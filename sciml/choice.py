@@ -17,6 +17,7 @@ from sciml.marching import DeepWindows, FeatureWindows, SpectralWindows, feature
 from sciml.network import solve_by_network
 from sciml.objective import Objective
 from sciml.sampling.adaptive import Adaptive
+from sciml.recovery import solve_by_tiles, why_not_tiles
 from sciml.setup import DATA_WEIGHT, Setup, with_features
 from sciml.solvers import LeastSquares
 from sciml.training import Training
@@ -77,6 +78,8 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
         and (problem.unknowns or len(problem.equations) < len(problem.fields))
     ):
         return _inverse(setup, seed, watchers, start)
+    if measured and not linear and why_not_tiles(problem) is None:
+        return solve_by_tiles(setup, watchers)
     if linear or not (problem.unknowns or measured):
         marches, marched, smooth = why_not_windows(problem, measured) is None, None, None
         if linear and marches and why_not_elements(problem) is None:

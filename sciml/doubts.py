@@ -37,7 +37,7 @@ def estimated(setup: Setup, residuals: pd.DataFrame) -> tuple[dict[str, Estimate
     if not all(map(math.isfinite, values.values())):
         return blank, [*doubt, "an unknown is not finite"]
     try:
-        found, drift = from_rows(setup.rows, setup.train, setup.scales)
+        found, drift = setup.estimates or from_rows(setup.rows, setup.train, setup.scales)
     except KeyboardInterrupt:
         return blank, [*doubt, "interrupted before the intervals were computed"]
     lost = [name for name, estimate in found.items() if not math.isfinite(estimate.standard_error)]

@@ -24,6 +24,7 @@ from sciml.rows import Block, Rows, data_blocks
 from sciml.sampling import Layout, default_count, default_face_count, draw
 from sciml.scaling import field_sizes, term_sizes
 from sciml.table import Table
+from sciml.uncertainty import Estimate
 
 CONDITION_WEIGHT = 10.0
 DATA_WEIGHT = 0.01
@@ -51,6 +52,7 @@ class Setup:
     leading: dict[str, float]
     choices: tuple[str, ...]
     draw: Callable[[int | Layout, np.random.Generator], tuple[Block, ...]]
+    estimates: tuple[dict[str, Estimate], float] | None = None
 
     @property
     def parameters(self) -> list[Tensor]:

@@ -20,6 +20,7 @@ _MOST_POINTS = 256
 _MOST_ROWS = 2048
 _ARRIVED = 1e-5
 _STIFFNESS = 1e3
+_UNSEEN = 1e-6
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,51 @@ def estimates(
             worst = np.argmax(np.where(seen, 0.0, np.abs(right[:, position])))
             found[name] = replace(found[name], singular=float(shares[worst]))
         # Of exact data the standard error is that of rounding: what would hardly move has arrived.
+        if math.isfinite(error) and error > 0 and abs(float(move[position])) > _ARRIVED:
+            drift = max(drift, abs(float(move[position])) / error)
+    return found, drift
+
+
+def from_information(
+    unknowns: dict[str, Unknown],
+    raw: Array,
+    information: Array,
+    variance: float,
+    freedom: float,
+    move: Array,
+    size: Array,
+    doubt: Array,
+) -> tuple[dict[str, Estimate], float]:
+    r"""Estimates where all but the unknowns has been eliminated already.
+
+    Args:
+        unknowns: the unknowns by name.
+        raw: their raw numbers, shape ``(q,)``.
+        information: the Schur complement of the unknowns in the normal equations, shape ``(q, q)``.
+        variance: of a measured row.
+        freedom: the degrees of freedom that it was estimated with.
+        move: what a further step would add to the raw numbers, shape ``(q,)``.
+        size: the squared norms of the unknowns' own columns, shape ``(q,)``.
+        doubt: errors of the raw numbers that are no noise's, added to the variances, shape ``(q,)``.
+
+    Returns:
+        As ``estimates`` does.
+    """
+    unit = np.sqrt(np.maximum(size, 1e-300))
+    shares, directions = np.linalg.eigh(information / unit / unit[:, None])
+    seen = shares > _UNSEEN**2
+    inverse = np.where(seen, 1.0 / np.where(seen, shares, 1.0), 0.0)
+    covariance = variance * ((directions * inverse) @ directions.T) / unit / unit[:, None]
+    blind = (np.abs(directions[:, ~seen]) > 1e-6).any(axis=1)
+    quantile = float(stats.t.ppf(0.975, max(freedom, 1.0)))
+    found, drift = {}, 0.0
+    for position, (name, unknown) in enumerate(unknowns.items()):
+        lost = bool(blind[position]) or not math.isfinite(variance)
+        error = math.inf if lost else math.hypot(math.sqrt(max(covariance[position, position], 0.0)), doubt[position])
+        found[name] = _estimate(unknown, float(raw[position]), error, quantile)
+        if blind[position]:
+            worst = np.argmax(np.where(seen, 0.0, np.abs(directions[position])))
+            found[name] = replace(found[name], singular=math.sqrt(max(float(shares[worst]), 0.0)))
         if math.isfinite(error) and error > 0 and abs(float(move[position])) > _ARRIVED:
             drift = max(drift, abs(float(move[position])) / error)
     return found, drift

@@ -94,6 +94,12 @@ class Placed:
         reach = math.prod(float(each) ** order for each, order in zip(self.units.reach, orders, strict=True))
         return column, orders, float(self.units.scale[column]) / reach
 
+    def columns(self) -> Tensor:
+        """The weights that each row depends on, in the order of its slopes, ``(n, S)``."""
+        fields = torch.arange(len(self.problem.fields))[:, None]
+        parts = [(spot.functions[:, None, :] * len(fields) + fields).flatten(1) for spot in self._spots]
+        return torch.cat(parts, dim=1)
+
     def rows(self, weights: Tensor, raw: Mapping[str, Tensor], *, slopes: bool) -> list[tuple[Tensor, Tensor, Tensor]]:
         """For each residual its values ``(n,)``, their slopes by the weights of the tile ``(n, S)`` and by the unknowns ``(n, q)``.
 
