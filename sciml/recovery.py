@@ -16,7 +16,7 @@ from sciml.automatic import Found
 from sciml.callbacks import Callback, Look
 from sciml.conditions import Scene, Term
 from sciml.derivative import JetSpace
-from sciml.domains import Box, Interior, Opposite
+from sciml.domains import Box, Face, Interior, OnFaces, Opposite
 from sciml.jets import Recorder
 from sciml.models import Scaled
 from sciml.models.tiles import Tiles
@@ -30,21 +30,24 @@ from sciml.tiles.refinement import energies, refined
 from sciml.tiles.spread import Spread, spread
 from sciml.tiles.system import Placed, System, Units
 from sciml.tiles.tiling import Tiling
-from sciml.typing import MultiIndex
+from sciml.typing import Array, MultiIndex
 from sciml.uncertainty import Estimate, from_information
 
 _FIRST = {True: 2, False: 4}
 _LEAST_DEGREE = 6
 _SOFT, _RAISE, _HARD = 1e-2, 10.0, 1e6
 _FALLS, _SLACK = 0.3, 0.003
-_STILL, _SETTLED, _STRAIN = 0.15, 0.4, 20.0
+_STILL, _SETTLED, _STRAIN, _SLIGHT = 0.15, 0.4, 20.0, 0.02
 _EXACT = 1e-6
-_EFFORT = 2.5e9
+_EFFORT = 1.2e9
 _STEPS, _TOLERANCE = 12, 1e-3
 _LAST_STEPS, _LAST_TOLERANCE = 6, 1e-9
 _ROUNDS = 60
 _LIMIT = 1e-2
 _MORE = 1
+_ROUGH, _SMOOTHING, _WAVY = 3, 1e-9, 1e3
+_HOLDS, _HIGH = 2e-3, 0.5
+_PATIENCE, _LOUDER = 2.0, 1.4
 
 
 def why_not_tiles(problem: Problem) -> str | None:
@@ -64,8 +67,8 @@ class _Tried:
     """A least-squares solution on one tiling.
 
     ``stiffness`` is the weight of the equations, ``strain`` what they add to the loss between the points, as a share of what
-    the measurements do, ``relative`` the root of their mean square there, ``residuals`` their values, ``spread`` that of
-    the unknowns.
+    the measurements do, ``relative`` the root of their mean square there, ``energy`` and ``degrees`` as ``refinement.energies`` has them,
+    ``spread`` that of the unknowns.
     """
 
     tiling: Tiling
@@ -74,8 +77,20 @@ class _Tried:
     raw: dict[str, Tensor]
     strain: float
     relative: float
-    residuals: list[Tensor]
+    energy: Array
+    degrees: Array
     spread: Spread
+
+    @property
+    def noise(self) -> float:
+        """The variance of a measurement."""
+        return self.spread.variance
+
+    @property
+    def high(self) -> float:
+        """The mean degree of the residuals between the points, as a share of the highest."""
+        whole = float(self.energy.sum())
+        return float((self.energy * self.degrees.max(axis=0)).sum()) / whole if whole > 0 else 0.0
 
     def shift(self, other: _Tried) -> Tensor:
         """By how much the raw unknowns differ."""
@@ -120,7 +135,8 @@ class _Search:
         self._terms = problem.terms()
         self._equations = [term for term in self._terms if term.place == Interior()]
         inside, joined = (_orders(problem, part) for part in (self._terms, self._joining()))
-        self._highest = inside
+        self._highest = tuple(max(most, _ROUGH) for most in inside)
+        self._rough = _roughness(problem, self._units)
         self._measured = [block for block in setup.train if any(term.measured for term in block.terms)]
         self._rows = sum(block.size * len(block.terms) for block in self._measured)
         meshes = []
@@ -141,6 +157,7 @@ class _Search:
     def run(self) -> bool:
         """Search; whether a watcher ended it."""
         fields = len(self._setup.problem.fields)
+        self._smoothing = {term.name: _SMOOTHING for term in self._rough}
         blank = torch.zeros(self._first.width, fields, dtype=torch.float64)
         raw = {name: unknown.raw_initial() for name, unknown in self._setup.problem.unknowns.items()}
         here = self._tried(self._first, _SOFT, blank, raw)
@@ -153,16 +170,16 @@ class _Search:
             if self._stopped:
                 break
             still = bool((harder.shift(here) <= _STILL * harder.spread.errors()).all())
-            settled = still and harder.strain * self._rows < _STRAIN
+            settled = still and harder.strain < min(_STRAIN / self._rows, _SLIGHT) and harder.relative < _HOLDS
             if settled and checked:
                 self._move_to(harder)
                 break
-            if not settled and (harder.strain < _SLACK or harder.strain < _FALLS * here.strain):
+            eased = harder.strain < _SLACK or harder.strain < _FALLS * here.strain or harder.high < _HIGH
+            if not settled and eased and harder.noise < _LOUDER * here.noise:
                 self._move_to(harder)
                 here = harder
                 continue
-            energy, degrees = energies(here.tiling, harder.residuals, _MORE)
-            finer = refined(here.tiling, energy, degrees)
+            finer = refined(here.tiling, harder.energy, harder.degrees)
             begin = harder if settled else here
             if System(finer, [], {}, fields).layout.effort > _EFFORT:
                 if settled:
@@ -208,16 +225,19 @@ class _Search:
             name: share / DATA_WEIGHT if name.startswith("data.") else stiffness * share
             for name, share in self._setup.weights.items()
         }
+        terms |= self._smoothing
         placed = []
-        for block in [*blocks_on(tiling, problem, self._terms), *self._measured]:
+        for block in [*blocks_on(tiling, problem, [*self._terms, *self._rough]), *self._measured]:
             shares = block.weights
             root = torch.full((block.size,), self._rows**-0.5, dtype=torch.float64) if shares is None else shares.sqrt()
-            factors = {term.name: root / scales[term.name] for term in block.terms}
+            factors = {term.name: root / scales.get(term.name, 1.0) for term in block.terms}
             placed.append(Placed(problem, block, factors, tiling, self._units, self._highest))
         system = System(tiling, placed, terms, len(problem.fields))
         arrived = gauss_newton(system, weights, raw, *effort)
         parts = system.terms(arrived.weights, arrived.raw)
-        data = sum(value for name, value in parts.items() if name.startswith("data."))
+        known = spread(system, arrived.weights, arrived.raw)
+        rough = {name: parts.pop(name) / share for name, share in self._smoothing.items()}
+        noise = known.variance * self._rows
         residuals, strain, squares = [], 0.0, 0.0
         for block in blocks_on(tiling, problem, self._equations, _MORE):
             assert block.weights is not None
@@ -228,17 +248,23 @@ class _Search:
                 residuals.append(math.sqrt(share) * values)
                 strain += stiffness * share * float(values @ values)
                 squares = max(squares, float(values @ values))
+        energy, degrees = energies(tiling, residuals, _MORE)
         found = _Tried(
             tiling,
             stiffness,
             arrived.weights,
             arrived.raw,
-            strain / max(data, 1e-300),
+            strain / max(noise, 1e-300),
             math.sqrt(squares),
-            residuals,
-            spread(system, arrived.weights, arrived.raw, roughly=roughly),
+            energy,
+            degrees,
+            known,
         )
-        self._record(found, arrived.loss, data + strain, parts)
+        # What bends as much as the fields do by themselves then costs what noise of a measurement or two would.
+        self._smoothing = {name: _PATIENCE * known.variance / max(bent, _WAVY) for name, bent in rough.items()}
+        parts["high"]=found.high; parts["strain"]=found.strain; parts["sig"]=known.variance*self._rows; parts["rough"]=sum(rough.values())
+        if found.raw: parts["se"]=float(known.errors()[0])
+        self._record(found, arrived.loss, noise + strain, parts)
         return found
 
     def _record(self, found: _Tried, loss: float, judged: float, terms: dict[str, float]) -> None:
@@ -299,6 +325,33 @@ class _Search:
             now.spread.size.numpy(),
             self._shift.numpy(),
         )
+
+
+def _roughness(problem: Problem, units: Units) -> list[Term]:
+    """How fields bend along the sides of the box: what equations leave free, and measurements may leave open."""
+    found = []
+    for column, name in enumerate(problem.coordinates):
+        # At the end of time nothing is free.
+        faces = OnFaces((Face(name, "lower"),) if name == problem.time else (Face(name, "lower"), Face(name, "upper")))
+        for other, along in enumerate(problem.coordinates):
+            if other == column:
+                continue
+            for number, field in enumerate(problem.fields):
+                factor = float(units.reach[other]) ** _ROUGH / float(units.scale[number])
+                found.append(Term(f"roughness.{field}.{name}", faces, _Bend(field, (along,) * _ROUGH, factor)))
+    return found
+
+
+@dataclass(frozen=True)
+class _Bend:
+    """A derivative of a field as a number of order one."""
+
+    field: str
+    index: MultiIndex
+    factor: float
+
+    def __call__(self, scene: Scene) -> Tensor:
+        return self.factor * scene.space.jet(self.field, self.index)
 
 
 def _orders(problem: Problem, terms: Sequence[Term]) -> tuple[int, ...]:
