@@ -16,8 +16,8 @@ from sciml.linearity import is_linear
 from sciml.marching import DeepWindows, FeatureWindows, SpectralWindows, feature_count
 from sciml.network import solve_by_network
 from sciml.objective import Objective
-from sciml.sampling.adaptive import Adaptive
 from sciml.recovery import solve_by_tiles, why_not_tiles
+from sciml.sampling.adaptive import Adaptive
 from sciml.setup import DATA_WEIGHT, Setup, with_features
 from sciml.solvers import LeastSquares
 from sciml.training import Training

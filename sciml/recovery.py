@@ -1,4 +1,4 @@
-"""Unknown constants of partial differential equations: tiles of polynomials and constants together, refined where it matters."""
+"""Unknown constants of partial differential equations: polynomials on tiles and constants together, from measurements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sciml.automatic import Found
 from sciml.callbacks import Callback, Look
 from sciml.conditions import Scene, Term
 from sciml.derivative import JetSpace
-from sciml.domains import Box, Face, Interior, OnFaces, Opposite
+from sciml.domains import Box, Interior, Opposite
 from sciml.jets import Recorder
 from sciml.models import Scaled
 from sciml.models.tiles import Tiles
@@ -27,6 +27,7 @@ from sciml.slabs.mesh import Mesh
 from sciml.tiles.newton import gauss_newton
 from sciml.tiles.points import blocks_on, placeable
 from sciml.tiles.refinement import energies, refined
+from sciml.tiles.roughness import ROUGH, roughness
 from sciml.tiles.spread import Spread, spread
 from sciml.tiles.system import Placed, System, Units
 from sciml.tiles.tiling import Tiling
@@ -43,10 +44,11 @@ _EFFORT = 1.2e9
 _STEPS, _TOLERANCE = 12, 1e-3
 _LAST_STEPS, _LAST_TOLERANCE = 6, 1e-9
 _ROUNDS = 60
-_LIMIT = 1e-2
+_LIMIT = 3e-2
 _MORE = 1
-_ROUGH, _SMOOTHING, _WAVY = 3, 1e-9, 1e3
+_SMOOTHING, _WAVY = 1e-9, 1e3
 _HOLDS, _HIGH = 2e-3, 0.5
+_LOOSE, _PULL, _LEAST_FREE = 4.0, 1e-3, 0.05
 _PATIENCE, _LOUDER = 2.0, 1.4
 
 
@@ -67,8 +69,8 @@ class _Tried:
     """A least-squares solution on one tiling.
 
     ``stiffness`` is the weight of the equations, ``strain`` what they add to the loss between the points, as a share of what
-    the measurements do, ``relative`` the root of their mean square there, ``energy`` and ``degrees`` as ``refinement.energies`` has them,
-    ``spread`` that of the unknowns.
+    the measurements do, ``relative`` the root of their mean square there, ``energy`` and ``degrees`` as ``refinement.energies`` has
+    them, ``spread`` that of the unknowns, and ``noise`` the variance of a measurement.
     """
 
     tiling: Tiling
@@ -80,11 +82,7 @@ class _Tried:
     energy: Array
     degrees: Array
     spread: Spread
-
-    @property
-    def noise(self) -> float:
-        """The variance of a measurement."""
-        return self.spread.variance
+    noise: float
 
     @property
     def high(self) -> float:
@@ -94,15 +92,17 @@ class _Tried:
 
     def shift(self, other: _Tried) -> Tensor:
         """By how much the raw unknowns differ."""
-        return torch.stack([(self.raw[name] - other.raw[name]).abs() for name in self.raw]) if self.raw else torch.zeros(0)
+        return (
+            torch.stack([(self.raw[name] - other.raw[name]).abs() for name in self.raw]) if self.raw else torch.zeros(0)
+        )
 
 
 def solve_by_tiles(setup: Setup, watchers: Sequence[Callback] = ()) -> Found | None:
     """Fields and unknowns of a partial differential equation from measurements, or None where there is no solution.
 
     At first the equations weigh little, so that the measurements lead, and tiles are halved where equations do not hold
-    between the points. Then the equations weigh more, tenfold a time, as long as what they add to the loss falls: what is left of it
-    on tiles that are too coarse would grow. The search ends when neither weight nor finer tiles move the unknowns by
+    between the points. Then the equations weigh more, tenfold a time, as long as what they add to the loss falls: on
+    tiles that are too coarse it would grow. The search ends when neither weight nor finer tiles move the unknowns by
     much of their standard errors, when the equations hold to 1e-6, or when a step would take too many operations.
 
     Args:
@@ -135,8 +135,8 @@ class _Search:
         self._terms = problem.terms()
         self._equations = [term for term in self._terms if term.place == Interior()]
         inside, joined = (_orders(problem, part) for part in (self._terms, self._joining()))
-        self._highest = tuple(max(most, _ROUGH) for most in inside)
-        self._rough = _roughness(problem, self._units)
+        self._highest = tuple(max(most, ROUGH) for most in inside)
+        self._rough = roughness(problem, self._units)
         self._measured = [block for block in setup.train if any(term.measured for term in block.terms)]
         self._rows = sum(block.size * len(block.terms) for block in self._measured)
         meshes = []
@@ -157,6 +157,13 @@ class _Search:
     def run(self) -> bool:
         """Search; whether a watcher ended it."""
         fields = len(self._setup.problem.fields)
+        # A number that is the exponent of an unknown can run to where no row feels it.
+        bounded = [
+            name
+            for name, each in self._setup.problem.unknowns.items()
+            if each.lower is not None or each.upper is not None
+        ]
+        self._pull = dict.fromkeys(bounded, _PULL / self._rows)
         self._smoothing = {term.name: _SMOOTHING for term in self._rough}
         blank = torch.zeros(self._first.width, fields, dtype=torch.float64)
         raw = {name: unknown.raw_initial() for name, unknown in self._setup.problem.unknowns.items()}
@@ -205,10 +212,8 @@ class _Search:
     def _finish(self) -> None:
         """The last steps, until nothing moves."""
         assert self.now is not None
-        last = self.now
-        self.now = self._tried(
-            last.tiling, last.stiffness, last.weights, last.raw, (_LAST_STEPS, _LAST_TOLERANCE), roughly=False
-        )
+        now = self.now
+        self.now = self._tried(now.tiling, now.stiffness, now.weights, now.raw, last=True)
 
     def _tried(
         self,
@@ -216,9 +221,8 @@ class _Search:
         stiffness: float,
         weights: Tensor,
         raw: dict[str, Tensor],
-        effort: tuple[int, float] = (_STEPS, _TOLERANCE),
         *,
-        roughly: bool = True,
+        last: bool = False,
     ) -> _Tried:
         problem, scales = self._setup.problem, self._setup.scales
         terms = {
@@ -232,18 +236,23 @@ class _Search:
             root = torch.full((block.size,), self._rows**-0.5, dtype=torch.float64) if shares is None else shares.sqrt()
             factors = {term.name: root / scales.get(term.name, 1.0) for term in block.terms}
             placed.append(Placed(problem, block, factors, tiling, self._units, self._highest))
-        system = System(tiling, placed, terms, len(problem.fields))
+        system = System(tiling, placed, terms, len(problem.fields), None if last else self._pull)
+        effort = (_LAST_STEPS, _LAST_TOLERANCE) if last else (_STEPS, _TOLERANCE)
         arrived = gauss_newton(system, weights, raw, *effort)
         parts = system.terms(arrived.weights, arrived.raw)
         known = spread(system, arrived.weights, arrived.raw)
         rough = {name: parts.pop(name) / share for name, share in self._smoothing.items()}
-        noise = known.variance * self._rows
+        data = sum(value for name, value in parts.items() if name.startswith("data."))
+        # Of fewer measurements than free functions all noise is fitted, and none seems to be there.
+        noise = min(known.variance, data / (_LEAST_FREE * self._rows))
         residuals, strain, squares = [], 0.0, 0.0
         for block in blocks_on(tiling, problem, self._equations, _MORE):
             assert block.weights is not None
             factors = {term.name: block.weights.sqrt() / scales[term.name] for term in block.terms}
             between = Placed(problem, block, factors, tiling, self._units, self._highest)
-            for term, (values, _, _) in zip(block.terms, between.rows(arrived.weights, arrived.raw, slopes=False), strict=True):
+            for term, (values, _, _) in zip(
+                block.terms, between.rows(arrived.weights, arrived.raw, slopes=False), strict=True
+            ):
                 share = self._setup.weights[term.name]
                 residuals.append(math.sqrt(share) * values)
                 strain += stiffness * share * float(values @ values)
@@ -254,17 +263,17 @@ class _Search:
             stiffness,
             arrived.weights,
             arrived.raw,
-            strain / max(noise, 1e-300),
+            strain / max(noise * self._rows, 1e-300),
             math.sqrt(squares),
             energy,
             degrees,
             known,
+            noise,
         )
         # What bends as much as the fields do by themselves then costs what noise of a measurement or two would.
-        self._smoothing = {name: _PATIENCE * known.variance / max(bent, _WAVY) for name, bent in rough.items()}
-        parts["high"]=found.high; parts["strain"]=found.strain; parts["sig"]=known.variance*self._rows; parts["rough"]=sum(rough.values())
-        if found.raw: parts["se"]=float(known.errors()[0])
-        self._record(found, arrived.loss, noise + strain, parts)
+        self._smoothing = {name: _PATIENCE * noise / max(bent, _WAVY) for name, bent in rough.items()}
+        self._pull = dict.fromkeys(self._pull, noise / _LOOSE**2)
+        self._record(found, arrived.loss, noise * self._rows + strain, parts)
         return found
 
     def _record(self, found: _Tried, loss: float, judged: float, terms: dict[str, float]) -> None:
@@ -272,13 +281,14 @@ class _Search:
             name: float(unknown.value(found.raw[name])) for name, unknown in self._setup.problem.unknowns.items()
         }
         name = f"Tiles({' x '.join(str(mesh.count) for mesh in found.tiling.meshes)})"
-        head = {"phase": name, "step": len(self.history) + 1, "seconds": time.perf_counter() - self._start}
+        seconds = time.perf_counter() - self._start
+        head = {"phase": name, "step": len(self.history) + 1, "seconds": seconds}
         self.history.append({**head, "loss": loss, "held_out": judged, **terms, **unknowns})
         look = Look(
             phase=name,
             step=len(self.history),
             steps=_ROUNDS,
-            seconds=head["seconds"],
+            seconds=seconds,
             loss=loss,
             held_out=judged,
             best=judged,
@@ -300,13 +310,12 @@ class _Search:
         model.coefficients.copy_(now.tiling.coefficients(now.weights))
         trial = Scaled(model, problem.domain.lower, problem.domain.upper, old.offset.tolist(), old.scale.tolist())
         raw = {name: value.detach().clone().requires_grad_() for name, value in now.raw.items()}
-        solved = replace(
-            setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw), estimates=self._estimates(now)
-        )
+        solved = replace(setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw), estimates=self._estimates(now))
+        what = "constants" if raw else "fields"
         reason = (
-            f"a partial differential equation and measurements: piecewise polynomials of space and time ({model.extra_repr()}) and "
-            f"{'constants' if raw else 'nothing else'} together by Gauss-Newton steps, the equations with {now.stiffness:.0e} of the weight of "
-            f"the measurements; they hold to {now.relative:.1e} of their natural size between the points"
+            f"a partial differential equation and measurements: piecewise polynomials ({model.extra_repr()}) and {what} together by "
+            f"Gauss-Newton steps, equations with {now.stiffness:.0e} of the weight of measurements; they hold to "
+            f"{now.relative:.1e} of their natural size between the points"
         )
         good = now.relative if math.isfinite(now.relative) else math.inf
         return Found(solved, good, "GaussNewton", reason, len(self.history), self.history, ended, _LIMIT)
@@ -325,33 +334,6 @@ class _Search:
             now.spread.size.numpy(),
             self._shift.numpy(),
         )
-
-
-def _roughness(problem: Problem, units: Units) -> list[Term]:
-    """How fields bend along the sides of the box: what equations leave free, and measurements may leave open."""
-    found = []
-    for column, name in enumerate(problem.coordinates):
-        # At the end of time nothing is free.
-        faces = OnFaces((Face(name, "lower"),) if name == problem.time else (Face(name, "lower"), Face(name, "upper")))
-        for other, along in enumerate(problem.coordinates):
-            if other == column:
-                continue
-            for number, field in enumerate(problem.fields):
-                factor = float(units.reach[other]) ** _ROUGH / float(units.scale[number])
-                found.append(Term(f"roughness.{field}.{name}", faces, _Bend(field, (along,) * _ROUGH, factor)))
-    return found
-
-
-@dataclass(frozen=True)
-class _Bend:
-    """A derivative of a field as a number of order one."""
-
-    field: str
-    index: MultiIndex
-    factor: float
-
-    def __call__(self, scene: Scene) -> Tensor:
-        return self.factor * scene.space.jet(self.field, self.index)
 
 
 def _orders(problem: Problem, terms: Sequence[Term]) -> tuple[int, ...]:

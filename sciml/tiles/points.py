@@ -52,15 +52,17 @@ def _placed(tiling: Tiling, problem: Problem, place: Place, more: int) -> tuple[
         pair = [_side(lines, problem, place.coordinate, end) for end in (0, 1)]
         return Sample(tuple(points for points, _, _ in pair)), pair[0][2]
     assert isinstance(place, OnFaces)
-    sides = [_side(lines, problem, face.coordinate, int(face.side == "upper")) for face in place.faces]
+    faces = [face for face in place.faces if isinstance(face, Face)]
+    sides = [_side(lines, problem, face.coordinate, int(face.side == "upper")) for face in faces]
     points, normals, shares = (torch.cat([side[part] for side in sides]) for part in range(3))
     return Sample((points,), normals, tuple(len(side[0]) for side in sides)), shares / len(sides)
 
 
 def _side(
-    lines: Sequence[tuple[Tensor, Tensor]], problem: Problem, coordinate: str, end: int
+    lines: Sequence[tuple[Tensor, Tensor]], problem: Problem, coordinate: str | None, end: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Points of one face, the outward normals and the shares."""
+    assert coordinate is not None
     column = problem.coordinates.index(coordinate)
     bound = torch.tensor([problem.domain.bounds[coordinate][end]], dtype=torch.float64)
     own = [(bound, torch.ones_like(bound)) if each == column else line for each, line in enumerate(lines)]

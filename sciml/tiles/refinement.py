@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -35,7 +35,9 @@ def energies(tiling: Tiling, residuals: Sequence[Tensor], more: int) -> tuple[Ar
     for mesh in tiling.meshes:
         shape += [mesh.count, mesh.degree + 1 + more]
     elements, places = list(range(0, 2 * count, 2)), list(range(1, 2 * count, 2))
-    energy, degrees = 0.0, 0.0
+    tiles = [mesh.count for mesh in tiling.meshes]
+    energy = torch.zeros(tiles, dtype=torch.float64)
+    degrees = torch.zeros(count, *tiles, dtype=torch.float64)
     for values in residuals:
         found = values.reshape(shape).permute(*elements, *places)
         for column, mesh in enumerate(tiling.meshes):
@@ -52,7 +54,6 @@ def energies(tiling: Tiling, residuals: Sequence[Tensor], more: int) -> tuple[Ar
             numbers = torch.arange(along.shape[-1], dtype=torch.float64) / (along.shape[-1] - 1)
             each.append((along * numbers).sum(-1))
         degrees = degrees + torch.stack(each)
-    assert isinstance(energy, Tensor) and isinstance(degrees, Tensor)
     return energy.numpy(), (degrees / energy.clamp_min(1e-300)).numpy()
 
 

@@ -43,18 +43,18 @@ class Spread:
         return (self.variance * torch.linalg.pinv(self.information, hermitian=True).diagonal()).clamp_min(0).sqrt()
 
 
-def spread(system: System, weights: Tensor, raw: Mapping[str, Tensor], *, roughly: bool = False) -> Spread:
+def spread(system: System, weights: Tensor, raw: Mapping[str, Tensor]) -> Spread:
     r"""The information about the unknowns at a solution, and the noise of the measurements.
 
     The degrees of freedom are the number of measurements less the trace of the hat matrix over them,
     :math:`\operatorname{tr} J_d (J^TJ)^{-1} J_d^T`: exact for a few hundred of them, by random signs z and
-    :math:`E\,z^T A z = \operatorname{tr} A` for more. ``roughly`` leaves it out.
+    :math:`E\,z^T A z = \operatorname{tr} A` for more.
 
     Reference: M. F. Hutchinson, A stochastic estimator of the trace of the influence matrix, Communications in Statistics
     18 (1989); G. Wahba, Bayesian "confidence intervals" for the cross-validated smoothing spline, Journal of the Royal
     Statistical Society B 45 (1983).
     """
-    normal, _ = system.normal(weights, raw)
+    normal, _ = system.normal(weights, raw, pulled=False)
     factor = normal.factorised(_TINY)
     _, move, schur = bordered_solve(normal, factor)
     count = len(raw)
@@ -67,8 +67,7 @@ def spread(system: System, weights: Tensor, raw: Mapping[str, Tensor], *, roughl
             share = system.weights[term.name]
             rows += len(values)
             misfit += share * float(values @ values)
-            if not roughly:
-                fitted += _trace(system, placed, math.sqrt(share) * slopes, math.sqrt(share) * by_raw, factor, inner, schur)
+            fitted += _trace(system, placed, math.sqrt(share) * slopes, math.sqrt(share) * by_raw, factor, inner, schur)
     freedom = max(rows - fitted, 0.0)
     variance = misfit / freedom if freedom > 0.5 else math.inf
     return Spread(schur, variance, freedom, move, normal.corner.diagonal()[:count])

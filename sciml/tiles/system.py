@@ -101,9 +101,9 @@ class Placed:
         return torch.cat(parts, dim=1)
 
     def rows(self, weights: Tensor, raw: Mapping[str, Tensor], *, slopes: bool) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """For each residual its values ``(n,)``, their slopes by the weights of the tile ``(n, S)`` and by the unknowns ``(n, q)``.
+        """For each residual its values ``(n,)`` and their slopes.
 
-        Without ``slopes`` the last two are empty.
+        Slopes are those by the weights of the tile, ``(n, S)``, and by the unknowns, ``(n, q)``. Without ``slopes`` the last two are empty.
         """
         problem, size = self.problem, self.block.size
         leaves = [value.detach().expand(size).clone().requires_grad_() for value in raw.values()]
@@ -134,9 +134,7 @@ class Placed:
                     parts[position][:, column].addcmul_(
                         (unit * factor * grad)[:, None], self._spots[position].basis(orders)
                     )
-            columns = [
-                torch.zeros_like(values) if grad is None else factor * grad for grad in grads[len(asked) :]
-            ]
+            columns = [torch.zeros_like(values) if grad is None else factor * grad for grad in grads[len(asked) :]]
             by_raw = torch.stack(columns, dim=1) if columns else values.new_zeros(size, 0)
             found.append((values, torch.cat([part.flatten(1) for part in parts], dim=1), by_raw))
         return found
@@ -150,15 +148,24 @@ class System:
         placed: the rows.
         weights: what the square of each term counts.
         fields: how many there are.
+        pull: what the square of some raw unknowns counts, so that they do not run away while little speaks for any value.
     """
 
-    def __init__(self, tiling: Tiling, placed: Sequence[Placed], weights: Mapping[str, float], fields: int) -> None:
+    def __init__(
+        self,
+        tiling: Tiling,
+        placed: Sequence[Placed],
+        weights: Mapping[str, float],
+        fields: int,
+        pull: Mapping[str, float] | None = None,
+    ) -> None:
         self.layout = Layout(tiling, fields)
-        self.placed, self.weights = tuple(placed), dict(weights)
+        self.placed, self.weights, self.pull = tuple(placed), dict(weights), dict(pull or {})
 
     def loss(self, weights: Tensor, raw: Mapping[str, Tensor]) -> float:
         """The weighted sum of squares."""
-        return sum(self.terms(weights, raw).values())
+        pulled = sum(share * float(raw[name]) ** 2 for name, share in self.pull.items())
+        return pulled + sum(self.terms(weights, raw).values())
 
     def terms(self, weights: Tensor, raw: Mapping[str, Tensor]) -> dict[str, float]:
         """Each term's weighted sum of squares."""
@@ -168,21 +175,18 @@ class System:
                 found[term.name] = self.weights[term.name] * float(values @ values)
         return found
 
-    def normal(self, weights: Tensor, raw: Mapping[str, Tensor]) -> tuple[Normal, float]:
-        """The normal equations of the linearised rows, and the loss."""
+    def normal(self, weights: Tensor, raw: Mapping[str, Tensor], *, pulled: bool = True) -> tuple[Normal, float]:
+        """The normal equations of the linearised rows, and the loss; with what pulls at unknowns, or without."""
         layout, count = self.layout, len(raw)
         tiles, size = layout.columns.shape
-        like = {"dtype": torch.float64}
-        border = torch.zeros(layout.width, count + 1, **like)
-        corner = torch.zeros(count + 1, count + 1, **like)
-        grams = torch.zeros(tiles, size, size, **like)
+        border, corner, grams = _zeros(layout.width, count + 1), _zeros(count + 1, count + 1), _zeros(tiles, size, size)
         pairs: list[tuple[Tensor, Tensor]] = []
         for placed in self.placed:
             joined = placed.tiles.shape[1]
             columns = torch.cat([layout.columns[each] for each in placed.tiles.unbind(1)], dim=1)
             order = torch.cat([layout.order + size * number for number in range(joined)])
-            matrices = torch.zeros(len(placed.groups), joined * size, joined * size, **like)
-            edges = torch.zeros(len(placed.groups), joined * size, count + 1, **like)
+            matrices = _zeros(len(placed.groups), joined * size, joined * size)
+            edges = _zeros(len(placed.groups), joined * size, count + 1)
             for term, (values, slopes, by_raw) in zip(
                 placed.block.terms, placed.rows(weights, raw, slopes=True), strict=True
             ):
@@ -199,5 +203,16 @@ class System:
                 grams.index_add_(0, placed.tiles[:, 0], matrices)
             else:
                 pairs.append((columns, matrices))
+        for place, name in enumerate(raw):
+            share = self.pull.get(name, 0.0) if pulled else 0.0
+            held = float(raw[name])
+            corner[place, place] += share
+            corner[place, -1] += share * held
+            corner[-1, place] += share * held
+            corner[-1, -1] += share * held**2
         more = (torch.cat([each for each, _ in pairs]), torch.cat([each for _, each in pairs])) if pairs else None
         return Normal(layout, grams, border, corner, more), float(corner[-1, -1])
+
+
+def _zeros(*shape: int) -> Tensor:
+    return torch.zeros(shape, dtype=torch.float64)
