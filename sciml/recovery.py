@@ -42,13 +42,14 @@ _STILL, _SETTLED, _STRAIN, _SLIGHT = 0.15, 0.4, 20.0, 0.02
 _EXACT = 1e-6
 _EFFORT = 1.2e9
 _STEPS, _TOLERANCE = 12, 1e-3
-_LAST_STEPS, _LAST_TOLERANCE = 6, 1e-9
+_LAST_STEPS, _LAST_TOLERANCE = 12, 1e-9
 _ROUNDS = 60
 _LIMIT = 3e-2
 _MORE = 1
 _SMOOTHING, _WAVY = 1e-9, 1e3
 _HOLDS, _HIGH = 2e-3, 0.5
 _LOOSE, _PULL, _LEAST_FREE = 4.0, 1e-3, 0.05
+_VAGUE, _HELD = 0.5, 1e3
 _PATIENCE, _LOUDER = 2.0, 1.4
 
 
@@ -69,8 +70,8 @@ class _Tried:
     """A least-squares solution on one tiling.
 
     ``stiffness`` is the weight of the equations, ``strain`` what they add to the loss between the points, as a share of what
-    the measurements do, ``relative`` the root of their mean square there, ``energy`` and ``degrees`` as ``refinement.energies`` has
-    them, ``spread`` that of the unknowns, and ``noise`` the variance of a measurement.
+    noise does, ``relative`` the root of their mean square there, ``energy`` and ``degrees`` as ``refinement.energies``
+    has them, ``spread`` that of the unknowns, ``noise`` the variance of a measurement and ``loss`` the sum of all.
     """
 
     tiling: Tiling
@@ -83,6 +84,7 @@ class _Tried:
     degrees: Array
     spread: Spread
     noise: float
+    loss: float
 
     @property
     def high(self) -> float:
@@ -213,7 +215,19 @@ class _Search:
         """The last steps, until nothing moves."""
         assert self.now is not None
         now = self.now
+        lost = [name for name, error in zip(now.raw, now.spread.errors(), strict=True) if not error < _VAGUE]
+        lost = [name for name in lost if name in self._pull]
         self.now = self._tried(now.tiling, now.stiffness, now.weights, now.raw, last=True)
+        if not lost or self._stopped:
+            return
+        # Near a bound no row feels an unknown: from where it began there may be a way to a lower minimum.
+        self._pull |= dict.fromkeys(lost, _HELD)
+        start = now.raw | {name: self._setup.problem.unknowns[name].raw_initial() for name in lost}
+        held = self._tried(now.tiling, now.stiffness, now.weights, start)
+        free = self._tried(now.tiling, now.stiffness, held.weights, held.raw)
+        again = self._tried(now.tiling, now.stiffness, free.weights, free.raw, last=True)
+        if again.loss < self.now.loss:
+            self.now = again
 
     def _tried(
         self,
@@ -269,6 +283,7 @@ class _Search:
             degrees,
             known,
             noise,
+            arrived.loss,
         )
         # What bends as much as the fields do by themselves then costs what noise of a measurement or two would.
         self._smoothing = {name: _PATIENCE * noise / max(bent, _WAVY) for name, bent in rough.items()}
@@ -313,8 +328,8 @@ class _Search:
         solved = replace(setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw), estimates=self._estimates(now))
         what = "constants" if raw else "fields"
         reason = (
-            f"a partial differential equation and measurements: piecewise polynomials ({model.extra_repr()}) and {what} together by "
-            f"Gauss-Newton steps, equations with {now.stiffness:.0e} of the weight of measurements; they hold to "
+            f"a partial differential equation and measurements: piecewise polynomials ({model.extra_repr()}) and {what} "
+            f"together by Gauss-Newton steps, equations with {now.stiffness:.0e} of the weight of measurements; they hold to "
             f"{now.relative:.1e} of their natural size between the points"
         )
         good = now.relative if math.isfinite(now.relative) else math.inf

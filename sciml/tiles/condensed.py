@@ -95,17 +95,14 @@ class Normal:
             numpy.linalg.LinAlgError: it is not positive definite.
         """
         layout, own = self.layout, self.layout.own
-        grams = self.grams.clone()
-        diagonal = grams.diagonal(dim1=1, dim2=2)
-        diagonal *= 1 + damping
+        grams = _damped(self.grams, damping)
         inner, info = torch.linalg.cholesky_ex(grams[:, :own, :own])
         if bool(info.any()):
             raise np.linalg.LinAlgError("the rows do not determine the weights of a tile")
         coupling = torch.linalg.solve_triangular(inner, grams[:, :own, own:], upper=False)
         left = grams[:, own:, own:] - coupling.mT @ coupling
-        rows = layout.banded(left, self.more)
-        if self.more is not None:
-            rows[0] += damping * rows[0]
+        more = None if self.more is None else (self.more[0], _damped(self.more[1], damping))
+        rows = layout.banded(left, more)
         return Factor(layout, inner, coupling, cholesky_banded(rows, overwrite_ab=True, lower=True, check_finite=False))
 
 
@@ -131,6 +128,14 @@ class Factor:
         rest = reduced - self.coupling @ found[shared]
         found[own] = torch.linalg.solve_triangular(self.inner.mT, rest, upper=True)
         return found
+
+
+def _damped(grams: Tensor, damping: float) -> Tensor:
+    """Small matrices with each diagonal entry enlarged by a share of itself."""
+    found = grams.clone()
+    diagonal = found.diagonal(dim1=1, dim2=2)
+    diagonal *= 1 + damping
+    return found
 
 
 def _places(local: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -18,8 +18,8 @@ ROUGH = 3
 def roughness(problem: Problem, units: Units) -> list[Term]:
     r"""Residuals :math:`\partial_s^3 u` on the sides of a box, s along them, as numbers of order one.
 
-    The values there are what selects one solution of the equations, so nothing else need be smooth. At the end of time nothing is
-    free, and a layer that has formed until then is no fault.
+    The values there are what selects one solution of the equations, so nothing else need be smooth. At the end of time
+    nothing is free, and a layer that has formed until then is no fault.
 
     Args:
         problem: its fields and coordinates.

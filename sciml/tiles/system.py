@@ -103,7 +103,8 @@ class Placed:
     def rows(self, weights: Tensor, raw: Mapping[str, Tensor], *, slopes: bool) -> list[tuple[Tensor, Tensor, Tensor]]:
         """For each residual its values ``(n,)`` and their slopes.
 
-        Slopes are those by the weights of the tile, ``(n, S)``, and by the unknowns, ``(n, q)``. Without ``slopes`` the last two are empty.
+        Slopes are those by the weights of the tile, ``(n, S)``, and by the unknowns, ``(n, q)``.
+        Without ``slopes`` the last two are empty.
         """
         problem, size = self.problem, self.block.size
         leaves = [value.detach().expand(size).clone().requires_grad_() for value in raw.values()]
