@@ -184,7 +184,9 @@ class _Search:
                 self._move_to(harder)
                 break
             eased = harder.strain < _SLACK or harder.strain < _FALLS * here.strain or harder.high < _HIGH
-            if not settled and eased and harder.noise < _LOUDER * here.noise:
+            # Of a few measurements that many functions follow, little is left to tell their noise by.
+            share = max(here.spread.freedom / self._rows, _LEAST_FREE)
+            if not settled and eased and harder.noise < _LOUDER / share * here.noise:
                 self._move_to(harder)
                 here = harder
                 continue
