@@ -45,7 +45,7 @@ class Tiling:
         >>> from sciml.slabs.mesh import Mesh
         >>> tiling = Tiling([Mesh([-1.0, 0.0, 1.0], 5, 2), Mesh([-1.0, 1.0], 4, 1)], outer=1)
         >>> tiling.width, tiling.band
-        (40, 40)
+        (50, 50)
     """
 
     def __init__(self, meshes: Sequence[Mesh], outer: int) -> None:
