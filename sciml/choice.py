@@ -14,6 +14,7 @@ from sciml.element_windows import ElementWindows, why_not_elements
 from sciml.linearity import is_linear
 from sciml.marching import DeepWindows, FeatureWindows, SpectralWindows, feature_count
 from sciml.network import solve_by_network
+from sciml.recovery import solve_by_tiles, why_not_tiles
 from sciml.sampling.adaptive import Adaptive
 from sciml.setup import Setup
 from sciml.solvers import LeastSquares
@@ -75,6 +76,8 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
         return solve_for_fields(setup, seed, watchers, start)
     if len(problem.coordinates) == 1 and measured and problem.unknowns:
         return solve_for_constants(setup, seed, watchers, start)
+    if measured and not linear and why_not_tiles(problem) is None:
+        return solve_by_tiles(setup, watchers)
     if linear or not (problem.unknowns or measured):
         marches, marched, smooth = why_not_windows(problem, measured) is None, None, None
         if linear and marches and why_not_elements(problem) is None:

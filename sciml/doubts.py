@@ -42,7 +42,7 @@ def estimated(setup: Setup, residuals: pd.DataFrame) -> tuple[Inference, list[st
         return blank, [*doubt, "an unknown is not finite"]
     try:
         known = setup.measurements is not None and setup.measurements.known(setup.problem)
-        inference = from_rows(setup.rows, setup.train, setup.scales, known=known)
+        inference = setup.inference or from_rows(setup.rows, setup.train, setup.scales, known=known)
     except KeyboardInterrupt:
         return blank, [*doubt, "interrupted before the intervals were computed"]
     found, drift = inference.estimates, inference.drift

@@ -81,7 +81,7 @@ def _along(rows: Rows, number: int) -> Step | None:
 def _lines(rows: Rows, number: int) -> tuple[Tensor, float]:
     """Where the segments of some lines through the domain, parallel to a coordinate, begin, ``(n, D)``, and their length."""
     domain = rows.problem.domain
-    like = next(iter(rows.trial.parameters()))
+    like = next(iter(rows.trial.state_dict().values()))
     lower, upper = (torch.tensor(ends, dtype=torch.float64) for ends in (domain.lower, domain.upper))
     count = 1 if len(lower) == 1 else _LINES
     generator = torch.Generator().manual_seed(0)

@@ -29,9 +29,10 @@ from sciml.models import (
 )
 from sciml.models.elements import Elements
 from sciml.models.hermite import Hermite
+from sciml.models.tiles import Tiles
 from sciml.problem import Problem
 
-BUILT_IN: tuple[Any, ...] = (MLP, RandomFeatures, DeepFeatures, Spectral, Cornered, Elements)
+BUILT_IN: tuple[Any, ...] = (MLP, RandomFeatures, DeepFeatures, Spectral, Cornered, Elements, Tiles)
 PLAIN = ("name", "success", "status", "message", "nit", "nfev", "seconds", "solver", "engine", "seed")
 
 

@@ -26,6 +26,7 @@ from sciml.sampling import Layout, default_count, default_face_count, draw
 from sciml.scaling import field_sizes, term_sizes
 from sciml.table import Table
 from sciml.typing import Array
+from sciml.uncertainty import Inference
 
 CONDITION_WEIGHT = 10.0
 DATA_WEIGHT = 0.01
@@ -55,6 +56,7 @@ class Setup:
     choices: tuple[str, ...]
     held_rows: Any
     draw: Callable[[int | Layout, np.random.Generator], tuple[Block, ...]]
+    inference: Inference | None = None
 
     @property
     def table(self) -> Table | None:

@@ -23,6 +23,7 @@ _MOST_ROWS = 2048
 _ARRIVED = 1e-5
 _STIFFNESS = 1e3
 _NONE = np.zeros((0, 0))
+_UNSEEN = 1e-6
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,53 @@ def _quantile(freedom: float, *, known: bool) -> float:
 
 def _variance(misfit: Array, freedom: float) -> float:
     return float((misfit**2).sum()) / freedom if freedom > 0.5 else math.inf
+
+
+def from_information(
+    unknowns: dict[str, Unknown],
+    raw: Array,
+    information: Array,
+    variance: float,
+    freedom: float,
+    move: Array,
+    size: Array,
+    doubt: Array,
+    *,
+    measurements: int,
+    known: bool = False,
+) -> Inference:
+    r"""Estimates where all but the unknowns has been eliminated already.
+
+    Args:
+        unknowns: the unknowns by name.
+        raw: their raw numbers, shape ``(q,)``.
+        information: the Schur complement of the unknowns in the normal equations, shape ``(q, q)``.
+        variance: of a measured row.
+        freedom: the degrees of freedom that it was estimated with.
+        move: what a further step would add to the raw numbers, shape ``(q,)``.
+        size: the squared norms of the unknowns' own columns, shape ``(q,)``.
+        doubt: errors of the raw numbers that are no noise's, added to the variances, shape ``(q,)``.
+        measurements: their number.
+        known: whether the variance was given, and not found from the misfit.
+    """
+    unit = np.sqrt(np.maximum(size, 1e-300))
+    shares, directions = np.linalg.eigh(information / unit / unit[:, None])
+    seen = shares > _UNSEEN**2
+    inverse = np.where(seen, 1.0 / np.where(seen, shares, 1.0), 0.0)
+    covariance = variance * ((directions * inverse) @ directions.T) / unit / unit[:, None]
+    blind = (np.abs(directions[:, ~seen]) > 1e-6).any(axis=1)
+    quantile = _quantile(freedom, known=known)
+    found, drift = {}, 0.0
+    for position, (name, unknown) in enumerate(unknowns.items()):
+        lost = bool(blind[position]) or not math.isfinite(variance)
+        error = math.inf if lost else math.hypot(math.sqrt(max(covariance[position, position], 0.0)), doubt[position])
+        found[name] = _estimate(unknown, float(raw[position]), error, quantile)
+        if blind[position]:
+            worst = np.argmax(np.where(seen, 0.0, np.abs(directions[position])))
+            found[name] = replace(found[name], singular=math.sqrt(max(float(shares[worst]), 0.0)))
+        if math.isfinite(error) and error > 0 and abs(float(move[position])) > _ARRIVED:
+            drift = max(drift, abs(float(move[position])) / error)
+    return Inference(found, drift, measurements, measurements - freedom, variance, quantile)
 
 
 def _estimate(unknown: Unknown, raw: float, error: float, quantile: float) -> Estimate:

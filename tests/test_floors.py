@@ -7,7 +7,10 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "sciml"
 FLOORS = [
-    ["errors", "typing"],
+    [
+        "errors",
+        "typing",
+    ],
     [
         "domains",
         "table",
@@ -42,7 +45,16 @@ FLOORS = [
         "watching",
         "promotion",
     ],
-    ["sampling", "rows", "measurements", "experiments", "prescribed", "counting", "gallery"],
+    [
+        "sampling",
+        "rows",
+        "measurements",
+        "experiments",
+        "prescribed",
+        "counting",
+        "gallery",
+        "smoothness",
+    ],
     [
         "jacobian",
         "persample",
@@ -57,9 +69,30 @@ FLOORS = [
         "certificate",
         "exact",
         "slabs",
+        "tiles",
     ],
-    ["solvers", "guided", "weighting", "callbacks", "preflight", "plots", "panels", "embedding", "saving", "meaning"],
-    ["setup", "solution", "loading", "report", "doubts", "feeding", "encoder", "slicing"],
+    [
+        "solvers",
+        "guided",
+        "weighting",
+        "callbacks",
+        "preflight",
+        "plots",
+        "panels",
+        "embedding",
+        "saving",
+        "meaning",
+    ],
+    [
+        "setup",
+        "solution",
+        "loading",
+        "report",
+        "doubts",
+        "feeding",
+        "encoder",
+        "slicing",
+    ],
     [
         "polish",
         "training",
@@ -76,10 +109,22 @@ FLOORS = [
         "network",
         "choice",
         "transfer",
+        "recovery",
+        "unknown_fields",
     ],
-    ["fitting", "baselines"],
-    ["comparison", "ensemble", "distilling", "transformer"],
-    ["cli"],
+    [
+        "fitting",
+        "baselines",
+    ],
+    [
+        "comparison",
+        "ensemble",
+        "distilling",
+        "transformer",
+    ],
+    [
+        "cli",
+    ],
 ]
 FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")

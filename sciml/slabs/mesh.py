@@ -104,6 +104,26 @@ class Mesh:
         middle = torch.from_numpy((self.breaks[:-1] + self.breaks[1:]) / 2)[elements]
         return Trace(elements, tables, 1 / half, middle[:, None] + half[:, None] * places, upper)
 
+    def scattered(self, x: Tensor, highest: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """At any places ``(n,)``: elements ``(n,)``, the functions there ``(n, J)``, and their derivatives, each ``(n, J)``.
+
+        The outermost elements continue outside.
+        """
+        element = torch.bucketize(x.contiguous(), torch.from_numpy(self.breaks)[1:-1], right=True)
+        half, left = self.half[element], torch.from_numpy(self.breaks)[element]
+        found = chebyshev((x - left) / half - 1, self.degree, highest)
+        tables = tuple(
+            (table @ self._basis) * self.factor[element] / half[:, None] ** order for order, table in enumerate(found)
+        )
+        return element, self._places[element], tables
+
+    @property
+    def ranks(self) -> Tensor:
+        """The place of each function if they are sorted along the coordinate: then those of an element are neighbours."""
+        beginnings = np.arange(self.count + 1)
+        first = np.concatenate([np.repeat(beginnings[:-1] + 0.5, self.bubbles), np.repeat(beginnings, self.smooth)])
+        return torch.from_numpy(np.argsort(np.argsort(first, kind="stable")))
+
     def interpolated(self, values: Tensor) -> Tensor:
         """The weights ``(..., width)`` of a function with values ``(..., E, J)`` at ``chebyshev_places(J)`` of the elements.
 

@@ -1,0 +1,87 @@
+"""Gauss points in every tile of a box and on its sides, with the weights of their quadrature."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sciml.conditions import Term
+from sciml.domains import At, Face, Interior, OnFaces, Opposite, Place
+from sciml.problem import Problem
+from sciml.rows import Block
+from sciml.sampling import Sample
+from sciml.slabs.mesh import Mesh, gauss
+from sciml.tiles.tiling import Tiling
+
+
+def placeable(place: Place) -> bool:
+    """Whether there are points of a tiling for residuals at a place."""
+    if isinstance(place, OnFaces):
+        return all(isinstance(face, Face) for face in place.faces)
+    return isinstance(place, Interior | Opposite | At)
+
+
+def blocks_on(tiling: Tiling, problem: Problem, terms: Sequence[Term], more: int = 0) -> list[Block]:
+    """The residuals of a problem at Gauss points of every tile, as many along each coordinate as there are functions.
+
+    The weights of points are those of a mean over their place; ``more`` points along each coordinate give others.
+    """
+    places: dict[Place, list[Term]] = {}
+    for term in terms:
+        places.setdefault(term.place, []).append(term)
+    found = []
+    for place, there in places.items():
+        sample, shares = _placed(tiling, problem, place, more)
+        found.append(Block(sample, tuple(there), shares))
+    return found
+
+
+def _placed(tiling: Tiling, problem: Problem, place: Place, more: int) -> tuple[Sample, Tensor]:
+    lines = [
+        _line(mesh, *problem.domain.bounds[name], more)
+        for name, mesh in zip(problem.coordinates, tiling.meshes, strict=True)
+    ]
+    if isinstance(place, Interior):
+        points, shares = _grid(lines)
+        return Sample((points,)), shares
+    if isinstance(place, At):
+        return Sample((torch.tensor([place.position], dtype=torch.float64),)), torch.ones(1, dtype=torch.float64)
+    if isinstance(place, Opposite):
+        pair = [_side(lines, problem, place.coordinate, end) for end in (0, 1)]
+        return Sample(tuple(points for points, _, _ in pair)), pair[0][2]
+    assert isinstance(place, OnFaces)
+    faces = [face for face in place.faces if isinstance(face, Face)]
+    sides = [_side(lines, problem, face.coordinate, int(face.side == "upper")) for face in faces]
+    points, normals, shares = (torch.cat([side[part] for side in sides]) for part in range(3))
+    return Sample((points,), normals, tuple(len(side[0]) for side in sides)), shares / len(sides)
+
+
+def _side(
+    lines: Sequence[tuple[Tensor, Tensor]], problem: Problem, coordinate: str | None, end: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Points of one face, the outward normals and the shares."""
+    assert coordinate is not None
+    column = problem.coordinates.index(coordinate)
+    bound = torch.tensor([problem.domain.bounds[coordinate][end]], dtype=torch.float64)
+    own = [(bound, torch.ones_like(bound)) if each == column else line for each, line in enumerate(lines)]
+    points, shares = _grid(own)
+    normals = torch.zeros_like(points)
+    normals[:, column] = 2.0 * end - 1.0
+    return points, normals, shares
+
+
+def _line(mesh: Mesh, low: float, high: float, more: int) -> tuple[Tensor, Tensor]:
+    """Places of one coordinate, in its unit, and their shares."""
+    places, weights = gauss(mesh.degree + 1 + more)
+    breaks = torch.from_numpy(mesh.breaks)
+    unit = breaks[:-1, None] + mesh.half[:, None] * (1 + places)
+    shares = mesh.half[:, None] * weights / 2 / mesh.half.sum()
+    return (low + (high - low) * (unit + 1) / 2).flatten(), shares.flatten()
+
+
+def _grid(lines: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    points = torch.cartesian_prod(*(at for at, _ in lines)).reshape(-1, len(lines))
+    shares = torch.cartesian_prod(*(share for _, share in lines)).reshape(-1, len(lines)).prod(1)
+    return points, shares

@@ -1,0 +1,292 @@
+"""Unknown constants of partial differential equations from scattered samples, without settings."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from conftest import problem_class
+
+import sciml
+from sciml import d, recovery
+from sciml.models.tiles import Tiles
+from sciml.recovery import solve_by_tiles, why_not_tiles
+from sciml.setup import prepare
+
+NOISE = 0.02
+
+
+class Heat(sciml.Problem):
+    """Neither start nor boundary is known."""
+
+    domain = sciml.Box(x=(0, 1), t=(0, 0.5))
+    fields = ["u"]
+    k = sciml.Unknown(1.0, lower=0)
+
+    @sciml.equation
+    def heat(self, u, x, t):
+        return d(u, t) - self.k * d(u, x, x)
+
+
+class HeatKnown(Heat):
+    conditions = [
+        sciml.Initial(u=lambda x: torch.sin(torch.pi * x) + 0.5 * torch.sin(3 * torch.pi * x)),
+        sciml.Dirichlet(u=0.0, on=Heat.domain.faces("x")),
+    ]
+
+
+def heat(x, t):
+    slow, fast = (np.exp(-0.3 * (mode * np.pi) ** 2 * t) * np.sin(mode * np.pi * x) for mode in (1, 3))
+    return {"u": slow + 0.5 * fast}
+
+
+class Source(sciml.Problem):
+    domain = sciml.Box(x=(0, 1), t=(0, 1))
+    fields = ["u"]
+    strength = sciml.Unknown(1.0)
+    conditions = [sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
+
+    @sciml.equation
+    def heat(self, u, x, t):
+        return d(u, t) - 0.2 * d(u, x, x) - self.strength * torch.sin(torch.pi * x)
+
+
+def source(x, t):
+    decay = 0.2 * np.pi**2
+    return {"u": 3.0 / decay * (1 - np.exp(-decay * t)) * np.sin(np.pi * x)}
+
+
+class Fisher(sciml.Problem):
+    domain = sciml.Box(x=(-10, 10), t=(0, 4))
+    fields = ["u"]
+    rate, diffusivity = sciml.Unknown(0.5, lower=0), sciml.Unknown(0.5, lower=0)
+
+    @sciml.equation
+    def growth(self, u, x, t):
+        return d(u, t) - self.diffusivity * d(u, x, x) - self.rate * u * (1 - u)
+
+
+def fisher(x, t):
+    return {"u": (1 + np.exp((x - 5 / np.sqrt(6) * t) / np.sqrt(6))) ** -2}
+
+
+class Carried(sciml.Problem):
+    domain = sciml.Box(x=(0, 2), t=(0, 1))
+    fields = ["u"]
+    speed, spreading = sciml.Unknown(0.5), sciml.Unknown(0.05, lower=0)
+
+    @sciml.equation
+    def balance(self, u, x, t):
+        return d(u, t) + self.speed * d(u, x) - self.spreading * d(u, x, x)
+
+
+def carried(x, t):
+    wide = 0.01 + 0.02 * t
+    return {"u": np.sqrt(0.01 / wide) * np.exp(-((x - 0.5 - 0.8 * t) ** 2) / (2 * wide))}
+
+
+class String(sciml.Problem):
+    domain = sciml.Box(x=(0, 1), t=(0, 2))
+    fields = ["u"]
+    square = sciml.Unknown(1.0, lower=0)
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
+
+    @sciml.equation
+    def motion(self, u, x, t):
+        return d(u, t, t) - self.square * d(u, x, x)
+
+
+def string(x, t):
+    speed = np.pi * np.sqrt(1.7)
+    return {"u": np.sin(np.pi * x) * np.cos(speed * t) + 0.3 * np.sin(2 * np.pi * x) * np.sin(2 * speed * t)}
+
+
+class Rotation(sciml.Problem):
+    """Two fields."""
+
+    domain = sciml.Box(x=(0, 1), t=(0, 1))
+    fields = ["u", "v"]
+    turn, spreading = sciml.Unknown(1.0), sciml.Unknown(0.1, lower=0)
+
+    @sciml.equation
+    def first(self, u, v, x, t):
+        return d(u, t) - self.spreading * d(u, x, x) + self.turn * v
+
+    @sciml.equation
+    def second(self, u, v, x, t):
+        return d(v, t) - self.spreading * d(v, x, x) - self.turn * u
+
+
+def rotation(x, t):
+    size = np.exp(-0.05 * np.pi**2 * t) * np.cos(np.pi * x)
+    return {"u": size * np.cos(2 * t), "v": size * np.sin(2 * t)}
+
+
+class Membrane(sciml.Problem):
+    """At rest: two coordinates of space, values at the boundary unknown."""
+
+    domain = sciml.Box(x=(-1, 1), y=(-1, 1))
+    fields = ["u"]
+    square = sciml.Unknown(1.0)
+
+    @sciml.equation
+    def balance(self, u, x, y):
+        return d(u, x, x) + d(u, y, y) + self.square * u
+
+
+def membrane(x, y):
+    return {"u": np.sin(3 * x) * np.cos(2 * y) + 0.5 * np.sin(2 * x + 3 * y)}
+
+
+CASES = {
+    "heat": (Heat, heat, 100, {"k": 0.3}),
+    "heat, conditions known": (HeatKnown, heat, 100, {"k": 0.3}),
+    "source": (Source, source, 100, {"strength": 3.0}),
+    "Fisher": (Fisher, fisher, 400, {"rate": 1.0, "diffusivity": 1.0}),
+    "advection and diffusion": (Carried, carried, 300, {"speed": 0.8, "spreading": 0.01}),
+    "string": (String, string, 200, {"square": 1.7}),
+    "two fields": (Rotation, rotation, 300, {"turn": 2.0, "spreading": 0.05}),
+    "at rest": (Membrane, membrane, 200, {"square": 13.0}),
+}
+
+
+def samples(problem, exact, count, noise, seed):
+    """Values at random points, with noise that is a share of their spread."""
+    generator = np.random.default_rng(seed)
+    at = {key: low + (high - low) * generator.random(count) for key, (low, high) in problem.domain.bounds.items()}
+    fields = exact(**at)
+    noisy = {name: each + noise * each.std() * generator.standard_normal(count) for name, each in fields.items()}
+    return sciml.Table({**at, **noisy})
+
+
+def fitted(kind, exact, count, noise, seed=1):
+    problem = kind()
+    with warnings.catch_warnings():
+        # No conditions: that is what they are about.
+        warnings.simplefilter("ignore", sciml.ConditionWarning)
+        return sciml.fit(problem, data=samples(problem, exact, count, noise, seed))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_constants_lie_within_their_intervals(name):
+    kind, exact, count, truth = CASES[name]
+    solution = fitted(kind, exact, count, NOISE)
+    assert solution.success
+    assert isinstance(solution.model, Tiles)
+    for key, value in truth.items():
+        row = solution.unknowns.loc[key]
+        # 2.6 standard errors: one in a hundred would be further off.
+        assert abs(row["estimate"] - value) < 2.6 * row["standard_error"]
+        assert row["standard_error"] < 0.05 * abs(value)
+
+
+@pytest.mark.parametrize("name", ["source", "Fisher", "two fields", "at rest"])
+def test_constants_are_found_to_many_digits_from_exact_values(name):
+    kind, exact, count, truth = CASES[name]
+    solution = fitted(kind, exact, count, 0.0)
+    assert solution.success
+    for key, value in truth.items():
+        row = solution.unknowns.loc[key]
+        assert row["estimate"] == pytest.approx(value, rel=1e-6)
+        assert row["low"] < value < row["high"]
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say():
+    held = []
+    for seed in range(12):
+        row = fitted(Source, source, 60, 0.05, seed).unknowns.loc["strength"]
+        held.append(row["low"] < 3.0 < row["high"])
+    # With probability 0.95 each, fewer than 9 of 12 happen less than three times in a thousand.
+    assert sum(held) >= 9
+
+
+def test_a_shock_is_resolved_and_its_viscosity_found_from_exact_values():
+    problem = problem_class("burgers_inverse")()
+    generator = np.random.default_rng(3)
+    at = {"x": generator.uniform(-1, 1, 2000), "t": generator.uniform(0, 1, 2000)}
+    solution = sciml.fit(problem, data=sciml.Table({**at, **problem.reference_values(at)}))
+    assert solution.success
+    assert solution.unknowns.loc["speed", "estimate"] == pytest.approx(1.0, rel=1e-3)
+    assert solution.unknowns.loc["viscosity", "estimate"] == pytest.approx(0.01 / math.pi, rel=1e-3)
+    assert solution.error()["u"] < 1e-4
+
+
+def test_what_no_row_sees_is_said():
+    class Blind(Heat):
+        lost = sciml.Unknown(1.0)
+
+        @sciml.equation
+        def heat(self, u, x, t):
+            return d(u, t) - (self.k + self.lost) * d(u, x, x)
+
+    solution = fitted(Blind, heat, 100, NOISE)
+    assert not solution.success
+    assert "do not determine" in solution.message
+
+
+def test_an_equation_that_the_data_contradict_is_no_success(monkeypatch):
+    monkeypatch.setattr(recovery, "_EFFORT", 1e7)
+
+    class Wrong(HeatKnown):
+        @sciml.equation
+        def heat(self, u, x, t):
+            return d(u, t) + self.k * d(u, x)
+
+    problem = Wrong()
+    setup = prepare(problem, None, samples(problem, heat, 60, 0.0, 1), None, None, torch.float64, "cpu", 0)
+    found = solve_by_tiles(setup)
+    assert not found.good
+    assert found.ended == "converged"
+
+
+def test_a_solution_is_the_same_from_its_file(tmp_path):
+    solution = fitted(HeatKnown, heat, 60, NOISE)
+    solution.save(tmp_path / "heat.pt")
+    again = sciml.load(tmp_path / "heat.pt", problem=HeatKnown())
+    assert (again(x=0.3, t=0.2)["u"] == solution(x=0.3, t=0.2)["u"]).all()
+    assert again.unknowns.equals(solution.unknowns)
+    assert again.choices == solution.choices
+
+
+def test_a_watcher_ends_the_search():
+    data = samples(Heat(), heat, 100, NOISE, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sciml.ConditionWarning)
+        solution = sciml.fit(Heat(), data=data, callbacks=[lambda look: look.step >= 3])
+    assert solution.status == "stopped"
+    assert len(solution.history) == 3
+    assert solution.history["phase"].iloc[0] == "Tiles(4 x 2)"
+
+
+def test_ctrl_c_leaves_the_best_so_far():
+    def interrupt(look):
+        if look.step == 4:
+            raise KeyboardInterrupt
+
+    data = samples(Heat(), heat, 100, NOISE, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sciml.ConditionWarning)
+        solution = sciml.fit(Heat(), data=data, callbacks=[interrupt])
+    assert solution.status == "interrupted"
+
+
+def test_what_cannot_be_put_on_tiles_is_said():
+    class Round(sciml.Problem):
+        domain = sciml.Disk((0, 0), 1)
+        fields = ["u"]
+
+        @sciml.equation
+        def balance(self, u, x, y):
+            return d(u, x, x) + d(u, y, y)
+
+    class Average(Heat):
+        conditions = [sciml.Mean(u=0.0)]
+
+    class Two(Heat):
+        fields = ["u", "v"]
+
+    assert "no box" in why_not_tiles(Round())
+    assert "more fields" in why_not_tiles(Two())
+    assert "without points" in why_not_tiles(Average())
+    assert why_not_tiles(Heat()) is None
