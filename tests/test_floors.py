@@ -110,7 +110,6 @@ FLOORS = [
         "choice",
         "transfer",
         "recovery",
-        "unknown_fields",
     ],
     [
         "fitting",
