@@ -42,7 +42,7 @@ def estimated(setup: Setup, residuals: pd.DataFrame) -> tuple[Inference, list[st
         return blank, [*doubt, "an unknown is not finite"]
     try:
         known = setup.measurements is not None and setup.measurements.known(setup.problem)
-        inference = setup.inference or from_rows(setup.rows, setup.train, setup.scales, known=known)
+        inference = setup.inference or from_rows(setup.rows, setup.train, setup.scales, setup.weights, known=known)
     except KeyboardInterrupt:
         return blank, [*doubt, "interrupted before the intervals were computed"]
     found, drift = inference.estimates, inference.drift
@@ -72,15 +72,31 @@ def estimated(setup: Setup, residuals: pd.DataFrame) -> tuple[Inference, list[st
 
 
 def _beyond_noise(setup: Setup, inference: Inference) -> list[str]:
-    """A reason to doubt standard deviations that were given, or equations: data farther from them than chance allows."""
-    blocks = [block for block in setup.train if any(isinstance(term.evaluate, Misfit) for term in block.terms)]
-    found = setup.rows.residuals(blocks)
-    square = sum(float(values.detach().square().sum()) for values in found.values())
-    if inference.freedom < 1 or stats.chi2.sf(square, inference.freedom) > _CHANCE:
+    """A reason to doubt standard deviations that were given, or equations: data farther from them than chance allows.
+
+    Sums of squares are compared with chi-squared of the same mean and variance (F. E. Satterthwaite, Biometrics Bulletin 2,
+    1946).
+    """
+    total, mean, variance = 0.0, 0.0, 0.0
+    for block in setup.train:
+        for term in block.terms:
+            if not isinstance(term.evaluate, Misfit):
+                continue
+            scene, _ = setup.rows.scene(block)
+            model = term.evaluate.model(scene).detach()
+            known = term.evaluate.squares(model)
+            if known is not None:
+                total, mean = total + float(known[0].sum()), mean + len(model)
+                variance += float(known[1].sum())
+    share = inference.freedom / max(inference.measurements, 1)
+    if mean * share < 1:
+        return []
+    spread = variance / (2 * mean)
+    if stats.chi2.sf(total / spread, 2 * mean**2 * share / variance) > _CHANCE:
         return []
     return [
-        f"the data lie {math.sqrt(square / inference.freedom):.3g} of their standard deviations from the solution in the root "
-        f"mean square, which chance does not explain (chi-squared {square:.4g} at {inference.freedom:.4g} degrees of freedom): "
+        f"the data lie {math.sqrt(total / (mean * share)):.3g} of their standard deviations from the solution in the root "
+        f"mean square, which chance does not explain (chi-squared {total:.4g} at {mean * share:.4g} degrees of freedom): "
         "the equations do not describe them, or the standard deviations given are too small"
     ]
 

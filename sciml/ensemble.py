@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,8 @@ import torch
 from torch import nn
 
 from sciml.conditions import Scene
-from sciml.errors import SciMLError, SolverError
+from sciml.datasets.lazy import LazyTable
+from sciml.errors import DataError, ProblemError, SciMLError, SolverError
 from sciml.fitting import fit
 from sciml.loading import load
 from sciml.measurements import Measurements, data_blocks, resolve_data
@@ -42,7 +42,8 @@ class Ensemble:
         base: the fit to the measurements as they are.
         unknowns: DataFrame indexed by name: ``estimate`` of the base, ``standard_error`` and the 95 % interval ``low``,
             ``high`` from the members' scatter.
-        failures: for each member that could not be fitted its number and why.
+        failures: for each member that could not be fitted, or that is no success although the base is one, its number and why.
+            They count in nothing.
     """
 
     solutions: tuple[Solution, ...]
@@ -103,7 +104,7 @@ def ensemble(
         seed: of the draws; the members' own seeds follow it.
         observe: as for ``fit``.
         noise: as for ``fit``.
-        how: everything else that ``fit`` takes.
+        how: everything else that ``fit`` takes; ``out`` and ``progress`` are the first fit's alone.
 
     Returns:
         An ``Ensemble``.
@@ -111,6 +112,8 @@ def ensemble(
     Raises:
         SolverError: fewer than two members, no such way to resample, or all members failed.
         ProblemError: nothing to resample; and what ``fit`` raises for the first fit.
+        DataError: a table that stays in its file.
+        KeyboardInterrupt: Ctrl-C; members that run in processes are ended.
 
     Example:
         >>> import numpy as np, sciml
@@ -137,20 +140,54 @@ def ensemble(
         raise SolverError(f"resample must be 'residuals', 'rows' or None; given: {resample!r}")
     if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
         raise SolverError(f"processes must be a positive whole number; given: {processes!r}")
-    base = fit(problem, model, data=data, observe=observe, noise=noise, seed=seed, **how)
+    if isinstance(data, LazyTable):
+        raise DataError(
+            "ensemble draws from a table in memory, and this one stays in its file: take rows, data=table.sample(20_000)"
+        )
     measurements = resolve_data(problem, data, observe, noise)
     if measurements is None and resample is not None:
-        resample = None
+        raise ProblemError(
+            f"there is nothing to resample: {type(problem).__name__} has no measurements; pass data=, or resample=None to see "
+            "how far seeds alone scatter"
+        )
+    base = fit(problem, model, data=measurements, seed=seed, **how)
+    if base.status == "interrupted":
+        raise KeyboardInterrupt
     draws = _draws(problem, base, measurements, resample, members, seed)
+    options = {key: value for key, value in how.items() if key not in ("out", "progress")}
 
     def member(number: int) -> Solution:
-        return fit(problem, model, data=draws(number), seed=seed + number + 1, **how)
+        drawn = problem if resample is None else _believing(problem, base, np.random.default_rng([seed, number, 1]))
+        found = fit(drawn, model, data=draws(number), seed=seed + number + 1, **options)
+        if found.status == "interrupted":
+            raise KeyboardInterrupt
+        return replace(found, problem=problem)
 
-    run = _in_processes if processes > 1 and _can_fork(how.get("device", "auto")) else _in_turn
-    solutions, failures = run(member, members, problem, model, processes)
+    several = processes > 1 and _can_fork(how.get("device", "auto"))
+    own = model if model is not None else base.model
+    found, failures = _in_processes(member, members, problem, own, processes) if several else _in_turn(member, members)
+    solutions = []
+    for number, solution in found.items():
+        if base.success and not solution.success:
+            failures[number] = f"no success: {solution.message}"
+        else:
+            solutions.append(solution)
     if len(solutions) < 2:
-        raise SolverError(f"{len(failures)} of {members} fits failed; the first: {next(iter(failures.values()), '')}")
-    return Ensemble(tuple(solutions), base, _scatter(base, solutions), failures)
+        why = next(iter(failures.values()), "")
+        raise SolverError(f"{len(failures)} of {members} fits failed or were no success; the first: {why}")
+    return Ensemble(tuple(solutions), base, _scatter(base, solutions), dict(sorted(failures.items())))
+
+
+def _believing(problem: Problem, base: Solution, generator: np.random.Generator) -> Problem:
+    """The problem with priors as they would be had something else been measured before."""
+    drawn = {}
+    for name, unknown in problem.unknowns.items():
+        if unknown.prior is not None:
+            _, noise = unknown.prior
+            estimate = base.unknowns.loc[[name], "estimate"].to_numpy()
+            value = float(noise.measured(estimate, noise.sigma * generator.standard_normal(1))[0])
+            drawn[name] = replace(unknown, prior=(value, noise))
+    return problem.bind(**drawn) if drawn else problem
 
 
 def _scatter(base: Solution, solutions: list[Solution]) -> pd.DataFrame:
@@ -225,13 +262,11 @@ def _can_fork(device: Any) -> bool:
     return on_cpu and sys.platform.startswith("linux")
 
 
-def _in_turn(
-    member: Callable[[int], Solution], members: int, problem: Problem, model: nn.Module | None, processes: int
-) -> tuple[list[Solution], dict[int, str]]:
-    solutions, failures = [], {}
+def _in_turn(member: Callable[[int], Solution], members: int) -> tuple[dict[int, Solution], dict[int, str]]:
+    solutions, failures = {}, {}
     for number in range(members):
         try:
-            solutions.append(member(number))
+            solutions[number] = member(number)
         except SciMLError as error:
             failures[number] = str(error)
     return solutions, failures
@@ -239,7 +274,7 @@ def _in_turn(
 
 def _in_processes(
     member: Callable[[int], Solution], members: int, problem: Problem, model: nn.Module | None, processes: int
-) -> tuple[list[Solution], dict[int, str]]:
+) -> tuple[dict[int, Solution], dict[int, str]]:
     """Members in forked processes, which inherit problems that no file could carry; solutions come back as files."""
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
@@ -250,19 +285,25 @@ def _in_processes(
             for number in range(first, members, processes):
                 try:
                     member(number).save(Path(folder) / f"{number}.pt")
-                except Exception:
-                    (Path(folder) / f"{number}.txt").write_text(traceback.format_exc(limit=1))
+                except SciMLError as error:
+                    (Path(folder) / f"{number}.txt").write_text(str(error))
 
-        workers = [context.Process(target=work, args=(first,)) for first in range(min(processes, members))]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        solutions, failures = [], {}
+        workers = [context.Process(target=work, args=(first,), daemon=True) for first in range(min(processes, members))]
+        try:
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+        finally:
+            for worker in workers:
+                if worker.is_alive():
+                    worker.terminate()
+                    worker.join()
+        solutions, failures = {}, {}
         for number in range(members):
             file, note = Path(folder) / f"{number}.pt", Path(folder) / f"{number}.txt"
             if file.exists():
-                solutions.append(replace(load(file, problem, model), problem=problem))
+                solutions[number] = load(file, problem, model)
             else:
-                failures[number] = note.read_text() if note.exists() else "its process was killed"
+                failures[number] = note.read_text() if note.exists() else "its process ended before it was done"
     return solutions, failures

@@ -12,7 +12,7 @@ G. Schwarz, Estimating the dimension of a model, Annals of Statistics 6 (1978).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,19 +45,19 @@ def deviations(
 
 
 def statistics(
-    rows: Rows, blocks: Sequence[Block], scales: Mapping[str, float], inference: Inference
+    rows: Rows, blocks: Sequence[Block], inference: Inference, found: Collection[str] = ()
 ) -> dict[str, float]:
     """What is known of a fit to measurements; empty where there are none, or where nothing was inferred.
 
     Args:
         rows: the residuals at the solution.
         blocks: where they are taken, measurements among them.
-        scales: what each is divided by.
         inference: what the linearised problem says.
+        found: the columns whose standard deviation was found from the data.
     """
     if not inference.measurements or not math.isfinite(inference.variance):
         return {}
-    count, likelihood, square, found, sizes = 0, 0.0, 0.0, 0, {}
+    count, likelihood, square, sizes, fitted = 0, 0.0, 0.0, {}, 0
     for block in blocks:
         for term in block.terms:
             misfit = term.evaluate
@@ -70,12 +70,12 @@ def statistics(
             sigma = 1.0
             if misfit.sigma is None:
                 sigma = math.sqrt(float(deviation.square().mean())) or 1e-300
-                found += 1
+            fitted += misfit.sigma is None or misfit.name in found
             density = misfit.log_density(scene, sigma).detach()
             sizes[f"sigma.{misfit.name}"] = sigma if misfit.sigma is None else misfit.typical_sigma
             count, likelihood = count + values, likelihood + float(density.sum())
             square += float((deviation / sigma).square().sum())
-    parameters = inference.fitted + found
+    parameters = inference.fitted + fitted
     return {
         "measurements": float(count),
         "parameters": parameters,
@@ -143,7 +143,9 @@ def criteria(*solutions: Any, held_out: Any = None, **how: Any) -> pd.DataFrame:
         raise ProblemError(f"criteria needs at least two solutions; given: {len(solutions)}")
     names: list[str] = []
     for each in solutions:
-        count = 1 + sum(name.partition("_")[0] == each.name for name in names)
+        if not isinstance(getattr(each, "statistics", None), Mapping):
+            raise ProblemError(f"criteria compares solutions of sciml.fit; given: {type(each).__name__}")
+        count = 1 + sum(other.name == each.name for other in solutions[: len(names)])
         names.append(each.name if count == 1 else f"{each.name}_{count}")
         if not each.statistics:
             raise ProblemError(

@@ -55,7 +55,7 @@ class Experiments(Problem):
         members = type(self)._members
         said = observe is not None or noise is not None
         parts = {
-            name: Measurements(each, observe=observe, noise=noise) if said else Measurements.of(each)
+            name: Measurements.of(each).with_more(observe, noise) if said else Measurements.of(each)
             for name, each in self._tables(data).items()
         }
         if not parts:
@@ -63,6 +63,7 @@ class Experiments(Problem):
         columns: dict[str, Array] = {}
         functions: dict[str, Callable[..., Any]] = {}
         noises: dict[str, Noise] = {}
+        alike: dict[str, str] = {}
         total = sum(len(each) for each in parts.values())
         start = 0
         for experiment, part in parts.items():
@@ -74,6 +75,7 @@ class Experiments(Problem):
                     columns.setdefault(column, np.full(total, np.nan))[place] = part.table[column]
                     continue
                 name = self._named(column, experiment)
+                alike[name] = column
                 columns.setdefault(name, np.full(total, np.nan))[place] = part.table[column]
                 told = part.noise_of(column)
                 if told is not None and column not in sizes:
@@ -84,7 +86,9 @@ class Experiments(Problem):
                 functions[self._named(column, experiment)] = _renamed(function, experiment, members[experiment], at)
         source = ", ".join(dict.fromkeys(each.table.source for each in parts.values()))
         table = Table(columns, source=source, missing="mask")
-        return Measurements(table, observe=functions, noise=noises or None)
+        found = Measurements(table, observe=functions, noise=noises or None)
+        found.alike = alike
+        return found
 
     def _named(self, column: str, experiment: str) -> str:
         """The column of one experiment: ``u_t`` of ``warm`` is ``u_warm_t``."""
@@ -99,13 +103,16 @@ class Experiments(Problem):
         if data is None:
             own = {name: getattr(member, "measurements", None) for name, member in type(self)._members.items()}
             return {name: each() for name, each in own.items() if each is not None}
+        if isinstance(data, Measurements) and data.table.groups:
+            data = {name: data.on(data.table.group(name)) for name in data.table.groups}
         if isinstance(data, Table) and data.groups:
             data = {name: data.group(name) for name in data.groups}
         kinds = (Table, Measurements, Mapping, pd.DataFrame)
         if not isinstance(data, Mapping) or not all(isinstance(each, kinds) for each in data.values()):
+            kinds_given = {type(each).__name__ for each in data.values()} if isinstance(data, Mapping) else set()
             raise DataError(
                 f"data of several experiments are tables by name, {{{names[0]!r}: table, ...}}, or one table with groups "
-                f"that are called {listed(names)}; given: {type(data).__name__}"
+                f"that are called {listed(names)}; given: {listed(sorted(kinds_given)) or type(data).__name__}"
             )
         for name in data:
             if name not in names:
@@ -263,6 +270,13 @@ def _checked(problems: Any, own: Collection[str]) -> dict[str, Problem]:
             if derivative_named(f"{field}_{name}", first.fields, first.coordinates) is not None:
                 raise ProblemError(
                     f"the experiment {name!r} is called like a coordinate: {field}_{name} would be a derivative"
+                )
+        for unknown, value in each.unknowns.items():
+            if unknown not in own and value != first.unknowns[unknown]:
+                raise ProblemError(
+                    f"the experiments share {unknown!r} and say different things of it: {first.unknowns[unknown]!r} and, in "
+                    f"{name!r}, "
+                    f"{value!r}; say the same, or name it in own="
                 )
     for name in own:
         if name not in first.unknowns:

@@ -247,7 +247,7 @@ def fit(
         points={term.name: block.size for block in setup.train for term in block.terms},
         choices=(*setup.choices, *notes, f"points: {counts}"),
         data=setup.table,
-        statistics=statistics(setup.rows, setup.train, setup.scales, inference),
+        statistics=statistics(setup.rows, setup.train, inference, _found(setup)),
         spread=spread,
     )
     if out is not None:
@@ -257,6 +257,11 @@ def fit(
             # The fit is done: what it found must not be lost because a file could not be written.
             warnings.warn(f"the solution was not written: {error}", stacklevel=2)
     return solution
+
+
+def _found(setup: Setup) -> frozenset[str]:
+    """The columns whose noise has a size that was found from the data."""
+    return frozenset() if setup.measurements is None else setup.measurements.found
 
 
 def _better(found: Found | None, setup: Setup | None, outcome: Outcome, stages: Sequence[Stage]) -> Attempt:

@@ -73,6 +73,8 @@ class Measurements:
             raise ProblemError(f"observe must be functions by column, {{'in_bed': lambda I: I}}; given: {observe!r}")
         self.table = table
         self.observe = dict(observe or {})
+        self.found: frozenset[str] = frozenset()
+        self.alike: dict[str, str] = {}
         self.noise: dict[str, Noise] = {}
         self._common = None if noise is None or isinstance(noise, Mapping) else noise_of(noise)
         if isinstance(noise, Mapping):
@@ -99,21 +101,29 @@ class Measurements:
         return self.noise_of(column) or Normal()
 
     def known(self, problem: Problem) -> bool:
-        """Whether the size of every column's noise was given."""
-        noises = [self.noise_of(column) for column in self.observables(problem)]
-        return all(noise is not None and noise.known for noise in noises)
+        """Whether the size of every column's noise was given, and not found from the data."""
+        noises = {column: self.noise_of(column) for column in self.observables(problem)}
+        return all(noise is not None and noise.known and column not in self.found for column, noise in noises.items())
 
     def with_sigma(self, sizes: Mapping[str, float]) -> Measurements:
-        """The same with these sizes of the noise of some columns."""
+        """The same with these sizes of the noise of some columns, which count as found from the data."""
         noise = {column: self.noise_or_normal(column).with_sigma(sigma) for column, sigma in sizes.items()}
-        known = {column: self.noise_of(column) for column in self.table.columns if column not in sizes}
-        rest = {column: each for column, each in known.items() if each is not None}
-        return Measurements(self.table, observe=self.observe, noise={**rest, **noise})
+        again = Measurements(self.table, observe=self.observe, noise={**self.noise, **noise})
+        again._common, again.alike = self._common, self.alike
+        again.found = frozenset(sizes)
+        return again
+
+    def with_more(self, observe: Mapping[str, Callable[..., Any]] | None, noise: Any) -> Measurements:
+        """The same with more observed functions, and another noise if one is given."""
+        kept = self._common or self.noise or None
+        return Measurements(
+            self.table, observe={**self.observe, **(observe or {})}, noise=kept if noise is None else noise
+        )
 
     def on(self, table: Table) -> Measurements:
         """The same on another table with these columns."""
         found = Measurements(table, observe=self.observe, noise=self.noise)
-        found._common = self._common
+        found._common, found.found, found.alike = self._common, self.found, self.alike
         return found
 
     def observables(self, problem: Problem) -> dict[str, tuple[str, MultiIndex] | Callable[..., Any]]:
@@ -183,7 +193,8 @@ def data_blocks(problem: Problem, given: Measurements | Table) -> list[Block]:
         field, index = (None, ()) if callable(observable) else observable
         function = observable if callable(observable) else None
         measured = torch.from_numpy(values[seen].copy())
-        misfit = Misfit(field, measured, index, function, provisional, sigma, column)
+        alike = measurements.alike.get(column, column)
+        misfit = Misfit(field, measured, index, function, provisional, sigma, column, alike)
         term = Term(f"{DATA}{column}", Interior(), misfit, field if misfit.plain else None, measured=True)
         if seen.all():
             whole.append(term)
@@ -235,7 +246,7 @@ def resolve_data(
         ProblemError: columns are missing, or there are observed functions or noise and no data.
     """
     join = getattr(problem, "joined", None)
-    if join is not None and not isinstance(data, Measurements):
+    if join is not None and (not isinstance(data, Measurements) or data.table.groups):
         data, observe, noise = join(data, observe, noise), None, None
     if data is None:
         own = getattr(problem, "measurements", None)
@@ -248,9 +259,15 @@ def resolve_data(
         return None
     found = data if isinstance(data, Measurements) else Measurements(data, observe=observe, noise=noise)
     if found is data and (observe is not None or noise is not None):
-        found = Measurements(found.table, observe={**found.observe, **(observe or {})}, noise=noise or _said(found))
+        found = found.with_more(observe, noise)
     data_blocks(problem, found)
     table = found.table
+    for column in found.noise:
+        if column not in found.observables(problem):
+            raise ProblemError(
+                f"noise names the column {column!r}, which measures nothing: only columns of fields, derivatives and observed "
+                "functions scatter, and coordinates count as exact"
+            )
     silent = [field for field in problem.fields if field not in table.columns]
     for name in found.unused(problem):
         close = [field for field in silent if field.lower() == name.strip().lower()]
@@ -261,11 +278,6 @@ def resolve_data(
             )
     _check_inside(problem, table)
     return found
-
-
-def _said(measurements: Measurements) -> Any:
-    """The noise as it was given."""
-    return measurements._common or measurements.noise or None
 
 
 def _check_inside(problem: Problem, table: Table) -> None:

@@ -42,6 +42,7 @@ class Misfit:
         sigma: the size of the scatter, shape ``(n,)`` or ``()``; None as long as it is not known: then rows have the unit of
             the column.
         name: of the column, for messages.
+        alike: what columns of one kind have in common, such as the same column in another experiment: they scatter alike.
     """
 
     field: str | None
@@ -51,6 +52,7 @@ class Misfit:
     noise: Noise = Normal()  # noqa: RUF009 - an immutable record
     sigma: Tensor | None = None
     name: str = ""
+    alike: str = ""
 
     def __call__(self, scene: Scene) -> Tensor:
         return self.noise.rows(self.deviation(scene))
@@ -78,6 +80,12 @@ class Misfit:
         measured = self.measured.to(scene.space.jet(scene.space.fields[0]))
         deviation = self.deviation(scene) / (sigma if self.sigma is None else 1.0)
         return self.noise.log_density(deviation, measured, own)
+
+    def squares(self, model: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Squared deviations, of mean one where the noise is as it was said to be, and their variances; see ``Noise``."""
+        sigma = 1.0 if self.sigma is None else self.sigma.to(model)
+        measured = self.measured.to(model)
+        return self.noise.squares(model, measured, self.noise.deviation(model, measured, sigma))
 
     @property
     def plain(self) -> bool:

@@ -85,6 +85,10 @@ class Noise(ABC):
     def log_density(self, deviation: Tensor, measured: Tensor, sigma: Tensor | float) -> Tensor:
         """The logarithm of the density of measured values, shape ``(n,)``."""
 
+    def squares(self, model: Tensor, measured: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Squares of mean one where this noise is at work, and their variances; None where squares say little."""
+        return deviation.square(), torch.full_like(deviation, 2.0)
+
     def spread(self, measured: Tensor) -> float:
         """How much a column scatters that nothing explains, in the unit of sigma."""
         return float(measured.std(correction=0)) if len(measured) else 0.0
@@ -153,6 +157,9 @@ class Huber(Noise):
         outside = torch.where(beyond, 2 * self.delta * size - self.delta**2, torch.ones_like(size))
         return torch.where(beyond, deviation.sign() * outside.sqrt(), deviation)
 
+    def squares(self, model: Tensor, measured: Tensor, deviation: Tensor) -> None:
+        return None
+
     def score(self, deviation: Tensor) -> Tensor:
         return deviation.clamp(-self.delta, self.delta)
 
@@ -205,6 +212,9 @@ class StudentT(Noise):
         safe = torch.where(small, torch.ones_like(share), share)
         ratio = torch.where(small, 1 - share / 2 + share**2 / 3, safe.log1p() / safe)
         return deviation * ((self.nu + 1) / self.nu * ratio).sqrt()
+
+    def squares(self, model: Tensor, measured: Tensor, deviation: Tensor) -> None:
+        return None
 
     def score(self, deviation: Tensor) -> Tensor:
         return (self.nu + 1) * deviation / (self.nu + deviation.square())
@@ -313,6 +323,11 @@ class Poisson(Noise):
         mean = torch.where(above, model, least)
         slope = _deviance_slope(least, measured)
         return torch.where(above, _deviance(mean, measured), _deviance(least, measured) + slope * (model - least))
+
+    def squares(self, model: Tensor, measured: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+        # Pearson's, whose mean is one however small the counts are; that of deviances is not.
+        mean = model.clamp(min=_FLOOR**2)
+        return (measured - mean).square() / mean, 2 + 1 / mean
 
     def log_density(self, deviation: Tensor, measured: Tensor, sigma: Tensor | float) -> Tensor:
         # The density at a mean equal to the count, less half the deviance.

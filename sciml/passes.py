@@ -43,11 +43,14 @@ def in_passes(
     wanted = [] if measurements is None else _wanted(problem, measurements)
     if measurements is None or not wanted or first.outcome.ended:
         return first, []
-    done, sizes, rounds = first, _sizes(first.setup, measurements, wanted), 1
+    sizes = _sizes(first.setup, measurements, wanted)
+    if sizes is None:
+        return first, [f"too few measurements to find the size of the noise of {', '.join(wanted)}"]
+    done, rounds = first, 1
     while rounds < _PASSES and not done.outcome.ended:
         known = measurements.with_sigma(sizes)
         again = attempt(known)
-        found = _sizes(again.setup, measurements, wanted)
+        found = _sizes(again.setup, measurements, wanted) or sizes
         again.outcome.history[:0] = done.outcome.history
         again.outcome.steps += done.outcome.steps
         again.outcome.evaluations += done.outcome.evaluations
@@ -68,9 +71,11 @@ def _wanted(problem: Problem, measurements: Measurements) -> list[str]:
     return [column for column, noise in noises.items() if (told if noise is None else not noise.known)]
 
 
-def _sizes(setup: Setup, measurements: Measurements, wanted: list[str]) -> dict[str, float]:
+def _sizes(setup: Setup, measurements: Measurements, wanted: list[str]) -> dict[str, float] | None:
     """The size of each column's noise, as its misfit tells it; what was fitted shared out among all values."""
-    inference = from_rows(setup.rows, setup.train, setup.scales)
+    inference = setup.inference or from_rows(setup.rows, setup.train, setup.scales, setup.weights)
+    if inference.freedom < 1:
+        return None
     share = min(inference.fitted / max(inference.measurements, 1), 0.9)
     found = {}
     for column, values in deviations(setup.rows, setup.train, measurements, wanted).items():

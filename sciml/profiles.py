@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from scipy.optimize import brentq
 
 from sciml.errors import SolverError
-from sciml.misfit import Misfit
+from sciml.misfit import Misfit, is_measured
 from sciml.objective import Objective
 from sciml.rows import Rows
 from sciml.setup import Setup
@@ -30,6 +29,7 @@ from sciml.uncertainty import Inference
 _MOST_PARAMETERS = 2000
 _REFIT = LeastSquares(40, loss_tolerance=1e-5)
 _CLOSE = 0.01
+_MOSTLY = 0.5
 _FARTHEST = 100.0
 
 
@@ -87,7 +87,22 @@ class _Profile:
                 return self._open(side)
         self._state = self._start
         found = brentq(beyond, near, far, xtol=_CLOSE * root * self._error, rtol=1e-12)
+        self._fall(side * found)
+        if not self._by_data():
+            return self._open(side)
         return float(self._unknown.value(torch.tensor(self._raw + side * found, dtype=torch.float64)))
+
+    def _by_data(self) -> bool:
+        """Whether it is the data that speak against the last value, not a trial function too coarse for the solution there."""
+        objective = Objective(
+            self._state.rows, self._state.train, self._state.scales, self._state.weights, self._state.parameters
+        )
+        broken = sum(
+            self._state.weights[name] * float(value.detach())
+            for name, value in objective.terms().items()
+            if not is_measured(name)
+        )
+        return broken < _MOSTLY * self._limit * self._unit
 
     def _open(self, side: int) -> float:
         ends = self._unknown.value(torch.tensor([self._raw, self._raw + side * 1e-3], dtype=torch.float64))
@@ -124,17 +139,15 @@ def _refit(setup: Setup) -> float:
 
 
 def _loss_of_one(setup: Setup, inference: Inference) -> float:
-    """What a measurement one standard deviation off adds to the loss."""
-    name, size, noisy = _terms(setup)[0]
-    variance = 1.0 / setup.scales[name] ** 2 if noisy else inference.variance
-    return setup.weights[name] / size * variance
-
-
-def _terms(setup: Setup) -> Sequence[tuple[str, int, bool]]:
-    """Each column's term, number of values, and whether its loss is robust."""
-    return [
-        (term.name, block.size, term.evaluate.noise.robust)
+    """What a measurement one standard deviation off adds to the loss; of columns of different weights, one of the heaviest."""
+    terms = [
+        (setup.weights[term.name] / block.size, term)
         for block in setup.train
         for term in block.terms
         if isinstance(term.evaluate, Misfit)
     ]
+    weight, heaviest = max(terms, key=lambda each: each[0])
+    assert isinstance(heaviest.evaluate, Misfit)
+    # Of a robust loss the rows are no standardised scores, as those of the inference are.
+    robust = heaviest.evaluate.noise.robust
+    return weight * (1.0 / setup.scales[heaviest.name] ** 2 if robust else inference.variance)

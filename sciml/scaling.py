@@ -87,12 +87,23 @@ def term_sizes(problem: Problem, blocks: Sequence[Block], sizes: Sizes) -> dict[
                 size = _misfit_size(term.evaluate, scale)
                 in_deviations += [term.name] if term.evaluate.sigma is not None else []
             found[term.name] = size if math.isfinite(size) and size > 0 else 1.0
+    found |= _alike(blocks, found)
     if in_deviations:
         # Of the most exact column, so that its rows do not outweigh equations.
         common = max(found[name] for name in in_deviations)
         found |= dict.fromkeys(in_deviations, common)
         found |= {term.name: common for block in blocks for term in block.terms if isinstance(term.evaluate, Belief)}
     return found
+
+
+def _alike(blocks: Sequence[Block], sizes: Mapping[str, float]) -> dict[str, float]:
+    """One size for columns of one kind, whose noise is the same: that of the one that varies most."""
+    kinds: dict[str, list[str]] = {}
+    for block in blocks:
+        for term in block.terms:
+            if isinstance(term.evaluate, Misfit) and term.evaluate.alike:
+                kinds.setdefault(term.evaluate.alike, []).append(term.name)
+    return {name: max(sizes[each] for each in names) for names in kinds.values() for name in names}
 
 
 def _misfit_size(misfit: Misfit, scale: Mapping[str, float]) -> float:

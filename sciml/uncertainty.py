@@ -224,7 +224,14 @@ def _estimate(unknown: Unknown, raw: float, error: float, quantile: float) -> Es
     return Estimate(float(value.detach()), abs(float(slope)) * error, low, high)
 
 
-def from_rows(rows: Rows, blocks: Sequence[Block], scales: Mapping[str, float], *, known: bool = False) -> Inference:
+def from_rows(
+    rows: Rows,
+    blocks: Sequence[Block],
+    scales: Mapping[str, float],
+    weights: Mapping[str, float],
+    *,
+    known: bool = False,
+) -> Inference:
     """What is inferred at a trained trial function, the equations and conditions counting as exact.
 
     Every residual that is not a measurement enters with a weight so large that the measurements can hardly bend it: then
@@ -236,6 +243,7 @@ def from_rows(rows: Rows, blocks: Sequence[Block], scales: Mapping[str, float], 
         rows: the residuals.
         blocks: where they are taken.
         scales: what each is divided by.
+        weights: of the terms; columns that weigh less by the row are taken to have so much larger a variance.
         known: whether the standard deviation of every column was given.
     """
     # In double precision whatever the fit was made in: what counts as zero is judged by the rounding of float64.
@@ -246,10 +254,13 @@ def from_rows(rows: Rows, blocks: Sequence[Block], scales: Mapping[str, float], 
     enough = 3 * sum(parameter.numel() for parameter in parameters) // max(1, len(rows.problem.equations))
     thin = [_thin(block, max(_MOST_POINTS, min(enough, _MOST_ROWS))) for block in blocks]
     factors, measured, prior = {}, [], []
+    per_row = {term.name: weights[term.name] / block.height for block in thin for term in block.terms if term.measured}
+    heaviest = max(per_row.values(), default=1.0) or 1.0
     for block in thin:
         for term in block.terms:
-            factors[term.name] = (1.0 if term.measured else _STIFFNESS / math.sqrt(block.height)) / scales[term.name]
-            measured.append(np.full(block.height, term.measured))
+            share = math.sqrt(per_row[term.name] / heaviest) if term.measured else _STIFFNESS / math.sqrt(block.height)
+            factors[term.name] = share / scales[term.name]
+            measured.append(np.full(block.height, term.measured and factors[term.name] > 0))
             prior.append(np.full(block.height, term.name.startswith(PRIOR)))
     values, slopes = jacobian(rows, [_without_loss(block) for block in thin], factors, parameters)
     misfit, matrix = values.numpy(), slopes.numpy()
@@ -259,10 +270,12 @@ def from_rows(rows: Rows, blocks: Sequence[Block], scales: Mapping[str, float], 
             place = slice(start, start + block.height)
             start += block.height
             if isinstance(term.evaluate, Misfit) and term.evaluate.noise.robust:
-                deviations = values[place] * scales[term.name]
+                if not factors[term.name]:
+                    continue
+                deviations = values[place] / factors[term.name]
                 score, curvature = term.evaluate.noise.score(deviations), term.evaluate.noise.curvature(deviations)
                 size = float(score.square().mean().sqrt()) or 1.0
-                misfit[place] = score.numpy() / (size * scales[term.name])
+                misfit[place] = factors[term.name] * score.numpy() / size
                 matrix[place] *= float(curvature.mean()) / size
     split = matrix.shape[1] - len(rows.raw)
     common = [scales[term.name] for block in thin for term in block.terms if term.measured]

@@ -182,7 +182,7 @@ def _with_prior(plain: Setup, before: Setup | None, fields: Sequence[str], share
 
 
 def _judged(setup: Setup, share: float) -> _Tried:
-    inference = from_rows(setup.rows, setup.train, setup.scales)
+    inference = from_rows(setup.rows, setup.train, setup.scales, setup.weights)
     squares, count = 0.0, 0
     blocks = [block for block in setup.train if any(isinstance(term.evaluate, Misfit) for term in block.terms)]
     for name, values in setup.rows.residuals(blocks).items():

@@ -7,6 +7,7 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -109,6 +110,7 @@ def _prior(given: Any) -> tuple[float, Any]:
     if number:
         noise = noise_of(given[1])
         if isinstance(noise.sigma, int | float) and not isinstance(noise, Poisson):
+            noise.check("the prior of an Unknown", np.array([float(given[0])]))
             return float(given[0]), noise
     raise ProblemError(
         f"Unknown: prior must be a value and its standard deviation, (0.5, 0.1), or a value and a noise model of known sigma, "
