@@ -224,17 +224,18 @@ class _Search:
         now = self.now
         lost = [name for name, error in zip(now.raw, now.spread.errors(), strict=True) if not error < _VAGUE]
         lost = [name for name in lost if name in self._pull]
-        self.now = self._tried(now.tiling, now.stiffness, now.weights, now.raw, last=True)
+        eased = self._tried(now.tiling, now.stiffness, now.weights, now.raw, eased_judge=True)
+        self.now = self._tried(now.tiling, now.stiffness, eased.weights, eased.raw, last=True)
         if not lost or self._stopped:
             return
         # Near a bound no row feels an unknown: from where it began there may be a way to a lower minimum.
         self._pull |= dict.fromkeys(lost, _HELD)
         start = now.raw | {name: self._setup.problem.unknowns[name].raw_initial() for name in lost}
         held = self._tried(now.tiling, now.stiffness, now.weights, start)
-        free = self._tried(now.tiling, now.stiffness, held.weights, held.raw)
+        free = self._tried(now.tiling, now.stiffness, held.weights, held.raw, eased_judge=True)
         again = self._tried(now.tiling, now.stiffness, free.weights, free.raw, last=True)
         if again.loss < self.now.loss:
-            self.now = again
+            self._shift, self.now = again.shift(free), again
 
     def _tried(
         self,
@@ -244,6 +245,7 @@ class _Search:
         raw: dict[str, Tensor],
         *,
         last: bool = False,
+        eased_judge: bool = False,
     ) -> _Tried:
         problem, scales = self._setup.problem, self._setup.scales
         terms = {
@@ -257,8 +259,13 @@ class _Search:
             root = torch.full((block.size,), self._rows**-0.5, dtype=torch.float64) if shares is None else shares.sqrt()
             factors = {term.name: root / scales.get(term.name, 1.0) for term in block.terms}
             placed.append(Placed(problem, block, factors, tiling, self._units, self._highest))
-        system = System(tiling, placed, terms, len(problem.fields), None if last else self._pull)
-        effort = (_LAST_STEPS, _LAST_TOLERANCE) if last else (_STEPS, _TOLERANCE)
+        # Steps along the curved valley of nearly exact equations are judged by a loss in which they count as data do.
+        eased = {name: value / max(stiffness, 1.0) for name, value in terms.items() if name in self._setup.weights}
+        judge = (
+            terms | {name: value for name, value in eased.items() if name not in self._shares} if eased_judge else None
+        )
+        system = System(tiling, placed, terms, len(problem.fields), None if last else self._pull, judge)
+        effort = (_LAST_STEPS, _LAST_TOLERANCE) if last or eased_judge else (_STEPS, _TOLERANCE)
         arrived = gauss_newton(system, weights, raw, *effort)
         parts = system.terms(arrived.weights, arrived.raw)
         known = spread(system, arrived.weights, arrived.raw)

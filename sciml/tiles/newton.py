@@ -16,6 +16,7 @@ from sciml.tiles.system import System
 _TINY = 1e-13
 _RAISED, _LOWERED = 10.0, 0.01
 _FIRST, _MOST = 1e-6, 1e6
+_LENGTHS = (1.0, 0.5, 0.2, 0.05)
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,17 @@ class Arrived:
     converged: bool
 
 
-def bordered_solve(found: Normal, factor: Factor) -> tuple[Tensor, Tensor, Tensor]:
+def bordered_solve(found: Normal, factor: Factor, damping: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
     """The step of the weights and of the unknowns, and the matrix that is left for the unknowns alone.
 
     With N for the weights, B and g in the border, C and h in the corner: (C - B'X) dq = X'... by elimination of the weights.
+    ``damping`` is that of the factor: with the weights alone held back, no damping would make the loss fall.
     """
     inner = factor.solve(found.border)
     count = found.border.shape[1] - 1
-    left = found.corner - found.border.T @ inner
+    corner = found.corner.clone()
+    corner.diagonal()[:count] *= 1 + damping
+    left = corner - found.border.T @ inner
     schur, right = left[:count, :count], left[:count, -1]
     schur = (schur + schur.T) / 2
     move = torch.zeros(count, dtype=torch.float64)
@@ -63,7 +67,7 @@ def gauss_newton(
     tolerance: float,
     stop: Callable[[], bool] = lambda: False,
 ) -> Arrived:
-    """Lower the loss by Gauss-Newton steps, damped where they would raise it.
+    """Lower the loss that steps are judged by through Gauss-Newton steps, damped where they would raise it.
 
     Args:
         system: the rows.
@@ -76,8 +80,9 @@ def gauss_newton(
     Reference: J. Nocedal and S. J. Wright, Numerical Optimization, 2nd ed., Springer 2006, chapter 10.
     """
     here, names, damping = dict(raw), list(raw), 0.0
+    loss = system.judged(weights, here)
     for count in range(steps):
-        found, loss = system.normal(weights, here)
+        found, _ = system.normal(weights, here)
         fallen = False
         while not fallen and damping <= _MOST:
             try:
@@ -85,21 +90,25 @@ def gauss_newton(
             except np.linalg.LinAlgError:
                 damping = max(damping * _RAISED, 1e3 * _TINY)
                 continue
-            move, shift, _ = bordered_solve(found, factor)
+            move, shift, _ = bordered_solve(found, factor, damping)
             shift = shift.clamp(-_FAR, _FAR)
-            moved = weights + move.view_as(weights)
-            then = {name: here[name] + shift[place] for place, name in enumerate(names)}
-            after = system.loss(moved, then)
-            fallen = math.isfinite(after) and after <= loss * (1 + 1e-12)
+            # What a step violates of nearly exact equations falls with the square of its length.
+            for length in _LENGTHS:
+                moved = weights + length * move.view_as(weights)
+                then = {name: here[name] + length * shift[place] for place, name in enumerate(names)}
+                after = system.judged(moved, then)
+                fallen = math.isfinite(after) and after <= loss * (1 + 1e-12)
+                if fallen:
+                    break
             if not fallen:
                 damping = max(damping * _RAISED, _FIRST)
         if not fallen:
-            return Arrived(weights, here, loss, count, True)
+            return Arrived(weights, here, system.loss(weights, here), count, True)
         damping = damping * _LOWERED if damping * _LOWERED > _FIRST else 0.0
-        weights, here = moved, then
-        if loss - after <= tolerance * loss or stop():
-            return Arrived(weights, here, after, count + 1, loss - after <= tolerance * loss)
-    return Arrived(weights, here, after, steps, False)
+        weights, here, before, loss = moved, then, loss, after
+        if before - after <= tolerance * before or stop():
+            return Arrived(weights, here, system.loss(weights, here), count + 1, before - after <= tolerance * before)
+    return Arrived(weights, here, system.loss(weights, here), steps, False)
 
 
 _FAR = 3.0

@@ -150,6 +150,7 @@ class System:
         weights: what the square of each term counts.
         fields: how many there are.
         pull: what the square of some raw unknowns counts, so that they do not run away while little speaks for any value.
+        judge: the weights by which steps are judged, where they are not ``weights``: see ``guided``.
     """
 
     def __init__(
@@ -159,14 +160,24 @@ class System:
         weights: Mapping[str, float],
         fields: int,
         pull: Mapping[str, float] | None = None,
+        judge: Mapping[str, float] | None = None,
     ) -> None:
         self.layout = Layout(tiling, fields)
+        self._judge = dict(weights if judge is None else judge)
         self.placed, self.weights, self.pull = tuple(placed), dict(weights), dict(pull or {})
 
     def loss(self, weights: Tensor, raw: Mapping[str, Tensor]) -> float:
         """The weighted sum of squares."""
         pulled = sum(share * float(raw[name]) ** 2 for name, share in self.pull.items())
         return pulled + sum(self.terms(weights, raw).values())
+
+    def judged(self, weights: Tensor, raw: Mapping[str, Tensor]) -> float:
+        """The sum of squares that steps are to lower."""
+        pulled = sum(share * float(raw[name]) ** 2 for name, share in self.pull.items())
+        terms = self.terms(weights, raw)
+        return pulled + sum(
+            value * self._judge[name] / self.weights[name] for name, value in terms.items() if self.weights[name] > 0
+        )
 
     def terms(self, weights: Tensor, raw: Mapping[str, Tensor]) -> dict[str, float]:
         """Each term's weighted sum of squares."""
