@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class SciMLError(Exception):
@@ -47,3 +48,26 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """A `` Did you mean 'x'?`` when one of ``names`` is close to ``name``, otherwise an empty string."""
     close = difflib.get_close_matches(name, list(names), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def mapping(option: str, given: object, example: str) -> dict[str, Any]:
+    """What was given for an option that maps names to something, as a dict; None is an empty one.
+
+    Args:
+        option: its name, for the message.
+        given: what was given for it.
+        example: of what was expected.
+
+    Raises:
+        DataError: something else than a mapping of texts.
+
+    Example:
+        >>> from sciml.errors import mapping
+        >>> mapping("units", None, "{'x': 'm'}")
+        {}
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise DataError(f"{option} maps names of columns to something, such as {example}; given: {given!r}")
+    return dict(given)

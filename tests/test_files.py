@@ -179,3 +179,17 @@ def test_the_summary_of_a_fit_names_the_file(write, tmp_path):
     assert told["path"] == str(path)
     assert told["rows"] == 4
     assert told["sha256"] == sciml.read(path).provenance.sha256
+
+
+def test_moments_of_zero_in_netcdf_and_their_calendars(tmp_path):
+    path = tmp_path / "run.nc"
+    for calendar in ("standard", "noleap"):
+        content = {"u": ("time", [1.0, 2.0])}
+        along = {"time": ("time", [0.0, 1.0], {"units": "days since 2020-01-01", "calendar": calendar})}
+        xarray.Dataset(content, along).to_netcdf(path)
+        told = {"time": "hours since 2020-01-02"}
+        if calendar == "standard":
+            assert sciml.read_netcdf(path, units=told)["time"].tolist() == [-24.0, 0.0]
+        else:
+            refused(sciml.read_netcdf, path, "counts in the calendar 'noleap'", units=told)
+            assert sciml.read_netcdf(path, units={"time": "h"})["time"].tolist() == [0.0, 24.0]

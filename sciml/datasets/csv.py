@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sciml.datasets.casts import cast, check_casts, unit_after
-from sciml.datasets.csv_lines import check_finite, layout, names_wanted, numbers, parsed
+from sciml.datasets.csv_lines import check_finite, check_points, layout, names_wanted, numbers, parsed
 from sciml.datasets.csv_quick import quick
 from sciml.datasets.limits import check_memory
 from sciml.datasets.unpacked import content, packed, text
@@ -121,7 +121,8 @@ def _careful(
     wanted = names_wanted(path, lines.names, columns, group)
     asked = check_casts(casts, list(wanted))
     texts = {wanted[name] for name in asked} | ({group} if group is not None else set())
-    frame = parsed(lines, sep, decimal, texts)
+    check_points(path, lines, sep, decimal, [each for each in wanted.values() if each not in texts], texts)
+    frame = parsed(path, lines, sep, decimal, texts)
     values: dict[str, Any] = {}
     for ours, theirs in wanted.items():
         column = frame[lines.names.index(theirs)]
