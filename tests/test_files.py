@@ -193,3 +193,34 @@ def test_moments_of_zero_in_netcdf_and_their_calendars(tmp_path):
         else:
             refused(sciml.read_netcdf, path, "counts in the calendar 'noleap'", units=told)
             assert sciml.read_netcdf(path, units={"time": "h"})["time"].tolist() == [0.0, 24.0]
+
+
+def test_parquet_with_units_of_old_programs_and_with_doubled_columns(tmp_path):
+    field = pyarrow.field("t", pyarrow.float64(), metadata={b"units": b"\xb5s"})
+    path = tmp_path / "run.parquet"
+    pyarrow.parquet.write_table(pyarrow.table([[0.0, 1.0]], schema=pyarrow.schema([field])), path)
+    assert dict(sciml.read_parquet(path).units) == {"t": "µs"}
+    pyarrow.parquet.write_table(pyarrow.table([[0.0], [1.0], [2.0]], names=["t", "t", "u"]), path)
+    refused(sciml.read_parquet, path, "the column 't' occurs more than once")
+    assert sciml.read_parquet(path, columns=["u"])["u"].tolist() == [2.0]
+
+
+def test_a_saved_solution_knows_where_its_data_came_from(write, tmp_path):
+    class Line(sciml.Problem):
+        domain = sciml.Interval(t=(0, 3))
+        fields = ["u"]
+
+        @sciml.equation
+        def straight(self, u, t):
+            return sciml.d(u, t, t)
+
+    path = write("t,u,run\n0,1,a\n1,2,a\n2,3,b\n3,4,b\n")
+    data = sciml.read_csv(path, group="run", units={"t": ("s", "s")}, columns={"t": "t", "u": "u"})
+    solution = sciml.fit(Line(), data=data, progress=False)
+    again = sciml.load(solution.save(tmp_path / "line.pt"), Line()).data
+    assert again.grouped_by == "run"
+    assert again.labels.tolist() == solution.data.labels.tolist()
+    assert dict(again.units) == {"t": "s"}
+    assert again["u"].tolist() == solution.data["u"].tolist()
+    assert again.provenance == data.provenance
+    assert again.provenance.as_dict() == data.provenance.as_dict()

@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from sciml.datasets.attributes import label
 from sciml.datasets.grid import Grid
 from sciml.datasets.lazy import LazyTable, Loading
 from sciml.datasets.limits import check_memory
@@ -71,8 +72,8 @@ def read_hdf5(
 
     Raises:
         DataError: no such file, damaged, in use, not HDF5; no such dataset, or a group; texts, ragged, compound or empty
-            datasets; axes that do not fit; links that are not allowed or lead nowhere; data that were never written; more than
-            memory holds.
+            datasets; axes that do not fit; numbers packed by the conventions CF; links that are not allowed or lead nowhere;
+            data that were never written; more than memory holds.
         MissingExtraError: units to convert without pint.
 
     Example:
@@ -191,4 +192,4 @@ def _texts(handles: Handles, plan: Plan, links: Path | None) -> list[str]:
     raw = dataset[...].tolist()
     if h5py.check_string_dtype(dataset.dtype) is None and dataset.dtype.kind not in "iu":
         raise DataError(f"{plan.path}: group={plan.labels!r} holds {dataset.dtype}; expected texts or whole numbers")
-    return [each.decode() if isinstance(each, bytes) else str(each) for each in raw]
+    return [label(f"{plan.path}: group={plan.labels!r}", row, each) for row, each in enumerate(raw)]

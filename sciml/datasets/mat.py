@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 
 from sciml.datasets.arrays import as_columns, wanted_names
+from sciml.datasets.attributes import text
 from sciml.datasets.hdf5 import checked_path
 from sciml.datasets.limits import check_memory
 from sciml.datasets.vault import Handles, find, locate, read_part
@@ -133,8 +134,7 @@ def _matrix(handles: Handles, path: Path, name: str, memory: int | None) -> Any:
     ):
         return "a structure, an object or a link"
     dataset = find(handles, path, name)
-    kind = dataset.attrs.get("MATLAB_class", b"double")
-    kind = kind.decode() if isinstance(kind, bytes) else str(kind)
+    kind = text(dataset.attrs.get("MATLAB_class", b"double"))
     if "MATLAB_empty" in dataset.attrs:
         return "empty"
     if kind in ("char", "cell", "logical", "function_handle"):

@@ -116,9 +116,9 @@ def read_netcdf(
     except (OSError, ValueError, KeyError, IndexError, TypeError, RuntimeError) as error:
         raise DataError(f"{path} is damaged or no NetCDF file: {error}; get it again") from error
     values = as_columns(path, arrays, dict(dimensions), None, split, memory)
-    for name, (theirs, ours) in check_units(units, tuple(values)).items():
+    for name, (given, ours) in check_units(units, tuple(values)).items():
         since = ours.partition(" since ")[2]
-        if since and since not in (theirs or told.get(name, "")) and calendars.get(name) not in _CALENDARS:
+        if since and since not in (given or told.get(name, "")) and calendars.get(name) not in _CALENDARS:
             raise DataError(
                 f"{path}: {name!r} counts in the calendar {calendars.get(name)!r}, in which the time since {since!r} is not "
                 "what it is in the usual one; leave the date out of the unit"
