@@ -205,6 +205,60 @@ def test_parquet_with_units_of_old_programs_and_with_doubled_columns(tmp_path):
     assert sciml.read_parquet(path, columns=["u"])["u"].tolist() == [2.0]
 
 
+@pytest.mark.parametrize("version", ["4", "5"])
+def test_a_matrix_with_a_single_time(tmp_path, version):
+    path = tmp_path / "run.mat"
+    scipy.io.savemat(path, {"t": 2.0, "x": X[:3], "u": U[:1, :3], "w": U[:3, :1]}, format=version)
+    axes = {"u": ("t", "x")}
+    table = sciml.read_mat(path, columns=["t", "x", "u"], axes=axes)
+    assert table["t"].tolist() == [2.0] * 3
+    assert table["u"].tolist() == U[0, :3].tolist()
+    # MATLAB drops axes of length one at the end.
+    table = sciml.read_mat(path, columns={"x": "x", "t": "t", "z": "t", "w": "w"}, axes={"w": ("x", "t", "z")})
+    assert table["w"].tolist() == U[:3, 0].tolist()
+    assert len(sciml.read_mat(path, columns=["x", "w"])) == 3
+
+
+READERS = {
+    "csv": [
+        ({"casts": "bool"}, "casts maps names"),
+        ({"columns": {"t": 1}}, "columns must be"),
+        ({"group": 1}, "has no column 1"),
+    ],
+    "h5": [
+        ({"axes": ("t", "u")}, "axes maps names"),
+        ({"axes": {"u": (0, 1)}}, "axes: 'u' needs names"),
+        ({"axes": {"u": 5}}, "axes: 'u' needs names"),
+        ({"split": ("u", "v")}, "split maps names"),
+        ({"split": {"u": 5}}, "split: 'u' needs names"),
+        ({"units": "m"}, "units maps names"),
+        ({"group": 1}, "group must be the name"),
+        ({"rows": 5}, "rows must be"),
+        ({"rows": (0, 2.5)}, "rows must be"),
+        ({"rows": (0, 2, 1)}, "rows must be"),
+        ({"rows": slice("a", 2)}, "rows must be"),
+        ({"links": 5}, "links must be the path"),
+    ],
+    "mat": [
+        ({"axes": ("t", "x")}, "axes maps names"),
+        ({"split": ("u",)}, "split maps names"),
+        ({"columns": 5}, "columns must be"),
+        ({"columns": {"t": [1]}}, "columns must be"),
+    ],
+    "nc": [({"split": ("u",)}, "split maps names"), ({"units": ["m"]}, "units maps names")],
+    "parquet": [({"casts": "bool"}, "casts maps names"), ({"group": 1}, "has no 1 to group by")],
+}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options", "words"), [(suffix, *each) for suffix, several in READERS.items() for each in several]
+)
+def test_options_that_are_not_what_they_should_be(tmp_path, suffix, options, words):
+    path = tmp_path / f"run.{suffix}"
+    sciml.Table({"t": [0.0, 1.0, 2.0], "u": [1.0, 2.0, 3.0]}).save(path)
+    refused(sciml.read, path, words, **options)
+
+
 def test_a_saved_solution_knows_where_its_data_came_from(write, tmp_path):
     class Line(sciml.Problem):
         domain = sciml.Interval(t=(0, 3))

@@ -13,7 +13,7 @@ from sciml.datasets.csv_lines import check_finite, check_points, layout, names_w
 from sciml.datasets.csv_quick import quick
 from sciml.datasets.limits import check_memory
 from sciml.datasets.unpacked import content, packed, text
-from sciml.errors import DataError
+from sciml.errors import DataError, mapping
 from sciml.provenance import provenance, stamp
 from sciml.table import Table
 from sciml.units import Units, conversions
@@ -82,6 +82,7 @@ def read_csv(
         raise DataError(f"sep, decimal, comment and encoding must be texts; given: {texts!r}")
     if len(sep) != 1 or len(decimal) != 1 or sep == decimal:
         raise DataError(f"sep and decimal must be two different single characters; given: {sep!r} and {decimal!r}")
+    mapping("casts", casts, "{'on': 'bool'}")
     before = stamp(path) if path.is_file() else (0, 0)
     raw = content(path, memory, largest, _REMEDY) if packed(path) else None
     if raw is None:

@@ -130,7 +130,8 @@ def names_wanted(
         return {name: name for name in names if name != group}
     if isinstance(columns, str):
         columns = [columns]
-    if not isinstance(columns, Mapping | Sequence) or not all(isinstance(name, str) for name in columns):
+    told = [*columns, *columns.values()] if isinstance(columns, Mapping) else columns
+    if not isinstance(columns, Mapping | Sequence) or not all(isinstance(name, str) for name in told):
         raise DataError(
             f"columns must be {{name in the problem: name in the file}} or a list of names; given: {columns!r}"
         )

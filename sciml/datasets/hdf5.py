@@ -90,6 +90,8 @@ def read_hdf5(
     """
     options = {name: value for name, value in locals().items() if name != "path"}
     path = checked_path(path, "read_hdf5")
+    if not isinstance(links, str | Path | None):
+        raise DataError(f"links must be the path of a folder, below which other files may be read; given: {links!r}")
     with Handles() as handles:
         # Opening first: its errors are better than those of a file that is not there.
         handles[path]
@@ -150,11 +152,19 @@ def checked_path(path: object, reader: str) -> Path:
 def _range(path: Path, rows: tuple[int, int] | slice | None, total: int) -> tuple[int, int]:
     if rows is None:
         return 0, total
-    start, stop, step = (rows.start, rows.stop, rows.step) if isinstance(rows, slice) else (*rows, None)
-    start, stop = 0 if start is None else start, total if stop is None else stop
-    if step not in (None, 1) or not 0 <= start < stop <= total:
+    pair = isinstance(rows, tuple | list) and len(rows) == 2
+    ends: list[Any] = (
+        [rows.start, rows.stop, rows.step] if isinstance(rows, slice) else [*rows, None] if pair else [None, None, 0]
+    )
+    ends[:2] = [default if each is None else each for each, default in zip(ends, (0, total), strict=False)]
+    start, stop, step = ends
+    if step not in (None, 1) or not all(_is_whole(each) for each in (start, stop)) or not 0 <= start < stop <= total:
         raise DataError(f"{path}: rows must be (first, after the last) within 0 and {total}; given: {rows!r}")
-    return start, stop
+    return int(start), int(stop)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _values(

@@ -12,7 +12,7 @@ from sciml.datasets.arrays import as_columns, wanted_names
 from sciml.datasets.hdf5 import checked_path
 from sciml.datasets.limits import check_memory
 from sciml.datasets.vault import Handles, check_own
-from sciml.errors import DataError, MissingExtraError
+from sciml.errors import DataError, MissingExtraError, sequences
 from sciml.provenance import provenance, stamp
 from sciml.table import Table
 from sciml.units import Units, check_units, conversions
@@ -61,6 +61,7 @@ def read_netcdf(
     """
     options = {name: value for name, value in locals().items() if name != "path"}
     path = checked_path(path, "read_netcdf")
+    split = sequences("split", split, "{'V': ('u', 'v')}")
     try:
         import xarray
 

@@ -14,7 +14,7 @@ from sciml.datasets.attributes import text
 from sciml.datasets.casts import cast, check_casts, unit_after
 from sciml.datasets.hdf5 import checked_path
 from sciml.datasets.limits import check_memory
-from sciml.errors import DataError, MissingExtraError, listed, nearest
+from sciml.errors import DataError, MissingExtraError, listed, mapping, nearest
 from sciml.provenance import provenance, stamp
 from sciml.table import Table
 from sciml.units import Units, conversions
@@ -59,6 +59,7 @@ def read_parquet(
     """
     options = {name: value for name, value in locals().items() if name != "path"}
     path = checked_path(path, "read_parquet")
+    mapping("casts", casts, "{'on': 'bool'}")
     try:
         import pyarrow
         import pyarrow.parquet
