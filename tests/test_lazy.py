@@ -246,7 +246,6 @@ def test_samples_that_cannot_be_drawn(plain, options):
     [
         (["t"], None, "columns maps names"),
         ({"t": 1}, None, "columns needs the path of a dataset"),
-        ({}, None, "columns needs the path of a dataset"),
         ({"t": "t"}, 5, "for links that of a folder"),
     ],
 )

@@ -241,7 +241,7 @@ def test_streams_of_numbers_that_cannot_be(path, options):
 
 
 def test_streams_need_a_lazy_table_and_names(path):
-    with pytest.raises(DataError, match="Stream needs a lazy table.*given: Table"):
+    with pytest.raises(DataError, match=r"Stream needs a lazy table.*given: Table"):
         sciml.Stream(sciml.Table({"t": [0.0]}), 10)
     with pytest.raises(DataError, match="columns must be a list of names"):
         sciml.Stream(table_of(path), 10, columns=5)

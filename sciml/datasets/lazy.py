@@ -145,7 +145,7 @@ class LazyTable:
             )
         path, links = Path(path), None if links is None else Path(links)
         columns = mapping("columns", columns, "{'t': 'run/time'}")
-        if not columns or not all(isinstance(dataset, str) for dataset in columns.values()):
+        if not all(isinstance(dataset, str) for dataset in columns.values()):
             raise DataError(f"columns needs the path of a dataset for each column; given: {columns!r}")
         with Handles() as handles:
             found = {name: locate(handles, path, dataset, links=links) for name, dataset in columns.items()}
