@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -38,8 +39,32 @@ def save_columns(path: Path, frame: pd.DataFrame, units: Mapping[str, str]) -> N
 
 
 def _csv(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
+    for name, values in frame.items():
+        title = str(name)
+        if not title or title != title.strip() or not title.isprintable():
+            raise DataError(f"CSV cannot have a column called {name!r}; rename it, or save as .h5 or .parquet")
+        if _is_text(values):
+            _check_labels(title, pd.Series(list(dict.fromkeys(values)), dtype=object))
+    # A header that begins with the sign of comments would be taken for one; and without quotes files are read faster.
+    commented = str(frame.columns[0]).startswith("#")
     # The shortest decimal number that reads back as the same float64.
-    return frame.to_csv(index=False, lineterminator="\n", na_rep="nan").encode()
+    return frame.to_csv(
+        index=False,
+        lineterminator="\n",
+        na_rep="nan",
+        quoting=csv.QUOTE_NONNUMERIC if commented else csv.QUOTE_MINIMAL,
+    ).encode()
+
+
+def _check_labels(name: str, labels: pd.Series) -> None:
+    """Refuse names of groups that would not be read back as they are."""
+    again = pd.read_csv(io.StringIO(labels.to_csv(index=False, quoting=csv.QUOTE_ALL)), dtype=str).iloc[:, 0]
+    lost = labels[(again.isna() | labels.str.contains(r"[\r\n\0]")).to_numpy()]
+    if len(lost):
+        raise DataError(
+            f"CSV cannot hold the label {lost.iloc[0]!r} of {name!r}: it would be read as a missing value or as several lines; "
+            "rename it, or save as .h5 or .parquet"
+        )
 
 
 def _hdf5(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:

@@ -13,7 +13,7 @@ from torch import Tensor
 from sciml.datasets.lazy import LazyTable
 from sciml.datasets.streaming import Stream
 from sciml.domains import Box
-from sciml.errors import DataError
+from sciml.errors import DataError, SolverError, whole
 from sciml.measurements import data_blocks
 from sciml.misfit import Misfit
 from sciml.problem import Problem
@@ -89,13 +89,14 @@ def fed(problem: object, data: object, seed: int) -> tuple[object, Feed | None]:
 
     Raises:
         DataError: the sampled rows hold values that are not finite.
+        SolverError: the seed is none.
     """
     if data is None and isinstance(problem, Problem):
         own = getattr(problem, "measurements", None)
         data = None if own is None else own()
     if not isinstance(data, LazyTable):
         return data, None
-    rows = data.sample_rows(data.loading.at_once, seed)
+    rows = data.sample_rows(data.loading.at_once, whole("seed", seed, 0, SolverError))
     sample = data.read(rows)
     return sample, Feed(data, rows, sample)
 
@@ -188,7 +189,6 @@ class Batches:
         at = np.stack([rows[name] for name in self._problem.coordinates], axis=1)
         beyond = np.flatnonzero(~domain.contains(at))
         if len(beyond):
-            first = {name: rows[name][beyond[0]] for name in self._problem.coordinates}
             first = {name: rows[name][beyond[0]] for name in self._problem.coordinates}
             where = ", ".join(f"{name} = {value:g}" for name, value in first.items())
             raise DataError(

@@ -12,10 +12,9 @@ from sciml import archive
 from sciml.domains import Box, built
 from sciml.errors import FileError, ProblemError, listed
 from sciml.problem import Problem
-from sciml.saving import PLAIN, trial_of, without_conditions
+from sciml.saving import PLAIN, table_of, trial_of, without_conditions
 from sciml.solution import Solution
 from sciml.spread import Spread
-from sciml.table import Table
 
 
 def load(path: str | Path, problem: Problem | None = None, model: nn.Module | None = None) -> Solution:
@@ -73,13 +72,12 @@ def _restored(path: Path, content: dict[str, Any], problem: Problem | None, mode
     for name in ("history", "events"):
         if name in frames:
             frames[name] = frames[name].reset_index(drop=True)
-    data = content["data"]
     return Solution(
         trial=trial_of(path, content, bounds, problem, model),
         problem=problem,
         fields=fields,
         domain=domain,
-        data=None if data is None else Table(data, source=str(path), missing="mask"),
+        data=table_of(path, content),
         points=content["points"],
         choices=tuple(content["choices"]),
         statistics=content.get("statistics", {}),

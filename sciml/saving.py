@@ -31,6 +31,8 @@ from sciml.models.elements import Elements
 from sciml.models.hermite import Hermite
 from sciml.models.tiles import Tiles
 from sciml.problem import Problem
+from sciml.provenance import Provenance
+from sciml.table import Table
 
 BUILT_IN: tuple[Any, ...] = (MLP, RandomFeatures, DeepFeatures, Spectral, Cornered, Elements, Tiles)
 PLAIN = ("name", "success", "status", "message", "nit", "nfev", "seconds", "solver", "engine", "seed")
@@ -68,6 +70,7 @@ def state_of(solution: Any) -> dict[str, Any]:
         "data": None
         if solution.data is None
         else {key: values.tolist() for key, values in solution.data.as_mapping().items()},
+        "origin": _origin(solution.data),
         "points": dict(solution.points),
         "statistics": dict(solution.statistics),
         "spread": None
@@ -76,6 +79,56 @@ def state_of(solution: Any) -> dict[str, Any]:
         "choices": list(solution.choices),
         **{key: getattr(solution, key) for key in PLAIN},
     }
+
+
+def _origin(data: Table | None) -> dict[str, Any] | None:
+    """What a table knows besides its numbers."""
+    if data is None:
+        return None
+    told = data.provenance
+    return {
+        "units": dict(data.units),
+        "group": data.grouped_by,
+        "labels": None if data.labels is None else list(map(str, data.labels)),
+        "provenance": None
+        if told is None
+        else {
+            "path": str(told.path),
+            "reader": told.reader,
+            "rows": told.rows,
+            "options": {name: _plain(value) for name, value in told.options.items()},
+            "versions": dict(told.versions),
+            "stamp": list(told.stamp),
+        },
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A value as numbers, texts, lists and dicts; anything else as its ``repr``."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_plain(each) for each in value)
+    return repr(value)
+
+
+def table_of(path: Path, content: Mapping[str, Any]) -> Table | None:
+    """The measurements of a saved solution; files of version 0.1 hold their numbers alone.
+
+    Raises:
+        DataError: never for a file that ``state_of`` made.
+    """
+    if content["data"] is None:
+        return None
+    origin = content.get("origin") or {}
+    columns, told, group = dict(content["data"]), origin.get("provenance"), origin.get("group")
+    if group is not None:
+        columns[group] = origin["labels"]
+    if told is not None:
+        told = Provenance(**{**told, "path": Path(told["path"]), "stamp": tuple(told["stamp"])})
+    return Table(columns, source=str(path), missing="mask", group=group, units=origin.get("units"), provenance=told)
 
 
 def without_conditions(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from sciml.errors import DataError, listed, nearest
+from sciml.errors import DataError, listed, mapping, nearest, whole
 from sciml.export import save_columns
 from sciml.provenance import Provenance
 from sciml.typing import Array
@@ -66,6 +66,16 @@ class Table:
     ) -> None:
         if missing not in ("error", "mask"):
             raise DataError(f"missing must be 'error' or 'mask'; given: {missing!r}")
+        if not isinstance(columns, Mapping | pd.DataFrame):
+            raise DataError(
+                f"{source}: a table needs columns by name, {{'t': [0, 1], 'u': [2, 3]}}, or a pandas DataFrame; given: "
+                f"{type(columns).__name__}"
+            )
+        if not isinstance(group, str | None):
+            raise DataError(f"{source}: group must be the name of a column; given: {group!r}")
+        units = mapping("units", units, "{'t': 's'}")
+        if not all(isinstance(unit, str) for unit in units.values()):
+            raise DataError(f"{source}: units must be texts; given: {units!r}")
         if isinstance(columns, pd.DataFrame) and not columns.columns.is_unique:
             twice = sorted({str(name) for name in columns.columns[columns.columns.duplicated()]})
             raise DataError(f"{source}: the column name {listed(twice)} occurs more than once; rename one of them")
@@ -80,7 +90,7 @@ class Table:
             source,
             group,
             labels,
-            dict(units or {}),
+            units,
             provenance,
         )
         lengths = {name: len(values) for name, values in self._columns.items()}
@@ -200,7 +210,8 @@ class Table:
             A named tuple ``(train, validation, test)``; a part with share 0 is None.
 
         Raises:
-            DataError: shares that are not in [0, 1) or add up to 1, a part that would be empty, no such column, no groups.
+            DataError: shares that are not in [0, 1) or add up to 1, a part that would be empty, no such column, no groups, a
+                seed that is no whole number of at least 0.
         """
         shares = {"validation": validation, "test": test}
         if (
@@ -208,6 +219,7 @@ class Table:
             or validation + test >= 1
         ):
             raise DataError(f"split needs shares of at least 0 that add up to less than 1; given: {shares}")
+        seed = whole("seed", seed, 0)
         if by == "rows":
             keys, places = np.arange(len(self)), np.random.default_rng(seed).permutation(len(self))
         elif by == "group":
@@ -248,7 +260,7 @@ class Table:
 
     def __getitem__(self, name: str) -> Array:
         """A column, shape ``(n,)``, read-only."""
-        if name not in self._columns:
+        if not isinstance(name, str) or name not in self._columns:
             raise DataError(
                 f"{self.source} has no column {name!r}; columns: {listed(self.columns)}.{nearest(name, self.columns)}"
             )
@@ -287,6 +299,8 @@ class Table:
             >>> again["u"].tolist(), dict(again.units)
             ([0.1, 0.2], {'t': 's'})
         """
+        if not isinstance(path, str | Path):
+            raise DataError(f"save needs the path of a file, such as 'run.h5'; given: {path!r}")
         save_columns(Path(path), self.to_pandas(), self._units)
 
     def __repr__(self) -> str:
@@ -296,7 +310,14 @@ class Table:
 
 def _labels(name: str, given: Any, source: str) -> Array:
     """The names of groups as texts."""
-    series = pd.Series(given) if isinstance(given, Sequence | np.ndarray) else pd.Series(list(given))
+    try:
+        series = pd.Series(given) if isinstance(given, Sequence | np.ndarray) else pd.Series(list(given))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{source}: {name!r} does not hold the name of a group for each row: {error}") from error
+    if series.dtype.kind == "O" and not all(map(pd.api.types.is_scalar, series)):
+        raise DataError(
+            f"{source}: {name!r} holds lists or other things, which do not name groups; give a text for each row"
+        )
     if series.isna().any():
         first = int(np.flatnonzero(series.isna())[0])
         raise DataError(f"{source}: row {first} has no value in {name!r}, which rows are grouped by; name its group")

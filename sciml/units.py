@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from sciml.errors import DataError, MissingExtraError, listed, nearest
+import pandas as pd
+
+from sciml.errors import DataError, MissingExtraError, listed, mapping, nearest
 
 Units: TypeAlias = Mapping[str, str | tuple[str, str]]
 """For some columns the unit in the problem, or the pair (unit in the file, unit in the problem)."""
@@ -20,11 +22,13 @@ def conversion(name: str, theirs: str, ours: str) -> tuple[float, float]:
 
     Args:
         name: of the column, for messages.
-        theirs: the unit in the file. Of "days since 2020-01-01" the part before "since" is a unit.
-        ours: the unit in the problem.
+        theirs: the unit in the file. Of "days since 2020-01-01" the part before "since" is a unit, the rest the moment of
+            zero.
+        ours: the unit in the problem. Where both name a moment of zero, :math:`b` holds the time between them.
 
     Raises:
-        DataError: an unknown unit, units of different dimension, or a scale that is not affine, such as decibels.
+        DataError: an unknown unit, units of different dimension, or a scale that is not affine, such as decibels; moments of
+            zero that are no dates from 1583 on, or one that only the problem names.
         MissingExtraError: pint is not installed.
 
     Example:
@@ -32,6 +36,16 @@ def conversion(name: str, theirs: str, ours: str) -> tuple[float, float]:
         >>> conversion("T", "degC", "K")
         (1.0, 273.15)
     """
+    begin, wanted = (unit.partition(_SINCE)[2].strip() for unit in (theirs, ours))
+    if wanted and wanted != begin:
+        if not begin:
+            raise DataError(
+                f"column {name!r}: {ours!r} counts from {wanted!r}, and {theirs!r} does not say from when it counts; give its "
+                f"unit as '{theirs} since <date>', or leave the date out"
+            )
+        later = (_moment(name, begin) - _moment(name, wanted)).total_seconds()
+        factor, _ = conversion(name, theirs.partition(_SINCE)[0], ours.partition(_SINCE)[0])
+        return factor, later / conversion(name, ours.partition(_SINCE)[0], "s")[0]
     theirs, ours = (unit.partition(_SINCE)[0].strip() for unit in (theirs, ours))
     if theirs == ours:
         return 1.0, 0.0
@@ -71,7 +85,7 @@ def check_units(
         DataError: something else than texts and pairs of texts, or a column that is not read.
     """
     asked: dict[str, tuple[str | None, str]] = {}
-    for name, value in dict(units or {}).items():
+    for name, value in mapping("units", units, "{'x': ('cm', 'm')}").items():
         pair = (None, value) if isinstance(value, str) else tuple(value) if isinstance(value, tuple | list) else ()
         if len(pair) != 2 or not isinstance(pair[1], str) or not isinstance(pair[0], str | None):
             raise DataError(
@@ -110,6 +124,21 @@ def conversions(
         since = theirs.partition(_SINCE)[2]
         after[name] = ours + (f"{_SINCE}{since}" if since and _SINCE not in ours else "")
     return found, after
+
+
+def _moment(name: str, text: str) -> pd.Timestamp:
+    """The moment that a unit counts from, in UTC."""
+    try:
+        moment: Any = pd.Timestamp(text)
+    except (ValueError, OverflowError):
+        moment = pd.NaT
+    # Before 1583 calendars differ in what a date is.
+    if moment is pd.NaT or moment.year < 1583:
+        raise DataError(
+            f"column {name!r}: {text!r} is no date from 1583 on, such as 2020-01-31 or 2020-01-31T12:00:00, and cannot be "
+            "changed for another; leave the date out of the problem's unit"
+        )
+    return moment.tz_localize("UTC") if moment.tz is None else moment.tz_convert("UTC")
 
 
 def _parsed(registry: Any, unit: str) -> Any:

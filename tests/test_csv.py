@@ -131,3 +131,25 @@ def test_numbers_survive_exactly(write):
     values = np.random.default_rng(0).normal(size=200) * 10.0 ** np.arange(-100, 100)
     path = write("t,u\n" + "\n".join(f"{row},{value!r}" for row, value in enumerate(values.tolist())))
     assert np.allclose(sciml.read_csv(path)["u"], values, rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("group", [None, "run"])
+def test_fault_21_points_that_separate_thousands(write, group):
+    path = write("t;u;run\n0;999,5;a.1\n1;1.250;a.1\n2;1.300;b.2\n")
+    with pytest.raises(DataError, match=r"line 3: '1\.250' in column 'u' has a point, and decimal=','"):
+        sciml.read_csv(path, sep=";", decimal=",", group=group, columns=["t", "u"])
+    path = write("t;u;run\n0;999,5;a.1\n1;1250;b.2\n")
+    assert sciml.read_csv(path, sep=";", decimal=",", group="run")["u"].tolist() == [999.5, 1250.0]
+
+
+def test_fault_18_blanks_that_separate_move_no_value(write):
+    table = sciml.read_csv(write("a b c\n1 2 3\n4  5\n"), sep=" ", missing="mask")
+    np.testing.assert_array_equal([table[name][1] for name in "abc"], [4.0, np.nan, 5.0])
+    refused(write("a b\n 1\n 2\n"), "column 'a' has 2 missing value", sep=" ")
+    table = sciml.read_csv(write("a b c\r\n 0.125 -3\r\n-3 4e2 2.5\r\n"), sep=" ", missing="mask")
+    np.testing.assert_array_equal([table[name][0] for name in "abc"], [np.nan, 0.125, -3.0])
+
+
+@pytest.mark.parametrize("rows", ['1,"2\n3,4\n', '1,"2\n3",4\n'])
+def test_fault_18_quotes_that_are_not_closed(write, rows):
+    refused(write("a,b\n" + rows), "are all quotes closed")

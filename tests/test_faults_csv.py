@@ -108,3 +108,33 @@ def test_units_with_an_offset(write):
 def test_masked_values_stay_masked(write):
     table = sciml.read_csv(write("T\n\n0\nn/a\n"), units={"T": ("degC", "K")}, missing="mask")
     assert np.array_equal(table["T"], [273.15, np.nan], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "expected"),
+    [
+        ("days since 2020-01-01", "hours since 2020-01-02", [-24.0, 0.0, 24.0]),
+        ("days since 2020-01-02", "days since 2020-01-01", [1.0, 2.0, 3.0]),
+        ("h since 2020-01-01T00:00+02:00", "h since 2020-01-01", [-2.0, -1.0, 0.0]),
+        ("days since 0001-01-01", "hours", [0.0, 24.0, 48.0]),
+        ("days since 0001-01-01", "hours since 0001-01-01", [0.0, 24.0, 48.0]),
+    ],
+)
+def test_moments_of_zero_are_part_of_a_unit(write, theirs, ours, expected):
+    table = sciml.read_csv(write("t\n0\n1\n2\n"), units={"t": (theirs, ours)})
+    np.testing.assert_allclose(table["t"], expected, atol=1e-12)
+
+
+def test_moments_of_zero_that_cannot_be_told(write):
+    path = write("t\n0\n1\n")
+    refused(path, "does not say from when it counts", units={"t": ("days", "hours since 2020-01-01")})
+    refused(path, "'noon' is no date", units={"t": ("days since noon", "hours since 2020-01-01")})
+    refused(path, "no date from 1583", units={"t": ("days since 0001-01-01", "days since 2020-01-01")})
+    dated = write("day\n2020-01-03\n", "dated.csv")
+    hours = {"casts": {"day": "days since 2020-01-01"}, "units": {"day": "hours since 2020-01-02"}}
+    assert sciml.read_csv(dated, **hours)["day"].tolist() == [24.0]
+
+
+@pytest.mark.parametrize("units", ["m", [("t", "s")], {0: "s"}])
+def test_units_that_are_no_mapping(write, units):
+    refused(write("t\n0\n"), "units maps names of columns", units=units)

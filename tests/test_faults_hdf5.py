@@ -259,3 +259,37 @@ def test_fault_40_declared_shapes_of_other_formats(tmp_path):
     sciml.Table({"u": np.zeros(10**5)}).save(tmp_path / "large.nc")
     with pytest.raises(DataError, match=r"needs about 1.5.* MiB of memory"):
         sciml.read_netcdf(tmp_path / "large.nc", memory=10**5)
+
+
+@pytest.mark.parametrize(("name", "value"), [("scale_factor", 0.5), ("add_offset", 1), ("_FillValue", -999)])
+def test_fault_35_packed_numbers_are_not_taken_for_numbers(make, name, value):
+    def fill(content):
+        content["t"], content["u"] = [0.0, 1.0], np.array([2, -999], dtype="i2")
+        content["u"].attrs[name] = value
+
+    path = make(fill)
+    for lazy in (False, True):
+        with pytest.raises(DataError, match=f"'/u' is packed .{name} = {value}.*read_netcdf"):
+            sciml.read_hdf5(path, lazy=lazy)
+    assert sciml.read_hdf5(path, columns=["t"])["t"].tolist() == [0.0, 1.0]
+
+
+def test_attributes_that_change_nothing(make):
+    def fill(content):
+        content["u"] = [1.0, 2.0]
+        content["u"].attrs["_FillValue"] = np.array([np.nan])
+        content["u"].attrs["scale_factor"], content["u"].attrs["add_offset"] = 1.0, 0
+
+    assert sciml.read_hdf5(make(fill))["u"].tolist() == [1.0, 2.0]
+
+
+def test_texts_that_are_not_utf8(make):
+    def fill(content):
+        content["t"] = [0.0, 1.0]
+        content["t"].attrs["units"] = b"\xb5s"
+        content["city"] = np.array([b"Bern", b"Z\xfcrich"])
+
+    path = make(fill)
+    assert dict(sciml.read_hdf5(path, columns=["t"]).units) == {"t": "µs"}
+    with pytest.raises(DataError, match=r"group='city', row 1: .*is not UTF-8"):
+        sciml.read_hdf5(path, group="city")

@@ -9,7 +9,7 @@ import torch
 
 import sciml
 from sciml import d
-from sciml.errors import DataError, ProblemError
+from sciml.errors import DataError, ProblemError, SolverError
 from sciml.feeding import Batches, fed
 from sciml.measurements import Measurements, data_blocks
 from sciml.objective import Objective
@@ -283,3 +283,9 @@ def test_batches_reach_the_gpu_with_all_that_was_measured(path):
     batches.close()
     tensors = [block.sample.points[0], *(term.evaluate.measured for term in block.terms)]
     assert all((each.device.type, each.dtype) == ("cuda", torch.float32) for each in tensors)
+
+
+@pytest.mark.parametrize("seed", [-1, "a", None])
+def test_a_seed_that_is_none(path, seed):
+    with pytest.raises(SolverError, match="seed must be a whole number of at least 0"):
+        sciml.fit(Decay(), data=table_of(path), seed=seed, progress=False)

@@ -179,3 +179,102 @@ def test_the_summary_of_a_fit_names_the_file(write, tmp_path):
     assert told["path"] == str(path)
     assert told["rows"] == 4
     assert told["sha256"] == sciml.read(path).provenance.sha256
+
+
+def test_moments_of_zero_in_netcdf_and_their_calendars(tmp_path):
+    path = tmp_path / "run.nc"
+    for calendar in ("standard", "noleap"):
+        content = {"u": ("time", [1.0, 2.0])}
+        along = {"time": ("time", [0.0, 1.0], {"units": "days since 2020-01-01", "calendar": calendar})}
+        xarray.Dataset(content, along).to_netcdf(path)
+        told = {"time": "hours since 2020-01-02"}
+        if calendar == "standard":
+            assert sciml.read_netcdf(path, units=told)["time"].tolist() == [-24.0, 0.0]
+        else:
+            refused(sciml.read_netcdf, path, "counts in the calendar 'noleap'", units=told)
+            assert sciml.read_netcdf(path, units={"time": "h"})["time"].tolist() == [0.0, 24.0]
+
+
+def test_parquet_with_units_of_old_programs_and_with_doubled_columns(tmp_path):
+    field = pyarrow.field("t", pyarrow.float64(), metadata={b"units": b"\xb5s"})
+    path = tmp_path / "run.parquet"
+    pyarrow.parquet.write_table(pyarrow.table([[0.0, 1.0]], schema=pyarrow.schema([field])), path)
+    assert dict(sciml.read_parquet(path).units) == {"t": "µs"}
+    pyarrow.parquet.write_table(pyarrow.table([[0.0], [1.0], [2.0]], names=["t", "t", "u"]), path)
+    refused(sciml.read_parquet, path, "the column 't' occurs more than once")
+    assert sciml.read_parquet(path, columns=["u"])["u"].tolist() == [2.0]
+
+
+@pytest.mark.parametrize("version", ["4", "5"])
+def test_a_matrix_with_a_single_time(tmp_path, version):
+    path = tmp_path / "run.mat"
+    scipy.io.savemat(path, {"t": 2.0, "x": X[:3], "u": U[:1, :3], "w": U[:3, :1]}, format=version)
+    axes = {"u": ("t", "x")}
+    table = sciml.read_mat(path, columns=["t", "x", "u"], axes=axes)
+    assert table["t"].tolist() == [2.0] * 3
+    assert table["u"].tolist() == U[0, :3].tolist()
+    # MATLAB drops axes of length one at the end.
+    table = sciml.read_mat(path, columns={"x": "x", "t": "t", "z": "t", "w": "w"}, axes={"w": ("x", "t", "z")})
+    assert table["w"].tolist() == U[:3, 0].tolist()
+    assert len(sciml.read_mat(path, columns=["x", "w"])) == 3
+
+
+READERS = {
+    "csv": [
+        ({"casts": "bool"}, "casts maps names"),
+        ({"columns": {"t": 1}}, "columns must be"),
+        ({"group": 1}, "has no column 1"),
+    ],
+    "h5": [
+        ({"axes": ("t", "u")}, "axes maps names"),
+        ({"axes": {"u": (0, 1)}}, "axes: 'u' needs names"),
+        ({"axes": {"u": 5}}, "axes: 'u' needs names"),
+        ({"split": ("u", "v")}, "split maps names"),
+        ({"split": {"u": 5}}, "split: 'u' needs names"),
+        ({"units": "m"}, "units maps names"),
+        ({"group": 1}, "group must be the name"),
+        ({"rows": 5}, "rows must be"),
+        ({"rows": (0, 2.5)}, "rows must be"),
+        ({"rows": (0, 2, 1)}, "rows must be"),
+        ({"rows": slice("a", 2)}, "rows must be"),
+        ({"links": 5}, "links must be the path"),
+    ],
+    "mat": [
+        ({"axes": ("t", "x")}, "axes maps names"),
+        ({"split": ("u",)}, "split maps names"),
+        ({"columns": 5}, "columns must be"),
+        ({"columns": {"t": [1]}}, "columns must be"),
+    ],
+    "nc": [({"split": ("u",)}, "split maps names"), ({"units": ["m"]}, "units maps names")],
+    "parquet": [({"casts": "bool"}, "casts maps names"), ({"group": 1}, "has no 1 to group by")],
+}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options", "words"), [(suffix, *each) for suffix, several in READERS.items() for each in several]
+)
+def test_options_that_are_not_what_they_should_be(tmp_path, suffix, options, words):
+    path = tmp_path / f"run.{suffix}"
+    sciml.Table({"t": [0.0, 1.0, 2.0], "u": [1.0, 2.0, 3.0]}).save(path)
+    refused(sciml.read, path, words, **options)
+
+
+def test_a_saved_solution_knows_where_its_data_came_from(write, tmp_path):
+    class Line(sciml.Problem):
+        domain = sciml.Interval(t=(0, 3))
+        fields = ["u"]
+
+        @sciml.equation
+        def straight(self, u, t):
+            return sciml.d(u, t, t)
+
+    path = write("t,u,run\n0,1,a\n1,2,a\n2,3,b\n3,4,b\n")
+    data = sciml.read_csv(path, group="run", units={"t": ("s", "s")}, columns={"t": "t", "u": "u"})
+    solution = sciml.fit(Line(), data=data, progress=False)
+    again = sciml.load(solution.save(tmp_path / "line.pt"), Line()).data
+    assert again.grouped_by == "run"
+    assert again.labels.tolist() == solution.data.labels.tolist()
+    assert dict(again.units) == {"t": "s"}
+    assert again["u"].tolist() == solution.data["u"].tolist()
+    assert again.provenance == data.provenance
+    assert again.provenance.as_dict() == data.provenance.as_dict()

@@ -156,6 +156,9 @@ def test_pdebench_one_dataset(file):
     assert np.array_equal(several.group("2")["tensor"], tensor[2].reshape(-1))
     with pytest.raises(DataError, match="no sample 3; there are 3"):
         sciml.read_hdf5(path, sample=3)
+    with pytest.raises(DataError, match=r"sample must be the number or name of a sample.*0\.0"):
+        sciml.read_hdf5(path, sample=0.0)
+    assert np.array_equal(sciml.read_hdf5(path, sample=np.int64(1))["tensor"], tensor[1].reshape(-1))
     with pytest.raises(DataError, match="as many, or one more"):
         sciml.read_hdf5(file({"tensor": tensor, "t-coordinate": T[:2], "x-coordinate": X}), sample=0)
 

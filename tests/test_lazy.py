@@ -233,3 +233,25 @@ def test_read_hdf5_leaves_rows_in_the_file_on_request(tmp_path):
     with pytest.raises(DataError, match="leave out rows="):
         sciml.read_hdf5(path, lazy=True, rows=(0, 5), **options)
     assert pickle.loads(pickle.dumps(table)).units == whole.units
+
+
+@pytest.mark.parametrize("options", [{"count": 0}, {"count": -1}, {"count": 1.5}, {"count": 10, "seed": -1}])
+def test_samples_that_cannot_be_drawn(plain, options):
+    with pytest.raises(DataError, match=r"(count|seed) must be a whole number of at least"):
+        lazy(plain[0]).sample(**options)
+
+
+@pytest.mark.parametrize(
+    ("columns", "links", "words"),
+    [
+        (["t"], None, "columns maps names"),
+        ({"t": 1}, None, "columns needs the path of a dataset"),
+        ({"t": "t"}, 5, "for links that of a folder"),
+    ],
+)
+def test_lazy_tables_of_what_is_none(plain, columns, links, words):
+    with pytest.raises(DataError, match=words):
+        sciml.LazyTable.of(plain[0], columns, links=links)
+    with pytest.raises(DataError, match="columns must be a list of names; given: 5"):
+        lazy(plain[0]).read([0], columns=5)
+    assert lazy(plain[0]).read([0], columns="t").columns == ("t",)

@@ -232,3 +232,16 @@ def test_how_many_workers_and_how_they_start_is_chosen(path, monkeypatch):
 def test_batches_lie_in_pinned_memory(path):
     with sciml.Stream(table_of(path, workers=1), 1000, pin=True) as batches:
         assert next(batches)["n"].is_pinned()
+
+
+@pytest.mark.parametrize("options", [{"seed": -1}, {"seed": "a"}, {"epochs": "2"}, {"epochs": -1}, {"epochs": 1.5}])
+def test_streams_of_numbers_that_cannot_be(path, options):
+    with pytest.raises(DataError, match=r"(seed|epochs) must be a whole number of at least"):
+        sciml.Stream(table_of(path), 10, **options)
+
+
+def test_streams_need_a_lazy_table_and_names(path):
+    with pytest.raises(DataError, match=r"Stream needs a lazy table.*given: Table"):
+        sciml.Stream(sciml.Table({"t": [0.0]}), 10)
+    with pytest.raises(DataError, match="columns must be a list of names"):
+        sciml.Stream(table_of(path), 10, columns=5)

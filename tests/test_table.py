@@ -124,3 +124,49 @@ def test_take_checks_rows_and_stays_read_only():
     ):
         with pytest.raises(DataError, match=words):
             table.take(rows)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "words"),
+    [
+        (np.zeros((3, 2)), {}, "a table needs columns by name.*given: ndarray"),
+        (None, {}, "given: NoneType"),
+        ({"t": [0, 1], "run": 1}, {"group": "run"}, "'run' does not hold the name of a group for each row"),
+        ({"t": [0, 1], "run": np.ones((2, 2))}, {"group": "run"}, "'run' does not hold"),
+        ({"t": [0, 1], "run": [["a"], ["b"]]}, {"group": "run"}, "'run' holds lists"),
+        ({"t": [0, 1]}, {"group": 1}, "group must be the name of a column; given: 1"),
+        ({"t": [0, 1]}, {"units": "m"}, "units maps names of columns to something"),
+        ({"t": [0, 1]}, {"units": {"t": 5}}, "units must be texts"),
+    ],
+)
+def test_what_makes_no_table(columns, options, words):
+    with pytest.raises(DataError, match=words):
+        sciml.Table(columns, **options)
+
+
+@pytest.mark.parametrize("options", [{"by": 3}, {"by": None}, {"seed": -1}, {"seed": "a"}, {"seed": None}])
+def test_splits_by_nothing_that_there_is(options):
+    with pytest.raises(DataError, match=r"has no column|seed must be a whole number of at least 0"):
+        sciml.Table({"t": range(10)}).split(**options)
+
+
+def test_saving_to_no_path_and_columns_by_number():
+    table = sciml.Table({"t": range(10)})
+    with pytest.raises(DataError, match="save needs the path"):
+        table.save(None)
+    with pytest.raises(DataError, match="has no column 0"):
+        table[0]
+
+
+def test_csv_refuses_what_it_would_give_back_changed(tmp_path):
+    path = tmp_path / "run.csv"
+    for label in ("NA", "null", "a\nb"):
+        with pytest.raises(DataError, match="CSV cannot hold the label"):
+            sciml.Table({"t": [0, 1], "run": ["a", label]}, group="run").save(path)
+    with pytest.raises(DataError, match="CSV cannot have a column called ' t'"):
+        sciml.Table({" t": [0, 1]}).save(path)
+    assert not path.exists()
+    sciml.Table({"#t": [0.1, 1.0], "u": [2.0, 3.0], "run": ["a", "b"]}, group="run").save(path)
+    again = sciml.read(path, group="run")
+    assert again["#t"].tolist() == [0.1, 1.0]
+    assert again.groups == ("a", "b")

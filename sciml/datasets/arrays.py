@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from sciml.datasets.limits import check_memory
-from sciml.errors import DataError, listed, nearest
+from sciml.errors import DataError, listed, nearest, sequences
 from sciml.typing import Array
 
 _LARGEST_EXACT = 2**53
@@ -64,8 +64,9 @@ def as_columns(
     Raises:
         DataError: axes that do not fit, complex numbers, components without names, more than memory holds.
     """
+    axes, split = sequences("axes", axes, "{'u': ('t', 'x')}"), sequences("split", split, "{'V': ('u', 'v')}")
     for option, given in (("axes", axes), ("split", split)):
-        for name in dict(given or {}):
+        for name in given:
             if name not in arrays:
                 raise DataError(
                     f"{option} names {name!r}, which is not read; columns: {listed(arrays)}.{nearest(name, arrays)}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pandas as pd
 
-from sciml.errors import DataError, listed, nearest
+from sciml.errors import DataError, listed, mapping, nearest
 from sciml.typing import Array
 
 _UNITS = {
@@ -30,14 +30,15 @@ def check_casts(casts: Mapping[str, str] | None, columns: list[str]) -> dict[str
     Raises:
         DataError: a column that is not read, or something else than ``"bool"`` and ``"days since 2020-01-01"``.
     """
-    for name, how in dict(casts or {}).items():
+    asked = mapping("casts", casts, "{'on': 'bool', 'day': 'days since 2020-01-01'}")
+    for name, how in asked.items():
         if name not in columns:
             raise DataError(
                 f"casts names {name!r}, which is not read; columns: {listed(columns)}.{nearest(name, columns)}"
             )
         if how != "bool":
             _epoch(name, how)
-    return dict(casts or {})
+    return asked
 
 
 def cast(source: str, name: str, values: pd.Series, how: str, where: Callable[[int], str]) -> Array:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from sciml.datasets.casts import cast, check_casts, unit_after
-from sciml.datasets.csv_lines import check_finite, layout, names_wanted, numbers, parsed
+from sciml.datasets.csv_lines import check_finite, check_points, layout, names_wanted, numbers, parsed
 from sciml.datasets.csv_quick import quick
 from sciml.datasets.limits import check_memory
 from sciml.datasets.unpacked import content, packed, text
-from sciml.errors import DataError
+from sciml.errors import DataError, mapping
 from sciml.provenance import provenance, stamp
 from sciml.table import Table
 from sciml.units import Units, conversions
@@ -82,6 +82,7 @@ def read_csv(
         raise DataError(f"sep, decimal, comment and encoding must be texts; given: {texts!r}")
     if len(sep) != 1 or len(decimal) != 1 or sep == decimal:
         raise DataError(f"sep and decimal must be two different single characters; given: {sep!r} and {decimal!r}")
+    mapping("casts", casts, "{'on': 'bool'}")
     before = stamp(path) if path.is_file() else (0, 0)
     raw = content(path, memory, largest, _REMEDY) if packed(path) else None
     if raw is None:
@@ -121,7 +122,8 @@ def _careful(
     wanted = names_wanted(path, lines.names, columns, group)
     asked = check_casts(casts, list(wanted))
     texts = {wanted[name] for name in asked} | ({group} if group is not None else set())
-    frame = parsed(lines, sep, decimal, texts)
+    check_points(path, lines, sep, decimal, [each for each in wanted.values() if each not in texts], texts)
+    frame = parsed(path, lines, sep, decimal, texts)
     values: dict[str, Any] = {}
     for ours, theirs in wanted.items():
         column = frame[lines.names.index(theirs)]

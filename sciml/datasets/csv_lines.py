@@ -62,7 +62,7 @@ def layout(path: Path, text: str, sep: str, decimal: str, comment: str) -> Lines
     if not kept:
         raise DataError(f"{path} is empty: a header line with the names of the columns and at least one row are needed")
     (first, header), rows = kept[0], kept[1:]
-    names = [name.strip() for name in next(csv.reader([header], delimiter=sep, skipinitialspace=True))]
+    names = [name.strip() for name in next(csv.reader([header], delimiter=sep, skipinitialspace=sep != " "))]
     check_header(path, first, header, names, sep, decimal)
     if not rows:
         raise DataError(f"{path} has a header and no rows")
@@ -101,7 +101,7 @@ def _check_counts(path: Path, rows: list[tuple[int, str]], names: list[str], sep
     for number, line in rows:
         if line.count(sep) + 1 == expected and '"' not in line:
             continue
-        found = len(next(csv.reader([line], delimiter=sep, skipinitialspace=True)))
+        found = len(next(csv.reader([line], delimiter=sep, skipinitialspace=sep != " ")))
         if found == expected:
             continue
         hint = ""
@@ -130,7 +130,8 @@ def names_wanted(
         return {name: name for name in names if name != group}
     if isinstance(columns, str):
         columns = [columns]
-    if not isinstance(columns, Mapping | Sequence) or not all(isinstance(name, str) for name in columns):
+    told = [*columns, *columns.values()] if isinstance(columns, Mapping) else columns
+    if not isinstance(columns, Mapping | Sequence) or not all(isinstance(name, str) for name in told):
         raise DataError(
             f"columns must be {{name in the problem: name in the file}} or a list of names; given: {columns!r}"
         )
@@ -145,26 +146,70 @@ def names_wanted(
     return wanted
 
 
-def parsed(layout: Lines, sep: str, decimal: str, texts: Iterable[str]) -> pd.DataFrame:
+def parsed(path: Path, layout: Lines, sep: str, decimal: str, texts: Iterable[str]) -> pd.DataFrame:
     """The data lines as pandas sees them, columns numbered.
 
     Args:
+        path: of the file.
         layout: the lines.
         sep, decimal: the character between values, and the decimal sign.
         texts: the columns that are kept as texts.
+
+    Raises:
+        DataError: quotes that do not belong together.
     """
-    return pd.read_csv(
-        io.StringIO(layout.body),
-        sep=sep,
-        decimal=decimal,
-        header=None,
-        index_col=False,
-        skipinitialspace=True,
-        skip_blank_lines=False,
-        low_memory=False,
-        **EXACTLY,
-        dtype={layout.names.index(name): str for name in texts},
-    )
+    try:
+        frame = pd.read_csv(
+            io.StringIO(layout.body),
+            sep=sep,
+            decimal=decimal,
+            header=None,
+            index_col=False,
+            # A blank that separates must not be skipped: the values after it would move.
+            skipinitialspace=sep != " ",
+            skip_blank_lines=False,
+            low_memory=False,
+            **EXACTLY,
+            dtype={layout.names.index(name): str for name in texts},
+        )
+    except pd.errors.ParserError as error:
+        raise DataError(f"{path} cannot be cut into columns by sep={sep!r}: {error}; are all quotes closed?") from error
+    expected = (len(layout.lines), len(layout.names))
+    if frame.shape != expected:
+        raise DataError(
+            f"{path} has {expected[0]} lines of values for {expected[1]} columns, which make {frame.shape[0]} rows of "
+            f"{frame.shape[1]}; are all quotes closed?"
+        )
+    return frame
+
+
+def check_points(
+    path: Path, layout: Lines, sep: str, decimal: str, columns: Sequence[str], texts: Iterable[str] = ()
+) -> None:
+    """Refuse numbers with a point where something else is the decimal sign: ``1.250`` may be 1250, or 1.25.
+
+    Args:
+        path: of the file.
+        layout: the lines.
+        sep, decimal: the character between values, and the decimal sign.
+        columns: of numbers.
+        texts: other columns, in which points may be.
+
+    Raises:
+        DataError: the first such number, with its line.
+    """
+    if decimal == "." or "." not in layout.body:
+        return
+    frame = parsed(path, layout, sep, decimal, [*columns, *texts])
+    for name in columns:
+        column = frame[layout.names.index(name)].fillna("").str.strip()
+        dotted = np.flatnonzero(column.str.contains(".", regex=False))
+        for row in dotted:
+            if _is_number(column.iloc[row].replace(".", ""), decimal):
+                raise DataError(
+                    f"{path}, line {layout.lines[row]}: {column.iloc[row]!r} in column {name!r} has a point, and "
+                    f"decimal={decimal!r}; if points separate thousands remove them, if they are decimal signs pass decimal='.'"
+                )
 
 
 def numbers(path: Path, layout: Lines, name: str, column: pd.Series, decimal: str, missing: str) -> Array:

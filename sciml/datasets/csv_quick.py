@@ -51,7 +51,7 @@ def quick(
             if found is None:
                 return None
             header, number = found
-            scanned = _scanned(file, sep, comment)
+            scanned = _scanned(file, sep, decimal, comment)
     except (LookupError, OSError):
         return None
     if scanned is None:
@@ -76,7 +76,7 @@ def quick(
             usecols=None if len(places) == len(names) else places,
             index_col=False,
             # It costs a tenth of the time.
-            skipinitialspace=blanks,
+            skipinitialspace=blanks and sep != " ",
             low_memory=kinds is not None,
             dtype=kinds,
             **EXACTLY,
@@ -121,9 +121,11 @@ def _header(file: IO[bytes], comment: str) -> tuple[str, int] | None:
             return line.decode("ascii"), number
 
 
-def _scanned(file: IO[bytes], sep: str, comment: str) -> tuple[int, bool] | None:
+def _scanned(file: IO[bytes], sep: str, decimal: str, comment: str) -> tuple[int, bool] | None:
     """How many separators there are in the rest of a file, and whether blanks; None unless it is plain lines of ASCII."""
     buffer, odd = bytearray(_BLOCK), [b'"', b"\0", *([comment[0].encode()] if comment else [])]
+    if decimal != ".":
+        odd.append(b".")
     block, code = np.frombuffer(buffer, dtype=np.uint8), ord(sep)
     found, blanks, returned = 0, False, False
     while count := file.readinto(buffer):  # type: ignore[attr-defined]

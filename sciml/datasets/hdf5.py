@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from sciml.datasets.attributes import label
 from sciml.datasets.grid import Grid
 from sciml.datasets.lazy import LazyTable, Loading
 from sciml.datasets.limits import check_memory
@@ -71,8 +72,8 @@ def read_hdf5(
 
     Raises:
         DataError: no such file, damaged, in use, not HDF5; no such dataset, or a group; texts, ragged, compound or empty
-            datasets; axes that do not fit; links that are not allowed or lead nowhere; data that were never written; more than
-            memory holds.
+            datasets; axes that do not fit; numbers packed by the conventions CF; links that are not allowed or lead nowhere;
+            data that were never written; more than memory holds.
         MissingExtraError: units to convert without pint.
 
     Example:
@@ -89,6 +90,8 @@ def read_hdf5(
     """
     options = {name: value for name, value in locals().items() if name != "path"}
     path = checked_path(path, "read_hdf5")
+    if not isinstance(links, str | Path | None):
+        raise DataError(f"links must be the path of a folder, below which other files may be read; given: {links!r}")
     with Handles() as handles:
         # Opening first: its errors are better than those of a file that is not there.
         handles[path]
@@ -149,11 +152,19 @@ def checked_path(path: object, reader: str) -> Path:
 def _range(path: Path, rows: tuple[int, int] | slice | None, total: int) -> tuple[int, int]:
     if rows is None:
         return 0, total
-    start, stop, step = (rows.start, rows.stop, rows.step) if isinstance(rows, slice) else (*rows, None)
-    start, stop = 0 if start is None else start, total if stop is None else stop
-    if step not in (None, 1) or not 0 <= start < stop <= total:
+    pair = isinstance(rows, tuple | list) and len(rows) == 2
+    ends: list[Any] = (
+        [rows.start, rows.stop, rows.step] if isinstance(rows, slice) else [*rows, None] if pair else [None, None, 0]
+    )
+    ends[:2] = [default if each is None else each for each, default in zip(ends, (0, total), strict=False)]
+    start, stop, step = ends
+    if step not in (None, 1) or not all(_is_whole(each) for each in (start, stop)) or not 0 <= start < stop <= total:
         raise DataError(f"{path}: rows must be (first, after the last) within 0 and {total}; given: {rows!r}")
-    return start, stop
+    return int(start), int(stop)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _values(
@@ -191,4 +202,4 @@ def _texts(handles: Handles, plan: Plan, links: Path | None) -> list[str]:
     raw = dataset[...].tolist()
     if h5py.check_string_dtype(dataset.dtype) is None and dataset.dtype.kind not in "iu":
         raise DataError(f"{plan.path}: group={plan.labels!r} holds {dataset.dtype}; expected texts or whole numbers")
-    return [each.decode() if isinstance(each, bytes) else str(each) for each in raw]
+    return [label(f"{plan.path}: group={plan.labels!r}", row, each) for row, each in enumerate(raw)]

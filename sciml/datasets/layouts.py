@@ -12,6 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from sciml.datasets.attributes import label
 from sciml.datasets.vault import Handles, find, locate
 from sciml.errors import DataError, listed
 
@@ -176,7 +177,8 @@ def _grouped(source: _Source, names: list[str]) -> Layout | None:
 
 def _well(source: _Source) -> Layout:
     dimensions = source.file["dimensions"]
-    space = [_text(name) for name in np.atleast_1d(dimensions.attrs.get("spatial_dims", []))]
+    said = np.atleast_1d(dimensions.attrs.get("spatial_dims", []))
+    space = [label(f"{source.path}: 'spatial_dims'", number, name) for number, name in enumerate(said)]
     if not space:
         raise DataError(f"{source.path}: 'dimensions' has no attribute spatial_dims, by which The Well names its axes")
     coordinates = {
@@ -214,7 +216,3 @@ def _well(source: _Source) -> Layout:
     }
     samples = [str(number) for number in range(int(source.file.attrs["n_trajectories"]))]
     return Layout("The Well", coordinates, fields, samples, scalars)
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

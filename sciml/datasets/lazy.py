@@ -18,7 +18,7 @@ import pandas as pd
 from sciml.datasets.grid import Column, Grid
 from sciml.datasets.tiling import Pieces, Tiling
 from sciml.datasets.vault import Handles, locate
-from sciml.errors import DataError, listed, nearest
+from sciml.errors import DataError, listed, mapping, nearest, whole
 from sciml.table import Table
 from sciml.typing import Array
 
@@ -126,7 +126,7 @@ class LazyTable:
 
     @classmethod
     def of(
-        cls, path: str | Path, columns: Mapping[str, str], *, links: Path | None = None, **options: Any
+        cls, path: str | Path, columns: Mapping[str, str], *, links: str | Path | None = None, **options: Any
     ) -> LazyTable:
         """One-dimensional datasets of a file, all of the same length, as a table.
 
@@ -139,7 +139,14 @@ class LazyTable:
         Raises:
             DataError: no such file or dataset, or datasets of different length or with more axes than one.
         """
-        path = Path(path)
+        if not isinstance(path, str | Path) or not isinstance(links, str | Path | None):
+            raise DataError(
+                f"LazyTable.of needs the path of a file, and for links that of a folder; given: {path!r}, {links!r}"
+            )
+        path, links = Path(path), None if links is None else Path(links)
+        columns = mapping("columns", columns, "{'t': 'run/time'}")
+        if not all(isinstance(dataset, str) for dataset in columns.values()):
+            raise DataError(f"columns needs the path of a dataset for each column; given: {columns!r}")
         with Handles() as handles:
             found = {name: locate(handles, path, dataset, links=links) for name, dataset in columns.items()}
         shapes = {name: each.shape for name, each in found.items()}
@@ -198,7 +205,7 @@ class LazyTable:
         """Rows chosen at random, without repetition, as a table in memory, in the order of the file; see ``sample_rows``.
 
         Raises:
-            DataError: values that are not finite.
+            DataError: values that are not finite; a count or a seed that is none.
         """
         return self.read(self.sample_rows(count, seed))
 
@@ -208,9 +215,12 @@ class LazyTable:
         Of a table of more than 256 pieces one piece is drawn from each of 256 equal stretches, and rows from these: such a
         sample costs a few hundred reads, whatever the size of the file. Every row is as likely as any other, but rows
         of one piece come together.
+
+        Raises:
+            DataError: ``count`` is no whole number of at least 1, or ``seed`` of at least 0.
         """
-        generator = np.random.default_rng(seed)
-        every = self.pieces
+        generator = np.random.default_rng(whole("seed", seed, 0))
+        count, every = whole("count", count, 1), self.pieces
         if count >= every.size:
             return np.arange(every.size)
         if every.count <= _SAMPLED_PIECES:
@@ -286,6 +296,9 @@ class LazyTable:
         return self._opened[1]
 
     def _known(self, names: Sequence[str]) -> tuple[str, ...]:
+        names = [names] if isinstance(names, str) else names
+        if not isinstance(names, Sequence):
+            raise DataError(f"columns must be a list of names; given: {names!r}")
         for name in names:
             if name not in self._names:
                 raise DataError(

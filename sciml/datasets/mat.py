@@ -12,10 +12,11 @@ import h5py
 import numpy as np
 
 from sciml.datasets.arrays import as_columns, wanted_names
+from sciml.datasets.attributes import text
 from sciml.datasets.hdf5 import checked_path
 from sciml.datasets.limits import check_memory
 from sciml.datasets.vault import Handles, find, locate, read_part
-from sciml.errors import DataError
+from sciml.errors import DataError, sequences
 from sciml.provenance import provenance, stamp
 from sciml.table import Table
 from sciml.typing import Array
@@ -63,6 +64,7 @@ def read_mat(
     """
     options = {name: value for name, value in locals().items() if name != "path"}
     path = checked_path(path, "read_mat")
+    along, parts = sequences("axes", axes, "{'u': ('t', 'x')}"), sequences("split", split, "{'V': ('u', 'v')}")
     try:
         before = stamp(path)
         check_memory(path, 2 * before[0], memory, "save fewer variables in it")
@@ -77,7 +79,9 @@ def read_mat(
     for theirs in wanted.values():
         if theirs in refusals:
             raise DataError(f"{path}: {theirs!r} {refusals[theirs]}")
-    arrays = {ours: _squeezed(found[theirs]) for ours, theirs in wanted.items()}
+    arrays = {
+        ours: _squeezed(found[theirs], _axes(ours, found[theirs], along, parts)) for ours, theirs in wanted.items()
+    }
     values = as_columns(path, arrays, {}, axes, split, memory)
     factors, after = conversions(str(path), units, tuple(values), {})
     values |= {name: values[name] * factor + offset for name, (factor, offset) in factors.items()}
@@ -133,8 +137,7 @@ def _matrix(handles: Handles, path: Path, name: str, memory: int | None) -> Any:
     ):
         return "a structure, an object or a link"
     dataset = find(handles, path, name)
-    kind = dataset.attrs.get("MATLAB_class", b"double")
-    kind = kind.decode() if isinstance(kind, bytes) else str(kind)
+    kind = text(dataset.attrs.get("MATLAB_class", b"double"))
     if "MATLAB_empty" in dataset.attrs:
         return "empty"
     if kind in ("char", "cell", "logical", "function_handle"):
@@ -146,8 +149,10 @@ def _matrix(handles: Handles, path: Path, name: str, memory: int | None) -> Any:
     return read_part(handles, located).T
 
 
-def _names(columns: Mapping[str, str] | Sequence[str]) -> set[str]:
-    return set(columns.values() if isinstance(columns, Mapping) else columns)
+def _names(columns: Any) -> set[str]:
+    """The names among what was asked for; anything else is refused once it is known what the file has."""
+    told = columns.values() if isinstance(columns, Mapping) else columns if isinstance(columns, Sequence) else ()
+    return {each for each in told if isinstance(each, str)}
 
 
 def _unusable(value: Any) -> str | None:
@@ -158,7 +163,16 @@ def _unusable(value: Any) -> str | None:
     return "is empty; leave it out" if value.size == 0 else None
 
 
-def _squeezed(array: Array) -> Array:
-    """Without the axes of length one that MATLAB adds; one axis at least is left."""
+def _axes(
+    name: str, array: Array, along: Mapping[str, Sequence[str]], parts: Mapping[str, Sequence[str]]
+) -> int | None:
+    """How many axes an array was said to have; None where nothing was said."""
+    return len(along[name]) + (name in parts and array.dtype.kind != "c") if name in along else None
+
+
+def _squeezed(array: Array, axes: int | None) -> Array:
+    """Without the axes of length one that MATLAB adds, with those that it drops at the end; one axis at least is left."""
+    if axes is not None and array.ndim <= axes:
+        return array.reshape(*array.shape, *(1,) * (axes - array.ndim))
     squeezed = np.squeeze(array)
     return squeezed.reshape(-1) if squeezed.ndim == 0 else squeezed

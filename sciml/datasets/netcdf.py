@@ -12,12 +12,13 @@ from sciml.datasets.arrays import as_columns, wanted_names
 from sciml.datasets.hdf5 import checked_path
 from sciml.datasets.limits import check_memory
 from sciml.datasets.vault import Handles, check_own
-from sciml.errors import DataError, MissingExtraError
+from sciml.errors import DataError, MissingExtraError, sequences
 from sciml.provenance import provenance, stamp
 from sciml.table import Table
-from sciml.units import Units, conversions
+from sciml.units import Units, check_units, conversions
 
 _HDF5 = b"\x89HDF"
+_CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 
 
 def read_netcdf(
@@ -60,6 +61,7 @@ def read_netcdf(
     """
     options = {name: value for name, value in locals().items() if name != "path"}
     path = checked_path(path, "read_netcdf")
+    split = sequences("split", split, "{'V': ('u', 'v')}")
     try:
         import xarray
 
@@ -107,11 +109,21 @@ def read_netcdf(
                 for ours, theirs in wanted.items()
                 if "units" in dataset[theirs].attrs
             }
+            calendars = {
+                ours: str(dataset[theirs].attrs.get("calendar", "standard")).lower() for ours, theirs in wanted.items()
+            }
     except DataError:
         raise
     except (OSError, ValueError, KeyError, IndexError, TypeError, RuntimeError) as error:
         raise DataError(f"{path} is damaged or no NetCDF file: {error}; get it again") from error
     values = as_columns(path, arrays, dict(dimensions), None, split, memory)
+    for name, (given, ours) in check_units(units, tuple(values)).items():
+        since = ours.partition(" since ")[2]
+        if since and since not in (given or told.get(name, "")) and calendars.get(name) not in _CALENDARS:
+            raise DataError(
+                f"{path}: {name!r} counts in the calendar {calendars.get(name)!r}, in which the time since {since!r} is not "
+                "what it is in the usual one; leave the date out of the unit"
+            )
     factors, after = conversions(
         str(path), units, tuple(values), {name: unit for name, unit in told.items() if name in values}
     )

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from sciml.datasets.arrays import exact, wanted_names
+from sciml.datasets.attributes import text
 from sciml.datasets.casts import cast, check_casts, unit_after
 from sciml.datasets.hdf5 import checked_path
 from sciml.datasets.limits import check_memory
-from sciml.errors import DataError, MissingExtraError, listed, nearest
+from sciml.errors import DataError, MissingExtraError, listed, mapping, nearest
 from sciml.provenance import provenance, stamp
 from sciml.table import Table
 from sciml.units import Units, conversions
@@ -58,6 +59,7 @@ def read_parquet(
     """
     options = {name: value for name, value in locals().items() if name != "path"}
     path = checked_path(path, "read_parquet")
+    mapping("casts", casts, "{'on': 'bool'}")
     try:
         import pyarrow
         import pyarrow.parquet
@@ -77,6 +79,9 @@ def read_parquet(
                     f"{path} has no {group!r} to group by; it has {listed(schema.names)}."
                     + nearest(group, schema.names)
                 )
+            twice = [name for name in (*wanted.values(), group) if schema.names.count(name) > 1]
+            if twice:
+                raise DataError(f"{path}: the column {listed(twice)} occurs more than once; rename one of them")
             taken = list(dict.fromkeys([*wanted.values(), *([group] if group is not None else [])]))
             check_memory(path, 3 * 8 * rows * len(taken), memory, "read fewer columns")
             content = file.read(columns=taken)
@@ -104,7 +109,7 @@ def read_parquet(
             )
         metadata = schema.field(theirs).metadata or {}
         if b"units" in metadata and ours not in told:
-            told[ours] = metadata[b"units"].decode()
+            told[ours] = text(metadata[b"units"]) or ""
     factors, after = conversions(str(path), units, tuple(values), told)
     values |= {name: values[name] * factor + offset for name, (factor, offset) in factors.items()}
     if group is not None:

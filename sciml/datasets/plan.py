@@ -15,7 +15,7 @@ from sciml.datasets.request import Request, names_wanted, split_columns
 from sciml.datasets.samples import sample_grids
 from sciml.datasets.tree import tree, walk
 from sciml.datasets.vault import Handles, Located, find, unusable
-from sciml.errors import DataError, listed, nearest
+from sciml.errors import DataError, listed, nearest, sequences
 from sciml.units import Units, conversions
 
 
@@ -93,7 +93,10 @@ def planned(
     Raises:
         DataError: as in ``read_hdf5``, for everything that can be seen without reading.
     """
-    request = Request(handles, path, names_wanted(columns), dict(axes or {}), dict(split or {}), links)
+    if not isinstance(group, str | None):
+        raise DataError(f"group must be the name of a dataset; given: {group!r}")
+    along, parts = sequences("axes", axes, "{'u': ('t', 'x')}"), sequences("split", split, "{'V': ('u', 'v')}")
+    request = Request(handles, path, names_wanted(columns), dict(along), dict(parts), links)
     layout = recognised(handles, path, links) if axes is None else None
     if layout is not None:
         grids = sample_grids(request, layout, sample)

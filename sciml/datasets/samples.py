@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from sciml.datasets.grid import Column, Grid
 from sciml.datasets.layouts import Layout
@@ -28,12 +31,14 @@ def sample_grids(request: Request, layout: Layout, sample: Any) -> tuple[Grid, .
                 f"{path} ({layout.name}) holds {len(samples)} samples; choose with sample=0, or several with sample=[0, 1]"
             )
         sample = 0
+    if not isinstance(sample, int | np.integer | str | Sequence | np.ndarray):
+        raise DataError(f"sample must be the number or name of a sample, or a list of some; given: {sample!r}")
     chosen = []
-    for each in [sample] if isinstance(sample, int | str) else sample:
+    for each in [sample] if isinstance(sample, int | np.integer | str) else sample:
         number = list(samples).index(each) if isinstance(each, str) and each in samples else each
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(samples):
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < len(samples):
             raise DataError(f"{path} has no sample {each!r}; there are {len(samples)}, from 0 to {len(samples) - 1}")
-        chosen.append(number)
+        chosen.append(int(number))
     if not chosen or len(set(chosen)) < len(chosen):
         raise DataError(f"sample= needs one or more different samples; given: {sample!r}")
     variables = layout.variables

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from sciml.datasets.lazy import LazyTable
-from sciml.errors import DataError, SolverError
+from sciml.errors import DataError, SolverError, whole
 from sciml.typing import Array
 
 _SMALL = 1_000_000
@@ -52,7 +52,8 @@ class Stream:
         needed: a row in which all of these columns are missing never comes.
 
     Raises:
-        DataError: a column that is not there; while iterating, values that are not finite or out of bounds.
+        DataError: a column that is not there, numbers out of range; while iterating, values that are not finite or out of
+            bounds.
         SolverError: while iterating, workers that cannot be started, or that died.
 
     Example:
@@ -80,12 +81,14 @@ class Stream:
         bounds: Mapping[str, tuple[float, float]] | None = None,
         needed: Sequence[str] = (),
     ) -> None:
-        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-            raise DataError(f"batch must be a whole number of at least 1; given: {batch!r}")
+        if not isinstance(table, LazyTable):
+            raise DataError(f"Stream needs a lazy table, read_hdf5(path, lazy=True); given: {type(table).__name__}")
+        batch, seed = whole("batch", batch, 1), whole("seed", seed, 0)
+        epochs = None if epochs is None else whole("epochs", epochs, 1)
         self.table, self.batch, self.epochs = table, batch, epochs
         self.workers = _workers(table)
         self.waited = 0.0
-        self._columns = table.columns if columns is None else tuple(columns)
+        self._columns = table.columns if columns is None else table._known(columns)
         self._order = _Order(table, seed, epochs)
         together = self._order.together
         self._pin = pin

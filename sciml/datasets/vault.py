@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from sciml.datasets.attributes import packing, text
 from sciml.datasets.limits import readable
 from sciml.datasets.tree import tree, walk
 from sciml.errors import DataError, listed, nearest
@@ -113,7 +114,8 @@ def locate(handles: Handles, path: Path, name: str, *, links: Path | None = None
 
     Raises:
         DataError: no such dataset, a group, a link that may not be followed or leads nowhere, a type that holds no
-            numbers, nothing in it, parts that were never written, a declared size that the file cannot hold.
+            numbers, nothing in it, parts that were never written, a declared size that the file cannot hold, packed
+            numbers.
     """
     return _located(handles, path, name, links, 0)
 
@@ -125,14 +127,19 @@ def _located(handles: Handles, path: Path, name: str, links: Path | None, depth:
     if reason is not None:
         raise DataError(f"{found}: {dataset.name!r} {reason}")
     _check_storage(handles, found, dataset, links, depth)
-    units = dataset.attrs.get("units") if "units" in dataset.attrs else None
+    packed = packing(dataset.attrs)
+    if packed is not None:
+        raise DataError(
+            f"{found}: {dataset.name!r} is packed ({packed}), and its numbers are not what is stored; read the file with "
+            "sciml.read_netcdf, which unpacks them, or store them as they are"
+        )
     return Located(
         found,
         dataset.name,
         dataset.shape,
         dataset.dtype,
         dataset.chunks,
-        units.decode(errors="replace") if isinstance(units, bytes) else units if isinstance(units, str) else None,
+        text(dataset.attrs["units"]) if "units" in dataset.attrs else None,
         tuple(_scale(dimension) for dimension in dataset.dims),
     )
 
