@@ -70,6 +70,7 @@ def state_of(solution: Any) -> dict[str, Any]:
         else {key: values.tolist() for key, values in solution.data.as_mapping().items()},
         "points": dict(solution.points),
         "statistics": dict(solution.statistics),
+        "tolerance": solution.tolerance,
         "spread": None
         if solution.spread is None
         else [list(solution.spread.names), solution.spread.directions, solution.spread.quantile],
