@@ -149,8 +149,10 @@ class _Search:
         # What a term's weight is made of besides the caller's wishes: here every row has the same weight by itself.
         self._shares = {name: DATA_WEIGHT * size / max(sizes.values()) for name, size in sizes.items()}
         self._known = setup.measurements is not None and setup.measurements.known(problem)
-        # Equations have no derivatives by these: on fine tiles measurements pull ridges out of soft equations for nothing.
-        self._promoted = [problem.coordinates.index(name) for name in problem.promoted]
+        # Where equations have no derivatives by these, measurements pull ridges out of soft ones on fine tiles, for nothing.
+        self._promoted = [
+            column for column, name in enumerate(problem.coordinates) if name in problem.promoted and not inside[column]
+        ]
         meshes = []
         for name, most, across in zip(problem.coordinates, inside, joined, strict=True):
             smooth = max(1, most, across + 1)
