@@ -17,12 +17,14 @@ from torch import Tensor, nn
 from sciml.definition import equation
 from sciml.derivative import d
 from sciml.domains import Interior
-from sciml.errors import ProblemError, SolverError, listed
+from sciml.embedding import checked_jets
+from sciml.errors import ProblemError, SolverError
 from sciml.fitting import fit
 from sciml.jets import AutogradJets, ClosedJets, knows_derivatives
 from sciml.models import MLP
 from sciml.problem import Problem
 from sciml.sampling import draw
+from sciml.setup import checked_seed
 from sciml.solution import Solution
 from sciml.solvers import LeastSquares, Solver
 from sciml.table import Table
@@ -69,7 +71,7 @@ def distil(
 
     Raises:
         ProblemError: ``points`` is not a positive number, or a derivative is not one by coordinates.
-        SolverError: ``tolerance`` is not positive.
+        SolverError: ``tolerance`` is no positive number, or ``seed`` no whole number that is not negative.
         ModelError: the model cannot serve; see ``fit``.
 
     Example:
@@ -94,9 +96,10 @@ def distil(
         raise ProblemError(f"distil needs a solution of fit or baseline; given: {type(solution).__name__}")
     if isinstance(points, bool) or not isinstance(points, int) or points < 8:
         raise ProblemError(f"points must be a whole number of at least 8; given: {points!r}")
-    if not tolerance > 0:
-        raise SolverError(f"tolerance must be positive; given: {tolerance!r}")
-    plan = _plan(jets, solution.coordinates)
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < math.inf:
+        raise SolverError(f"tolerance must be a positive number; given: {tolerance!r}")
+    seed = checked_seed(seed)
+    plan = checked_jets(jets, solution.coordinates)
     even, candidates, fresh = (
         _inside(solution, count, [seed, 40 + number])
         for number, count in enumerate(((points + 1) // 2, _CANDIDATES * points, _FRESH))
@@ -135,19 +138,10 @@ def distil(
         success=ended and far <= tolerance and solution.success,
         message=verdict,
         seconds=time.perf_counter() - start,
+        tolerance=solution.tolerance,
         choices=(*found.choices, f"distilled from {solution.title} ({solution.engine}); no equation was used"),
         data=None,
     )
-
-
-def _plan(jets: Sequence[str | Sequence[str]], coordinates: Sequence[str]) -> list[MultiIndex]:
-    given = [jets] if isinstance(jets, str) else list(jets)
-    plan = [(each,) if isinstance(each, str) else tuple(each) for each in given]
-    if any(not index or any(name not in coordinates for name in index) for index in plan):
-        raise ProblemError(
-            f"jets are coordinates or tuples of them, of {listed(coordinates)}, as in jets=('x', ('x', 'x')); given: {jets!r}"
-        )
-    return list(dict.fromkeys(plan))
 
 
 def _inside(solution: Solution, count: int, seed: list[int]) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -109,7 +109,7 @@ def embed(
         coordinates = solution.coordinates
     watched = Watched(run, module, layer)
     batches = Batches.of(points, coordinates)
-    plan = _plan(jets, batches.names)
+    plan = checked_jets(jets, batches.names)
     attributes = {"meaning": meaning_of(run, module, layer, watched.layer), "model": type(module).__name__}
     frames = _frames(watched, batches, plan, batch or (_BATCH_OF_JETS if plan else _BATCH), attributes)
     if out is not None:
@@ -141,10 +141,24 @@ def _frames(
             yield frame
 
 
-def _plan(jets: Sequence[str | Sequence[str]], names: Sequence[str]) -> list[MultiIndex]:
-    """The derivatives asked for, as tuples of coordinates."""
-    given = [jets] if isinstance(jets, str) else list(jets)
-    plan = [(each,) if isinstance(each, str) else tuple(each) for each in given]
+def checked_jets(jets: object, names: Sequence[str]) -> list[MultiIndex]:
+    """The derivatives asked for, as tuples of coordinates, each once.
+
+    Args:
+        jets: a coordinate, or several coordinates and tuples of them.
+        names: of the coordinates.
+
+    Raises:
+        ProblemError: something else was given.
+
+    Example:
+        >>> checked_jets(["x", ("x", "t")], ["x", "t"])
+        [('x',), ('x', 't')]
+    """
+    given = [jets] if isinstance(jets, str) else list(jets) if isinstance(jets, Iterable) else [()]
+    plan: list[tuple[Any, ...]] = []
+    for each in given:
+        plan.append(tuple(each) if isinstance(each, Iterable) and not isinstance(each, str) else (each,))
     for index in plan:
         strange = [name for name in index if name not in names]
         if strange or not index:

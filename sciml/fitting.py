@@ -247,6 +247,7 @@ def fit(
         points={term.name: block.size for block in setup.train for term in block.terms},
         choices=(*setup.choices, *notes, f"points: {counts}"),
         data=setup.table,
+        tolerance=float(tolerance),
         statistics=statistics(setup.rows, setup.train, inference, _found(setup)),
         spread=spread,
     )

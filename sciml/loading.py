@@ -81,6 +81,7 @@ def _restored(path: Path, content: dict[str, Any], problem: Problem | None, mode
         points=content["points"],
         choices=tuple(content["choices"]),
         statistics=content.get("statistics", {}),
+        tolerance=content.get("tolerance", 0.05),
         spread=None if content.get("spread") is None else _spread(*content["spread"]),
         **frames,
         **{key: content[key] for key in PLAIN},

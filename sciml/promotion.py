@@ -39,6 +39,12 @@ def promoted(problem: Problem, ranges: Mapping[str, tuple[float, float]]) -> Pro
     owner = type(problem).__name__
     if not ranges:
         raise ProblemError(f"{owner}.promote: name a constant and its range, as in promote(nu=(0.01, 0.1))")
+    if hasattr(type(problem), "_members"):
+        # Experiments bind the constants of each member to single values.
+        raise ProblemError(
+            f"{owner}.promote: several experiments cannot have {listed(ranges)} as a coordinate; promote it in a single "
+            f"problem and give measurements the column {next(iter(ranges))!r}, its value in each row, in place of experiments"
+        )
     constants = problem.constants
     for name in ranges:
         if name not in constants:

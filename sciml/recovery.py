@@ -17,6 +17,7 @@ from sciml.callbacks import Callback, Look
 from sciml.conditions import Scene, Term
 from sciml.derivative import JetSpace
 from sciml.domains import Box, Interior, Opposite
+from sciml.errors import listed
 from sciml.jets import Recorder
 from sciml.misfit import DATA
 from sciml.models import Scaled
@@ -50,6 +51,7 @@ _MORE = 1
 _SMOOTHING, _WAVY = 1e-9, 1e3
 _HOLDS, _HIGH = 2e-3, 0.5
 _LOOSE, _PULL, _LEAST_FREE = 4.0, 1e-3, 0.05
+_RIDGES, _FUTILE = 1e4, 0.9
 _VAGUE, _HELD = 0.5, 1e3
 _PATIENCE, _LOUDER = 2.0, 1.4
 
@@ -106,7 +108,8 @@ def solve_by_tiles(setup: Setup, watchers: Sequence[Callback] = ()) -> Found | N
     At first the equations weigh little, so that the measurements lead, and tiles are halved where equations do not hold
     between the points. Then the equations weigh more, tenfold a time, as long as what they add to the loss falls: on
     tiles that are too coarse it would grow. The search ends when neither weight nor finer tiles move the unknowns by
-    much of their standard errors, when the equations hold to 1e-6, or when a step would take too many operations.
+    much of their standard errors, when the equations hold to 1e-6, or when a step would take too many operations. Tiles along a
+    promoted constant stay as they are until the equations weigh 1e4 times as much as measurements.
 
     Args:
         setup: the problem, with any model.
@@ -146,6 +149,10 @@ class _Search:
         # What a term's weight is made of besides the caller's wishes: here every row has the same weight by itself.
         self._shares = {name: DATA_WEIGHT * size / max(sizes.values()) for name, size in sizes.items()}
         self._known = setup.measurements is not None and setup.measurements.known(problem)
+        # Where equations have no derivatives by these, measurements pull ridges out of soft ones on fine tiles, for nothing.
+        self._promoted = [
+            column for column, name in enumerate(problem.coordinates) if name in problem.promoted and not inside[column]
+        ]
         meshes = []
         for name, most, across in zip(problem.coordinates, inside, joined, strict=True):
             smooth = max(1, most, across + 1)
@@ -175,7 +182,7 @@ class _Search:
         blank = torch.zeros(self._first.width, fields, dtype=torch.float64)
         raw = {name: unknown.raw_initial() for name, unknown in self._setup.problem.unknowns.items()}
         here = self._tried(self._first, _SOFT, blank, raw)
-        checked = False
+        checked = futile = False
         for _ in range(_ROUNDS):
             self.now = here
             if self._stopped or here.relative <= _EXACT or here.stiffness >= _HARD:
@@ -191,9 +198,9 @@ class _Search:
             eased = harder.strain < _SLACK or harder.strain < _FALLS * here.strain or harder.high < _HIGH
             # Of a few measurements that many functions follow, little is left to tell their noise by.
             share = max(here.spread.freedom / self._rows, _LEAST_FREE)
-            if not settled and eased and harder.noise < _LOUDER / share * here.noise:
+            if not settled and (futile or (eased and harder.noise < _LOUDER / share * here.noise)):
                 self._move_to(harder)
-                here = harder
+                here, futile = harder, False
                 continue
             finer = refined(here.tiling, harder.energy, harder.degrees)
             begin = harder if settled else here
@@ -209,6 +216,8 @@ class _Search:
                 if checked:
                     break
             self._shift = found.shift(begin)
+            # Where promoted coordinates keep their tiles, finer ones along the others may be no remedy.
+            futile = bool(self._promoted) and not settled and found.loss > _FUTILE * begin.loss
             here = found
         if not self._stopped:
             self._finish()
@@ -286,6 +295,8 @@ class _Search:
                 strain += stiffness * share * float(values @ values)
                 squares = max(squares, float(values @ values))
         energy, degrees = energies(tiling, residuals, _MORE)
+        if stiffness < _RIDGES:
+            degrees[self._promoted] = 0.0
         found = _Tried(
             tiling,
             stiffness,
@@ -341,8 +352,10 @@ class _Search:
         raw = {name: value.detach().clone().requires_grad_() for name, value in now.raw.items()}
         solved = replace(setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw), inference=self._inference(now))
         what = "constants" if raw else "fields"
+        kind = "an ordinary" if len(problem.coordinates) == len(problem.promoted) + 1 else "a partial"
+        along = f" for {listed(problem.promoted)} in a range" if problem.promoted else ""
         reason = (
-            f"a partial differential equation and measurements: piecewise polynomials ({model.extra_repr()}) and {what} "
+            f"{kind} differential equation{along} and measurements: piecewise polynomials ({model.extra_repr()}) and {what} "
             f"together by Gauss-Newton steps, equations with {now.stiffness:.0e} of the weight of measurements; they hold to "
             f"{now.relative:.1e} of their natural size between the points"
         )

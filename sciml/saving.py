@@ -73,6 +73,7 @@ def state_of(solution: Any) -> dict[str, Any]:
         "origin": _origin(solution.data),
         "points": dict(solution.points),
         "statistics": dict(solution.statistics),
+        "tolerance": solution.tolerance,
         "spread": None
         if solution.spread is None
         else [list(solution.spread.names), solution.spread.directions, solution.spread.quantile],

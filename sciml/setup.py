@@ -83,13 +83,12 @@ def prepare(
     """Check everything and put it in place; see ``sciml.fit`` for the arguments and the errors raised."""
     if dtype not in (torch.float32, torch.float64):
         raise SolverError(f"dtype must be torch.float64 or torch.float32; given: {dtype}")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise SolverError(f"seed must be a whole number that is not negative; given: {seed!r}")
+    seed = checked_seed(seed)
     if not isinstance(points, int | Mapping | None) or isinstance(points, bool):
         raise ProblemError(f"points must be a whole number or numbers by term; given: {points!r}")
     if not isinstance(weights, Mapping | None):
         raise ProblemError(f"weights must be numbers by term, as in {{'initial': 100.0}}; given: {weights!r}")
-    seed, where = int(seed), _device(device)
+    where = _device(device)
     problem.reference_values({name: [sum(ends) / 2] * 2 for name, ends in problem.domain.bounds.items()})
     construction = construct(problem, Exact.of(exact))
     choices: list[str] = list(construction.notes)
@@ -162,6 +161,17 @@ def prepare(
         held_rows=held_rows,
         draw=redraw,
     )
+
+
+def checked_seed(seed: object) -> int:
+    """A seed as a number.
+
+    Raises:
+        SolverError: it is no whole number, or negative.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise SolverError(f"seed must be a whole number that is not negative; given: {seed!r}")
+    return int(seed)
 
 
 def with_features(setup: Setup, count: int, scale: float | Sequence[float], seed: int) -> Setup:

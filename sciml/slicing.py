@@ -23,8 +23,6 @@ from sciml.setup import blocks_of
 if TYPE_CHECKING:
     from sciml.solution import Solution
 
-_TOLERANCE = 0.05
-
 
 def at(solution: Solution, values: Mapping[str, float]) -> Solution:
     """A solution of a promoted problem at values of its constants; see ``Solution.at``."""
@@ -43,15 +41,17 @@ def at(solution: Solution, values: Mapping[str, float]) -> Solution:
     fresh = blocks_of(problem, problem.terms(), None, np.random.default_rng([solution.seed or 0, 7]))
     scales = term_sizes(problem, fresh, field_sizes(problem, fresh))
     residuals = certificate(rows, [block.to(like.device, like.dtype) for block in fresh], scales)
-    misses = failures(residuals, _TOLERANCE)
+    misses = failures(residuals, solution.tolerance)
     where = ", ".join(f"{name} = {value:g}" for name, value in values.items())
     ranges = ", ".join("{} from {:g} to {:g}".format(name, *promoted.domain.bounds[name]) for name in values)
     message = f"at {where} of a solution for {ranges}"
     if len(misses):
         message += (
             f"; the certificate fails there: {misses['relative'].idxmax()!r} is {misses['relative'].max():.1e} of its natural "
-            f"size, more than {_TOLERANCE:g}: fit(problem, start=this solution)"
+            f"size, more than {solution.tolerance:g}: fit(problem, start=this solution)"
         )
+    if not solution.success:
+        message += f"; and that solution was no success itself: {solution.message}"
     return dataclasses.replace(
         solution,
         trial=trial.eval().requires_grad_(False),
@@ -59,7 +59,7 @@ def at(solution: Solution, values: Mapping[str, float]) -> Solution:
         domain=problem.domain,
         residuals=residuals,
         spread=None,
-        success=not len(misses),
+        success=solution.success and not len(misses),
         message=message,
         nit=0,
         nfev=0,
@@ -68,6 +68,7 @@ def at(solution: Solution, values: Mapping[str, float]) -> Solution:
         points={term.name: block.size for block in fresh for term in block.terms},
         choices=(*solution.choices, message),
         data=None,
+        statistics={},
     )
 
 

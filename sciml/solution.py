@@ -65,6 +65,7 @@ class Solution:
             and the fields there.
         statistics: of a fit to measurements: their number, how many numbers were fitted to them, ``chi2``, the
             ``log_likelihood``, ``AIC`` and ``BIC``, and each column's standard deviation, given or found (``sigma.<column>``).
+        tolerance: the relative residual that the certificate allows.
         spread: how the measurements' noise spreads over the trial function, for ``standard_error``; None where nothing was
             inferred.
     """
@@ -91,6 +92,7 @@ class Solution:
     data: Table | None = None
     events: pd.DataFrame = field(default_factory=pd.DataFrame)
     statistics: Mapping[str, float] = field(default_factory=dict)
+    tolerance: float = 0.05
     spread: Spread | None = None
 
     @property
@@ -365,10 +367,8 @@ class Solution:
 
     def __repr__(self) -> str:
         outcome = "success" if self.success else "NOT a success"
-        lines = [
-            f"Solution of {self.name}: {outcome}, {self.status} in {self.seconds:.1f} s ({self.solver}; {self.engine})"
-        ]
-        lines.append(f"  {self.message}")
+        how = f"{self.status} in {self.seconds:.1f} s ({self.solver}; {self.engine})"
+        lines = [f"Solution of {self.name}: {outcome}, {how}", f"  {self.message}"]
         for frame in (self.unknowns, self.residuals):
             if len(frame):
                 lines += ["", frame.to_string(float_format=lambda value: f"{value:.4g}")]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import numbers
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -18,6 +20,7 @@ from sciml.typing import Array
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from sklearn.utils import check_random_state
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 except ImportError:
@@ -53,7 +56,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         steps: the most steps of L-BFGS.
         ridge: the weight of the sum of squares of the networks' weights, divided by the number of rows, in a loss of order one.
         random_state: seed of weights and of rows that are held out (a tenth, of 50 rows or more); the same rows and seed give
-            the same embedding.
+            the same embedding. None is another seed every time, and a ``RandomState`` is drawn from.
 
     Attributes:
         n_features_in_: the number of columns.
@@ -90,7 +93,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         hidden: Sequence[int] = (32,),
         steps: int = 200,
         ridge: float = 1e-3,
-        random_state: int = 0,
+        random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.model = model
         self.layer = layer
@@ -110,19 +113,22 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         rows = validate_data(self, X, dtype=np.float64, ensure_min_samples=1 if self.model is not None else 2)
         if self.model is not None:
+            if not isinstance(self.model, Solution | nn.Module):
+                raise ModelError(f"model must be a solution, a torch.nn.Module or None; given: {self.model!r}")
             self.encoder_, self.network_, self.error_, self.n_iter_ = self.model, None, None, 0
             self._n_features_out = self._embedded(rows[:1]).shape[1]
             return self
         # What scikit-learn hands over may be locked, and torch wants none of that.
         rows = np.array(rows)
         self._check(rows.shape[1])
+        seed = self._seed()
         if self.target == "X":
             wanted = rows
-            network = autoencoder(rows, self.n_components, list(self.hidden), self.random_state)
+            network = autoencoder(rows, self.n_components, list(self.hidden), seed)
         else:
             wanted = self._targets(y, len(rows))
-            network = predictor(rows, wanted, self.n_components, list(self.hidden), self.random_state)
-        self.n_iter_ = train(network, rows, wanted, self.steps, self.ridge, self.random_state)
+            network = predictor(rows, wanted, self.n_components, list(self.hidden), seed)
+        self.n_iter_ = train(network, rows, wanted, self.steps, self.ridge, seed)
         self.network_ = network.requires_grad_(False)
         self.encoder_ = Embedder(network)
         with torch.no_grad():
@@ -138,10 +144,12 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Raises:
             ModelError: with the setting.
         """
-        if self.target not in ("X", "y"):
+        if not isinstance(self.target, str) or self.target not in ("X", "y"):
             raise ModelError(f"target must be 'X' or 'y'; given: {self.target!r}")
         if self.layer is not None:
             raise ModelError(f"layer={self.layer!r} names a layer of a model, and there is none: pass model=, too")
+        if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence | np.ndarray):
+            raise ModelError(f"hidden must be several whole numbers, as in hidden=(32,); given: {self.hidden!r}")
         counts = [self.n_components, self.steps, *self.hidden]
         if (
             not all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in counts)
@@ -152,13 +160,30 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 f"n_components and hidden must be positive whole numbers, steps one that is not negative; given: "
                 f"{self.n_components!r}, {self.hidden!r} and {self.steps!r}"
             )
-        if not 0 <= self.ridge < float("inf"):
+        number = isinstance(self.ridge, numbers.Real) and not isinstance(self.ridge, bool)
+        if not number or not 0 <= self.ridge < math.inf:
             raise ModelError(f"ridge must be a number that is not negative; given: {self.ridge!r}")
         if self.target == "X" and self.n_components > columns:
             raise ModelError(
                 f"an autoencoder with n_components={self.n_components} has nothing to find in n_features={columns}: give at "
                 "most as many components as there are columns"
             )
+
+    def _seed(self) -> int:
+        """A seed for torch: the number given, or one drawn as scikit-learn draws.
+
+        Raises:
+            ModelError: what was given is no seed.
+        """
+        given = self.random_state
+        if isinstance(given, np.random.RandomState | None):
+            return int(check_random_state(given).randint(2**31 - 1))
+        if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < 0:
+            raise ModelError(
+                "random_state must be a whole number that is not negative, a numpy.random.RandomState or None; given: "
+                f"{given!r}"
+            )
+        return int(given)
 
     def _targets(self, y: Any, count: int) -> Array:
         if y is None:

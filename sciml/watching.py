@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sciml.errors import ModelError, ProblemError, listed, nearest
+from sciml.errors import ModelError, ProblemError, SciMLError, listed, nearest
 from sciml.jets.autograd import AutogradJets
 from sciml.jets.propagation import Propagation, layers_of
 from sciml.jets.taylor import HIGHEST, closed, seeds
@@ -114,10 +114,13 @@ class Watched:
         handle = self.layer.register_forward_pre_hook(catch) if self.inputs else self.layer.register_forward_hook(catch)
         try:
             self.run(points)
-        except torch.OutOfMemoryError:
+        except (SciMLError, MemoryError, torch.OutOfMemoryError):
             raise
-        except RuntimeError as error:
-            raise ProblemError(f"the module does not accept points of shape {tuple(points.shape)}: {error}") from error
+        except Exception as error:
+            # Modules are the user's: whatever they raise, it is about these points or about themselves.
+            raise ProblemError(
+                f"the module does not accept points of shape {tuple(points.shape)}: {type(error).__name__}: {error}"
+            ) from error
         finally:
             handle.remove()
         return caught

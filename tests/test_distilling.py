@@ -99,7 +99,12 @@ def test_it_is_the_same_twice_and_can_be_kept(tmp_path):
     [
         ({"points": 3}, ProblemError, "at least 8"),
         ({"jets": ["x"]}, ProblemError, "of 't'"),
-        ({"tolerance": 0.0}, SolverError, "must be positive"),
+        ({"jets": 3}, ProblemError, "given: 3"),
+        ({"jets": [None]}, ProblemError, r"given: \[None\]"),
+        ({"tolerance": 0.0}, SolverError, "must be a positive number"),
+        ({"tolerance": "a"}, SolverError, "must be a positive number"),
+        ({"seed": -1}, SolverError, "seed must be a whole number that is not negative; given: -1"),
+        ({"seed": "a"}, SolverError, "seed must be a whole number"),
     ],
 )
 def test_misuse_is_told(options, error, words):

@@ -69,3 +69,29 @@ def test_any_module_leaves_no_trace():
 def test_misuse_is_told(solution, call, error, words):
     with pytest.raises(error, match=words):
         call(solution)
+
+
+class Failing(nn.Module):
+    """Raises what a module of somebody's may raise."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.inner, self.kind = nn.Linear(1, 2), kind
+
+    def forward(self, points):
+        raise self.kind("of its own")
+
+
+@pytest.mark.parametrize("jets", [(), ("x0",)])
+@pytest.mark.parametrize("kind", [ValueError, AttributeError, TypeError, KeyError, IndexError, AssertionError])
+def test_what_a_module_raises_is_told_as_ours(kind, jets):
+    with pytest.raises(ProblemError, match=rf"points of shape \(\d, 1\): {kind.__name__}: .*of its own") as caught:
+        sciml.embed(Failing(kind), np.zeros((3, 1)), jets=jets)
+    assert isinstance(caught.value.__cause__, kind)
+
+
+@pytest.mark.parametrize("jets", [5, [5], [None], None, [["x0", 5]], [[["x0"]]], True])
+def test_jets_that_are_none_are_refused(jets):
+    model = sciml.MLP(3, inputs=1, outputs=1)
+    with pytest.raises(ProblemError, match=r"jets are coordinates or tuples of them, of 'x0'"):
+        sciml.embed(model, np.zeros((3, 1)), jets=jets)

@@ -332,6 +332,34 @@ def test_what_cannot_be_promoted_or_taken(decays):
         sciml.baseline(Decay().promote(rate=(1, 2)))
 
 
+class Unsure(Decay):
+    """One of its constants is not known."""
+
+    rate = sciml.Unknown(1.0, lower=0)
+
+
+def test_several_experiments_have_no_constant_as_a_coordinate():
+    both = sciml.experiments({"a": Unsure(), "b": Unsure(start=2.0)})
+    with pytest.raises(ProblemError, match="promote it in a single problem and give measurements the column 'rate'"):
+        both.promote(rate=(1, 2))
+
+
+def test_at_a_value_a_solution_that_failed_is_no_success(decays, tmp_path):
+    assert decays.at(rate=2.0).tolerance == decays.tolerance == 0.05
+    failed = dataclasses.replace(decays, success=False, message="it diverged", statistics={"AIC": 1.0})
+    one = failed.at(rate=2.0, start=1.0)
+    assert not one.success
+    assert one.message.endswith("that solution was no success itself: it diverged")
+    assert one.statistics == {}
+    # The certificate is that of the fit, before and after saving.
+    strict = dataclasses.replace(decays, tolerance=1e-14)
+    again = sciml.load(strict.save(tmp_path / "strict.pt"), strict.problem)
+    for each in (strict, again):
+        one = each.at(rate=2.0)
+        assert not one.success
+        assert "more than 1e-14" in one.message
+
+
 class Pendulum(sciml.Problem):
     domain = sciml.Interval(t=(0, 3))
     fields = ["angle"]

@@ -290,3 +290,37 @@ def test_what_cannot_be_put_on_tiles_is_said():
     assert "more fields" in why_not_tiles(Two())
     assert "without points" in why_not_tiles(Average())
     assert why_not_tiles(Heat()) is None
+
+
+class Decay(sciml.Problem):
+    """Measured for some values of a constant that is known, with one that is not."""
+
+    domain = sciml.Interval(t=(0, 1))
+    fields = ["u"]
+    load, rate = 1.0, sciml.Unknown(1.0, lower=0)
+    conditions = [sciml.Initial(u=1.0)]
+
+    @sciml.equation
+    def decay(self, u, t):
+        return d(u, t) + self.load * self.rate * u
+
+
+@pytest.mark.parametrize("values", [2, 30])
+def test_promoted_ordinary_differential_equations(values):
+    """Equations have no derivative by a promoted constant: measurements must not pull ridges out of the solution."""
+    generator = np.random.default_rng(0)
+    load = np.tile(np.linspace(1.0, 2.0, values), 30 // values)
+    t = generator.uniform(0.05, 1.0, 30)
+    table = {"t": t, "load": load, "u": np.exp(-0.7 * load * t) + 0.01 * generator.normal(size=30)}
+    solution = sciml.fit(Decay().promote(load=(0.5, 2.5)), data=table)
+    assert solution.success
+    assert "an ordinary differential equation for 'load' in a range" in solution.choices[1]
+    row = solution.unknowns.loc["rate"]
+    assert abs(row["estimate"] - 0.7) < 4 * row["standard_error"]
+    # The standard error of least squares for one constant: noise by the root of the sum of squared sensitivities.
+    ideal = 0.01 / np.sqrt(np.sum((load * t * np.exp(-0.7 * load * t)) ** 2))
+    assert row["standard_error"] == pytest.approx(ideal, rel=0.5)
+    at = np.linspace(0, 1, 9)
+    # Within a tenth of the noise, beyond the values that were measured as well.
+    for each in (0.5, 1.5, 2.5):
+        assert np.abs(solution(t=at, load=each)["u"] - np.exp(-row["estimate"] * each * at)).max() < 1e-3

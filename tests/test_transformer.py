@@ -127,11 +127,32 @@ def test_a_module_given_is_not_trained():
         ({"hidden": (2.5,)}, None, "positive whole numbers"),
         ({"ridge": -1.0}, None, "ridge must be"),
         ({"layer": "layers.0"}, None, "there is none"),
+        ({"ridge": "a"}, None, "ridge must be"),
+        ({"ridge": None}, None, "ridge must be"),
+        ({"hidden": 8}, None, r"as in hidden=\(32,\); given: 8"),
+        ({"hidden": 8, "target": "y"}, np.zeros(6), r"as in hidden=\(32,\); given: 8"),
+        ({"target": np.array(["X", "y"])}, None, "'X' or 'y'"),
+        ({"model": 5}, None, r"a torch\.nn\.Module or None; given: 5"),
+        ({"random_state": -1}, None, "random_state must be .*given: -1"),
+        ({"random_state": "a"}, None, "random_state must be .*given: 'a'"),
+        ({"random_state": 1.5}, None, r"random_state must be .*given: 1\.5"),
     ],
 )
 def test_misuse_is_told(options, y, words):
     with pytest.raises(ValueError, match=words):
         sciml.Embedding(**options).fit(arc(6)[0], y)
+
+
+def test_random_states_of_scikit_learn():
+    rows = arc(10)[0]
+    first, again, other = (
+        sciml.Embedding(steps=3, random_state=np.random.RandomState(seed)).fit_transform(rows) for seed in (0, 0, 1)
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert not np.array_equal(*(sciml.Embedding(steps=3, random_state=None).fit_transform(rows) for _ in range(2)))
+    same = (sciml.Embedding(steps=3, random_state=kind(3)).fit_transform(rows) for kind in (int, np.int64))
+    assert np.array_equal(*same)
 
 
 def test_scikit_learn_is_imported_when_it_is_needed_and_named_when_it_is_missing(monkeypatch):
