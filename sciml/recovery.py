@@ -14,11 +14,9 @@ from torch import Tensor
 
 from sciml.automatic import Found
 from sciml.callbacks import Callback, Look
-from sciml.conditions import Scene, Term
-from sciml.derivative import JetSpace
+from sciml.conditions import Term
 from sciml.domains import Box, Interior, Opposite
 from sciml.errors import listed
-from sciml.jets import Recorder
 from sciml.misfit import DATA
 from sciml.models import Scaled
 from sciml.models.tiles import Tiles
@@ -27,13 +25,13 @@ from sciml.rows import Rows
 from sciml.setup import DATA_WEIGHT, Setup
 from sciml.slabs.mesh import Mesh
 from sciml.tiles.newton import gauss_newton
-from sciml.tiles.points import blocks_on, placeable
+from sciml.tiles.points import blocks_on, orders_asked_by, placeable
 from sciml.tiles.refinement import energies, refined
 from sciml.tiles.roughness import ROUGH, roughness
 from sciml.tiles.spread import Spread, spread
 from sciml.tiles.system import Placed, System, Units
 from sciml.tiles.tiling import Tiling
-from sciml.typing import Array, MultiIndex
+from sciml.typing import Array
 from sciml.uncertainty import Inference, from_information
 
 _FIRST = {True: 2, False: 4}
@@ -140,7 +138,7 @@ class _Search:
         self._units = Units(trial.center, trial.reach, trial.offset, trial.scale)
         self._terms = problem.terms()
         self._equations = [term for term in self._terms if term.place == Interior()]
-        inside, joined = (_orders(problem, part) for part in (self._terms, self._joining()))
+        inside, joined = (orders_asked_by(problem, part) for part in (self._terms, self._joining()))
         self._highest = tuple(max(most, ROUGH) for most in inside)
         self._rough = roughness(problem, self._units)
         self._measured = [block for block in setup.train if any(term.measured for term in block.terms)]
@@ -383,19 +381,3 @@ class _Search:
             measurements=self._rows,
             known=self._known,
         )
-
-
-def _orders(problem: Problem, terms: Sequence[Term]) -> tuple[int, ...]:
-    """The highest derivative by each coordinate that some residuals ask for."""
-    ends = zip(*problem.domain.bounds.values(), strict=True)
-    low, high = (torch.tensor(bounds, dtype=torch.float64) for bounds in ends)
-    middle = (0.5 * (low + high)).expand(2, -1)
-    asked: set[MultiIndex] = set()
-    for term in terms:
-        spaces = tuple(
-            JetSpace(dict(zip(problem.coordinates, middle.unbind(1), strict=True)), problem.fields, Recorder(2))
-            for _ in range(2 if isinstance(term.place, Opposite) else 1)
-        )
-        term.evaluate(Scene(problem.bind_initial(), spaces, torch.ones_like(middle)))
-        asked |= {index for space in spaces for _, index in space.jets}
-    return tuple(max((index.count(name) for index in asked), default=0) for name in problem.coordinates)

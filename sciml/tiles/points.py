@@ -7,13 +7,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sciml.conditions import Term
+from sciml.conditions import Scene, Term
+from sciml.derivative import JetSpace
 from sciml.domains import At, Face, Interior, OnFaces, Opposite, Place
+from sciml.jets import Recorder
 from sciml.problem import Problem
 from sciml.rows import Block
 from sciml.sampling import Sample
 from sciml.slabs.mesh import Mesh, gauss
 from sciml.tiles.tiling import Tiling
+from sciml.typing import MultiIndex
 
 
 def placeable(place: Place) -> bool:
@@ -85,3 +88,19 @@ def _grid(lines: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     points = torch.cartesian_prod(*(at for at, _ in lines)).reshape(-1, len(lines))
     shares = torch.cartesian_prod(*(share for _, share in lines)).reshape(-1, len(lines)).prod(1)
     return points, shares
+
+
+def orders_asked_by(problem: Problem, terms: Sequence[Term]) -> tuple[int, ...]:
+    """The highest derivative by each coordinate that some residuals ask for."""
+    ends = zip(*problem.domain.bounds.values(), strict=True)
+    low, high = (torch.tensor(bounds, dtype=torch.float64) for bounds in ends)
+    middle = (0.5 * (low + high)).expand(2, -1)
+    asked: set[MultiIndex] = set()
+    for term in terms:
+        spaces = tuple(
+            JetSpace(dict(zip(problem.coordinates, middle.unbind(1), strict=True)), problem.fields, Recorder(2))
+            for _ in range(2 if isinstance(term.place, Opposite) else 1)
+        )
+        term.evaluate(Scene(problem.bind_initial(), spaces, torch.ones_like(middle)))
+        asked |= {index for space in spaces for _, index in space.jets}
+    return tuple(max((index.count(name) for index in asked), default=0) for name in problem.coordinates)
