@@ -93,11 +93,13 @@ def png(figure: Figure) -> bytes:
 
 def unknowns_table(solution: Solution, other: Solution | None = None) -> RichTable:
     """Estimates with standard errors and intervals, another solution's beside them."""
-    table = RichTable(title=f"{solution.name}: estimates with standard errors and 95 % intervals", title_justify="left")
-    table.add_column("unknown")
+    title = f"{solution.name}: estimates with standard errors and 95 % intervals"
+    # Two solutions side by side have room in eighty columns only without lines between the columns.
+    table = RichTable(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table.add_column("unknown", no_wrap=True)
     for each in [solution] if other is None else [solution, other]:
-        table.add_column(short_name(each), justify="right")
-        table.add_column("± s.e.", justify="right")
+        table.add_column(short_name(each), justify="right", no_wrap=True)
+        table.add_column("± s.e.", justify="right", no_wrap=True)
         table.add_column("95 % interval", justify="right", no_wrap=True)
     for name in solution.unknowns.index:
         cells = []
@@ -122,7 +124,8 @@ def short_name(solution: Solution) -> str:
     """What found a solution, in a word: the class of its model, or SciPy."""
     model = solution.model
     name = "SciPy" if model is None else type(model).__name__
-    return {"RandomFeatures": "features", "DeepFeatures": "polished", "Windowed": "windows"}.get(name, name)
+    known = {"RandomFeatures": "features", "DeepFeatures": "polished", "Windowed": "windows", "Spectral": "spectral"}
+    return known.get(name, name)
 
 
 def _plain(value: Any) -> Any:
