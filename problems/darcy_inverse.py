@@ -8,7 +8,7 @@ with the supply f = 1. The conductivity a(x) is a second field: nothing but this
 conductivities such that their product is one.
 
 The pressure fixes the conductivity through its slope alone, so noise is amplified: with ten times as much, the conductivity
-is no longer found to better than a quarter.
+is found to some four per cent, and with fifty times to fifteen.
 
 Data: ``data/darcy_inverse/pressure.csv``, made by ``python -m tests.benchmarks.samples darcy_inverse``.
 
