@@ -27,7 +27,8 @@ _WEIGHTS = (1e-2, 1e-4, 1e-6)
 _STEPS, _LAST_STEPS = LeastSquares(200), LeastSquares(60)
 _DEGREES = (60, 120, 240)
 _POINTS_A_DEGREE = 3
-_NEGLIGIBLE, _CLOSE = 0.1, 1e-9
+_NEGLIGIBLE, _CLOSE = 0.3, 1e-9
+_RESOLVED = 1e-3
 _GOOD = 1e-3
 
 
@@ -72,7 +73,8 @@ def solve_for_constants(setup: Setup, seed: int, watchers: Sequence[Callback], s
         if training.outcome.stopped:
             break
         best = _made_exact(training, setup, best, seed)
-        if best.enough or training.outcome.stopped:
+        # Other features are for a valley that was missed, not for the last digits.
+        if best.enough or best.reached <= _RESOLVED * best.misfit or training.outcome.stopped:
             break
     assert best is not None
     model = best.setup.trial.model

@@ -219,3 +219,19 @@ def test_an_unused_column_is_told_and_a_likely_typo_refused():
 def test_priors_that_cannot_be(prior):
     with pytest.raises(ProblemError):
         sciml.Unknown(0.5, prior=prior)
+
+
+def test_pelts_with_errors_in_per_cent_give_the_published_rates():
+    """Stan's published Bayesian fit has log-normal noise: 0.55 (0.06), 0.028 (0.004), 0.80 (0.09), 0.024 (0.004)."""
+    unknowns = sciml.fit(sciml.gallery.problem("lynx_hare"), noise=sciml.LogNormal()).unknowns
+    published = {
+        "birth": (0.55, 0.06),
+        "predation": (0.028, 0.004),
+        "death": (0.80, 0.09),
+        "conversion": (0.024, 0.004),
+    }
+    for name, (value, error) in published.items():
+        row = unknowns.loc[name]
+        assert row["low"] < value < row["high"]
+        assert abs(row["estimate"] - value) < 0.3 * error
+        assert row["standard_error"] == pytest.approx(error, rel=0.25)
