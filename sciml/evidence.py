@@ -90,7 +90,10 @@ def statistics(
 def scored(problem: Problem, trial: nn.Module, data: Any, **how: Any) -> pd.DataFrame:
     """Misfits of measurements by column at a trial function, the problem's constants bound; see ``Solution.score``."""
     measurements = resolve_data(problem, data, **how)
-    assert measurements is not None
+    if measurements is None:
+        raise ProblemError(
+            "score needs measurements that the solution has not seen (a Table, a DataFrame or a dict); given: None"
+        )
     like = next(trial.buffers())
     blocks = [block.to(like.device, like.dtype) for block in data_blocks(problem, measurements)]
     found = deviations(Rows(problem, trial, {}), blocks, measurements, list(measurements.observables(problem)))

@@ -3,7 +3,7 @@ r"""Least squares whose equations are nearly exact: steps of the stiff problem, 
 Where equations weigh :math:`10^4` times as much as measurements, their solutions form a narrow curved valley, and
 steps that must lower that loss can only be as long as the valley is straight. A step to the bottom of the
 *linearised* valley is a good one all the same: what it violates of the equations is quadratic in its length and is
-gone after the next. So it is accepted when it lowers a loss in which equations count no more than measurements do.
+gone after the next. So it is accepted when it lowers a loss in which equations weigh far less.
 
 Reference: H. G. Bock, E. Kostina and J. P. Schloeder, On the role of natural level functions to achieve global convergence for
 damped Newton methods, in System Modelling and Optimization, Kluwer 2000.

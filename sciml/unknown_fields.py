@@ -42,7 +42,8 @@ _DEGREES = {1: 48, 2: 16}
 _POINTS = 2
 _SHARES = tuple(10.0 ** (1.0 - 0.5 * step) for step in range(14))
 _FIRST = LeastSquares(20)
-_STEPS = ((1e-2, 30), (1e-4, 20))
+# How much less than equations measurements weigh in steps, and in what judges them; and how many steps.
+_STEPS = ((1e-2, 1e-1, 30), (1e-4, 1e-2, 20))
 _INFLATION = 1.4
 _RISES, _WORSE = 2, 1.02
 _GOOD = 1e-3
@@ -90,8 +91,8 @@ def solve_for_fields(setup: Setup, seed: int, watchers: Sequence[Callback], star
             found = _with_prior(plain, tried[-1].setup if tried else None, fields, share, count)
             if not tried:
                 training.run(weighed(found, found, 1.0), [_FIRST], seed)
-            for stiffness, steps in _STEPS:
-                descend(_objective(found, stiffness), _objective(found, 1.0), stiffness, steps)
+            for stiffness, judge, steps in _STEPS:
+                descend(_objective(found, stiffness), _objective(found, judge), stiffness, steps)
             tried.append(_judged(weighed(found, found, _STEPS[-1][0]), share))
             if _seen(training, tried[-1], len(tried)) or _risen(tried):
                 break
@@ -188,6 +189,9 @@ def _judged(setup: Setup, share: float) -> _Tried:
     for name, values in setup.rows.residuals(blocks).items():
         squares += float((values.detach() / setup.scales[name]).square().sum())
         count += len(values)
+    # Data that are met at the cost of equations are not foretold by them.
+    terms = _objective(setup, 1.0).terms()
+    squares += count * sum(float(value.detach()) for name, value in terms.items() if not is_measured(name))
     left = count - _INFLATION * inference.fitted
     validation = count * squares / left**2 if left > 0 else math.inf
     return _Tried(share, setup, validation, inference.fitted)
