@@ -193,6 +193,17 @@ def test_normal_equations_are_those_of_the_rows():
     torch.testing.assert_close(schur, left, atol=1e-5, rtol=1e-4)
 
 
+def test_damping_holds_back_weights_and_unknowns_alike():
+    of = Tiling([Mesh([-1.0, 0.2, 1.0], 4, 2), Mesh([-1.0, 1.0], 2, 1)], 1)
+    system, weights = system_of(Wave(), of), 0.1 * random_weights(of, 2)
+    normal, loss = system.normal(weights, {"rate": torch.tensor(0.3).double()})
+    free, held = (bordered_solve(normal, normal.factorised(damping), damping) for damping in (1e-12, 1e8))
+    for one, other in zip(free[:2], held[:2], strict=True):
+        assert float(other.norm()) < 1e-4 * float(one.norm())
+    moved = weights + held[0].view_as(weights)
+    assert system.loss(moved, {"rate": 0.3 + held[1][0]}) < loss
+
+
 def test_degrees_of_freedom_are_those_of_the_hat_matrix():
     of = Tiling([Mesh([-1.0, 0.2, 1.0], 4, 2), Mesh([-1.0, 1.0], 2, 1)], 1)
     system, weights = system_of(Wave(), of), 0.1 * random_weights(of, 2)
