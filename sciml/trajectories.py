@@ -27,7 +27,7 @@ _WEIGHTS = (1e-2, 1e-4, 1e-6)
 _STEPS, _LAST_STEPS = LeastSquares(200), LeastSquares(60)
 _DEGREES = (60, 120, 240)
 _POINTS_A_DEGREE = 3
-_NEGLIGIBLE, _CLOSE = 0.3, 1e-9
+_NEGLIGIBLE, _CLOSE = 0.03, 1e-9
 _RESOLVED = 1e-3
 _GOOD = 1e-3
 

@@ -235,3 +235,10 @@ def test_pelts_with_errors_in_per_cent_give_the_published_rates():
         assert row["low"] < value < row["high"]
         assert abs(row["estimate"] - value) < 0.3 * error
         assert row["standard_error"] == pytest.approx(error, rel=0.25)
+
+
+def test_pelts_give_the_rates_of_shooting():
+    """Sharp peaks: polynomials that do not resolve them once left a rate half a standard error off."""
+    problem = sciml.gallery.problem("lynx_hare")
+    ours, theirs = sciml.fit(problem).unknowns, sciml.baseline(problem).unknowns
+    assert (abs(ours["estimate"] - theirs["estimate"]) < 0.01 * theirs["standard_error"]).all()
