@@ -5,7 +5,7 @@ import pytest
 
 import sciml
 from sciml import d
-from sciml.errors import DataError, ProblemError
+from sciml.errors import BaselineError, DataError, ProblemError
 from sciml.measurements import data_blocks, resolve_data
 
 
@@ -242,3 +242,14 @@ def test_pelts_give_the_rates_of_shooting():
     problem = sciml.gallery.problem("lynx_hare")
     ours, theirs = sciml.fit(problem).unknowns, sciml.baseline(problem).unknowns
     assert (abs(ours["estimate"] - theirs["estimate"]) < 0.01 * theirs["standard_error"]).all()
+
+
+def test_a_baseline_does_not_take_outliers_for_squares():
+    values = TRUE + 0.02 * rng().normal(size=len(T))
+    values[::8] += 5.0
+    with pytest.raises(BaselineError, match="does not find the size of the noise, and 'u' needs one"):
+        sciml.baseline(Cooling(), {"t": T, "u": values}, noise=sciml.Huber())
+    believed = Cooling(rate=sciml.Unknown(0.5, lower=0, prior=(0.8, 0.1)))
+    with pytest.raises(BaselineError, match="needs one"):
+        sciml.baseline(believed, {"t": T, "u": values})
+    both(Cooling(), {"t": T, "u": values}, noise=sciml.Huber(0.02))

@@ -65,7 +65,8 @@ def baseline(
         problem: a problem on a box.
         data: measurements, as for ``fit``; by default the problem's own ``measurements()``.
         observe: what columns measure that are not named after a field, as for ``fit``.
-        noise: how columns scatter, as for ``fit``.
+        noise: how columns scatter, as for ``fit``; sizes are not found here: without them columns scatter in proportion to
+            their spread, and outliers and priors need one.
         method: ``"auto"``; ``"chebyshev"`` or ``"differences"`` for one kind of grid; a method of ``solve_ivp`` for problems
             in time.
         n: nodes along each coordinate of the finest grid, which is compared with one of half as many; by default as many as
@@ -101,6 +102,7 @@ def baseline(
     tolerance = _checked(problem, method, n, tolerance, time_limit)
     budget = Budget(time_limit)
     measurements = resolve_data(problem, data, observe, noise)
+    _check_sizes(problem, measurements)
     blocks = _blocks(problem)
     measured = _measured(problem, measurements)
     sizes = field_sizes(problem, [*blocks, *measured])
@@ -234,6 +236,24 @@ def _checked(problem: Problem, method: str, n: int | None, tolerance: float | No
     if not isinstance(time_limit, numbers.Real) or not time_limit > 0:
         raise BaselineError(f"time_limit must be a positive number of seconds; given: {time_limit!r}")
     return tolerance
+
+
+def _check_sizes(problem: Problem, measurements: Measurements | None) -> None:
+    """Refuse what only passes could fit, which find the size of the noise: outliers are told by it, and priors weighed.
+
+    Raises:
+        BaselineError: with the columns and what to do.
+    """
+    if measurements is None:
+        return
+    noises = {column: measurements.noise_or_normal(column) for column in measurements.observables(problem)}
+    believed = any(unknown.prior is not None for unknown in problem.unknowns.values())
+    open_ended = [column for column, noise in noises.items() if not noise.known and (noise.robust or believed)]
+    if open_ended:
+        raise BaselineError(
+            f"a baseline does not find the size of the noise, and {listed(open_ended)} needs one (outliers and priors count "
+            "by it): name it, as in noise=sciml.Huber(0.1); sciml.fit finds it, solution.statistics['sigma.<column>']"
+        )
 
 
 def _measured(problem: Problem, measurements: Measurements | None) -> list[Block]:
