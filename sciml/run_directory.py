@@ -169,6 +169,20 @@ class RunDirectory:
         """
         return self._newest(name, lambda content, _: content)
 
+    def remove(self, name: str) -> None:
+        """Remove a file with its previous generation; nothing happens where there is none.
+
+        Raises:
+            FileError: the lock is not held, or the file cannot be removed.
+        """
+        self._check_held(name)
+        with self._mutex:
+            rest = {each: entry for each, entry in Manifest.read(self.path).entries.items() if each != name}
+            # A file that is not listed is no alarm; one that is listed but missing would be.
+            archive.write_atomic(self.path / MANIFEST, Manifest(rest, "whole").as_bytes())
+            for file in (self.path / name, self.path / PREVIOUS / name):
+                archive.removed(file)
+
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name, in any generation, whole or not."""
         self._check_name(name)
@@ -211,13 +225,16 @@ class RunDirectory:
                 f"a file of a run has a plain name, such as 'summary.json', that is not {MANIFEST!r}; given: {name!r}"
             )
 
+    def _check_held(self, name: str) -> None:
+        if not self.held:
+            raise FileError(
+                f"cannot change {name} in {self.path} without its lock: with RunDirectory({str(self.path)!r}) as run: ..."
+            )
+
     @contextlib.contextmanager
     def _written(self, name: str) -> Iterator[Path]:
         self._check_name(name)
-        if not self.held:
-            raise FileError(
-                f"cannot write {name} into {self.path} without its lock: with RunDirectory({str(self.path)!r}) as run: ..."
-            )
+        self._check_held(name)
         with self._mutex, archive.temporary(self.path / name) as temporary:
             yield temporary
 
