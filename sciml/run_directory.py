@@ -262,7 +262,7 @@ class RunDirectory:
     def _mend(self) -> None:
         """Make a manifest again where it is damaged, or gone although there are previous generations."""
         manifest, kept = Manifest.read(self.path), self.path / PREVIOUS
-        names = sorted(each.name for each in kept.iterdir() if each.is_file()) if kept.is_dir() else []
+        names = sorted(each.name for each in kept.glob("*") if _NAME.fullmatch(each.name) and each.is_file())
         if manifest.state == "whole" or (manifest.state == "missing" and not names):
             return
         for name in names:
