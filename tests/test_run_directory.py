@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import sys
@@ -81,6 +82,7 @@ def crashed(monkeypatch, directory, content, last, name="a.pt"):
     finally:
         # What the kernel does for a process that dies.
         run_directory._held.clear()
+        archive._PROCESS = secrets.token_hex(4)
         run._lock._close()
     return True
 
