@@ -9,7 +9,7 @@ import re
 import shutil
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from sciml.manifest import MANIFEST, Entry, Manifest
 
 _Value = TypeVar("_Value")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+_LONGEST = 150
 _PATIENCE = 50
 _held: dict[Path, RunDirectory] = {}
 
@@ -45,6 +46,7 @@ class RunDirectory:
 
     Args:
         path: the directory; parents are made as well.
+        command: what was asked for on the command line, which the run's record keeps.
 
     Raises:
         FileError: when entered: another process writes there, or the directory cannot be made or written.
@@ -64,10 +66,10 @@ class RunDirectory:
         1
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, command: Mapping[str, Any] | None = None) -> None:
         if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
             raise FileError(f"the directory of a run must be a path, such as 'runs/decay'; given: {path!r}")
-        self.path = Path(path)
+        self.path, self.command = Path(path), None if command is None else dict(command)
         self._lock: lock.Lock | None = None
         self._mutex = threading.RLock()
 
@@ -219,8 +221,21 @@ class RunDirectory:
         """
         return lock.holder(Path(path))
 
+    @staticmethod
+    def may_have(name: object) -> bool:
+        """Whether a file of a run can have this name.
+
+        Example:
+            >>> from sciml.run_directory import RunDirectory
+            >>> RunDirectory.may_have("../summary.json")
+            False
+        """
+        return (
+            isinstance(name, str) and _NAME.fullmatch(name) is not None and name != MANIFEST and len(name) <= _LONGEST
+        )
+
     def _check_name(self, name: str) -> None:
-        if not isinstance(name, str) or _NAME.fullmatch(name) is None or name == MANIFEST or len(name) > 150:
+        if not self.may_have(name):
             raise FileError(
                 f"a file of a run has a plain name, such as 'summary.json', that is not {MANIFEST!r}; given: {name!r}"
             )
@@ -279,7 +294,7 @@ class RunDirectory:
     def _mend(self) -> None:
         """Make a manifest again where it is damaged, or gone although there are previous generations."""
         manifest, kept = Manifest.read(self.path), self.path / PREVIOUS
-        names = sorted(each.name for each in kept.iterdir() if each.is_file()) if kept.is_dir() else []
+        names = sorted(each.name for each in kept.glob("*") if _NAME.fullmatch(each.name) and each.is_file())
         if manifest.state == "whole" or (manifest.state == "missing" and not names):
             return
         for name in names:
@@ -340,13 +355,13 @@ def replaced(path: Path) -> Iterator[Path]:
         FileError: the file cannot be written, or is one of a run that another process writes; an older one is still there.
     """
     run = _held.get(path.parent.resolve())
-    if run is None and (path.parent / MANIFEST).is_file() and _NAME.fullmatch(path.name):
+    if run is None and (path.parent / MANIFEST).is_file() and RunDirectory.may_have(path.name):
         manifest = Manifest.read(path.parent)
         if path.name in manifest.entries or lock.holder(path.parent) is None:
             with RunDirectory(path.parent) as run, run.replaced(path.name) as temporary:
                 yield temporary
             return
-    if run is not None and run.held:
+    if run is not None and run.held and run.may_have(path.name):
         with run.replaced(path.name) as temporary:
             yield temporary
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -78,7 +78,7 @@ def generator_of(state: Mapping[str, Any]) -> np.random.Generator:
         state["entropy"], spawn_key=tuple(state["key"]), n_children_spawned=state["children"]
     )
     bits = np.random.PCG64(seeds)
-    bits.state = dict(state["state"])
+    bits.state = cast(Any, dict(state["state"]))
     return np.random.Generator(bits)
 
 
