@@ -155,8 +155,8 @@ def main() -> None:
     print(
         f"{found.kills} kills, {found.ends} fits came to their end, {len(found.differ)} of them with other bits; "
         f"{len(found.unreadable)} checkpoints unreadable; {found.without} kills before the first checkpoint; seconds between "
-        f"the last checkpoint and the kill: median {lost[len(lost) // 2]:.3f}, most {lost[-1]:.3f} (interval {given.interval:g}), "
-        f"{len(found.over)} more than the interval and the longest piece of work"
+        f"the last checkpoint and the kill: median {lost[len(lost) // 2]:.3f}, most {lost[-1]:.3f} (interval "
+        f"{given.interval:g}), {len(found.over)} more than the interval and the longest piece of work"
     )
     for each in (*found.unreadable, *found.differ, *found.over):
         print(each)
