@@ -19,11 +19,11 @@ from torch import nn
 from sciml import archive, report
 from sciml.automatic import Found, most_points
 from sciml.callbacks import Callback, EarlyStopping, ProgressLine
-from sciml.certificate import certificate, failures
+from sciml.certificate import certificate
 from sciml.choice import choose
 from sciml.counting import warn_of_conditions
 from sciml.domains import Interior
-from sciml.doubts import estimated, overfit
+from sciml.doubts import estimated, not_finite, overfit, uncertified
 from sciml.errors import FileError, ProblemError, SciMLError, SolverError
 from sciml.evidence import statistics
 from sciml.exact import Exact
@@ -39,6 +39,7 @@ from sciml.setup import Setup, prepare
 from sciml.solution import Solution, unknowns_frame
 from sciml.solvers import LBFGS, Adam, FirstOrder, Solver
 from sciml.spread import spread_of
+from sciml.stagnation import overfitted, stagnant
 from sciml.training import Outcome, Stage, Training, relative, stage_name
 from sciml.transfer import Beginning, check_stages, frozen
 from sciml.weighting import Balanced, Causal, Weightings, fixed
@@ -209,7 +210,8 @@ def fit(
     setup, outcome = done.setup, done.outcome
     setup.trial.eval()
     residuals = certificate(setup.rows, setup.fresh, setup.scales)
-    misses = failures(residuals, tolerance)
+    if not outcome.ended and (lost := not_finite(setup, residuals)):
+        outcome.status, outcome.message = "diverged", lost
     inference, doubt = estimated(setup, residuals)
     if intervals == "profile" and inference.measurements and not outcome.stopped:
         inference = profiled(setup, inference)
@@ -218,13 +220,8 @@ def fit(
     message = _MESSAGES.get(outcome.status, outcome.message)
     if outcome.message and outcome.status in _MESSAGES:
         message = f"{message} ({outcome.message})"
-    if len(misses):
-        worst = misses["relative"].idxmax()
-        doubt.insert(
-            0,
-            f"the certificate fails: on fresh points {worst!r} is {misses['relative'].max():.1e} of its natural size, "
-            f"more than {tolerance:g}: try more steps, more points or a larger model",
-        )
+    doubt = [*(failed := uncertified(residuals, tolerance)), *doubt]
+    remarks = overfitted(outcome.history) or (stagnant(setup, outcome.history) if failed and not outcome.ended else [])
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     solution = Solution(
         trial=setup.trial.requires_grad_(False),
@@ -237,7 +234,7 @@ def fit(
         residuals=residuals,
         success=outcome.status in ("converged", "plateau", "budget", "stopped") and not doubt,
         status=outcome.status,
-        message="; ".join([message, *doubt]),
+        message="; ".join([message, *doubt, *remarks]),
         nit=outcome.steps,
         nfev=outcome.evaluations,
         seconds=time.perf_counter() - clock,
@@ -245,7 +242,13 @@ def fit(
         engine=setup.rows.engine,
         seed=seed,
         points={term.name: block.size for block in setup.train for term in block.terms},
-        choices=(*setup.choices, *notes, f"points: {counts}"),
+        choices=(
+            *setup.choices,
+            *setup.rows.portion.said(),
+            *notes,
+            *(f"{name}: {note}" for name, note in outcome.notes.items()),
+            f"points: {counts}",
+        ),
         data=setup.table,
         tolerance=float(tolerance),
         statistics=statistics(setup.rows, setup.train, inference, _found(setup)),

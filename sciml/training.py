@@ -14,9 +14,11 @@ from sciml.callbacks import Callback, EarlyStopping, Look
 from sciml.feeding import Feed
 from sciml.objective import Objective
 from sciml.polish import Polish
+from sciml.portions import named
 from sciml.sampling.adaptive import Adaptive
 from sciml.setup import Setup
 from sciml.solvers import FirstOrder, Solver, Step
+from sciml.stagnation import grown, run_away
 from sciml.weighting import Weightings
 
 ENDED = ("diverged", "stopped", "interrupted")
@@ -33,6 +35,7 @@ class Outcome:
     steps: int = 0
     evaluations: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
 
     @property
     def ended(self) -> bool:
@@ -157,7 +160,7 @@ class _Phase:
         self._best = self._last = self._objective.vector()
         self._held: list[float] = []
         self.lowest = math.inf
-        self.loss = math.inf
+        self.loss = self._first = math.inf
 
     def run(self) -> None:
         """Work until it is done; the parameters are the best ones afterwards, however it ended."""
@@ -166,7 +169,8 @@ class _Phase:
         try:
             if feed is not None and isinstance(self._solver, FirstOrder):
                 self._objective.feed = batches = feed.batches(self._setup, self._solver)
-            outcome.status, outcome.message = self._steps()
+            with named(self._name):
+                outcome.status, outcome.message = self._steps()
         except KeyboardInterrupt:
             outcome.status, outcome.message = "interrupted", ""
         finally:
@@ -191,11 +195,15 @@ class _Phase:
             outcome.steps += 1
             outcome.evaluations += step.evaluations
             if step.done == "diverged":
-                return "diverged", f"{step.message} at step {outcome.steps}; this is the best state before it"
+                return "diverged", f"at step {outcome.steps} {step.message}; this is the best state before it"
+            if step.message and step.done is None:
+                outcome.notes[self._name] = step.message
             if step.done is not None or count % solver.look == 0 or count == solver.steps:
                 stop = self._look(step)
                 # A minimum for old weights need not be one for new ones.
                 goes_on = step.done == "converged" and weightings.renew(self._objective)
+                if run_away(self.loss, self._first):
+                    return "diverged", grown(self.loss, self._first, outcome.steps)
                 if step.done is not None and not goes_on:
                     return step.done, step.message
                 if goes_on:
@@ -225,6 +233,7 @@ class _Phase:
     def _look(self, step: Step) -> bool:
         judged = self._judged()
         self.loss = float(step.loss)
+        self._first = min(self._first, self.loss)
         if judged < self.lowest:
             self.lowest, self._best = judged, self._objective.vector()
         self._held.append(judged)

@@ -48,6 +48,7 @@ FLOORS = [
     [
         "sampling",
         "rows",
+        "portions",
         "measurements",
         "experiments",
         "prescribed",
@@ -63,6 +64,7 @@ FLOORS = [
         "scaling",
         "linearity",
         "objective",
+        "diagnosis",
         "uncertainty",
         "evidence",
         "spread",
@@ -89,6 +91,7 @@ FLOORS = [
         "loading",
         "report",
         "doubts",
+        "stagnation",
         "feeding",
         "encoder",
         "slicing",

@@ -79,6 +79,9 @@ class Balanced(Weighting):
 
 def gradient_norms(objective: Objective) -> dict[str, float]:
     """The norm of the gradient of each term, without its weight."""
+    if objective.rows.portion.size is not None:
+        # A graph of all points is what memory did not hold.
+        return {name: float(each.norm()) for name, each in objective.pulls().items()}
     norms = {}
     for name, value in objective.terms().items():
         parts = torch.autograd.grad(
