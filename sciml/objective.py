@@ -123,6 +123,20 @@ class Objective:
 
     def pulls(self) -> dict[str, Tensor]:
         """The gradient of each term as one vector, without the term's weight."""
+        return self.rows.portion.attempt(
+            lambda most: self._pulls_together() if most is None else self._pulls_apart(), _largest(self.blocks)
+        )
+
+    def _pulls_together(self) -> dict[str, Tensor]:
+        found = {}
+        for name, value in self.terms().items():
+            parts = torch.autograd.grad(
+                value, self.parameters, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+            found[name] = torch.cat([part.reshape(-1) for part in parts])
+        return found
+
+    def _pulls_apart(self) -> dict[str, Tensor]:
         weights, found = self.weights, {}
         try:
             for block in self.blocks:

@@ -13,37 +13,12 @@ from sciml.misfit import is_measured
 from sciml.objective import Objective
 from sciml.setup import Setup
 
-_RUNAWAY = 1e12
 _FEW_LOOKS = 4
-_FLAT = 0.1
 _STILL_FALLING = 0.2
 _OPPOSED, _CANCELLED = -0.7, 0.3
 _VANISHED = 1e-9
-_SHARE_OF_PARAMETERS = 1e-2
+_LENGTHS = (0.1, 0.03, 0.01, 0.003)
 _RISE, _FALL, _RISING_LOOKS = 3.0, 2.0, 5
-
-
-def run_away(loss: float, lowest: float) -> bool:
-    """Whether a loss has grown so far beyond the lowest that no step will bring it back.
-
-    Args:
-        loss: at the present step; residuals are scaled, so that a loss of order one means nothing is solved yet.
-        lowest: of the phase so far.
-
-    Example:
-        >>> from sciml.stagnation import run_away
-        >>> run_away(1e30, 0.5), run_away(1e-3, 1e-20)
-        (True, False)
-    """
-    return loss > _RUNAWAY * max(lowest, 1.0)
-
-
-def grown(loss: float, lowest: float, step: int) -> str:
-    """The same in words, with what to do."""
-    return (
-        f"at step {step} the loss has grown to {loss:.1e} from {lowest:.1e}; this is the best state before it: use a smaller "
-        "learning rate, or clip= the gradient"
-    )
 
 
 def overfitted(history: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -84,9 +59,9 @@ def overfitted(history: Sequence[Mapping[str, Any]]) -> list[str]:
 def stagnant(setup: Setup, history: Sequence[Mapping[str, Any]]) -> list[str]:
     r"""Why the loss no longer falls, or does not fall yet, where a certificate fails; nothing where no cause is seen.
 
-    In order: the loss was still falling when the steps were used up; the loss hardly fell at all while a step of a hundredth
-    of the size of the parameters along the gradient would have lowered it by much (the steps are too small); two terms pull
-    against one another, :math:`\cos(\nabla L_i, \nabla L_j) < -0.7` with most of the gradient cancelled; the gradient vanishes.
+    In order: the loss was still falling when the steps were used up; a single step along the gradient still lowers it by much
+    (the steps were too few or too small); two terms pull against one another,
+    :math:`\cos(\nabla L_i, \nabla L_j) < -0.7` with most of the gradient cancelled; the gradient vanishes.
 
     Args:
         setup: as the fit left it.
@@ -97,36 +72,30 @@ def stagnant(setup: Setup, history: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(losses) < _FEW_LOOKS or not all(map(math.isfinite, losses)) or not setup.parameters:
         return []
     quarter = max(1, len(losses) // 4)
-    hardly = min(losses) > (1 - _FLAT) * losses[0]
-    if not hardly and min(losses[-quarter:]) < (1 - _STILL_FALLING) * min(losses[:-quarter]):
+    if min(losses[-quarter:]) < (1 - _STILL_FALLING) * min(losses[:-quarter]):
         return ["the loss was still falling when the steps were used up: use more of them, or a larger learning rate"]
     objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
     pulls = {name: objective.weights[name] * pull for name, pull in objective.pulls().items()}
     whole = torch.stack(list(pulls.values())).sum(0)
     if not bool(torch.isfinite(whole).all()):
         return []
-    if hardly:
-        shorter = _lower_along(objective, whole)
-        if shorter is not None:
-            return [
-                f"the loss hardly fell, from {losses[0]:.2e} to {min(losses):.2e}, though a longer step along the gradient "
-                f"lowers it to {shorter:.2e}: the learning rate is too small"
-            ]
+    present, lower = objective.value(), _lower_along(objective, whole)
+    if lower < (1 - _STILL_FALLING) * present:
+        return [
+            f"the loss stood still at {present:.1e} though one longer step along its gradient lowers it to {lower:.1e}: the "
+            "steps were too small or too few; use a larger learning rate, more steps, or sciml.LBFGS"
+        ]
     return _opposed(pulls, whole) or _vanished(objective, whole)
 
 
-def _lower_along(objective: Objective, gradient: Tensor) -> float | None:
-    """A loss far below the present one that a step along the gradient reaches; None where none does."""
-    here, size = objective.vector(), float(gradient.norm())
-    if size == 0:
-        return None
-    value, best = objective.value(), math.inf
-    length = _SHARE_OF_PARAMETERS * float(here.norm())
-    for share in (1.0, 0.3, 0.1):
-        objective.assign(here - share * length / size * gradient)
+def _lower_along(objective: Objective, gradient: Tensor) -> float:
+    """The lowest loss that steps of some lengths along the gradient reach; the parameters stay where they are."""
+    here, size, best = objective.vector(), float(gradient.norm()), math.inf
+    for share in _LENGTHS if size > 0 else ():
+        objective.assign(here - share * float(here.norm()) / size * gradient)
         best = min(best, objective.value())
     objective.assign(here)
-    return best if best < (1 - _STILL_FALLING) * value else None
+    return best
 
 
 def _opposed(pulls: Mapping[str, Tensor], whole: Tensor) -> list[str]:

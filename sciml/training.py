@@ -18,7 +18,6 @@ from sciml.portions import named
 from sciml.sampling.adaptive import Adaptive
 from sciml.setup import Setup
 from sciml.solvers import FirstOrder, Solver, Step
-from sciml.stagnation import grown, run_away
 from sciml.weighting import Weightings
 
 ENDED = ("diverged", "stopped", "interrupted")
@@ -160,7 +159,7 @@ class _Phase:
         self._best = self._last = self._objective.vector()
         self._held: list[float] = []
         self.lowest = math.inf
-        self.loss = self._first = math.inf
+        self.loss = math.inf
 
     def run(self) -> None:
         """Work until it is done; the parameters are the best ones afterwards, however it ended."""
@@ -202,8 +201,6 @@ class _Phase:
                 stop = self._look(step)
                 # A minimum for old weights need not be one for new ones.
                 goes_on = step.done == "converged" and weightings.renew(self._objective)
-                if run_away(self.loss, self._first):
-                    return "diverged", grown(self.loss, self._first, outcome.steps)
                 if step.done is not None and not goes_on:
                     return step.done, step.message
                 if goes_on:
@@ -233,7 +230,6 @@ class _Phase:
     def _look(self, step: Step) -> bool:
         judged = self._judged()
         self.loss = float(step.loss)
-        self._first = min(self._first, self.loss)
         if judged < self.lowest:
             self.lowest, self._best = judged, self._objective.vector()
         self._held.append(judged)

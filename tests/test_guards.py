@@ -1,10 +1,14 @@
 """What happens while training goes wrong: numbers that are not finite, memory that runs out, losses that run away."""
 
+import copy
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 from torch import nn
 
 import sciml
@@ -13,7 +17,7 @@ from sciml.diagnosis import culprit
 from sciml.errors import SolverError
 from sciml.objective import Objective
 from sciml.setup import prepare
-from sciml.stagnation import overfitted, run_away
+from sciml.stagnation import overfitted
 
 INTERVAL = sciml.Interval(t=(0, 1))
 EVERY_SOLVER = [
@@ -66,31 +70,33 @@ def test_fault_54_every_solver_ends_with_finite_parameters_and_names_term_and_po
     assert "u_t = " in solution.message
 
 
-def test_fault_54_the_best_state_is_restored():
-    """Its last step is as good as those before it, bit for bit; what comes after the first good look is lost in the break."""
-    solvers = [sciml.LBFGS(10), sciml.FirstOrder(torch.optim.SGD, steps=200, lr=1.0, look=1)]
-    good = sciml.fit(late(after=10**9), sciml.MLP(6), points=64, solver=solvers[0], sampler=None)
+def test_fault_54_the_best_state_is_restored_bit_for_bit():
+    """Nothing is finite but in a narrow tube around what the first solver found, too narrow for the least of steps."""
+    first = sciml.LBFGS(10)
+    good = sciml.fit(made(lambda self, u, t: d(u, t) + 2.0 * u), sciml.MLP(6), points=64, solver=first, sampler=None)
+    narrow = []
 
-    def steep(self, u, t):
-        # A well around what the first solver found, outside of which nothing is finite, not even for the smallest of steps.
-        return d(u, t) + 2.0 * u + (torch.where((u - good_at(t)).abs() < 1e-9, 0.0 * u, 0.0 * u / 0.0) if broken else 0.0)
+    def tube(self, u, t):
+        inside = (u - good.trial(t.detach()[:, None])[:, 0]).abs() < 1e-12
+        wall = torch.where(inside, torch.zeros_like(t), torch.full_like(t, math.inf))
+        return d(u, t) + 2.0 * u + (wall if narrow else 0.0)
 
-    def good_at(t):
-        return good.trial(t.detach()[:, None])[:, 0]
-
-    broken = False
-
-    def look(_):
-        nonlocal broken
-        broken = True
-
-    problem = made(steep)
-    solution = sciml.fit(problem, sciml.MLP(6), points=64, solver=solvers, sampler=None, callbacks=[look])
+    solvers = [first, sciml.FirstOrder(torch.optim.SGD, steps=200, lr=1.0, look=1)]
+    solution = sciml.fit(
+        made(tube),
+        sciml.MLP(6),
+        points=64,
+        solver=solvers,
+        sampler=None,
+        early_stopping=None,
+        callbacks=[lambda look: narrow.append(look) and None],
+    )
     assert solution.status == "diverged"
     assert "the learning rate was halved 20 time(s)" in solution.message
+    assert "the residual 'balance' is not finite" in solution.message
     for name, value in solution.trial.state_dict().items():
         assert torch.equal(value, good.trial.state_dict()[name])
-    assert len(solution.history) >= 1
+    assert list(dict.fromkeys(solution.history["phase"])) == ["LBFGS", "SGD"]
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.LBFGS])
@@ -100,7 +106,7 @@ def test_fault_54_a_smaller_step_is_tried_first(optimizer):
     def residual(self, u, t):
         return d(u, t) + 2.0 * u + 1e-3 * torch.expm1(20 * u * u)
 
-    solver = sciml.FirstOrder(optimizer, steps=60, lr=50.0, look=5)
+    solver = sciml.FirstOrder(optimizer, steps=10 if optimizer is torch.optim.LBFGS else 60, lr=50.0, look=5)
     solution = sciml.fit(made(residual), sciml.MLP(6), points=64, solver=solver, sampler=None)
     assert solution.status != "diverged"
     assert finite(solution)
@@ -119,7 +125,7 @@ def test_moments_stay_finite_and_a_resumed_run_goes_on_bitwise():
     run = solver.start(one)
     for _ in range(5):
         assert run.step().done is None
-    state = run.state_dict()
+    state = copy.deepcopy(run.state_dict())
     assert state["share"] < 1.0
     for moments in state["optimizer"]["state"].values():
         assert all(bool(torch.isfinite(value).all()) for value in moments.values())
@@ -136,7 +142,9 @@ def test_a_scheduler_keeps_its_course_while_steps_are_shortened():
         return d(u, t) + 2.0 * u + 1e-3 * torch.expm1(20 * u * u)
 
     schedule = {"scheduler": torch.optim.lr_scheduler.LambdaLR, "scheduler_options": {"lr_lambda": lambda k: 0.9**k}}
-    run = sciml.FirstOrder(torch.optim.SGD, steps=9, lr=50.0, **schedule).start(objective_of(made(residual), sciml.MLP(6)))
+    run = sciml.FirstOrder(torch.optim.SGD, steps=9, lr=50.0, **schedule).start(
+        objective_of(made(residual), sciml.MLP(6))
+    )
     for _ in range(4):
         run.step()
     state = run.state_dict()
@@ -217,7 +225,9 @@ def test_fault_55_fit_says_so(solver):
     nn.init.zeros_(zero[-1].bias)
     solution = sciml.fit(problem, zero, points=16, solver=solver)
     assert solution.status == "diverged"
-    assert "the residual 'balance' is finite, but its derivative by u is not finite at 16 of 16 points" in solution.message
+    assert (
+        "the residual 'balance' is finite, but its derivative by u is not finite at 16 of 16 points" in solution.message
+    )
 
 
 def test_unknowns_with_a_bad_derivative_are_named():
@@ -227,19 +237,33 @@ def test_unknowns_with_a_bad_derivative_are_named():
 
 
 def test_a_loss_that_grows_without_bound_is_divergence():
-    solver = sciml.FirstOrder(torch.optim.SGD, steps=300, lr=3.0, look=5)
+    """An optimizer of the user's own without a learning rate that could be halved, which climbs."""
+
+    class Climber(torch.optim.Optimizer):
+        def __init__(self, parameters):
+            super().__init__(parameters, {})
+
+        def step(self, closure):
+            loss = closure()
+            with torch.no_grad():
+                for parameter in self.param_groups[0]["params"]:
+                    parameter.add_(parameter.grad, alpha=3.0)
+            return loss
+
+    solver = sciml.FirstOrder(Climber, steps=300, look=5)
     solution = sciml.fit(made(lambda self, u, t: d(u, t) + 2 * u + u**3), sciml.MLP(6), points=64, solver=solver)
     assert solution.status == "diverged"
-    assert "the loss has grown to" in solution.message
+    assert "the loss grew to" in solution.message
     assert finite(solution)
     assert solution.nit < 300
-    assert not run_away(1e11, 0.1)
 
 
 def test_a_search_without_settings_says_what_is_not_finite():
     square = sciml.Box(x=(0, 1), y=(0, 1))
     hole = made(
-        lambda self, u, x, y: d(u, x, x) + d(u, y, y) + torch.sqrt(x - 0.125), square, [sciml.Dirichlet(u=0.0, on=square.boundary)]
+        lambda self, u, x, y: d(u, x, x) + d(u, y, y) + torch.sqrt(x - 0.125),
+        square,
+        [sciml.Dirichlet(u=0.0, on=square.boundary)],
     )
     solution = sciml.fit(hole)
     assert (solution.status, solution.success) == ("diverged", False)
@@ -267,7 +291,9 @@ class Held:
 
 ERRORS = [
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
-    RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to"),
+    RuntimeError(
+        "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to"
+    ),
     MemoryError(),
 ]
 
@@ -335,9 +361,19 @@ def test_fault_56_a_fit_goes_on_and_says_so(monkeypatch, solver):
 
 
 def test_fault_56_then_an_error_of_ours(monkeypatch):
-    Held(monkeypatch, 0, ERRORS[1])
-    with pytest.raises(SolverError, match=r"even for one point at a time .*DefaultCPUAllocator.*sciml\.Adam\(batch=\.\.\.\)"):
-        sciml.fit(made(lambda self, u, t: d(u, t) + u), sciml.MLP(4), solver=sciml.Adam(3), points=9)
+    def starve(_):
+        Held(monkeypatch, 0, ERRORS[1])
+
+    with pytest.raises(
+        SolverError, match=r"even for one point at a time .*DefaultCPUAllocator.*sciml\.Adam\(batch=\.\.\.\)"
+    ):
+        sciml.fit(
+            made(lambda self, u, t: d(u, t) + u),
+            sciml.MLP(4),
+            solver=sciml.Adam(3, look=1),
+            points=9,
+            callbacks=[starve],
+        )
 
 
 def test_fault_56_predictions_and_dense_matrices(monkeypatch):
@@ -355,54 +391,47 @@ def test_fault_56_predictions_and_dense_matrices(monkeypatch):
     monkeypatch.setattr(type(solution.trial), "forward", limited)
     assert np.array_equal(solution(t=t)["u"], expected)
     assert max(sizes) == 4096
-    with pytest.raises(SolverError, match="memory does not suffice for a dense Jacobian of 3 rows by 4"), portions.named(
-        "a dense Jacobian of 3 rows by 4 parameters"
+    with (
+        pytest.raises(SolverError, match="memory does not suffice for a dense Jacobian of 3 rows by 4"),
+        portions.named("a dense Jacobian of 3 rows by 4 parameters"),
     ):
         raise ERRORS[1]
     with pytest.raises(RuntimeError, match="shapes"), portions.named("a step"):
         raise RuntimeError("shapes differ")
 
 
-def test_fault_56_a_real_allocator(tmp_path):
-    """A process that may not have more memory than one large evaluation asks for ends with the loss of one that may."""
-    import subprocess
-    import sys
+def crowded():
+    """An objective at 60,000 points, which asks for some hundreds of megabytes."""
+    objective = heat_objective()
+    block = objective.blocks[0]
+    points = torch.rand(60_000, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    objective.blocks = (type(block)(type(block.sample)((points,)), block.terms),)
+    return objective
 
-    script = tmp_path / "limited.py"
-    script.write_text(
-        "import resource, sys, torch\n"
-        "from test_guards import heat_objective\n"
-        "from sciml.sampling import Sample\n"
+
+def test_fault_56_a_real_allocator():
+    """A process that may not have the memory of one large evaluation ends with the loss of one that may."""
+    script = (
+        "import resource, torch\n"
+        "from test_guards import crowded\n"
         "torch.set_num_threads(1)\n"
-        "objective = heat_objective()\n"
-        "block = objective.blocks[0]\n"
-        "points = torch.rand(60_000, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))\n"
-        "objective.blocks = (type(block)(Sample((points,)), block.terms),)\n"
-        "objective.evaluate([block.thinned(8) if False else objective.blocks[0].part(torch.arange(8))])\n"
-        "if sys.argv[1] == 'limited':\n"
-        "    used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
-        "    resource.setrlimit(resource.RLIMIT_AS, (used + 40 * 2**20,) * 2)\n"
+        "objective = crowded()\n"
+        "objective.evaluate([objective.blocks[0].part(torch.arange(8))])\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 40 * 2**20,) * 2)\n"
         "loss, gradient, _ = objective.evaluate()\n"
         "print(objective.rows.portion.size, repr(float(loss)), repr(float(gradient.norm())))\n"
     )
-    from conftest import ROOT
-
-    outcomes = []
-    for mode in ("free", "limited"):
-        run = subprocess.run(
-            [sys.executable, str(script), mode],
-            capture_output=True,
-            text=True,
-            cwd=ROOT / "tests",
-            env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},
-            check=False,
-        )
-        assert run.returncode == 0, run.stderr
-        outcomes.append(run.stdout.split())
-    assert outcomes[0][0] == "None"
-    assert 1 < int(outcomes[1][0]) < 60_000
-    for one, other in zip(outcomes[0][1:], outcomes[1][1:], strict=True):
-        assert float(one) == pytest.approx(float(other), rel=1e-13)
+    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, env=environment, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    size, *numbers = run.stdout.split()
+    assert 1 < int(size) < 60_000
+    loss, gradient, _ = crowded().evaluate()
+    assert float(numbers[0]) == pytest.approx(float(loss), rel=1e-13)
+    assert float(numbers[1]) == pytest.approx(float(gradient.norm()), rel=1e-12)
 
 
 def looks(losses, held, phase="Adam"):
@@ -438,13 +467,15 @@ def test_too_small_a_rate_is_named():
     problem = made(lambda self, u, t: d(u, t) + 2.0 * u)
     solution = sciml.fit(problem, sciml.MLP(6), points=32, solver=sciml.Adam(60, lr=1e-9, look=5))
     assert not solution.success
-    assert "the loss hardly fell" in solution.message
-    assert "the learning rate is too small" in solution.message
+    assert "the loss stood still at" in solution.message
+    assert "use a larger learning rate" in solution.message
 
 
 def test_a_loss_that_still_fell_is_named():
     problem = made(lambda self, u, t: d(u, t) + 2.0 * u)
-    solution = sciml.fit(problem, sciml.MLP(6), points=32, solver=sciml.Adam(60, lr=2e-3, look=5))
+    solution = sciml.fit(
+        problem, sciml.MLP(6), points=32, solver=sciml.FirstOrder(torch.optim.Adam, 60, lr=5e-3, look=5)
+    )
     assert not solution.success
     assert "the loss was still falling" in solution.message
 
@@ -453,6 +484,7 @@ def test_terms_that_contradict_each_other_are_named():
     problem = made(
         lambda self, u, t: d(u, t), conditions=[sciml.Initial(u=1.0), sciml.Dirichlet(u=-1.0, on=INTERVAL.face(t=1))]
     )
-    solution = sciml.fit(problem, sciml.MLP(6), points=32, solver=sciml.LBFGS(300, look=10), weights={"initial": 1, "dirichlet": 1})
+    with pytest.warns(sciml.ConditionWarning, match="too many conditions"):
+        solution = sciml.fit(problem, sciml.MLP(6), points=32, solver=sciml.LBFGS(300, look=10))
     assert not solution.success
     assert "pull against one another" in solution.message

@@ -21,6 +21,8 @@ from sciml.solvers.base import Run, Solver, Step
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 UNKNOWNS = "unknowns"
 _LEAST_SHARE = 2.0**-20
+_RUN_AWAY = 1e6
+_NEARLY = 10.0
 
 SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
 
@@ -198,8 +200,8 @@ class _FirstOrderRun(Run):
                 None if solver.scheduler is None else solver.scheduler(self._optimizer, **solver.scheduler_options)
             )
             self._keep_shares()
-            # What share of the rates is taken since a step led to where nothing is finite, and the last place where all was.
-            self._share, self._why, self._several = 1.0, "", False
+            # What share of the rates is taken since a step led to where nothing is finite, and the last place that was good.
+            self._share, self._why, self._several, self._most, self._lowest = 1.0, "", False, 0.0, math.inf
             self._good: Tensor | None = None
         except ModelError:
             raise
@@ -216,7 +218,9 @@ class _FirstOrderRun(Run):
             if self._attempt(part, seen):
                 break
             used += len(seen)
-            why = told(self._objective, "the gradient of the loss is not finite", part)
+            why = told(
+                self._objective, f"the loss grew to {float(seen[-1][0]):.1e} or its gradient beyond all numbers", part
+            )
             # An optimizer that had already moved has left a good place in this very step.
             message = self._retreated(self._good if len(seen) > 1 else before, why)
             if not message:
@@ -232,21 +236,23 @@ class _FirstOrderRun(Run):
             loss, gradient, terms = self._objective.evaluate() if part is None else self._objective.evaluate(part)
             seen.append((loss, terms))
             norm = gradient.norm()
-            if not bool(torch.isfinite(norm)):
+            size, value = float(norm), float(loss)
+            self._several = self._several or len(seen) > 1
+            self._most = self._most or _RUN_AWAY * max(value, 1.0)
+            if not (math.isfinite(size) and value <= self._most):
                 raise _NotFiniteError
-            if len(seen) == 1:
-                # An optimizer asks first where it stands; what it tries after that is not yet known to be good.
+            self._lowest = min(self._lowest, value)
+            # An optimizer asks first where it stands; what it tries after that is no place that it has chosen.
+            if len(seen) == 1 and value <= _NEARLY * self._lowest:
                 self._good = self._objective.vector()
-            else:
-                self._several = True
-            if self._clip is not None and norm > self._clip:
+            if self._clip is not None and size > self._clip:
                 gradient = gradient * (self._clip / norm)
             self._objective.set_gradient(gradient)
             return loss
 
         try:
             # An optimizer calls its closure before it changes a parameter with what came of it, so a gradient that is not
-            # finite never reaches them.
+            # finite, or that of a loss beyond all reason, never reaches them.
             self._stepped(closure)
         except _NotFiniteError:
             return False
@@ -268,7 +274,7 @@ class _FirstOrderRun(Run):
                 group["lr"] = rate
 
     def _retreated(self, good: Tensor | None, why: str) -> str:
-        """Go back to the last parameters with a finite gradient, at half the rate; a note on it, empty where nothing is left.
+        """Go back to the last good parameters, at half the rate; a note on it, empty where nothing is left.
 
         The moments of an optimizer hold finite gradients alone and stay. One that evaluates several times a step pairs its
         moves with differences of gradients, and begins again.
@@ -288,6 +294,10 @@ class _FirstOrderRun(Run):
     @property
     def _halvings(self) -> int:
         return round(-math.log2(self._share))
+
+    def renewed(self) -> None:
+        """Other points or weights: losses are no longer those of before."""
+        self._lowest = math.inf
 
     def _drawn(self, block: Block) -> Block:
         if self._batch is None or block.size <= self._batch:
@@ -318,6 +328,8 @@ class _FirstOrderRun(Run):
             "share": self._share,
             "why": self._why,
             "several": self._several,
+            "most": self._most,
+            "lowest": self._lowest,
             "good": None if self._good is None else self._good.clone(),
         }
 
@@ -325,7 +337,7 @@ class _FirstOrderRun(Run):
         self._optimizer.load_state_dict(state["optimizer"])
         self._generator.set_state(state["generator"])
         self._share, self._why, self._several = state["share"], state["why"], state["several"]
-        self._good = state["good"]
+        self._good, self._most, self._lowest = state["good"], state["most"], state["lowest"]
         if self._scheduler is not None:
             self._scheduler.load_state_dict(state["scheduler"])
 
