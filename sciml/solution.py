@@ -15,7 +15,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from sciml import archive, plots, saving, slicing
+from sciml import archive, exporting, plots, saving, slicing
 from sciml.domains import Box, Domain
 from sciml.embedding import embed
 from sciml.errors import ProblemError, listed
@@ -360,6 +360,10 @@ class Solution:
         path = Path(path)
         archive.save_tensors(path, saving.state_of(self))
         return path
+
+    def export(self, path: str | Path, fields: Any = None) -> Path:
+        """Write the fields as a program for ``torch.export.load``, without derivatives; see ``sciml.exporting.export``."""
+        return exporting.export(self, path, fields)
 
     def __repr__(self) -> str:
         outcome = "success" if self.success else "NOT a success"

@@ -83,6 +83,7 @@ FLOORS = [
         "panels",
         "embedding",
         "saving",
+        "exporting",
         "meaning",
     ],
     [

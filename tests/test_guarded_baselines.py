@@ -133,7 +133,7 @@ def test_fault_59_an_answer_that_is_not_finite_is_no_answer(monkeypatch):
         sciml.baseline(decay(lambda self, u, t: d(u, t) + u))
 
 
-@pytest.mark.parametrize("method", ["RK45", "DOP853", "Radau", "BDF", "LSODA"])
+@pytest.mark.parametrize("method", ["RK45", "BDF", "LSODA"])
 def test_fault_60_blow_up_is_told_with_the_time_reached(method):
     with pytest.raises(
         BlowUpError, match=r"the solution grows to .* at t = (1|0\.999\d*|1\.00\d*): it blows up"
