@@ -488,3 +488,111 @@ def test_terms_that_contradict_each_other_are_named():
         solution = sciml.fit(problem, sciml.MLP(6), points=32, solver=sciml.LBFGS(300, look=10))
     assert not solution.success
     assert "pull against one another" in solution.message
+
+
+class Rod(sciml.Problem):
+    """A cooling rod, which notes where it is asked."""
+
+    domain = sciml.Box(x=(0, 1), t=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=lambda x: torch.sin(math.pi * x)), sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
+
+    @sciml.equation
+    def heat(self, u, x, t):
+        seen = type(self).seen
+        if seen is not None and len(x) == 64:
+            seen.append(x.detach().clone())
+        return d(u, t) - d(u, x, x)
+
+    seen = None
+
+
+def seen_by_fit(**options):
+    """A solution, and every set of 64 points at which its equation was evaluated on the way."""
+    Rod.seen = []
+    try:
+        solution = sciml.fit(Rod(), sciml.MLP(6), points=64, **options)
+        return solution, Rod.seen
+    finally:
+        Rod.seen = None
+
+
+def kept(seen):
+    """How often each set of points was evaluated."""
+    counts = {}
+    for points in seen:
+        key = tuple(points.tolist())
+        counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
+RESAMPLED = [
+    {"solver": sciml.Adam(40, look=40), "sampler": sciml.Adaptive(every=10)},
+    {"solver": sciml.LBFGS(40, look=40), "sampler": sciml.Adaptive(every=10)},
+    {"solver": sciml.SSBroyden(40, look=40), "sampler": sciml.Adaptive(every=10)},
+    {"solver": sciml.LeastSquares(40, look=40), "sampler": sciml.Adaptive(every=10)},
+    {"solver": sciml.Adam(40, look=40), "sampler": sciml.Adaptive(every=10), "causal": sciml.Causal(every=5)},
+    {"solver": sciml.Adam(40, look=40), "sampler": sciml.Adaptive(every=10), "weights": sciml.Balanced(every=5)},
+]
+
+
+@pytest.mark.parametrize("options", RESAMPLED, ids=lambda each: f"{each['solver'].name}{'-'.join(sorted(each)[2:])}")
+def test_fault_57_fit_trains_on_other_points_after_each_redraw(options):
+    solution, seen = seen_by_fit(early_stopping=None, **options)
+    # Those that are trained on are evaluated again and again; a redraw comes after steps 10, 20, 30 and 40.
+    trained = [points for points, count in kept(seen).items() if count >= 5]
+    assert solution.nit == 40
+    assert len(trained) >= 4
+    for place, one in enumerate(trained):
+        for other in trained[:place]:
+            assert not set(one) & set(other), "a redrawn set shares points with another"
+
+
+@pytest.mark.parametrize("solver", [sciml.Adam(40, look=40), sciml.LBFGS(40, look=40)])
+def test_fault_57_points_stay_where_nobody_asks_for_others(solver):
+    _, seen = seen_by_fit(early_stopping=None, solver=solver, sampler=None)
+    trained = [points for points, count in kept(seen).items() if count >= 5]
+    assert len(trained) == 1
+
+
+def test_fault_57_by_default_points_move_in_two_coordinates():
+    _, seen = seen_by_fit(early_stopping=None, solver=sciml.Adam(220, look=220))
+    assert len([points for points, count in kept(seen).items() if count >= 15]) >= 2
+
+
+def test_fault_57_batches_of_a_step_are_drawn_anew():
+    class Small(Rod):
+        batches = []
+
+        @sciml.equation
+        def heat(self, u, x, t):
+            if len(x) == 16:
+                self.batches.append(tuple(x.tolist()))
+            return d(u, t) - d(u, x, x)
+
+    sciml.fit(Small(), sciml.MLP(6), points=64, solver=sciml.Adam(10, batch=16), sampler=None)
+    assert len(set(Small.batches)) == 10
+
+
+@pytest.mark.parametrize("draw", ["renewed", "enriched"])
+def test_fault_57_every_sampler_moves_points(draw):
+    from sciml.sampling.adaptive import enriched
+
+    setup = prepare(Rod(), sciml.MLP(6), None, 64, None, torch.float64, "cpu", 0)
+    generator = np.random.default_rng(0)
+    blocks, sets = setup.train, [set(map(tuple, setup.train[0].sample.points[0].tolist()))]
+    for _ in range(4):
+        if draw == "renewed":
+            blocks = sciml.Adaptive().renewed(setup.rows, blocks, setup.problem.domain, setup.scales, generator)
+            points = set(map(tuple, blocks[0].sample.points[0].tolist()))
+            assert len(points) == 64
+            assert not any(points & before for before in sets)
+        else:
+            blocks = enriched(setup.rows, blocks, setup.problem.domain, setup.scales, generator)
+            points = set(map(tuple, blocks[0].sample.points[0].tolist()))
+            assert sets[-1] < points
+        inside = setup.problem.domain.contains(blocks[0].sample.points[0].numpy())
+        assert inside.all()
+        sets.append(points)
+    layouts = [setup.draw(64, np.random.default_rng(seed))[0].sample.points[0] for seed in (1, 2)]
+    assert not set(map(tuple, layouts[0].tolist())) & set(map(tuple, layouts[1].tolist()))
