@@ -2,14 +2,12 @@
 
 import contextlib
 import json
-import multiprocessing
 import os
 import re
 import secrets
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import warnings
@@ -18,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 import writing
+from writing import other
 
 from sciml import archive, lock, run_directory
 from sciml.errors import ArchiveWarning, FileError
@@ -27,8 +26,6 @@ from sciml.run_directory import RunDirectory
 CALLS = ("open", "close", "fsync", "chmod", "replace", "link", "unlink", "mkdir", "stat", "listdir", "ftruncate")
 
 
-PROCESSES = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
-PROCESSES.set_forkserver_preload(["sciml.run_directory"]) if hasattr(os, "fork") else None
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are copied and killed here")
 
 
@@ -60,15 +57,6 @@ class Dying:
 
     def __exit__(self, *_):
         self.monkeypatch.undo()
-
-
-@pytest.fixture
-def place():
-    """A directory in memory, where there is one."""
-    memory = Path("/dev/shm")
-    directory = Path(tempfile.mkdtemp(dir=memory if os.access(memory, os.W_OK) else None))
-    yield directory
-    shutil.rmtree(directory)
 
 
 def crashed(monkeypatch, directory, content, last, name="a.pt"):
@@ -138,20 +126,6 @@ def test_fault_1_crashes_one_after_another(monkeypatch, place):
                 with pytest.warns(ArchiveWarning, match="the one saved before it was taken"):
                     RunDirectory(place).load("a.pt")
                 (place / "a.pt").write_bytes(content)
-
-
-@contextlib.contextmanager
-def other(task, directory):
-    """Another process with something to do, and the line to it; it is killed in the end."""
-    ours, theirs = PROCESSES.Pipe()
-    process = PROCESSES.Process(target=task, args=(str(directory), theirs))
-    process.start()
-    theirs.close()
-    try:
-        yield process, ours
-    finally:
-        process.kill()
-        process.join()
 
 
 def test_fault_1_killed_while_it_saves(tmp_path):
