@@ -117,6 +117,18 @@ def _alive(process: int) -> bool:
     return True
 
 
+def removed(path: Path) -> None:
+    """Remove a file if it is there.
+
+    Raises:
+        FileError: it cannot be removed.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise FileError(f"cannot remove {path}: {error}") from error
+
+
 def check_writable(directory: Path) -> None:
     """Refuse a directory that cannot be written, before time is spent on what should go there.
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.automatic import Found, part_of
+from sciml.automatic import Found, linear_solve, part_of
 from sciml.callbacks import Callback, Look
 from sciml.degrees import Degrees, layout_of
 from sciml.domains import Box, Corner, Interior, OnFaces, Polygon
@@ -22,6 +22,7 @@ from sciml.problem import Problem
 from sciml.rows import Block, Rows
 from sciml.sampling import Layout, Sample
 from sciml.setup import Setup
+from sciml.snapshots import settled
 from sciml.solvers.gauss_newton import factorised
 from sciml.typing import Array
 
@@ -287,11 +288,15 @@ class _Search:
         if found.parameters[0].numel() > _MOST_WEIGHTS[self._linear]:
             return math.inf
         objective = Objective(found.rows, found.train, found.scales, found.weights, found.parameters)
-        if self._linear:
-            self._solve_linear(objective)
-        else:
-            self._begin(found)
-            self._solve(found, objective)
+
+        def work() -> None:
+            if self._linear:
+                linear_solve(objective)
+            else:
+                self._begin(found)
+                self._solve(found, objective)
+
+        settled(self._setup.journal, f"corners of degree {degree:g}", objective, work)
         reached = self.judged(found)
         terms = {name: float(value.detach()) for name, value in objective.terms().items()}
         loss = sum(found.weights[name] * value for name, value in terms.items())
@@ -336,11 +341,6 @@ class _Search:
         train = near_corners(setup.draw(inside, generator), self._plane, count, generator, self._order)
         return replace(setup, trial=trial, rows=Rows(problem, trial, setup.raw), train=train)
 
-    def _solve_linear(self, objective: Objective) -> None:
-        solve, _, _ = factorised(*objective.linearised())
-        move = solve(0.0)
-        objective.assign(objective.vector() + (move if bool(torch.isfinite(move).all()) else solve(1e-15)))
-
     def _begin(self, setup: Setup) -> None:
         """Let the smooth functions be as close as they can to what was found before."""
         before = self.best or self._earlier
@@ -352,7 +352,8 @@ class _Search:
             smooth, *_ = trial.model.layers[0].branches
             wanted = (before.setup.trial(points) - trial.offset) / trial.scale
             columns = smooth((points - trial.center) / trial.reach)
-            weight = torch.linalg.lstsq(columns, wanted, driver="gelsy").solution.T
+            # Not gelsy, whose pivots begin in torch as what memory held before: the same call gave other bits.
+            weight = torch.linalg.lstsq(columns, wanted, driver="gelsd").solution.T
             if bool(torch.isfinite(weight).all()):
                 trial.model.layers[-1].weight[:, :count] = weight
 
