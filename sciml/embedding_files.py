@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -56,29 +57,57 @@ def write(path: Path, frames: Iterable[pd.DataFrame], count: int) -> None:
             put(frame)
 
 
+class _Noted(io.FileIO):
+    """A file that remembers what the system refused: HDF5 goes on after a full disk as if nothing had been."""
+
+    failed: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data).cast("B")
+        size = len(left)
+        while left:
+            try:
+                left = left[super().write(left) :]
+            except OSError as error:
+                self.failed = self.failed or error
+                raise
+        return size
+
+
 @contextlib.contextmanager
 def _hdf5(path: Path, count: int) -> Iterator[Callable[[pd.DataFrame], None]]:
-    with h5py.File(path, "w", libver=HDF5) as file:
-        done = 0
+    with _Noted(path, "w+") as raw:
+        try:
+            with h5py.File(raw, "w", libver=HDF5) as file:
+                yield _filling(file, count)
+        except Exception as error:
+            raise raw.failed or error from None
+        if raw.failed is not None:
+            raise raw.failed
 
-        def put(frame: pd.DataFrame) -> None:
-            nonlocal done
-            columns = {str(name): frame[name].to_numpy(np.float64) for name in frame.columns}
-            if not isinstance(frame.index, pd.RangeIndex):
-                columns["index"] = _storable(frame.index)
-            for name, values in columns.items():
-                text = values.dtype.kind == "O"
-                if not done:
-                    kind = h5py.string_dtype() if text else values.dtype
-                    # Texts lie elsewhere in the file, where chunks and their checksums do not reach.
-                    plain = {} if text or not count else {"chunks": (min(count, _CHUNK),), "fletcher32": True}
-                    file.create_dataset(name, (count,), kind, **plain)
-                file[name][done : done + len(values)] = values
+
+def _filling(file: h5py.File, count: int) -> Callable[[pd.DataFrame], None]:
+    """What puts frames into a file, one below the other."""
+    done = 0
+
+    def put(frame: pd.DataFrame) -> None:
+        nonlocal done
+        columns = {str(name): frame[name].to_numpy(np.float64) for name in frame.columns}
+        if not isinstance(frame.index, pd.RangeIndex):
+            columns["index"] = _storable(frame.index)
+        for name, values in columns.items():
+            text = values.dtype.kind == "O"
             if not done:
-                file.attrs.update({**frame.attrs, "columns": list(map(str, frame.columns))})
-            done += len(frame)
+                kind = h5py.string_dtype() if text else values.dtype
+                # Texts lie elsewhere in the file, where chunks and their checksums do not reach.
+                plain = {} if text or not count else {"chunks": (min(count, _CHUNK),), "fletcher32": True}
+                file.create_dataset(name, (count,), kind, **plain)
+            file[name][done : done + len(values)] = values
+        if not done:
+            file.attrs.update({**frame.attrs, "columns": list(map(str, frame.columns))})
+        done += len(frame)
 
-        yield put
+    return put
 
 
 def _storable(index: pd.Index) -> np.ndarray:

@@ -85,7 +85,8 @@ def _hdf5(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
                     content = _numbers(values)
                 dataset = file.create_dataset(str(name), data=content, chunks=chunks, fletcher32=True)
                 if str(name) in units:
-                    dataset.attrs["units"] = units[str(name)]
+                    # As above: of fixed length they lie where there are checksums.
+                    dataset.attrs["units"] = np.bytes_(units[str(name)].encode())
     except (ValueError, TypeError) as error:
         if isinstance(error, DataError):
             raise

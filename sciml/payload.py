@@ -20,6 +20,7 @@ _OLDEST = (2, 10)
 _DEPTH = 100
 # A tensor may repeat its elements without taking memory for them; whoever copies it takes the memory.
 _REPEATED = 2**28
+_DIRECTORY, _ENCRYPTED = 0x10, 0x2041
 _VALUES = {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size}
 _CONTAINERS = {dict, OrderedDict, list, tuple, set}
 _GLOBALS = {
@@ -184,6 +185,12 @@ def _check_parts(data: bytes | memoryview, path: Path, check: bool) -> None:
         size = sum(part.file_size for part in parts)
         if size > len(data) or any(part.file_size != part.compress_size for part in parts):
             raise FileError(f"{path} says that it holds {size} bytes, but is {len(data)} bytes long; it was refused")
+        # Of a part that is called a directory torch reads nothing, and gives whatever the memory held.
+        odd = [part.filename for part in parts if part.external_attr & _DIRECTORY or part.flag_bits & _ENCRYPTED]
+        if odd:
+            raise FileError(
+                f"{path} is damaged or was tampered with: its part {odd[0]!r} is marked as a directory or encrypted"
+            )
         if len({part.filename for part in parts}) < len(parts):
             raise FileError(f"{path} holds two parts of the same name and was refused")
         broken = archive.testzip() if check else None

@@ -99,7 +99,7 @@ def write(solution: Solution, directory: Path | RunDirectory) -> dict[str, Path]
     """
     if not isinstance(directory, RunDirectory):
         with RunDirectory(directory) as run:
-            return write(solution, run)
+            return {name: Path(directory) / path.name for name, path in write(solution, run).items()}
     return {
         "solution": directory.save(SOLUTION, saving.state_of(solution)),
         "summary": directory.write(SUMMARY, (json.dumps(summary(solution), indent=2) + "\n").encode()),

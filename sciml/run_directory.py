@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import re
-import shutil
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from sciml import archive, lock
+from sciml import archive, generations, lock
 from sciml.archive import PREVIOUS
 from sciml.errors import ArchiveWarning, FileError, listed, nearest
 from sciml.manifest import MANIFEST, Entry, Manifest
@@ -69,7 +68,8 @@ class RunDirectory:
     def __init__(self, path: str | Path, *, command: Mapping[str, Any] | None = None) -> None:
         if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
             raise FileError(f"the directory of a run must be a path, such as 'runs/decay'; given: {path!r}")
-        self.path, self.command = Path(path), None if command is None else dict(command)
+        # Absolute: it stays the same wherever the process goes.
+        self.path, self.command = Path(os.path.abspath(path)), None if command is None else dict(command)
         self._lock: lock.Lock | None = None
         self._mutex = threading.RLock()
 
@@ -142,7 +142,7 @@ class RunDirectory:
         """
         with self._written(name) as temporary:
             yield temporary
-            self._install(name, temporary, _digest_of(temporary))
+            self._install(name, temporary, generations.digest_of(temporary))
 
     def save(self, name: str, content: dict[str, Any]) -> Path:
         """Write tensors and plain values (numbers, texts, lists, dicts), with a checksum of their own.
@@ -182,7 +182,8 @@ class RunDirectory:
             rest = {each: entry for each, entry in Manifest.read(self.path).entries.items() if each != name}
             # A file that is not listed is no alarm; one that is listed but missing would be.
             archive.write_atomic(self.path / MANIFEST, Manifest(rest, "whole").as_bytes())
-            for file in (self.path / name, self.path / PREVIOUS / name):
+            # In this order: a copy alone would be taken for the file.
+            for file in (self.path / PREVIOUS / name, self.path / name):
                 archive.removed(file)
 
     def exists(self, name: str) -> bool:
@@ -258,13 +259,15 @@ class RunDirectory:
         archive.settle(temporary)
         target, manifest = self.path / name, Manifest.read(self.path)
         entry = manifest.entries.get(name)
-        present = _digest_of(target) if target.is_file() else None
+        present = generations.digest_of(target) if target.is_file() else None
         if entry is not None and present == digest == entry.newest:
             return
         listed_before = entry is not None
         if entry is None:
             kept = self.path / PREVIOUS / name
-            entry = Entry(digest, present, _digest_of(kept) if present is not None and kept.is_file() else None)
+            entry = Entry(
+                digest, present, generations.digest_of(kept) if present is not None and kept.is_file() else None
+            )
         else:
             if present not in entry.under_name:
                 present = None
@@ -274,13 +277,13 @@ class RunDirectory:
             archive.settle(noted)
             if present is None and not listed_before:
                 # There is nothing to lose yet, and a file that is not listed is no alarm; one that is listed but missing is.
-                _moved(temporary, target)
-                _moved(noted, self.path / MANIFEST)
+                generations.moved(temporary, target)
+                generations.moved(noted, self.path / MANIFEST)
                 return
-            _moved(noted, self.path / MANIFEST)
+            generations.moved(noted, self.path / MANIFEST)
         if present is not None:
-            _keep(target)
-        _moved(temporary, target)
+            generations.keep(target)
+        generations.moved(temporary, target)
 
     def _sweep(self) -> None:
         """Remove temporary files of writers that died."""
@@ -298,7 +301,7 @@ class RunDirectory:
         if manifest.state == "whole" or (manifest.state == "missing" and not names):
             return
         for name in names:
-            newest, previous = _sound(self.path / name), _sound(kept / name)
+            newest, previous = generations.sound(self.path / name), generations.sound(kept / name)
             known = newest or previous
             if known is not None:
                 manifest = manifest.with_entry(name, Entry(known, previous or known, None))
@@ -377,36 +380,3 @@ def write_file(path: Path, content: bytes) -> None:
     """
     with replaced(path) as temporary:
         temporary.write_bytes(content)
-
-
-def _digest_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sound(path: Path) -> str | None:
-    """The SHA-256 of a file that is not found damaged by a checksum of its own; None for any other, or without one."""
-    return None if archive.state(path)[0] in ("damaged", "missing") else _digest_of(path)
-
-
-def _moved(source: Path, target: Path) -> None:
-    os.replace(source, target)
-    archive.flush(target.parent)
-
-
-def _keep(target: Path) -> None:
-    """Have a file under ``.previous`` too, and never be without it under its own name."""
-    kept = target.parent / PREVIOUS / target.name
-    if not kept.parent.is_dir():
-        kept.parent.mkdir()
-        archive.flush(target.parent)
-    with archive.temporary(kept) as spare:
-        spare.unlink()
-        try:
-            os.link(target, spare)
-        except OSError:
-            # Some file systems have no hard links.
-            shutil.copyfile(target, spare)
-            archive.settle(spare)
-        # Where both are one file already this does nothing, and the spare name goes with the block.
-        _moved(spare, kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -15,9 +16,9 @@ import torch
 from scipy.interpolate import make_interp_spline
 from torch import Tensor
 
+from sciml import run_directory
 from sciml.archive import HDF5
 from sciml.errors import FileError, ProblemError, listed, nearest
-from sciml.run_directory import replaced
 from sciml.typing import Array
 
 _DEGREE = 7
@@ -107,13 +108,18 @@ class Stored:
         for name, values in fields.items():
             if np.shape(values) != shape:
                 raise ProblemError(f"the field {name!r} has shape {np.shape(values)}; the grid has {shape}")
-        with replaced(Path(path)) as beside, h5py.File(beside, "w", libver=HDF5) as file:
+        # In memory first: of a full disk HDF5 tells late, and not always.
+        buffer = io.BytesIO()
+        with h5py.File(buffer, "w", libver=HDF5) as file:
             for name, values in {**axes, **fields}.items():
                 array = np.asarray(values, dtype=np.float64)
                 file.create_dataset(name, data=array, chunks=array.shape, compression="gzip", fletcher32=True)
-            file.attrs["parameters"] = json.dumps(dict(parameters or {}))
-            for name, value in {**attributes, "coordinates": list(axes), "fields": list(fields)}.items():
-                file.attrs[name] = value
+            told = {"parameters": json.dumps(dict(parameters or {})), **attributes}
+            for name, value in {**told, "coordinates": list(axes), "fields": list(fields)}.items():
+                # Texts of variable length lie where checksums do not reach.
+                values = np.asarray(value)
+                file.attrs[name] = np.char.encode(values, "utf-8") if values.dtype.kind == "U" else value
+        run_directory.write_file(Path(path), buffer.getvalue())
 
     @property
     def axes(self) -> dict[str, Array]:
@@ -268,5 +274,7 @@ def _tensor(value: Any) -> Tensor:
 def _plain(value: Any) -> Any:
     """An attribute as Python values."""
     if isinstance(value, np.ndarray):
-        return value.tolist()
+        return [_plain(each) for each in value.tolist()]
+    if isinstance(value, bytes):
+        return value.decode()
     return value.item() if isinstance(value, np.generic) else value

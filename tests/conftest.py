@@ -1,7 +1,10 @@
 """One thread for every test: small networks run many times slower on two busy ones."""
 
 import importlib.util
+import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,15 @@ def write(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture
+def place():
+    """A directory in memory, where there is one."""
+    memory = Path("/dev/shm")
+    directory = Path(tempfile.mkdtemp(dir=memory if os.access(memory, os.W_OK) else None))
+    yield directory
+    shutil.rmtree(directory)
 
 
 def pytest_collection_modifyitems(items):

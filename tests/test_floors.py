@@ -23,6 +23,7 @@ FLOORS = [
         "lock",
         "manifest",
         "verification",
+        "generations",
         "run_directory",
         "calls",
         "noise",

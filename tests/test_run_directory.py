@@ -2,14 +2,12 @@
 
 import contextlib
 import json
-import multiprocessing
 import os
 import re
 import secrets
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import warnings
@@ -18,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 import writing
+from writing import other
 
 from sciml import archive, lock, run_directory
 from sciml.errors import ArchiveWarning, FileError
@@ -27,8 +26,6 @@ from sciml.run_directory import RunDirectory
 CALLS = ("open", "close", "fsync", "chmod", "replace", "link", "unlink", "mkdir", "stat", "listdir", "ftruncate")
 
 
-PROCESSES = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
-PROCESSES.set_forkserver_preload(["sciml.run_directory"]) if hasattr(os, "fork") else None
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are copied and killed here")
 
 
@@ -60,15 +57,6 @@ class Dying:
 
     def __exit__(self, *_):
         self.monkeypatch.undo()
-
-
-@pytest.fixture
-def place():
-    """A directory in memory, where there is one."""
-    memory = Path("/dev/shm")
-    directory = Path(tempfile.mkdtemp(dir=memory if os.access(memory, os.W_OK) else None))
-    yield directory
-    shutil.rmtree(directory)
 
 
 def crashed(monkeypatch, directory, content, last, name="a.pt"):
@@ -123,8 +111,8 @@ def test_fault_1_crashes_one_after_another(monkeypatch, place):
         for step in (0, 1):
             run.write("a.pt", CONTENTS[step])
     newest = 1
-    for first in range(0, 60, 2):
-        for second in range(1, 60, 7):
+    for first in range(0, 60, 3):
+        for second in range(1, 60, 11):
             for last, step in ((first, 2 + first % 2), (second, 4)):
                 done = crashed(monkeypatch, place, CONTENTS[step], last)
                 assert set(states(place).values()) == {"whole"}, (first, second, last)
@@ -138,20 +126,6 @@ def test_fault_1_crashes_one_after_another(monkeypatch, place):
                 with pytest.warns(ArchiveWarning, match="the one saved before it was taken"):
                     RunDirectory(place).load("a.pt")
                 (place / "a.pt").write_bytes(content)
-
-
-@contextlib.contextmanager
-def other(task, directory):
-    """Another process with something to do, and the line to it; it is killed in the end."""
-    ours, theirs = PROCESSES.Pipe()
-    process = PROCESSES.Process(target=task, args=(str(directory), theirs))
-    process.start()
-    theirs.close()
-    try:
-        yield process, ours
-    finally:
-        process.kill()
-        process.join()
 
 
 def test_fault_1_killed_while_it_saves(tmp_path):
@@ -379,6 +353,34 @@ def test_files_beside_a_run_are_listed_with_it(tmp_path):
         with pytest.raises(FileError, match="is being written"):
             run_directory.write_file(tmp_path / "after.csv", b"t\n3\n")
     assert set(json.loads((tmp_path / MANIFEST).read_text())["files"]) == listed
+
+
+def test_a_run_stays_where_it_was_when_the_process_goes_elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with RunDirectory("run") as run:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        assert run.write("a.json", b"{}") == tmp_path / "run" / "a.json"
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("last", range(40))
+def test_what_is_removed_does_not_come_back(monkeypatch, place, last):
+    """A crash leaves the newest or nothing, and never the one before it alone."""
+    run = RunDirectory(place).__enter__()
+    for step in (0, 1):
+        run.write("a.pt", CONTENTS[step])
+    try:
+        with Dying(monkeypatch, last):
+            run.remove("a.pt")
+    except Crash:
+        pass
+    finally:
+        run_directory._held.clear()
+        run._lock._close()
+    assert set(states(place).values()) <= {"whole"}
+    if RunDirectory(place).exists("a.pt"):
+        assert RunDirectory(place).load("a.pt")["step"] == 1
 
 
 def test_a_reader_beside_a_writer_sees_whole_files_only(tmp_path):
