@@ -596,3 +596,42 @@ def test_fault_57_every_sampler_moves_points(draw):
         sets.append(points)
     layouts = [setup.draw(64, np.random.default_rng(seed))[0].sample.points[0] for seed in (1, 2)]
     assert not set(map(tuple, layouts[0].tolist())) & set(map(tuple, layouts[1].tolist()))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"windows": 2, "solver": sciml.LBFGS(10)},
+        {"windows": 2, "solver": [sciml.Adam(5), sciml.Polish()]},
+        {"solver": [sciml.LBFGS(5), sciml.Polish()]},
+        {"causal": sciml.Causal(), "solver": sciml.Adam(5)},
+        {"weights": sciml.Balanced("ntk"), "solver": sciml.Adam(5)},
+        {"exact": True, "solver": sciml.LBFGS(5)},
+    ],
+    ids=["windows", "windows polished", "polish", "causal", "balanced", "exact"],
+)
+def test_fault_54_with_every_strategy(options):
+    problem = made(lambda self, u, t: d(u, t) + 2.0 * u + torch.where(t > 0.25, torch.sqrt(0.0 * t - 1.0), 0.0 * t))
+    solution = sciml.fit(problem, sciml.MLP(6), points=64, **options)
+    assert (solution.status, solution.success) == ("diverged", False)
+    assert "the residual 'balance' is not finite at" in solution.message
+    assert finite(solution)
+
+
+def test_fault_54_tiles_with_measurements():
+    generator = np.random.default_rng(0)
+    x, t = generator.random((2, 40))
+    box = sciml.Box(x=(0, 1), t=(0, 1))
+
+    def burgers(self, u, x, t):
+        return (
+            d(u, t)
+            + self.speed * u * d(u, x)
+            - 0.1 * d(u, x, x)
+            + torch.where(x > 0.5, torch.sqrt(0.0 * x - 1.0), 0.0 * x)
+        )
+
+    problem = made(burgers, box, [sciml.Initial(u=lambda x: torch.sin(3 * x))], speed=sciml.Unknown(0.5))
+    solution = sciml.fit(problem, data={"x": x, "t": t, "u": np.sin(3 * x)})
+    assert (solution.status, solution.success) == ("diverged", False)
+    assert "the residual 'balance' is not finite at" in solution.message
