@@ -127,7 +127,10 @@ def names_wanted(
             f"{path} has no column {group!r} to group by; its columns are {listed(names)}.{nearest(group, names)}"
         )
     if columns is None:
-        return {name: name for name in names if name != group}
+        rest = {name: name for name in names if name != group}
+        if not rest:
+            raise DataError(f"{path} has no column beside {group!r}, which rows are grouped by; add one with numbers")
+        return rest
     if isinstance(columns, str):
         columns = [columns]
     told = [*columns, *columns.values()] if isinstance(columns, Mapping) else columns
@@ -172,7 +175,7 @@ def parsed(path: Path, layout: Lines, sep: str, decimal: str, texts: Iterable[st
             **EXACTLY,
             dtype={layout.names.index(name): str for name in texts},
         )
-    except pd.errors.ParserError as error:
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise DataError(f"{path} cannot be cut into columns by sep={sep!r}: {error}; are all quotes closed?") from error
     expected = (len(layout.lines), len(layout.names))
     if frame.shape != expected:
