@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,20 +21,24 @@ FOREIGN = (
     ArithmeticError,
     AttributeError,
     AssertionError,
+    NameError,
     NotImplementedError,
     EOFError,
     SystemError,
     zlib.error,
 )
+# Of the file system, not of the content.
+_ELSEWHERE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EIO)
 
 
 @contextlib.contextmanager
-def refusals(path: Path, kind: str) -> Iterator[None]:
+def refusals(path: Path, kind: str, *more: type[Exception]) -> Iterator[None]:
     """Run a block that reads a file; what a library raises because of the file's content becomes an error of ours.
 
     Args:
         path: of the file.
         kind: its format in words, such as ``an HDF5 file``.
+        more: a library's own exceptions.
 
     Raises:
         DataError: the file is damaged, or needs more memory than there is.
@@ -52,7 +57,9 @@ def refusals(path: Path, kind: str) -> Iterator[None]:
         raise
     except MemoryError as error:
         raise DataError(f"{path} asks for more memory than there is: it is too large, or damaged") from error
-    except FOREIGN as error:
+    except (*FOREIGN, *more) as error:
+        if isinstance(error, OSError) and error.errno in _ELSEWHERE:
+            raise DataError(f"cannot read {path}: {error.strerror or error}") from error
         words = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         raise DataError(
             f"{path} is damaged or not {kind}: {words or type(error).__name__}; get it again"
@@ -60,7 +67,7 @@ def refusals(path: Path, kind: str) -> Iterator[None]:
 
 
 def check_safe(path: Path) -> None:
-    """Refuse an HDF5 file that would end or hang the process that reads it; others are left to their reader.
+    """Refuse an HDF5 or .mat file that would end or hang the process that reads it; others are left to their reader.
 
     Raises:
         DataError: with what is wrong.

@@ -12,7 +12,7 @@ import numpy as np
 
 from sciml.datasets.arrays import as_columns, wanted_names
 from sciml.datasets.attributes import text
-from sciml.datasets.damage import refusals
+from sciml.datasets.damage import check_safe, refusals
 from sciml.datasets.hdf5 import checked_path
 from sciml.datasets.limits import check_memory
 from sciml.datasets.vault import Handles, find, locate, read_part
@@ -92,8 +92,10 @@ def read_mat(
 def _old(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, Any]:
     """The variables of versions 4 to 7.2; those that are not asked for are named and not read."""
     from scipy.io import loadmat, whosmat
+    from scipy.io.matlab import MatReadError
 
-    with refusals(path, "a .mat file"):
+    with refusals(path, "a .mat file", MatReadError):
+        check_safe(path)
         shapes = {name: shape for name, shape, _ in whosmat(str(path), appendmat=False)}
         there = list(shapes)
         names = there if asked is None else [name for name in there if name in asked]

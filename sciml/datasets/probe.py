@@ -1,8 +1,8 @@
-"""HDF5 files looked at by a process of its own, since a damaged one can end or hang the process that reads it.
+"""HDF5 and .mat files looked at by a process of its own, since a damaged one can end or hang the process that reads it.
 
-The HDF5 library trusts sizes and addresses that a file holds: one wrong bit can make it read beyond its memory or go round
+Their libraries trust sizes and addresses that a file holds: one wrong bit can make it read beyond its memory or go round
 in a circle for ever, and neither is an error that could be caught. So every file is first walked through by a helper, this
-file run as a program, which loads h5py alone and serves one process for as long as that lives.
+file run as a program, which loads h5py alone (and SciPy's reader for .mat files) and serves one process for as long as that lives.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 # Of work without coming to the next object, and of waiting for a slow disk.
-_SECONDS, _PATIENCE = 8.0, 120.0
+_SECONDS, _PATIENCE = 4.0, 120.0
 _MEMORY = 2 * 2**30
 _READ, _BLOCK = 2**24, 2**20
 # HDF5 takes the bytes of a checksum off a chunk without looking whether there are as many.
 _CHECKSUM = 4
 _KEPT = 256
+_ENDS, _HANGS = "reading it ends the process that reads it", "reading it does not come to an end"
 
 
 class Prober:
@@ -76,7 +79,7 @@ class Prober:
                 if helper is None:
                     return None
                 reason = self._asked(helper, key[0])
-                if reason is None or not was_there:
+                if reason != _ENDS or not was_there:
                     break
             if reason is None:
                 self._sound[key] = None
@@ -135,7 +138,7 @@ class Prober:
         helper.kill()
         hung = helper.wait() in (-signal.SIGKILL, -getattr(signal, "SIGPROF", 0))
         self._end()
-        return "reading it " + ("does not come to an end" if hung else "ends the process that reads it")
+        return _HANGS if hung else _ENDS
 
     def _answer(self, helper: subprocess.Popen[bytes]) -> str | None:
         """The next line that it writes; None if it has ended or is silent for too long."""
@@ -166,43 +169,63 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=PROBER.unlock)
 
 
-def walked(path: str) -> Iterator[str | None]:
-    """Do all that reading may do to a file, object by object; what is found wrong is told, what h5py refuses is not.
+def walked(path: str, alive: Callable[[], object]) -> str | None:
+    """Do all that reading may do to a file, object by object; what is found wrong is told, what a library refuses is not.
 
     Args:
         path: of the file.
+        alive: is called at every step.
 
     Returns:
-        For each object None, or what is wrong with it.
+        What is wrong with it, or None.
     """
     import h5py
 
-    try:
-        file = h5py.File(path, "r")
-    except Exception:  # whatever h5py refuses the reader will be told as well
-        return
-    with file:
-        seen, groups, budget = set(), [file["/"]], _READ
-        while groups:
-            group = groups.pop()
-            with contextlib.suppress(Exception):
-                for name in group:
-                    yield None
-                    with contextlib.suppress(Exception):
-                        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                            continue
-                        thing = group[name]
-                        address = h5py.h5o.get_info(thing.id).addr
-                        if address in seen:
-                            continue
-                        seen.add(address)
-                        _attributes(thing)
-                        if isinstance(thing, h5py.Group):
-                            groups.append(thing)
-                        elif isinstance(thing, h5py.Dataset):
-                            wrong, taken = _dataset(thing, budget)
-                            budget -= taken
-                            yield wrong
+    # Whatever is refused here the reader will be told as well.
+    with contextlib.suppress(Exception):
+        if not h5py.is_hdf5(path):
+            _matrices(path)
+            return None
+        with h5py.File(path, "r") as file:
+            return _groups(file, alive)
+    return None
+
+
+def _matrices(path: str) -> None:
+    """Read a .mat file of version 4 to 7.2, which SciPy reads with as little care."""
+    from scipy.io import loadmat
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loadmat(path, appendmat=False)
+
+
+def _groups(file: Any, alive: Callable[[], object]) -> str | None:
+    import h5py
+
+    seen, groups, budget = set(), [file["/"]], _READ
+    while groups:
+        group = groups.pop()
+        with contextlib.suppress(Exception):
+            for name in group:
+                alive()
+                with contextlib.suppress(Exception):
+                    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                        continue
+                    thing = group[name]
+                    address = h5py.h5o.get_info(thing.id).addr
+                    if address in seen:
+                        continue
+                    seen.add(address)
+                    _attributes(thing)
+                    if isinstance(thing, h5py.Group):
+                        groups.append(thing)
+                    elif isinstance(thing, h5py.Dataset):
+                        wrong, taken = _dataset(thing, budget, alive)
+                        if wrong is not None:
+                            return wrong
+                        budget -= taken
+    return None
 
 
 def _attributes(thing: Any) -> None:
@@ -211,7 +234,7 @@ def _attributes(thing: Any) -> None:
             thing.attrs[name]
 
 
-def _dataset(dataset: Any, budget: int) -> tuple[str | None, int]:
+def _dataset(dataset: Any, budget: int, alive: Callable[[], object]) -> tuple[str | None, int]:
     """What is wrong with a dataset, and how many bytes of it were read."""
     with contextlib.suppress(Exception):
         for dimension in dataset.dims:
@@ -224,7 +247,13 @@ def _dataset(dataset: Any, budget: int) -> tuple[str | None, int]:
         return None, 0
     if dataset.chunks is not None:
         sizes: list[int] = []
-        dataset.id.chunk_iter(lambda found: sizes.append(found.size) if found.size < _CHECKSUM else None)
+
+        def look(chunk: Any) -> None:
+            alive()
+            if chunk.size < _CHECKSUM:
+                sizes.append(chunk.size)
+
+        dataset.id.chunk_iter(look)
         if sizes and dataset.fletcher32:
             return f"a chunk of {dataset.name!r} has {sizes[0]} bytes, fewer than its checksum", 0
     # What is packed is at most a thousand times as large.
@@ -241,6 +270,7 @@ def _dataset(dataset: Any, budget: int) -> tuple[str | None, int]:
     read = 0
     # The beginning, within what may be read, and the end.
     for number in sorted({*range(min(last, budget // (row * step)) + 1), last}):
+        alive()
         read += getattr(dataset[number * step : (number + 1) * step], "nbytes", 0)
     return None, read
 
@@ -257,26 +287,30 @@ def _serve() -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limit = pages * resource.getpagesize() + _MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    clock = getattr(signal, "setitimer", lambda *_: None), getattr(signal, "ITIMER_PROF", 0)
-    out = sys.stdout
 
     def say(what: str) -> None:
-        out.write(json.dumps(what) + "\n")
-        out.flush()
+        sys.stdout.write(json.dumps(what) + "\n")
+        sys.stdout.flush()
+
+    heard = 0.0
+
+    def alive() -> None:
+        nonlocal heard
+        # Its signal ends the process; a handler in Python would never be called while HDF5 is at work.
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_PROF, _SECONDS)
+        if time.monotonic() > heard + _PATIENCE / 4:
+            heard = time.monotonic()
+            say("more")
 
     say("ready")
     for line in sys.stdin:
-        answer = "sound"
-        for number, wrong in enumerate(walked(json.loads(line))):
-            # Its signal ends the process; a handler in Python would never be called while HDF5 is at work.
-            clock[0](clock[1], _SECONDS)
-            if wrong is not None:
-                answer = wrong
-                break
-            if number % 100 == 99:
-                say("more")
-        clock[0](clock[1], 0)
-        say(answer)
+        heard = time.monotonic()
+        alive()
+        found = walked(json.loads(line), alive)
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        say("sound" if found is None else found)
 
 
 if __name__ == "__main__":
