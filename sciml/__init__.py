@@ -6,6 +6,7 @@ from typing import Any as _Any
 from sciml import gallery as gallery
 from sciml.baselines import baseline
 from sciml.callbacks import EarlyStopping, Look
+from sciml.checkpoint import Every
 from sciml.comparison import Comparison, compare
 from sciml.conditions import Dirichlet, Initial, Periodic, condition
 from sciml.counting import ConditionWarning
@@ -83,6 +84,7 @@ __all__ = [
     "Domain",
     "EarlyStopping",
     "Ensemble",
+    "Every",
     "Exact",
     "ExtrapolationWarning",
     "FirstOrder",

@@ -16,6 +16,7 @@ from sciml.objective import Objective
 from sciml.rows import Block
 from sciml.sampling import Sample
 from sciml.setup import Setup, with_features
+from sciml.snapshots import settled
 from sciml.solvers import GaussNewton
 from sciml.solvers.gauss_newton import factorised
 
@@ -286,20 +287,28 @@ def _solved(
     train = tuple(part_of(block, share, len(problem.coordinates)) for block in setup.train)
     candidate = replace(with_features(setup, count, scale, seed), train=train)
     objective = Objective(candidate.rows, train, setup.scales, setup.weights, candidate.parameters)
-    if linear:
-        values, slopes = objective.linearised()
-        # Without ranks, as on features of coordinates all directions count; exactly dependent columns need one.
-        solve, _, _ = factorised(values, slopes)
-        move = solve(0.0)
-        objective.assign(objective.vector() + (move if bool(torch.isfinite(move).all()) else solve(1e-15)))
-    else:
+
+    def work() -> None:
+        if linear:
+            linear_solve(objective)
+            return
         if earlier is not None:
             take_over(candidate, earlier)
         _best_by_gauss_newton(objective, setup.held)
+
+    settled(setup.journal, f"{count} features, scale {scale}", objective, work)
     relative = objective.worst(setup.held)
     terms = {name: float(value.detach()) for name, value in objective.terms().items()}
     loss = sum(setup.weights[name] * value for name, value in terms.items())
     return candidate, loss, relative, terms
+
+
+def linear_solve(objective: Objective) -> None:
+    """Go to the solution of a problem that is linear in the parameters."""
+    # Without ranks, as on features of coordinates all directions count; exactly dependent columns need one.
+    solve, _, _ = factorised(*objective.linearised())
+    move = solve(0.0)
+    objective.assign(objective.vector() + (move if bool(torch.isfinite(move).all()) else solve(1e-15)))
 
 
 def take_over(setup: Setup, earlier: Setup) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.automatic import Found, part_of
+from sciml.automatic import Found, linear_solve, part_of
 from sciml.callbacks import Callback, Look
 from sciml.degrees import Degrees, layout_of
 from sciml.domains import Box, Corner, Interior, OnFaces, Polygon
@@ -22,6 +22,7 @@ from sciml.problem import Problem
 from sciml.rows import Block, Rows
 from sciml.sampling import Layout, Sample
 from sciml.setup import Setup
+from sciml.snapshots import settled
 from sciml.solvers.gauss_newton import factorised
 from sciml.typing import Array
 
@@ -287,11 +288,15 @@ class _Search:
         if found.parameters[0].numel() > _MOST_WEIGHTS[self._linear]:
             return math.inf
         objective = Objective(found.rows, found.train, found.scales, found.weights, found.parameters)
-        if self._linear:
-            self._solve_linear(objective)
-        else:
-            self._begin(found)
-            self._solve(found, objective)
+
+        def work() -> None:
+            if self._linear:
+                linear_solve(objective)
+            else:
+                self._begin(found)
+                self._solve(found, objective)
+
+        settled(self._setup.journal, f"corners of degree {degree:g}", objective, work)
         reached = self.judged(found)
         terms = {name: float(value.detach()) for name, value in objective.terms().items()}
         loss = sum(found.weights[name] * value for name, value in terms.items())
@@ -335,11 +340,6 @@ class _Search:
         count = math.ceil((_INSIDE + 2 * _A_FUNCTION * each) * rows_a_weight)
         train = near_corners(setup.draw(inside, generator), self._plane, count, generator, self._order)
         return replace(setup, trial=trial, rows=Rows(problem, trial, setup.raw), train=train)
-
-    def _solve_linear(self, objective: Objective) -> None:
-        solve, _, _ = factorised(*objective.linearised())
-        move = solve(0.0)
-        objective.assign(objective.vector() + (move if bool(torch.isfinite(move).all()) else solve(1e-15)))
 
     def _begin(self, setup: Setup) -> None:
         """Let the smooth functions be as close as they can to what was found before."""

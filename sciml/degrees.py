@@ -20,6 +20,7 @@ from sciml.problem import Problem
 from sciml.rows import Rows
 from sciml.sampling import Layout
 from sciml.setup import Setup
+from sciml.snapshots import settled
 from sciml.solvers import GaussNewton
 from sciml.training import relative
 
@@ -224,11 +225,16 @@ class _Search:
         found = spectral_setup(self._setup, degrees, self._seed)
         if self._last is not None and not self._linear:
             found.trial.model.start_from(self._last.trial.model)
-        solver = GaussNewton(1 if self._linear else _STEPS, rank_tolerance=0.0)
-        run = solver.start(_objective(found))
-        for _ in range(solver.steps):
-            if run.step().done is not None:
-                break
+        objective = _objective(found)
+
+        def work() -> None:
+            solver = GaussNewton(1 if self._linear else _STEPS, rank_tolerance=0.0)
+            run = solver.start(objective)
+            for _ in range(solver.steps):
+                if run.step().done is not None:
+                    break
+
+        settled(self._setup.journal, f"degrees {degrees.now}", objective, work)
         return found
 
 

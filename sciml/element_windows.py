@@ -225,7 +225,7 @@ class ElementWindows:
         starts = self._starts(mesh, begin, before)
         slab = Slab(self._problem, mesh, self.stages, begin, end - begin, self._orders, starts, self._units)
         places, shares = gauss(math.ceil(_QUADRATURE * (self._degree + 1)))
-        solved = solve(slab, *self._sites(mesh, places), shares, _TOLERANCE)
+        solved = solve(slab, *self._sites(mesh, places), shares, _TOLERANCE, self.setup.journal)
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before)
         whole, by_element = math.inf, np.full(mesh.count, math.inf)

@@ -36,6 +36,13 @@ class FileError(SciMLError, OSError):
     """A file of ours is missing, damaged, or belongs to something else."""
 
 
+class ArchiveWarning(SciMLError, UserWarning):  # noqa: N818
+    """A file of a run was damaged and the one before it was taken, or something could not be checked.
+
+    It is an error of ours as well, so that whoever turns warnings into exceptions catches all of them by one class.
+    """
+
+
 class MissingExtraError(SciMLError, ImportError):
     """An optional dependency is not installed; the message holds the command that installs it."""
 

@@ -138,6 +138,7 @@ class Batches:
         problem, measurements = setup.problem, setup.measurements
         assert measurements is not None
         self._table, self._problem, self._measurements = table, problem, measurements
+        self.taken = 0
         like = next(setup.trial.parameters())
         self._device, self._dtype = like.device, like.dtype
         unused = measurements.unused(problem)
@@ -155,7 +156,14 @@ class Batches:
     def __iter__(self) -> Batches:
         return self
 
+    def skip(self, count: int) -> None:
+        """Leave out so many batches, as if they had come."""
+        for _ in range(count):
+            next(self.stream)
+        self.taken += count
+
     def __next__(self) -> tuple[Block, ...]:
+        self.taken += 1
         columns = {name: values.numpy() for name, values in next(self.stream).items()}
         rows = Table(columns, source=self._table.source, missing=self._table.missing)
         self._check_inside(rows)

@@ -6,51 +6,41 @@ import contextlib
 import copy
 import math
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import pandas as pd
 import torch
 from torch import nn
 
-from sciml import archive, report
 from sciml.automatic import Found, most_points
 from sciml.callbacks import Callback, EarlyStopping, ProgressLine
-from sciml.certificate import certificate, failures
+from sciml.checkpoint import Every, Keeper
 from sciml.choice import choose
+from sciml.concluding import concluded
 from sciml.counting import warn_of_conditions
 from sciml.domains import Interior
-from sciml.doubts import estimated, overfit
-from sciml.errors import FileError, ProblemError, SciMLError, SolverError
-from sciml.evidence import statistics
+from sciml.errors import SolverError
 from sciml.exact import Exact
 from sciml.feeding import fed
+from sciml.fingerprint import fingerprint
+from sciml.journal import Journal
 from sciml.measurements import Measurements, resolve_data
 from sciml.models import PeriodicInputs, RandomFeatures, Scaled
 from sciml.passes import Attempt, in_passes
 from sciml.polish import Polish
 from sciml.problem import Problem
-from sciml.profiles import profiled
+from sciml.run_directory import RunDirectory
 from sciml.sampling.adaptive import Adaptive
+from sciml.settings import check, sampler_of, stages_of
 from sciml.setup import Setup, prepare
-from sciml.solution import Solution, unknowns_frame
-from sciml.solvers import LBFGS, Adam, FirstOrder, Solver
-from sciml.spread import spread_of
+from sciml.solution import Solution
 from sciml.training import Outcome, Stage, Training, relative, stage_name
 from sciml.transfer import Beginning, check_stages, frozen
 from sciml.weighting import Balanced, Causal, Weightings, fixed
 from sciml.windows import Level, Windows, continued, joined, march, why_not_windows, window
-
-_MESSAGES = {
-    "converged": "the last solver converged",
-    "plateau": "the loss on held-out rows no longer falls",
-    "budget": "all steps were used",
-    "stopped": "a callback ended the fit",
-    "interrupted": "interrupted; this is the best state up to then",
-}
 
 
 def fit(
@@ -76,7 +66,9 @@ def fit(
     windows: Windows | int | None = None,
     start: Solution | str | Path | None = None,
     freeze: str | Sequence[str] = (),
-    out: str | Path | None = None,
+    out: str | Path | RunDirectory | None = None,
+    checkpoint: Every | None = Every(),  # noqa: B008 - an immutable record
+    resume: bool = False,
     progress: bool = False,
 ) -> Solution:
     r"""Solve a problem, and estimate its unknown constants, with a neural network.
@@ -129,12 +121,17 @@ def fit(
             L-BFGS, or Gauss-Newton steps where the model is linear in its parameters.
         freeze: parts of the model that no solver varies, by their names in ``model.named_modules()``, with wildcards as in a
             shell: ``freeze=("layers.0", "layers.2")``.
-        out: a directory for ``summary.json`` and ``solution.pt``.
+        out: a directory for ``summary.json`` and ``solution.pt``, and, while the fit runs, ``checkpoint.pt`` and
+            ``history.jsonl``.
+        checkpoint: when checkpoints are written into ``out``; None never.
+        resume: continue what ``out`` holds, to the same bits as if it had not been interrupted; a fit that was finished there
+            is read from its file, and where there is none it begins.
         progress: show a live line.
 
     Returns:
         The solution. After Ctrl-C it is the best one so far, with ``status="interrupted"``; when a number stopped being
-        finite it is the last good one, with ``status="diverged"``.
+        finite it is the last good one, with ``status="diverged"``. With ``out``, Ctrl-C and SIGTERM let the step end and write
+        a checkpoint; after SIGTERM the process exits with status 143.
 
     Raises:
         ProblemError: the problem cannot be solved as it is stated (names, shapes, empty regions, unused unknowns), or a
@@ -143,10 +140,12 @@ def fit(
             no single model, or ``freeze`` names no part of it.
         DataError: the data are not numbers, or lie outside the domain.
         SolverError: an unusable solver, device or dtype.
-        FileError: ``out`` cannot be written.
+        FileError: ``out`` cannot be written, another process writes there, or what is to be resumed is another fit.
 
     Warns:
         ConditionWarning: conditions contradict each other where they meet, or there seem to be too few or too many of them.
+        ArchiveWarning: a checkpoint or the solution could not be written, one was damaged, or a fit that was not finished is
+            begun anew.
 
     Example:
         >>> import sciml
@@ -166,21 +165,16 @@ def fit(
     Computational Physics 378 (2019).
     """
     clock = time.perf_counter()
-    _check(problem, early_stopping, callbacks, tolerance)
+    check(problem, early_stopping, callbacks, tolerance, intervals)
     begin = Beginning.of(start, problem, model)
-    solvers = _solvers(begin.solvers(problem) if begin is not None and solver is None else solver)
-    if intervals not in ("covariance", "profile"):
-        raise SolverError(f"intervals must be 'covariance' or 'profile'; given: {intervals!r}")
-    if out is not None and not isinstance(out, str | Path):
-        raise FileError(f"out must be a directory; given: {out!r}")
-    if out is not None:
-        archive.check_writable(Path(out))
-    adaptive = _sampler(sampler, problem)
+    solvers = stages_of(begin.solvers(problem) if begin is not None and solver is None else solver)
+    keeper = Keeper(out, checkpoint, resume)
+    adaptive = sampler_of(sampler, problem)
     windows = windows if isinstance(windows, Windows | None) else Windows(windows)
     check_stages(begin, freeze, windows, any(isinstance(each, Polish) for each in solvers))
     weightings, weights = Weightings.of(weights, causal, problem), fixed(weights)
     line = ProgressLine() if progress else None
-    watchers: list[Callback] = [*callbacks, *([line] if line is not None else [])]
+    watchers = keeper.watching([*callbacks, *([line] if line is not None else [])])
     told = list[str]()
     data, feed = fed(problem, data, seed)
     unchosen = model is None and solver is None and points is None and windows is None
@@ -190,10 +184,13 @@ def fit(
     def attempt(measurements: Measurements | None) -> Attempt:
         found, setup, outcome = None, None, Outcome()
         if unchosen and begin is None and not freeze and not weightings.rules and exact is False:
-            found = _chosen(problem, measurements, weights, dtype, device, seed, tolerance, watchers, clock, told)
+            found = _chosen(
+                problem, measurements, weights, dtype, device, seed, tolerance, watchers, clock, told, keeper.journal
+            )
         stages = solvers
         if found is None or not found.taken:
             setup = prepare(problem, model, measurements, points, weights, dtype, device, seed, exact)
+            setup = replace(setup, journal=keeper.journal)
             setup = frozen(setup if begin is None else begin.begun(setup), freeze)
             warn_of_conditions(problem, setup.table is not None, told, depth=3)
             training = Training(early_stopping, adaptive, watchers, clock, weightings, feed)
@@ -202,67 +199,36 @@ def fit(
             outcome = training.outcome
         return _better(found, setup, outcome, stages)
 
-    with line or contextlib.nullcontext():
-        done, notes = in_passes(attempt, problem, resolve_data(problem, data, observe, noise))
-    if feed is not None:
-        notes.append(feed.notes(done.setup, [each for each in solvers if stage_name(each) in done.solver.split(", ")]))
-    setup, outcome = done.setup, done.outcome
-    setup.trial.eval()
-    residuals = certificate(setup.rows, setup.fresh, setup.scales)
-    misses = failures(residuals, tolerance)
-    inference, doubt = estimated(setup, residuals)
-    if intervals == "profile" and inference.measurements and not outcome.stopped:
-        inference = profiled(setup, inference)
-    spread = spread_of(setup, inference)
-    doubt += overfit(setup, residuals)
-    message = _MESSAGES.get(outcome.status, outcome.message)
-    if outcome.message and outcome.status in _MESSAGES:
-        message = f"{message} ({outcome.message})"
-    if len(misses):
-        worst = misses["relative"].idxmax()
-        doubt.insert(
-            0,
-            f"the certificate fails: on fresh points {worst!r} is {misses['relative'].max():.1e} of its natural size, "
-            f"more than {tolerance:g}: try more steps, more points or a larger model",
-        )
-    counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
-    solution = Solution(
-        trial=setup.trial.requires_grad_(False),
-        problem=problem,
-        name=type(problem).__name__,
-        fields=tuple(problem.fields),
-        domain=problem.domain,
-        unknowns=unknowns_frame(inference.estimates),
-        history=pd.DataFrame(outcome.history),
-        residuals=residuals,
-        success=outcome.status in ("converged", "plateau", "budget", "stopped") and not doubt,
-        status=outcome.status,
-        message="; ".join([message, *doubt]),
-        nit=outcome.steps,
-        nfev=outcome.evaluations,
-        seconds=time.perf_counter() - clock,
-        solver=done.solver,
-        engine=setup.rows.engine,
-        seed=seed,
-        points={term.name: block.size for block in setup.train for term in block.terms},
-        choices=(*setup.choices, *notes, f"points: {counts}"),
-        data=setup.table,
-        tolerance=float(tolerance),
-        statistics=statistics(setup.rows, setup.train, inference, _found(setup)),
-        spread=spread,
-    )
-    if out is not None:
-        try:
-            report.write(solution, Path(out))
-        except SciMLError as error:
-            # The fit is done: what it found must not be lost because a file could not be written.
-            warnings.warn(f"the solution was not written: {error}", stacklevel=2)
+    with keeper, line or contextlib.nullcontext():
+        measurements = resolve_data(problem, data, observe, noise)
+        settings = {
+            "solver": solvers,
+            "points": points,
+            "weights": weights,
+            "rules": weightings.rules,
+            "exact": exact,
+            "dtype": dtype,
+            "seed": seed,
+            "sampler": adaptive,
+            "early_stopping": early_stopping,
+            "tolerance": tolerance,
+            "intervals": intervals,
+            "windows": windows,
+            "freeze": freeze,
+            "start": None if begin is None else begin.scaled.state_dict(),
+        }
+        told_apart = partial(fingerprint, problem, model, measurements, settings, device)
+        finished, model = keeper.begin(problem, model, told_apart)
+        if finished is not None:
+            return finished
+        clock -= keeper.seconds
+        done, notes = in_passes(attempt, problem, measurements)
+        if feed is not None:
+            used = done.solver.split(", ")
+            notes.append(feed.notes(done.setup, [each for each in solvers if stage_name(each) in used]))
+        solution = concluded(problem, done, notes, seed=seed, tolerance=tolerance, intervals=intervals, clock=clock)
+        keeper.end(solution)
     return solution
-
-
-def _found(setup: Setup) -> frozenset[str]:
-    """The columns whose noise has a size that was found from the data."""
-    return frozenset() if setup.measurements is None else setup.measurements.found
 
 
 def _better(found: Found | None, setup: Setup | None, outcome: Outcome, stages: Sequence[Stage]) -> Attempt:
@@ -276,18 +242,6 @@ def _better(found: Found | None, setup: Setup | None, outcome: Outcome, stages: 
     return Attempt(replace(found.setup, choices=(*found.setup.choices, found.reason)), whole, found.solver)
 
 
-def _check(problem: object, early_stopping: object, callbacks: object, tolerance: object) -> None:
-    if not isinstance(problem, Problem):
-        hint = f"; did you mean {problem.__name__}()?" if isinstance(problem, type) else ""
-        raise ProblemError(f"fit needs a problem object; given: {problem!r}{hint}")
-    if not isinstance(early_stopping, EarlyStopping | None):
-        raise SolverError(f"early_stopping must be sciml.EarlyStopping(...) or None; given: {early_stopping!r}")
-    if not isinstance(callbacks, list | tuple) or not all(callable(each) for each in callbacks):
-        raise SolverError(f"callbacks must be a list of functions; given: {callbacks!r}")
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < math.inf:
-        raise SolverError(f"tolerance must be a positive number; given: {tolerance!r}")
-
-
 def _chosen(
     problem: Problem,
     measurements: Measurements | None,
@@ -299,6 +253,7 @@ def _chosen(
     watchers: Sequence[Callback],
     start: float,
     told: list[str],
+    journal: Journal,
 ) -> Found | None:
     """What can be found without a model, solver or points of the caller's; None where a network is the better answer."""
     dimension = len(problem.coordinates)
@@ -306,7 +261,7 @@ def _chosen(
         return None
     setup = prepare(problem, RandomFeatures(), measurements, most_points(dimension), weights, dtype, device, seed)
     warn_of_conditions(problem, setup.table is not None, told, depth=4)
-    return choose(setup, seed, tolerance, watchers, start)
+    return choose(replace(setup, journal=journal), seed, tolerance, watchers, start)
 
 
 def _trained(setup: Setup, stages: Sequence[Stage], windows: Windows | None, training: Training, seed: int) -> Setup:
@@ -341,33 +296,3 @@ def _trained(setup: Setup, stages: Sequence[Stage], windows: Windows | None, tra
     return joined(
         setup, march(setup, [Level(attempt, share, share, share)], wish=math.inf, hopeless=math.inf, ended=ended)
     )
-
-
-def _solvers(given: Any) -> list[Stage]:
-    if given is None:
-        return [Adam(1000), LBFGS(3000)]
-    several = list(given) if isinstance(given, list | tuple) else [given]
-    found: list[Stage] = []
-    for each in several:
-        if isinstance(each, Solver | Polish):
-            found.append(each)
-        elif isinstance(each, type) and issubclass(each, torch.optim.Optimizer):
-            found.append(FirstOrder(each))
-        elif isinstance(each, torch.optim.Optimizer):
-            found.append(FirstOrder(cast(Any, each)))
-        else:
-            raise SolverError(
-                f"a solver is sciml.Adam(...), sciml.LBFGS(...), sciml.FirstOrder(torch.optim...., ...), a class of "
-                f"torch.optim, or a list of these; given: {each!r}"
-            )
-    if not found:
-        raise SolverError("solver is an empty list; give at least one solver, or None for the default")
-    return found
-
-
-def _sampler(given: Adaptive | str | None, problem: Problem) -> Adaptive | None:
-    if isinstance(given, str) and given == "auto":
-        return Adaptive() if len(problem.coordinates) > 1 else None
-    if given is None or isinstance(given, Adaptive):
-        return given
-    raise SolverError(f"sampler must be sciml.Adaptive(...), None or 'auto'; given: {given!r}")

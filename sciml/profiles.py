@@ -23,6 +23,7 @@ from sciml.misfit import Misfit, is_measured
 from sciml.objective import Objective
 from sciml.rows import Rows
 from sciml.setup import Setup
+from sciml.snapshots import settled
 from sciml.solvers import LeastSquares
 from sciml.uncertainty import Inference
 
@@ -131,10 +132,14 @@ class _Profile:
 def _refit(setup: Setup) -> float:
     """The least loss of a set-up from where it is, which it arrives at."""
     objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
-    run = _REFIT.start(objective)
-    for _ in range(_REFIT.steps):
-        if run.step().done is not None:
-            break
+
+    def work() -> None:
+        run = _REFIT.start(objective)
+        for _ in range(_REFIT.steps):
+            if run.step().done is not None:
+                break
+
+    settled(setup.journal, "a profile", objective, work)
     return objective.value()
 
 

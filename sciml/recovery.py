@@ -273,7 +273,7 @@ class _Search:
         )
         system = System(tiling, placed, terms, len(problem.fields), None if last else self._pull, judge)
         effort = (_LAST_STEPS, _LAST_TOLERANCE) if last or eased_judge else (_STEPS, _TOLERANCE)
-        arrived = gauss_newton(system, weights, raw, *effort)
+        arrived = gauss_newton(system, weights, raw, *effort, journal=self._setup.journal)
         parts = system.terms(arrived.weights, arrived.raw)
         known = spread(system, arrived.weights, arrived.raw)
         rough = {name: parts.pop(name) / share for name, share in self._smoothing.items()}

@@ -5,16 +5,14 @@ from __future__ import annotations
 import io
 import json
 import math
-import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
 from matplotlib.figure import Figure
 from rich.table import Table as RichTable
 
 from sciml import archive
+from sciml.fingerprint import versions
 from sciml.solution import Solution
 
 
@@ -59,17 +57,6 @@ def summary(solution: Solution) -> dict[str, Any]:
             "versions": versions(),
         }
     )
-
-
-def versions() -> dict[str, str]:
-    """The versions of what the numbers depend on."""
-    found = {"python": platform.python_version(), "torch": torch.__version__}
-    for name in ("sciml", "numpy", "scipy", "pandas"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
 
 
 def write(solution: Solution, directory: Path) -> dict[str, Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from sciml.conditions import Term
 from sciml.domains import Average, Interior, Place, Within
 from sciml.errors import ModelError, ProblemError, SolverError, listed, nearest
 from sciml.exact import Construction, Exact, construct
+from sciml.journal import Journal
 from sciml.measurements import Measurements, data_blocks, prior_blocks, resolve_data
 from sciml.misfit import is_measured
 from sciml.models import MLP, RandomFeatures, Scaled
@@ -39,7 +40,8 @@ class Setup:
 
     ``train``, ``held`` and ``fresh`` are blocks at three independent sets of points: to train on, to judge by while
     training, and for the certificate at the end. ``draw`` makes training blocks with another number of points inside.
-    ``held_rows`` says which rows of the table are held out, shape ``(n,)``, boolean.
+    ``held_rows`` says which rows of the table are held out, shape ``(n,)``, boolean. ``journal`` knows what was computed before
+    an interruption.
     """
 
     problem: Problem
@@ -57,6 +59,7 @@ class Setup:
     held_rows: Any
     draw: Callable[[int | Layout, np.random.Generator], tuple[Block, ...]]
     inference: Inference | None = None
+    journal: Journal = field(default_factory=Journal)
 
     @property
     def table(self) -> Table | None:

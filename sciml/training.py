@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sciml.callbacks import Callback, EarlyStopping, Look
-from sciml.feeding import Feed
+from sciml.feeding import Batches, Feed
 from sciml.objective import Objective
 from sciml.polish import Polish
 from sciml.sampling.adaptive import Adaptive
 from sciml.setup import Setup
-from sciml.solvers import FirstOrder, Solver, Step
+from sciml.snapshots import generator_of, generator_state, objective_state, placed, restore_objective
+from sciml.solvers import FirstOrder, Run, Solver, Step
 from sciml.weighting import Weightings
 
 ENDED = ("diverged", "stopped", "interrupted")
@@ -156,37 +158,107 @@ class _Phase:
         self._generator = np.random.default_rng([seed, 1])
         self._best = self._last = self._objective.vector()
         self._held: list[float] = []
+        self._seen: list[dict[str, Any]] = []
+        self._raised: Exception | None = None
+        self._batches: Batches | None = None
+        self._before = training.outcome.steps, training.outcome.evaluations
         self.lowest = math.inf
         self.loss = math.inf
 
     def run(self) -> None:
         """Work until it is done; the parameters are the best ones afterwards, however it ended."""
-        outcome = self._training.outcome
-        feed, batches = self._training._feed, None
+        outcome, journal = self._training.outcome, self._setup.journal
+        result, state = journal.phase(self._name)
+        if result is not None:
+            self._recall(placed(result, self._best))
+            return
+        feed = self._training._feed
         try:
             if feed is not None and isinstance(self._solver, FirstOrder):
-                self._objective.feed = batches = feed.batches(self._setup, self._solver)
-            outcome.status, outcome.message = self._steps()
+                self._objective.feed = self._batches = feed.batches(self._setup, self._solver)
+            outcome.status, outcome.message = self._steps(None if state is None else placed(state, self._best))
         except KeyboardInterrupt:
             outcome.status, outcome.message = "interrupted", ""
         finally:
-            if batches is not None:
-                batches.close()
+            if self._batches is not None:
+                self._batches.close()
             self._last = self._objective.vector()
             self._objective.assign(self._best)
+        if outcome.status != "interrupted":
+            journal.finish(self._result())
+        if self._raised is not None:
+            # What a callback broke must not take the fit with it.
+            journal.save()
+            raise self._raised
 
     def go_to(self, *, last: bool) -> None:
         """Set the parameters of the last step, or of the best one."""
         self._objective.assign(self._last if last else self._best)
 
-    def _steps(self) -> tuple[str, str]:
+    def _state(self, run: Run, count: int) -> dict[str, Any]:
+        """All that the next step depends on."""
+        return {
+            **self._result(),
+            "count": count,
+            "objective": objective_state(self._objective, self._setup.train),
+            "solver": run.state_dict(),
+            "generator": generator_state(self._generator),
+            "held": list(self._held),
+            "taken": 0 if self._batches is None else self._batches.taken,
+        }
+
+    def _result(self) -> dict[str, Any]:
+        """What the fit needs to know of the phase once it is over."""
+        outcome = self._training.outcome
+        steps, evaluations = self._before
+        return {
+            "best": self._best,
+            "last": self._last,
+            "lowest": self.lowest,
+            "loss": self.loss,
+            "seen": list(self._seen),
+            "status": outcome.status,
+            "message": outcome.message,
+            "steps": outcome.steps - steps,
+            "evaluations": outcome.evaluations - evaluations,
+        }
+
+    def _recall(self, result: Mapping[str, Any]) -> None:
+        """Be as the phase was when it ended, or in the middle of it."""
+        outcome = self._training.outcome
+        for name in ("lowest", "loss"):
+            setattr(self, name, result[name])
+        self._best, self._last, self._seen = result["best"], result["last"], list(result["seen"])
+        outcome.status, outcome.message = result["status"], result["message"]
+        outcome.steps = self._before[0] + result["steps"]
+        outcome.evaluations = self._before[1] + result["evaluations"]
+        self._objective.assign(self._best)
+        for each in self._seen:
+            self._training.seen(Look(**each["look"]), each["more"])
+
+    def _continued(self, state: Mapping[str, Any]) -> tuple[Run, int]:
+        """The solver at work where it was, and the number of steps it had taken."""
+        self._recall(state)
+        restore_objective(self._objective, state["objective"], self._setup.train)
+        self._generator = generator_of(state["generator"])
+        self._held = list(state["held"])
+        if self._batches is not None:
+            self._batches.skip(state["taken"])
+        run = self._solver.start(self._objective)
+        run.load_state_dict(state["solver"])
+        return run, state["count"]
+
+    def _steps(self, state: Mapping[str, Any] | None) -> tuple[str, str]:
         """How it ended, and a word more."""
         solver, outcome, early = self._solver, self._training.outcome, self._training._early
-        weightings = self._training.weightings
-        weightings.renew(self._objective, first=True)
-        run = solver.start(self._objective)
-        self.lowest = self._judged()
-        for count in range(1, solver.steps + 1):
+        weightings, journal = self._training.weightings, self._setup.journal
+        if state is None:
+            weightings.renew(self._objective, first=True)
+            run, done = solver.start(self._objective), 0
+            self.lowest = self._judged()
+        else:
+            run, done = self._continued(state)
+        for count in range(done + 1, solver.steps + 1):
             step = run.step()
             outcome.steps += 1
             outcome.evaluations += step.evaluations
@@ -216,6 +288,11 @@ class _Phase:
             if redrawn or weightings.due(count, solver.steps):
                 weightings.renew(self._objective)
                 run.renewed()
+            state_now = partial(self._state, run, count)
+            if self._raised is not None:
+                journal.save(state_now)
+                raise self._raised
+            journal.step(state_now)
         return "budget", ""
 
     def _judged(self) -> float:
@@ -240,7 +317,13 @@ class _Phase:
             terms={name: float(value) for name, value in step.terms.items()},
             unknowns=unknowns,
         )
-        return self._training.seen(look, {**unknowns, **self._training.weightings.record(self._objective)})
+        more = {**unknowns, **self._training.weightings.record(self._objective)}
+        self._seen.append({"look": {**vars(look), "terms": dict(look.terms), "unknowns": unknowns}, "more": more})
+        try:
+            return self._training.seen(look, more)
+        except Exception as error:
+            self._raised = error
+            return False
 
 
 def held_out(setup: Setup, weights: dict[str, float] | None = None) -> float:

@@ -18,6 +18,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ from sciml.objective import Objective
 from sciml.problem import Problem
 from sciml.setup import DATA_WEIGHT, Setup
 from sciml.smoothness import smoothness_blocks, unknown_fields
+from sciml.snapshots import settled
 from sciml.solvers import LeastSquares
 from sciml.training import Training
 from sciml.trajectories import begun, weighed
@@ -92,7 +94,8 @@ def solve_for_fields(setup: Setup, seed: int, watchers: Sequence[Callback], star
             if not tried:
                 training.run(weighed(found, found, 1.0), [_FIRST], seed)
             for stiffness, judge, steps in _STEPS:
-                descend(_objective(found, stiffness), _objective(found, judge), stiffness, steps)
+                stiff, soft = _objective(found, stiffness), _objective(found, judge)
+                settled(setup.journal, f"prior {share:g}", stiff, partial(descend, stiff, soft, stiffness, steps))
             tried.append(_judged(weighed(found, found, _STEPS[-1][0]), share))
             if _seen(training, tried[-1], len(tried)) or _risen(tried):
                 break

@@ -13,7 +13,8 @@ class Look:
 
     ``phase`` is the solver's name, ``step`` counts over all phases, ``steps`` is the most there can be; ``loss``,
     ``held_out`` and ``best`` (the lowest held-out loss of the phase) are weighted sums of mean squares, ``terms`` their
-    parts before weighting, ``unknowns`` the current values.
+    parts before weighting, ``unknowns`` the current values. ``replayed`` is true of what happened before an interruption and
+    is told again, so that callbacks arrive at the state in which they were.
     """
 
     phase: str
@@ -25,6 +26,7 @@ class Look:
     best: float
     terms: Mapping[str, float]
     unknowns: Mapping[str, float]
+    replayed: bool = False
 
 
 Callback: TypeAlias = Callable[[Look], object]

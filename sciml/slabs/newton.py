@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sciml.journal import Journal
 from sciml.slabs.inverse import Inverse
 from sciml.slabs.slab import Evaluated, Site, Slab
 from sciml.typing import Array
@@ -32,7 +33,14 @@ class Solved:
     products: int
 
 
-def solve(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], shares: Tensor, tolerance: float) -> Solved:
+def solve(
+    slab: Slab,
+    inside: Sequence[Site],
+    ends: Sequence[Site],
+    shares: Tensor,
+    tolerance: float,
+    journal: Journal | None = None,
+) -> Solved:
     """Make all residuals vanish at the stages, those of the equations in the sense of Galerkin.
 
     Args:
@@ -41,7 +49,13 @@ def solve(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], shares: Tens
         ends: the conditions.
         shares: the weights of the quadrature at the places of the equations.
         tolerance: the size of a last correction, relative to the fields' units.
+        journal: knows the solution if it was found before an interruption.
     """
+    compute = lambda: vars(_solved(slab, inside, ends, shares, tolerance))  # noqa: E731
+    return Solved(**(journal or Journal()).recalled(f"a slab with {slab.mesh.count} elements", compute))
+
+
+def _solved(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], shares: Tensor, tolerance: float) -> Solved:
     sites = [*inside, *ends]
     rates, count = slab.zero(), len(inside)
     evaluated = slab.evaluate(sites, rates, slopes=True)

@@ -67,7 +67,7 @@ class _GaussNewtonRun(Run):
     def __init__(self, solver: GaussNewton, objective: Objective) -> None:
         self._solver, self._objective = solver, objective
         self._slow = 0
-        self._chord: Callable[[Tensor], Tensor] | None = None
+        self._chord: Chord | None = None
 
     def step(self) -> Step:
         objective = self._objective
@@ -123,15 +123,29 @@ class _GaussNewtonRun(Run):
         self._chord = None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"slow": self._slow}
+        chord = self._chord
+        return {"slow": self._slow, "chord": None if chord is None else [chord.triangle, chord.norms]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._slow = state["slow"]
+        self._chord = None if state["chord"] is None else Chord(*state["chord"])
 
 
-def factorised(
-    rows: Tensor, slopes: Tensor
-) -> tuple[Callable[[float], Tensor], Callable[[Tensor], Tensor] | None, float]:
+@dataclass(frozen=True)
+class Chord:
+    """Steps by an earlier Jacobian's triangle, ``(n, n)``, of columns scaled by their norms, ``(n,)``."""
+
+    triangle: Tensor
+    norms: Tensor
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """The step for a gradient :math:`J^Tr`, shape ``(n,)``."""
+        right = -(gradient / self.norms)[:, None]
+        inner = torch.linalg.solve_triangular(self.triangle.T, right, upper=False)
+        return torch.linalg.solve_triangular(self.triangle, inner, upper=True)[:, 0] / self.norms
+
+
+def factorised(rows: Tensor, slopes: Tensor) -> tuple[Callable[[float], Tensor], Chord | None, float]:
     """Steps for any rank tolerance from one QR factorisation of the Jacobian, its columns scaled to unit norm.
 
     The second function returns a step for any gradient :math:`J^Tr`; there is none where rows are too few. The number is by how
@@ -151,8 +165,4 @@ def factorised(
             return torch.linalg.solve_triangular(triangle, -image[:, None], upper=True)[:, 0] / norms
         return rank_revealing(image, triangle, tolerance or _FEW_ROWS) / norms
 
-    def chord(gradient: Tensor) -> Tensor:
-        inner = torch.linalg.solve_triangular(triangle.T, -(gradient / norms)[:, None], upper=False)
-        return torch.linalg.solve_triangular(triangle, inner, upper=True)[:, 0] / norms
-
-    return solve, chord if len(triangle) == size else None, float(image @ image)
+    return solve, Chord(triangle, norms) if len(triangle) == size else None, float(image @ image)

@@ -84,8 +84,8 @@ class _LBFGSRun(QuasiNewtonRun):
         return direction
 
     def state_dict(self) -> dict[str, Any]:
-        return {"pairs": [list(pair) for pair in self._pairs]}
+        return {**super().state_dict(), "pairs": [list(pair) for pair in self._pairs]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        # The point and its gradient are computed again from the parameters, which gives the same bits.
+        super().load_state_dict(state)
         self._pairs = [(move, change) for move, change in state["pairs"]]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +26,7 @@ class QuasiNewtonRun(Run):
         self._objective = objective
         self._gradient_tolerance = gradient_tolerance
         self._here: tuple[Tensor, float, Tensor, dict[str, Tensor]] | None = None
+        self._counted = False
 
     @abstractmethod
     def _direction(self, gradient: Tensor) -> Tensor:
@@ -42,11 +45,20 @@ class QuasiNewtonRun(Run):
     def _forget(self) -> None:
         """Begin again with the identity."""
 
+    def state_dict(self) -> dict[str, Any]:
+        # The point and its gradient are computed again from the parameters, which gives the same bits.
+        return {"counted": self._here is not None}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._counted = state["counted"]
+
     def step(self) -> Step:
         evaluations = 0
         if self._here is None:
             loss, gradient, terms = self._objective.evaluate()
-            evaluations = 1
+            # What was evaluated before an interruption has been counted.
+            evaluations = 0 if self._counted else 1
+            self._counted = False
             self._here = (self._objective.vector(), float(loss), gradient, terms)
         position, value, gradient, terms = self._here
         if not (math.isfinite(value) and bool(torch.isfinite(gradient).all())):

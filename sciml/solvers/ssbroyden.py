@@ -101,9 +101,10 @@ class _SSBroydenRun(QuasiNewtonRun):
             self._forget()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"inverse": None if self._inverse is None else self._inverse.clone()}
+        return {**super().state_dict(), "inverse": None if self._inverse is None else self._inverse.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
         self._inverse = None if state["inverse"] is None else state["inverse"].clone()
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sciml.journal import Journal
 from sciml.tiles.condensed import Factor, Normal
 from sciml.tiles.system import System
 
@@ -66,6 +67,7 @@ def gauss_newton(
     steps: int,
     tolerance: float,
     stop: Callable[[], bool] = lambda: False,
+    journal: Journal | None = None,
 ) -> Arrived:
     """Lower the loss that steps are judged by through Gauss-Newton steps, damped where they would raise it.
 
@@ -76,9 +78,17 @@ def gauss_newton(
         steps: how many at most.
         tolerance: a relative fall of the loss that counts as none.
         stop: asked after each step whether to end.
+        journal: knows where they ended if they were taken before an interruption.
 
     Reference: J. Nocedal and S. J. Wright, Numerical Optimization, 2nd ed., Springer 2006, chapter 10.
     """
+    compute = lambda: vars(_arrived(system, weights, raw, steps, tolerance, stop))  # noqa: E731
+    return Arrived(**(journal or Journal()).recalled(f"tiles with {len(weights)} functions", compute))
+
+
+def _arrived(
+    system: System, weights: Tensor, raw: Mapping[str, Tensor], steps: int, tolerance: float, stop: Callable[[], bool]
+) -> Arrived:
     here, names, damping = dict(raw), list(raw), 0.0
     loss = system.judged(weights, here)
     for count in range(steps):

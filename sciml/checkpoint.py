@@ -1,0 +1,316 @@
+"""What a fit leaves in its directory while it runs, so that it can be continued whatever happens to the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from sciml import report
+from sciml.callbacks import Callback, Look
+from sciml.errors import ArchiveWarning, FileError, SciMLError, SolverError
+from sciml.fingerprint import differences
+from sciml.journal import Content, Journal, Terminated
+from sciml.lines import Lines
+from sciml.loading import load
+from sciml.problem import Problem
+from sciml.run_directory import RunDirectory
+from sciml.signals import Signals
+from sciml.snapshots import as_plain
+from sciml.solution import Solution
+
+CHECKPOINT, RECORD, HISTORY, ASIDE = "checkpoint.pt", "run.json", "history.jsonl", "checkpoint.aside.pt"
+FORMAT = 1
+_STATUS_OF_TERMINATION = 143
+_UNBUILT = nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer
+
+
+@dataclass(frozen=True)
+class Every:
+    """When a fit with a directory writes a checkpoint: whichever of the two comes first.
+
+    Args:
+        seconds: since the last one; None does not count them.
+        steps: steps of solvers since the last one; None does not count them.
+
+    Raises:
+        SolverError: neither is given, or one is not positive.
+
+    Example:
+        >>> import sciml
+        >>> sciml.Every(seconds=10)
+        Every(seconds=10, steps=None)
+    """
+
+    seconds: float | None = 60.0
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [each for each in (self.seconds, self.steps) if each is not None]
+        if not given or not all(isinstance(each, int | float) and 0 < each < math.inf for each in given):
+            raise SolverError(f"Every needs a positive number of seconds, of steps, or both; given: {self}")
+
+
+class Keeper:
+    """The directory of a fit: its lock, checkpoints, lines of history, and what it ends with.
+
+    Args:
+        out: the directory, one that is held already, or None: then nothing is kept, and all of this does nothing.
+        every: when checkpoints are written; None never.
+        resume: whether to continue what the directory holds.
+
+    Raises:
+        SolverError: arguments of the wrong kind.
+        FileError: the directory cannot be written, or another process is at work in it.
+    """
+
+    def __init__(self, out: str | Path | RunDirectory | None, every: Every | None, resume: bool) -> None:
+        if not isinstance(every, Every | None):
+            raise SolverError(f"checkpoint must be sciml.Every(...) or None; given: {every!r}")
+        if not isinstance(resume, bool):
+            raise SolverError(f"resume must be True or False; given: {resume!r}")
+        if resume and out is None:
+            raise SolverError("resume=True continues what is in the directory out=; give it")
+        if out is not None and not isinstance(out, str | Path | RunDirectory):
+            raise FileError(f"out must be a directory; given: {out!r}")
+        self._every, self._resume = every, resume
+        self._out = RunDirectory(out) if isinstance(out, str | Path) else None
+        self.run = out if isinstance(out, RunDirectory) else self._out
+        self.journal, self.seconds = Journal(), 0.0
+        self._signals, self._stack = Signals(), contextlib.ExitStack()
+        self._record: Content = {}
+        self._known: Content = {}
+        self._replayed = self._looks = 0
+        self._lines: Lines | None = None
+        self._last = time.perf_counter()
+        self._failed = False
+
+    def __enter__(self) -> Keeper:
+        with contextlib.ExitStack() as stack:
+            if self._out is not None:
+                stack.enter_context(self._out)
+            if self.run is not None:
+                stack.enter_context(self._signals)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        try:
+            if isinstance(error, Exception):
+                # Whatever went wrong: what was computed up to there is worth keeping.
+                self.journal.save()
+        finally:
+            if self._lines is not None:
+                self._lines.close()
+            self._stack.close()
+        if isinstance(error, Terminated) or (error is None and self._signals.terminates):
+            raise SystemExit(_STATUS_OF_TERMINATION) from None
+
+    def begin(
+        self, problem: Problem, model: nn.Module | None, told_apart: Callable[[], Mapping[str, Any]]
+    ) -> tuple[Solution | None, nn.Module | None]:
+        """Know what was done before.
+
+        Args:
+            problem: the problem to be solved.
+            model: as it was handed to ``fit``.
+            told_apart: makes the fingerprint of the fit.
+
+        Returns:
+            The solution, if the fit was finished before; and the model to be used, as it was at the first beginning.
+
+        Raises:
+            FileError: what is there belongs to another fit, or is damaged.
+        """
+        run, before = self.run, None
+        if run is None:
+            return None, model
+        fingerprint = told_apart()
+        record = read_record(run.path)
+        if self._resume and record is not None:
+            self._compare(record.get("fingerprint") or {}, fingerprint)
+            ended = record.get("ended")
+            if ended is not None and ended["status"] != "interrupted" and run.exists("solution.pt"):
+                return load(run.path / "solution.pt", problem, model), model
+        if run.exists(CHECKPOINT):
+            before = self._before(run, fingerprint)
+        self._lines = Lines(run.path / HISTORY, keep=0 if before is None else before["looks"])
+        count = 0 if record is None or before is None else int(record.get("resumed", 0)) + 1
+        self._record = {
+            "format": FORMAT,
+            "problem": type(problem).__name__,
+            "began": _now() if record is None or before is None else record.get("began"),
+            "resumed": count,
+            "ended": None,
+            "fingerprint": dict(fingerprint),
+        }
+        self._write_record()
+        if before is not None:
+            self.seconds, self._replayed = before["seconds"], before["looks"]
+            model = _as_it_was(model, before["model"])
+        self._start = time.perf_counter() - self.seconds
+        self._last = time.perf_counter()
+        self._known = {"fingerprint": dict(fingerprint), "model": _state_of(model)}
+        if self._every is not None:
+            self.journal = Journal(self._save, self._due, self._signals.wish)
+            if before is not None:
+                self.journal.load_state_dict(before["journal"])
+        else:
+            self.journal = Journal(lambda state: None, lambda steps: False, self._signals.wish)
+        return None, model
+
+    def watching(self, callbacks: Sequence[Callback]) -> list[Callback]:
+        """One function in place of several, which also writes every look as a line of the history."""
+
+        def watch(look: Look) -> bool:
+            self._looks += 1
+            replayed = self._looks <= self._replayed
+            if self._lines is not None:
+                self._lines.write(self._looks - 1, vars(look))
+            wishes = [bool(each(replace(look, replayed=replayed))) for each in callbacks]
+            # Where it went on before it goes on now.
+            return any(wishes) and not replayed
+
+        return [watch]
+
+    def end(self, solution: Solution) -> None:
+        """Write what was found; a fit that was interrupted keeps its checkpoint."""
+        run = self.run
+        if run is None:
+            return
+        try:
+            report.write(solution, run.path)
+            ended = {"status": solution.status, "success": solution.success, "at": _now()}
+            self._record["ended"] = ended
+            self._write_record()
+            if solution.status != "interrupted":
+                run.remove(CHECKPOINT)
+        except SciMLError as error:
+            # The fit is done: what it found must not be lost because a file could not be written.
+            warnings.warn(f"the solution was not written: {error}", ArchiveWarning, stacklevel=3)
+
+    def _due(self, steps: int) -> bool:
+        every = self._every
+        assert every is not None
+        if every.steps is not None and steps >= every.steps:
+            return True
+        return every.seconds is not None and time.perf_counter() - self._last >= every.seconds
+
+    def _save(self, journal: Content) -> None:
+        run = self.run
+        assert run is not None
+        content = {
+            **self._known,
+            "checkpoint": FORMAT,
+            "journal": journal,
+            "seconds": time.perf_counter() - self._start,
+            "looks": self._looks,
+        }
+        try:
+            if self._lines is not None:
+                self._lines.flush()
+            run.save(CHECKPOINT, as_plain(content))
+            self._failed = False
+        except FileError as error:
+            if not self._failed:
+                warnings.warn(f"a checkpoint was not written, the fit goes on: {error}", ArchiveWarning, stacklevel=2)
+            self._failed = True
+        self._last = time.perf_counter()
+
+    def _before(self, run: RunDirectory, fingerprint: Mapping[str, Any]) -> Content | None:
+        """What a checkpoint knows, or None where the fit begins anew; then the checkpoint is set aside."""
+        if not self._resume:
+            run.write(ASIDE, run.read(CHECKPOINT))
+            run.remove(CHECKPOINT)
+            warnings.warn(
+                f"{run.path} holds a fit that was not finished; resume=True would have continued it. It begins anew, and the "
+                f"checkpoint is kept as {ASIDE}",
+                ArchiveWarning,
+                stacklevel=4,
+            )
+            return None
+        content = run.load(CHECKPOINT)
+        try:
+            if content["checkpoint"] > FORMAT:
+                raise FileError(
+                    f"{run.path / CHECKPOINT} was written by a newer version of the library (format {content['checkpoint']}, "
+                    f"this one reads up to {FORMAT}): update it, or begin anew in another directory"
+                )
+            self._compare(content["fingerprint"], fingerprint)
+            return {name: content[name] for name in ("journal", "seconds", "looks", "model")}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FileError(f"{run.path / CHECKPOINT} is no checkpoint of a fit: {error!r}") from error
+
+    def _compare(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        """Refuse to continue another fit.
+
+        Raises:
+            FileError: with the differences.
+        """
+        assert self.run is not None
+        found = differences(before, now)
+        essential = [each for each in found if not each.startswith("versions.")]
+        if essential:
+            raise FileError(
+                f"{self.run.path} holds another fit: {'; '.join(essential)}. Call fit as before to continue it, or begin "
+                "anew in another directory (or in this one without resume=True)"
+            )
+        if found:
+            warnings.warn(
+                f"{self.run.path}: {'; '.join(found)}: the result may differ in rounding from that without an interruption",
+                ArchiveWarning,
+                stacklevel=5,
+            )
+
+    def _write_record(self) -> None:
+        assert self.run is not None
+        self.run.write(RECORD, (json.dumps(self._record, indent=1) + "\n").encode())
+
+
+def read_record(directory: Path) -> Content | None:
+    """What ``run.json`` of a directory says; None where there is none.
+
+    Raises:
+        FileError: it cannot be read, or is none of ours.
+    """
+    path = directory / RECORD
+    try:
+        content = json.loads(path.read_bytes())
+        if not isinstance(content, dict) or "began" not in content or "ended" not in content:
+            raise ValueError("it lacks 'began' and 'ended'")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise FileError(f"{path} is damaged or not the record of a run: {error}") from error
+    return content
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _state_of(model: nn.Module | None) -> Content | None:
+    """A model's values as it was handed in; None where these are ours to draw."""
+    state = {} if model is None else model.state_dict()
+    if not state or any(isinstance(value, _UNBUILT) for value in state.values()):
+        return None
+    return {name: value.detach().cpu().clone() for name, value in state.items()}
+
+
+def _as_it_was(model: nn.Module | None, state: Content | None) -> nn.Module | None:
+    """A model with the values that it had when the fit began for the first time."""
+    if model is None or state is None:
+        return model
+    found = copy.deepcopy(model)
+    found.load_state_dict(state)
+    return found

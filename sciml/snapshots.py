@@ -1,0 +1,117 @@
+"""Points, generators and parameters as tensors and plain values, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sciml.errors import FileError
+from sciml.journal import Journal
+from sciml.objective import Objective
+from sciml.rows import Block
+from sciml.sampling import Sample
+
+
+def blocks_state(blocks: Sequence[Block], given: Sequence[Block]) -> list[dict[str, Any]]:
+    """What has changed of some blocks since they were given: points that were drawn anew, and weights of points."""
+    return [
+        {
+            "sample": None
+            if block.sample is before.sample
+            else {each.name: getattr(block.sample, each.name) for each in fields(Sample)},
+            "weights": block.weights,
+        }
+        for block, before in zip(blocks, given, strict=True)
+    ]
+
+
+def blocks_of(state: Sequence[Mapping[str, Any]], given: Sequence[Block]) -> tuple[Block, ...]:
+    """Blocks as they were, from those that were given."""
+    found = []
+    for block, saved in zip(given, state, strict=True):
+        sample = block.sample if saved["sample"] is None else Sample(**saved["sample"])
+        found.append(replace(block, sample=sample, weights=saved["weights"]))
+    return tuple(found)
+
+
+def objective_state(objective: Objective, given: Sequence[Block]) -> dict[str, Any]:
+    """What a solver and the loop around it have changed of an objective: parameters, buffers, weights and points."""
+    return {
+        "vector": objective.vector(),
+        "buffers": {name: value.clone() for name, value in objective.rows.trial.named_buffers()},
+        "weights": dict(objective.weights),
+        "blocks": blocks_state(objective.blocks, given),
+    }
+
+
+def restore_objective(objective: Objective, state: Mapping[str, Any], given: Sequence[Block]) -> None:
+    """Bring an objective into a state that ``objective_state`` told."""
+    objective.assign(state["vector"])
+    buffers = dict(objective.rows.trial.named_buffers())
+    with torch.no_grad():
+        for name, value in state["buffers"].items():
+            buffers[name].copy_(value)
+    objective.weights = dict(state["weights"])
+    objective.blocks = blocks_of(state["blocks"], given)
+
+
+def generator_state(generator: np.random.Generator) -> dict[str, Any]:
+    """Where a generator of random numbers is."""
+    return dict(generator.bit_generator.state)
+
+
+def generator_of(state: Mapping[str, Any]) -> np.random.Generator:
+    """A generator that goes on where another one was."""
+    generator = np.random.default_rng()
+    generator.bit_generator.state = dict(state)
+    return generator
+
+
+def placed(content: Any, like: Tensor) -> Any:
+    """The same content with its floating-point tensors where the computation is; all others stay on the CPU."""
+    if isinstance(content, Tensor):
+        return content.to(like.device) if content.is_floating_point() else content
+    if isinstance(content, Mapping):
+        return {key: placed(value, like) for key, value in content.items()}
+    if isinstance(content, list):
+        return [placed(value, like) for value in content]
+    if isinstance(content, tuple):
+        return tuple(placed(value, like) for value in content)
+    return content
+
+
+def as_plain(content: Any, where: str = "") -> Any:
+    """The same content as tensors, numbers, texts, lists and dicts, which is all that is ever read from a file.
+
+    Raises:
+        FileError: it holds something else, such as an object of a class of the user's.
+    """
+    if content is None or type(content) in (bool, int, float, str):
+        return content
+    if isinstance(content, Tensor):
+        return content.detach()
+    if isinstance(content, np.generic):
+        return content.item()
+    if isinstance(content, str):
+        return str.__str__(content)
+    if isinstance(content, Mapping):
+        return {as_plain(key, where): as_plain(value, f"{where}.{key}") for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        kind = tuple if isinstance(content, tuple) else list
+        return kind(as_plain(value, where) for value in content)
+    raise FileError(f"{where.strip('.')} holds an object of class {type(content).__name__}, which cannot be saved")
+
+
+def settled(journal: Journal, name: str, objective: Objective, work: Callable[[], object]) -> None:
+    """Do work that ends with other parameters of an objective, unless the journal knows which."""
+
+    def compute() -> dict[str, Any]:
+        work()
+        return {"vector": objective.vector()}
+
+    objective.assign(journal.recalled(name, compute)["vector"])

@@ -1,0 +1,202 @@
+"""A fit that was killed and resumed ends with the same bits as one that was not, whatever it was doing."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from conftest import problem_class
+
+import sciml
+from sciml import d
+from sciml.checkpoint import Keeper
+from sciml.lines import read_lines
+
+
+class Growth(sciml.Problem):
+    domain = sciml.Interval(t=(0, 2))
+    fields = ["u"]
+    rate = sciml.Unknown(0.5)
+    conditions = [sciml.Initial(u=1.0)]
+
+    @sciml.equation
+    def growth(self, u, t):
+        return d(u, t) - self.rate * u
+
+
+class Decay(sciml.Problem):
+    domain = sciml.Interval(t=(0, 2))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=1.0)]
+
+    @sciml.equation
+    def decay(self, u, t):
+        return d(u, t) + u**2
+
+
+class Heat(sciml.Problem):
+    domain = sciml.Box(x=(0, 1), t=(0, 0.2))
+    fields = ["u"]
+    conditions = [
+        sciml.Initial(u=lambda x: torch.sin(torch.pi * x)),
+        sciml.Dirichlet(u=0.0, on=domain.faces("x")),
+    ]
+
+    @sciml.equation
+    def heat(self, u, x, t):
+        return d(u, t) - d(u, x, x)
+
+
+class Layer(sciml.Problem):
+    """Too steep for the first few features."""
+
+    domain = sciml.Interval(x=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
+
+    @sciml.equation
+    def layer(self, u, x):
+        return 1e-2 * d(u, x, x) - d(u, x) + torch.sin(40 * x)
+
+
+class Bratu(sciml.Problem):
+    domain = sciml.Box(x=(0, 1), y=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def bratu(self, u, x, y):
+        return d(u, x, x) + d(u, y, y) + torch.exp(u)
+
+
+class Source(sciml.Problem):
+    """The source f is not known."""
+
+    domain = sciml.Interval(x=(0, 1))
+    fields = ["u", "f"]
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
+
+    @sciml.equation
+    def poisson(self, u, f, x):
+        return d(u, x, x) + f
+
+
+TIMES = np.linspace(0, 2, 15)
+RNG = np.random.default_rng(0)
+DATA = {"t": TIMES, "u": np.exp(0.8 * TIMES) + 0.01 * RNG.standard_normal(15)}
+PLACES = np.linspace(0, 1, 41)
+BENT = {"x": PLACES, "u": np.sin(np.pi * PLACES) / np.pi**2 + 1e-4 * RNG.standard_normal(41)}
+
+
+def growing(solver, model=None, **options):
+    return lambda **more: sciml.fit(Growth(), model or sciml.MLP(5, 5), data=DATA, solver=solver, **options, **more)
+
+
+def heating(solver, **options):
+    return lambda **more: sciml.fit(Heat(), sciml.MLP(5, 5), solver=solver, points=128, **options, **more)
+
+
+FITS = {
+    "Adam": growing(sciml.Adam(20, look=5)),
+    "Adam with rates": growing(sciml.Adam(20, look=5, rates={"layers.0": 1e-4, "unknowns": 1e-2})),
+    "Adam on parts": growing(sciml.Adam(20, batch=8, look=5)),
+    "a scheduler": growing(
+        sciml.FirstOrder(
+            torch.optim.SGD,
+            steps=20,
+            lr=1e-3,
+            momentum=0.9,
+            look=5,
+            scheduler=torch.optim.lr_scheduler.StepLR,
+            scheduler_options={"step_size": 3},
+        )
+    ),
+    "AdamW": growing(sciml.FirstOrder(torch.optim.AdamW, steps=20, look=2), early_stopping=sciml.EarlyStopping(patience=2)),
+    "LBFGS": growing(sciml.LBFGS(20, look=5)),
+    "SSBroyden": growing(sciml.SSBroyden(20, look=5)),
+    "LeastSquares": growing(sciml.LeastSquares(12, look=3)),
+    "LinearLeastSquares": growing(sciml.LinearLeastSquares(8), sciml.RandomFeatures(12, 2.0)),
+    "GaussNewton": growing(sciml.GaussNewton(8, rank_tolerance=0.0), sciml.RandomFeatures(12, 2.0)),
+    "two solvers": growing([sciml.Adam(12, look=4), sciml.LBFGS(20, look=5)]),
+    "profile": growing(sciml.LeastSquares(20), intervals="profile"),
+    "passes": growing(sciml.LeastSquares(10), noise=sciml.Huber()),
+    "frozen": growing(sciml.LBFGS(20, look=5), freeze="layers.0"),
+    "Polish": heating([sciml.LeastSquares(6), sciml.Polish(60, steps=2, rounds=2)]),
+    "Adaptive": heating(sciml.LBFGS(20, look=5), sampler=sciml.Adaptive(every=4)),
+    "Causal": heating(sciml.Adam(20, look=5), causal=sciml.Causal(every=3)),
+    "Balanced": heating(sciml.Adam(20, look=5), weights=sciml.Balanced(every=4)),
+    "tangent kernel": heating(sciml.LBFGS(20, look=5), weights=sciml.Balanced("ntk", every=4)),
+    "exact": heating(sciml.LBFGS(20, look=5), exact=True),
+    "windows": heating([sciml.LBFGS(8, look=4), sciml.Polish(40, steps=2, rounds=1)], windows=2),
+    "float32": heating(sciml.LBFGS(20, look=5), dtype=torch.float32),
+    "features": lambda **more: sciml.fit(Layer(), **more),
+    "features in windows": lambda **more: sciml.fit(Decay(), **more),
+    "degrees": lambda **more: sciml.fit(Bratu(), **more),
+    "elements": lambda **more: sciml.fit(problem_class("fisher_kpp")(), **more),
+    "corners": lambda **more: sciml.fit(problem_class("poisson_l_shape")(), **more),
+    "constants": lambda **more: sciml.fit(Growth(), data=DATA, **more),
+    "unknown fields": lambda **more: sciml.fit(Source(), data=BENT, **more),
+}
+
+
+SHORT = {"LinearLeastSquares": (1, 1), "GaussNewton": (1, 1)}
+
+
+class KilledError(BaseException):
+    """The process is no more."""
+
+
+@pytest.fixture
+def kill(monkeypatch):
+    """Make the writing of checkpoints the last thing that a fit does, at a number of them."""
+    save = Keeper._save
+
+    def kill_at(number):
+        left = [number]
+
+        def dying(self, journal):
+            save(self, journal)
+            left[0] -= 1
+            if left[0] == 0:
+                raise KilledError
+
+        monkeypatch.setattr(Keeper, "_save", dying)
+
+    return kill_at
+
+
+def same(one, other):
+    """The same bits in everything but seconds."""
+    points = {name: np.linspace(*ends, 7) for name, ends in one.bounds.items()}
+    assert all(np.array_equal(one(**points)[name], other(**points)[name]) for name in one.fields)
+    for ours, theirs in zip(one.trial.state_dict().values(), other.trial.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+    pd.testing.assert_frame_equal(
+        one.history.drop(columns="seconds", errors="ignore"),
+        other.history.drop(columns="seconds", errors="ignore"),
+        check_exact=True,
+    )
+    for frame in ("unknowns", "residuals"):
+        pd.testing.assert_frame_equal(getattr(one, frame), getattr(other, frame), check_exact=True)
+    assert (one.status, one.nit, one.nfev, one.solver) == (other.status, other.nit, other.nfev, other.solver)
+    assert one.choices == other.choices
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_fault_11_a_resumed_fit_equals_one_that_was_never_killed(name, kill, tmp_path, monkeypatch):
+    """Bitwise, for every solver and strategy, after two kills."""
+    monkeypatch.setattr("sciml.journal._WORTH", 0.0)
+    options = {"out": tmp_path, "checkpoint": sciml.Every(seconds=None, steps=1)}
+    first, second = SHORT.get(name, (6, 3))
+    with warnings.catch_warnings(action="ignore", category=sciml.ConditionWarning):
+        whole = FITS[name]()
+        for number, resume in ((first, False), (second, True)):
+            kill(number)
+            with pytest.raises(KilledError):
+                FITS[name](**options, resume=resume)
+        kill(-1)
+        resumed = FITS[name](**options, resume=True)
+    same(whole, resumed)
+    lines = read_lines(tmp_path / "history.jsonl")
+    assert len(lines) == len(whole.history)
