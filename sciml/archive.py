@@ -24,7 +24,7 @@ _HEADER = re.compile(rb"sciml ([0-9]{1,6}) ([0-9a-f]{64})\n")
 _LENGTH = len(b"sciml 2 \n") + 64
 # Distinguishes this process from a dead one that had the same number, as happens in containers.
 _PROCESS = secrets.token_hex(4)
-_TEMPORARY = re.compile(r"\..+\.(?:(\d+)-([0-9a-f]{8})\.)?\w{8}\.tmp")
+_TEMPORARY = re.compile(r"\..+?\.(?:(\d+)-([0-9a-f]{8})\.)?\w{8}\.tmp")
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -134,11 +134,15 @@ def packed(content: dict[str, Any]) -> bytes:
 
     The file is torch's, after a line with the SHA-256 of all that follows it: a byte that changed anywhere is found out.
 
+    Raises:
+        FileError: it holds anything else, which could not be read again.
+
     Example:
         >>> from sciml import archive
         >>> archive.packed({"seed": 1})[:8]
         b'sciml 2 '
     """
+    payload.check(content)
     buffer = io.BytesIO()
     torch.save({"sciml_format": FORMAT, **content}, buffer)
     inner = buffer.getbuffer()
@@ -162,7 +166,7 @@ def unpacked(data: bytes, path: Path) -> dict[str, Any]:
         1
     """
     expected, inner = check(data, path)
-    content = payload.tensors(inner, path)
+    content = payload.tensors(inner, path, check=expected == 1)
     found = content.get("sciml_format")
     if type(found) is not int or found != expected:
         raise FileError(f"{path} is not a file of sciml's (format {FORMAT}); its format is {found!r}")

@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 import pandas as pd
 
-from sciml.archive import replaced
 from sciml.errors import FileError, MissingExtraError
+from sciml.run_directory import replaced
 
 _ENDINGS = {".h5": "hdf5", ".hdf5": "hdf5", ".parquet": "parquet"}
 _CHUNK = 2**14

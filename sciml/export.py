@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pandas as pd
 
-from sciml import archive
+from sciml import run_directory
 from sciml.errors import DataError, MissingExtraError, listed
 from sciml.typing import Array
 
@@ -35,7 +35,7 @@ def save_columns(path: Path, frame: pd.DataFrame, units: Mapping[str, str]) -> N
     writer = _WRITERS.get(path.suffix.lower())
     if writer is None:
         raise DataError(f"cannot tell the format of {path.name!r} from its suffix; it may end in {listed(_WRITERS)}")
-    archive.write_atomic(path, writer(frame, units))
+    run_directory.write_file(path, writer(frame, units))
 
 
 def _csv(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:

@@ -46,10 +46,10 @@ class Entry:
         """
         if present is None:
             return dataclasses.replace(self, newest=newest)
-        if present == self.newest:
-            return Entry(newest, present, self.previous)
-        # The last write did not come to its end: the copy is of the previous content, or still of the one before.
-        return Entry(newest, present, self.older)
+        if present == self.previous:
+            # The last write did not come to its end: the copy is of the previous content, or still of the one before.
+            return Entry(newest, present, self.older)
+        return Entry(newest, present, self.previous)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,6 +22,7 @@ from sciml.manifest import MANIFEST, Entry, Manifest
 
 _Value = TypeVar("_Value")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+_LONGEST = 150
 _PATIENCE = 50
 _held: dict[Path, RunDirectory] = {}
 
@@ -205,8 +206,21 @@ class RunDirectory:
         """
         return lock.holder(Path(path))
 
+    @staticmethod
+    def may_have(name: object) -> bool:
+        """Whether a file of a run can have this name.
+
+        Example:
+            >>> from sciml.run_directory import RunDirectory
+            >>> RunDirectory.may_have("../summary.json")
+            False
+        """
+        return (
+            isinstance(name, str) and _NAME.fullmatch(name) is not None and name != MANIFEST and len(name) <= _LONGEST
+        )
+
     def _check_name(self, name: str) -> None:
-        if not isinstance(name, str) or _NAME.fullmatch(name) is None or name == MANIFEST or len(name) > 150:
+        if not self.may_have(name):
             raise FileError(
                 f"a file of a run has a plain name, such as 'summary.json', that is not {MANIFEST!r}; given: {name!r}"
             )
@@ -262,7 +276,7 @@ class RunDirectory:
     def _mend(self) -> None:
         """Make a manifest again where it is damaged, or gone although there are previous generations."""
         manifest, kept = Manifest.read(self.path), self.path / PREVIOUS
-        names = sorted(each.name for each in kept.iterdir() if each.is_file()) if kept.is_dir() else []
+        names = sorted(each.name for each in kept.glob("*") if _NAME.fullmatch(each.name) and each.is_file())
         if manifest.state == "whole" or (manifest.state == "missing" and not names):
             return
         for name in names:
@@ -323,13 +337,13 @@ def replaced(path: Path) -> Iterator[Path]:
         FileError: the file cannot be written, or is one of a run that another process writes; an older one is still there.
     """
     run = _held.get(path.parent.resolve())
-    if run is None and (path.parent / MANIFEST).is_file() and _NAME.fullmatch(path.name):
+    if run is None and (path.parent / MANIFEST).is_file() and RunDirectory.may_have(path.name):
         manifest = Manifest.read(path.parent)
         if path.name in manifest.entries or lock.holder(path.parent) is None:
             with RunDirectory(path.parent) as run, run.replaced(path.name) as temporary:
                 yield temporary
             return
-    if run is not None and run.held:
+    if run is not None and run.held and run.may_have(path.name):
         with run.replaced(path.name) as temporary:
             yield temporary
     else:

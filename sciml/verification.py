@@ -10,7 +10,7 @@ from sciml.archive import PREVIOUS
 from sciml.errors import FileError
 from sciml.manifest import MANIFEST, Entry, Manifest
 
-_LOOKS = 5
+_LOOKS = 100
 _NOTHING = "nothing"
 
 
@@ -27,15 +27,6 @@ def rows(directory: Path) -> list[tuple[str, str, str, str]]:
         >>> run.verify().iloc[0].tolist()
         ['manifest.json', 'newest', 'whole', 'nothing']
     """
-    found, before = _rows(directory), None
-    for _ in range(_LOOKS):
-        if found == before or all(state in ("whole", "unlisted") for _, _, state, _ in found):
-            break
-        before, found = found, _rows(directory)
-    return found
-
-
-def _rows(directory: Path) -> list[tuple[str, str, str, str]]:
     manifest = Manifest.read(directory)
     entries = manifest.entries
     try:
@@ -50,7 +41,7 @@ def _rows(directory: Path) -> list[tuple[str, str, str, str]]:
     for name in sorted({*entries, *present} - {MANIFEST}):
         file, earlier = directory / name, directory / PREVIOUS / name
         if name in entries:
-            found += _listed(file, earlier, entries[name])
+            found += _settled(file, earlier, entries[name])
         else:
             found.append((name, "newest", *archive.state(file)))
     for name in kept:
@@ -59,8 +50,23 @@ def _rows(directory: Path) -> list[tuple[str, str, str, str]]:
     return found
 
 
+def _settled(file: Path, earlier: Path, entry: Entry) -> list[tuple[str, str, str, str]]:
+    """What is found when no write comes between the look at the manifest and the looks at the files."""
+    for _ in range(_LOOKS):
+        found = _listed(file, earlier, entry)
+        if all(state == "whole" for _, _, state, _ in found):
+            break
+        now = Manifest.read(file.parent).entries.get(file.name)
+        if now in (None, entry):
+            break
+        entry = now
+    return found
+
+
 def _listed(file: Path, earlier: Path, entry: Entry) -> list[tuple[str, str, str, str]]:
-    now, before = _digest(file), _digest(earlier)
+    # In this order: a new content comes under the name only after the one that was there has its copy.
+    now = _digest(file)
+    before = _digest(earlier)
     good = before is not None and before in entry.kept
     name, copy = file.name, f"{PREVIOUS}/{file.name}"
     found = []
