@@ -84,8 +84,8 @@ def read_csv(
         raise DataError(f"sep and decimal must be two different single characters; given: {sep!r} and {decimal!r}")
     if {sep, decimal} & set('\r\n"\0'):
         raise DataError(
-            f"sep and decimal cannot be ends of lines, quotes or NUL, which mean something else in every CSV file; given: {sep!r} "
-            f"and {decimal!r}"
+            "sep and decimal cannot be ends of lines, quotes or NUL, which mean something else in every CSV file; "
+            f"given: {sep!r} and {decimal!r}"
         )
     mapping("casts", casts, "{'on': 'bool'}")
     before = stamp(path) if path.is_file() else (0, 0)

@@ -51,19 +51,18 @@ def refusals(path: Path, kind: str, *more: type[Exception]) -> Iterator[None]:
         Traceback (most recent call last):
         sciml.errors.DataError: run.h5 is damaged or not an HDF5 file: bad object header version number; get it again
     """
+    foreign: tuple[type[Exception], ...] = (*FOREIGN, *more)
     try:
         yield
     except SciMLError:
         raise
     except MemoryError as error:
         raise DataError(f"{path} asks for more memory than there is: it is too large, or damaged") from error
-    except (*FOREIGN, *more) as error:
+    except foreign as error:
         if isinstance(error, OSError) and error.errno in _ELSEWHERE:
             raise DataError(f"cannot read {path}: {error.strerror or error}") from error
         words = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-        raise DataError(
-            f"{path} is damaged or not {kind}: {words or type(error).__name__}; get it again"
-        ) from error
+        raise DataError(f"{path} is damaged or not {kind}: {words or type(error).__name__}; get it again") from error
 
 
 def check_safe(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -82,8 +83,8 @@ def read_netcdf(
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     with refusals(path, "a NetCDF file"):
-        options_of_xarray = {"decode_times": False, "decode_timedelta": False, "cache": False}
-        with xarray.open_dataset(path, engine=engine, **options_of_xarray) as dataset:
+        plain: Any = {"decode_times": False, "decode_timedelta": False, "cache": False}
+        with xarray.open_dataset(path, engine=engine, **plain) as dataset:
             there = [str(name) for name in dataset.variables]
             usable = [name for name in there if dataset[name].dtype.kind in "iufc" and dataset[name].ndim]
             wanted = wanted_names(path, columns, there, usable)

@@ -2,7 +2,7 @@
 
 Their libraries trust sizes and addresses that a file holds: one wrong bit can make it read beyond its memory or go round
 in a circle for ever, and neither is an error that could be caught. So every file is first walked through by a helper, this
-file run as a program, which loads h5py alone (and SciPy's reader for .mat files) and serves one process for as long as that lives.
+file run as a program, which loads h5py (and SciPy for .mat files) and serves one process for as long as that lives.
 """
 
 from __future__ import annotations
@@ -161,7 +161,11 @@ class Prober:
         helper.wait()
 
 
-_PROGRAM = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); import runpy; runpy.run_path(sys.argv[2], run_name='__main__')"
+_PROGRAM = """
+import json, runpy, sys
+sys.path[:] = json.loads(sys.argv[1])
+runpy.run_path(sys.argv[2], run_name="__main__")
+"""
 PROBER = Prober()
 atexit.register(PROBER.close)
 if hasattr(os, "register_at_fork"):

@@ -6,6 +6,7 @@ file is kept. A case is made by its reader's name, a seed and its number alone, 
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -113,7 +114,6 @@ def _serve(name: str, specimens: list[bytes], seed: int, folder: Path, pipe: Any
         raw, chance = case(name, specimens, seed, number)
         path = folder / f"case{reader.suffix}"
         path.write_bytes(raw)
-        # Fresh numbers in the name keep readers from finding the file of a case before.
         pipe.send("began")
         found = outcome(reader, path, chance)
         found["peak"] = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start)
@@ -198,10 +198,8 @@ def _processor_seconds(pid: int) -> float:
 
 
 def _end(pipe: Any, process: Any) -> None:
-    try:
+    with contextlib.suppress(OSError):
         pipe.send(None)
-    except OSError:
-        pass
     process.join(5)
     if process.is_alive():
         process.kill()
@@ -217,7 +215,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--cases", type=int, help="for each reader, instead of seconds")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="one case alone, by its number")
-    parser.add_argument("--keep", type=Path, help="where files that were not survived go; a temporary folder by default")
+    parser.add_argument(
+        "--keep", type=Path, help="where files that were not survived go; a temporary folder by default"
+    )
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     keep = given.keep or Path(tempfile.mkdtemp(prefix="sciml-fuzzing-kept-"))

@@ -1,11 +1,14 @@
 """Damaged copies of valid files: bytes, blocks, and what a format means by them (numbers, quotes, members, opcodes, values)."""
 
 import copy
+import hashlib
 import io
 import json
 import pickletools
 import random
+import re
 import struct
+import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,8 +16,39 @@ from typing import Any
 import torch
 
 INTEGERS = (0, 1, 2, 7, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1)
-NUMBERS = ("0", "-0", "1e999", "-1e999", "1e-999", "nan", "inf", "1_000", "0x1p3", "1.0D+00", "1,000", "1.000,5", "٣", "½")
-TEXTS = (*NUMBERS, "", " ", '"', '""', "'", "\x00", "\ufeff", "\u2028", "é", "\U0001f600", "=1+1", "9" * 400, "True", "a" * 200_000)
+NUMBERS = (
+    "0",
+    "-0",
+    "1e999",
+    "-1e999",
+    "1e-999",
+    "nan",
+    "inf",
+    "1_000",
+    "0x1p3",
+    "1.0D+00",
+    "1,000",
+    "1.000,5",
+    "٣",
+    "½",
+)
+TEXTS = (
+    *NUMBERS,
+    "",
+    " ",
+    '"',
+    '""',
+    "'",
+    "\x00",
+    "\ufeff",
+    "\u2028",
+    "é",
+    "\U0001f600",
+    "=1+1",
+    "9" * 400,
+    "True",
+    "a" * 200_000,
+)
 DELIMITERS = (",", ";", "\t", "|", " ", "\n", "\r", "\r\n", '"', "#", "\v", "\f", "\x1c", "\x85")
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32", "latin-1", "cp1252", "utf-7", "ascii")
 
@@ -129,8 +163,13 @@ def fields(chance: random.Random, raw: bytes, _: Sequence[bytes]) -> bytes:
         else:
             cells = [chance.choice(TEXTS), *cells[1:]]
         lines[row] = ",".join(cells)
-    return chance.choice(("\n", "\n", "\n", "\r\n", "\r")).join(lines).encode(
-        chance.choice(ENCODINGS) if chance.random() < 0.1 else "utf-8", "replace" if chance.random() < 0.5 else "ignore"
+    return (
+        chance.choice(("\n", "\n", "\n", "\r\n", "\r"))
+        .join(lines)
+        .encode(
+            chance.choice(ENCODINGS) if chance.random() < 0.1 else "utf-8",
+            "replace" if chance.random() < 0.5 else "ignore",
+        )
     )
 
 
@@ -161,7 +200,7 @@ def values(chance: random.Random, content: Any, kind: Callable[[random.Random], 
             holder[chance.choice(("", "u", "kind", 3, "x" * 1000))] = holder.pop(key)
         elif what == 2:
             holder[key] = copy.deepcopy(chance.choice(holders))
-        elif what == 3 and isinstance(holder[key], int | float) and not isinstance(holder[key], bool):
+        elif what == 3 and isinstance(holder[key], int | float) and abs(holder[key]) < 1e300:
             holder[key] = chance.choice((-holder[key], holder[key] * 10**6, holder[key] + 1, float(holder[key]), 0))
         else:
             holder[key] = kind(chance)
@@ -189,6 +228,24 @@ def _tensors(chance: random.Random) -> Any:
     )  # fmt: skip
 
 
+def _opened(raw: bytes) -> tuple[bytes, Callable[[bytes], bytes]]:
+    """What is behind the line with a checksum, and how such a line that fits is put before it again."""
+    found = re.match(rb"(sciml [0-9]+ )[0-9a-f]{64}\n", raw)
+    if found is None:
+        return raw, lambda inner: inner
+    return raw[found.end() :], lambda inner: found[1] + hashlib.sha256(inner).hexdigest().encode() + b"\n" + inner
+
+
+def inside(kind: Mutation) -> Mutation:
+    """A mutation behind a file's own checksum, which is made to fit again: a file that was meant to be as it is."""
+
+    def changed(chance: random.Random, raw: bytes, others: Sequence[bytes]) -> bytes:
+        inner, closed = _opened(raw)
+        return closed(kind(chance, inner, [_opened(each)[0] for each in others]))
+
+    return changed
+
+
 def tensors(chance: random.Random, raw: bytes, others: Sequence[bytes]) -> bytes:
     """A file of torch's whose values are other ones; everything around them is whole."""
     try:
@@ -204,14 +261,19 @@ def json_values(chance: random.Random, raw: bytes, others: Sequence[bytes]) -> b
     """A JSON file whose values are other ones, or whose texts are written in another way."""
     try:
         content = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return flipped(chance, raw, others)
     if chance.random() < 0.1:
         deep = chance.choice((50, 5000, 200_000))
         return chance.choice((b"[" * deep, b'{"a":' * deep, b"[" * deep + b"]" * deep))
     if chance.random() < 0.1:
-        return raw.replace(b"1", chance.choice((b"1" * 5000, b"1e400", b"NaN", b"-Infinity", b"0x1", b"1" + b"0" * 400)))
-    text = json.dumps(values(chance, content), ensure_ascii=chance.random() < 0.5)
+        return raw.replace(
+            b"1", chance.choice((b"1" * 5000, b"1e400", b"NaN", b"-Infinity", b"0x1", b"1" + b"0" * 400))
+        )
+    try:
+        text = json.dumps(values(chance, content), ensure_ascii=chance.random() < 0.5)
+    except (ValueError, RecursionError):
+        return spliced(chance, raw, others)
     return text.encode(chance.choice(("utf-8", "utf-8", "utf-8", "utf-16", "latin-1", "utf-8-sig")), "replace")
 
 
@@ -243,7 +305,7 @@ def members(chance: random.Random, raw: bytes, others: Sequence[bytes]) -> bytes
     else:
         content[at] = (name, chance.choice(BYTES)(chance, inner, [inner]))
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", method) as archive:
+    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(buffer, "w", method) as archive:
         for key, each in content:
             info = zipfile.ZipInfo(key or "archive/none")
             info.compress_type = method
@@ -276,8 +338,9 @@ def opcodes(chance: random.Random, raw: bytes) -> bytes:
                 at,
                 chance.choice(
                     (
-                        b"cos\nsystem\n", b"cbuiltins\neval\n", b"ctorch\nload\n", b"ccollections\nOrderedDict\n", b"R", b"b", b"2",
-                        b"0", b"1", b"(", b"t", b"}", b"]", b"\x81", b"a", b"s", b"u", b"e", b"Q", b"N", b"h\xff", b"r\xff\xff\xff\x7f",
+                        b"cos\nsystem\n", b"cbuiltins\neval\n", b"ctorch\nload\n", b"ccollections\nOrderedDict\n", b"R",
+                        b"b", b"2", b"0", b"1", b"(", b"t", b"}", b"]", b"\x81", b"a", b"s", b"u", b"e", b"Q", b"N", b"h\xff",
+                        b"r\xff\xff\xff\x7f",
                         b"\x8b\xff\xff\xff\x7f", b"X\xff\xff\xff\x7f", b"T\xff\xff\xff\x7f", b"\x8d" + struct.pack("<Q", 2**62),
                         b"\x96" + struct.pack("<Q", 2**50), b"ctorch._utils\n_rebuild_tensor_v2\n", b"ctorch\nDoubleStorage\n",
                         b"ctorch\nfloat64\n", b"ctorch.nn.parameter\nParameter\n", b"ctorch._utils\n_rebuild_sparse_tensor\n",
