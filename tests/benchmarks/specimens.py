@@ -93,7 +93,7 @@ def read_csv(path: Path, chance: random.Random) -> None:
     _checked((sciml.read if chance.random() < 0.3 else sciml.read_csv)(path, **options), missing)
 
 
-def _written_hdf5(fill: Callable[[h5py.File], object], **options: Any) -> bytes:
+def _hdf5(fill: Callable[[h5py.File], object], **options: Any) -> bytes:
     buffer = io.BytesIO()
     with h5py.File(buffer, "w", **options) as file:
         fill(file)
