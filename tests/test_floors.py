@@ -122,6 +122,7 @@ FLOORS = [
     ],
     [
         "comparison",
+        "runs",
         "ensemble",
         "distilling",
         "transformer",

@@ -1,6 +1,7 @@
 """Valid files of every format that is read, small and with every feature that readers know, and how each is read."""
 
 import io
+import json
 import random
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ import numpy as np
 
 import sciml
 from sciml import report
+from sciml.runs import STATES, lines_of
 
 from . import mutations
 from .stored import problem_class
@@ -336,6 +338,47 @@ def read_mat(path: Path, chance: random.Random) -> None:
     _checked(sciml.read_mat(path, missing=missing, **options), missing)
 
 
+def record_files() -> list[bytes]:
+    """The small files of a run: its record, its history, its summary, who holds its lock."""
+    record = {
+        "format": 1,
+        "problem": "Decay",
+        "began": "2030-01-01T10:00:00+00:00",
+        "resumed": 0,
+        "fingerprint": {"a": 1},
+    }
+    ended = {"status": "converged", "success": True, "at": "2030-01-01T10:01:00+00:00"}
+    look = {
+        "phase": "Adam",
+        "step": 50,
+        "seconds": 0.5,
+        "loss": 1.0,
+        "held_out": 2.0,
+        "terms": {"u": 1.0},
+        "unknowns": {},
+    }
+    lock = {"pid": 7, "host": "here", "since": "2030-01-01T10:00:00+00:00"}
+    texts = [
+        json.dumps({**record, "ended": each}, indent=1) for each in (None, ended, {**ended, "status": "interrupted"})
+    ]
+    lines = "".join(json.dumps({**look, "step": 50 * k}) + "\n" for k in range(4))
+    return [text.encode() for text in (*texts, lines, json.dumps(lock))] + summary_files()[:1]
+
+
+def read_record(path: Path, chance: random.Random) -> None:
+    """The table of runs of a folder in which one or all of the small files are this one."""
+    folder = path.parent / "runs" / "x"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    names = ("run.json", "history.jsonl", "summary.json", ".lock", "manifest.json", "checkpoint.pt", "solution.pt")
+    for name in names if chance.random() < 0.3 else chance.sample(names, 2):
+        shutil.copy(path, folder / name)
+    table = sciml.runs(folder.parent)
+    assert len(table) == 1, "one folder is one row"
+    assert table["state"].iloc[0] in STATES
+    lines_of(table)
+
+
 _near = mutations.near
 _HDF5 = (
     _near(b"OHDR", b"TREE", b"HEAP", b"SNOD", b"GCOL", b"FRHP", b"BTHD", b"OCHK", b"FSHD", b"\x89HDF\r\n\x1a\n"),
@@ -348,6 +391,7 @@ READERS = {
     "hdf5": Reader(".h5", hdf5_files, _HDF5, read_hdf5),
     "checkpoint": Reader(".pt", checkpoint_files, _SAVED, read_checkpoint),
     "summary": Reader(".json", summary_files, (mutations.json_values,), read_summary),
+    "runs": Reader(".json", record_files, (mutations.json_values,), read_record),
     "netcdf": Reader(".nc", netcdf_files, (*_HDF5, _near(b"CDF", reach=256)), read_netcdf),
     "parquet": Reader(".parquet", parquet_files, _FOOTER, read_parquet),
     "mat": Reader(".mat", mat_files, (_near(b"MATLAB 5.0 MAT-file", reach=600), *_HDF5), read_mat),
