@@ -110,7 +110,7 @@ def test_a_last_line_that_was_cut_off_is_no_fault(make, end):
     "content",
     [
         b"", b"\xff\xfe\x00", b"[" * 200_000, b"null", b"3", b'{"ended": 3}', b'{"ended": {"success": "yes"}}',
-        b'{"problem": {}, "ended": {"at": 1e999, "success": true}}', b"1" * 10_000, b'{"ended": {}}', 
+        b'{"problem": {}, "ended": {"at": 1e999, "success": true}}', b"1" * 10_000, b'{"ended": {}}',
         b'{"problem": "\\ud800", "ended": 7}',
         b'{"ended": {"at": "yesterday", "success": null}}', b'{"problem": "' + b"x" * 5_000_000 + b'"}',
     ],

@@ -183,7 +183,7 @@ def parsed(path: Path, layout: Lines, sep: str, decimal: str, texts: Iterable[st
             **EXACTLY,
             dtype={layout.names.index(name): str for name in texts},
         )
-    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, IndexError) as error:
         raise DataError(f"{path} cannot be cut into columns by sep={sep!r}: {error}; are all quotes closed?") from error
     expected = (len(layout.lines), len(layout.names))
     if frame.shape != expected:
