@@ -20,6 +20,8 @@ from sciml.errors import FileError
 
 FORMAT = 2
 PREVIOUS = ".previous"
+# From this version of HDF5 on the structure of a file has checksums, and not only its numbers.
+HDF5 = ("v110", "v110")
 _HEADER = re.compile(rb"sciml ([0-9]{1,6}) ([0-9a-f]{64})\n")
 _LENGTH = len(b"sciml 2 \n") + 64
 # Distinguishes this process from a dead one that had the same number, as happens in containers.
@@ -113,6 +115,18 @@ def _alive(process: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def removed(path: Path) -> None:
+    """Remove a file if it is there.
+
+    Raises:
+        FileError: it cannot be removed.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise FileError(f"cannot remove {path}: {error}") from error
 
 
 def check_writable(directory: Path) -> None:

@@ -150,6 +150,7 @@ class Keeper:
             "format": FORMAT,
             "problem": type(problem).__name__,
             "began": _now() if record is None or before is None else record.get("began"),
+            "command": run.command,
             "resumed": count,
             "ended": None,
             "fingerprint": dict(fingerprint),
@@ -189,7 +190,7 @@ class Keeper:
         if run is None:
             return
         try:
-            report.write(solution, run.path)
+            report.write(solution, run)
             ended = {"status": solution.status, "success": solution.success, "at": _now()}
             self._record["ended"] = ended
             self._write_record()

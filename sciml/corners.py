@@ -352,7 +352,8 @@ class _Search:
             smooth, *_ = trial.model.layers[0].branches
             wanted = (before.setup.trial(points) - trial.offset) / trial.scale
             columns = smooth((points - trial.center) / trial.reach)
-            weight = torch.linalg.lstsq(columns, wanted, driver="gelsy").solution.T
+            # Not gelsy, whose pivots begin in torch as what memory held before: the same call gave other bits.
+            weight = torch.linalg.lstsq(columns, wanted, driver="gelsd").solution.T
             if bool(torch.isfinite(weight).all()):
                 trial.model.layers[-1].weight[:, :count] = weight
 

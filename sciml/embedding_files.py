@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import pandas as pd
 
+from sciml.archive import HDF5
 from sciml.errors import FileError, MissingExtraError
 from sciml.run_directory import replaced
 
@@ -57,7 +58,7 @@ def write(path: Path, frames: Iterable[pd.DataFrame], count: int) -> None:
 
 @contextlib.contextmanager
 def _hdf5(path: Path, count: int) -> Iterator[Callable[[pd.DataFrame], None]]:
-    with h5py.File(path, "w") as file:
+    with h5py.File(path, "w", libver=HDF5) as file:
         done = 0
 
         def put(frame: pd.DataFrame) -> None:

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pandas as pd
 
-from sciml import run_directory
+from sciml import archive, run_directory
 from sciml.errors import DataError, MissingExtraError, listed
 from sciml.typing import Array
 
@@ -70,7 +70,7 @@ def _check_labels(name: str, labels: pd.Series) -> None:
 def _hdf5(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
     buffer = io.BytesIO()
     try:
-        with h5py.File(buffer, "w") as file:
+        with h5py.File(buffer, "w", libver=archive.HDF5) as file:
             for name, values in frame.items():
                 if "/" in str(name) or str(name) == ".":
                     raise DataError(f"HDF5 cannot have a dataset called {name!r}; rename the column")

@@ -45,7 +45,8 @@ def descend(stiff: Objective, soft: Objective, stiffness: float, steps: int) -> 
         right = torch.cat([-rows, rows.new_zeros(len(norms))])[:, None]
         for _ in range(_TRIALS):
             whole = torch.cat([slopes, math.sqrt(damping * stiffness) * unit])
-            move = torch.linalg.lstsq(whole, right).solution[:, 0] / norms
+            # Not torch's default, gelsy, whose pivots begin as what memory held before: the same call gave other bits.
+            move = torch.linalg.lstsq(whole, right, driver="gels").solution[:, 0] / norms
             stiff.assign(position + move)
             reached = soft.value()
             if reached < value:

@@ -9,7 +9,7 @@ import re
 import shutil
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,6 +46,7 @@ class RunDirectory:
 
     Args:
         path: the directory; parents are made as well.
+        command: what was asked for on the command line, which the run's record keeps.
 
     Raises:
         FileError: when entered: another process writes there, or the directory cannot be made or written.
@@ -65,10 +66,10 @@ class RunDirectory:
         1
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, command: Mapping[str, Any] | None = None) -> None:
         if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
             raise FileError(f"the directory of a run must be a path, such as 'runs/decay'; given: {path!r}")
-        self.path = Path(path)
+        self.path, self.command = Path(path), None if command is None else dict(command)
         self._lock: lock.Lock | None = None
         self._mutex = threading.RLock()
 
@@ -170,6 +171,20 @@ class RunDirectory:
         """
         return self._newest(name, lambda content, _: content)
 
+    def remove(self, name: str) -> None:
+        """Remove a file with its previous generation; nothing happens where there is none.
+
+        Raises:
+            FileError: the lock is not held, or the file cannot be removed.
+        """
+        self._check_held(name)
+        with self._mutex:
+            rest = {each: entry for each, entry in Manifest.read(self.path).entries.items() if each != name}
+            # A file that is not listed is no alarm; one that is listed but missing would be.
+            archive.write_atomic(self.path / MANIFEST, Manifest(rest, "whole").as_bytes())
+            for file in (self.path / name, self.path / PREVIOUS / name):
+                archive.removed(file)
+
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name, in any generation, whole or not."""
         self._check_name(name)
@@ -225,13 +240,16 @@ class RunDirectory:
                 f"a file of a run has a plain name, such as 'summary.json', that is not {MANIFEST!r}; given: {name!r}"
             )
 
+    def _check_held(self, name: str) -> None:
+        if not self.held:
+            raise FileError(
+                f"cannot change {name} in {self.path} without its lock: with RunDirectory({str(self.path)!r}) as run: ..."
+            )
+
     @contextlib.contextmanager
     def _written(self, name: str) -> Iterator[Path]:
         self._check_name(name)
-        if not self.held:
-            raise FileError(
-                f"cannot write {name} into {self.path} without its lock: with RunDirectory({str(self.path)!r}) as run: ..."
-            )
+        self._check_held(name)
         with self._mutex, archive.temporary(self.path / name) as temporary:
             yield temporary
 

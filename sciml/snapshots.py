@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -61,15 +61,25 @@ def restore_objective(objective: Objective, state: Mapping[str, Any], given: Seq
 
 
 def generator_state(generator: np.random.Generator) -> dict[str, Any]:
-    """Where a generator of random numbers is."""
-    return dict(generator.bit_generator.state)
+    """Where a generator of random numbers is, and how many others have sprung from it."""
+    seeds: Any = generator.bit_generator.seed_seq
+    return {
+        "state": dict(generator.bit_generator.state),
+        "entropy": seeds.entropy,
+        "key": list(seeds.spawn_key),
+        "children": seeds.n_children_spawned,
+    }
 
 
 def generator_of(state: Mapping[str, Any]) -> np.random.Generator:
     """A generator that goes on where another one was."""
-    generator = np.random.default_rng()
-    generator.bit_generator.state = dict(state)
-    return generator
+    # Sobol sequences take their scrambling from children, which are numbered.
+    seeds = np.random.SeedSequence(
+        state["entropy"], spawn_key=tuple(state["key"]), n_children_spawned=state["children"]
+    )
+    bits = np.random.PCG64(seeds)
+    bits.state = cast(Any, dict(state["state"]))
+    return np.random.Generator(bits)
 
 
 def placed(content: Any, like: Tensor) -> Any:

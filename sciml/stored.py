@@ -15,6 +15,7 @@ import torch
 from scipy.interpolate import make_interp_spline
 from torch import Tensor
 
+from sciml.archive import HDF5
 from sciml.datasets.damage import FOREIGN, check_safe
 from sciml.errors import FileError, ProblemError, listed, nearest
 from sciml.run_directory import replaced
@@ -107,7 +108,7 @@ class Stored:
         for name, values in fields.items():
             if np.shape(values) != shape:
                 raise ProblemError(f"the field {name!r} has shape {np.shape(values)}; the grid has {shape}")
-        with replaced(Path(path)) as beside, h5py.File(beside, "w") as file:
+        with replaced(Path(path)) as beside, h5py.File(beside, "w", libver=HDF5) as file:
             for name, values in {**axes, **fields}.items():
                 array = np.asarray(values, dtype=np.float64)
                 file.create_dataset(name, data=array, chunks=array.shape, compression="gzip", fletcher32=True)

@@ -29,6 +29,9 @@ FLOORS = [
         "provenance",
         "units",
         "export",
+        "journal",
+        "lines",
+        "signals",
     ],
     [
         "unknowns",
@@ -68,6 +71,7 @@ FLOORS = [
         "scaling",
         "linearity",
         "objective",
+        "snapshots",
         "uncertainty",
         "evidence",
         "spread",
@@ -97,6 +101,7 @@ FLOORS = [
         "feeding",
         "encoder",
         "slicing",
+        "fingerprint",
     ],
     [
         "polish",
@@ -115,6 +120,9 @@ FLOORS = [
         "choice",
         "transfer",
         "recovery",
+        "settings",
+        "concluding",
+        "checkpoint",
     ],
     [
         "fitting",
