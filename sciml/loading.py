@@ -91,6 +91,8 @@ def _restored(path: Path, content: dict[str, Any], problem: Problem | None, mode
     bounds = {key: (float(pair[0]), float(pair[1])) for key, pair in content["bounds"].items()}
     # Files of version 0.1 hold bounds alone.
     domain = built(content["domain"]) if "domain" in content else Box(**bounds)
+    if domain.bounds != bounds:
+        raise FileError(f"{path} is not a saved solution: its domain has bounds {domain.bounds}, and it says {bounds}")
     fields = tuple(content["fields"])
     if problem is not None and not isinstance(problem, Problem):
         raise ProblemError(f"load: problem must be a problem object; given: {problem!r}")

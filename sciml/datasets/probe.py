@@ -23,8 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Of work without coming to the next object, and of waiting for a slow disk.
-_SECONDS, _PATIENCE = 4.0, 120.0
+# Seconds to wait for a slow disk.
+_PATIENCE = 120.0
 _MEMORY = 2 * 2**30
 _READ, _BLOCK = 2**24, 2**20
 # HDF5 takes the bytes of a checksum off a chunk without looking whether there are as many.
@@ -38,6 +38,9 @@ class Prober:
 
     A file that was sound is not looked at again while it is the same by its size and the time of its last change. Where no
     helper can be started, files are taken as they are.
+
+    Args:
+        seconds: of work without coming to the next object after which a file is given up.
 
     Raises:
         OSError: never; see ``probe``.
@@ -53,7 +56,8 @@ class Prober:
         >>> prober.close()
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = 4.0) -> None:
+        self.seconds = seconds
         self._lock = threading.Lock()
         self._helper: subprocess.Popen[bytes] | None = None
         self._owner = 0
@@ -108,7 +112,7 @@ class Prober:
         try:
             self._helper = subprocess.Popen(
                 # Without -P a file of the user's called json.py would be imported.
-                [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), __file__],
+                [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), __file__, str(self.seconds)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -279,7 +283,7 @@ def _dataset(dataset: Any, budget: int, alive: Callable[[], object]) -> tuple[st
     return None, read
 
 
-def _serve() -> None:
+def _serve(seconds: float) -> None:
     """Walk through the files whose paths come line by line, until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import h5py  # noqa: F401
@@ -302,7 +306,7 @@ def _serve() -> None:
         nonlocal heard
         # Its signal ends the process; a handler in Python would never be called while HDF5 is at work.
         if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_PROF, _SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, seconds)
         if time.monotonic() > heard + _PATIENCE / 4:
             heard = time.monotonic()
             say("more")
@@ -318,4 +322,4 @@ def _serve() -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(float(sys.argv[3]))

@@ -25,6 +25,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from sciml.datasets.probe import PROBER
 from sciml.errors import SciMLError
 
 from .mutations import mutated
@@ -47,6 +48,7 @@ class Report:
         refused: how many were refused, by class of the error.
         found: what must not happen: a kind (``crash``, ``hang``, ``memory``, ``foreign``), the case, what was seen.
         peak: the most bytes that reading one case took beyond those at the start.
+        seconds: that all of them took.
     """
 
     reader: str
@@ -55,12 +57,14 @@ class Report:
     refused: Counter[str] = field(default_factory=Counter)
     found: list[dict[str, Any]] = field(default_factory=list)
     peak: int = 0
+    seconds: float = 0.0
 
     def __str__(self) -> str:
         kinds = Counter(each["kind"] for each in self.found)
         refused = ", ".join(f"{name} {count}" for name, count in self.refused.most_common())
         lines = [
-            f"{self.reader}: {self.cases} cases, {self.accepted} accepted, refused: {refused or 'none'}; "
+            f"{self.reader}: {self.cases} cases in {self.seconds:.0f} s, {self.accepted} accepted, "
+            f"refused: {refused or 'none'}; "
             f"crashes {kinds['crash']}, hangs {kinds['hang']}, beyond memory {kinds['memory']}, "
             f"foreign exceptions {kinds['foreign']}; peak memory {self.peak / 2**20:.0f} MiB more than at the start"
         ]
@@ -110,6 +114,8 @@ def _serve(name: str, specimens: list[bytes], seed: int, folder: Path, pipe: Any
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     reader = READERS[name]
+    # These files are small.
+    PROBER.seconds = 1.0
     while (number := pipe.recv()) is not None:
         raw, chance = case(name, specimens, seed, number)
         path = folder / f"case{reader.suffix}"
@@ -130,13 +136,14 @@ def fuzz(name: str, numbers: Iterator[int], seed: int, keep: Path, seconds: floa
         keep: the folder for files that were not survived.
         seconds: to go on.
     """
-    specimens, found, stop = READERS[name].specimens(), Report(name), time.monotonic() + seconds
+    specimens, found, began = READERS[name].specimens(), Report(name), time.monotonic()
     suffix, context = READERS[name].suffix, get_context("fork")
     scratch = Path(tempfile.mkdtemp(prefix="sciml-fuzzing-"))
     process = pipe = None
     try:
         for number in numbers:
-            if time.monotonic() > stop:
+            found.seconds = time.monotonic() - began
+            if found.seconds > seconds:
                 break
             if process is None:
                 pipe, other = context.Pipe()

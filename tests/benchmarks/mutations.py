@@ -363,5 +363,9 @@ def mutated(chance: random.Random, specimens: Sequence[bytes], special: Sequence
     raw = chance.choice(specimens)
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         kind = chance.choice(special) if special and chance.random() < 0.65 else chance.choice(BYTES)
-        raw = kind(chance, raw, specimens)
+        try:
+            raw = kind(chance, raw, specimens)
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
+            # The damage before leaves nothing of what this one would change.
+            raw = flipped(chance, raw, specimens)
     return raw

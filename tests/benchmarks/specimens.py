@@ -1,5 +1,6 @@
 """Valid files of every format that is read, small and with every feature that readers know, and how each is read."""
 
+import functools
 import io
 import json
 import random
@@ -179,6 +180,7 @@ class _Decay(sciml.Problem):
         return sciml.d(u, t) + self.rate * u
 
 
+@functools.cache
 def solutions() -> list[sciml.Solution]:
     """Networks, random features, windows, polynomials, splines and grids; with data, unknowns and exact conditions."""
     table = sciml.Table({"t": [0.0, 0.3, 0.5, 0.8, 1.0], "u": [1.0, 0.55, 0.36, 0.21, 0.13]}, units={"t": "s"})
