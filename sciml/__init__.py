@@ -5,7 +5,7 @@ from typing import Any as _Any
 
 from sciml import gallery as gallery
 from sciml.baselines import baseline
-from sciml.callbacks import EarlyStopping, Look
+from sciml.callbacks import EarlyStopping, Look, Tracker
 from sciml.checkpoint import Every
 from sciml.comparison import Comparison, compare
 from sciml.conditions import Dirichlet, Initial, Periodic, condition
@@ -125,6 +125,7 @@ __all__ = [
     "Stream",
     "StudentT",
     "Table",
+    "Tracker",
     "Transformed",
     "Unknown",
     "Windows",

@@ -25,7 +25,7 @@ from sciml.lines import Lines
 from sciml.loading import load
 from sciml.problem import Problem
 from sciml.run_directory import RunDirectory
-from sciml.signals import Signals
+from sciml.signals import Abandoned, Signals
 from sciml.snapshots import as_plain
 from sciml.solution import Solution
 
@@ -115,6 +115,8 @@ class Keeper:
             self._stack.close()
         if isinstance(error, Terminated) or (error is None and self._signals.terminates):
             raise SystemExit(_STATUS_OF_TERMINATION) from None
+        if isinstance(error, Abandoned):
+            raise KeyboardInterrupt from None
 
     def begin(
         self, problem: Problem, model: nn.Module | None, told_apart: Callable[[], Mapping[str, Any]]
@@ -177,7 +179,7 @@ class Keeper:
             self._looks += 1
             replayed = self._looks <= self._replayed
             if self._lines is not None:
-                self._lines.write(self._looks - 1, vars(look))
+                self._lines.write(self._looks - 1, {k: v for k, v in vars(look).items() if k != "replayed"})
             wishes = [bool(each(replace(look, replayed=replayed))) for each in callbacks]
             # Where it went on before it goes on now.
             return any(wishes) and not replayed

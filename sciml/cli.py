@@ -1,4 +1,4 @@
-"""The command line: ``sciml list``, ``sciml fit FILE``, ``sciml baseline FILE``, ``sciml runs``."""
+"""The command line: ``sciml list``, ``sciml fit FILE``, ``sciml resume DIRECTORY``, ``sciml runs``, ``sciml baseline FILE``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from rich.table import Table
 import sciml
 from sciml import gallery, report
 from sciml.baselines import baseline as run_baseline
-from sciml.errors import BaselineError, ModelError, ProblemError, SciMLError
+from sciml.checkpoint import RECORD, Every, read_record
+from sciml.errors import BaselineError, FileError, ModelError, ProblemError, SciMLError, listed
 from sciml.fitting import fit as run_fit
 from sciml.gallery import load_problem
 from sciml.models import MLP
@@ -65,23 +66,59 @@ def fit(
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of weights and points.")] = 0,
+    every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
+    resume: Annotated[bool, typer.Option(help="Continue what the directory holds, if it holds this fit.")] = False,
     out: Out = None,
 ) -> None:
-    """Fit the problem in FILE and write summary.json, solution.pt and fit.png."""
-    problem, directory = _problem(file), out or Path("runs") / Path(gallery.split(file)[0]).stem
-    solution = run_fit(
-        problem,
-        None if model is None else parse_model(model),
-        dtype=_dtype(dtype),
-        device=device,
-        seed=seed,
-        progress=True,
-    )
-    # The fit is safe on disk before anything else can go wrong.
-    report.write(solution, directory)
-    classical = _classical(problem)
-    _show(solution, classical)
-    _write(solution, classical, directory)
+    """Fit the problem in FILE and write summary.json, solution.pt and fit.png; sciml resume continues it."""
+    name, kind = gallery.split(file)
+    place = str(Path(name).resolve()) if Path(name).exists() else name
+    command = {
+        "file": place if kind is None else f"{place}:{kind}",
+        "model": model,
+        "dtype": dtype,
+        "device": device,
+        "seed": seed,
+        "every": every,
+    }
+    _fit(command, out or Path("runs") / Path(name).stem, resume=resume)
+
+
+@app.command()
+def resume(directory: Annotated[Path, typer.Argument(help="The directory of a run, as in runs/burgers.")]) -> None:
+    """Continue a fit that was interrupted, to the same bits as if it had not been."""
+    record = read_record(directory)
+    if record is None:
+        raise FileError(f"{directory} holds no run: there is no {RECORD}; sciml fit FILE --out {directory} begins one")
+    command = record.get("command")
+    if not isinstance(command, dict):
+        raise FileError(
+            f"the fit in {directory} was called from Python: call it again the same way, fit(..., out={str(directory)!r}, "
+            "resume=True)"
+        )
+    missing = [name for name in ("file", "model", "dtype", "device", "seed", "every") if name not in command]
+    if missing:
+        raise FileError(f"{directory / RECORD} is damaged: its command lacks {listed(missing)}")
+    _fit(command, directory, resume=True)
+
+
+def _fit(command: dict[str, Any], directory: Path, *, resume: bool) -> None:
+    problem, model = _problem(command["file"]), command["model"]
+    with RunDirectory(directory, command=command) as run:
+        solution = run_fit(
+            problem,
+            None if model is None else parse_model(model),
+            dtype=_dtype(command["dtype"]),
+            device=command["device"],
+            seed=command["seed"],
+            out=run,
+            checkpoint=Every(command["every"]),
+            resume=resume,
+            progress=True,
+        )
+        classical = _classical(problem)
+        _show(solution, classical)
+        _write(solution, classical, run)
     raise typer.Exit(0 if solution.success else 1)
 
 
@@ -96,7 +133,9 @@ def baseline(
     solution = run_baseline(problem, tolerance=tolerance)
     _show(solution, None)
     if out is not None:
-        _write(solution, None, out)
+        with RunDirectory(out) as run:
+            report.write(solution, run)
+            _write(solution, None, run)
     raise typer.Exit(0 if solution.success else 1)
 
 
@@ -178,15 +217,15 @@ def _show(solution: Solution, other: Solution | None) -> None:
     )
 
 
-def _write(solution: Solution, other: Solution | None, directory: Path) -> None:
-    with RunDirectory(directory) as run:
-        paths = report.write(solution, run)
-        try:
-            paths["picture"] = run.write("fit.png", report.png(plot(solution, other)))
-        except ProblemError as error:
-            _console.print(f"no picture: {error}", style="dim", highlight=False, markup=False)
-    for name, path in paths.items():
-        _console.print(f"{name:<9} {path}", highlight=False, markup=False, soft_wrap=True)
+def _write(solution: Solution, other: Solution | None, run: RunDirectory) -> None:
+    """The picture, and where everything is."""
+    try:
+        run.write("fit.png", report.png(plot(solution, other)))
+    except ProblemError as error:
+        _console.print(f"no picture: {error}", style="dim", highlight=False, markup=False)
+    for name, file in (("summary", report.SUMMARY), ("solution", report.SOLUTION), ("picture", "fit.png")):
+        if run.exists(file):
+            _console.print(f"{name:<9} {run.path / file}", highlight=False, markup=False, soft_wrap=True)
 
 
 def main() -> None:

@@ -43,6 +43,10 @@ class ArchiveWarning(SciMLError, UserWarning):  # noqa: N818
     """
 
 
+class TrackerWarning(SciMLError, UserWarning):  # noqa: N818 - a warning
+    """A tracker of experiments failed, and the fit goes on without it."""
+
+
 class MissingExtraError(SciMLError, ImportError):
     """An optional dependency is not installed; the message holds the command that installs it."""
 

@@ -10,8 +10,21 @@ from typing import Any
 INTERRUPT, TERMINATE = "interrupt", "terminate"
 
 
+class Abandoned(BaseException):
+    """A second Ctrl-C: leave at once. What waits for the first one, a ``KeyboardInterrupt``, must not take it for that.
+
+    Raises:
+        Abandoned: itself, while ``Signals`` is entered; whoever leaves it makes a ``KeyboardInterrupt`` of it.
+
+    Example:
+        >>> from sciml.signals import Abandoned
+        >>> issubclass(Abandoned, KeyboardInterrupt)
+        False
+    """
+
+
 class Signals:
-    """While it is entered, SIGTERM and the first SIGINT are wishes; the second SIGINT is a ``KeyboardInterrupt`` at once.
+    """While it is entered, SIGTERM and the first SIGINT are wishes; the second SIGINT is ``Abandoned``, at once.
 
     The handlers that were there before are back when it is left. Handlers belong to the main thread; in any other one nothing
     is done, and ``KeyboardInterrupt`` stays what it is.
@@ -56,5 +69,5 @@ class Signals:
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self._wish is not None:
-            raise KeyboardInterrupt
+            raise Abandoned
         self._wish = INTERRUPT

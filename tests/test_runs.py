@@ -190,3 +190,73 @@ def test_the_command_prints_the_table(make, monkeypatch, capsys):
     shown = capsys.readouterr().out
     for words in ("decay [1]", "Decay", "unfinished", "2.00e-02", "KiB", "sciml resume"):
         assert words in shown
+
+
+class Decay(sciml.Problem):
+    domain = sciml.Interval(t=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=1.0)]
+
+    @sciml.equation
+    def decay(self, u, t):
+        return sciml.d(u, t) + u
+
+
+def fitted(out, *callbacks):
+    quick = {"solver": sciml.Adam(60), "checkpoint": sciml.Every(steps=20), "progress": False}
+    return sciml.fit(Decay(), sciml.MLP(4), out=out, callbacks=list(callbacks), **quick)
+
+
+def test_a_relative_path_is_meant_where_the_fit_began(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    fitted("runs/x", lambda look: os.chdir(tmp_path / "elsewhere"))
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    row = sciml.runs(tmp_path / "runs").loc["x"]
+    assert row["state"] in ("success", "not a success")
+    assert (row["steps"], row["problem"]) == (60.0, "Decay")
+
+
+def test_a_run_inside_of_itself_is_refused_and_the_outer_one_goes_on(tmp_path):
+    refused = []
+
+    def again(look):
+        with pytest.raises(FileError, match=r"is being written by process \d+ .*wait until it ends") as caught:
+            fitted(tmp_path / "x")
+        assert sciml.runs(tmp_path).loc["x", "state"] == "running"
+        refused.append(caught)
+
+    fitted(tmp_path / "x", again)
+    assert refused
+    assert sciml.runs(tmp_path).loc["x", "state"] in ("success", "not a success")
+
+
+@pytest.mark.parametrize("name", ["a b", "ü ξ 'q' [b]\n", "x" * 255, "\udcff", "-rf"])
+def test_directories_of_runs_may_have_any_name(tmp_path, name):
+    fitted(tmp_path / name)
+    assert len(lines_of(sciml.runs(tmp_path))) == 1
+    assert sciml.load(tmp_path / name / "solution.pt").nit == 60
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("file", "cannot make the directory .*File exists"),
+        ("file/x", "cannot make the directory .*Not a directory"),
+        ("x" * 256, "cannot make the directory .*name too long"),
+        ("/".join(["x" * 200] * 25), "cannot make the directory .*name too long"),
+        ("gone", "cannot make the directory"),
+        ("", "must be a path"),
+        ("a\0b", "must be a path"),
+        ("/proc/x", "cannot make the directory /proc/x"),
+    ],
+)
+def test_directories_that_cannot_be_are_refused_before_the_first_step(tmp_path, monkeypatch, out, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    looks = []
+    with pytest.raises(FileError, match=words):
+        fitted(out, looks.append)
+    assert not looks
+    assert (tmp_path / "file").read_text() == "mine"
