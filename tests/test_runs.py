@@ -3,12 +3,14 @@
 import json
 import os
 import pathlib
+import warnings
 
 import pytest
 
 import sciml
 from sciml import cli
-from sciml.errors import FileError
+from sciml.checkpoint import read_record
+from sciml.errors import ArchiveWarning, FileError
 from sciml.run_directory import RunDirectory
 from sciml.runs import STATES, lines_of
 
@@ -260,3 +262,16 @@ def test_directories_that_cannot_be_are_refused_before_the_first_step(tmp_path, 
         fitted(out, looks.append)
     assert not looks
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("content", ["[]", '{"began": 1, "ended": 3}', '{"began": 1, "ended": {}}', "X", ""])
+def test_fault_3_a_damaged_record_of_a_run_gives_way_to_the_one_before(tmp_path, content):
+    """A damaged `run.json` is noticed and the one before it taken; without one it is refused."""
+    fitted(tmp_path / "x")
+    (tmp_path / "x" / "run.json").write_text(content)
+    with pytest.warns(ArchiveWarning, match=r"run.json is damaged.*the one saved before it was taken"):
+        assert read_record(tmp_path / "x")["problem"] == "Decay"
+    for name in ("manifest.json", ".previous/run.json"):
+        (tmp_path / "x" / name).unlink()
+    with pytest.raises(FileError, match=r"run.json.* is damaged"), warnings.catch_warnings(action="ignore"):
+        read_record(tmp_path / "x")
