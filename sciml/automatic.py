@@ -298,7 +298,7 @@ def _solved(
 
     settled(setup.journal, f"{count} features, scale {scale}", objective, work)
     relative = objective.worst(setup.held)
-    terms = {name: float(value.detach()) for name, value in objective.terms().items()}
+    terms = {name: float(value) for name, value in objective.means().items()}
     loss = sum(setup.weights[name] * value for name, value in terms.items())
     return candidate, loss, relative, terms
 
@@ -330,7 +330,7 @@ def _best_by_gauss_newton(objective: Objective, held: Sequence[Block]) -> None:
     best, lowest = objective.vector(), math.inf
     for _ in range(_STEPS):
         done = run.step().done
-        judged = float(objective.total(objective.terms(held)).detach())
+        judged = float(objective.total(objective.means(held)))
         if judged < lowest:
             best, lowest = objective.vector(), judged
         if done is not None:

@@ -18,8 +18,8 @@ def certificate(rows: Rows, blocks: Sequence[Block], scales: Mapping[str, float]
         the number of ``points``.
     """
     found = {}
-    for name, values in rows.residuals(blocks).items():
-        sizes = values.detach().double().abs()
+    for name, values in rows.numbers(blocks).items():
+        sizes = values.double().abs()
         rms = float(sizes.square().mean().sqrt())
         found[name] = {"rms": rms, "max": float(sizes.max()), "relative": rms / scales[name], "points": len(sizes)}
     return pd.DataFrame.from_dict(found, orient="index", columns=["rms", "max", "relative", "points"])

@@ -217,7 +217,8 @@ class Keeper:
             "checkpoint": FORMAT,
             "journal": journal,
             "seconds": time.perf_counter() - self._start,
-            "looks": self._looks,
+            # Killed while it is told again what happened before, a fit must not forget the rest of it.
+            "looks": max(self._looks, self._replayed),
         }
         try:
             if self._lines is not None:

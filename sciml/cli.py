@@ -196,7 +196,9 @@ def _classical(problem: Problem) -> Solution | None:
     try:
         return run_baseline(problem)
     except BaselineError as error:
-        _console.print(f"no SciPy answer beside it: {error}", style="dim", highlight=False, markup=False)
+        _console.print(
+            f"no SciPy answer beside it, and no comparison made: {error}", style="dim", highlight=False, markup=False
+        )
         return None
 
 

@@ -6,8 +6,8 @@ import time
 
 import pandas as pd
 
-from sciml.certificate import certificate, failures
-from sciml.doubts import estimated, overfit
+from sciml.certificate import certificate
+from sciml.doubts import estimated, not_finite, overfit, uncertified
 from sciml.evidence import statistics
 from sciml.passes import Attempt
 from sciml.problem import Problem
@@ -15,6 +15,7 @@ from sciml.profiles import profiled
 from sciml.setup import Setup
 from sciml.solution import Solution, unknowns_frame
 from sciml.spread import spread_of
+from sciml.stagnation import overfitted, stagnant
 
 _MESSAGES = {
     "converged": "the last solver converged",
@@ -42,7 +43,8 @@ def concluded(
     setup, outcome = done.setup, done.outcome
     setup.trial.eval()
     residuals = certificate(setup.rows, setup.fresh, setup.scales)
-    misses = failures(residuals, tolerance)
+    if not outcome.ended and (lost := not_finite(setup, residuals)):
+        outcome.status, outcome.message = "diverged", lost
     inference, doubt = estimated(setup, residuals)
     if intervals == "profile" and inference.measurements and not outcome.stopped:
         inference = profiled(setup, inference)
@@ -51,13 +53,8 @@ def concluded(
     message = _MESSAGES.get(outcome.status, outcome.message)
     if outcome.message and outcome.status in _MESSAGES:
         message = f"{message} ({outcome.message})"
-    if len(misses):
-        worst = misses["relative"].idxmax()
-        doubt.insert(
-            0,
-            f"the certificate fails: on fresh points {worst!r} is {misses['relative'].max():.1e} of its natural size, "
-            f"more than {tolerance:g}: try more steps, more points or a larger model",
-        )
+    doubt = [*(failed := uncertified(residuals, tolerance)), *doubt]
+    remarks = overfitted(outcome.history) or (stagnant(setup, outcome.history) if failed and not outcome.ended else [])
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     return Solution(
         trial=setup.trial.requires_grad_(False),
@@ -70,7 +67,7 @@ def concluded(
         residuals=residuals,
         success=outcome.status in ("converged", "plateau", "budget", "stopped") and not doubt,
         status=outcome.status,
-        message="; ".join([message, *doubt]),
+        message="; ".join([message, *doubt, *remarks]),
         nit=outcome.steps,
         nfev=outcome.evaluations,
         seconds=time.perf_counter() - clock,
@@ -78,7 +75,13 @@ def concluded(
         engine=setup.rows.engine,
         seed=seed,
         points={term.name: block.size for block in setup.train for term in block.terms},
-        choices=(*setup.choices, *notes, f"points: {counts}"),
+        choices=(
+            *setup.choices,
+            *setup.rows.portion.said(),
+            *notes,
+            *(f"{name}: {note}" for name, note in outcome.notes.items()),
+            f"points: {counts}",
+        ),
         data=setup.table,
         tolerance=float(tolerance),
         statistics=statistics(setup.rows, setup.train, inference, _found(setup)),

@@ -298,7 +298,7 @@ class _Search:
 
         settled(self._setup.journal, f"corners of degree {degree:g}", objective, work)
         reached = self.judged(found)
-        terms = {name: float(value.detach()) for name, value in objective.terms().items()}
+        terms = {name: float(value) for name, value in objective.means().items()}
         loss = sum(found.weights[name] * value for name, value in terms.items())
         name = f"Cornered({found.trial.model.extra_repr()})"
         self.history.append({"phase": name, "step": len(self.history) + 1, "loss": loss, "held_out": reached, **terms})

@@ -8,6 +8,7 @@ import pandas as pd
 from scipy import stats
 
 from sciml.certificate import failures
+from sciml.diagnosis import told
 from sciml.misfit import Misfit
 from sciml.models import Windowed
 from sciml.objective import Objective
@@ -71,6 +72,30 @@ def estimated(setup: Setup, residuals: pd.DataFrame) -> tuple[Inference, list[st
     return inference, doubt
 
 
+def not_finite(setup: Setup, residuals: pd.DataFrame) -> str:
+    """What is not finite on fresh points, in a sentence; an empty one where all is."""
+    if all(map(math.isfinite, residuals["relative"])):
+        return ""
+    lost = [str(name) for name, value in residuals["relative"].items() if not math.isfinite(value)]
+    fallback = f"the residual {lost[0]!r} is not finite"
+    fresh = Objective(setup.rows, setup.fresh, setup.scales, setup.weights, setup.parameters)
+    return f"on fresh points {told(fresh, fallback)}"
+
+
+def uncertified(residuals: pd.DataFrame, tolerance: float) -> list[str]:
+    """That the certificate fails, where by how much, and what to try; nothing where it holds."""
+    misses = failures(residuals, tolerance)["relative"]
+    lost = [str(name) for name, value in misses.items() if math.isnan(value)]
+    if lost:
+        return [f"the certificate fails: on fresh points {lost[0]!r} is not a number"]
+    if not len(misses):
+        return []
+    return [
+        f"the certificate fails: on fresh points {misses.idxmax()!r} is {misses.max():.1e} of its natural size, more than "
+        f"{tolerance:g}: try more steps, more points or a larger model"
+    ]
+
+
 def _beyond_noise(setup: Setup, inference: Inference) -> list[str]:
     """A reason to doubt standard deviations that were given, or equations: data farther from them than chance allows.
 
@@ -109,8 +134,9 @@ def overfit(setup: Setup, residuals: pd.DataFrame) -> list[str]:
     if not len(failures(residuals, _NEGLIGIBLE)):
         return _needle(setup)
     objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
-    trained, held_out = objective.value(), float(objective.total(objective.terms(setup.held)).detach())
-    if held_out <= _MOST_OVERFIT * trained:
+    trained, held_out = objective.value(), float(objective.total(objective.means(setup.held)))
+    # What is not finite is another matter, and told elsewhere.
+    if held_out <= _MOST_OVERFIT * trained or not (math.isfinite(held_out) and math.isfinite(trained)):
         return _needle(setup)
     return [
         f"the loss on held-out points is {held_out / trained if trained > 0 else math.inf:.0f} times that on training points: "

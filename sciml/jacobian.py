@@ -22,6 +22,7 @@ from torch import Tensor
 from sciml.conditions import Scene
 from sciml.jets import FrozenJets, TaylorJets
 from sciml.persample import per_sample
+from sciml.portions import named
 from sciml.rows import Block, Rows
 
 _BATCH = 64
@@ -50,10 +51,11 @@ def jacobian(
     like = parameters[0] if parameters else next(iter(rows.raw.values()))
     width = sum(parameter.numel() for parameter in parameters) + len(rows.raw)
     height = sum(block.height * len(block.terms) for block in blocks)
-    values, slopes = like.new_empty(height), like.new_empty(height, width)
+    with named(f"a dense Jacobian of {height} rows by {width} parameters"):
+        values, slopes = like.new_empty(height), like.new_empty(height, width)
     start = 0
     for block in blocks:
-        for chosen, piece in pieces(block, width * like.element_size(), chunk):
+        for chosen, piece in pieces(block, width * like.element_size(), chunk, rows.portion.size):
             for number, (term, (residual, slope)) in enumerate(
                 zip(piece.terms, _rows_of(rows, piece, parameters), strict=True)
             ):
@@ -74,17 +76,11 @@ def jacobian(
     return values, slopes
 
 
-def pieces(block: Block, row_bytes: int, chunk: int) -> Iterator[tuple[slice, Block]]:
-    """A block in parts whose rows, and what computing them needs, stay within some bytes."""
+def pieces(block: Block, row_bytes: int, chunk: int, most: int | None = None) -> Iterator[tuple[slice, Block]]:
+    """A block in parts whose rows, and what computing them needs, stay within some bytes, and at most so many points."""
     # Every term's slopes, and one more while they are assembled.
     count = max(1, chunk // (row_bytes * (len(block.terms) + 1)))
-    if count >= block.size:
-        yield slice(0, block.size), block
-        return
-    everything = torch.arange(block.size, device=block.sample.points[0].device)
-    for start in range(0, block.size, count):
-        stop = min(start + count, block.size)
-        yield slice(start, stop), block.part(everything[start:stop])
+    yield from block.parts(count if most is None else min(count, most))
 
 
 def _per_point(rows: Rows, block: Block) -> tuple[list[Tensor], dict[str, Tensor]]:

@@ -64,9 +64,18 @@ class Objective:
                 found[name] = (squares if block.weights is None else block.weights * squares).mean()
         return found
 
+    def means(self, blocks: Sequence[Block] | None = None) -> dict[str, Tensor]:
+        """The same numbers without a graph, of parts of the points where memory does not hold all of them at once."""
+        found = {}
+        for block in self.blocks if blocks is None else blocks:
+            for name, values in self.rows.numbers([block]).items():
+                squares = (values / self.scales[name]).square()
+                found[name] = (squares if block.weights is None else block.weights * squares).mean()
+        return found
+
     def worst(self, blocks: Sequence[Block] | None = None) -> float:
         """The largest root mean square of a scaled residual; infinite if any is not a number."""
-        squares = torch.stack([value.detach() for value in self.terms(blocks).values()])
+        squares = torch.stack(list(self.means(blocks).values()))
         largest = float(squares.max().sqrt())  # unlike Python's max, this one sees every value that is not a number
         return largest if math.isfinite(largest) else math.inf
 
@@ -76,11 +85,67 @@ class Objective:
 
     def evaluate(self, blocks: Sequence[Block] | None = None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Loss, its gradient as one vector, and the terms, all detached; of some blocks or of all."""
+        blocks = self.blocks if blocks is None else blocks
+        return self.rows.portion.attempt(
+            lambda most: self._whole(blocks) if most is None else self._summed(blocks, most), _largest(blocks)
+        )
+
+    def _whole(self, blocks: Sequence[Block]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         terms = self.terms(blocks)
         loss = self.total(terms)
+        return loss.detach(), self._gradient(loss), {name: value.detach() for name, value in terms.items()}
+
+    def _gradient(self, loss: Tensor) -> Tensor:
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        return loss.detach(), flat, {name: value.detach() for name, value in terms.items()}
+        return torch.cat([gradient.reshape(-1) for gradient in gradients])
+
+    def _summed(self, blocks: Sequence[Block], most: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Loss, gradient and terms as sums over parts of the points, each with a graph of its own."""
+        terms: dict[str, Tensor] = {}
+        gradient = torch.zeros_like(self.vector())
+        for block in blocks:
+            # What is averaged before it is squared has a sum that is known before its gradient can be.
+            averaged = {} if block.sample.shares is None else self.rows.numbers([block])
+            terms |= self.means([block]) if averaged else {}
+            for _, part in block.parts(most):
+                if averaged:
+                    weight = 1.0 if block.weights is None else float(block.weights.mean())
+                    pulls = {name: 2 * weight * averaged[name] / self.scales[name] ** 2 for name in averaged}
+                    means = {name: (pulls[name] * each).sum() for name, each in self.rows.residuals([part]).items()}
+                else:
+                    means = {name: part.size / block.size * each for name, each in self.terms([part]).items()}
+                    for name, each in means.items():
+                        terms[name] = terms[name] + each.detach() if name in terms else each.detach()
+                total = self.total(means)
+                if total.requires_grad:
+                    gradient += self._gradient(total)
+        return self.total(terms), gradient, terms
+
+    def pulls(self) -> dict[str, Tensor]:
+        """The gradient of each term as one vector, without the term's weight."""
+        return self.rows.portion.attempt(
+            lambda most: self._pulls_together() if most is None else self._pulls_apart(), _largest(self.blocks)
+        )
+
+    def _pulls_together(self) -> dict[str, Tensor]:
+        found = {}
+        for name, value in self.terms().items():
+            parts = torch.autograd.grad(
+                value, self.parameters, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+            found[name] = torch.cat([part.reshape(-1) for part in parts])
+        return found
+
+    def _pulls_apart(self) -> dict[str, Tensor]:
+        weights, found = self.weights, {}
+        try:
+            for block in self.blocks:
+                for term in block.terms:
+                    self.weights = {name: float(name == term.name) for name in weights}
+                    found[term.name] = self.evaluate([block])[1]
+        finally:
+            self.weights = weights
+        return found
 
     def linearised(
         self, blocks: Sequence[Block] | None = None, weights: Mapping[str, float] | None = None
@@ -98,11 +163,13 @@ class Objective:
                 factors[term.name] = share * (math.sqrt(weights[term.name] / block.height) / self.scales[term.name])
         raw = {id(value) for value in self.rows.raw.values()}
         model = [parameter for parameter in self.parameters if id(parameter) not in raw]
-        return jacobian(self.rows, blocks, factors, model)
+        # The parts that a Jacobian is made of are smaller where memory holds no larger ones.
+        work = lambda most: jacobian(self.rows, blocks, factors, model)  # noqa: E731
+        return self.rows.portion.attempt(work, _largest(blocks))
 
     def value(self) -> float:
         """The loss at the present parameters, nothing else."""
-        return float(self.total(self.terms()).detach())
+        return float(self.total(self.means()))
 
     def vector(self) -> Tensor:
         """The parameters as one vector (a copy)."""
@@ -123,3 +190,8 @@ class Objective:
         """Each parameter with its part of a vector."""
         parts = vector.split([parameter.numel() for parameter in self.parameters])
         return [(parameter, part.view_as(parameter)) for parameter, part in zip(self.parameters, parts, strict=True)]
+
+
+def _largest(blocks: Sequence[Block]) -> int:
+    """The number of points of the largest block."""
+    return max((block.size for block in blocks), default=1)

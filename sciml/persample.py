@@ -17,6 +17,7 @@ from torch.func import functional_call, grad, jacrev, vmap
 
 from sciml.conditions import Scene
 from sciml.derivative import JetSpace
+from sciml.portions import exhausted
 from sciml.rows import Block, Rows
 from sciml.typing import MultiIndex
 
@@ -46,7 +47,9 @@ def per_sample(rows: Rows, scene: Scene, block: Block, residual: Tensor, paramet
                 varied, points.detach(), torch.stack(list(shares.values()), dim=1)
             )
             total += torch.cat([slopes[name].flatten(1) for name in varied], dim=1)
-    except (RuntimeError, NotImplementedError, ValueError, TypeError):
+    except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
+        if exhausted(error):
+            raise
         # What torch.func cannot follow (calls on data, operators without a rule, hooks), it refuses in one of these ways.
         return None
     return total

@@ -77,7 +77,7 @@ class JacobianProducts:
         start = 0
         row_bytes = self.shape[1] * self._parameters[0].element_size()
         for block in self._blocks:
-            for chosen, piece in pieces(block, row_bytes, self._chunk):
+            for chosen, piece in pieces(block, row_bytes, self._chunk, self._rows.portion.size):
                 for number, (name, values) in enumerate(self._rows.residuals([piece]).items()):
                     first = start + number * block.height
                     # What is averaged is one row, to which every part of the points adds.

@@ -99,8 +99,8 @@ class _Profile:
             self._state.rows, self._state.train, self._state.scales, self._state.weights, self._state.parameters
         )
         broken = sum(
-            self._state.weights[name] * float(value.detach())
-            for name, value in objective.terms().items()
+            self._state.weights[name] * float(value)
+            for name, value in objective.means().items()
             if not is_measured(name)
         )
         return broken < _MOSTLY * self._limit * self._unit

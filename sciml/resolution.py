@@ -110,11 +110,18 @@ def _changes(
     points = starts.repeat_interleave(len(places), 0)
     points[:, number] += length * places.repeat(len(starts))
     below = {(field, index): _without(index, name) for field, index in asked}
-    supplier = rows.supplier(points, [index for pair, under in below.items() for index in (pair[1], under)])
+    plan = [index for pair, under in below.items() for index in (pair[1], under)]
+
+    def sampled(most: int | None) -> dict[tuple[str, MultiIndex], Tensor]:
+        suppliers = [rows.supplier(part, plan) for part in points.split(most or len(points))]
+        wanted = {key for (field, index), under in below.items() for key in ((field, index), (field, under))}
+        return {key: torch.cat([each.jet(*key).detach() for each in suppliers]) for key in wanted}
+
+    jets = rows.portion.attempt(sampled, len(points))
     found = {}
     for (field, index), under in below.items():
-        values = supplier.jet(field, under).detach().reshape(len(starts), -1)
-        slopes = supplier.jet(field, index).detach().reshape(len(starts), -1)[:, 1:-1]
+        values = jets[(field, under)].reshape(len(starts), -1)
+        slopes = jets[(field, index)].reshape(len(starts), -1)[:, 1:-1]
         integral = 0.5 * length * (slopes @ torch.tensor(weights).to(slopes))
         # What is constant to rounding has no range to speak of.
         spread = (values.max() - values.min()).clamp(min=1e-6 * float(values.abs().max()) + 1e-12)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from sciml.jets import AutogradJets, ClosedJets, FrozenJets, Recorder, TaylorJet
 from sciml.jets.frozen import Features, Waves, features_at, output_layer
 from sciml.jets.taylor import HIGHEST, supports
 from sciml.misfit import Misfit
+from sciml.portions import Portion
 from sciml.problem import Problem
 from sciml.sampling import Sample
 from sciml.typing import MultiIndex
@@ -53,6 +55,16 @@ class Block:
         chosen = slice(None, None, step)
         return Block(self.sample.part(chosen), self.terms, None if self.weights is None else self.weights[chosen])
 
+    def parts(self, most: int | None) -> Iterator[tuple[slice, Block]]:
+        """The block in parts of at most so many points, with their positions; whole for None."""
+        if most is None or most >= self.size:
+            yield slice(0, self.size), self
+            return
+        everything = torch.arange(self.size, device=self.sample.points[0].device)
+        for start in range(0, self.size, most):
+            stop = min(start + most, self.size)
+            yield slice(start, stop), self.part(everything[start:stop])
+
     def part(self, chosen: Tensor) -> Block:
         """The block at some of its points, measurements with them; ``chosen`` holds their positions."""
         terms = tuple(
@@ -79,6 +91,7 @@ class Rows:
         self.problem = problem
         self.trial = trial
         self.raw = raw
+        self.portion = Portion()
         self._unknowns = problem.unknowns
         self._kept: dict[int, tuple[weakref.ref[Tensor], tuple[MultiIndex, ...], Features | Waves]] = {}
         self._plans: dict[tuple[str, ...], tuple[MultiIndex, ...]] = {}
@@ -142,6 +155,25 @@ class Rows:
                 values, shares = term.evaluate(scene), block.sample.shares
                 found[term.name] = values if shares is None else (shares * values).sum().reshape(1)
         return found
+
+    def numbers(self, blocks: Sequence[Block]) -> dict[str, Tensor]:
+        """The same without a graph, of parts of the points where memory does not hold all of them at once.
+
+        Raises:
+            SolverError: memory does not hold what a single point needs.
+        """
+        found: dict[str, Tensor] = {}
+        for block in blocks:
+            parts = self.portion.attempt(partial(self._in_parts, block), block.size)
+            for term in block.terms:
+                each = [part[term.name] for part in parts]
+                whole = each[0] if len(each) == 1 else torch.cat(each)
+                found[term.name] = whole if block.sample.shares is None or len(each) == 1 else whole.sum().reshape(1)
+        return found
+
+    def _in_parts(self, block: Block, most: int | None) -> list[dict[str, Tensor]]:
+        parts = (part for _, part in block.parts(most))
+        return [{name: each.detach() for name, each in self.residuals([part]).items()} for part in parts]
 
     def _plan(self, block: Block) -> tuple[MultiIndex, ...]:
         """The derivatives that the residuals of a block ask for."""

@@ -46,6 +46,7 @@ def objective_state(objective: Objective, given: Sequence[Block]) -> dict[str, A
         "buffers": {name: value.clone() for name, value in objective.rows.trial.named_buffers()},
         "weights": dict(objective.weights),
         "blocks": blocks_state(objective.blocks, given),
+        "portion": objective.rows.portion.size,
     }
 
 
@@ -58,6 +59,8 @@ def restore_objective(objective: Objective, state: Mapping[str, Any], given: Seq
             buffers[name].copy_(value)
     objective.weights = dict(state["weights"])
     objective.blocks = blocks_of(state["blocks"], given)
+    # Sums of parts round otherwise than the whole.
+    objective.rows.portion.size = state["portion"]
 
 
 def generator_state(generator: np.random.Generator) -> dict[str, Any]:

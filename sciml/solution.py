@@ -15,19 +15,18 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from sciml import archive, plots, run_directory, saving, slicing
+from sciml import archive, exporting, plots, run_directory, saving, slicing
 from sciml.domains import Box, Domain
 from sciml.embedding import embed
 from sciml.errors import ProblemError, listed
 from sciml.evidence import scored
 from sciml.models import model_of
+from sciml.portions import predicted
 from sciml.problem import Problem, points_from
 from sciml.spread import Spread, standard_errors
 from sciml.stored import Stored
 from sciml.table import Table
 from sciml.uncertainty import Estimate
-
-_CHUNK = 16384
 
 
 class ExtrapolationWarning(UserWarning):
@@ -153,10 +152,7 @@ class Solution:
             return self._tensors(coordinates)
         points, shape = points_from(coordinates, self.coordinates)
         self._warn_outside(points)
-        with torch.no_grad():
-            like = next(self.trial.buffers())
-            chunks = [self.trial(chunk.to(like)).double().cpu() for chunk in points.split(_CHUNK)]
-        values = torch.cat(chunks).numpy() if chunks else np.empty((0, len(self.fields)))
+        values = predicted(self.trial, points).numpy() if len(points) else np.empty((0, len(self.fields)))
         return self._joined({name: values[:, column].reshape(shape) for column, name in enumerate(self.fields)})
 
     def standard_error(self, **coordinates: Any) -> dict[str, np.ndarray]:
@@ -364,6 +360,10 @@ class Solution:
         path = Path(path)
         run_directory.write_file(path, archive.packed(saving.state_of(self)))
         return path
+
+    def export(self, path: str | Path, fields: Any = None) -> Path:
+        """Write the fields as a program for ``torch.export.load``, without derivatives; see ``sciml.exporting.export``."""
+        return exporting.export(self, path, fields)
 
     def __repr__(self) -> str:
         outcome = "success" if self.success else "NOT a success"

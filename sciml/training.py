@@ -15,6 +15,7 @@ from sciml.callbacks import Callback, EarlyStopping, Look
 from sciml.feeding import Batches, Feed
 from sciml.objective import Objective
 from sciml.polish import Polish
+from sciml.portions import named
 from sciml.sampling.adaptive import Adaptive
 from sciml.setup import Setup
 from sciml.snapshots import generator_of, generator_state, objective_state, placed, restore_objective
@@ -35,6 +36,7 @@ class Outcome:
     steps: int = 0
     evaluations: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
 
     @property
     def ended(self) -> bool:
@@ -176,7 +178,8 @@ class _Phase:
         try:
             if feed is not None and isinstance(self._solver, FirstOrder):
                 self._objective.feed = self._batches = feed.batches(self._setup, self._solver)
-            outcome.status, outcome.message = self._steps(None if state is None else placed(state, self._best))
+            with named(self._name):
+                outcome.status, outcome.message = self._steps(None if state is None else placed(state, self._best))
         except KeyboardInterrupt:
             outcome.status, outcome.message = "interrupted", ""
         finally:
@@ -219,6 +222,7 @@ class _Phase:
             "seen": list(self._seen),
             "status": outcome.status,
             "message": outcome.message,
+            "note": outcome.notes.get(self._name),
             "steps": outcome.steps - steps,
             "evaluations": outcome.evaluations - evaluations,
         }
@@ -230,6 +234,8 @@ class _Phase:
             setattr(self, name, result[name])
         self._best, self._last, self._seen = result["best"], result["last"], list(result["seen"])
         outcome.status, outcome.message = result["status"], result["message"]
+        if result["note"] is not None:
+            outcome.notes[self._name] = result["note"]
         outcome.steps = self._before[0] + result["steps"]
         outcome.evaluations = self._before[1] + result["evaluations"]
         self._objective.assign(self._best)
@@ -263,7 +269,9 @@ class _Phase:
             outcome.steps += 1
             outcome.evaluations += step.evaluations
             if step.done == "diverged":
-                return "diverged", f"{step.message} at step {outcome.steps}; this is the best state before it"
+                return "diverged", f"at step {outcome.steps} {step.message}; this is the best state before it"
+            if step.message and step.done is None:
+                outcome.notes[self._name] = step.message
             if step.done is not None or count % solver.look == 0 or count == solver.steps:
                 stop = self._look(step)
                 # A minimum for old weights need not be one for new ones.

@@ -125,7 +125,7 @@ def weighed(setup: Setup, given: Setup, weight: float) -> Setup:
 def judged(setup: Setup) -> Judged:
     """A set-up with its residuals on held-out rows."""
     objective = Objective(setup.rows, setup.held, setup.scales, setup.weights, setup.parameters)
-    sizes = {name: math.sqrt(float(value.detach())) for name, value in objective.terms().items()}
+    sizes = {name: math.sqrt(float(value)) for name, value in objective.means().items()}
     misfit = max((size for name, size in sizes.items() if name.startswith(DATA)), default=0.0)
     reached = max((size for name, size in sizes.items() if not is_measured(name)), default=0.0)
     values = sum(block.size for block in setup.train for term in block.terms if term.measured)

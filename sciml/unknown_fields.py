@@ -107,7 +107,7 @@ def solve_for_fields(setup: Setup, seed: int, watchers: Sequence[Callback], star
     objective = Objective(
         best.setup.rows, best.setup.held, best.setup.scales, best.setup.weights, best.setup.parameters
     )
-    terms = {name: float(value.detach()) for name, value in objective.terms().items()}
+    terms = {name: float(value) for name, value in objective.means().items()}
     reached = math.sqrt(max((value for name, value in terms.items() if not is_measured(name)), default=0.0))
     reason = (
         f"unknown function{'s' if len(fields) > 1 else ''} {', '.join(fields)}: all fields by polynomials "
@@ -148,7 +148,7 @@ def _seen(training: Training, tried: _Tried, step: int) -> bool:
     """Record a strength of the prior; whether a watcher wants to stop."""
     setup = tried.setup
     objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
-    terms = {name: float(value.detach()) for name, value in objective.terms().items()}
+    terms = {name: float(value) for name, value in objective.means().items()}
     loss = sum(setup.weights[name] * value for name, value in terms.items())
     look = Look(
         phase=f"prior of strength {tried.share:.2g}",

@@ -56,6 +56,7 @@ FLOORS = [
     [
         "sampling",
         "rows",
+        "portions",
         "measurements",
         "experiments",
         "prescribed",
@@ -72,6 +73,7 @@ FLOORS = [
         "linearity",
         "objective",
         "snapshots",
+        "diagnosis",
         "uncertainty",
         "evidence",
         "spread",
@@ -90,6 +92,7 @@ FLOORS = [
         "panels",
         "embedding",
         "saving",
+        "exporting",
         "meaning",
     ],
     [
@@ -98,6 +101,7 @@ FLOORS = [
         "loading",
         "report",
         "doubts",
+        "stagnation",
         "feeding",
         "encoder",
         "slicing",

@@ -30,7 +30,7 @@ class Residuals:
     def value(self):
         return float(self.function(self.vector()).square().sum())
 
-    def terms(self):
+    def means(self):
         return {"f": torch.tensor(self.value())}
 
     def total(self, terms):

@@ -131,7 +131,10 @@ def baseline(
     strict = residuals.index.isin(list(valued)) & (residuals["relative"] > max(1e-5, 1e3 * tolerance))
     misses = residuals[strict | residuals.index.isin(failures(residuals, _CERTIFIED).index)]
     message = found.message
-    if len(misses):
+    lost = [str(name) for name, value in residuals["relative"].items() if not np.isfinite(value)]
+    if lost:
+        message += f"; the residual {lost[0]!r} is not finite at some of the points between"
+    elif len(misses):
         message += (
             f"; the residual {misses['relative'].idxmax()!r} does not vanish: {misses['relative'].max():.1e} relative"
         )
@@ -266,6 +269,8 @@ def _sizes(blocks: Sequence[Block], trial: nn.Module) -> Sizes:
     points = torch.cat([each for block in blocks for each in block.sample.points])
     with torch.no_grad():
         largest = trial(points).abs().amax(dim=0)
+    if not bool(torch.isfinite(largest).all()):
+        raise BaselineError("what SciPy returned as a solution is not finite between its steps; it was thrown away")
     return Sizes((0.0,) * len(largest), tuple(float(each) or 1.0 for each in largest))
 
 

@@ -113,15 +113,15 @@ def evolve(
             f"{chosen} stopped at {lines.time} = {result.t[-1]:.6g} of {lines.end:g}: {result.message}; the solution may blow "
             "up there, or the grid be too coarse"
         )
-    return Evolved(_function(lines, result, rtol), len(result.t) - 1, chosen, evaluations=used)
+    return Evolved(_function(lines, result, rtol, budget), len(result.t) - 1, chosen, evaluations=used)
 
 
-def _function(lines: Lines, result: Any, rtol: float) -> GridFunction:
+def _function(lines: Lines, result: Any, rtol: float, budget: Budget) -> GridFunction:
     """Cubic pieces in time through values and rates at the integrator's steps, cut until they follow its dense output."""
     knots = result.t
     size = np.abs(result.y).max()
     for last in (*[False] * 7, True):
-        found = _sampled(lines, result, knots)
+        found = _sampled(lines, result, knots, budget)
         middle = (knots[1:] + knots[:-1]) / 2
         widths = np.diff(knots)
         change = (found[:-1, 1] - found[1:, 1]) * widths[:, None, None] / 8
@@ -143,12 +143,20 @@ def _function(lines: Lines, result: Any, rtol: float) -> GridFunction:
     return GridFunction([axes[name] for name in lines.problem.coordinates], torch.from_numpy(values))
 
 
-def _sampled(lines: Lines, result: Any, knots: Array) -> Array:
-    """Values and rates of the fields at the nodes, ``(K, 2, F, N)``."""
+def _sampled(lines: Lines, result: Any, knots: Array, budget: Budget) -> Array:
+    """Values and rates of the fields at the nodes, ``(K, 2, F, N)``.
+
+    Raises:
+        IntegrationError: the time is over.
+    """
     rows = [row for row, (_, level) in enumerate(lines.levels) if level == 0]
     states = result.sol(knots).T
-    rates = np.stack([lines.rate(t, y) for t, y in zip(knots, states, strict=True)])
-    both = np.stack([states, rates], axis=1).reshape(len(knots), 2, len(lines.levels), lines.grid.size)
+    rates = []
+    for t, y in zip(knots, states, strict=True):
+        if budget.over:
+            budget.check(t)
+        rates.append(lines.rate(t, y))
+    both = np.stack([states, np.stack(rates)], axis=1).reshape(len(knots), 2, len(lines.levels), lines.grid.size)
     return both[:, :, rows]
 
 

@@ -19,6 +19,7 @@ from sciml.models.hermite import Hermite
 from sciml.typing import Array
 
 _MOST_EXPLICIT = 20_000
+_GROWTH, _SUDDEN, _MOST_LEAPS = 1e8, 1e3, 300
 
 
 class IntegrationError(BaselineError):
@@ -114,10 +115,19 @@ def integrate(
     begin = system.problem.domain.bounds[system.coordinate][0]
     largest = np.maximum(np.abs(start).max(axis=1), 1e-3 * max(np.abs(start).max(), 1e-3))
     most = _MOST_EXPLICIT if method == "auto" else np.inf
-    used = 0
+    used = leaps = 0
+
+    def grown(y: Array) -> bool:
+        # A state that is not a number has left all bounds, too.
+        return not np.abs(y).max() < _GROWTH * largest.max()
+
+    def blown_up(t: float, y: Array) -> BlowUpError:
+        return BlowUpError(
+            f"the solution grows to {np.abs(y).max():.1e} at {system.coordinate} = {t:.6g}: it blows up", t
+        )
 
     def rate(t: float, y: Array) -> Array:
-        nonlocal used
+        nonlocal used, leaps
         used += 1
         budget.check(t)
         if used > most:
@@ -129,10 +139,18 @@ def integrate(
             found = system.rate(np.full(size * batch, t), states, repeated)
         except np.linalg.LinAlgError:
             raise IntegrationError(
-                f"the highest derivatives are not determined at t = {t:.6g} (singular mass matrix)"
+                f"the highest derivatives are not determined at {system.coordinate} = {t:.6g} (singular mass matrix)"
             ) from None
         if not np.isfinite(found).all():
-            raise IntegrationError(f"the solution or its rate of change is not finite at t = {t:.6g}: it blows up")
+            if grown(y):
+                raise blown_up(t, y)
+            raise IntegrationError(system.why_not_finite(np.full(size * batch, t), states, repeated))
+        # Growth that would go on like this to the end is none: a blow-up is over in a fraction of what is left. A trial step of
+        # an explicit method may leap as far, but is soon taken back.
+        sudden = grown(y) and np.abs(found).max() * abs(end - t) > _SUDDEN * np.abs(y).max()
+        leaps = leaps + 1 if sudden else 0
+        if leaps > _MOST_LEAPS:
+            raise blown_up(t, y)
         return found.reshape(y.shape)
 
     def attempt(name: str) -> Any:
@@ -149,10 +167,12 @@ def integrate(
             result = attempt(chosen)
         except (TooManyStepsError, IntegrationError):
             # What an explicit method cannot do, since it takes forever or leaps out of the domain, may still be stiff.
-            if method != "auto" or budget.over:
+            if method != "auto" or budget.over or leaps > _MOST_LEAPS:
                 raise
             most, chosen = np.inf, "Radau"
             result = attempt(chosen)
+    if not result.success and grown(result.y[:, -1]):
+        raise blown_up(result.t[-1], result.y[:, -1])
     if not result.success or not np.isfinite(result.y).all():
         raise IntegrationError(f"{chosen} stopped at t = {result.t[-1]:.6g} of {end:g}: {result.message}")
 

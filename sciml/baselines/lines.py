@@ -38,6 +38,7 @@ _FEW, _MANY = 300.0, 1e4
 _POWER = 8
 _SAMPLES = 4
 _DENSE, _FULL = 1500, 0.1
+_HUGE = 1e30
 
 Level = tuple[str, int]
 
@@ -197,10 +198,21 @@ class Lines:
         else:
             found = -self._constant(self._residuals(t, y, zero))
         if not np.isfinite(found).all():
-            raise BlowUpError(
-                f"the solution or its rate of change is not finite at {self.time} = {t:.6g}: it blows up", t
-            )
+            raise BlowUpError(self._why_not_finite(t, y), t)
         return found
+
+    def _why_not_finite(self, t: float, y: Array) -> str:
+        values = self._values(y, np.zeros(len(self.top) * self.grid.size))
+        for row in self._rows if np.abs(y).max() < _HUGE else ():
+            found, _ = evaluated(*self._ready(row, t, values), normals=row.normals, after=None)
+            bad = np.flatnonzero(~np.isfinite(found.detach().numpy()))
+            if len(bad):
+                at = ", ".join(
+                    f"{name} = {value:.4g}"
+                    for name, value in zip(self.grid.axes, row.sites.points[bad[0]], strict=True)
+                )
+                return f"the residual {row.term.name!r} is not finite at {self.time} = {t:.6g}, first at the node {at}"
+        return f"the solution or its rate of change is not finite at {self.time} = {t:.6g}: it blows up"
 
     def _solver(self, matrix: sparse.csr_array) -> Callable[[Array], Array]:
         key = matrix.data.tobytes()

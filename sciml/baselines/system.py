@@ -23,6 +23,8 @@ from sciml.normal import Neumann
 from sciml.problem import Problem
 from sciml.typing import Array, MultiIndex, Target, Values
 
+_LARGE = 1e4
+
 
 class _StateJets:
     """Jets that are already known: the state and its highest derivatives."""
@@ -87,11 +89,18 @@ class FirstOrderSystem:
         """
         count, size = len(self.orders), y.shape[1]
         # One batch: first with all highest derivatives zero, then with each of them one.
-        highest = np.repeat(np.vstack([np.zeros(count), np.eye(count)]), size, axis=0)
-        residuals = self._residuals(np.tile(t, count + 1), np.tile(y, count + 1), highest.T, constants, count + 1)
-        parts = residuals.reshape(count, count + 1, size)
-        constant = parts[:, 0]
-        mass = (parts[:, 1:] - constant[:, None]).transpose(2, 0, 1)
+        unit = 1.0
+        while True:
+            highest = np.repeat(np.vstack([np.zeros(count), unit * np.eye(count)]), size, axis=0)
+            residuals = self._residuals(np.tile(t, count + 1), np.tile(y, count + 1), highest.T, constants, count + 1)
+            parts = residuals.reshape(count, count + 1, size)
+            constant = parts[:, 0]
+            # Beside large residuals a unit is lost in rounding: as large a step it is then, for they are affine.
+            needed = np.abs(constant).max()
+            if not _LARGE * unit < needed < np.inf:
+                break
+            unit = needed
+        mass = (parts[:, 1:] - constant[:, None]).transpose(2, 0, 1) / unit
         top = -np.linalg.solve(mass, constant.T[:, :, None])[:, :, 0]
         rate = np.empty_like(y)
         row = 0
@@ -118,6 +127,20 @@ class FirstOrderSystem:
         space = JetSpace({self.coordinate: torch.from_numpy(t.copy())}, self.problem.fields, _StateJets(table))
         scene = Scene(self.problem.bind(**repeated), (space,))
         return np.stack([term.evaluate(scene).detach().numpy() for term in self._terms])
+
+    def why_not_finite(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> str:
+        """Which equation has no finite value at some states, where and with which state; arguments as for ``rate``."""
+        residuals = self._residuals(t, y, np.zeros((len(self.orders), y.shape[1])), constants, 1)
+        row, column = next(iter(np.argwhere(~np.isfinite(residuals))), (None, 0))
+        told = ", ".join(
+            f"{describe(field, (self.coordinate,) * order)} = {value:.4g}"
+            for (field, order), value in zip(self.state, y[:, column], strict=True)
+        )
+        what = "the rate of change" if row is None else f"the equation {self._terms[row].name!r}"
+        return (
+            f"{what} is not finite at {self.coordinate} = {t[column]:.6g}, where {told}: a root, logarithm or quotient outside "
+            "of where it has a value, or a state that left it"
+        )
 
     def event(self, name: str, function: Callable[..., Tensor]) -> Callable[[float, Array], float]:
         """A function of fields and the coordinate by name as one of time and state.

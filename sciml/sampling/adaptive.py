@@ -92,8 +92,8 @@ def sizes_at(rows: Rows, block: Block, scales: Mapping[str, float]) -> Tensor:
     """The root of the sum of the squares of a block's scaled residuals at each of its points, shape ``(n,)``."""
     found = []
     for chosen in torch.arange(block.size, device=block.sample.points[0].device).split(_CHUNK):
-        residuals = rows.residuals([block.part(chosen)])
-        squares = [(values.detach() / scales[name]).square() for name, values in residuals.items()]
+        residuals = rows.numbers([block.part(chosen)])
+        squares = [(values / scales[name]).square() for name, values in residuals.items()]
         found.append(torch.stack(squares).sum(0).sqrt())
     return torch.cat(found)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from sciml.diagnosis import told
 from sciml.errors import ModelError, SolverError
 from sciml.models import model_of
 from sciml.models.naming import part
@@ -19,6 +20,9 @@ from sciml.solvers.base import Run, Solver, Step
 
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 UNKNOWNS = "unknowns"
+_LEAST_SHARE = 2.0**-20
+_RUN_AWAY = 1e6
+_NEARLY = 10.0
 
 SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
 
@@ -196,38 +200,104 @@ class _FirstOrderRun(Run):
                 None if solver.scheduler is None else solver.scheduler(self._optimizer, **solver.scheduler_options)
             )
             self._keep_shares()
+            # What share of the rates is taken since a step led to where nothing is finite, and the last place that was good.
+            self._share, self._why, self._several, self._most, self._lowest = 1.0, "", False, 0.0, math.inf
+            self._good: Tensor | None = None
         except ModelError:
             raise
         except (TypeError, ValueError, KeyError) as error:
             raise SolverError(f"{solver.name} or its scheduler cannot be made with these settings: {error}") from error
 
     def step(self) -> Step:
-        seen: list[tuple[Tensor, dict[str, Tensor]]] = []
         part = None
         if self._batch is not None or self._objective.feed is not None:
             part = [self._drawn(block) for block in self._objective.next_blocks()]
+        used, message = 0, ""
+        while True:
+            before, seen = self._good, list[tuple[Tensor, dict[str, Tensor]]]()
+            if self._attempt(part, seen):
+                break
+            used += len(seen)
+            why = told(
+                self._objective, f"the loss grew to {float(seen[-1][0]):.1e} or its gradient beyond all numbers", part
+            )
+            # An optimizer that had already moved has left a good place in this very step.
+            message = self._retreated(self._good if len(seen) > 1 else before, why)
+            if not message:
+                tried = "" if self._share == 1.0 else f", though the learning rate was halved {self._halvings} time(s)"
+                return Step(*seen[-1], used, "diverged", why + tried)
+        self._advance(seen[0][0])
+        return Step(*seen[0], used + len(seen), message=message)
+
+    def _attempt(self, part: list[Block] | None, seen: list[tuple[Tensor, dict[str, Tensor]]]) -> bool:
+        """One step of the optimizer; whether all was finite. What was evaluated on the way is added to ``seen``."""
 
         def closure() -> Tensor:
             loss, gradient, terms = self._objective.evaluate() if part is None else self._objective.evaluate(part)
             seen.append((loss, terms))
             norm = gradient.norm()
-            if not bool(torch.isfinite(norm)):
+            size, value = float(norm), float(loss)
+            self._several = self._several or len(seen) > 1
+            self._most = self._most or _RUN_AWAY * max(value, 1.0)
+            if not (math.isfinite(size) and value <= self._most):
                 raise _NotFiniteError
-            if self._clip is not None and norm > self._clip:
+            self._lowest = min(self._lowest, value)
+            # An optimizer asks first where it stands; what it tries after that is no place that it has chosen.
+            if len(seen) == 1 and value <= _NEARLY * self._lowest:
+                self._good = self._objective.vector()
+            if self._clip is not None and size > self._clip:
                 gradient = gradient * (self._clip / norm)
             self._objective.set_gradient(gradient)
             return loss
 
         try:
             # An optimizer calls its closure before it changes a parameter with what came of it, so a gradient that is not
-            # finite never reaches them.
-            self._optimizer.step(closure)  # type: ignore[arg-type]
+            # finite, or that of a loss beyond all reason, never reaches them.
+            self._stepped(closure)
         except _NotFiniteError:
-            bad = [name for name, value in seen[-1][1].items() if not torch.isfinite(value)]
-            what = f"the term {bad[0]!r} is not finite" if bad else "the gradient of a finite loss is not finite"
-            return Step(*seen[-1], len(seen), "diverged", what)
-        self._advance(seen[0][0])
-        return Step(*seen[0], len(seen))
+            return False
+        return True
+
+    def _stepped(self, closure: Callable[[], Tensor]) -> None:
+        """One step of the optimizer, at a share of the rate that the scheduler wants."""
+        if self._share == 1.0:
+            self._optimizer.step(closure)  # type: ignore[arg-type]
+            return
+        groups = [group for group in self._optimizer.param_groups if "lr" in group]
+        rates = [group["lr"] for group in groups]
+        try:
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = self._share * rate
+            self._optimizer.step(closure)  # type: ignore[arg-type]
+        finally:
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate
+
+    def _retreated(self, good: Tensor | None, why: str) -> str:
+        """Go back to the last good parameters, at half the rate; a note on it, empty where nothing is left.
+
+        The moments of an optimizer hold finite gradients alone and stay. One that evaluates several times a step pairs its
+        moves with differences of gradients, and begins again.
+        """
+        first, halved = self._optimizer.param_groups[0].get("lr"), self._share / 2
+        if good is None or first is None or halved < _LEAST_SHARE or torch.equal(good, self._objective.vector()):
+            return ""
+        self._objective.assign(good)
+        if self._several:
+            self._optimizer.state.clear()
+        self._share, self._why = halved, self._why or why
+        return (
+            f"the learning rate was halved {self._halvings} time(s), to {halved * float(first):.2g}, and steps were taken back "
+            f"(at first because {self._why})"
+        )
+
+    @property
+    def _halvings(self) -> int:
+        return round(-math.log2(self._share))
+
+    def renewed(self) -> None:
+        """Other points or weights: losses are no longer those of before."""
+        self._lowest = math.inf
 
     def _drawn(self, block: Block) -> Block:
         if self._batch is None or block.size <= self._batch:
@@ -251,11 +321,23 @@ class _FirstOrderRun(Run):
     def state_dict(self) -> dict[str, Any]:
         scheduler = None if self._scheduler is None else self._scheduler.state_dict()
         generator = self._generator.get_state()
-        return {"optimizer": self._optimizer.state_dict(), "scheduler": scheduler, "generator": generator}
+        return {
+            "optimizer": self._optimizer.state_dict(),
+            "scheduler": scheduler,
+            "generator": generator,
+            "share": self._share,
+            "why": self._why,
+            "several": self._several,
+            "most": self._most,
+            "lowest": self._lowest,
+            "good": None if self._good is None else self._good.clone(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._optimizer.load_state_dict(state["optimizer"])
         self._generator.set_state(state["generator"])
+        self._share, self._why, self._several = state["share"], state["why"], state["several"]
+        self._good, self._most, self._lowest = state["good"], state["most"], state["lowest"]
         if self._scheduler is not None:
             self._scheduler.load_state_dict(state["scheduler"])
 

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sciml.diagnosis import told
 from sciml.errors import SolverError
 from sciml.objective import Objective
 from sciml.solvers.base import Run, Solver, Step
 from sciml.solvers.linear import rank_revealing
+from sciml.solvers.retreat import Retreat
 
 _LENGTHS = (1.0, 0.5, 0.25, 0.125)
 _NOTHING = 0.9
@@ -66,7 +68,7 @@ class GaussNewton(Solver):
 class _GaussNewtonRun(Run):
     def __init__(self, solver: GaussNewton, objective: Objective) -> None:
         self._solver, self._objective = solver, objective
-        self._slow = 0
+        self._slow, self._retreat = 0, Retreat()
         self._chord: Chord | None = None
 
     def step(self) -> Step:
@@ -76,10 +78,11 @@ class _GaussNewtonRun(Run):
             step = self._by_chord(position)
             if step is not None:
                 return step
-        rows, slopes = objective.linearised()
-        value = float(rows @ rows)
-        if not (math.isfinite(value) and bool(torch.isfinite(slopes).all())):
-            return Step(torch.tensor(value), {}, 1, "diverged", "a residual or its derivative is not finite")
+        rows, slopes, finite, _ = self._retreat.linearised(objective)
+        position, value = objective.vector(), float(rows @ rows)
+        if not finite:
+            why = told(objective, "a residual or its derivative is not finite")
+            return Step(torch.tensor(value), {}, 1, "diverged", why)
         solve, self._chord, promised = factorised(rows, slopes)
         if self._solver.rank_tolerance > 0:
             self._chord = None
@@ -91,15 +94,19 @@ class _GaussNewtonRun(Run):
             move = solve(tolerance)
             for length in _LENGTHS:
                 objective.assign(position + length * move)
-                terms = {name: each.detach() for name, each in objective.terms().items()}
+                terms = objective.means()
                 reached = float(objective.total(terms))
                 used += 1
                 if reached < value:
                     self._slow = self._slow + 1 if reached > self._solver.gain**2 * value else 0
                     done = "converged" if self._slow >= 2 or reached > _NOTHING * value else None
                     return Step(torch.tensor(reached), terms, used, done, "steps no longer gain" if done else "")
+        walled = "" if math.isfinite(reached) else told(objective, "the loss is not finite")
         objective.assign(position)
-        terms = {name: each.detach() for name, each in objective.terms().items()}
+        terms = objective.means()
+        if walled:
+            why = f"no step can be taken, for even the shortest tried leads to where {walled}"
+            return Step(torch.tensor(value), terms, used, "diverged", why)
         return Step(torch.tensor(value), terms, used, "converged", "no step lowers the loss any further")
 
     def _by_chord(self, position: Tensor) -> Step | None:
@@ -109,7 +116,7 @@ class _GaussNewtonRun(Run):
         loss, gradient, _ = objective.evaluate()
         move = chord(gradient / 2)
         objective.assign(position + move)
-        terms = {name: each.detach() for name, each in objective.terms().items()}
+        terms = objective.means()
         reached = float(objective.total(terms))
         if reached <= _WORTH * float(loss):
             return Step(torch.tensor(reached), terms, 2)
@@ -124,10 +131,14 @@ class _GaussNewtonRun(Run):
 
     def state_dict(self) -> dict[str, Any]:
         chord = self._chord
-        return {"slow": self._slow, "chord": None if chord is None else [chord.triangle, chord.norms]}
+        return {
+            "slow": self._slow,
+            "good": self._retreat.good,
+            "chord": None if chord is None else [chord.triangle, chord.norms],
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._slow = state["slow"]
+        self._slow, self._retreat.good = state["slow"], state["good"]
         self._chord = None if state["chord"] is None else Chord(*state["chord"])
 
 

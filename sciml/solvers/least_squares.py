@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sciml.diagnosis import told
 from sciml.errors import SolverError, listed
 from sciml.objective import Objective
 from sciml.solvers.base import Run, Solver, Step
 from sciml.solvers.damped import FACTORISATIONS, LevenbergMarquardt
 from sciml.solvers.memory import require
+from sciml.solvers.retreat import Retreat
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class LeastSquares(Solver):
 class _LeastSquaresRun(Run):
     def __init__(self, solver: LeastSquares, objective: Objective) -> None:
         self._solver, self._objective = solver, objective
-        self._seconds = 0.0
+        self._seconds, self._retreat = 0.0, Retreat()
         self._core = LevenbergMarquardt(
             solver.damping, solver.trials, solver.gradient_tolerance, solver.loss_tolerance, solver.factorisation
         )
@@ -105,16 +107,20 @@ class _LeastSquaresRun(Run):
             objective.assign(position)
             return objective.value()
 
-        rows, slopes = objective.linearised()
+        rows, slopes, _, halvings = self._retreat.linearised(objective)
+        # What was too long a step once would be so again.
+        self._core.damping *= 10.0**halvings
         found = self._core.advance(objective.vector(), rows, slopes, value_at)
         objective.assign(found.position)
         self._seconds += time.perf_counter() - begin
         done, message = found.done, found.message
+        if done == "diverged":
+            message = told(objective, message)
         if done is None and found.value <= solver.target:
             done, message = "converged", f"the loss is below the target {solver.target:g}"
         elif done is None and self._seconds >= solver.seconds:
             done, message = "budget", f"the {solver.seconds:g} seconds of LeastSquares are over"
-        terms = {name: each.detach() for name, each in objective.terms().items()} if done else {}
+        terms = objective.means() if done else {}
         return Step(torch.tensor(found.value), terms, max(found.tried, 1), done, message)
 
     def renewed(self) -> None:
@@ -122,8 +128,9 @@ class _LeastSquaresRun(Run):
 
     def state_dict(self) -> dict[str, Any]:
         core = self._core
-        return {"damping": core.damping, "norms": core.norms, "idle": core.idle, "seconds": self._seconds}
+        state = {"damping": core.damping, "norms": core.norms, "idle": core.idle, "seconds": self._seconds}
+        return {**state, "good": self._retreat.good}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._core.damping, self._core.norms, self._core.idle = state["damping"], state["norms"], state["idle"]
-        self._seconds = state["seconds"]
+        self._seconds, self._retreat.good = state["seconds"], state["good"]

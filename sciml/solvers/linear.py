@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +11,11 @@ import torch
 from scipy.linalg import lstsq
 from torch import Tensor
 
+from sciml.diagnosis import told
 from sciml.errors import SolverError
 from sciml.objective import Objective
 from sciml.solvers.base import Run, Solver, Step
+from sciml.solvers.retreat import Retreat
 
 
 @dataclass(frozen=True)
@@ -54,33 +57,38 @@ class LinearLeastSquares(Solver):
 class _LinearRun(Run):
     def __init__(self, solver: LinearLeastSquares, objective: Objective) -> None:
         self._solver, self._objective = solver, objective
+        self._retreat = Retreat()
 
     def step(self) -> Step:
         objective = self._objective
-        position = objective.vector()
-        rows, slopes = objective.linearised()
-        value = float(rows @ rows)
-        if not (bool(torch.isfinite(rows).all()) and bool(torch.isfinite(slopes).all())):
-            return Step(torch.tensor(value), {}, 1, "diverged", "a residual or its derivative is not finite")
+        rows, slopes, finite, _ = self._retreat.linearised(objective)
+        position, value = objective.vector(), float(rows @ rows)
+        if not finite:
+            why = told(objective, "a residual or its derivative is not finite")
+            return Step(torch.tensor(value), {}, 1, "diverged", why)
         move = rank_revealing(rows, slopes, self._solver.rank_tolerance)
         length, used = 1.0, 1
         while length > 1e-3:
             objective.assign(position + length * move)
-            terms = {name: each.detach() for name, each in objective.terms().items()}
+            terms = objective.means()
             reached = float(objective.total(terms))
             used += 1
             if reached < value:
                 return Step(torch.tensor(reached), terms, used)
             length /= 2
+        walled = "" if math.isfinite(reached) else told(objective, "the loss is not finite")
         objective.assign(position)
-        terms = {name: each.detach() for name, each in objective.terms().items()}
+        terms = objective.means()
+        if walled:
+            why = f"no step can be taken, for even the shortest tried leads to where {walled}"
+            return Step(torch.tensor(value), terms, used, "diverged", why)
         return Step(torch.tensor(value), terms, used, "converged", "no step lowers the loss any further")
 
     def state_dict(self) -> dict[str, Any]:
-        return {}
+        return {"good": self._retreat.good}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        return None
+        self._retreat.good = state["good"]
 
 
 def rank_revealing(rows: Tensor, slopes: Tensor, rank_tolerance: float) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sciml.diagnosis import told
 from sciml.objective import Objective
 from sciml.solvers.base import Run, Step
 from sciml.solvers.linesearch import Trial, strong_wolfe
@@ -62,7 +63,8 @@ class QuasiNewtonRun(Run):
             self._here = (self._objective.vector(), float(loss), gradient, terms)
         position, value, gradient, terms = self._here
         if not (math.isfinite(value) and bool(torch.isfinite(gradient).all())):
-            return self._stop("diverged", "the loss or its gradient is not finite", evaluations)
+            why = told(self._objective, "the loss or its gradient is not finite")
+            return self._stop("diverged", why, evaluations)
         if float(gradient.abs().max()) <= self._gradient_tolerance:
             return self._stop("converged", "the gradient vanishes", evaluations)
         direction = self._direction(gradient)
@@ -72,16 +74,28 @@ class QuasiNewtonRun(Run):
             direction, slope = -gradient, -float(gradient @ gradient)
         first = min(1.0, 1.0 / float(gradient.abs().sum())) if self._knows_nothing else 1.0
         reached: dict[float, dict[str, Tensor]] = {}
+        shortest, walled = math.inf, False
 
         def evaluate(length: float) -> Trial:
             self._objective.assign(position + length * direction)
             loss, new_gradient, new_terms = self._objective.evaluate()
             reached[length] = new_terms
-            return Trial(length, float(loss), float(new_gradient @ direction), new_gradient)
+            nonlocal shortest, walled
+            slope = float(new_gradient @ direction)
+            # A finite loss whose gradient is none is no place to go on from: too long a step, as one with an infinite loss.
+            value = float(loss) if math.isfinite(slope) else math.inf
+            if length <= shortest:
+                shortest, walled = length, not math.isfinite(value)
+            return Trial(length, value, slope, new_gradient)
 
         taken, used = strong_wolfe(evaluate, Trial(0.0, value, slope, gradient), first)
         evaluations += used
         if taken.step == 0.0:
+            if walled and self._knows_nothing:
+                self._objective.assign(position + shortest * direction)
+                why = told(self._objective, "the gradient is not finite")
+                self._objective.assign(position)
+                return self._stop("diverged", f"no step can be taken, for however short it is, {why}", evaluations)
             self._objective.assign(position)
             if self._knows_nothing:
                 return self._stop("converged", "no lower point exists along the gradient, to rounding", evaluations)

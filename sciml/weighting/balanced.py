@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
-
 from sciml.errors import SolverError, listed
 from sciml.objective import Objective
 from sciml.weighting.base import Weighting
@@ -79,13 +77,7 @@ class Balanced(Weighting):
 
 def gradient_norms(objective: Objective) -> dict[str, float]:
     """The norm of the gradient of each term, without its weight."""
-    norms = {}
-    for name, value in objective.terms().items():
-        parts = torch.autograd.grad(
-            value, objective.parameters, retain_graph=True, allow_unused=True, materialize_grads=True
-        )
-        norms[name] = float(torch.cat([part.reshape(-1) for part in parts]).norm())
-    return norms
+    return {name: float(pull.norm()) for name, pull in objective.pulls().items()}
 
 
 def tangent_traces(objective: Objective) -> dict[str, float]:

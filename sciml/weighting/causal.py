@@ -113,7 +113,5 @@ def _initial(block: Block, problem: Problem) -> bool:
 
 def _squares(objective: Objective, block: Block) -> Tensor:
     """The sum over a block's residuals of their squares by natural size, shape ``(n,)``."""
-    residuals = objective.rows.residuals([block])
-    return torch.stack([(values.detach() / objective.scales[name]).square() for name, values in residuals.items()]).sum(
-        0
-    )
+    residuals = objective.rows.numbers([block])
+    return torch.stack([(values / objective.scales[name]).square() for name, values in residuals.items()]).sum(0)

@@ -53,7 +53,7 @@ class Weightings:
         for rule in self.rules:
             blocks, more = rule.judged(objective, blocks)
             missing += more
-        return missing + float(sum(weights[name] * term.detach() for name, term in objective.terms(blocks).items()))
+        return missing + float(sum(weights[name] * term for name, term in objective.means(blocks).items()))
 
     def record(self, objective: Objective) -> dict[str, float]:
         """The weights as columns of the history."""
