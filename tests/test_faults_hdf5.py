@@ -100,6 +100,7 @@ def test_fault_34_big_endian(make):
 
 def test_fault_35_what_is_no_column_of_numbers(make):
     """Empty, ragged, compound and text datasets are refused with their type when asked for."""
+
     def fill(content):
         content["u"] = U
         content["empty"] = h5py.Empty("f8")
@@ -172,6 +173,7 @@ def test_fault_38_sources_that_are_not_there(make, tmp_path, name):
 
 def test_fault_38_virtual_datasets_with_holes_or_changed_sources(make, tmp_path):
     """Values that no source covers, and sources of another shape, are refused."""
+
     def fill(content):
         layout = h5py.VirtualLayout(
             (8,),
@@ -191,6 +193,7 @@ def test_fault_38_virtual_datasets_with_holes_or_changed_sources(make, tmp_path)
 
 def test_fault_39_link_loops(make, tmp_path):
     """Links in a circle are refused, and a group in itself is walked once."""
+
     def fill(content):
         content["a"], content["b"] = h5py.SoftLink("/b"), h5py.SoftLink("/a")
         content["far"] = h5py.ExternalLink("loop.h5", "/far")
@@ -206,6 +209,7 @@ def test_fault_39_link_loops(make, tmp_path):
 
 def test_fault_40_declared_shapes(make):
     """Shapes that were declared and never written are refused before memory is taken."""
+
     def fill(content):
         content.create_dataset("bomb", (10**6, 10**6), "f8", chunks=(10**3, 10**3))
         content.create_dataset("never", (100,), "f8")
@@ -283,6 +287,7 @@ def test_fault_40_declared_shapes_of_other_formats(tmp_path):
 @pytest.mark.parametrize(("name", "value"), [("scale_factor", 0.5), ("add_offset", 1), ("_FillValue", -999)])
 def test_fault_35_packed_numbers_are_not_taken_for_numbers(make, name, value):
     """Scale factors and fill values are refused, not ignored."""
+
     def fill(content):
         content["t"], content["u"] = [0.0, 1.0], np.array([2, -999], dtype="i2")
         content["u"].attrs[name] = value
