@@ -52,6 +52,7 @@ from sciml.operators import curl, div, grad, laplacian
 from sciml.pinned import Integral, Mean, Point
 from sciml.polish import Polish
 from sciml.problem import Problem
+from sciml.runs import runs
 from sciml.sampling.adaptive import Adaptive
 from sciml.solution import ExtrapolationWarning, Solution
 from sciml.solvers import LBFGS, Adam, FirstOrder, GaussNewton, LeastSquares, LinearLeastSquares, SSBroyden
@@ -150,6 +151,7 @@ __all__ = [
     "read_mat",
     "read_netcdf",
     "read_parquet",
+    "runs",
 ]
 
 

@@ -289,11 +289,16 @@ def read_record(directory: Path) -> Content | None:
     """
     path = directory / RECORD
     try:
-        content = json.loads(path.read_bytes())
+        if not path.exists():
+            return None
+        content = json.loads(RunDirectory(directory).read(RECORD))
         if not isinstance(content, dict) or "began" not in content or "ended" not in content:
             raise ValueError("it lacks 'began' and 'ended'")
-    except FileNotFoundError:
-        return None
+        ended = content["ended"]
+        if ended is not None and not (isinstance(ended, dict) and "status" in ended):
+            raise ValueError("'ended' does not say how")
+    except FileError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
         raise FileError(f"{path} is damaged or not the record of a run: {error}") from error
     return content

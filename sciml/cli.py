@@ -1,4 +1,4 @@
-"""The command line: ``sciml list``, ``sciml fit FILE``, ``sciml resume DIRECTORY``, ``sciml baseline FILE``."""
+"""The command line: ``sciml list``, ``sciml fit FILE``, ``sciml resume DIRECTORY``, ``sciml runs``, ``sciml baseline FILE``."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from sciml.models import MLP
 from sciml.plots import plot
 from sciml.problem import Problem
 from sciml.run_directory import RunDirectory
+from sciml.runs import lines_of
 from sciml.solution import Solution
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -136,6 +137,25 @@ def baseline(
             report.write(solution, run)
             _write(solution, None, run)
     raise typer.Exit(0 if solution.success else 1)
+
+
+@app.command()
+def runs(
+    directory: Annotated[Path, typer.Argument(metavar="[DIRECTORY]", help="The folder of runs, or of one run.")] = Path(
+        "runs"
+    ),
+) -> None:
+    """Show the runs in DIRECTORY: their state, steps, loss on held-out rows, seconds, and when they last wrote (UTC)."""
+    found = sciml.runs(directory)
+    table = Table(title=f"Runs in {directory}", title_justify="left")
+    for head in ("name", "problem", "state", "steps", "held-out loss", "seconds", "when (UTC)", "size", "note"):
+        right = head in ("steps", "held-out loss", "seconds", "size")
+        table.add_column(head, justify="right" if right else "left", overflow="fold")
+    for cells in lines_of(found):
+        table.add_row(*map(escape, cells))
+    _console.print(table)
+    if len(found) and found["state"].isin(["unfinished", "interrupted"]).any():
+        _console.print("sciml resume DIRECTORY/NAME continues one that is unfinished or interrupted", style="dim")
 
 
 def parse_model(text: str) -> MLP:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,38 @@ from torch import Tensor, nn
 
 from sciml import archive
 from sciml.domains import Box, built
-from sciml.errors import FileError, ProblemError, listed
+from sciml.errors import FileError, ProblemError, SciMLError, listed
 from sciml.problem import Problem
 from sciml.saving import PLAIN, table_of, trial_of, without_conditions
 from sciml.solution import Solution
 from sciml.spread import Spread
+
+_FOREIGN = (
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    RuntimeError,
+    ValueError,
+    MemoryError,
+)
+_NUMBERS = (int, float, type(None))
+_KINDS: dict[str, Any] = {
+    "name": str,
+    "success": bool,
+    "status": str,
+    "message": str,
+    "nit": int,
+    "nfev": int,
+    "seconds": int | float,
+    "solver": str,
+    "engine": str,
+    "seed": int | None,
+    "choices": list,
+    "points": dict,
+    "fields": list,
+}
 
 
 def load(path: str | Path, problem: Problem | None = None, model: nn.Module | None = None) -> Solution:
@@ -36,8 +64,10 @@ def load(path: str | Path, problem: Problem | None = None, model: nn.Module | No
     content = archive.load_tensors(Path(path))
     try:
         return _restored(Path(path), content, problem, model)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise FileError(f"{path} is not a complete saved solution: {type(error).__name__}: {error}") from error
+    except SciMLError:
+        raise
+    except _FOREIGN as error:
+        raise _incomplete(path, error) from error
 
 
 def load_weights(path: str | Path, model: nn.Module | None = None) -> tuple[Solution, bool]:
@@ -50,14 +80,19 @@ def load_weights(path: str | Path, model: nn.Module | None = None) -> tuple[Solu
     try:
         exact = bool(content.get("exact"))
         return _restored(Path(path), without_conditions(content), None, model), exact
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise FileError(f"{path} is not a complete saved solution: {type(error).__name__}: {error}") from error
+    except SciMLError:
+        raise
+    except _FOREIGN as error:
+        raise _incomplete(path, error) from error
 
 
 def _restored(path: Path, content: dict[str, Any], problem: Problem | None, model: nn.Module | None) -> Solution:
+    _check(path, content)
     bounds = {key: (float(pair[0]), float(pair[1])) for key, pair in content["bounds"].items()}
     # Files of version 0.1 hold bounds alone.
     domain = built(content["domain"]) if "domain" in content else Box(**bounds)
+    if domain.bounds != bounds:
+        raise FileError(f"{path} is not a saved solution: its domain has bounds {domain.bounds}, and it says {bounds}")
     fields = tuple(content["fields"])
     if problem is not None and not isinstance(problem, Problem):
         raise ProblemError(f"load: problem must be a problem object; given: {problem!r}")
@@ -86,6 +121,43 @@ def _restored(path: Path, content: dict[str, Any], problem: Problem | None, mode
         **frames,
         **{key: content[key] for key in PLAIN},
     )
+
+
+def _incomplete(path: str | Path, error: Exception) -> FileError:
+    return FileError(f"{path} is not a complete saved solution: {type(error).__name__}: {str(error)[:300]}")
+
+
+def _check(path: Path, content: dict[str, Any]) -> None:
+    """Refuse values of other kinds than ``state_of`` writes, and models that say they are larger than what is stored.
+
+    Raises:
+        FileError: with the first such value.
+    """
+    for name, kinds in _KINDS.items():
+        if not isinstance(content[name], kinds) or (isinstance(content[name], bool) and kinds is not bool):
+            raise FileError(f"{path} is not a saved solution: {name!r} is {str(content[name])[:50]!r}")
+    for name, stored in content["frames"].items():
+        plain = _NUMBERS if name in ("unknowns", "residuals") else (*_NUMBERS, str)
+        for key, column in stored["columns"].items():
+            if not isinstance(column, list) or not all(isinstance(value, plain) for value in column):
+                raise FileError(f"{path} is not a saved solution: the column {key!r} of {name!r} holds other values")
+    held = sum(value.numel() for value in content["trial"].values())
+    said = max(_whole([content["model"], content.get("periodic")]), default=0)
+    if said > max(held, 1000):
+        raise FileError(
+            f"{path} is not a saved solution: its model has {said} of something, and {held} numbers are stored for it"
+        )
+
+
+def _whole(value: Any) -> Iterator[int]:
+    """The whole numbers in nested lists and dicts."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _whole(each)
+    elif isinstance(value, int):
+        yield abs(value)
 
 
 def _spread(names: list[str], directions: Tensor, quantile: float) -> Spread:

@@ -79,6 +79,8 @@ class RunDirectory:
     def __enter__(self) -> RunDirectory:
         if self.held:
             raise FileError(f"{self.path} is already being written by this very object; do not enter it twice")
+        # A callback may change the working directory.
+        self.path = self.path.absolute()
         try:
             made = not self.path.is_dir()
             self.path.mkdir(parents=True, exist_ok=True)

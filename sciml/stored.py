@@ -18,6 +18,7 @@ from torch import Tensor
 
 from sciml import run_directory
 from sciml.archive import HDF5
+from sciml.datasets.damage import FOREIGN, check_safe
 from sciml.errors import FileError, ProblemError, listed, nearest
 from sciml.typing import Array
 
@@ -189,12 +190,13 @@ class Stored:
         if not self.path.is_file():
             raise FileError(f"there is no reference {self.path}: keep the folder data beside the folder problems")
         try:
+            check_safe(self.path)
             with h5py.File(self.path, "r") as file:
                 attributes = {name: _plain(value) for name, value in file.attrs.items()}
                 axes = {name: file[name][...] for name in attributes.pop("coordinates")}
                 fields = {name: file[name][...] for name in attributes.pop("fields")}
                 attributes["parameters"] = json.loads(attributes.get("parameters", "{}"))
-        except (OSError, KeyError, ValueError) as error:
+        except FOREIGN as error:
             raise FileError(f"{self.path} is no reference, or is damaged: {error}") from error
         shape = _checked_axes(axes)
         if any(values.shape != shape for values in fields.values()):

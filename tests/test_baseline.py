@@ -83,18 +83,21 @@ def test_stiff_problems_are_noticed():
 
 
 def test_fault_59_and_60_blow_up_is_told_not_returned():
+    """A solution that blows up is told as a failure."""
     problem = make({"grow": lambda self, u, t: d(u, t) - u**2}, end=2.0, conditions=[sciml.Initial(u=1.0)])
     with pytest.raises(BaselineError, match=r"t = (0\.99|1)|stopped at t"):
         sciml.baseline(problem, time_limit=60)
 
 
 def test_fault_59_not_a_number_at_the_start():
+    """A rate that is no number is refused at the start."""
     problem = make({"log": lambda self, u, t: d(u, t) - torch.log(u)}, conditions=[sciml.Initial(u=-1.0)])
     with pytest.raises(BaselineError, match="not finite at t = 0"):
         sciml.baseline(problem)
 
 
 def test_fault_59_time_is_bounded():
+    """A baseline that would not end stops at its time limit."""
     problem = make({"fast": lambda self, u, t: d(u, t, t) + 1e12 * u}, conditions=[sciml.Initial(u=1.0, u_t=0.0)])
     with pytest.raises(BaselineError, match=r"time limit of 0\.5 s"):
         sciml.baseline(problem, time_limit=0.5)

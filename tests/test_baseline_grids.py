@@ -498,6 +498,7 @@ def test_parts_of_a_domain_are_refused():
 
 
 def test_fault_60_blow_up_in_finite_time_is_told():
+    """A grid solution that blows up is told as a failure."""
     hot = box_problem(
         [sciml.Initial(u=lambda x: 20 * torch.sin(PI * x)), ENDS], lambda self, u, x, t: d(u, t) - d(u, x, x) - u**2
     )

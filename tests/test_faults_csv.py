@@ -18,6 +18,7 @@ def refused(path, words, **options):
 
 
 def test_fault_27_truth_values_and_dates_need_a_cast(write):
+    """Truth values and dates are numbers when a cast says how, otherwise refused."""
     path = write("day,on\n2020-01-01,True\n2020-01-02T12:00,False\n")
     refused(path, "'2020-01-01' in column 'day' is not a number")
     refused(path, "'True' in column 'on' is not a number", columns=["on"])
@@ -43,12 +44,14 @@ def test_fault_27_truth_values_and_dates_need_a_cast(write):
 
 
 def test_fault_27_large_integers_beside_others(write):
+    """One large integer in a column is found; large decimal numbers are read."""
     body = "t,u\n" + "0,1\n" * 3
     refused(write(body + "1,9007199254740993\n"), r"line 5: 9007199254740993 in column 'u' is an integer beyond 2\^53")
     assert sciml.read_csv(write(body + "1,1.5e300\n"))["u"][3] == 1.5e300
 
 
 def test_fault_28_gzip_bomb(write):
+    """A packed file is unpacked up to a cap, and refused beyond it."""
     bomb = gzip.compress(b"u\n" + b"1\n" * 5_000_000)
     assert len(bomb) < 20_000
     path = write(bomb, "bomb.csv.gz")
@@ -61,6 +64,7 @@ def test_fault_28_gzip_bomb(write):
 
 
 def test_fault_29_larger_than_memory(write):
+    """The memory that reading takes is estimated and compared before it is taken."""
     path = write("t,u\n" + "0.5,1.5\n" * 1000)
     message = refused(path, "needs about .* of memory, and 9.766 KiB may be taken", memory=10_000)
     assert "HDF5" in message

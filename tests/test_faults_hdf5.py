@@ -38,6 +38,7 @@ def refused(path, words, **options):
 
 
 def test_fault_30_truncated_empty_other(make, write, tmp_path):
+    """Truncated, empty, missing and other files are refused with path and size."""
     path = make(put(u=np.arange(1000.0)))
     refused(write(path.read_bytes()[:3000], "cut.h5"), "damaged or incomplete .3000 bytes.*cut short")
     refused(write(b"", "empty.h5"), "is empty .0 bytes.")
@@ -47,6 +48,7 @@ def test_fault_30_truncated_empty_other(make, write, tmp_path):
 
 
 def test_fault_31_writer_killed(tmp_path):
+    """A file whose writer died is refused."""
     path = tmp_path / "killed.h5"
     code = (
         "import h5py, os, sys\n"
@@ -59,6 +61,7 @@ def test_fault_31_writer_killed(tmp_path):
 
 
 def test_fault_31_our_files_are_whole_or_not_there(tmp_path, monkeypatch):
+    """A failed write leaves the old file and nothing else."""
     path = tmp_path / "ours.h5"
     sciml.Table({"u": U}).save(path)
 
@@ -74,6 +77,7 @@ def test_fault_31_our_files_are_whole_or_not_there(tmp_path, monkeypatch):
 
 
 def test_fault_32_missing_dataset(make):
+    """A missing dataset is refused with near names and the tree."""
     path = make(put(**{"probe/pressure": U, "t": U}))
     message = refused(path, "no dataset 'pressure'. Did you mean 'probe/pressure'", columns=["pressure"])
     assert "probe/pressure: float64 (5,)" in message
@@ -81,10 +85,12 @@ def test_fault_32_missing_dataset(make):
 
 
 def test_fault_33_group_where_a_dataset_was_meant(make):
+    """A group is refused with the datasets in it."""
     refused(make(put(**{"probe/u": U})), "'probe' is a group, not a dataset; .*'probe/u'", columns=["probe"])
 
 
 def test_fault_34_big_endian(make):
+    """Big-endian numbers of every width are converted exactly."""
     path = make(put(u=U.astype(">f8"), n=np.arange(5, dtype=">i4"), half=U.astype(">f2")))
     table = sciml.read_hdf5(path)
     assert np.array_equal(table["u"], U)
@@ -93,6 +99,8 @@ def test_fault_34_big_endian(make):
 
 
 def test_fault_35_what_is_no_column_of_numbers(make):
+    """Empty, ragged, compound and text datasets are refused with their type when asked for."""
+
     def fill(content):
         content["u"] = U
         content["empty"] = h5py.Empty("f8")
@@ -118,6 +126,7 @@ def test_fault_35_what_is_no_column_of_numbers(make):
 
 
 def test_fault_36_complex_numbers(make):
+    """Complex numbers are refused, or split exactly into two columns."""
     path = make(put(h=U + 2j * U))
     refused(path, r"'h' .*is complex; pass split=\{'h': \('u', 'v'\)\}")
     table = sciml.read_hdf5(path, split={"h": ("u", "v")})
@@ -135,6 +144,7 @@ def outside(content):
 
 @pytest.mark.parametrize("name", ["linked", "raw", "virtual"])
 def test_fault_37_other_files_are_read_only_below_a_folder(make, tmp_path, name):
+    """Other files are refused, and read only below the folder that is allowed."""
     make(put(w=U), "other.h5")
     (tmp_path / "numbers.bin").write_bytes(U.tobytes())
     path = make(outside)
@@ -146,6 +156,7 @@ def test_fault_37_other_files_are_read_only_below_a_folder(make, tmp_path, name)
 
 
 def test_fault_37_a_symbolic_link_out_of_the_folder(make, tmp_path):
+    """A symbolic link does not lead out of the folder that is allowed."""
     (tmp_path / "secret").mkdir()
     (tmp_path / "open").mkdir()
     make(put(w=U), "secret/other.h5")
@@ -156,10 +167,13 @@ def test_fault_37_a_symbolic_link_out_of_the_folder(make, tmp_path):
 
 @pytest.mark.parametrize("name", ["linked", "raw", "virtual"])
 def test_fault_38_sources_that_are_not_there(make, tmp_path, name):
+    """A missing source is refused and not filled in."""
     refused(make(outside), "there is no such file", columns=[name], links=tmp_path)
 
 
 def test_fault_38_virtual_datasets_with_holes_or_changed_sources(make, tmp_path):
+    """Values that no source covers, and sources of another shape, are refused."""
+
     def fill(content):
         layout = h5py.VirtualLayout(
             (8,),
@@ -178,6 +192,8 @@ def test_fault_38_virtual_datasets_with_holes_or_changed_sources(make, tmp_path)
 
 
 def test_fault_39_link_loops(make, tmp_path):
+    """Links in a circle are refused, and a group in itself is walked once."""
+
     def fill(content):
         content["a"], content["b"] = h5py.SoftLink("/b"), h5py.SoftLink("/a")
         content["far"] = h5py.ExternalLink("loop.h5", "/far")
@@ -192,6 +208,8 @@ def test_fault_39_link_loops(make, tmp_path):
 
 
 def test_fault_40_declared_shapes(make):
+    """Shapes that were declared and never written are refused before memory is taken."""
+
     def fill(content):
         content.create_dataset("bomb", (10**6, 10**6), "f8", chunks=(10**3, 10**3))
         content.create_dataset("never", (100,), "f8")
@@ -205,12 +223,14 @@ def test_fault_40_declared_shapes(make):
 
 
 def test_fault_40_and_29_more_than_memory(make):
+    """More than memory is refused, and a part of it is read."""
     path = make(put(u=np.zeros(10_000)))
     refused(path, "needs about 156.2 KiB of memory, and 97.66 KiB may be taken; .*rows=", memory=100_000)
     assert len(sciml.read_hdf5(path, memory=100_000, rows=(0, 5000))) == 5000
 
 
 def test_fault_41_flipped_bits(tmp_path):
+    """A flipped bit in a file of ours is noticed by its checksum."""
     path = tmp_path / "ours.h5"
     sciml.Table({"u": U, "t": np.arange(5.0)}).save(path)
     raw = bytearray(path.read_bytes())
@@ -225,6 +245,7 @@ def test_fault_41_flipped_bits(tmp_path):
 
 
 def test_fault_42_in_use(make):
+    """A file that another program writes is refused as in use, and read afterwards."""
     path = make(put(u=U))
     code = "import h5py, sys\nwith h5py.File(sys.argv[1], 'a'):\n    print('open', flush=True)\n    sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
@@ -235,6 +256,7 @@ def test_fault_42_in_use(make):
 
 
 def test_fault_37_groups_and_netcdf_files_are_looked_at_as_well(make, tmp_path):
+    """Names of groups and NetCDF files cannot come from other files either."""
     make(put(w=U, names=np.array([b"a", b"b", b"c", b"d", b"e"])), "other.h5")
 
     def fill(content):
@@ -250,6 +272,7 @@ def test_fault_37_groups_and_netcdf_files_are_looked_at_as_well(make, tmp_path):
 
 
 def test_fault_40_declared_shapes_of_other_formats(tmp_path):
+    """MATLAB and NetCDF files are held to the same memory."""
     import scipy.io
 
     scipy.io.savemat(tmp_path / "bomb.mat", {"u": np.zeros(10**5)}, do_compression=True)
@@ -263,6 +286,8 @@ def test_fault_40_declared_shapes_of_other_formats(tmp_path):
 
 @pytest.mark.parametrize(("name", "value"), [("scale_factor", 0.5), ("add_offset", 1), ("_FillValue", -999)])
 def test_fault_35_packed_numbers_are_not_taken_for_numbers(make, name, value):
+    """Scale factors and fill values are refused, not ignored."""
+
     def fill(content):
         content["t"], content["u"] = [0.0, 1.0], np.array([2, -999], dtype="i2")
         content["u"].attrs[name] = value

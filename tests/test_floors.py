@@ -135,6 +135,7 @@ FLOORS = [
     ],
     [
         "comparison",
+        "runs",
         "ensemble",
         "distilling",
         "transformer",

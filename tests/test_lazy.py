@@ -89,6 +89,7 @@ def test_rows_of_grids_follow_one_another(tmp_path):
 
 
 def test_fault_44_reads_are_whole_chunks_and_each_is_read_once(plain, monkeypatch):
+    """Rows are read by whole chunks, each of them once."""
     path, _ = plain
     table, read = lazy(path), []
     original = h5py.Dataset.__getitem__
@@ -111,6 +112,7 @@ def test_fault_44_reads_are_whole_chunks_and_each_is_read_once(plain, monkeypatc
 
 
 def test_fault_44_a_whole_column_is_refused_with_what_to_do(plain):
+    """A whole column of a lazy table is refused with what to do instead."""
     with pytest.raises(DataError, match=r"stays in the file; read some rows, .* random sample, .* leave out lazy="):
         lazy(plain[0])["u"]
     with pytest.raises(DataError, match="no column 'v'"):

@@ -58,6 +58,7 @@ BOX = sciml.Box(x=(0, 1), t=(0, 1))
     ],
 )
 def test_fault_51_wrong_names_are_refused_by_the_class(members, words):
+    """A wrong name is refused when the class is defined, with the right ones."""
     with pytest.raises(ProblemError, match=words):
         define(**members)
 
@@ -88,6 +89,7 @@ def test_regions_are_regions():
 
 
 def test_fault_50_a_region_without_points():
+    """A condition on a region without points is refused."""
     made = type(
         "Ode",
         (sciml.Problem,),
@@ -256,6 +258,7 @@ def test_conditions_vanish_on_functions_that_satisfy_them():
 
 
 def test_fault_52_a_coarser_type_is_not_taken_silently():
+    """Values of a coarser type are refused."""
     coarse = sciml.Initial(u=lambda t: torch.where(t > -1, 0.1, 0.2))
     made = type("Coarse", (Decay,), {"conditions": [coarse]})
     with pytest.raises(

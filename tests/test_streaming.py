@@ -93,6 +93,7 @@ def test_fault_43_spawned_workers_read_the_same(path):
 def test_fault_43_forked_workers_open_the_file_once_each_and_never_use_the_handle_of_their_parent(
     path, tmp_path, monkeypatch
 ):
+    """Each forked worker opens the file once, for itself."""
     log, original = tmp_path / "opened", Handles.__getitem__
 
     def noted(self, file):
@@ -140,6 +141,7 @@ def test_fault_43_workers_are_forked_while_another_thread_reads_hdf5(path):
 
 
 def test_fault_43_a_forked_table_opens_the_file_for_itself(path):
+    """A table in a forked process does not use its parent's handle."""
     table = table_of(path)
     table.read([0])
     mine = table._opened

@@ -82,6 +82,11 @@ def read_csv(
         raise DataError(f"sep, decimal, comment and encoding must be texts; given: {texts!r}")
     if len(sep) != 1 or len(decimal) != 1 or sep == decimal:
         raise DataError(f"sep and decimal must be two different single characters; given: {sep!r} and {decimal!r}")
+    if {sep, decimal} & set('\r\n"\0'):
+        raise DataError(
+            "sep and decimal cannot be ends of lines, quotes or NUL, which mean something else in every CSV file; "
+            f"given: {sep!r} and {decimal!r}"
+        )
     mapping("casts", casts, "{'on': 'bool'}")
     before = stamp(path) if path.is_file() else (0, 0)
     raw = content(path, memory, largest, _REMEDY) if packed(path) else None

@@ -62,12 +62,20 @@ def layout(path: Path, text: str, sep: str, decimal: str, comment: str) -> Lines
     if not kept:
         raise DataError(f"{path} is empty: a header line with the names of the columns and at least one row are needed")
     (first, header), rows = kept[0], kept[1:]
-    names = [name.strip() for name in next(csv.reader([header], delimiter=sep, skipinitialspace=sep != " "))]
+    names = [name.strip() for name in _cells(path, first, header, sep)]
     check_header(path, first, header, names, sep, decimal)
     if not rows:
         raise DataError(f"{path} has a header and no rows")
     _check_counts(path, rows, names, sep, decimal)
     return Lines(names, "\n".join(line for _, line in rows), np.array([number for number, _ in rows]))
+
+
+def _cells(path: Path, number: int, line: str, sep: str) -> list[str]:
+    """The values of a line."""
+    try:
+        return next(csv.reader([line], delimiter=sep, skipinitialspace=sep != " "), [])
+    except csv.Error as error:
+        raise DataError(f"{path}, line {number} ({len(line)} characters) cannot be cut into values: {error}") from error
 
 
 def check_header(path: Path, line: int, header: str, names: list[str], sep: str, decimal: str) -> None:
@@ -101,7 +109,7 @@ def _check_counts(path: Path, rows: list[tuple[int, str]], names: list[str], sep
     for number, line in rows:
         if line.count(sep) + 1 == expected and '"' not in line:
             continue
-        found = len(next(csv.reader([line], delimiter=sep, skipinitialspace=sep != " ")))
+        found = len(_cells(path, number, line, sep))
         if found == expected:
             continue
         hint = ""
@@ -127,7 +135,10 @@ def names_wanted(
             f"{path} has no column {group!r} to group by; its columns are {listed(names)}.{nearest(group, names)}"
         )
     if columns is None:
-        return {name: name for name in names if name != group}
+        rest = {name: name for name in names if name != group}
+        if not rest:
+            raise DataError(f"{path} has no column beside {group!r}, which rows are grouped by; add one with numbers")
+        return rest
     if isinstance(columns, str):
         columns = [columns]
     told = [*columns, *columns.values()] if isinstance(columns, Mapping) else columns
@@ -172,7 +183,7 @@ def parsed(path: Path, layout: Lines, sep: str, decimal: str, texts: Iterable[st
             **EXACTLY,
             dtype={layout.names.index(name): str for name in texts},
         )
-    except pd.errors.ParserError as error:
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, IndexError) as error:
         raise DataError(f"{path} cannot be cut into columns by sep={sep!r}: {error}; are all quotes closed?") from error
     expected = (len(layout.lines), len(layout.names))
     if frame.shape != expected:

@@ -93,7 +93,7 @@ def quick(
         # Integers of that size must not be rounded; numbers with a decimal point may.
         if large and any(parsed(None, [names.index(wanted[ours])]).dtypes.iloc[0].kind != "f" for ours in large):
             return None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError, OSError):
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError, IndexError, OSError):
         return None
     if group is None:
         return values, None

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 from sciml.datasets.attributes import label
+from sciml.datasets.damage import refusals
 from sciml.datasets.grid import Grid
 from sciml.datasets.lazy import LazyTable, Loading
 from sciml.datasets.limits import check_memory
@@ -92,7 +93,7 @@ def read_hdf5(
     path = checked_path(path, "read_hdf5")
     if not isinstance(links, str | Path | None):
         raise DataError(f"links must be the path of a folder, below which other files may be read; given: {links!r}")
-    with Handles() as handles:
+    with refusals(path, "an HDF5 file"), Handles() as handles:
         # Opening first: its errors are better than those of a file that is not there.
         handles[path]
         before = stamp(path)

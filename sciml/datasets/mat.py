@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 
 from sciml.datasets.arrays import as_columns, wanted_names
 from sciml.datasets.attributes import text
+from sciml.datasets.damage import check_safe, refusals
 from sciml.datasets.hdf5 import checked_path
 from sciml.datasets.limits import check_memory
 from sciml.datasets.vault import Handles, find, locate, read_part
@@ -94,34 +94,20 @@ def _old(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, An
     from scipy.io import loadmat, whosmat
     from scipy.io.matlab import MatReadError
 
-    try:
+    with refusals(path, "a .mat file", MatReadError):
+        check_safe(path)
         shapes = {name: shape for name, shape, _ in whosmat(str(path), appendmat=False)}
         there = list(shapes)
         names = there if asked is None else [name for name in there if name in asked]
         check_memory(path, 2 * 8 * sum(math.prod(shapes[name]) for name in names), memory, "name fewer columns")
         content = loadmat(str(path), appendmat=False, variable_names=names)
-    except DataError:
-        raise
-    except FileNotFoundError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from error
-    except (
-        MatReadError,
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        IndexError,
-        NotImplementedError,
-        zlib.error,
-    ) as error:
-        raise DataError(f"{path} is damaged or no .mat file: {error}; get it again") from error
     return {name: content.get(name, "not read") for name in there}
 
 
 def _new(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, Any]:
     """The variables of version 7.3, which is HDF5 with axes in the opposite order."""
     found: dict[str, Any] = {}
-    with Handles() as handles:
+    with refusals(path, "a .mat file"), Handles() as handles:
         for name in handles[path]:
             if not name.startswith("#"):
                 found[name] = (

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 
 from sciml.datasets.arrays import as_columns, wanted_names
+from sciml.datasets.damage import refusals
 from sciml.datasets.hdf5 import checked_path
 from sciml.datasets.limits import check_memory
 from sciml.datasets.vault import Handles, check_own
@@ -72,7 +74,7 @@ def read_netcdf(
         if engine == "h5netcdf":
             import h5netcdf  # noqa: F401
 
-            with Handles() as handles:
+            with refusals(path, "a NetCDF file"), Handles() as handles:
                 for name in handles[path]:
                     if handles[path].get(name, getclass=True) is not h5py.Group:
                         check_own(handles, path, name)
@@ -80,10 +82,9 @@ def read_netcdf(
         raise MissingExtraError("reading NetCDF needs xarray and h5netcdf; pip install 'sciml[files]'") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    try:
-        with xarray.open_dataset(
-            path, engine=engine, decode_times=False, decode_timedelta=False, cache=False
-        ) as dataset:
+    with refusals(path, "a NetCDF file"):
+        plain: Any = {"decode_times": False, "decode_timedelta": False, "cache": False}
+        with xarray.open_dataset(path, engine=engine, **plain) as dataset:
             there = [str(name) for name in dataset.variables]
             usable = [name for name in there if dataset[name].dtype.kind in "iufc" and dataset[name].ndim]
             wanted = wanted_names(path, columns, there, usable)
@@ -112,10 +113,6 @@ def read_netcdf(
             calendars = {
                 ours: str(dataset[theirs].attrs.get("calendar", "standard")).lower() for ours, theirs in wanted.items()
             }
-    except DataError:
-        raise
-    except (OSError, ValueError, KeyError, IndexError, TypeError, RuntimeError) as error:
-        raise DataError(f"{path} is damaged or no NetCDF file: {error}; get it again") from error
     values = as_columns(path, arrays, dict(dimensions), None, split, memory)
     for name, (given, ours) in check_units(units, tuple(values)).items():
         since = ours.partition(" since ")[2]

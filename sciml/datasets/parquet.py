@@ -12,6 +12,7 @@ import pandas as pd
 from sciml.datasets.arrays import exact, wanted_names
 from sciml.datasets.attributes import text
 from sciml.datasets.casts import cast, check_casts, unit_after
+from sciml.datasets.damage import refusals
 from sciml.datasets.hdf5 import checked_path
 from sciml.datasets.limits import check_memory
 from sciml.errors import DataError, MissingExtraError, listed, mapping, nearest
@@ -65,7 +66,7 @@ def read_parquet(
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtraError("reading Parquet needs pyarrow; pip install 'sciml[files]'") from error
-    try:
+    with refusals(path, "a Parquet file", pyarrow.ArrowException):
         before = stamp(path)
         with pyarrow.parquet.ParquetFile(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
@@ -85,10 +86,6 @@ def read_parquet(
             taken = list(dict.fromkeys([*wanted.values(), *([group] if group is not None else [])]))
             check_memory(path, 3 * 8 * rows * len(taken), memory, "read fewer columns")
             content = file.read(columns=taken)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowException) as error:
-        raise DataError(f"{path} is damaged or no Parquet file: {error}; get it again") from error
     asked = check_casts(casts, list(wanted))
     values: dict[str, Any] = {}
     told = {name: unit for name, how in asked.items() if (unit := unit_after(how)) is not None}

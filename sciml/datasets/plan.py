@@ -13,7 +13,7 @@ from sciml.datasets.grid import Column, Grid
 from sciml.datasets.layouts import recognised
 from sciml.datasets.request import Request, names_wanted, split_columns
 from sciml.datasets.samples import sample_grids
-from sciml.datasets.tree import tree, walk
+from sciml.datasets.tree import DAMAGED, tree, walk
 from sciml.datasets.vault import Handles, Located, find, unusable
 from sciml.errors import DataError, listed, nearest, sequences
 from sciml.units import Units, conversions
@@ -227,6 +227,10 @@ def _usable(request: Request, group: str | None) -> dict[str, str]:
     for name, what in walk(file):
         if what.startswith(("link to", "group")) or name.strip("/") == (group or "").strip("/"):
             continue
+        if what.startswith(DAMAGED):
+            raise DataError(
+                f"{request.path}: {name!r} cannot be opened: {what}; get the file again, or name other datasets with columns="
+            )
         thing = file[name]
         if isinstance(thing, h5py.Dataset) and thing.shape != () and unusable(thing) is None:
             names.append(name)

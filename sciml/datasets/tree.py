@@ -6,7 +6,11 @@ from collections.abc import Iterator
 
 import h5py
 
+from sciml.datasets.damage import FOREIGN
+
 _MOST_LISTED = 40
+# What is told of objects that cannot be opened begins with this.
+DAMAGED = "damaged"
 
 
 def walk(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -18,24 +22,35 @@ def walk(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, str]]:
 
     def inside(group: h5py.Group, prefix: str) -> Iterator[tuple[str, str]]:
         for key in group:
-            link, name = group.get(key, getlink=True), f"{prefix}{key}"
+            name = f"{prefix}{key}"
+            try:
+                link = group.get(key, getlink=True)
+                thing = group[key] if isinstance(link, h5py.HardLink) else None
+                address = None if thing is None else h5py.h5o.get_info(thing.id).addr
+                what = _told(thing)
+            except FOREIGN as error:
+                yield name, f"{DAMAGED} ({error})"
+                continue
             if isinstance(link, h5py.SoftLink):
                 yield name, f"link to {link.path}"
             elif isinstance(link, h5py.ExternalLink):
                 yield name, f"link to {link.path} in {link.filename}"
-            else:
-                thing = group[key]
-                address = h5py.h5o.get_info(thing.id).addr
-                if address in seen:
-                    continue
+            elif address not in seen:
                 seen.add(address)
                 if isinstance(thing, h5py.Group):
                     yield f"{name}/", "group"
                     yield from inside(thing, f"{name}/")
-                elif isinstance(thing, h5py.Dataset):
-                    yield name, "empty" if thing.shape is None else f"{thing.dtype} {thing.shape}"
+                elif what:
+                    yield name, what
 
     yield from inside(group, prefix)
+
+
+def _told(thing: object) -> str:
+    """What a dataset holds, in words; nothing for anything else."""
+    if not isinstance(thing, h5py.Dataset):
+        return ""
+    return "empty" if thing.shape is None else f"{thing.dtype} {thing.shape}"
 
 
 def tree(group: h5py.Group) -> str:

@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 
 from sciml.datasets.attributes import packing, text
+from sciml.datasets.damage import FOREIGN, check_safe
 from sciml.datasets.limits import readable
 from sciml.datasets.tree import tree, walk
 from sciml.errors import DataError, listed, nearest
@@ -196,7 +197,7 @@ def read_part(handles: Handles, located: Located, selection: Any = ...) -> np.nd
     """
     try:
         return np.asarray(opened(handles, located)[selection])
-    except OSError as error:
+    except FOREIGN as error:
         raise DataError(
             f"{located.path}: {located.name!r} cannot be read: {error}; the file is damaged (a checksum or a compressed chunk "
             "is wrong): get it again"
@@ -217,6 +218,7 @@ def _opened(path: Path) -> h5py.File:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     if not size:
         raise DataError(f"{path} is empty (0 bytes): it was never written, or its writer died; get it again")
+    check_safe(path)
     try:
         return h5py.File(path, "r")
     except OSError as error:

@@ -1,0 +1,249 @@
+"""Damaged files: those that readers once went wrong on, some hundred more, and the helper that looks at them first."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+
+import sciml
+from sciml import archive
+from sciml.datasets import probe
+from sciml.datasets.damage import refusals
+from sciml.errors import DataError, FileError, SciMLError
+
+DAMAGED = ROOT / "tests" / "damaged"
+CASES = 80
+
+
+def test_fault_30_a_hundred_damaged_files_of_every_kind_end_in_no_crash_hang_or_foreign_exception(tmp_path):
+    """Damaged files of every format are read or refused by an error of ours, in bounded memory and time."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.benchmarks.fuzzing",
+        "all",
+        "--cases",
+        str(CASES),
+        "--json",
+        "--keep",
+        tmp_path / "kept",
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    reports = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 0, "\n".join(each["text"] for each in reports)
+    for report in reports:
+        assert report["cases"] == CASES
+        assert report["peak"] < 2**29
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("chunk_below_checksum.h5", "a chunk of '/t' has 1 bytes, fewer than its checksum"),
+        ("ends_the_process.h5", "reading it ends the process that reads it"),
+        ("name_in_no_encoding.h5", "cannot be opened: damaged .*utf-8"),
+        ("checksum_of_storage.h5", "is damaged or not an HDF5 file: .*checksum"),
+        ("ends_the_process.mat", "reading it ends the process that reads it"),
+        ("never_set.mat", "is damaged or not a .mat file"),
+        ("zeros.mat", "is damaged or not a .mat file"),
+        ("name_in_no_encoding.parquet", "is damaged or not a Parquet file: .*utf-8"),
+    ],
+)
+def test_fault_30_files_that_readers_went_wrong_on(name, words):
+    """Files that ended the process or raised a foreign exception are refused by name."""
+    with pytest.raises(DataError, match=words) as caught:
+        sciml.read(DAMAGED / name)
+    assert name in str(caught.value)
+
+
+def test_fault_30_a_file_that_is_never_read_to_its_end():
+    """A file on which HDF5 goes round in a circle is given up after some seconds of work."""
+    prober = probe.Prober(seconds=0.5)
+    assert prober.probe(DAMAGED / "never_ends.h5") == "reading it does not come to an end"
+    prober.close()
+
+
+@pytest.fixture
+def prober():
+    prober = probe.Prober()
+    yield prober
+    prober.close()
+
+
+@pytest.fixture
+def good(tmp_path):
+    path = tmp_path / "good.h5"
+    with h5py.File(path, "w") as file:
+        file["u"] = np.arange(5.0)
+    return path
+
+
+def test_a_file_is_looked_at_again_when_it_has_changed(prober, good):
+    assert prober.probe(good) is None
+    shutil.copy(DAMAGED / "chunk_below_checksum.h5", good)
+    assert "fewer than its checksum" in prober.probe(good)
+    assert "fewer than its checksum" in prober.probe(good)
+
+
+def test_a_helper_that_has_died_is_started_again(prober, good, tmp_path):
+    assert prober.probe(good) is None
+    prober._helper.kill()
+    prober._helper.wait()
+    shutil.copy(good, tmp_path / "other.h5")
+    assert prober.probe(tmp_path / "other.h5") is None
+    # What damages the helper is no fault of the file after it.
+    assert prober.probe(DAMAGED / "ends_the_process.h5") is not None
+    shutil.copy(good, tmp_path / "third.h5")
+    assert prober.probe(tmp_path / "third.h5") is None
+
+
+def test_no_helper_no_harm(prober, good, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert prober.probe(good) is None
+    assert prober.probe(pathlib.Path("nowhere.h5")) is None
+
+
+def test_modules_in_the_working_directory_are_not_imported(prober, good, tmp_path, monkeypatch):
+    for name in ("json", "h5py", "runpy", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    assert prober.probe(good) is None
+    assert prober._helper is not None
+
+
+def test_threads_and_copies_of_the_process_have_their_turns(prober, good, tmp_path):
+    paths = [tmp_path / f"ξ {number}\n.h5" for number in range(8)]
+    found = []
+    for path in paths:
+        shutil.copy(good, path)
+    threads = [threading.Thread(target=lambda path=path: found.append(prober.probe(path))) for path in paths]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert found == [None] * 8
+    helper = prober._helper
+    child = os.fork()
+    if not child:
+        # A helper of its own; what the parent knows it knows as well.
+        status = prober.probe(paths[0]) is not None or prober._helper is not helper
+        os.utime(good, (1, 1))
+        status = status or prober.probe(good) is not None or prober._helper is helper
+        prober.close()
+        os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert helper.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "options"),
+    [
+        ("t,u\n0,1\n", "cannot be ends of lines, quotes or NUL", {"sep": "\n"}),
+        ("t,u\n0,1\n", "cannot be ends of lines, quotes or NUL", {"sep": '"'}),
+        ("t\n0\n1\n", "no column beside 't', which rows are grouped by", {"group": "t"}),
+        (
+            "t,u\n0,1\n1," + '"' + "a" * 200_000 + '"\n',
+            "line 3 .200004 characters. cannot be cut into values",
+            {},
+        ),
+        ("t" * 200_000 + ",u\n0,1\n1", "line 1 .200002 characters. cannot be cut into values", {"sep": ";"}),
+        ("# by hand\n\n t , u \n", "2 values for 1 columns", {"comment": ""}),
+        ("t,u\n\x1c\n", "no rows", {}),
+    ],
+)
+def test_fault_21_texts_that_ended_in_foreign_exceptions(write, content, words, options):
+    """What pandas and the csv module stumble over is refused by an error of ours."""
+    with pytest.raises(DataError, match=words):
+        sciml.read_csv(write(content), **options)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    class Decay(sciml.Problem):
+        domain = sciml.Interval(t=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Initial(u=1.0)]
+        rate = sciml.Unknown(1.0, lower=0)
+
+        @sciml.equation
+        def decay(self, u, t):
+            return sciml.d(u, t) + self.rate * u
+
+    path = tmp_path_factory.mktemp("saved") / "solution.pt"
+    data = {"t": [0.0, 0.5, 1.0], "u": [1.0, 0.6, 0.36]}
+    sciml.fit(Decay(), sciml.MLP(3), data=data, solver=sciml.Adam(2), progress=False).save(path)
+    return archive.load_tensors(path)
+
+
+def replaced(content, keys, value):
+    """The same with one value, somewhere inside, replaced."""
+    if not keys:
+        return value
+    found = list(content) if isinstance(content, list) else dict(content)
+    found[keys[0]] = replaced(content[keys[0]], keys[1:], value)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (["frames", "history", "columns", "loss"], [1.0, 2.0]),
+        (["frames", "unknowns", "columns", "estimate"], [[1.0]]),
+        (["frames", "unknowns", "columns", "estimate"], torch.zeros(1)),
+        (["frames", "residuals", "columns", "rms"], "x"),
+        (["frames"], None),
+        (["model", "hidden"], [10**6, 10**6]),
+        (["model", "hidden"], [-1]),
+        (["model", "hidden"], []),
+        (["model", "activation"], "tan"),
+        (["model", "kind"], 3),
+        (["periodic"], [[0], 10**9]),
+        (["probe"], []),
+        (["probe"], [torch.zeros(2, 1)]),
+        (["bounds", "t"], [1.0, 0.0]),
+        (["bounds"], {}),
+        (["domain"], {"kind": "Polygon"}),
+        (["fields"], ["u", "v"]),
+        (["fields"], []),
+        (["trial"], {}),
+        (["data", "u"], [1.0]),
+        (["origin"], 3),
+        (["seconds"], "long"),
+        (["success"], 1),
+        (["name"], None),
+        (["message"], b"x"),
+        (["choices"], None),
+        (["spread"], [1, 2]),
+    ],
+)
+def test_fault_4_a_saved_solution_with_values_of_other_kinds(saved, tmp_path, keys, value):
+    """A saved solution whose values are of other kinds is refused, before memory is taken for the model it claims."""
+    path = tmp_path / "solution.pt"
+    archive.save_tensors(
+        path, replaced({key: each for key, each in saved.items() if key != "sciml_format"}, keys, value)
+    )
+    with pytest.raises(SciMLError) as caught:
+        sciml.load(path)
+    assert isinstance(caught.value, FileError) or str(caught.value)
+
+
+def test_what_the_file_system_says_is_told_as_such(tmp_path):
+    with (
+        pytest.raises(DataError, match=r"cannot read .*nowhere: No such file"),
+        refusals(tmp_path / "nowhere", "a file"),
+    ):
+        (tmp_path / "nowhere").read_bytes()
+    with pytest.raises(DataError, match="more memory than there is"), refusals(tmp_path, "a file"):
+        raise MemoryError
+    with pytest.raises(FileError, match="as it is"), refusals(tmp_path, "a file"):
+        raise FileError("as it is")
