@@ -29,6 +29,7 @@ from sciml.ensemble import Ensemble, ensemble
 from sciml.evidence import criteria
 from sciml.exact import Exact
 from sciml.experiments import experiments
+from sciml.findings import Finding
 from sciml.fitting import fit
 from sciml.loading import load
 from sciml.measurements import Measurements
@@ -50,6 +51,7 @@ from sciml.normal import Neumann, Robin
 from sciml.operators import curl, div, grad, laplacian
 from sciml.pinned import Integral, Mean, Point
 from sciml.polish import Polish
+from sciml.preflight import preflight
 from sciml.problem import Problem
 from sciml.sampling.adaptive import Adaptive
 from sciml.solution import ExtrapolationWarning, Solution
@@ -85,6 +87,7 @@ __all__ = [
     "Ensemble",
     "Exact",
     "ExtrapolationWarning",
+    "Finding",
     "FirstOrder",
     "FourierFeatures",
     "GatedBlock",
@@ -141,6 +144,7 @@ __all__ = [
     "grad",
     "laplacian",
     "load",
+    "preflight",
     "read",
     "read_csv",
     "read_hdf5",

@@ -28,10 +28,11 @@ from sciml.errors import FileError, ProblemError, SciMLError, SolverError
 from sciml.evidence import statistics
 from sciml.exact import Exact
 from sciml.feeding import fed
-from sciml.measurements import Measurements, resolve_data
+from sciml.measurements import Measurements
 from sciml.models import PeriodicInputs, RandomFeatures, Scaled
 from sciml.passes import Attempt, in_passes
 from sciml.polish import Polish
+from sciml.preflight import checked
 from sciml.problem import Problem
 from sciml.profiles import profiled
 from sciml.sampling.adaptive import Adaptive
@@ -76,6 +77,7 @@ def fit(
     windows: Windows | int | None = None,
     start: Solution | str | Path | None = None,
     freeze: str | Sequence[str] = (),
+    preflight: str = "error",
     out: str | Path | None = None,
     progress: bool = False,
 ) -> Solution:
@@ -129,6 +131,8 @@ def fit(
             L-BFGS, or Gauss-Newton steps where the model is linear in its parameters.
         freeze: parts of the model that no solver varies, by their names in ``model.named_modules()``, with wildcards as in a
             shell: ``freeze=("layers.0", "layers.2")``.
+        preflight: what becomes of mistakes that ``sciml.preflight`` finds before the first step: ``"error"`` raises, ``"warn"``
+            goes on after a ``PreflightWarning`` where it can, ``"off"`` does not look.
         out: a directory for ``summary.json`` and ``solution.pt``.
         progress: show a live line.
 
@@ -203,7 +207,8 @@ def fit(
         return _better(found, setup, outcome, stages)
 
     with line or contextlib.nullcontext():
-        done, notes = in_passes(attempt, problem, resolve_data(problem, data, observe, noise))
+        known = checked(problem, model, data, observe, noise, exact, dtype, device, preflight, depth=1)
+        done, notes = in_passes(attempt, problem, known)
     if feed is not None:
         notes.append(feed.notes(done.setup, [each for each in solvers if stage_name(each) in done.solver.split(", ")]))
     setup, outcome = done.setup, done.outcome

@@ -24,6 +24,7 @@ FLOORS = [
         "provenance",
         "units",
         "export",
+        "findings",
     ],
     [
         "unknowns",
@@ -44,6 +45,7 @@ FLOORS = [
         "embedding_files",
         "watching",
         "promotion",
+        "layer_trace",
     ],
     [
         "sampling",
@@ -70,13 +72,16 @@ FLOORS = [
         "exact",
         "slabs",
         "tiles",
+        "residual_checks",
+        "kinks",
     ],
     [
         "solvers",
         "guided",
         "weighting",
         "callbacks",
-        "preflight",
+        "model_checks",
+        "pointwise",
         "plots",
         "panels",
         "embedding",
@@ -110,6 +115,7 @@ FLOORS = [
         "choice",
         "transfer",
         "recovery",
+        "preflight",
     ],
     [
         "fitting",
