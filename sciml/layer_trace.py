@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from sciml.models.periodic import PeriodicInputs
 
+_CONTAINERS = ("Sequential", "ModuleList", "ModuleDict")
+
 
 @dataclass(frozen=True)
 class Passage:
@@ -78,12 +80,12 @@ def culprit(found: list[Passage], bad: Callable[[int, int, bool], bool]) -> str 
     """
     sound: Passage | None = None
     for number, passage in enumerate(found):
-        into = any(bad(number, place, False) for place in range(len(passage.into)))
-        out = any(bad(number, place, True) for place in range(len(passage.out)))
+        into = _spoilt(passage, number, bad, out=False)
+        out = _spoilt(passage, number, bad, out=True)
         if into and passage.leaf:
-            around = _around(found, passage)
+            around, inside = _owner(found, passage, bad)
             before = f"between {sound.label} and" if sound is not None else "before"
-            return f"the forward of {around}, {before} {passage.label}"
+            return f"the forward of {around}, {before} {inside.label}"
         if out:
             return passage.label if passage.leaf else f"the forward of {passage.label}"
         if passage.leaf:
@@ -91,13 +93,25 @@ def culprit(found: list[Passage], bad: Callable[[int, int, bool], bool]) -> str 
     return None
 
 
-def _around(found: list[Passage], passage: Passage) -> str:
-    """The module whose forward calls a layer."""
-    parent = passage.path.rpartition(".")[0]
-    around = [each for each in found if not each.leaf and (each.path == parent or not each.path)]
+def _spoilt(passage: Passage, number: int, bad: Callable[[int, int, bool], bool], *, out: bool) -> bool:
+    return any(bad(number, place, out) for place in range(len(passage.out if out else passage.into)))
+
+
+def _owner(found: list[Passage], passage: Passage, bad: Callable[[int, int, bool], bool]) -> tuple[str, Passage]:
+    """The module whose forward spoils what a layer is given, and the part of it that is given it."""
+    inside = passage
+    while inside.path:
+        parent = inside.path.rpartition(".")[0]
+        number, around = next(((n, each) for n, each in enumerate(found) if each.path == parent), (-1, None))
+        if around is None:
+            return "the model", inside
+        if not _spoilt(around, number, bad, out=False):
+            break
+        inside = around
     # A container such as Sequential computes nothing itself.
-    own = [each for each in around if each.kind not in ("Sequential", "ModuleList", "ModuleDict")]
-    return (own or around)[0].label if around else "the model"
+    own = [each for each in found if each.path == inside.path.rpartition(".")[0] or not each.path]
+    own = [each for each in own if not each.leaf and each.kind not in _CONTAINERS] or own
+    return (own[0].label if own else "the model"), inside
 
 
 def _tensors(value: object) -> Iterator[Tensor]:

@@ -48,7 +48,8 @@ def check_model(trial: nn.Module, problem: Problem) -> None:
         f"{outputs} output(s), {listed(problem.fields)}"
     )
     try:
-        values = trial(points)
+        with torch.random.fork_rng(devices=[]):
+            values = trial(points)
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         if _about_types(error):
             raise ModelError(
@@ -62,6 +63,8 @@ def check_model(trial: nn.Module, problem: Problem) -> None:
         raise ModelError(f"the model returned {shape} for 3 points; expected (3, {outputs}): {expected}")
     if values.dtype.is_complex:
         raise ModelError(f"the model returned {values.dtype}; expected real numbers: {expected}")
+    if not any(parameter.requires_grad for parameter in trial.parameters()):
+        raise ModelError("no trainable parameter of the model reaches its output: nothing can be fitted")
     if not values.requires_grad:
         raise ModelError(_detached(trial, points, "the model's output", "its parameters or inputs"))
 
@@ -94,11 +97,34 @@ def findings_of(problem: Problem, trial: nn.Module, asked: Mapping[Jet, str]) ->
     if mixing is not None:
         # Derivatives of a model that mixes points are not those at a point: nothing more can be said.
         return [*found, mixing]
-    if not found and points.dtype == torch.float64:
+    if not found and points.dtype == like.dtype == torch.float64:
         found += check_steps(shaken, points)
+    try:
+        return found + _derived(problem, trial, shaken, points, asked)
+    except (RuntimeError, NotImplementedError) as error:
+        highest = max(asked, key=lambda jet: len(jet[1]), default=(problem.fields[0], ()))
+        return [
+            *found,
+            Finding(
+                "smoothness",
+                type(own_model(trial)).__name__,
+                f"the model cannot be differentiated as often as residual {asked.get(highest, '')!r} needs it for "
+                f"{describe(*highest)}: {error}",
+                "leave out the operation that it names; attention has such derivatives with "
+                "torch.nn.attention.sdpa_kernel(SDPBackend.MATH)",
+                "fatal",
+            ),
+        ]
+
+
+def _derived(
+    problem: Problem, trial: nn.Module, shaken: nn.Module, points: Tensor, asked: Mapping[Jet, str]
+) -> list[Finding]:
+    """What derivatives of a model tell."""
     jets = AutogradJets(shaken, points, problem.coordinates, problem.fields)
-    reached, dead = _reached(problem, shaken, points, jets)
-    found += dead
+    # Rectifiers at rest and kinks away from zero are met by larger weights.
+    other = _shaken(trial, 1, points.dtype, _STRONG)
+    reached, found = _reached(problem, (shaken, other), points)
     blind = list(_blind(problem, jets, reached))
     found += blind
     hidden = {name for each in blind for name in each.where.split(", ")}
@@ -106,8 +132,6 @@ def findings_of(problem: Problem, trial: nn.Module, asked: Mapping[Jet, str]) ->
     zero = [jet for jet in lively if len(jet[1]) > 1 and not bool(jets.jet(*jet).any())]
     bent, bender = list[Kink](), shaken
     if points.dtype == torch.float64 and not hidden:
-        # Kinks that lie away from zero are met by larger weights alone.
-        other = _shaken(trial, 1, strength=_STRONG)
         bent = kinks(shaken, problem, lively, other)
         if not bent:
             bent, bender = kinks(other, problem, lively, shaken), other
@@ -128,31 +152,25 @@ def _shaken(trial: nn.Module, seed: int, dtype: torch.dtype = torch.float64, str
     return shaken
 
 
-def _reached(problem: Problem, trial: nn.Module, points: Tensor, jets: AutogradJets) -> tuple[list[str], list[Finding]]:
-    """The fields that depend on a trainable parameter or on the points, and findings about the others."""
-    parameters = [parameter for parameter in trial.parameters() if parameter.requires_grad]
-    if not parameters:
-        return [], [
-            Finding(
-                "detached",
-                type(own_model(trial)).__name__,
-                "no trainable parameter of the model reaches its output: nothing can be fitted",
-                "leave some parameters free (requires_grad), or give another model",
-            )
-        ]
-    reached, found = [], []
+def _reached(problem: Problem, trials: Sequence[nn.Module], points: Tensor) -> tuple[list[str], list[Finding]]:
+    """The fields that depend on a trainable parameter or on the points for some weights, and findings about the others."""
+    varied, moving = set[str](), set[str]()
+    for trial in trials:
+        jets = AutogradJets(trial, points, problem.coordinates, problem.fields)
+        parameters = [parameter for parameter in trial.parameters() if parameter.requires_grad]
+        for field in problem.fields:
+            values = jets.jet(field, ())
+            if not values.requires_grad:
+                continue
+            if field not in varied and _moves(values, parameters):
+                varied.add(field)
+            if field not in moving and any(bool(jets.jet(field, (name,)).any()) for name in problem.coordinates):
+                moving.add(field)
+    found = []
     for field in problem.fields:
-        values = jets.jet(field, ())
-        by_parameters = values.requires_grad and _moves(values, parameters)
-        by_points = values.requires_grad and any(bool(jets.jet(field, (name,)).any()) for name in problem.coordinates)
-        if by_points:
-            reached.append(field)
-        if by_parameters:
-            reached += [] if field in reached else [field]
-            continue
         several = len(problem.fields) > 1
         what = f"the field {field!r} of the model's output" if several else "the model's output"
-        if by_points:
+        if field not in varied and field in moving:
             found.append(
                 Finding(
                     "detached",
@@ -162,10 +180,10 @@ def _reached(problem: Problem, trial: nn.Module, points: Tensor, jets: AutogradJ
                     "warning" if several else "error",
                 )
             )
-        else:
-            text = _detached(trial, points, what, "its parameters or inputs")
+        elif field not in varied:
+            text = _detached(trials[0], points, what, "its parameters or inputs")
             found.append(Finding("detached", field, *text.rsplit(": ", 1)))
-    return reached, found
+    return [field for field in problem.fields if field in varied | moving], found
 
 
 def _moves(values: Tensor, parameters: Sequence[Tensor]) -> bool:

@@ -67,7 +67,7 @@ def preflight(
     found: list[Finding] = []
     measurements = attempted(found, "data", resolve_data, problem, data, observe, noise)
     found += looked_at(problem, model, measurements, exact, dtype, device)
-    if not any(each.severity == "fatal" for each in found):
+    if not any(each.severity == "fatal" or each.kind == "residual" for each in found):
         sentences = doubtful(problem, measurements is not None)
         found += [Finding("conditions", type(problem).__name__, each, severity="warning") for each in sentences]
     return tuple(dict.fromkeys(found))
@@ -113,9 +113,11 @@ def looked_at(
     device: str | torch.device,
 ) -> list[Finding]:
     """The findings of one look at a problem and, if there is one, a model."""
-    found = list(check_constants(problem))
-    residuals, use = check_residuals(problem, measurements)
-    found += residuals
+    precise = dtype == torch.float64
+    found = list(check_constants(problem, precise=precise))
+    residuals, use = check_residuals(problem, measurements, precise=precise)
+    coarse = any(each.severity == "warning" for each in found)
+    found += [each for each in residuals if not (coarse and each.severity == "warning")]
     if model is None:
         return found
     construction = attempted(found, "exact", lambda: construct(problem, Exact.of(exact)))
@@ -129,4 +131,8 @@ def looked_at(
     trial = trial.to(device=device_of(device), dtype=dtype).train()
     before = len(found)
     attempted(found, type(built).__name__, check_model, trial, problem)
-    return found + (findings_of(problem, trial, use.jets) if len(found) == before else [])
+    if len(found) > before:
+        return found
+    with torch.random.fork_rng(devices=[]):
+        # A model that draws random numbers must not draw them from the caller's generator here.
+        return found + findings_of(problem, trial, use.jets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sciml.coarse import Coarse, exact_in
 from sciml.conditions import Scene, Term
 from sciml.derivative import JetSpace
 from sciml.domains import Place
@@ -24,8 +26,8 @@ from sciml.typing import MultiIndex, Values
 
 _PROBES = 24
 _SAME = 1e-9
-# Jets of natural size and far larger ones: what is zero for both does not only rest.
-_ROUNDS = ((1.0, 0.0), (10.0, 0.7))
+# Jets of natural size, far larger ones, and positive ones: what is zero, or not finite, for all of them is so for good.
+_ROUNDS = ((1.0, 0.0), (10.0, 0.7), (-1.0, 0.0))
 
 Jet = tuple[str, MultiIndex]
 
@@ -56,7 +58,8 @@ class _MadeUp:
         if key not in self._table:
             natural = self._scale[field] / float(np.prod([self._reach[name] for name in index]))
             noise = torch.randn(self._count, dtype=torch.float64, generator=self._generator)
-            self._table[key] = self._size * natural * noise + (0.0 if index else self._offset[field])
+            values = self._size * natural * noise + (0.0 if index else self._offset[field])
+            self._table[key] = values if self._size > 0 else values.abs()
         return self._table[key]
 
     def part(self, chosen: Tensor) -> _Part:
@@ -72,7 +75,7 @@ class _Part:
         return self._whole.jet(field, index)[self._chosen]
 
 
-def check_constants(problem: Problem) -> Iterator[Finding]:
+def check_constants(problem: Problem, *, precise: bool = True) -> Iterator[Finding]:
     """Constants that are tensors of a kind that a fit would not do justice to."""
     for name, value in problem.constants.items():
         if not isinstance(value, Tensor):
@@ -84,7 +87,7 @@ def check_constants(problem: Problem) -> Iterator[Finding]:
                 f"the constant {name!r} is a tensor that asks for gradients, and no solver varies it",
                 f"{name} = sciml.Unknown({float(value.detach().mean()):.4g}) is a constant that is estimated; else detach it",
             )
-        if value.is_floating_point() and value.dtype != torch.float64:
+        if precise and value.is_floating_point() and value.dtype != torch.float64 and not exact_in(value):
             yield Finding(
                 "constant",
                 name,
@@ -94,15 +97,18 @@ def check_constants(problem: Problem) -> Iterator[Finding]:
             )
 
 
-def check_residuals(problem: Problem, measurements: Measurements | None) -> tuple[list[Finding], Use]:
+def check_residuals(
+    problem: Problem, measurements: Measurements | None, *, precise: bool = True
+) -> tuple[list[Finding], Use]:
     """Everything that is wrong with the residuals of a problem.
 
-    Each is evaluated at a few points of its place, with random numbers for fields and their derivatives: whether it fails, has a
+    Each is evaluated at a few points of its place, with random numbers for fields and derivatives: whether it fails, has a
     wrong shape, is random, mixes points, or depends on no field; then whether every field and every unknown is met.
 
     Args:
         problem: the mathematics.
         measurements: that will be fitted beside it.
+        precise: whether the fit is in float64.
 
     Returns:
         The findings, and what the residuals depend on.
@@ -114,7 +120,7 @@ def check_residuals(problem: Problem, measurements: Measurements | None) -> tupl
     if measurements is not None:
         blocks += [_few(block) for block in attempted(found, "data", data_blocks, problem, measurements) or []]
     if not blocks:
-        return found, Use()
+        return _once(found), Use()
     sizes = attempted(found, "natural sizes", field_sizes, problem, blocks) if stated else None
     sizes = sizes or Sizes((0.0,) * len(problem.fields), (1.0,) * len(problem.fields))
     use, silent, whole = Use(), [], stated
@@ -124,8 +130,7 @@ def check_residuals(problem: Problem, measurements: Measurements | None) -> tupl
                 continue
             before = len(found)
             try:
-                own = _check(problem, term, block, sizes, use)
-                found += own
+                found += _check(problem, term, block, sizes, use, precise)
             except SciMLError as error:
                 found.append(caught(error, term.name))
                 whole = False
@@ -134,7 +139,7 @@ def check_residuals(problem: Problem, measurements: Measurements | None) -> tupl
             silent.append(term.name)
     if whole:
         found += _unmet(problem, use, len(silent) > 0)
-    return found, use
+    return _once(found), use
 
 
 def _terms(problem: Problem, found: list[Finding]) -> Sequence[Term]:
@@ -143,22 +148,24 @@ def _terms(problem: Problem, found: list[Finding]) -> Sequence[Term]:
         return problem.terms()
     except SciMLError as error:
         whole = caught(error, type(problem).__name__)
-    terms: list[Term] = []
-    before = len(found)
+    terms, told = list[Term](), list[Finding]()
     for name in type(problem)._equations:
-        terms += attempted(found, name, problem.equation_terms, name) or ()
+        terms += attempted(told, name, problem.equation_terms, name) or ()
     for condition in problem.conditions:
         listing: Callable[..., tuple[Term, ...]] = condition.terms
-        if any(str(each) == str(whole) for each in found[before:]):
-            # A condition that looks at the equations repeats what was said of them.
-            again: list[Finding] = []
-            terms += attempted(again, condition.name, listing, problem) or ()
-            found += [each for each in again if str(each) not in {str(one) for one in found}]
-        else:
-            terms += attempted(found, condition.name, listing, problem) or ()
-    if len(found) == before:
-        found.append(whole)
+        terms += attempted(told, condition.name, listing, problem) or ()
+    found += told or [whole]
     return terms
+
+
+def _once(found: Sequence[Finding]) -> list[Finding]:
+    """Without what is said again, as by a condition that looks at the equations, with another number of points."""
+    kept: dict[str, Finding] = {}
+    for each in found:
+        text = re.sub(r"\d+", "#", str(each)) if each.severity == "fatal" else f"{each.where} {each}"
+        if text not in kept or each.where in str(each):
+            kept[text] = each
+    return list(kept.values())
 
 
 def _placed(problem: Problem, terms: Sequence[Term], found: list[Finding]) -> Iterator[Block]:
@@ -202,22 +209,17 @@ def _spaces(problem: Problem, sample: Sample, suppliers: Sequence[_MadeUp | _Par
     )
 
 
-def _check(problem: Problem, term: Term, block: Block, sizes: Sizes, use: Use) -> list[Finding]:
+def _check(problem: Problem, term: Term, block: Block, sizes: Sizes, use: Use, precise: bool) -> list[Finding]:
     """What is wrong with one residual."""
-    depends, jets_met = False, False
+    depends, jets_met, finite = False, False, torch.zeros(block.size, dtype=torch.bool)
+    found = list[Finding]()
     for size, shift in _ROUNDS:
         scene, made, leaves = _scene(problem, block, sizes, size, shift)
-        values = term.evaluate(scene)
+        with Coarse() as coarse:
+            values = term.evaluate(scene)
+        finite |= torch.isfinite(values.detach())
         if (size, shift) == _ROUNDS[0] and len(values) > 1:
-            again = term.evaluate(Scene(scene.problem, _spaces(problem, block.sample, made), block.sample.normals))
-            if not _alike(again, values):
-                return [_random(term.name)]
-            chosen = torch.arange(block.size - 1, -1, -2)
-            sample = block.sample.part(chosen)
-            spaces = _spaces(problem, sample, [each.part(chosen) for each in made])
-            (few,) = Block(block.sample, (term,), None).part(chosen).terms
-            if not _alike(few.evaluate(Scene(scene.problem, spaces, sample.normals)), values[chosen]):
-                return [_mixing(term.name)]
+            found += _together(problem, term, block, scene, made, values)
         jets = [(key, jet) for space in scene.spaces for key, jet in space.jets.items()]
         inputs = [*(jet for _, jet in jets), *leaves.values()]
         slopes = (
@@ -235,18 +237,40 @@ def _check(problem: Problem, term: Term, block: Block, sizes: Sizes, use: Use) -
             if slope is not None:
                 use.mentioned.add(name)
                 use.unknowns |= {name} if bool((slope != 0).any()) else set()
+    if coarse.met and precise:
+        found.append(_coarse(term.name, coarse.met[0]))
+    if not bool(finite.all()):
+        return [*found, _not_finite(problem, term.name, block, ~finite)]
     if depends or (isinstance(term.evaluate, Misfit) and term.evaluate.function is None):
-        return []
+        return found
     why = "its derivative by every field is zero at every point" if jets_met else "nothing can make it vanish"
     return [
+        *found,
         Finding(
             "residual",
             term.name,
-            f"the residual {term.name!r} does not depend on any field: {why}",
-            f"use a field of {listed(problem.fields)} in {term.name!r}, without .detach(), .item() or torch.no_grad(), or remove "
+            f"the residual {term.name!r} does not depend on any field; {why}",
+            f"use a field of {listed(problem.fields)} in {term.name!r}, without .detach() or torch.no_grad(), or remove "
             "it",
-        )
+        ),
     ]
+
+
+def _together(
+    problem: Problem, term: Term, block: Block, scene: Scene, made: Sequence[_MadeUp], values: Tensor
+) -> list[Finding]:
+    """Whether a residual gives the same values again, and the same at some of the points alone."""
+    again = term.evaluate(Scene(scene.problem, _spaces(problem, block.sample, made), block.sample.normals))
+    if not _alike(again, values):
+        return [_random(term.name)]
+    # Sobol points are so even that every second of them has the same mean as all.
+    order = torch.randperm(block.size, generator=torch.Generator().manual_seed(0))
+    chosen = order[: max(1, 2 * block.size // 3)]
+    sample = block.sample.part(chosen)
+    spaces = _spaces(problem, sample, [each.part(chosen) for each in made])
+    (few,) = Block(block.sample, (term,), None).part(chosen).terms
+    alike = _alike(few.evaluate(Scene(scene.problem, spaces, sample.normals)), values[chosen])
+    return [] if alike else [_mixing(term.name)]
 
 
 def _alike(one: Tensor, two: Tensor) -> bool:
@@ -278,31 +302,57 @@ def _mixing(name: str) -> Finding:
     )
 
 
+def _coarse(name: str, value: Tensor) -> Finding:
+    example = f" such as {float(value.reshape(-1)[0]):.9g}" if value.numel() else ""
+    return Finding(
+        "residual",
+        name,
+        f"the residual {name!r} computes with a tensor of {value.dtype}{example}, of which only the first digits are right",
+        "give a plain number, or dtype=x.dtype; torch.tensor(0.1) and torch.where(..., 1.0, 0.1) make such tensors",
+        "warning",
+    )
+
+
+def _not_finite(problem: Problem, name: str, block: Block, bad: Tensor) -> Finding:
+    at = block.sample.points[0][int(bad.nonzero()[0])].tolist()
+    place = ", ".join(f"{key}={value:.4g}" for key, value in zip(problem.coordinates, at, strict=True))
+    return Finding(
+        "residual",
+        name,
+        f"the residual {name!r} is not finite at {int(bad.sum())} of {len(bad)} points, whatever the fields are, the first at "
+        f"{place}",
+        "look for a division by zero, or a root or logarithm of a negative number, in its coefficients and targets",
+    )
+
+
 def _unmet(problem: Problem, use: Use, doubtful: bool) -> Iterator[Finding]:
     """Unknowns and fields that nothing depends on."""
     lost = [name for name in problem.unknowns if name not in use.mentioned]
     still = [name for name in problem.unknowns if name in use.mentioned and name not in use.unknowns]
+    missing = [name for name in problem.fields if name not in use.fields]
     if lost:
+        several, verb = ("s", "appear") if len(lost) > 1 else ("", "appears")
         yield Finding(
             "unknown",
             ", ".join(lost),
-            f"the unknown {listed(lost)} appears in no equation or condition, so nothing can determine it",
+            f"the unknown{several} {listed(lost)} {verb} in no equation or condition, so nothing can determine it",
             f"use self.{lost[0]} in a residual, or remove it",
         )
     if still:
+        several, verb = ("s", "have") if len(still) > 1 else ("", "has")
         yield Finding(
             "unknown",
             ", ".join(still),
-            f"the unknown {listed(still)} has no influence: the derivative of every residual by it is zero at every point, so "
-            "no solver can move it",
-            f"look for a product with zero, a difference that cancels, .detach(), torch.where, a comparison or rounding of "
+            f"the unknown{several} {listed(still)} {verb} no influence: the derivative of every residual by it is zero at all "
+            "points, so no solver can move it",
+            "look for a product with zero, a difference that cancels, .detach(), torch.where, a comparison or rounding of "
             f"self.{still[0]}",
         )
-    missing = [name for name in problem.fields if name not in use.fields]
     if missing and not doubtful:
+        several, verb = ("s", "appear") if len(missing) > 1 else ("", "appears")
         yield Finding(
             "field",
             ", ".join(missing),
-            f"the field {listed(missing)} appears in no equation, condition or measurement, so nothing determines it",
+            f"the field{several} {listed(missing)} {verb} in no equation, condition or measurement, so nothing determines it",
             f"use {missing[0]} in a residual, or take it out of fields",
         )

@@ -112,6 +112,7 @@ def prepare(
         sets.append([*blocks, *known])
     if measurements is not None and held_rows is not None:
         table, unused = measurements.table, measurements.unused(problem)
+        choices += measurements.notes
         if unused:
             choices.append(f"columns not used: {listed(unused)}")
         held = int(held_rows.sum())

@@ -25,6 +25,7 @@ FLOORS = [
         "units",
         "export",
         "findings",
+        "coarse",
     ],
     [
         "unknowns",
