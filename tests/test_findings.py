@@ -396,6 +396,7 @@ def test_fault_50_residuals_that_are_finite_nowhere():
     start = [sciml.Initial(u=lambda x: torch.log(x - 0.5)), sciml.Dirichlet(u=0.0, on=STRIP.faces("x"))]
     assert "'initial' is not finite at" in only(made(conditions=start)).what
     assert found(made(lambda self, u, x, t: d(u, t) - torch.log(u))) == []
+    assert found(made(lambda self, u, x, t: d(u, t) - torch.exp(1000 * u))) == []
 
 
 def test_fault_51_near_names_are_offered():
