@@ -1,11 +1,13 @@
-"""Files that are either complete or not there: temporary file, fsync, rename."""
+"""Files that are either complete or not there: temporary file, fsync, rename; and tensors with their own checksum."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
-import pickle
+import re
+import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +15,18 @@ from typing import Any
 
 import torch
 
+from sciml import payload
 from sciml.errors import FileError
 
-FORMAT = 1
+FORMAT = 2
+PREVIOUS = ".previous"
+# From this version of HDF5 on the structure of a file has checksums, and not only its numbers.
+HDF5 = ("v110", "v110")
+_HEADER = re.compile(rb"sciml ([0-9]{1,6}) ([0-9a-f]{64})\n")
+_LENGTH = len(b"sciml 2 \n") + 64
+# Distinguishes this process from a dead one that had the same number, as happens in containers.
+_PROCESS = secrets.token_hex(4)
+_TEMPORARY = re.compile(r"\..+?\.(?:(\d+)-([0-9a-f]{8})\.)?\w{8}\.tmp")
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -24,8 +35,8 @@ def write_atomic(path: Path, content: bytes) -> None:
     Raises:
         FileError: the file cannot be written (no space, no permission); an older file of that name is still there.
     """
-    with replaced(path) as temporary, open(temporary, "wb") as file:
-        file.write(content)
+    with replaced(path) as temporary:
+        temporary.write_bytes(content)
 
 
 @contextlib.contextmanager
@@ -35,32 +46,75 @@ def replaced(path: Path) -> Iterator[Path]:
     Raises:
         FileError: the file cannot be written (no space, no permission); an older file of that name is still there.
     """
-    temporary = ""
+    with temporary(path) as beside:
+        yield beside
+        settle(beside)
+        os.replace(beside, path)
+        flush(path.parent)
+
+
+@contextlib.contextmanager
+def temporary(path: Path) -> Iterator[Path]:
+    """An empty file beside another one, gone when the block ends unless it was moved into the place of the other.
+
+    Raises:
+        FileError: anything that the system refuses within the block.
+    """
+    name = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        prefix = f".{path.name}.{os.getpid()}-{_PROCESS}."
+        handle, name = tempfile.mkstemp(prefix=prefix, suffix=".tmp", dir=path.parent)
         os.close(handle)
-        yield Path(temporary)
-        _flush(temporary)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-        _flush(str(path.parent))
+        yield Path(name)
     except OSError as error:
         if isinstance(error, FileError):
             raise
         raise FileError(f"cannot write {path}: {error}; what was there before is unchanged") from error
     finally:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
+        if name and os.path.exists(name):
+            os.unlink(name)
 
 
-def _flush(path: str) -> None:
-    """Have a file or directory written through to the disk."""
-    handle = os.open(path, os.O_RDONLY)
+def settle(path: Path) -> None:
+    """Have a temporary file written through to the disk, readable for others as files usually are."""
+    flush(path)
+    os.chmod(path, 0o644)
+
+
+def flush(path: Path) -> None:
+    """Have a file or directory written through to the disk; Windows has no such thing for directories."""
+    if os.name == "nt" and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def orphaned(name: str) -> bool:
+    """Whether a file of this name is the temporary one of a writer that is dead."""
+    found = _TEMPORARY.fullmatch(name)
+    if found is None:
+        return False
+    if found[1] is None:
+        return True
+    process = int(found[1])
+    if process == os.getpid():
+        return found[2] != _PROCESS
+    # On Windows signal 0 would end the process; an open file cannot be removed there anyway.
+    return os.name == "nt" or not _alive(process)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def check_writable(directory: Path) -> None:
@@ -77,32 +131,137 @@ def check_writable(directory: Path) -> None:
         raise FileError(f"cannot write into {directory}: {error}") from error
 
 
+def packed(content: dict[str, Any]) -> bytes:
+    """Tensors and plain values (numbers, texts, lists, dicts) as the bytes of a file.
+
+    The file is torch's, after a line with the SHA-256 of all that follows it: a byte that changed anywhere is found out.
+
+    Raises:
+        FileError: it holds anything else, which could not be read again.
+
+    Example:
+        >>> from sciml import archive
+        >>> archive.packed({"seed": 1})[:8]
+        b'sciml 2 '
+    """
+    payload.check(content)
+    buffer = io.BytesIO()
+    torch.save({"sciml_format": FORMAT, **content}, buffer)
+    inner = buffer.getbuffer()
+    return b"".join([f"sciml {FORMAT} {hashlib.sha256(inner).hexdigest()}\n".encode(), inner])
+
+
+def unpacked(data: bytes, path: Path) -> dict[str, Any]:
+    """What ``packed`` packed, or torch's file alone, as version 0.1 wrote it; code in it is never run.
+
+    Args:
+        data: the whole content of a file.
+        path: of the file, for messages.
+
+    Raises:
+        FileError: it is damaged, holds anything but tensors and plain values, or is not one of ours.
+
+    Example:
+        >>> import pathlib
+        >>> from sciml import archive
+        >>> archive.unpacked(archive.packed({"seed": 1}), pathlib.Path("a.pt"))["seed"]
+        1
+    """
+    expected, inner = check(data, path)
+    content = payload.tensors(inner, path, check=expected == 1)
+    found = content.get("sciml_format")
+    if type(found) is not int or found != expected:
+        raise FileError(f"{path} is not a file of sciml's (format {FORMAT}); its format is {found!r}")
+    return content
+
+
+def check(data: bytes, path: Path) -> tuple[int, memoryview]:
+    """The format of a file and what follows its header, which agrees with the checksum.
+
+    Raises:
+        FileError: it is damaged, or not one of ours.
+    """
+    if not data:
+        raise FileError(f"{path} is damaged: it is empty")
+    if data[:2] == b"PK":
+        return 1, memoryview(data)
+    header = _HEADER.fullmatch(data[:_LENGTH])
+    if header is None:
+        newer = _HEADER.match(data[: _LENGTH + 6])
+        if newer is not None:
+            raise FileError(f"{path} has format {int(newer[1])}, this sciml knows {FORMAT}: update sciml to read it")
+        raise FileError(f"{path} is not a file of sciml's, or its beginning is damaged")
+    if int(header[1]) != FORMAT:
+        raise FileError(f"{path} has format {int(header[1])}, this sciml knows {FORMAT}: update sciml to read it")
+    inner = memoryview(data)[_LENGTH:]
+    if hashlib.sha256(inner).hexdigest().encode() != header[2]:
+        raise FileError(f"{path} is damaged: its content does not agree with its checksum (SHA-256)")
+    return FORMAT, inner
+
+
+def state(path: Path) -> tuple[str, str]:
+    """Whether a file alone is whole, damaged or missing, and what to do; ``unlisted`` where it has no checksum of its own.
+
+    Example:
+        >>> import pathlib
+        >>> from sciml import archive
+        >>> archive.state(pathlib.Path("nowhere.pt"))[0]
+        'missing'
+    """
+    try:
+        with path.open("rb") as file:
+            own = file.read(6) == b"sciml "
+        if own:
+            check(read(path), path)
+    except FileNotFoundError:
+        return "missing", "write it again"
+    except FileError as error:
+        return "damaged", str(error)
+    except OSError as error:
+        return "damaged", f"it cannot be read: {error}"
+    if own:
+        return "whole", "nothing; it has a checksum of its own"
+    return "unlisted", "nothing; it was not written as a file of the run, and cannot be checked"
+
+
 def save_tensors(path: Path, content: dict[str, Any]) -> None:
-    """Save tensors and plain values (numbers, texts, lists, dicts) in torch's format.
+    """Save tensors and plain values (numbers, texts, lists, dicts) with a checksum.
 
     Raises:
         FileError: the file cannot be written.
     """
-    buffer = io.BytesIO()
-    torch.save({"sciml_format": FORMAT, **content}, buffer)
-    write_atomic(path, buffer.getvalue())
+    write_atomic(path, packed(content))
 
 
 def load_tensors(path: Path) -> dict[str, Any]:
     """Load what ``save_tensors`` saved; code in the file is never run.
 
     Raises:
-        FileError: the file is missing, damaged, holds anything but tensors and plain values, or is not one of ours.
+        FileError: the file is missing, damaged, holds anything but tensors and plain values, or is not one of ours; if the
+            one before it is still there and whole, the message names it.
     """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        return unpacked(read(path), path)
+    except FileError as error:
+        earlier = path.parent / PREVIOUS / path.name
+        if path.parent.name == PREVIOUS or not earlier.is_file():
+            raise
+        try:
+            unpacked(read(earlier), earlier)
+        except FileError:
+            raise error from None
+        raise FileError(f"{error}; the one saved before it is whole: load {earlier}") from error
+
+
+def read(path: Path) -> bytes:
+    """The content of a file.
+
+    Raises:
+        FileError: there is none, or it cannot be read.
+    """
+    try:
+        return path.read_bytes()
     except FileNotFoundError:
         raise FileError(f"there is no file {path}") from None
-    except pickle.UnpicklingError as error:
-        raise FileError(f"{path} holds more than tensors and plain values and was refused: {error}") from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise FileError(f"{path} cannot be read; it is damaged or not a saved solution: {error}") from error
-    if not isinstance(content, dict) or content.get("sciml_format") != FORMAT:
-        version = content.get("sciml_format") if isinstance(content, dict) else None
-        raise FileError(f"{path} is not a saved solution of format {FORMAT} (found {version!r})")
-    return content
+    except (OSError, MemoryError, ValueError) as error:
+        raise FileError(f"{path} cannot be read: {error or type(error).__name__}") from error

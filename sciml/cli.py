@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import sciml
-from sciml import archive, gallery, report
+from sciml import gallery, report
 from sciml.baselines import baseline as run_baseline
 from sciml.errors import BaselineError, ModelError, ProblemError, SciMLError
 from sciml.fitting import fit as run_fit
@@ -22,6 +22,7 @@ from sciml.gallery import load_problem
 from sciml.models import MLP
 from sciml.plots import plot
 from sciml.problem import Problem
+from sciml.run_directory import RunDirectory
 from sciml.solution import Solution
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -158,12 +159,12 @@ def _show(solution: Solution, other: Solution | None) -> None:
 
 
 def _write(solution: Solution, other: Solution | None, directory: Path) -> None:
-    paths = report.write(solution, directory)
-    try:
-        archive.write_atomic(directory / "fit.png", report.png(plot(solution, other)))
-        paths["picture"] = directory / "fit.png"
-    except ProblemError as error:
-        _console.print(f"no picture: {error}", style="dim", highlight=False, markup=False)
+    with RunDirectory(directory) as run:
+        paths = report.write(solution, run)
+        try:
+            paths["picture"] = run.write("fit.png", report.png(plot(solution, other)))
+        except ProblemError as error:
+            _console.print(f"no picture: {error}", style="dim", highlight=False, markup=False)
     for name, path in paths.items():
         _console.print(f"{name:<9} {path}", highlight=False, markup=False, soft_wrap=True)
 

@@ -11,8 +11,9 @@ import h5py
 import numpy as np
 import pandas as pd
 
-from sciml.archive import replaced
+from sciml.archive import HDF5
 from sciml.errors import FileError, MissingExtraError
+from sciml.run_directory import replaced
 
 _ENDINGS = {".h5": "hdf5", ".hdf5": "hdf5", ".parquet": "parquet"}
 _CHUNK = 2**14
@@ -57,7 +58,7 @@ def write(path: Path, frames: Iterable[pd.DataFrame], count: int) -> None:
 
 @contextlib.contextmanager
 def _hdf5(path: Path, count: int) -> Iterator[Callable[[pd.DataFrame], None]]:
-    with h5py.File(path, "w") as file:
+    with h5py.File(path, "w", libver=HDF5) as file:
         done = 0
 
         def put(frame: pd.DataFrame) -> None:

@@ -45,6 +45,13 @@ class PreflightWarning(SciMLError, UserWarning):  # noqa: N818 - a warning
     """What a look before the first step found, where it is told as a warning; ``findings`` as in ``SciMLError``."""
 
 
+class ArchiveWarning(SciMLError, UserWarning):  # noqa: N818
+    """A file of a run was damaged and the one before it was taken, or something could not be checked.
+
+    It is an error of ours as well, so that whoever turns warnings into exceptions catches all of them by one class.
+    """
+
+
 class MissingExtraError(SciMLError, ImportError):
     """An optional dependency is not installed; the message holds the command that installs it."""
 

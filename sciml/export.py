@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pandas as pd
 
-from sciml import archive
+from sciml import archive, run_directory
 from sciml.errors import DataError, MissingExtraError, listed
 from sciml.typing import Array
 
@@ -35,7 +35,7 @@ def save_columns(path: Path, frame: pd.DataFrame, units: Mapping[str, str]) -> N
     writer = _WRITERS.get(path.suffix.lower())
     if writer is None:
         raise DataError(f"cannot tell the format of {path.name!r} from its suffix; it may end in {listed(_WRITERS)}")
-    archive.write_atomic(path, writer(frame, units))
+    run_directory.write_file(path, writer(frame, units))
 
 
 def _csv(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
@@ -70,7 +70,7 @@ def _check_labels(name: str, labels: pd.Series) -> None:
 def _hdf5(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
     buffer = io.BytesIO()
     try:
-        with h5py.File(buffer, "w") as file:
+        with h5py.File(buffer, "w", libver=archive.HDF5) as file:
             for name, values in frame.items():
                 if "/" in str(name) or str(name) == ".":
                     raise DataError(f"HDF5 cannot have a dataset called {name!r}; rename the column")

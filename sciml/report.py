@@ -14,8 +14,36 @@ import torch
 from matplotlib.figure import Figure
 from rich.table import Table as RichTable
 
-from sciml import archive
+from sciml import archive, saving
+from sciml.errors import FileError, listed
+from sciml.manifest import MANIFEST
+from sciml.run_directory import RunDirectory
 from sciml.solution import Solution
+
+SUMMARY, SOLUTION = "summary.json", "solution.pt"
+_MOST = 2**24
+_KINDS: dict[str, tuple[type, ...]] = {
+    "problem": (str,),
+    "fields": (list,),
+    "model": (str, type(None)),
+    "parameters": (int,),
+    "solver": (str,),
+    "engine": (str,),
+    "dtype": (str,),
+    "device": (str,),
+    "seed": (int, type(None)),
+    "points": (dict,),
+    "seconds": (int, float),
+    "nit": (int,),
+    "success": (bool,),
+    "status": (str,),
+    "message": (str,),
+    "relative_l2": (dict, type(None)),
+    "residuals": (dict,),
+    "unknowns": (dict,),
+    "data": (dict, type(None)),
+    "versions": (dict,),
+}
 
 
 def summary(solution: Solution) -> dict[str, Any]:
@@ -72,16 +100,84 @@ def versions() -> dict[str, str]:
     return found
 
 
-def write(solution: Solution, directory: Path) -> dict[str, Path]:
-    """Write ``summary.json`` and ``solution.pt`` into a directory; each appears whole or not at all.
+def write(solution: Solution, directory: Path | RunDirectory) -> dict[str, Path]:
+    """Write ``summary.json`` and ``solution.pt`` into the directory of a run; each appears whole or not at all.
+
+    Args:
+        solution: what came out.
+        directory: its path, or the directory itself where the caller holds its lock.
 
     Raises:
-        FileError: the directory or a file cannot be written.
+        FileError: the directory or a file cannot be written, or another process writes there.
     """
-    paths = {"summary": directory / "summary.json", "solution": directory / "solution.pt"}
-    solution.save(paths["solution"])
-    archive.write_atomic(paths["summary"], (json.dumps(summary(solution), indent=2) + "\n").encode())
-    return paths
+    if not isinstance(directory, RunDirectory):
+        with RunDirectory(directory) as run:
+            return write(solution, run)
+    return {
+        "solution": directory.save(SOLUTION, saving.state_of(solution)),
+        "summary": directory.write(SUMMARY, (json.dumps(summary(solution), indent=2) + "\n").encode()),
+    }
+
+
+def read_summary(path: str | Path) -> dict[str, Any]:
+    """What ``write`` wrote as ``summary.json``, compared with the checksum in the run's manifest if there is one.
+
+    Args:
+        path: the file, or the directory of the run.
+
+    Raises:
+        FileError: it is missing, damaged, or no summary.
+        ArchiveWarning: a warning, that it was damaged and the one before it was taken.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from sciml import report
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "summary.json"
+        >>> _ = file.write_text('{"problem": "Decay"}')
+        >>> try:
+        ...     report.read_summary(file)
+        ... except OSError as error:
+        ...     print(str(error).split(": ", 1)[1])
+        it has no 'fields'
+    """
+    path = Path(path)
+    path = path / SUMMARY if path.is_dir() else path
+    if path.is_file() and path.stat().st_size > _MOST:
+        raise FileError(f"{path} is no summary of a run: it has more than {_MOST} bytes")
+    if (path.parent / MANIFEST).is_file() and RunDirectory.may_have(path.name):
+        content = RunDirectory(path.parent).read(path.name)
+    else:
+        content = archive.read(path)
+    try:
+        found = json.loads(content.decode(), parse_constant=_refused)
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise FileError(f"{path} is no summary of a run, or is damaged: {str(error)[:200]}") from error
+    wrong = _wrong(found)
+    if wrong:
+        raise FileError(f"{path} is no summary of a run: {wrong}")
+    return found
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number")
+
+
+def _wrong(found: Any) -> str:
+    """What is not as ``summary`` makes it, in words; empty if nothing is."""
+    if not isinstance(found, dict):
+        return f"it holds {type(found).__name__}, not names and values"
+    for name, kinds in _KINDS.items():
+        if name not in found:
+            return f"it has no {name!r}"
+        if type(found[name]) not in kinds:
+            return f"{name!r} is {str(found[name])[:50]!r}; expected {' or '.join(kind.__name__ for kind in kinds)}"
+    numbers = (int, float, type(None))
+    rows = [found["points"], found["relative_l2"] or {}, *found["residuals"].values(), *found["unknowns"].values()]
+    if not all(isinstance(row, dict) and all(type(each) in numbers for each in row.values()) for row in rows):
+        return f"not all of {listed(('points', 'relative_l2', 'residuals', 'unknowns'))} are numbers by name"
+    if not all(isinstance(each, str) for each in [*found["fields"], *found["versions"].values()]):
+        return "a field or a version is no text"
+    return ""
 
 
 def png(figure: Figure) -> bytes:

@@ -15,7 +15,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from sciml import archive, plots, saving, slicing
+from sciml import archive, plots, run_directory, saving, slicing
 from sciml.domains import Box, Domain
 from sciml.embedding import embed
 from sciml.errors import ProblemError, listed
@@ -362,7 +362,7 @@ class Solution:
             FileError: the file cannot be written.
         """
         path = Path(path)
-        archive.save_tensors(path, saving.state_of(self))
+        run_directory.write_file(path, archive.packed(saving.state_of(self)))
         return path
 
     def __repr__(self) -> str:

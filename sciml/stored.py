@@ -15,7 +15,9 @@ import torch
 from scipy.interpolate import make_interp_spline
 from torch import Tensor
 
+from sciml.archive import HDF5
 from sciml.errors import FileError, ProblemError, listed, nearest
+from sciml.run_directory import replaced
 from sciml.typing import Array
 
 _DEGREE = 7
@@ -98,23 +100,20 @@ class Stored:
             attributes: what else to say: equation, method, resolution, converged_to ...
 
         Raises:
-            FileError: the file cannot be written.
+            FileError: the file cannot be written; an older one is still there.
             ProblemError: an axis does not increase, or a field has another shape than the grid.
         """
         shape = _checked_axes(axes)
         for name, values in fields.items():
             if np.shape(values) != shape:
                 raise ProblemError(f"the field {name!r} has shape {np.shape(values)}; the grid has {shape}")
-        try:
-            with h5py.File(path, "w") as file:
-                for name, values in {**axes, **fields}.items():
-                    array = np.asarray(values, dtype=np.float64)
-                    file.create_dataset(name, data=array, chunks=array.shape, compression="gzip", fletcher32=True)
-                file.attrs["parameters"] = json.dumps(dict(parameters or {}))
-                for name, value in {**attributes, "coordinates": list(axes), "fields": list(fields)}.items():
-                    file.attrs[name] = value
-        except OSError as error:
-            raise FileError(f"cannot write {path}: {error}") from error
+        with replaced(Path(path)) as beside, h5py.File(beside, "w", libver=HDF5) as file:
+            for name, values in {**axes, **fields}.items():
+                array = np.asarray(values, dtype=np.float64)
+                file.create_dataset(name, data=array, chunks=array.shape, compression="gzip", fletcher32=True)
+            file.attrs["parameters"] = json.dumps(dict(parameters or {}))
+            for name, value in {**attributes, "coordinates": list(axes), "fields": list(fields)}.items():
+                file.attrs[name] = value
 
     @property
     def axes(self) -> dict[str, Array]:

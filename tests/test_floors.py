@@ -19,6 +19,11 @@ FLOORS = [
         "columns",
         "jets",
         "archive",
+        "payload",
+        "lock",
+        "manifest",
+        "verification",
+        "run_directory",
         "calls",
         "noise",
         "provenance",
@@ -46,7 +51,6 @@ FLOORS = [
         "embedding_files",
         "watching",
         "promotion",
-        "layer_trace",
     ],
     [
         "sampling",
@@ -75,6 +79,7 @@ FLOORS = [
         "tiles",
         "residual_checks",
         "kinks",
+        "layer_trace",
     ],
     [
         "solvers",
@@ -121,6 +126,8 @@ FLOORS = [
     [
         "fitting",
         "baselines",
+        "doctor",
+        "checkup",
     ],
     [
         "comparison",

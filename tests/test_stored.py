@@ -152,5 +152,6 @@ def test_what_cannot_be_kept_is_refused(tmp_path):
             Stored.write(tmp_path / "a.h5", {"t": wrong}, {"u": wrong})
     with pytest.raises(ProblemError, match=r"shape \(3,\); the grid has \(4,\)"):
         Stored.write(tmp_path / "a.h5", {"t": axis}, {"u": axis[:3]})
+    (tmp_path / "file").touch()
     with pytest.raises(FileError, match="cannot write"):
-        Stored.write(tmp_path / "no" / "a.h5", {"t": axis}, {"u": axis})
+        Stored.write(tmp_path / "file" / "a.h5", {"t": axis}, {"u": axis})
