@@ -6,6 +6,7 @@ from typing import Any as _Any
 from sciml import gallery as gallery
 from sciml.baselines import baseline
 from sciml.callbacks import EarlyStopping, Look
+from sciml.checkup import Checkup
 from sciml.comparison import Comparison, compare
 from sciml.conditions import Dirichlet, Initial, Periodic, condition
 from sciml.counting import ConditionWarning
@@ -23,6 +24,7 @@ from sciml.datasets import (
 from sciml.definition import equation
 from sciml.derivative import d
 from sciml.distilling import distil
+from sciml.doctor import doctor
 from sciml.domains import Ball, Box, Disk, Domain, Interval, Polygon, Solid
 from sciml.embedding import embed
 from sciml.ensemble import Ensemble, ensemble
@@ -76,6 +78,7 @@ __all__ = [
     "Ball",
     "Box",
     "Causal",
+    "Checkup",
     "Comparison",
     "Concatenation",
     "ConditionWarning",
@@ -136,6 +139,7 @@ __all__ = [
     "d",
     "distil",
     "div",
+    "doctor",
     "embed",
     "ensemble",
     "equation",

@@ -26,7 +26,7 @@ from sciml.typing import MultiIndex, Values
 
 _PROBES = 24
 _SAME = 1e-9
-# Jets of natural size, far larger ones, positive ones, and hardly any: what is zero, or not finite, for all of them is so for good.
+# Jets of natural size, far larger ones, positive ones, hardly any: what is zero, or not finite, for all of them is so for good.
 _ROUNDS = ((1.0, 0.0), (10.0, 0.7), (-1.0, 0.0), (1e-4, 0.0))
 
 Jet = tuple[str, MultiIndex]

@@ -103,6 +103,9 @@ FLOORS = [
         "feeding",
         "encoder",
         "slicing",
+        "flow",
+        "conditioning",
+        "checkup",
     ],
     [
         "polish",
@@ -127,7 +130,6 @@ FLOORS = [
         "fitting",
         "baselines",
         "doctor",
-        "checkup",
     ],
     [
         "comparison",
