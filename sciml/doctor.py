@@ -79,7 +79,7 @@ def doctor(
         >>> import sciml
         >>> checkup = sciml.doctor(sciml.gallery.problem("harmonic_oscillator"), sciml.MLP(8, activation="relu"))
         >>> checkup.sentences[0][:55]
-        'the derivative x_tt of the model is exactly zero everyw'
+        'the derivative u_tt of the model is exactly zero everyw'
     """
     artefacts = pd.DataFrame(columns=_ARTEFACTS)
     if isinstance(what, str | Path):

@@ -1,5 +1,6 @@
 """Hard cases of the look before the first step: what gets caught, where it is said to be, and what is left in peace."""
 
+import re
 import warnings
 
 import numpy as np
@@ -508,6 +509,76 @@ def test_whole_numbers_are_data():
         points=16,
     )
     assert solution.data["u"].dtype == np.float64
+
+
+SINE = sciml.Initial(u=lambda x: torch.sin(torch.pi * x))
+SQUARE_WALLS = {"x0": SQUARE.face(x=0), "y0": SQUARE.face(y=0)}
+
+
+@pytest.mark.parametrize(
+    ("base", "conditions", "words"),
+    [
+        (Heat, [SINE, sciml.Dirichlet(u=0.25, on=STRIP.faces("x"))], "t=0 they prescribe u = .*0.25 apart"),
+        (
+            Heat,
+            [SINE, sciml.Dirichlet(u=lambda t: t + 0.5, on=STRIP.faces("x"))],
+            "'initial' and 'dirichlet'.*0.5 apart",
+        ),
+        (
+            Heat,
+            [SINE, sciml.Neumann(u=0.0, on=STRIP.face(x=0))],
+            "x=0, t=0 they prescribe u_x = 3.142 and 0, 3.142 apart",
+        ),
+        (Heat, [SINE, sciml.Neumann(u=torch.pi, on=STRIP.face(x=0))], "prescribe u_x = 3.142 and -3.142"),
+        (
+            Heat,
+            [sciml.Initial(u=0.0, u_t=1.0), sciml.Dirichlet(u=0.0, on=STRIP.faces("x"))],
+            "t=0 they prescribe u_t = 1 and 0, 1 apart",
+        ),
+        (
+            Heat,
+            [sciml.Initial(u=0.0, u_t=lambda x: 2 * x), sciml.Neumann(u=lambda t: t, on=STRIP.face(x=1))],
+            "u_tx = 2 and 1, 1 apart|u_xt = 2 and 1, 1 apart",
+        ),
+        (Heat, [sciml.Initial(u=lambda x: x), sciml.Periodic("x")], "'periodic'.*u = 0 and 1, 1 apart"),
+        (
+            Poisson,
+            [
+                sciml.Dirichlet(u=0.0, on=SQUARE_WALLS["x0"]),
+                sciml.Dirichlet(u=1.0, on=SQUARE_WALLS["y0"], name="floor"),
+            ],
+            "'dirichlet' and 'floor'.*x=0, y=0 .*1 apart",
+        ),
+        (
+            Poisson,
+            [sciml.Dirichlet(u=lambda y: 3 * y, on=SQUARE_WALLS["x0"]), sciml.Neumann(u=0.0, on=SQUARE_WALLS["y0"])],
+            "x=0, y=0 they prescribe u_y = 3 and",
+        ),
+        (
+            Poisson,
+            [
+                sciml.Neumann(u=lambda y: y, on=SQUARE_WALLS["x0"], name="left"),
+                sciml.Neumann(u=lambda x: x, on=SQUARE.face(y=1), name="top"),
+            ],
+            "'left' and 'top'.*x=0, y=1 they prescribe u_xy = -1 and 1, 2 apart",
+        ),
+    ],
+)
+def test_fault_58_conditions_that_contradict_each_other(base, conditions, words):
+    members = {"conditions": conditions}
+    told = [str(each) for each in sciml.preflight(type("Made", (base,), members)()) if "contradict" in each.what]
+    assert any(re.search(words, each) for each in told), told
+
+
+def test_fault_58_conditions_that_agree():
+    right = [
+        sciml.Initial(u=lambda x: torch.sin(torch.pi * x)),
+        sciml.Neumann(u=lambda t: -torch.pi * (1 + t), on=STRIP.faces("x")),
+    ]
+    assert not any("contradict" in each.what for each in sciml.preflight(made(conditions=right)))
+    wrong = made(conditions=[SINE, sciml.Neumann(u=0.0, on=STRIP.faces("x"))])
+    with pytest.warns(sciml.ConditionWarning, match="they prescribe u_x = 3.142 and 0"):
+        sciml.fit(wrong, sciml.MLP(4), solver=sciml.Adam(1), points=16)
 
 
 def test_three_mistakes_are_told_together():

@@ -58,6 +58,7 @@ FLOORS = [
         "measurements",
         "experiments",
         "prescribed",
+        "slopes",
         "counting",
         "gallery",
         "smoothness",
