@@ -33,7 +33,6 @@ from sciml.jets import Recorder
 from sciml.prescribed import contradictions
 from sciml.problem import Problem
 from sciml.sampling import draw
-from sciml.slopes import slope_contradictions
 from sciml.typing import MultiIndex
 
 _PROBES = 8
@@ -115,7 +114,7 @@ def doubtful(problem: Problem, measured: bool = False) -> list[str]:
         'nothing prescribes u_t at t=0: the equations take 2 conditi'
     """
     equations, conditions = _demands(problem)
-    found = (contradictions(problem) or slope_contradictions(problem)) + _twice(problem, conditions)
+    found = contradictions(problem) + _twice(problem, conditions)
     for fields, own, given in _apart(problem, equations, conditions):
         counted = _counted(problem, fields, own, given, measured)
         # What lacks conditions lacks them for its level, too.

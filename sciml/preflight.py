@@ -18,6 +18,7 @@ from sciml.models import Scaled
 from sciml.problem import Problem
 from sciml.residual_checks import check_constants, check_residuals
 from sciml.setup import built_model, device_of
+from sciml.slopes import slope_contradictions
 
 
 def preflight(
@@ -68,7 +69,7 @@ def preflight(
     measurements = attempted(found, "data", resolve_data, problem, data, observe, noise)
     found += looked_at(problem, model, measurements, exact, dtype, device)
     if not any(each.severity == "fatal" or each.kind == "residual" for each in found):
-        sentences = doubtful(problem, measurements is not None)
+        sentences = [*doubtful(problem, measurements is not None), *slope_contradictions(problem)]
         found += [Finding("conditions", type(problem).__name__, each, severity="warning") for each in sentences]
     return tuple(dict.fromkeys(found))
 
