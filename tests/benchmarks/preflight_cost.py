@@ -26,7 +26,7 @@ def cost(name: str) -> dict[str, float]:
             start = time.perf_counter()
             findings = sciml.preflight(problem, model, data)
             seconds.append(time.perf_counter() - start)
-            assert findings == (), (name, findings)
+            assert not any(each.severity != "warning" for each in findings), (name, findings)
         found[label] = min(seconds)
     return found
 
