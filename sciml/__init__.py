@@ -7,6 +7,7 @@ from sciml import gallery as gallery
 from sciml.baselines import baseline
 from sciml.callbacks import EarlyStopping, Look, Tracker
 from sciml.checkpoint import Every
+from sciml.checkup import Checkup
 from sciml.comparison import Comparison, compare
 from sciml.conditions import Dirichlet, Initial, Periodic, condition
 from sciml.counting import ConditionWarning
@@ -24,12 +25,14 @@ from sciml.datasets import (
 from sciml.definition import equation
 from sciml.derivative import d
 from sciml.distilling import distil
+from sciml.doctor import doctor
 from sciml.domains import Ball, Box, Disk, Domain, Interval, Polygon, Solid
 from sciml.embedding import embed
 from sciml.ensemble import Ensemble, ensemble
 from sciml.evidence import criteria
 from sciml.exact import Exact
 from sciml.experiments import experiments
+from sciml.findings import Finding
 from sciml.fitting import fit
 from sciml.loading import load
 from sciml.measurements import Measurements
@@ -51,6 +54,7 @@ from sciml.normal import Neumann, Robin
 from sciml.operators import curl, div, grad, laplacian
 from sciml.pinned import Integral, Mean, Point
 from sciml.polish import Polish
+from sciml.preflight import preflight
 from sciml.problem import Problem
 from sciml.runs import runs
 from sciml.sampling.adaptive import Adaptive
@@ -76,6 +80,7 @@ __all__ = [
     "Ball",
     "Box",
     "Causal",
+    "Checkup",
     "Comparison",
     "Concatenation",
     "ConditionWarning",
@@ -88,6 +93,7 @@ __all__ = [
     "Every",
     "Exact",
     "ExtrapolationWarning",
+    "Finding",
     "FirstOrder",
     "FourierFeatures",
     "GatedBlock",
@@ -137,6 +143,7 @@ __all__ = [
     "d",
     "distil",
     "div",
+    "doctor",
     "embed",
     "ensemble",
     "equation",
@@ -145,6 +152,7 @@ __all__ = [
     "grad",
     "laplacian",
     "load",
+    "preflight",
     "read",
     "read_csv",
     "read_hdf5",

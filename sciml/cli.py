@@ -1,4 +1,4 @@
-"""The command line: ``sciml list``, ``sciml fit FILE``, ``sciml resume DIRECTORY``, ``sciml runs``, ``sciml baseline FILE``."""
+"""The command line: ``sciml list``, ``fit``, ``resume``, ``runs``, ``baseline`` and ``doctor``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import sciml
 from sciml import gallery, report
 from sciml.baselines import baseline as run_baseline
 from sciml.checkpoint import RECORD, Every, read_record
+from sciml.doctor import doctor as run_doctor
 from sciml.errors import BaselineError, FileError, ModelError, ProblemError, SciMLError, listed
 from sciml.fitting import fit as run_fit
 from sciml.gallery import load_problem
@@ -156,6 +157,32 @@ def runs(
     _console.print(table)
     if len(found) and found["state"].isin(["unfinished", "interrupted"]).any():
         _console.print("sciml resume DIRECTORY/NAME continues one that is unfinished or interrupted", style="dim")
+
+
+@app.command()
+def doctor(
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE[:CLASS]", help="A problem, a saved solution (.pt), or the directory of a run."),
+    ],
+    model: Annotated[str | None, typer.Option(help="A network, as in 'MLP(20, 20)'.")] = None,
+    problem: Annotated[str | None, typer.Option(help="FILE[:CLASS] of the problem of a solution or run.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights and points.")] = 0,
+) -> None:
+    """Report mistakes, how gradients flow, and how well rows determine parameters; nothing is trained."""
+    saved = Path(file).is_dir() or file.endswith(".pt")
+    checkup = run_doctor(
+        Path(file) if saved else _problem(file),
+        None if model is None else parse_model(model),
+        problem=None if problem is None else _problem(problem),
+        seed=seed,
+    )
+    for each in checkup.sentences:
+        _console.print(f"• {each}", highlight=False, markup=False)
+    for table in report.checkup_tables(checkup):
+        _console.print(table)
+    wrong = checkup.findings["severity"].isin(["fatal", "error"]).any() or (checkup.artefacts["state"] != "whole").any()
+    raise typer.Exit(1 if wrong else 0)
 
 
 def parse_model(text: str) -> MLP:

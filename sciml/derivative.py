@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from sciml.errors import ProblemError, listed
+from sciml.errors import ProblemError, listed, nearest
 from sciml.typing import MultiIndex, Values
 
 _SPACE = "_sciml_jet_space"
@@ -244,5 +244,5 @@ def check_names(what: str, names: Sequence[str], fields: Sequence[str], coordina
         if name not in fields and name not in coordinates:
             raise ProblemError(
                 f"{what} asks for {name!r}, which is neither a field nor a coordinate; fields: {listed(fields)}; "
-                f"coordinates: {listed(coordinates)}"
+                f"coordinates: {listed(coordinates)}.{nearest(name, (*fields, *coordinates))}"
             )

@@ -9,7 +9,12 @@ from typing import Any
 
 
 class SciMLError(Exception):
-    """Base of every error that sciml raises on purpose."""
+    """Base of every error that sciml raises on purpose.
+
+    ``findings`` holds what a look before the first step found, a tuple of ``sciml.Finding``; it is empty for any other error.
+    """
+
+    findings: tuple[Any, ...] = ()
 
 
 class ProblemError(SciMLError, ValueError):
@@ -34,6 +39,10 @@ class BaselineError(SciMLError, RuntimeError):
 
 class FileError(SciMLError, OSError):
     """A file of ours is missing, damaged, or belongs to something else."""
+
+
+class PreflightWarning(SciMLError, UserWarning):  # noqa: N818 - a warning
+    """What a look before the first step found, where it is told as a warning; ``findings`` as in ``SciMLError``."""
 
 
 class ArchiveWarning(SciMLError, UserWarning):  # noqa: N818

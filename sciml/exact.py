@@ -33,6 +33,7 @@ from sciml.models import PeriodicInputs, Scaled, Transformed
 from sciml.prescribed import Prescribed, contradictions, depends_on_unknowns, on_faces, prescribed, probes
 from sciml.problem import Problem
 from sciml.rows import Block
+from sciml.slopes import slope_contradictions
 from sciml.typing import Points, Values
 
 _SMOOTH = 1e-6
@@ -318,6 +319,7 @@ def construct(problem: Problem, exact: Exact) -> Construction:
         notes = [f"held exactly: {listed(sorted(conditions.terms))}"]
     else:
         conditions, notes = None, ["no value is prescribed that could be held exactly"]
+    notes += [f"{each}: the solution is less smooth there" for each in slope_contradictions(problem)]
     columns = []
     for name in dict.fromkeys(each.coordinate for each in problem.conditions if isinstance(each, Periodic)):
         if exact.periodic:

@@ -27,10 +27,11 @@ from sciml.exact import Exact
 from sciml.feeding import fed
 from sciml.fingerprint import fingerprint
 from sciml.journal import Journal
-from sciml.measurements import Measurements, resolve_data
+from sciml.measurements import Measurements
 from sciml.models import PeriodicInputs, RandomFeatures, Scaled
 from sciml.passes import Attempt, in_passes
 from sciml.polish import Polish
+from sciml.preflight import checked
 from sciml.problem import Problem
 from sciml.run_directory import RunDirectory
 from sciml.sampling.adaptive import Adaptive
@@ -66,6 +67,7 @@ def fit(
     windows: Windows | int | None = None,
     start: Solution | str | Path | None = None,
     freeze: str | Sequence[str] = (),
+    preflight: str = "error",
     out: str | Path | RunDirectory | None = None,
     checkpoint: Every | None = Every(),  # noqa: B008 - an immutable record
     resume: bool = False,
@@ -121,6 +123,8 @@ def fit(
             L-BFGS, or Gauss-Newton steps where the model is linear in its parameters.
         freeze: parts of the model that no solver varies, by their names in ``model.named_modules()``, with wildcards as in a
             shell: ``freeze=("layers.0", "layers.2")``.
+        preflight: what becomes of mistakes that ``sciml.preflight`` finds before the first step: ``"error"`` raises, ``"warn"``
+            goes on after a ``PreflightWarning`` where it can, ``"off"`` does not look.
         out: a directory for ``summary.json`` and ``solution.pt``, and, while the fit runs, ``checkpoint.pt`` and
             ``history.jsonl``.
         checkpoint: when checkpoints are written into ``out``; None never.
@@ -200,7 +204,7 @@ def fit(
         return _better(found, setup, outcome, stages)
 
     with keeper, line or contextlib.nullcontext():
-        measurements = resolve_data(problem, data, observe, noise)
+        measurements = checked(problem, model, data, observe, noise, exact, dtype, device, preflight, depth=1)
         settings = {
             "solver": solvers,
             "points": points,

@@ -23,6 +23,8 @@ from sciml.table import Table
 from sciml.typing import Array, MultiIndex
 
 _FAR = 1e-9
+_SHOWN = 5
+OUTSIDE = ("error", "drop")
 
 
 class Measurements:
@@ -39,6 +41,8 @@ class Measurements:
             or a dict of such by column; a number stands for ``Normal`` of that standard deviation, a text for the name of a
             column with one standard deviation a row. By default normal noise that is the same share of each column's
             scatter; a noise whose size is not given has it found from the data.
+        outside: what becomes of rows that lie outside the domain of the problem: ``"error"``, or ``"drop"`` to leave them out
+            and say in ``choices`` how many.
 
     Raises:
         DataError: values that the noise cannot have made, or standard deviations that are not positive.
@@ -57,7 +61,10 @@ class Measurements:
         *,
         observe: Mapping[str, Callable[..., Any]] | None = None,
         noise: Any = None,
+        outside: str = "error",
     ) -> None:
+        if outside not in OUTSIDE:
+            raise DataError(f"outside must be 'error' or 'drop'; given: {outside!r}")
         if isinstance(table, pd.DataFrame | Mapping):
             table = Table(table)
         if not isinstance(table, Table):
@@ -72,6 +79,8 @@ class Measurements:
         if not isinstance(observe, Mapping | None) or not all(map(callable, (observe or {}).values())):
             raise ProblemError(f"observe must be functions by column, {{'in_bed': lambda I: I}}; given: {observe!r}")
         self.table = table
+        self.outside = outside
+        self.notes: tuple[str, ...] = ()
         self.observe = dict(observe or {})
         self.found: frozenset[str] = frozenset()
         self.alike: dict[str, str] = {}
@@ -108,22 +117,21 @@ class Measurements:
     def with_sigma(self, sizes: Mapping[str, float]) -> Measurements:
         """The same with these sizes of the noise of some columns, which count as found from the data."""
         noise = {column: self.noise_or_normal(column).with_sigma(sigma) for column, sigma in sizes.items()}
-        again = Measurements(self.table, observe=self.observe, noise={**self.noise, **noise})
-        again._common, again.alike = self._common, self.alike
+        again = Measurements(self.table, observe=self.observe, noise={**self.noise, **noise}, outside=self.outside)
+        again._common, again.alike, again.notes = self._common, self.alike, self.notes
         again.found = frozenset(sizes)
         return again
 
     def with_more(self, observe: Mapping[str, Callable[..., Any]] | None, noise: Any) -> Measurements:
         """The same with more observed functions, and another noise if one is given."""
         kept = self._common or self.noise or None
-        return Measurements(
-            self.table, observe={**self.observe, **(observe or {})}, noise=kept if noise is None else noise
-        )
+        both = {**self.observe, **(observe or {})}
+        return Measurements(self.table, observe=both, noise=kept if noise is None else noise, outside=self.outside)
 
     def on(self, table: Table) -> Measurements:
         """The same on another table with these columns."""
-        found = Measurements(table, observe=self.observe, noise=self.noise)
-        found._common, found.found, found.alike = self._common, self.found, self.alike
+        found = Measurements(table, observe=self.observe, noise=self.noise, outside=self.outside)
+        found._common, found.found, found.alike, found.notes = self._common, self.found, self.alike, self.notes
         return found
 
     def observables(self, problem: Problem) -> dict[str, tuple[str, MultiIndex] | Callable[..., Any]]:
@@ -175,10 +183,11 @@ def data_blocks(problem: Problem, given: Measurements | Table) -> list[Block]:
     missing = [name for name in problem.coordinates if name not in table.columns]
     observables = measurements.observables(problem)
     if missing or not observables:
+        near = "".join(nearest(name, table.columns) for name in (missing or problem.fields)[:1])
         raise ProblemError(
             f"the data ({table!r}) must have the coordinates {problem.coordinates} and at least one of the fields "
             f"{problem.fields} as columns; use columns={{'{problem.coordinates[0]}': '<name in the file>', ...}} to map them, "
-            "or observe={'<column>': lambda ...} to say what else a column measures"
+            "or observe={'<column>': lambda ...} to say what else a column measures." + near
         )
     points = torch.from_numpy(np.stack([table[name] for name in problem.coordinates], axis=1))
     whole, apart = [], []
@@ -276,27 +285,58 @@ def resolve_data(
                 f"{table.source}: the column {name!r} is not a field of {type(problem).__name__}; did you mean {close[0]!r}? "
                 "Rename it, or map it with columns={...} when reading"
             )
-    _check_inside(problem, table)
-    return found
+    return _inside(problem, found)
 
 
-def _check_inside(problem: Problem, table: Table) -> None:
-    for name, (lower, upper) in problem.domain.bounds.items():
+def _inside(problem: Problem, given: Measurements) -> Measurements:
+    """Measurements at points of the domain; without the other rows, if that is wished for.
+
+    Raises:
+        DataError: points that are not finite, or outside.
+    """
+    table, bounds = given.table, problem.domain.bounds
+    wild = np.zeros(len(table), dtype=bool)
+    for name in bounds:
+        wild |= ~np.isfinite(table[name])
+    if wild.any():
+        rows = _counted(problem, table, wild, "have no point")
+        raise DataError(f"{table.source}: {rows}: coordinates must be finite numbers; remove or correct these rows")
+    outside = np.zeros(len(table), dtype=bool)
+    for name, (lower, upper) in bounds.items():
         slack = _FAR * (upper - lower)
-        outside = (table[name] < lower - slack) | (table[name] > upper + slack) | ~np.isfinite(table[name])
-        if outside.any():
-            first = int(np.flatnonzero(outside)[0])
-            raise DataError(
-                f"{table.source}: {int(outside.sum())} of {len(table)} rows lie outside the domain, the first in row {first} "
-                f"with {name} = {table[name][first]:g}; the domain has {name} from {lower:g} to {upper:g}: widen it, or "
-                "remove these rows"
-            )
-    at = np.stack([table[name] for name in problem.coordinates], axis=1)
-    beyond = ~problem.domain.contains(at)
-    if beyond.any():
-        first = int(np.flatnonzero(beyond)[0])
-        where = ", ".join(f"{name} = {value:g}" for name, value in zip(problem.coordinates, at[first], strict=True))
+        outside |= (table[name] < lower - slack) | (table[name] > upper + slack)
+    what = "lie outside the domain"
+    box = ", ".join(f"{name} from {lower:g} to {upper:g}" for name, (lower, upper) in bounds.items())
+    where = f"; the domain has {box}: widen it, or remove these rows"
+    if not outside.any():
+        outside = ~problem.domain.contains(np.stack([table[name] for name in problem.coordinates], axis=1))
+        what, where = f"lie outside the domain {problem.domain!r}", ": remove these rows"
+    if not outside.any():
+        return given
+    rows = _counted(problem, table, outside, what)
+    if given.outside == "error":
         raise DataError(
-            f"{table.source}: {int(beyond.sum())} of {len(table)} rows lie outside the domain {problem.domain!r}, the first in "
-            f"row {first} with {where}: remove these rows"
+            f"{table.source}: {rows}{where}, or leave them out by data=sciml.Measurements(..., outside='drop')"
         )
+    if outside.all():
+        raise DataError(f"{table.source}: {rows}{where}")
+    kept = Table({name: table[name][~outside] for name in table.columns}, source=table.source, missing="mask")
+    found = given.on(kept)
+    found.notes = (*given.notes, f"left out, as outside='drop' wishes: {rows}")
+    # A domain that is no box may leave out more.
+    return _inside(problem, found)
+
+
+def _counted(problem: Problem, table: Table, wrong: Array, what: str) -> str:
+    """How many rows are wrong, and the first few of them."""
+    rows = np.flatnonzero(wrong)
+    first = int(rows[0])
+    names = [
+        name
+        for name, (lower, upper) in problem.domain.bounds.items()
+        if not lower - _FAR * (upper - lower) <= table[name][first] <= upper + _FAR * (upper - lower)
+    ]
+    place = ", ".join(f"{name} = {table[name][first]:g}" for name in names or problem.coordinates)
+    more = f", then {', '.join(str(row) for row in rows[1:_SHOWN])}" if len(rows) > 1 else ""
+    more += ", ..." if len(rows) > _SHOWN else ""
+    return f"{len(rows)} of {len(table)} rows {what}, the first in row {first} with {place}{more}"

@@ -96,22 +96,22 @@ def contradictions(problem: Problem) -> list[str]:
     for first, second in combinations(given, 2):
         if first.prescription.field == second.prescription.field:
             index = max(first.prescription.index, second.prescription.index, key=len)
-            pair = [_Reading(each, index[len(each.prescription.index) :]) for each in (first, second)]
+            pair = [Reading(each, index[len(each.prescription.index) :]) for each in (first, second)]
             if all(reading.possible for reading in pair):
                 names = f"{first.term!r} and {second.term!r}"
-                found += _clash(problem, names, pair, _common(problem, first.face, second.face))
+                found += clash(problem, names, pair, common_points(problem, first.face, second.face))
     for condition in (each for each in problem.conditions if isinstance(each, Periodic)):
         lower, upper = Face(condition.coordinate, "lower"), Face(condition.coordinate, "upper")
         for each in given:
             across = each.face.coordinate != condition.coordinate
             if across and each.prescription.field in (condition.fields or problem.fields):
                 names = f"{each.term!r} (here and on the opposite face) and {condition.name!r}"
-                pair = [_Reading(each), _Reading(each, moved=(upper,))]
-                found += _clash(problem, names, pair, probes(problem, each.face, lower))
+                pair = [Reading(each), Reading(each, moved=(upper,))]
+                found += clash(problem, names, pair, probes(problem, each.face, lower))
     return list(dict.fromkeys(found))
 
 
-def _common(problem: Problem, one: Side, two: Side) -> Points:
+def common_points(problem: Problem, one: Side, two: Side) -> Points:
     """Points that two sides have in common, as far as that is known."""
     if isinstance(one, Piece) and isinstance(two, Piece) and one != two:
         unit = np.random.default_rng(0).random((_PROBES, len(problem.coordinates)))
@@ -122,7 +122,7 @@ def _common(problem: Problem, one: Side, two: Side) -> Points:
 
 
 @dataclass(frozen=True)
-class _Reading:
+class Reading:
     """What is prescribed, or its derivative ``rate``, at points that may be moved to faces first."""
 
     given: Prescribed
@@ -147,7 +147,7 @@ class _Reading:
         return values.detach()
 
 
-def _clash(problem: Problem, names: str, pair: Sequence[_Reading], points: Points) -> list[str]:
+def clash(problem: Problem, names: str, pair: Sequence[Reading], points: Points) -> list[str]:
     """A sentence about the point where two readings differ most, if they do."""
     if not len(points):
         return []

@@ -231,11 +231,7 @@ class Problem:
 
     def terms(self) -> tuple[Term, ...]:
         """Every residual of the problem: the equations, then the conditions, each under a name of its own."""
-        found = [
-            Term(part, self._place(name), residual)
-            for name in type(self)._equations
-            for part, residual in self._equation(name).items()
-        ]
+        found = [term for name in type(self)._equations for term in self.equation_terms(name)]
         taken = {term.name for term in found}
         for condition in self.conditions:
             for term in condition.terms(self):
@@ -246,6 +242,10 @@ class Problem:
                 taken.add(name)
                 found.append(dataclasses.replace(term, name=name))
         return tuple(found)
+
+    def equation_terms(self, name: str) -> list[Term]:
+        """The residual of one equation, or those of its real and imaginary part."""
+        return [Term(part, self._place(name), residual) for part, residual in self._equation(name).items()]
 
     def _place(self, name: str) -> Place:
         """Where an equation holds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 from rich.table import Table as RichTable
 
 from sciml import archive, saving
+from sciml.checkup import Checkup
 from sciml.errors import FileError, listed
 from sciml.fingerprint import versions
 from sciml.manifest import MANIFEST
@@ -201,6 +203,23 @@ def residuals_table(solution: Solution) -> RichTable:
     for term, row in solution.residuals.iterrows():
         table.add_row(str(term), *(f"{row[key]:.2e}" for key in ("rms", "max", "relative")), f"{int(row['points'])}")
     return table
+
+
+def checkup_tables(checkup: Checkup) -> Iterator[RichTable]:
+    """The tables of a report of ``doctor``, each with a line on what it means."""
+    for title, meaning, frame in checkup.tables():
+        table = RichTable(title=title, caption=meaning, title_justify="left", caption_justify="left")
+        for name in ("", *map(str, frame.columns)):
+            table.add_column(name, overflow="fold")
+        for label, row in frame.iterrows():
+            table.add_row(str(label), *(_cell(value) for value in row))
+        yield table
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.3g}"
+    return str(value)
 
 
 def short_name(solution: Solution) -> str:

@@ -18,9 +18,9 @@ from sciml.exact import Construction, Exact, construct
 from sciml.journal import Journal
 from sciml.measurements import Measurements, data_blocks, prior_blocks, resolve_data
 from sciml.misfit import is_measured
+from sciml.model_checks import check_model
 from sciml.models import MLP, RandomFeatures, Scaled
 from sciml.models.layered import Layered
-from sciml.preflight import check_width, preflight
 from sciml.problem import Problem
 from sciml.rows import Block, Rows
 from sciml.sampling import Layout, default_count, default_face_count, draw
@@ -91,7 +91,7 @@ def prepare(
         raise ProblemError(f"points must be a whole number or numbers by term; given: {points!r}")
     if not isinstance(weights, Mapping | None):
         raise ProblemError(f"weights must be numbers by term, as in {{'initial': 100.0}}; given: {weights!r}")
-    where = _device(device)
+    where = device_of(device)
     problem.reference_values({name: [sum(ends) / 2] * 2 for name, ends in problem.domain.bounds.items()})
     construction = construct(problem, Exact.of(exact))
     choices: list[str] = list(construction.notes)
@@ -115,6 +115,7 @@ def prepare(
         sets.append([*blocks, *known])
     if measurements is not None and held_rows is not None:
         table, unused = measurements.table, measurements.unused(problem)
+        choices += measurements.notes
         if unused:
             choices.append(f"columns not used: {listed(unused)}")
         held = int(held_rows.sum())
@@ -129,12 +130,11 @@ def prepare(
     final = _weights(problem, names, weights, _shares(sets[0]))
     led = {name: final[name] / DATA_WEIGHT for name in names if is_measured(name)}
     leading = {**final, **led} if weights is None else final
-    chosen = _model(model, problem, seed, choices, construction)
+    chosen = built_model(model, problem, seed, choices, construction)
     scaled = Scaled(chosen, problem.domain.lower, problem.domain.upper, sizes.offset, sizes.scale)
     scaled = scaled.to(device=where, dtype=dtype).train()
-    check_width(scaled, problem)
+    check_model(scaled, problem)
     raw = {name: unknown.raw_initial().to(where, dtype) for name, unknown in problem.unknowns.items()}
-    preflight(problem, scaled, raw, sets[0])
     trial = construction.around(scaled)
     for value in raw.values():
         value.requires_grad_()
@@ -188,7 +188,12 @@ def with_features(setup: Setup, count: int, scale: float | Sequence[float], seed
     return replace(setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw))
 
 
-def _device(device: str | torch.device) -> torch.device:
+def device_of(device: str | torch.device) -> torch.device:
+    """The device that is meant; ``"auto"`` is a GPU where there is one.
+
+    Raises:
+        SolverError: it cannot be used.
+    """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -273,10 +278,14 @@ def _weights(
     return weights
 
 
-def _model(
+def built_model(
     model: nn.Module | None, problem: Problem, seed: int, choices: list[str], construction: Construction
 ) -> nn.Module:
-    """A copy of the model, built where that was left to us; the caller's generators are as they were afterwards."""
+    """A copy of the model, built where that was left to us; the caller's generators are as they were afterwards.
+
+    Raises:
+        ModelError: it is no module.
+    """
     inputs, outputs = len(problem.coordinates), len(problem.fields)
     if model is None:
         model = MLP(32, 32) if inputs == 1 else MLP(20, 20, 20, 20)

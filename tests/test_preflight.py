@@ -38,7 +38,7 @@ def net(*layers):
 def test_fault_45_relu_under_a_second_derivative():
     refused(
         ModelError,
-        "derivative u_xx of the model is exactly zero everywhere because of ReLU",
+        r"derivative u_xx of the model is exactly zero everywhere because of layers.1 \(ReLU\)",
         model=sciml.MLP(8, activation="relu"),
     )
     refused(ModelError, "u_xx .*smooth activation", model=net(nn.Linear(2, 1)))
@@ -92,7 +92,7 @@ def test_fault_47_detached_output():
 
 def test_fault_48_a_layer_that_mixes_points():
     mixing = net(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1))
-    refused(ModelError, r"mixes points in model.1 \(BatchNorm1d\)", model=mixing)
+    refused(ModelError, r"mixes points in 1 \(BatchNorm1d\)", model=mixing)
 
 
 def test_fault_48_dropout_and_a_residual_that_mixes_points():

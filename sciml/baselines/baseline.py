@@ -17,7 +17,8 @@ from sciml.baselines.refinement import periodic_coordinates
 from sciml.certificate import certificate, failures
 from sciml.conditions import Initial
 from sciml.errors import BaselineError, ProblemError, listed
-from sciml.measurements import Measurements, data_blocks, prior_blocks, resolve_data
+from sciml.measurements import Measurements, data_blocks, prior_blocks
+from sciml.preflight import checked
 from sciml.problem import Problem
 from sciml.rows import Block, Rows
 from sciml.sampling import draw
@@ -44,6 +45,7 @@ def baseline(
     tolerance: float | None = None,
     time_limit: float = 120.0,
     events: Mapping[str, Callable[..., Tensor]] | None = None,
+    preflight: str = "error",
 ) -> Solution:
     r"""Solve a problem by classical methods, from the same residuals that a network is trained on.
 
@@ -75,6 +77,7 @@ def baseline(
         time_limit: seconds after which it gives up.
         events: for ordinary differential equations functions of fields and coordinate by name, whose zeros are recorded in
             ``solution.events``; each receives and returns tensors ``(n,)``.
+        preflight: what becomes of mistakes in the problem that ``sciml.preflight`` finds, as for ``fit``.
 
     Returns:
         A solution like that of ``fit``, without a network in it. ``message`` says how closely the last two grids agree, and
@@ -101,7 +104,7 @@ def baseline(
     """
     tolerance = _checked(problem, method, n, tolerance, time_limit)
     budget = Budget(time_limit)
-    measurements = resolve_data(problem, data, observe, noise)
+    measurements = checked(problem, None, data, observe, noise, False, torch.float64, "cpu", preflight, depth=1)
     _check_sizes(problem, measurements)
     blocks = _blocks(problem)
     measured = _measured(problem, measurements)

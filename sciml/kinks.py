@@ -1,0 +1,149 @@
+r"""Kinks: derivatives that jump, so that the next derivative is not what differentiation says it is.
+
+Along a line with coordinate s a derivative f and the next one g must satisfy :math:`f(b) - f(a) = \int_a^b g\,ds`. Where a
+network with ReLU is asked for :math:`u_{xx}`, it does not: :math:`u_x` jumps, and :math:`u_{xx}` knows nothing of it. The
+interval with the largest difference is cut again and again: for smooth functions the difference falls with the fifth power
+of its length, for a jump it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sciml.domains import Interior
+from sciml.jets import AutogradJets
+from sciml.problem import Problem
+from sciml.sampling import draw
+from sciml.typing import MultiIndex
+
+_LINES = 4
+_INTERVALS = 24
+_PARTS = 8
+_ROUNDS = 9
+_JUMP = 1e-6
+_RESOLVED = 1e-9
+
+Jet = tuple[str, MultiIndex]
+
+
+@dataclass(frozen=True)
+class Kink:
+    """A jump of a derivative.
+
+    Attributes:
+        jet: the derivative that is wrong there, the one above that which jumps.
+        below: the derivative that jumps.
+        coordinate: along which it does.
+        ends: two points at either side of it, shape ``(2, D)``, very close to each other.
+        share: the jump by the largest value of the derivative that jumps.
+    """
+
+    jet: Jet
+    below: Jet
+    coordinate: str
+    ends: Tensor
+    share: float
+
+
+def kinks(trial: nn.Module, problem: Problem, asked: Sequence[Jet], again: nn.Module | None = None) -> list[Kink]:
+    """The derivatives of a trial function, of those that are asked for, below which something jumps.
+
+    Args:
+        trial: the trial function, in float64 on the CPU.
+        problem: whose coordinates, fields and domain are meant.
+        asked: the derivatives; with ``u_xx`` it is ``u_x`` that must not jump.
+        again: the same with other weights: what jumps at the same place there is meant to, as where two materials meet.
+    """
+    found: list[Kink] = []
+    base = draw(Interior(), problem.domain, _LINES, np.random.default_rng(1)).points[0][:_LINES]
+    for column, coordinate in enumerate(problem.coordinates):
+        above = [jet for jet in _highest(asked) if coordinate in jet[1] and jet not in [each.jet for each in found]]
+        if above:
+            found += _along(trial, problem, above, column, coordinate, base, again)
+    return found
+
+
+def _highest(asked: Sequence[Jet]) -> list[Jet]:
+    """The derivatives of each field that are below no other: what holds for these holds for the others."""
+
+    def within(one: MultiIndex, two: MultiIndex) -> bool:
+        return all(one.count(name) <= two.count(name) for name in one) and one != two
+
+    return [(field, index) for field, index in asked if not any(field == f and within(index, i) for f, i in asked)]
+
+
+def _along(
+    trial: nn.Module,
+    problem: Problem,
+    asked: Sequence[Jet],
+    column: int,
+    coordinate: str,
+    base: Tensor,
+    again: nn.Module | None,
+) -> list[Kink]:
+    low, high = problem.domain.bounds[coordinate]
+    ends = torch.linspace(low, high, _INTERVALS + 1, dtype=torch.float64)
+    starts, lengths = ends[:-1].repeat(len(base)), torch.full((len(base) * _INTERVALS,), (high - low) / _INTERVALS)
+    lines = base.repeat_interleave(_INTERVALS, dim=0)
+    pairs = [(jet, _below(jet, coordinate)) for jet in asked]
+    first = _misses(trial, problem, pairs, column, lines, starts, lengths.double())
+    found = []
+    for pair, (misses, size) in zip(pairs, first, strict=True):
+        worst = int(misses.argmax())
+        line, start, length = lines[worst : worst + 1], float(starts[worst]), (high - low) / _INTERVALS
+        miss = float(misses[worst])
+        for _ in range(_ROUNDS):
+            if not miss > _RESOLVED * size:
+                break
+            length /= _PARTS
+            begins = start + length * torch.arange(_PARTS, dtype=torch.float64)
+            parts = torch.full((_PARTS,), length, dtype=torch.float64)
+            ((finer, _),) = _misses(trial, problem, [pair], column, line.expand(_PARTS, -1), begins, parts)
+            worst, miss = int(finer.argmax()), float(finer.max())
+            start = float(begins[worst])
+        if not miss > _JUMP * size:
+            continue
+        sides = line.repeat(2, 1)
+        sides[0, column], sides[1, column] = start, start + length
+        jet, below = pair
+        if again is not None and _jump(again, problem, below, sides) > _JUMP:
+            continue
+        found.append(Kink(jet, below, coordinate, sides, miss / size))
+    return found
+
+
+def _below(jet: Jet, coordinate: str) -> Jet:
+    field, index = jet
+    place = index.index(coordinate)
+    return field, (*index[:place], *index[place + 1 :])
+
+
+def _misses(
+    trial: nn.Module,
+    problem: Problem,
+    pairs: Sequence[tuple[Jet, Jet]],
+    column: int,
+    lines: Tensor,
+    starts: Tensor,
+    lengths: Tensor,
+) -> list[tuple[Tensor, float]]:
+    """For each pair how far changes are from integrals by Simpson's rule, by interval, and how large the lower one is."""
+    points = lines.repeat(3, 1)
+    points[:, column] = torch.cat([starts, starts + lengths / 2, starts + lengths])
+    jets = AutogradJets(trial, points, problem.coordinates, problem.fields)
+    found = []
+    for jet, below in pairs:
+        f, g = (jets.jet(*each).detach().reshape(3, -1) for each in (below, jet))
+        misses = (f[2] - f[0] - lengths / 6 * (g[0] + 4 * g[1] + g[2])).abs()
+        found.append((torch.nan_to_num(misses, nan=0.0, posinf=0.0), max(float(f.abs().max()), 1e-300)))
+    return found
+
+
+def _jump(trial: nn.Module, problem: Problem, below: Jet, sides: Tensor) -> float:
+    values = AutogradJets(trial, sides, problem.coordinates, problem.fields).jet(*below).detach()
+    return float((values[1] - values[0]).abs() / values.abs().max().clamp(min=1e-300))

@@ -1,0 +1,358 @@
+"""Mistakes in a problem that need no model to be seen: its residuals are evaluated on made-up jets of natural size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sciml.coarse import Coarse, exact_in
+from sciml.conditions import Scene, Term
+from sciml.derivative import JetSpace
+from sciml.domains import Place
+from sciml.errors import SciMLError, listed
+from sciml.findings import Finding, attempted, caught
+from sciml.measurements import Measurements, data_blocks
+from sciml.misfit import Belief, Misfit
+from sciml.problem import Problem
+from sciml.rows import Block
+from sciml.sampling import Sample, draw
+from sciml.scaling import Sizes, field_sizes
+from sciml.typing import MultiIndex, Values
+
+_PROBES = 24
+_SAME = 1e-9
+# Jets of natural size, far larger ones, positive ones, hardly any: what is zero, or not finite, for all of them is so for good.
+_ROUNDS = ((1.0, 0.0), (10.0, 0.7), (-1.0, 0.0), (1e-4, 0.0))
+
+Jet = tuple[str, MultiIndex]
+
+
+@dataclass
+class Use:
+    """What the residuals of a problem depend on: derivatives with the residuals that ask for them, fields, unknowns."""
+
+    jets: dict[Jet, str] = field(default_factory=dict)
+    fields: set[str] = field(default_factory=set)
+    unknowns: set[str] = field(default_factory=set)
+    mentioned: set[str] = field(default_factory=set)
+
+
+class _MadeUp:
+    """Random jets of natural size, the same at every call, of some of the points if asked."""
+
+    def __init__(self, problem: Problem, sizes: Sizes, size: float, count: int, seed: int) -> None:
+        self._offset = dict(zip(problem.fields, sizes.offset, strict=True))
+        self._scale = dict(zip(problem.fields, sizes.scale, strict=True))
+        self._reach = {name: (upper - lower) / 2 for name, (lower, upper) in problem.domain.bounds.items()}
+        self._generator = torch.Generator().manual_seed(seed)
+        self._size, self._count = size, count
+        self._table: dict[Jet, Tensor] = {}
+
+    def jet(self, field: str, index: MultiIndex) -> Values:
+        key = (field, index)
+        if key not in self._table:
+            natural = self._scale[field] / float(np.prod([self._reach[name] for name in index]))
+            noise = torch.randn(self._count, dtype=torch.float64, generator=self._generator)
+            values = self._size * natural * noise + (0.0 if index else self._offset[field])
+            self._table[key] = values if self._size > 0 else values.abs()
+        return self._table[key]
+
+    def part(self, chosen: Tensor) -> _Part:
+        """The same jets at some of the points."""
+        return _Part(self, chosen)
+
+
+class _Part:
+    def __init__(self, whole: _MadeUp, chosen: Tensor) -> None:
+        self._whole, self._chosen = whole, chosen
+
+    def jet(self, field: str, index: MultiIndex) -> Values:
+        return self._whole.jet(field, index)[self._chosen]
+
+
+def check_constants(problem: Problem, *, precise: bool = True) -> Iterator[Finding]:
+    """Constants that are tensors of a kind that a fit would not do justice to."""
+    for name, value in problem.constants.items():
+        if not isinstance(value, Tensor):
+            continue
+        if value.requires_grad:
+            yield Finding(
+                "constant",
+                name,
+                f"the constant {name!r} is a tensor that asks for gradients, and no solver varies it",
+                f"{name} = sciml.Unknown({float(value.detach().mean()):.4g}) is a constant that is estimated; else detach it",
+            )
+        if precise and value.is_floating_point() and value.dtype != torch.float64 and not exact_in(value):
+            yield Finding(
+                "constant",
+                name,
+                f"the constant {name!r} is a tensor of {value.dtype}, so only its first digits are right in float64",
+                "give a number, or a tensor with dtype=torch.float64",
+                "warning",
+            )
+
+
+def check_residuals(
+    problem: Problem, measurements: Measurements | None, *, precise: bool = True
+) -> tuple[list[Finding], Use]:
+    """Everything that is wrong with the residuals of a problem.
+
+    Each is evaluated at a few points of its place, with random numbers for fields and derivatives: whether it fails, has a
+    wrong shape, is random, mixes points, or depends on no field; then whether every field and every unknown is met.
+
+    Args:
+        problem: the mathematics.
+        measurements: that will be fitted beside it.
+        precise: whether the fit is in float64.
+
+    Returns:
+        The findings, and what the residuals depend on.
+    """
+    found: list[Finding] = []
+    terms = _terms(problem, found)
+    blocks = list(_placed(problem, terms, found))
+    stated = not found
+    if measurements is not None:
+        blocks += [_few(block) for block in attempted(found, "data", data_blocks, problem, measurements) or []]
+    if not blocks:
+        return _once(found), Use()
+    sizes = attempted(found, "natural sizes", field_sizes, problem, blocks) if stated else None
+    sizes = sizes or Sizes((0.0,) * len(problem.fields), (1.0,) * len(problem.fields))
+    use, silent, whole = Use(), [], stated
+    for block in blocks:
+        for term in block.terms:
+            if isinstance(term.evaluate, Belief):
+                continue
+            before = len(found)
+            try:
+                found += _check(problem, term, block, sizes, use, precise)
+            except SciMLError as error:
+                found.append(caught(error, term.name))
+                whole = False
+            if len(found) == before:
+                continue
+            silent.append(term.name)
+    if whole:
+        found += _unmet(problem, use, len(silent) > 0)
+    return _once(found), use
+
+
+def _terms(problem: Problem, found: list[Finding]) -> Sequence[Term]:
+    """Every residual; where one cannot even be listed, those that can be, and a finding for each that cannot."""
+    try:
+        return problem.terms()
+    except SciMLError as error:
+        whole = caught(error, type(problem).__name__)
+    terms, told = list[Term](), list[Finding]()
+    for name in type(problem)._equations:
+        terms += attempted(told, name, problem.equation_terms, name) or ()
+    for condition in problem.conditions:
+        listing: Callable[..., tuple[Term, ...]] = condition.terms
+        terms += attempted(told, condition.name, listing, problem) or ()
+    found += told or [whole]
+    return terms
+
+
+def _once(found: Sequence[Finding]) -> list[Finding]:
+    """Without what is said again, as by a condition that looks at the equations, with another number of points."""
+    kept: dict[str, Finding] = {}
+    for each in found:
+        text = re.sub(r"\d+", "#", str(each)) if each.severity == "fatal" else f"{each.where} {each}"
+        if text not in kept or each.where in str(each):
+            kept[text] = each
+    return list(kept.values())
+
+
+def _placed(problem: Problem, terms: Sequence[Term], found: list[Finding]) -> Iterator[Block]:
+    """The residuals at a few points of their places; those that fail there are told, and left out."""
+    places: dict[Place, list[Term]] = {}
+    for term in terms:
+        places.setdefault(term.place, []).append(term)
+    for place, there in places.items():
+        names = ", ".join(term.name for term in there)
+        sample = attempted(found, names, draw, place, problem.domain, _PROBES, np.random.default_rng(0))
+        if sample is None:
+            continue
+        block = Block(sample, tuple(there))
+        scene = _scene(problem, block, Sizes((0.0,) * len(problem.fields), (1.0,) * len(problem.fields)), 1.0)[0]
+        sound = []
+        for term in there:
+            before = len(found)
+            attempted(found, term.name, term.evaluate, scene)
+            sound += [term] if len(found) == before else []
+        if sound:
+            yield Block(sample, tuple(sound))
+
+
+def _few(block: Block) -> Block:
+    return block.part(torch.arange(0, block.size, max(1, -(-block.size // _PROBES))))
+
+
+def _scene(
+    problem: Problem, block: Block, sizes: Sizes, size: float, shift: float = 0.0
+) -> tuple[Scene, list[_MadeUp], dict[str, Tensor]]:
+    leaves = {name: (unknown.raw_initial() + shift).requires_grad_() for name, unknown in problem.unknowns.items()}
+    bound = problem.bind(**{name: unknown.value(leaves[name]) for name, unknown in problem.unknowns.items()})
+    made = [_MadeUp(problem, sizes, size, block.size, seed) for seed, _ in enumerate(block.sample.points)]
+    return Scene(bound, _spaces(problem, block.sample, made), block.sample.normals), made, leaves
+
+
+def _spaces(problem: Problem, sample: Sample, suppliers: Sequence[_MadeUp | _Part]) -> tuple[JetSpace, ...]:
+    return tuple(
+        JetSpace(dict(zip(problem.coordinates, points.double().unbind(1), strict=True)), problem.fields, supplier)
+        for points, supplier in zip(sample.points, suppliers, strict=True)
+    )
+
+
+def _check(problem: Problem, term: Term, block: Block, sizes: Sizes, use: Use, precise: bool) -> list[Finding]:
+    """What is wrong with one residual."""
+    depends, jets_met, finite = False, False, torch.zeros(block.size, dtype=torch.bool)
+    found = list[Finding]()
+    for size, shift in _ROUNDS:
+        scene, made, leaves = _scene(problem, block, sizes, size, shift)
+        with Coarse() as coarse:
+            values = term.evaluate(scene)
+        finite |= torch.isfinite(values.detach())
+        if (size, shift) == _ROUNDS[0] and len(values) > 1:
+            found += _together(problem, term, block, scene, made, values)
+        jets = [(key, jet) for space in scene.spaces for key, jet in space.jets.items()]
+        inputs = [*(jet for _, jet in jets), *leaves.values()]
+        slopes = (
+            torch.autograd.grad(values.sum(), inputs, allow_unused=True)
+            if values.requires_grad and inputs
+            else [None] * len(inputs)
+        )
+        for (key, _), slope in zip(jets, slopes, strict=False):
+            if slope is not None:
+                jets_met = True
+                use.jets.setdefault(key, term.name)
+                use.fields.add(key[0])
+                depends = depends or bool((slope != 0).any())
+        for name, slope in zip(leaves, slopes[len(jets) :], strict=True):
+            if slope is not None:
+                use.mentioned.add(name)
+                use.unknowns |= {name} if bool((slope != 0).any()) else set()
+    if coarse.met and precise:
+        found.append(_coarse(term.name, coarse.met[0]))
+    if not bool(finite.all()):
+        return [*found, _not_finite(problem, term.name, block, ~finite)]
+    if depends or (isinstance(term.evaluate, Misfit) and term.evaluate.function is None):
+        return found
+    why = "its derivative by every field is zero at every point" if jets_met else "nothing can make it vanish"
+    return [
+        *found,
+        Finding(
+            "residual",
+            term.name,
+            f"the residual {term.name!r} does not depend on any field; {why}",
+            f"use a field of {listed(problem.fields)} in {term.name!r}, without .detach() or torch.no_grad(), or remove "
+            "it",
+        ),
+    ]
+
+
+def _together(
+    problem: Problem, term: Term, block: Block, scene: Scene, made: Sequence[_MadeUp], values: Tensor
+) -> list[Finding]:
+    """Whether a residual gives the same values again, and the same at some of the points alone."""
+    again = term.evaluate(Scene(scene.problem, _spaces(problem, block.sample, made), block.sample.normals))
+    if not _alike(again, values):
+        return [_random(term.name)]
+    # Sobol points are so even that every second of them has the same mean as all.
+    order = torch.randperm(block.size, generator=torch.Generator().manual_seed(0))
+    chosen = order[: max(1, 2 * block.size // 3)]
+    sample = block.sample.part(chosen)
+    spaces = _spaces(problem, sample, [each.part(chosen) for each in made])
+    (few,) = Block(block.sample, (term,), None).part(chosen).terms
+    alike = _alike(few.evaluate(Scene(scene.problem, spaces, sample.normals)), values[chosen])
+    return [] if alike else [_mixing(term.name)]
+
+
+def _alike(one: Tensor, two: Tensor) -> bool:
+    """Whether values are the same but for rounding; what is not finite must be so in both."""
+    one, two = one.detach(), two.detach()
+    finite = torch.isfinite(one)
+    if not torch.equal(finite, torch.isfinite(two)):
+        return False
+    largest = float(two[finite].abs().max()) if bool(finite.any()) else 0.0
+    return bool(((one - two)[finite].abs() <= _SAME * largest).all())
+
+
+def _random(name: str) -> Finding:
+    return Finding(
+        "residual",
+        name,
+        f"the residual {name!r} gives other values when it is evaluated again at the same points: it is random",
+        f"draw random numbers of {name!r} once, when the problem is made",
+    )
+
+
+def _mixing(name: str) -> Finding:
+    return Finding(
+        "residual",
+        name,
+        f"the residual {name!r} mixes points (a mean, sum, sort or product over points?)",
+        "its value at one point must depend on fields and coordinates at that point alone; for means over the domain there is "
+        "sciml.Mean, for integrals sciml.Integral",
+    )
+
+
+def _coarse(name: str, value: Tensor) -> Finding:
+    example = f" such as {float(value.reshape(-1)[0]):.9g}" if value.numel() else ""
+    return Finding(
+        "residual",
+        name,
+        f"the residual {name!r} computes with a tensor of {value.dtype}{example}, of which only the first digits are right",
+        "give a plain number, or dtype=x.dtype; torch.tensor(0.1) and torch.where(..., 1.0, 0.1) make such tensors",
+        "warning",
+    )
+
+
+def _not_finite(problem: Problem, name: str, block: Block, bad: Tensor) -> Finding:
+    at = block.sample.points[0][int(bad.nonzero()[0])].tolist()
+    place = ", ".join(f"{key}={value:.4g}" for key, value in zip(problem.coordinates, at, strict=True))
+    return Finding(
+        "residual",
+        name,
+        f"the residual {name!r} is not finite at {int(bad.sum())} of {len(bad)} points, whatever the fields are, the first at "
+        f"{place}",
+        "look for a division by zero, or a root or logarithm of a negative number, in its coefficients and targets",
+    )
+
+
+def _unmet(problem: Problem, use: Use, doubtful: bool) -> Iterator[Finding]:
+    """Unknowns and fields that nothing depends on."""
+    lost = [name for name in problem.unknowns if name not in use.mentioned]
+    still = [name for name in problem.unknowns if name in use.mentioned and name not in use.unknowns]
+    missing = [name for name in problem.fields if name not in use.fields]
+    if lost:
+        several, verb = ("s", "appear") if len(lost) > 1 else ("", "appears")
+        yield Finding(
+            "unknown",
+            ", ".join(lost),
+            f"the unknown{several} {listed(lost)} {verb} in no equation or condition, so nothing can determine it",
+            f"use self.{lost[0]} in a residual, or remove it",
+        )
+    if still:
+        several, verb = ("s", "have") if len(still) > 1 else ("", "has")
+        yield Finding(
+            "unknown",
+            ", ".join(still),
+            f"the unknown{several} {listed(still)} {verb} no influence: the derivative of every residual by it is zero at all "
+            "points, so no solver can move it",
+            "look for a product with zero, a difference that cancels, .detach(), torch.where, a comparison or rounding of "
+            f"self.{still[0]}",
+        )
+    if missing and not doubtful:
+        several, verb = ("s", "appear") if len(missing) > 1 else ("", "appears")
+        yield Finding(
+            "field",
+            ", ".join(missing),
+            f"the field{several} {listed(missing)} {verb} in no equation, condition or measurement, so nothing determines it",
+            f"use {missing[0]} in a residual, or take it out of fields",
+        )
