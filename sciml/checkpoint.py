@@ -28,9 +28,10 @@ from sciml.run_directory import RunDirectory
 from sciml.signals import Abandoned, Signals
 from sciml.snapshots import as_plain
 from sciml.solution import Solution
+from sciml.upgrades import FORMAT, upgraded
 
 CHECKPOINT, RECORD, HISTORY, ASIDE = "checkpoint.pt", "run.json", "history.jsonl", "checkpoint.aside.pt"
-FORMAT = 1
+_RECORD_FORMAT = 1
 _STATUS_OF_TERMINATION = 143
 _UNBUILT = nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer
 
@@ -149,7 +150,7 @@ class Keeper:
         self._lines = Lines(run.path / HISTORY, keep=0 if before is None else before["looks"])
         count = 0 if record is None or before is None else int(record.get("resumed", 0)) + 1
         self._record = {
-            "format": FORMAT,
+            "format": _RECORD_FORMAT,
             "problem": type(problem).__name__,
             "began": _now() if record is None or before is None else record.get("began"),
             "command": run.command,
@@ -251,6 +252,7 @@ class Keeper:
                     f"this one reads up to {FORMAT}): update it, or begin anew in another directory"
                 )
             self._compare(content["fingerprint"], fingerprint)
+            content = upgraded(content)
             return {name: content[name] for name in ("journal", "seconds", "looks", "model")}
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(f"{run.path / CHECKPOINT} is no checkpoint of a fit: {error!r}") from error

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-_FINE = 2.0**12
+_SOME = 256
 
 
 class Coarse(TorchFunctionMode):
@@ -45,7 +46,7 @@ class Coarse(TorchFunctionMode):
 
 
 def exact_in(value: Tensor) -> bool:
-    """Whether numbers of a coarser type look as though they were meant exactly: they have few digits in base two.
+    """Whether numbers of a coarser type are what was meant by them, as 0.5 and 1e9 are and 0.1 is not.
 
     Args:
         value: of any shape and floating-point type.
@@ -56,9 +57,10 @@ def exact_in(value: Tensor) -> bool:
         >>> exact_in(torch.tensor([2.0, 0.375])), exact_in(torch.tensor(0.1))
         (True, False)
     """
-    mantissa, _ = torch.frexp(value.detach().double())
-    scaled = mantissa * _FINE
-    return bool((~torch.isfinite(scaled) | (scaled == scaled.round())).all())
+    some = value.detach().float().cpu().flatten()[:_SOME].numpy()
+    # The shortest text that stands for a number is what was meant by it.
+    meant = np.array([float(str(each)) for each in some])
+    return bool((~np.isfinite(meant) | (meant == some.astype(np.float64))).all())
 
 
 def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:

@@ -62,11 +62,21 @@ class Journal:
         return self._save is not None
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Know what another journal knew, from the beginning."""
-        self._entries = {int(index): (name, cost, content) for index, name, cost, content in state["entries"]}
-        live = state["live"]
-        self._live = None if live is None else (int(live[0]), live[1], live[2])
-        self._index = 0
+        """Know what another journal knew, from the beginning.
+
+        Raises:
+            FileError: the state is none.
+        """
+        try:
+            entries = {int(index): (str(name), float(cost), dict(each)) for index, name, cost, each in state["entries"]}
+            live = (
+                None
+                if state["live"] is None
+                else (int(state["live"][0]), str(state["live"][1]), dict(state["live"][2]))
+            )
+        except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+            raise FileError(f"the checkpoint is damaged: its journal cannot be read ({error!r})") from error
+        self._entries, self._live, self._index = entries, live, 0
 
     def state_dict(self) -> Content:
         """Everything known, as tensors and plain values."""

@@ -54,7 +54,7 @@ class Lines:
         if index < self._count or self._failed:
             return
         try:
-            self._file.write((json.dumps(_plain(content)) + "\n").encode())
+            self._file.write((json.dumps(_plain(content), default=str) + "\n").encode())
         except OSError as error:
             self._failed = True
             warnings.warn(f"{self._path} ends here, the fit goes on: {error}", ArchiveWarning, stacklevel=2)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sciml.callbacks import Callback, EarlyStopping, Look
+from sciml.errors import FileError, SciMLError
 from sciml.feeding import Batches, Feed
 from sciml.objective import Objective
 from sciml.polish import Polish
@@ -230,29 +232,53 @@ class _Phase:
     def _recall(self, result: Mapping[str, Any]) -> None:
         """Be as the phase was when it ended, or in the middle of it."""
         outcome = self._training.outcome
-        for name in ("lowest", "loss"):
-            setattr(self, name, result[name])
-        self._best, self._last, self._seen = result["best"], result["last"], list(result["seen"])
-        outcome.status, outcome.message = result["status"], result["message"]
-        if result["note"] is not None:
-            outcome.notes[self._name] = result["note"]
-        outcome.steps = self._before[0] + result["steps"]
-        outcome.evaluations = self._before[1] + result["evaluations"]
-        self._objective.assign(self._best)
-        for each in self._seen:
-            self._training.seen(Look(**each["look"]), each["more"])
+        with self._restoring():
+            self.lowest, self.loss = float(result["lowest"]), float(result["loss"])
+            self._objective.assign(result["last"])
+            self._objective.assign(result["best"])
+            self._best, self._last, self._seen = result["best"], result["last"], list(result["seen"])
+            outcome.status, outcome.message = str(result["status"]), str(result["message"])
+            if result["note"] is not None:
+                outcome.notes[self._name] = str(result["note"])
+            outcome.steps = self._before[0] + result["steps"]
+            outcome.evaluations = self._before[1] + result["evaluations"]
+            looks = [(Look.of(each["look"]), dict(each["more"])) for each in self._seen]
+        for look, more in looks:
+            self._training.seen(look, more)
 
     def _continued(self, state: Mapping[str, Any]) -> tuple[Run, int]:
         """The solver at work where it was, and the number of steps it had taken."""
         self._recall(state)
-        restore_objective(self._objective, state["objective"], self._setup.train)
-        self._generator = generator_of(state["generator"])
-        self._held = list(state["held"])
-        if self._batches is not None:
-            self._batches.skip(state["taken"])
-        run = self._solver.start(self._objective)
-        run.load_state_dict(state["solver"])
-        return run, state["count"]
+        with self._restoring():
+            restore_objective(self._objective, state["objective"], self._setup.train)
+            self._generator = generator_of(state["generator"])
+            self._held = list(state["held"])
+            if self._batches is not None:
+                self._batches.skip(state["taken"])
+            run = self._solver.start(self._objective)
+            run.load_state_dict(state["solver"])
+            return run, int(state["count"])
+
+    @contextlib.contextmanager
+    def _restoring(self) -> Iterator[None]:
+        """Say of what does not fit that it is the checkpoint's fault."""
+        try:
+            yield
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            ArithmeticError,
+            AssertionError,
+            RuntimeError,
+        ) as error:
+            if isinstance(error, SciMLError):
+                raise
+            raise FileError(
+                f"the checkpoint does not fit this fit: the state of {self._name} cannot be restored ({type(error).__name__}: "
+                f"{error}); call fit as before with the same version of the library, or begin anew in another directory"
+            ) from error
 
     def _steps(self, state: Mapping[str, Any] | None) -> tuple[str, str]:
         """How it ended, and a word more."""
@@ -265,7 +291,9 @@ class _Phase:
         else:
             run, done = self._continued(state)
         for count in range(done + 1, solver.steps + 1):
-            step = run.step()
+            # What does not fit of a state that was restored shows at the latest in the first step.
+            with self._restoring() if state is not None and count == done + 1 else contextlib.nullcontext():
+                step = run.step()
             outcome.steps += 1
             outcome.evaluations += step.evaluations
             if step.done == "diverged":

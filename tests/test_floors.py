@@ -33,6 +33,7 @@ FLOORS = [
         "journal",
         "lines",
         "signals",
+        "upgrades",
         "findings",
         "coarse",
     ],

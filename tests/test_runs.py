@@ -6,6 +6,7 @@ import pathlib
 import warnings
 
 import pytest
+from rich.console import Console
 
 import sciml
 from sciml import cli
@@ -187,7 +188,7 @@ def test_a_thousand_runs_are_listed_without_opening_a_checkpoint(make, monkeypat
 
 def test_the_command_prints_the_table(make, monkeypatch, capsys):
     runs = make("decay [1]", run__json=record(), history__jsonl=look(50), checkpoint__pt=b"x" * 3000)
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr(cli, "_console", Console(width=160))
     cli.runs(runs)
     shown = capsys.readouterr().out
     for words in ("decay [1]", "Decay", "unfinished", "2.00e-02", "KiB", "sciml resume"):

@@ -5,6 +5,8 @@ import os
 import shutil
 import signal
 import time
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +15,11 @@ from children import Child
 from test_resuming import Growth, KilledError, kill, same  # noqa: F401 - kill is a fixture
 
 import sciml
-from sciml import d
+from sciml import archive, d
 from sciml.checkpoint import read_record
 from sciml.errors import ArchiveWarning, FileError, TrackerWarning
 from sciml.lines import read_lines
+from sciml.run_directory import RunDirectory
 
 TIMES = np.linspace(0, 2, 15)
 DATA = {"t": TIMES, "u": np.exp(0.8 * TIMES)}
@@ -315,8 +318,6 @@ def test_a_model_with_random_weights_is_resumed_with_those_that_it_had(tmp_path,
 
 def test_a_full_disk_does_not_end_a_fit(tmp_path, monkeypatch):
     """One warning that a checkpoint was not written; the next one is."""
-    from sciml.run_directory import RunDirectory
-
     save, tried = RunDirectory.save, []
 
     def full(self, name, content):
@@ -371,3 +372,71 @@ def test_damaged_checkpoints_fall_back_one_generation(tmp_path, kill):  # noqa: 
     with pytest.warns(ArchiveWarning, match="the one saved before it was taken"):
         resumed = fitted(out=tmp_path, resume=True)
     same(fitted(), resumed)
+
+
+FORMAT_1 = Path(__file__).parent / "data" / "checkpoint_format_1"
+
+
+@pytest.mark.parametrize("name", ["adam", "lbfgs"])
+@pytest.mark.parametrize("container", [1, 2])
+def test_checkpoints_of_the_format_before_are_resumed(tmp_path, name, container):
+    """Files of format 1, of a fit that was killed, in the present container of files and in the one before."""
+    content = archive.load_tensors(FORMAT_1 / f"{name}.pt")
+    assert content["checkpoint"] == 1
+    if container == 1:
+        torch.save({**content, "sciml_format": 1}, tmp_path / "checkpoint.pt")
+    else:
+        shutil.copy(FORMAT_1 / f"{name}.pt", tmp_path / "checkpoint.pt")
+    told = []
+    with warnings.catch_warnings(action="ignore", category=ArchiveWarning):
+        resumed = fitted(out=tmp_path, resume=True, callbacks=[lambda look: told.append(look.replayed)])
+    whole = fitted()
+    # Not the same bits: they are from another machine.
+    assert np.allclose(resumed(t=TIMES)["u"], whole(t=TIMES)["u"], rtol=1e-6)
+    assert sum(told) == {"adam": 4, "lbfgs": 8}[name]
+    assert len(told) == len(whole.history)
+
+
+def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path):
+    """With what to do about it."""
+    with RunDirectory(tmp_path) as run:
+        run.save("checkpoint.pt", {**archive.load_tensors(FORMAT_1 / "adam.pt"), "checkpoint": 99})
+    with pytest.raises(FileError, match=r"newer version.*format 99.*update it"):
+        fitted(out=tmp_path, resume=True)
+
+
+def leaves(content, path=()):
+    """The places of all values in tensors and plain values."""
+    if isinstance(content, dict):
+        return [place for key, value in content.items() for place in leaves(value, (*path, key))]
+    if isinstance(content, list):
+        return [place for key, value in enumerate(content) for place in leaves(value, (*path, key))]
+    return [path]
+
+
+def spoiled(content, path, value):
+    """A copy with another value at one place."""
+    if not path:
+        return value
+    copy = dict(content) if isinstance(content, dict) else list(content)
+    copy[path[0]] = spoiled(content[path[0]], path[1:], value)
+    return copy
+
+
+def test_checkpoints_with_wrong_values_and_right_checksums(unfinished, tmp_path):
+    """Whatever stands in them: an error of ours, or a fit."""
+    content = archive.load_tensors(unfinished / "checkpoint.pt")
+    content.pop("sciml_format", None)
+    places = [place for place in leaves(content["journal"]) if "fingerprint" not in place]
+    chance = np.random.default_rng(0)
+    refused = 0
+    for number in range(24):
+        place = places[chance.integers(len(places))]
+        value = [None, "text", -7, float("nan"), [], {}, torch.ones(3), 2**70][number % 8]
+        with RunDirectory(tmp_path / str(number)) as run:
+            run.save("checkpoint.pt", {**content, "journal": spoiled(content["journal"], place, value)})
+        try:
+            fitted(out=tmp_path / str(number), resume=True)
+        except sciml.errors.SciMLError:
+            refused += 1
+    assert refused > 6

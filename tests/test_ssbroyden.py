@@ -87,7 +87,7 @@ def test_renewed_points_keep_a_good_matrix_and_reset_a_bad_one():
     kept = work.state_dict()["inverse"]
     assert torch.equal(kept, kept.T)
     assert torch.allclose(kept, good)
-    work.load_state_dict({"inverse": -good})
+    work.load_state_dict({**work.state_dict(), "inverse": -good})
     work.renewed()
     assert work.state_dict()["inverse"] is None
     before = objective.evaluate()[0]
