@@ -14,6 +14,11 @@ def test_the_table_is_up_to_date():
     assert before == after, f"docs/reliability.md does not agree with the tests; {RENEW}\n" + "\n".join(changed[:6])
 
 
+def test_every_fault_has_a_test():
+    missing = [number for number, tests in faults.proofs().items() if not tests]
+    assert not missing, f"no test is named test_fault_N_... for N = {missing}"
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
