@@ -170,7 +170,7 @@ class Keeper:
             if before is not None:
                 self.journal.load_state_dict(before["journal"])
         else:
-            self.journal = Journal(lambda state: None, lambda steps: False, self._signals.wish)
+            self.journal = Journal(wish=self._signals.wish)
         return None, model
 
     def watching(self, callbacks: Sequence[Callback]) -> list[Callback]:

@@ -55,11 +55,7 @@ class Journal:
         self._entries: dict[int, tuple[str, float, Content]] = {}
         self._live: tuple[int, str, Content] | None = None
         self._index = self._steps = 0
-
-    @property
-    def keeps(self) -> bool:
-        """Whether results are kept."""
-        return self._save is not None
+        self._closed = False
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Know what another journal knew, from the beginning.
@@ -116,8 +112,6 @@ class Journal:
 
     def step(self, state: Callable[[], Content]) -> None:
         """A step of a phase is done; ``state`` tells the state from which it can be continued."""
-        if self._save is None:
-            return
         self._steps += 1
         self._attend(state)
 
@@ -140,7 +134,7 @@ class Journal:
 
     def close(self) -> None:
         """Keep and write nothing from now on: what follows is no longer the fit as it would have gone on."""
-        self._save = None
+        self._save, self._closed = None, True
 
     def _begun(self, name: str) -> tuple[int, Content | None]:
         index = self._index
@@ -158,10 +152,8 @@ class Journal:
 
     def _attend(self, state: Callable[[], Content] | None = None) -> None:
         """Save if it is time to, and do what the world outside asks for."""
-        if self._save is None:
-            return
-        wish = self._wish()
-        if wish is None and not self._due(self._steps):
+        wish = None if self._closed else self._wish()
+        if wish is None and (self._save is None or not self._due(self._steps)):
             return
         self.save(state)
         if wish is not None:

@@ -1,7 +1,11 @@
 """A fit that was killed and resumed ends with the same bits as one that was not, whatever it was doing."""
 
+import os
+import tempfile
 import warnings
+from pathlib import Path
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -82,6 +86,23 @@ class Source(sciml.Problem):
         return d(u, x, x) + f
 
 
+class Transport(sciml.Problem):
+    """A speed from scattered measurements."""
+
+    domain = sciml.Box(x=(0, 1), t=(0, 1))
+    fields = ["u"]
+    speed = sciml.Unknown(0.5)
+
+    @sciml.equation
+    def transport(self, u, x, t):
+        return d(u, t) + self.speed * u * d(u, x) - 0.1 * d(u, x, x)
+
+
+class Curve(sciml.Problem):
+    domain = sciml.Interval(t=(0, 1))
+    fields = ["u"]
+
+
 TIMES = np.linspace(0, 2, 15)
 RNG = np.random.default_rng(0)
 DATA = {"t": TIMES, "u": np.exp(0.8 * TIMES) + 0.01 * RNG.standard_normal(15)}
@@ -95,6 +116,21 @@ def growing(solver, model=None, **options):
 
 def heating(solver, **options):
     return lambda **more: sciml.fit(Heat(), sciml.MLP(5, 5), solver=solver, points=128, **options, **more)
+
+
+PLACES_2, TIMES_2 = RNG.random((2, 60))
+SCATTERED = {"x": PLACES_2, "t": TIMES_2, "u": np.sin(3 * PLACES_2) * np.exp(-TIMES_2)}
+
+
+def lazily(**options):
+    """A table that stays in its file, batch after batch."""
+    path = Path(tempfile.gettempdir()) / f"sciml-resuming-{os.getpid()}.h5"
+    if not path.exists():
+        with h5py.File(path, "w") as file:
+            file["t"] = np.linspace(0, 1, 30_000)
+            file["u"] = np.linspace(0, 1, 30_000) ** 2
+    table = sciml.read_hdf5(path, lazy=sciml.Loading(workers=0))
+    return sciml.fit(Curve(), sciml.MLP(4), data=table, solver=sciml.Adam(12, batch=512, look=3), **options)
 
 
 FITS = {
@@ -138,6 +174,8 @@ FITS = {
     "elements": lambda **more: sciml.fit(problem_class("fisher_kpp")(), **more),
     "corners": lambda **more: sciml.fit(problem_class("poisson_l_shape")(), **more),
     "constants": lambda **more: sciml.fit(Growth(), data=DATA, **more),
+    "tiles": lambda **more: sciml.fit(Transport(), data=SCATTERED, **more),
+    "a lazy table": lazily,
     "unknown fields": lambda **more: sciml.fit(Source(), data=BENT, **more),
 }
 
