@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import math
 import time
@@ -14,7 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from sciml import report
 from sciml.callbacks import Callback, Look
@@ -25,15 +25,14 @@ from sciml.lines import Lines
 from sciml.loading import load
 from sciml.problem import Problem
 from sciml.run_directory import RunDirectory
-from sciml.signals import Abandoned, Signals
-from sciml.snapshots import as_plain
+from sciml.signals import INTERRUPT, Abandoned, Signals
+from sciml.snapshots import as_plain, model_as_it_was, model_state, model_values
 from sciml.solution import Solution
-from sciml.upgrades import FORMAT, upgraded
+from sciml.upgrades import FORMAT, comparable, upgraded
 
 CHECKPOINT, RECORD, HISTORY, ASIDE = "checkpoint.pt", "run.json", "history.jsonl", "checkpoint.aside.pt"
 _RECORD_FORMAT = 1
 _STATUS_OF_TERMINATION = 143
-_UNBUILT = nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer
 
 
 @dataclass(frozen=True)
@@ -57,9 +56,11 @@ class Every:
     steps: int | None = None
 
     def __post_init__(self) -> None:
-        given = [each for each in (self.seconds, self.steps) if each is not None]
-        if not given or not all(isinstance(each, int | float) and 0 < each < math.inf for each in given):
-            raise SolverError(f"Every needs a positive number of seconds, of steps, or both; given: {self}")
+        given = [(self.seconds, int | float), (self.steps, int)]
+        named = [(each, kind) for each, kind in given if each is not None]
+        right = [isinstance(each, kind) and not isinstance(each, bool) and 0 < each < math.inf for each, kind in named]
+        if not right or not all(right):
+            raise SolverError(f"Every needs a positive number of seconds, a whole one of steps, or both; given: {self}")
 
 
 class Keeper:
@@ -139,12 +140,17 @@ class Keeper:
         if run is None:
             return None, model
         fingerprint = told_apart()
-        record = read_record(run.path)
+        try:
+            record = read_record(run.path)
+        except FileError as error:
+            # The checkpoint knows by itself what it is of.
+            record = None
+            warnings.warn(f"{error}; it is written anew", ArchiveWarning, stacklevel=4)
         if self._resume and record is not None:
             self._compare(record.get("fingerprint") or {}, fingerprint)
             ended = record.get("ended")
-            if ended is not None and ended["status"] != "interrupted" and run.exists("solution.pt"):
-                return load(run.path / "solution.pt", problem, model), model
+            if ended is not None and ended["status"] != "interrupted":
+                return self._finished(run.path / report.SOLUTION, problem, model), model
         if run.exists(CHECKPOINT):
             before = self._before(run, fingerprint)
         self._lines = Lines(run.path / HISTORY, keep=0 if before is None else before["looks"])
@@ -158,20 +164,57 @@ class Keeper:
             "ended": None,
             "fingerprint": dict(fingerprint),
         }
-        self._write_record()
+        for _ in range(2):
+            # Two generations of it from the beginning.
+            self._write_record()
         if before is not None:
             self.seconds, self._replayed = before["seconds"], before["looks"]
-            model = _as_it_was(model, before["model"])
+            model = model_as_it_was(model, before["model"])
+            self._check_values(model, before["values"], problem)
         self._start = time.perf_counter() - self.seconds
         self._last = time.perf_counter()
-        self._known = {"fingerprint": dict(fingerprint), "model": _state_of(model)}
-        if self._every is not None:
-            self.journal = Journal(self._save, self._due, self._signals.wish)
-            if before is not None:
-                self.journal.load_state_dict(before["journal"])
-        else:
-            self.journal = Journal(wish=self._signals.wish)
+        state = model_state(model)
+        self._known = {
+            "fingerprint": dict(fingerprint),
+            "model": state,
+            "values": model_values(model, state, len(problem.coordinates)),
+        }
+        keeps = self._every is not None
+        self.journal = Journal(self._save if keeps else None, self._due, self._signals.wish)
+        if before is not None:
+            self.journal.load_state_dict(before["journal"])
         return None, model
+
+    def _finished(self, path: Path, problem: Problem, model: nn.Module | None) -> Solution:
+        """What a fit that came to its end has left.
+
+        Raises:
+            FileError: it cannot be read.
+        """
+        try:
+            return load(path, problem, model)
+        except FileError as error:
+            raise FileError(
+                f"the fit in {path.parent} was finished, and its solution cannot be read: {error}. Call fit without "
+                "resume=True to compute it again"
+            ) from error
+
+    def _check_values(self, model: nn.Module | None, values: Tensor | None, problem: Problem) -> None:
+        """Refuse a model that computes something else with the same parameters.
+
+        Raises:
+            FileError: it does.
+        """
+        now = model_values(model, model_state(model), len(problem.coordinates))
+        if values is None or now is None:
+            return
+        if now.shape != values.shape or not torch.allclose(now, values, rtol=1e-6, atol=1e-9, equal_nan=True):
+            assert self.run is not None
+            raise FileError(
+                f"{self.run.path} holds another fit: the model gives other values with the same parameters (an attribute such "
+                "as a frequency or a scale, or its forward, has changed). Call fit as before to continue it, or begin anew "
+                "in another directory"
+            )
 
     def watching(self, callbacks: Sequence[Callback]) -> list[Callback]:
         """One function in place of several, which also writes every look as a line of the history."""
@@ -192,16 +235,26 @@ class Keeper:
         run = self.run
         if run is None:
             return
+        if self._signals.wish() == INTERRUPT and solution.status != "interrupted":
+            warnings.warn(
+                "Ctrl-C came when everything was computed: the solution is whole", ArchiveWarning, stacklevel=3
+            )
         try:
             report.write(solution, run)
             ended = {"status": solution.status, "success": solution.success, "at": _now()}
             self._record["ended"] = ended
             self._write_record()
-            if solution.status != "interrupted":
-                run.remove(CHECKPOINT)
         except SciMLError as error:
             # The fit is done: what it found must not be lost because a file could not be written.
             warnings.warn(f"the solution was not written: {error}", ArchiveWarning, stacklevel=3)
+            return
+        if solution.status != "interrupted":
+            try:
+                run.remove(CHECKPOINT)
+            except FileError as error:
+                warnings.warn(
+                    f"the solution is written, and its checkpoint stays: {error}", ArchiveWarning, stacklevel=3
+                )
 
     def _due(self, steps: int) -> bool:
         every = self._every
@@ -251,10 +304,16 @@ class Keeper:
                     f"{run.path / CHECKPOINT} was written by a newer version of the library (format {content['checkpoint']}, "
                     f"this one reads up to {FORMAT}): update it, or begin anew in another directory"
                 )
-            self._compare(content["fingerprint"], fingerprint)
+            self._compare(*comparable(content, fingerprint))
             content = upgraded(content)
-            return {name: content[name] for name in ("journal", "seconds", "looks", "model")}
-        except (KeyError, TypeError, AttributeError) as error:
+            return {
+                "journal": content["journal"],
+                "seconds": float(content["seconds"]),
+                "looks": int(content["looks"]),
+                "model": content["model"],
+                "values": content.get("values"),
+            }
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileError(f"{run.path / CHECKPOINT} is no checkpoint of a fit: {error!r}") from error
 
     def _compare(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -265,7 +324,7 @@ class Keeper:
         """
         assert self.run is not None
         found = differences(before, now)
-        essential = [each for each in found if not each.startswith("versions.")]
+        essential = [each for each in found if not each.startswith(("versions.", "code."))]
         if essential:
             raise FileError(
                 f"{self.run.path} holds another fit: {'; '.join(essential)}. Call fit as before to continue it, or begin "
@@ -273,7 +332,8 @@ class Keeper:
             )
         if found:
             warnings.warn(
-                f"{self.run.path}: {'; '.join(found)}: the result may differ in rounding from that without an interruption",
+                f"{self.run.path}: {'; '.join(found)}: the result may differ from that without an interruption, in rounding, "
+                "or in more where the library or the code of the problem is another",
                 ArchiveWarning,
                 stacklevel=5,
             )
@@ -308,20 +368,3 @@ def read_record(directory: Path) -> Content | None:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _state_of(model: nn.Module | None) -> Content | None:
-    """A model's values as it was handed in; None where these are ours to draw."""
-    state = {} if model is None else model.state_dict()
-    if not state or any(isinstance(value, _UNBUILT) for value in state.values()):
-        return None
-    return {name: value.detach().cpu().clone() for name, value in state.items()}
-
-
-def _as_it_was(model: nn.Module | None, state: Content | None) -> nn.Module | None:
-    """A model with the values that it had when the fit began for the first time."""
-    if model is None or state is None:
-        return model
-    found = copy.deepcopy(model)
-    found.load_state_dict(state)
-    return found

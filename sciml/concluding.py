@@ -47,7 +47,10 @@ def concluded(
         outcome.status, outcome.message = "diverged", lost
     inference, doubt = estimated(setup, residuals)
     if intervals == "profile" and inference.measurements and not outcome.stopped:
-        inference = profiled(setup, inference)
+        try:
+            inference = profiled(setup, inference)
+        except KeyboardInterrupt:
+            outcome.status, outcome.message = "interrupted", "intervals are from the covariance"
     spread = spread_of(setup, inference)
     doubt += overfit(setup, residuals)
     message = _MESSAGES.get(outcome.status, outcome.message)

@@ -104,7 +104,7 @@ def ensemble(
         seed: of the draws; the members' own seeds follow it.
         observe: as for ``fit``.
         noise: as for ``fit``.
-        how: everything else that ``fit`` takes; ``out`` and ``progress`` are the first fit's alone.
+        how: everything else that ``fit`` takes; ``out``, ``checkpoint``, ``resume`` and ``progress`` are the first fit's alone.
 
     Returns:
         An ``Ensemble``.
@@ -154,7 +154,7 @@ def ensemble(
     if base.status == "interrupted":
         raise KeyboardInterrupt
     draws = _draws(problem, base, measurements, resample, members, seed)
-    options = {key: value for key, value in how.items() if key not in ("out", "progress")}
+    options = {key: value for key, value in how.items() if key not in ("out", "checkpoint", "resume", "progress")}
 
     def member(number: int) -> Solution:
         drawn = problem if resample is None else _believing(problem, base, np.random.default_rng([seed, number, 1]))

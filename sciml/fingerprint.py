@@ -10,23 +10,24 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sciml.datasets.lazy import LazyTable
 from sciml.measurements import Measurements, data_blocks, resolve_data
 from sciml.models import MLP, Scaled
 from sciml.problem import Problem
 from sciml.rows import Rows
 from sciml.setup import blocks_of
-from sciml.table import Table
 
-_PROBES = 16
+_PROBES = 1024
 _DIGITS = 10
 _MOST_TEXT = 200
+_DEEPEST = 8
+_ADDRESS = r" at 0x[0-9a-f]+"
 
 
 def fingerprint(
@@ -47,7 +48,7 @@ def fingerprint(
     Raises:
         SciMLError: the data are none.
     """
-    measurements = None if isinstance(data, LazyTable) else resolve_data(problem, data)
+    measurements = resolve_data(problem, data)
     return {
         "problem": {
             "class": type(problem).__name__,
@@ -57,10 +58,17 @@ def fingerprint(
             "unknowns": {name: plain(unknown) for name, unknown in problem.unknowns.items()},
             "residuals": _residuals(problem, measurements),
         },
-        "data": _data(data if measurements is None else measurements),
+        "data": _data(problem, measurements),
         "model": _model(model),
         "settings": {name: plain(value) for name, value in settings.items()},
-        "versions": {**versions(), "device": _device(device)},
+        "code": {
+            name: _code(value)
+            for kind in reversed(type(problem).__mro__[:-1])
+            if not kind.__module__.startswith("sciml.")
+            for name, value in vars(kind).items()
+            if isinstance(getattr(value, "function", value), FunctionType)
+        },
+        "versions": {**versions(), "device": _device(device), "threads": torch.get_num_threads()},
     }
 
 
@@ -84,33 +92,61 @@ def versions() -> dict[str, str]:
     return found
 
 
-def plain(value: Any) -> Any:
-    """A setting as texts, numbers, lists and dicts; functions by their names, arrays by their digests."""
+def plain(value: Any, depth: int = 0) -> Any:
+    """A setting as texts, numbers, lists and dicts; functions by name and code, arrays by their digests."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if depth > _DEEPEST:
+        return type(value).__name__
+    inner = functools.partial(plain, depth=depth + 1)
     if isinstance(value, torch.dtype | torch.device | Path | range):
         return str(value)
     if isinstance(value, Tensor):
         return f"tensor {tuple(value.shape)} {_digest(value.detach().cpu().numpy())}"
-    if isinstance(value, np.ndarray | np.generic):
-        return f"array {np.shape(value)} {_digest(np.asarray(value))}"
+    if isinstance(value, np.ndarray):
+        return f"array {np.shape(value)} {_digest(value)}"
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): inner(each) for key, each in value.items()}
     if isinstance(value, Sequence | set | frozenset):
-        return [plain(each) for each in (sorted(value, key=str) if isinstance(value, set | frozenset) else value)]
+        return [inner(each) for each in (sorted(value, key=str) if isinstance(value, set | frozenset) else value)]
     if isinstance(value, type):
         return value.__qualname__
     if isinstance(value, functools.partial):
-        return [plain(value.func), plain(value.args), plain(value.keywords)]
+        return [inner(value.func), inner(value.args), inner(value.keywords)]
+    if isinstance(value, FunctionType):
+        return f"{value.__qualname__} {_code(value)}"
     if callable(value) and hasattr(value, "__qualname__"):
         return value.__qualname__
     if isinstance(value, nn.Module):
         return _model(value)
     if dataclasses.is_dataclass(value):
-        inner = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        parts = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
     else:
-        inner = dict(getattr(value, "__dict__", {}))
-    return {"kind": type(value).__name__, **{str(key): plain(each) for key, each in inner.items()}}
+        parts = dict(getattr(value, "__dict__", {})) or {"value": re.sub(_ADDRESS, "", repr(value))}
+    return {"kind": type(value).__name__, **{str(key): inner(each) for key, each in parts.items()}}
+
+
+def _code(function: Any, depth: int = 0) -> str:
+    """A digest of what a Python function does: its code, the values that it closes over, its defaults."""
+    function = getattr(function, "function", function)
+    closure = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+    around = [plain(each, _DEEPEST - 2 + depth) for each in (*closure, *(function.__defaults__ or ()))]
+    told = f"{_instructions(function.__code__)} {around} {plain(function.__kwdefaults__, _DEEPEST - 2)}"
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def _instructions(code: CodeType) -> str:
+    constants = [_instructions(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {constants}"
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
 
 
 def _residuals(problem: Problem, measurements: Measurements | None) -> dict[str, str]:
@@ -124,7 +160,8 @@ def _residuals(problem: Problem, measurements: Measurements | None) -> dict[str,
     rows = Rows(problem, scaled, raw, taylor=False)
     blocks = blocks_of(problem, problem.terms(), _PROBES, np.random.default_rng(0))
     if measurements is not None:
-        blocks += data_blocks(problem, measurements)
+        # All of the data have a digest; some of their rows show what is made of them.
+        blocks += [block.part(torch.arange(min(block.size, _PROBES))) for block in data_blocks(problem, measurements)]
     found = {}
     for block in blocks:
         try:
@@ -140,16 +177,12 @@ def _device(device: object) -> str:
     return torch.cuda.get_device_name() if on_gpu and torch.cuda.is_available() else str(device).replace("auto", "cpu")
 
 
-def _data(data: object) -> Any:
-    if data is None:
+def _data(problem: Problem, measurements: Measurements | None) -> Any:
+    if measurements is None:
         return None
-    if isinstance(data, LazyTable):
-        return {"source": Path(str(data.source)).name, "rows": len(data), "columns": list(data.columns)}
-    table = data.table if isinstance(data, Measurements) else data
-    if not isinstance(table, Table):
-        return plain(data)
+    table = measurements.table
     columns = {name: _digest(np.asarray(table[name])) for name in table.columns}
-    noise = plain(data.noise) if isinstance(data, Measurements) else None
+    noise = {name: plain(measurements.noise_of(name)) for name in measurements.observables(problem)}
     return {"rows": len(table), "columns": columns, "noise": noise}
 
 
@@ -160,10 +193,11 @@ def _model(model: nn.Module | None) -> Any:
     shapes = {
         name: list(value.shape)
         for name, value in model.state_dict().items()
-        if not isinstance(value, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer)
+        if isinstance(value, Tensor)
+        and not isinstance(value, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer)
     }
     # Where something lies in memory says nothing of it.
-    structure = re.sub(r" at 0x[0-9a-f]+", "", repr(model))
+    structure = re.sub(_ADDRESS, "", repr(model))
     return {"class": type(model).__qualname__, "structure": structure, "shapes": shapes}
 
 
@@ -177,6 +211,9 @@ def _pairs(path: str, before: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for name in [*before, *(each for each in now if each not in before)]:
             yield from _pairs(f"{path}.{name}" if path else str(name), before.get(name), now.get(name))
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for place, pair in enumerate(zip(before, now, strict=True)):
+            yield from _pairs(f"{path}[{place}]", *pair)
     else:
         yield path, before, now
 

@@ -134,8 +134,8 @@ def fit(
 
     Returns:
         The solution. After Ctrl-C it is the best one so far, with ``status="interrupted"``; when a number stopped being
-        finite it is the last good one, with ``status="diverged"``. With ``out``, Ctrl-C and SIGTERM let the step end and write
-        a checkpoint; after SIGTERM the process exits with status 143.
+        finite it is the last good one, with ``status="diverged"``. With ``out``, in the main thread, Ctrl-C and SIGTERM let
+        the step end and write a checkpoint (if ``checkpoint`` is not None); after SIGTERM the process exits with status 143.
 
     Raises:
         ProblemError: the problem cannot be solved as it is stated (names, shapes, empty regions, unused unknowns), or a

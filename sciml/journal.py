@@ -41,8 +41,8 @@ class Journal:
         >>> journal.recalled("a sum", lambda: {"total": sum(range(100))})
         {'total': 4950}
         >>> journal.save()
-        >>> states[0]["count"]
-        1
+        >>> states[0]["live"] is None
+        True
     """
 
     def __init__(
@@ -53,8 +53,11 @@ class Journal:
     ) -> None:
         self._save, self._due, self._wish = save, due, wish
         self._entries: dict[int, tuple[str, float, Content]] = {}
+        self._phases: set[int] = set()
+        # Only what was read from a checkpoint and is still to come: a state of now changes with the next step.
         self._live: tuple[int, str, Content] | None = None
         self._index = self._steps = 0
+        self._at: tuple[int, str, float] | None = None
         self._closed = False
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -73,12 +76,13 @@ class Journal:
         except (LookupError, TypeError, ValueError, ArithmeticError) as error:
             raise FileError(f"the checkpoint is damaged: its journal cannot be read ({error!r})") from error
         self._entries, self._live, self._index = entries, live, 0
+        # Until it is known which of them are phases, none is forgotten.
+        self._phases = set(entries)
 
     def state_dict(self) -> Content:
         """Everything known, as tensors and plain values."""
         self._trim()
         return {
-            "count": self._index,
             "entries": [[index, *each] for index, each in self._entries.items()],
             "live": None if self._live is None else list(self._live),
         }
@@ -91,6 +95,8 @@ class Journal:
             compute: does it; tensors and plain values, which determine all that it changed.
         """
         index, known = self._begun(name)
+        self._at = None
+        self._phases.discard(index)
         if known is None:
             begin = time.perf_counter()
             known = compute()
@@ -102,12 +108,15 @@ class Journal:
     def phase(self, name: str) -> tuple[Content | None, Content | None]:
         """A piece of work of many steps begins: its result if it was done before, or the state it was in the middle of."""
         index, known = self._begun(name)
-        self._at = index, name, time.perf_counter()
+        self._at = None if known is not None else (index, name, time.perf_counter())
         live = self._live
+        if known is not None:
+            self._phases.add(index)
         if live is None or live[0] != index:
             return known, None
         if live[1] != name:
             raise _foreign(index, live[1], name)
+        self._live = None
         return known, live[2]
 
     def step(self, state: Callable[[], Content]) -> None:
@@ -117,19 +126,24 @@ class Journal:
 
     def finish(self, result: Content) -> None:
         """A phase is done."""
-        index, name, begin = self._at
-        self._live = None
+        assert self._at is not None
+        (index, name, begin), self._at = self._at, None
         if self._save is not None:
             # A phase that was continued is worth keeping however long its end took.
             self._entries[index] = (name, max(time.perf_counter() - begin, _WORTH), result)
+            self._phases.add(index)
 
     def save(self, state: Callable[[], Content] | None = None) -> None:
-        """Write everything known, with the state in the middle of a phase if there is one."""
-        if self._save is None:
+        """Write everything known, with the state of the phase that is under way.
+
+        In the middle of a phase whose state is not told nothing is written: what was written last belongs together.
+        """
+        if self._save is None or (self._at is not None and state is None):
             return
-        if state is not None:
-            self._live = (*self._at[:2], state())
-        self._save(self.state_dict())
+        known = self.state_dict()
+        if self._at is not None and state is not None:
+            known["live"] = [*self._at[:2], state()]
+        self._save(known)
         self._steps = 0
 
     def close(self) -> None:
@@ -161,8 +175,8 @@ class Journal:
             raise KeyboardInterrupt if wish == "interrupt" else Terminated
 
     def _trim(self) -> None:
-        """Forget what is computed again most cheaply for its size."""
-        sizes = {index: _size(each[2]) for index, each in self._entries.items()}
+        """Forget what is computed again most cheaply for its size; never a phase, for what follows may be under way."""
+        sizes = {index: _size(each[2]) for index, each in self._entries.items() if index not in self._phases}
         over = sum(sizes.values()) - _MOST_BYTES
         if over <= 0:
             return

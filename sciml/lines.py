@@ -7,6 +7,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ class Lines:
         keep: how many lines from the beginning are known to be right; later ones are written anew.
 
     Raises:
-        FileError: the file cannot be opened.
+        ArchiveWarning: a warning, that the file cannot be written.
 
     Example:
         >>> import pathlib, tempfile
@@ -38,36 +39,48 @@ class Lines:
     """
 
     def __init__(self, path: Path, keep: int = 0) -> None:
+        self._path, self._count, self._failed = path, 0, False
+        self._file: FileIO | None = None
         try:
-            old = path.read_bytes().splitlines(keepends=True)[:keep] if keep and path.exists() else []
-            whole = [line for line in old if line.endswith(b"\n")]
-            archive.write_atomic(path, b"".join(whole))
+            # Lines that are damaged are written anew, as those that are missing.
+            old = _whole(path.read_bytes())[:keep] if keep and path.exists() else []
+            archive.write_atomic(path, b"".join(old))
+            self._count = len(old)
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close
         except OSError as error:
-            if isinstance(error, FileError):
-                raise
-            raise FileError(f"cannot write {path}: {error}") from error
-        self._path, self._count, self._failed = path, len(whole), False
+            self._fail(error)
 
     def write(self, index: int, content: Mapping[str, Any]) -> None:
         """Write the line of a number, unless it is there."""
         if index < self._count or self._failed:
             return
+        rest = memoryview((json.dumps(_plain(content), default=str) + "\n").encode())
         try:
-            self._file.write((json.dumps(_plain(content), default=str) + "\n").encode())
+            assert self._file is not None
+            while rest:
+                # A disk that becomes full takes a part.
+                rest = rest[self._file.write(rest) or 0 :]
         except OSError as error:
-            self._failed = True
-            warnings.warn(f"{self._path} ends here, the fit goes on: {error}", ArchiveWarning, stacklevel=2)
+            self._fail(error)
         self._count = index + 1
 
     def flush(self) -> None:
         """Have all lines written through to the disk."""
-        if not self._failed:
+        if self._failed or self._file is None:
+            return
+        try:
             os.fsync(self._file.fileno())
+        except OSError as error:
+            self._fail(error)
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+
+    def _fail(self, error: OSError) -> None:
+        self._failed = True
+        warnings.warn(f"{self._path} ends here, the fit goes on: {error}", ArchiveWarning, stacklevel=3)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -76,19 +89,23 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     Raises:
         FileError: the file cannot be read.
     """
-    found: list[dict[str, Any]] = []
     try:
-        content = path.read_bytes()
+        return [json.loads(line) for line in _whole(path.read_bytes())]
     except OSError as error:
         raise FileError(f"cannot read {path}: {error}") from error
+
+
+def _whole(content: bytes) -> list[bytes]:
+    """The lines up to the first that is cut off or none of ours."""
+    found = []
     for line in content.splitlines(keepends=True):
         try:
-            each = json.loads(line)
+            good = line.endswith(b"\n") and isinstance(json.loads(line), dict)
         except (ValueError, RecursionError):
+            good = False
+        if not good:
             break
-        if not (line.endswith(b"\n") and isinstance(each, dict)):
-            break
-        found.append(each)
+        found.append(line)
     return found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sciml.errors import FileError
 from sciml.exact import Conditions
@@ -52,7 +52,11 @@ def state_of(solution: Any) -> dict[str, Any]:
         "model": kind,
         "exact": isinstance(solution.trial, Transformed),
         "periodic": None if periodic is None else [list(periodic.columns), periodic.harmonics],
-        "trial": {key: value.detach().cpu() for key, value in solution.trial.state_dict().items()},
+        "trial": {
+            # Modules may have a state of their own beside tensors.
+            key: value.detach().cpu() if isinstance(value, Tensor) else value
+            for key, value in solution.trial.state_dict().items()
+        },
         "probe": [points.cpu(), values.cpu()],
         "dtype": str(solution.dtype).removeprefix("torch."),
         "bounds": {key: list(pair) for key, pair in solution.bounds.items()},

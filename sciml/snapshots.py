@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sciml.errors import FileError
 from sciml.journal import Journal
 from sciml.objective import Objective
 from sciml.rows import Block
 from sciml.sampling import Sample
+
+_PROBES = 7
+_UNBUILT = nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer
 
 
 def blocks_state(blocks: Sequence[Block], given: Sequence[Block]) -> list[dict[str, Any]]:
@@ -128,3 +132,44 @@ def settled(journal: Journal, name: str, objective: Objective, work: Callable[[]
         return {"vector": objective.vector()}
 
     objective.assign(journal.recalled(name, compute)["vector"])
+
+
+def model_state(model: nn.Module | None) -> dict[str, Any] | None:
+    """A model's values as it was handed in; None where these are ours to draw."""
+    state = {} if model is None else model.state_dict()
+    if not state or any(isinstance(value, _UNBUILT) for value in state.values()):
+        return None
+    return {
+        name: value.detach().cpu().clone() if isinstance(value, Tensor) else as_plain(value, f"model.{name}")
+        for name, value in state.items()
+    }
+
+
+def model_as_it_was(model: nn.Module | None, state: dict[str, Any] | None) -> nn.Module | None:
+    """A model with the values that it had when the fit began for the first time.
+
+    Raises:
+        FileError: it has others.
+    """
+    if model is None or state is None:
+        return model
+    found = copy.deepcopy(model)
+    try:
+        found.load_state_dict(state)
+    except RuntimeError as error:
+        raise FileError(f"the model is not the one of the checkpoint: {error}") from error
+    return found
+
+
+def model_values(model: nn.Module | None, state: dict[str, Any] | None, inputs: int) -> Tensor | None:
+    """What a model gives at some points, by which it is known again; None where it is ours to build."""
+    if model is None or state is None:
+        return None
+    like = next((value for value in model.parameters() if value.is_floating_point()), torch.zeros(()))
+    steps = torch.linspace(-0.9, 0.9, _PROBES, dtype=like.dtype, device=like.device)
+    points = torch.stack([steps.roll(place) for place in range(inputs)], dim=1)
+    with torch.no_grad():
+        try:
+            return copy.deepcopy(model).eval()(points).double().cpu()
+        except Exception:
+            return None

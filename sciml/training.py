@@ -5,21 +5,25 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from sciml.callbacks import Callback, EarlyStopping, Look
-from sciml.errors import FileError, SciMLError
+from sciml.errors import ArchiveWarning, FileError, SciMLError
 from sciml.feeding import Batches, Feed
+from sciml.look_log import LookLog
 from sciml.objective import Objective
 from sciml.polish import Polish
-from sciml.portions import named
+from sciml.portions import exhausted, named
 from sciml.sampling.adaptive import Adaptive
 from sciml.setup import Setup
+from sciml.signals import Abandoned
 from sciml.snapshots import generator_of, generator_state, objective_state, placed, restore_objective
 from sciml.solvers import FirstOrder, Run, Solver, Step
 from sciml.weighting import Weightings
@@ -162,9 +166,10 @@ class _Phase:
         self._generator = np.random.default_rng([seed, 1])
         self._best = self._last = self._objective.vector()
         self._held: list[float] = []
-        self._seen: list[dict[str, Any]] = []
-        self._raised: Exception | None = None
+        self._seen = LookLog()
+        self._raised: BaseException | None = None
         self._batches: Batches | None = None
+        self._random = torch.get_rng_state()
         self._before = training.outcome.steps, training.outcome.evaluations
         self.lowest = math.inf
         self.loss = math.inf
@@ -183,7 +188,7 @@ class _Phase:
             with named(self._name):
                 outcome.status, outcome.message = self._steps(None if state is None else placed(state, self._best))
         except KeyboardInterrupt:
-            outcome.status, outcome.message = "interrupted", ""
+            self._interrupted()
         finally:
             if self._batches is not None:
                 self._batches.close()
@@ -191,10 +196,17 @@ class _Phase:
             self._objective.assign(self._best)
         if outcome.status != "interrupted":
             journal.finish(self._result())
-        if self._raised is not None:
-            # What a callback broke must not take the fit with it.
-            journal.save()
-            raise self._raised
+            if self._raised is not None:
+                # What a callback broke must not take the fit with it.
+                journal.save()
+                if not isinstance(self._raised, KeyboardInterrupt):
+                    raise self._raised
+                self._interrupted()
+
+    def _interrupted(self) -> None:
+        """Somebody wants the end: what follows is not how the fit would have gone on."""
+        self._training.outcome.status, self._training.outcome.message = "interrupted", ""
+        self._setup.journal.close()
 
     def go_to(self, *, last: bool) -> None:
         """Set the parameters of the last step, or of the best one."""
@@ -210,6 +222,7 @@ class _Phase:
             "generator": generator_state(self._generator),
             "held": list(self._held),
             "taken": 0 if self._batches is None else self._batches.taken,
+            "random": not torch.equal(self._random, torch.get_rng_state()),
         }
 
     def _result(self) -> dict[str, Any]:
@@ -221,7 +234,7 @@ class _Phase:
             "last": self._last,
             "lowest": self.lowest,
             "loss": self.loss,
-            "seen": list(self._seen),
+            "seen": self._seen.state(),
             "status": outcome.status,
             "message": outcome.message,
             "note": outcome.notes.get(self._name),
@@ -236,19 +249,25 @@ class _Phase:
             self.lowest, self.loss = float(result["lowest"]), float(result["loss"])
             self._objective.assign(result["last"])
             self._objective.assign(result["best"])
-            self._best, self._last, self._seen = result["best"], result["last"], list(result["seen"])
+            self._best, self._last, self._seen = result["best"], result["last"], LookLog.of(result["seen"])
             outcome.status, outcome.message = str(result["status"]), str(result["message"])
             if result["note"] is not None:
                 outcome.notes[self._name] = str(result["note"])
             outcome.steps = self._before[0] + result["steps"]
             outcome.evaluations = self._before[1] + result["evaluations"]
-            looks = [(Look.of(each["look"]), dict(each["more"])) for each in self._seen]
-        for look, more in looks:
+        for look, more in self._seen:
             self._training.seen(look, more)
 
     def _continued(self, state: Mapping[str, Any]) -> tuple[Run, int]:
         """The solver at work where it was, and the number of steps it had taken."""
         self._recall(state)
+        if state.get("random"):
+            warnings.warn(
+                f"{self._name} draws from torch's global generator, which is the caller's and was not kept: it goes on, not to "
+                "the same bits",
+                ArchiveWarning,
+                stacklevel=2,
+            )
         with self._restoring():
             restore_objective(self._objective, state["objective"], self._setup.train)
             self._generator = generator_of(state["generator"])
@@ -273,11 +292,11 @@ class _Phase:
             AssertionError,
             RuntimeError,
         ) as error:
-            if isinstance(error, SciMLError):
+            if isinstance(error, SciMLError) or exhausted(error):
                 raise
             raise FileError(
-                f"the checkpoint does not fit this fit: the state of {self._name} cannot be restored ({type(error).__name__}: "
-                f"{error}); call fit as before with the same version of the library, or begin anew in another directory"
+                f"{self._name} does not go on from its checkpoint: {type(error).__name__}: {error}. Either the checkpoint is "
+                "of another fit or version, or the solver fails by itself (begun anew in another directory it shows which)"
             ) from error
 
     def _steps(self, state: Mapping[str, Any] | None) -> tuple[str, str]:
@@ -354,10 +373,13 @@ class _Phase:
             unknowns=unknowns,
         )
         more = {**unknowns, **self._training.weightings.record(self._objective)}
-        self._seen.append({"look": {**vars(look), "terms": dict(look.terms), "unknowns": unknowns}, "more": more})
+        self._seen.append(look, more)
         try:
             return self._training.seen(look, more)
-        except Exception as error:
+        except Abandoned:
+            raise
+        except BaseException as error:
+            # Raised again as soon as the step is done and saved.
             self._raised = error
             return False
 

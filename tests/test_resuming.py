@@ -219,7 +219,7 @@ def same(one, other):
     points = {name: np.linspace(*ends, 7) for name, ends in one.bounds.items()}
     assert all(np.array_equal(one(**points)[name], other(**points)[name]) for name in one.fields)
     for ours, theirs in zip(one.trial.state_dict().values(), other.trial.state_dict().values(), strict=True):
-        assert torch.equal(ours, theirs)
+        assert torch.equal(ours, theirs) if isinstance(ours, torch.Tensor) else ours == theirs
     pd.testing.assert_frame_equal(
         one.history.drop(columns="seconds", errors="ignore"),
         other.history.drop(columns="seconds", errors="ignore"),

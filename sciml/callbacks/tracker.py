@@ -15,7 +15,8 @@ class Tracker:
 
     Where the function raises, because its server or database is down, there is one warning and the fit goes on; the numbers
     are in ``history.jsonl`` and ``solution.history`` all the same. It is called again at the next look, so that a tracker that
-    comes back is told of what follows. What was told before an interruption is not told again.
+    comes back is told of what follows. After an interruption looks are told again from the last checkpoint on, with the
+    steps that they had.
 
     Args:
         log: takes a dict of numbers by name and, as the keyword ``step``, the step over all phases. It runs in the fit's own

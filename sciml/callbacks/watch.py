@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 
 @dataclass(frozen=True)
@@ -27,22 +27,6 @@ class Look:
     terms: Mapping[str, float]
     unknowns: Mapping[str, float]
     replayed: bool = False
-
-    @classmethod
-    def of(cls, saved: Mapping[str, Any]) -> Look:
-        """A look from its saved values.
-
-        Raises:
-            TypeError: they are of other kinds.
-        """
-        whole = [saved[name] for name in ("step", "steps")]
-        numbers = [saved[name] for name in ("seconds", "loss", "held_out", "best")]
-        numbers += [*saved["terms"].values(), *saved["unknowns"].values()]
-        if not all(type(each) is int for each in whole) or not all(type(each) is float for each in numbers):
-            raise TypeError("a look is made of numbers")
-        if not isinstance(saved["phase"], str):
-            raise TypeError("the phase of a look is a text")
-        return cls(**saved)
 
 
 Callback: TypeAlias = Callable[[Look], object]
