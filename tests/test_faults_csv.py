@@ -142,3 +142,9 @@ def test_moments_of_zero_that_cannot_be_told(write):
 @pytest.mark.parametrize("units", ["m", [("t", "s")], {0: "s"}])
 def test_units_that_are_no_mapping(write, units):
     refused(write("t\n0\n"), "units maps names of columns", units=units)
+
+
+def test_fault_19_characters_that_are_none(write):
+    """An encoding that decodes to half a character is told, not passed on to a parser that cannot hold it."""
+    with pytest.raises(DataError, match="characters that are none in its encoding"):
+        sciml.read_csv(write(b"t\ru\n0#1.5\n1+ABw-2.5\n2\t-3e-+3P8\n"), encoding="utf-7")

@@ -183,6 +183,8 @@ def parsed(path: Path, layout: Lines, sep: str, decimal: str, texts: Iterable[st
             **EXACTLY,
             dtype={layout.names.index(name): str for name in texts},
         )
+    except UnicodeError as error:
+        raise DataError(f"{path} holds characters that are none in its encoding: {error}; give encoding=") from error
     except (pd.errors.ParserError, pd.errors.EmptyDataError, IndexError) as error:
         raise DataError(f"{path} cannot be cut into columns by sep={sep!r}: {error}; are all quotes closed?") from error
     expected = (len(layout.lines), len(layout.names))
