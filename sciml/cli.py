@@ -149,11 +149,17 @@ def runs(
     """Show the runs in DIRECTORY: their state, steps, loss on held-out rows, seconds, and when they last wrote (UTC)."""
     found = sciml.runs(directory)
     table = Table(title=f"Runs in {directory}", title_justify="left")
-    for head in ("name", "problem", "state", "steps", "held-out loss", "seconds", "when (UTC)", "size", "note"):
-        right = head in ("steps", "held-out loss", "seconds", "size")
-        table.add_column(head, justify="right" if right else "left", overflow="fold")
-    for cells in lines_of(found):
-        table.add_row(*map(escape, cells))
+    lines = lines_of(found)
+    # A column that says nothing leaves its room to the others; in a narrow terminal the size and seconds go first.
+    shown = [place for place in range(9) if place < 8 or any(line[8] for line in lines)]
+    if _console.width < 100:
+        shown = [place for place in shown if place not in (5, 7)]
+    heads = ("name", "problem", "state", "steps", "held-out", "seconds", "when (UTC)", "size", "note")
+    for place in shown:
+        right, whole = place in (3, 4, 5, 7), place not in (0, 1, 8)
+        table.add_column(heads[place], justify="right" if right else "left", overflow="fold", no_wrap=whole)
+    for line in lines:
+        table.add_row(*(escape(line[place]) for place in shown))
     _console.print(table)
     if len(found) and found["state"].isin(["unfinished", "interrupted"]).any():
         _console.print("sciml resume DIRECTORY/NAME continues one that is unfinished or interrupted", style="dim")
@@ -254,7 +260,9 @@ def _write(solution: Solution, other: Solution | None, run: RunDirectory) -> Non
         _console.print(f"no picture: {error}", style="dim", highlight=False, markup=False)
     for name, file in (("summary", report.SUMMARY), ("solution", report.SOLUTION), ("picture", "fit.png")):
         if run.exists(file):
-            _console.print(f"{name:<9} {run.path / file}", highlight=False, markup=False, soft_wrap=True)
+            path = run.path / file
+            shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+            _console.print(f"{name:<9} {shown}", highlight=False, markup=False, soft_wrap=True)
 
 
 def main() -> None:

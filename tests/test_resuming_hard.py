@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import time
 import warnings
 
 import numpy as np
@@ -13,7 +14,7 @@ from test_resuming import Growth, KilledError, kill, same  # noqa: F401 - kill i
 from test_runs_survive import DATA, LONG, OFTEN, fitted, slowly
 
 import sciml
-from sciml import d
+from sciml import cli, d
 from sciml.checkpoint import CHECKPOINT, read_record
 from sciml.errors import ArchiveWarning, FileError, ProblemError
 from sciml.fingerprint import differences, fingerprint, plain
@@ -334,3 +335,57 @@ def test_members_of_an_ensemble_keep_no_directory(tmp_path):
     with warnings.catch_warnings(action="ignore"):
         found = sciml.ensemble(Growth(), sciml.MLP(5), data=DATA, members=2, **options)
     assert len(found.solutions) == 2
+
+
+FILE = """
+import sciml
+from sciml import cli, d
+
+
+class Decay(sciml.Problem):
+    domain = sciml.Interval(t=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=1.0)]
+
+    @sciml.equation
+    def decay(self, u, t):
+        return d(u, t) + 2 * u
+"""
+
+
+def test_the_command_line_is_resumed(tmp_path, capsys):
+    """``sciml fit`` after SIGTERM, ``sciml resume``, and once more when it is finished."""
+    (tmp_path / "decay.py").write_text(FILE)
+    out = tmp_path / "runs" / "decay"
+    arguments = [str(tmp_path / "decay.py"), "--model", "MLP(4)", "--seed", "3"]
+
+    def work(tell):
+        tell("started")
+        cli.app(["fit", *arguments, "--out", str(out), "--every", "0.1"], standalone_mode=False)
+
+    with Child(work) as child:
+        assert child.line() == "started"
+        for _ in range(600):
+            if (out / "history.jsonl").exists() and len(read_lines(out / "history.jsonl")) > 3:
+                break
+            time.sleep(0.05)
+        child.send(signal.SIGTERM)
+        rest, status = child.wait()
+    assert status == 143, rest
+    known = len(read_lines(out / "history.jsonl"))
+    assert read_record(out)["command"]["seed"] == 3
+    assert sciml.runs(out.parent).loc["decay", "state"] == "unfinished"
+    codes = []
+    for command in (["resume", str(out)], ["resume", str(out)], ["fit", *arguments, "--out", str(tmp_path / "whole")]):
+        codes.append(cli.app(command, standalone_mode=False))
+    assert codes == [0, 0, 0]
+    resumed, whole = (sciml.load(place / "solution.pt") for place in (out, tmp_path / "whole"))
+    same(whole, resumed)
+    assert read_record(out)["resumed"] == 1
+    assert 3 < known < len(resumed.history) == len(read_lines(out / "history.jsonl"))
+    assert (out / "fit.png").stat().st_size > 1000
+    with pytest.raises(FileError, match="holds no run"):
+        cli.app(["resume", str(tmp_path)], standalone_mode=False)
+    fitted(out=tmp_path / "python")
+    with pytest.raises(FileError, match="called from Python"):
+        cli.app(["resume", str(tmp_path / "python")], standalone_mode=False)
