@@ -66,7 +66,7 @@ def test_fault_30_files_that_readers_went_wrong_on(name, words):
     assert name in str(caught.value)
 
 
-def test_fault_30_what_scipy_forgets_to_set():
+def test_what_scipy_forgets_to_set():
     """A damaged cell array is not read with the numbers beside it, and is an error of ours where it is."""
     path = DAMAGED / "never_set.mat"
     assert sciml.read_mat(path, columns=["u"])["u"].tolist() == [0, 1, 2, 3, 4]
