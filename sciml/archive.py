@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import io
 import os
 import re
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +28,10 @@ _HEADER = re.compile(rb"sciml ([0-9]{1,6}) ([0-9a-f]{64})\n")
 _LENGTH = len(b"sciml 2 \n") + 64
 # Distinguishes this process from a dead one that had the same number, as happens in containers.
 _PROCESS = secrets.token_hex(4)
+# A file's name may have 255 bytes, its temporary one 35 more than what is taken of it.
+_TAKEN = 100
+# What file systems answer that have no such thing.
+_UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _TEMPORARY = re.compile(r"\..+?\.(?:(\d+)-([0-9a-f]{8})\.)?\w{8}\.tmp")
 
 
@@ -43,14 +49,36 @@ def write_atomic(path: Path, content: bytes) -> None:
 def replaced(path: Path) -> Iterator[Path]:
     """A file beside another one to write to, which takes its place when the block ends well and vanishes when it does not.
 
+    It has the permissions of the other; where there is none, those of any new file. A symbolic link stays, and leads to it.
+
     Raises:
         FileError: the file cannot be written (no space, no permission); an older file of that name is still there.
     """
+    path = followed(path)
     with temporary(path) as beside:
         yield beside
-        settle(beside)
-        os.replace(beside, path)
-        flush(path.parent)
+        settle(beside, path)
+        moved(beside, path)
+
+
+def followed(path: Path) -> Path:
+    """Where a symbolic link leads, be there a file or not; any other path as it is."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def moved(source: Path, target: Path) -> None:
+    """Rename a file, for good before anything else is done.
+
+    Raises:
+        FileError: it has its new name, and that could not be written through to the disk.
+    """
+    os.replace(source, target)
+    try:
+        flush(target.parent)
+    except OSError as error:
+        raise FileError(
+            f"{target} was replaced by the new file, which may not outlast a power failure: {error}; write it again"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -63,9 +91,7 @@ def temporary(path: Path) -> Iterator[Path]:
     name = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        prefix = f".{path.name}.{os.getpid()}-{_PROCESS}."
-        handle, name = tempfile.mkstemp(prefix=prefix, suffix=".tmp", dir=path.parent)
-        os.close(handle)
+        name = _made(path)
         yield Path(name)
     except OSError as error:
         if isinstance(error, FileError):
@@ -76,21 +102,56 @@ def temporary(path: Path) -> Iterator[Path]:
             os.unlink(name)
 
 
-def settle(path: Path) -> None:
-    """Have a temporary file written through to the disk, readable for others as files usually are."""
+def _made(path: Path) -> str:
+    """Make the temporary file of another, which nobody may read who may not read that."""
+    beginning = os.fsencode(path.name)[:_TAKEN].decode(errors="ignore") or "file"
+    mode = _mode(path)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    while True:
+        name = path.parent / f".{beginning}.{os.getpid()}-{_PROCESS}.{secrets.token_hex(4)}.tmp"
+        with contextlib.suppress(FileExistsError):
+            # The system takes off what the umask forbids; to ask for the umask would change it for other threads.
+            os.close(os.open(name, flags, 0o666 if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR))
+            return str(name)
+
+
+def _mode(path: Path) -> int | None:
+    """The permissions of a file; None if there is none."""
+    try:
+        found = path.stat().st_mode
+    except OSError:
+        return None
+    return stat.S_IMODE(found) & 0o777 if stat.S_ISREG(found) else None
+
+
+def settle(path: Path, target: Path) -> None:
+    """Have a temporary file written through to the disk, with the permissions of the file whose place it will take."""
     flush(path)
-    os.chmod(path, 0o644)
+    mode = _mode(target)
+    if mode is not None and mode != _mode(path):
+        try:
+            os.chmod(path, mode)
+        except OSError as error:
+            # Where permissions cannot be changed, they say nothing either.
+            if error.errno not in _UNSUPPORTED | {errno.EPERM, errno.EACCES}:
+                raise
 
 
 def flush(path: Path) -> None:
-    """Have a file or directory written through to the disk; Windows has no such thing for directories."""
-    if os.name == "nt" and path.is_dir():
+    """Have a file or directory written through to the disk; for directories not every file system has such a thing."""
+    directory = path.is_dir()
+    if os.name == "nt" and directory:
         return
-    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        # One may write into a directory that one may not read.
+        if not directory or error.errno not in _UNSUPPORTED | {errno.EACCES}:
+            raise
 
 
 def orphaned(name: str) -> bool:

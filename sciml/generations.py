@@ -30,8 +30,7 @@ def sound(path: Path) -> str | None:
 
 def moved(source: Path, target: Path) -> None:
     """Rename a file, for good before anything else is done."""
-    os.replace(source, target)
-    archive.flush(target.parent)
+    archive.moved(source, target)
 
 
 def keep(target: Path) -> None:
@@ -46,7 +45,8 @@ def keep(target: Path) -> None:
             os.link(target, spare)
         except OSError:
             # Some file systems have no hard links.
+            os.close(os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             shutil.copyfile(target, spare)
-            archive.settle(spare)
+            archive.settle(spare, target)
         # Where both are one file already this does nothing, and the spare name goes with the block.
         moved(spare, kept)

@@ -22,6 +22,7 @@ _PAUSE = 0.01
 # Beyond the text, which others must be able to read: on Windows a locked byte cannot be read.
 _FAR = 2**30
 _UNSUPPORTED = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
+_TAKEN = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
 
 
 class Lock:
@@ -81,6 +82,10 @@ class Lock:
                         stacklevel=5,
                     )
                     return
+                if error.errno not in _TAKEN:
+                    raise FileError(
+                        f"cannot lock {directory}: {error}; repair its file system, or choose another directory"
+                    ) from error
             # Someone who looks whether there is a holder has it for a moment.
             if time.monotonic() > end:
                 told = _told(directory)
@@ -129,7 +134,7 @@ def holder(directory: Path) -> dict[str, Any] | None:
     try:
         _lock(handle, exclusive=False)
     except OSError as error:
-        return None if error.errno in _UNSUPPORTED else _told(directory)
+        return _told(directory) if error.errno in _TAKEN else None
     finally:
         os.close(handle)
     return None

@@ -69,7 +69,10 @@ class RunDirectory:
         if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
             raise FileError(f"the directory of a run must be a path, such as 'runs/decay'; given: {path!r}")
         # Absolute: it stays the same wherever the process goes.
-        self.path, self.command = Path(os.path.abspath(path)), None if command is None else dict(command)
+        self.path, self.command = (
+            Path(os.path.abspath(os.path.expanduser(path))),
+            None if command is None else dict(command),
+        )
         self._lock: lock.Lock | None = None
         self._mutex = threading.RLock()
 
@@ -258,8 +261,8 @@ class RunDirectory:
 
     def _install(self, name: str, temporary: Path, digest: str) -> None:
         """Put a written file in its place; the class describes the steps."""
-        archive.settle(temporary)
         target, manifest = self.path / name, Manifest.read(self.path)
+        archive.settle(temporary, target)
         entry = manifest.entries.get(name)
         present = generations.digest_of(target) if target.is_file() else None
         if entry is not None and present == digest == entry.newest:
@@ -276,7 +279,7 @@ class RunDirectory:
             entry = entry.followed_by(digest, present)
         with archive.temporary(self.path / MANIFEST) as noted:
             noted.write_bytes(manifest.with_entry(name, entry).as_bytes())
-            archive.settle(noted)
+            archive.settle(noted, self.path / MANIFEST)
             if present is None and not listed_before:
                 # There is nothing to lose yet, and a file that is not listed is no alarm; one that is listed but missing is.
                 generations.moved(temporary, target)
@@ -359,6 +362,8 @@ def replaced(path: Path) -> Iterator[Path]:
     Raises:
         FileError: the file cannot be written, or is one of a run that another process writes; an older one is still there.
     """
+    if not (path.parent / MANIFEST).is_file():
+        path = archive.followed(path)
     run = _held.get(path.parent.resolve())
     if run is None and (path.parent / MANIFEST).is_file() and RunDirectory.may_have(path.name):
         manifest = Manifest.read(path.parent)

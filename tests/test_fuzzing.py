@@ -11,6 +11,7 @@ import threading
 import h5py
 import numpy as np
 import pytest
+import scipy.io
 import torch
 from conftest import ROOT
 
@@ -18,7 +19,7 @@ import sciml
 from sciml import archive
 from sciml.datasets import probe
 from sciml.datasets.damage import refusals
-from sciml.errors import DataError, FileError, SciMLError
+from sciml.errors import ArchiveWarning, DataError, FileError, SciMLError
 
 DAMAGED = ROOT / "tests" / "damaged"
 CASES = 80
@@ -54,7 +55,6 @@ def test_fault_30_a_hundred_damaged_files_of_every_kind_end_in_no_crash_hang_or_
         ("name_in_no_encoding.h5", "cannot be opened: damaged .*utf-8"),
         ("checksum_of_storage.h5", "is damaged or not an HDF5 file: .*checksum"),
         ("ends_the_process.mat", "reading it ends the process that reads it"),
-        ("never_set.mat", "is damaged or not a .mat file"),
         ("zeros.mat", "is damaged or not a .mat file"),
         ("name_in_no_encoding.parquet", "is damaged or not a Parquet file: .*utf-8"),
     ],
@@ -64,6 +64,14 @@ def test_fault_30_files_that_readers_went_wrong_on(name, words):
     with pytest.raises(DataError, match=words) as caught:
         sciml.read(DAMAGED / name)
     assert name in str(caught.value)
+
+
+def test_what_scipy_forgets_to_set():
+    """A damaged cell array is not read with the numbers beside it, and is an error of ours where it is."""
+    path = DAMAGED / "never_set.mat"
+    assert sciml.read_mat(path, columns=["u"])["u"].tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(DataError, match=r"is damaged or not a \.mat file"), refusals(path, "a .mat file"):
+        scipy.io.loadmat(path)
 
 
 def test_fault_30_a_file_that_is_never_read_to_its_end():
@@ -109,7 +117,8 @@ def test_a_helper_that_has_died_is_started_again(prober, good, tmp_path):
 
 def test_no_helper_no_harm(prober, good, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert prober.probe(good) is None
+    with pytest.warns(ArchiveWarning, match="nowhere.*is read as it is"):
+        assert prober.probe(good) is None
     assert prober.probe(pathlib.Path("nowhere.h5")) is None
 
 

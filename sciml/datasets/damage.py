@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from sciml.datasets.probe import PROBER
@@ -65,8 +65,13 @@ def refusals(path: Path, kind: str, *more: type[Exception]) -> Iterator[None]:
         raise DataError(f"{path} is damaged or not {kind}: {words or type(error).__name__}; get it again") from error
 
 
-def check_safe(path: Path) -> None:
+def check_safe(path: Path, names: Iterable[str] | None = None) -> None:
     """Refuse an HDF5 or .mat file that would end or hang the process that reads it; others are left to their reader.
+
+    Args:
+        path: of the file.
+        names: of the datasets or variables that are about to be read, with what lies on the way to them; none for the root
+            or the list of variables alone, by default everything.
 
     Raises:
         DataError: with what is wrong.
@@ -78,6 +83,6 @@ def check_safe(path: Path) -> None:
         >>> h5py.File(file, "w").close()
         >>> check_safe(file)
     """
-    reason = PROBER.probe(path)
+    reason = PROBER.probe(path, names)
     if reason is not None:
         raise DataError(f"{path} is damaged: {reason}; it was not opened, get it again")

@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 
 from sciml.datasets.attributes import label
+from sciml.datasets.damage import check_safe
 from sciml.datasets.vault import Handles, find, locate
 from sciml.errors import DataError, listed
 
@@ -96,6 +97,7 @@ def recognised(handles: Handles, path: Path, links: Path | None) -> Layout | Non
     source = _Source(handles, path, links)
     names = source.names("/")
     if "n_trajectories" in source.file.attrs and "dimensions" in names:
+        check_safe(path, ("dimensions", *_FIELDS, "scalars"))
         return _well(source)
     if any(f"{axis}{_SUFFIX}" in names for axis in _SPACE):
         return _flat(source, names)
@@ -120,6 +122,7 @@ class _Source:
         """What a group holds; nothing if there is none, or a link in its place."""
         if group != "/" and not isinstance(self.file.get(group, getlink=True), h5py.HardLink):
             return []
+        check_safe(self.path, (group,))
         there = self.file[group]
         return list(there) if isinstance(there, h5py.Group) else []
 

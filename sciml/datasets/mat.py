@@ -22,6 +22,9 @@ from sciml.table import Table
 from sciml.typing import Array
 from sciml.units import Units, conversions
 
+# Classes of variables that are read; structures and cells may be large, and are no columns.
+_NUMBERS = {"double", "single", "logical", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
+
 
 def read_mat(
     path: str | Path,
@@ -95,13 +98,15 @@ def _old(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, An
     from scipy.io.matlab import MatReadError
 
     with refusals(path, "a .mat file", MatReadError):
-        check_safe(path)
-        shapes = {name: shape for name, shape, _ in whosmat(str(path), appendmat=False)}
-        there = list(shapes)
-        names = there if asked is None else [name for name in there if name in asked]
+        check_safe(path, ())
+        declared = whosmat(str(path), appendmat=False)
+        shapes = {name: shape for name, shape, _ in declared}
+        found = {name: "not read" if kind in _NUMBERS else f"of class {kind}" for name, _, kind in declared}
+        names = [name for name, _, kind in declared if kind in _NUMBERS and (asked is None or name in asked)]
         check_memory(path, 2 * 8 * sum(math.prod(shapes[name]) for name in names), memory, "name fewer columns")
+        check_safe(path, names)
         content = loadmat(str(path), appendmat=False, variable_names=names)
-    return {name: content.get(name, "not read") for name in there}
+    return found | {name: content[name] for name in names if name in content}
 
 
 def _new(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, Any]:
@@ -118,6 +123,7 @@ def _new(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, An
 
 def _matrix(handles: Handles, path: Path, name: str, memory: int | None) -> Any:
     """A variable of version 7.3, or what it is instead of numbers."""
+    check_safe(path, (name,))
     if not isinstance(handles[path].get(name, getlink=True), h5py.HardLink) or isinstance(
         handles[path][name], h5py.Group
     ):

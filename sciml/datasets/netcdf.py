@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from sciml.datasets.arrays import as_columns, wanted_names
-from sciml.datasets.damage import refusals
+from sciml.datasets.damage import check_safe, refusals
 from sciml.datasets.hdf5 import checked_path
 from sciml.datasets.limits import check_memory
 from sciml.datasets.vault import Handles, check_own
@@ -75,7 +75,10 @@ def read_netcdf(
             import h5netcdf  # noqa: F401
 
             with refusals(path, "a NetCDF file"), Handles() as handles:
-                for name in handles[path]:
+                file = handles[path]
+                # xarray opens all that there is.
+                check_safe(path)
+                for name in file:
                     if handles[path].get(name, getclass=True) is not h5py.Group:
                         check_own(handles, path, name)
     except ImportError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import h5py
 
+from sciml.datasets.damage import check_safe
 from sciml.datasets.grid import Column, Grid
 from sciml.datasets.layouts import recognised
 from sciml.datasets.request import Request, names_wanted, split_columns
@@ -121,6 +122,7 @@ def planned(
 def _grid(request: Request, group: str | None) -> Grid:
     """The grid of datasets that the file does not lay out by itself."""
     wanted = request.wanted if request.wanted is not None else _usable(request, group)
+    check_safe(request.path, wanted.values())
     found = {ours: (theirs, request.locate(theirs)) for ours, theirs in wanted.items()}
     coordinates: dict[str, Located] = {}
     fields: list[tuple[str, str, Located, tuple[str, ...]]] = []

@@ -1,8 +1,9 @@
 """HDF5 and .mat files looked at by a process of its own, since a damaged one can end or hang the process that reads it.
 
 Their libraries trust sizes and addresses that a file holds: one wrong bit can make it read beyond its memory or go round
-in a circle for ever, and neither is an error that could be caught. So every file is first walked through by a helper, this
-file run as a program, which loads h5py (and SciPy for .mat files) and serves one process for as long as that lives.
+in a circle for ever, and neither is an error that could be caught. So what is to be read is first walked through by a helper,
+``walker.py`` run as a program, which serves one process for as long as that lives. A helper that cannot be had, or that goes
+wrong by itself, is no fault of the file: it is taken as it is then, with a warning.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
-import math
 import os
+import secrets
 import select
 import signal
 import subprocess
@@ -19,28 +20,37 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-# Seconds to wait for a slow disk.
-_PATIENCE = 120.0
-_MEMORY = 2 * 2**30
-_READ, _BLOCK = 2**24, 2**20
-# HDF5 takes the bytes of a checksum off a chunk without looking whether there are as many.
-_CHECKSUM = 4
-_KEPT = 256
+from sciml.errors import ArchiveWarning
+
+# Seconds to wait for a slow disk, for each byte of a file, and for the helper to start.
+_PATIENCE, _SLOWEST, _START = 120.0, 2.0**-23, 60.0
+_KEPT, _NOISE = 256, 2**20
+_WALKER = Path(__file__).with_name("walker.py")
+# Set in a helper: were it this very application once more, it would start helpers without end.
+_INSIDE = "SCIML_READS_FOR_ANOTHER_PROCESS"
 _ENDS, _HANGS = "reading it ends the process that reads it", "reading it does not come to an end"
+# Others are sent from outside, such as SIGKILL where the system is out of memory.
+_CRASHES = {
+    -number
+    for name in ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
+    if (number := getattr(signal, name, None)) is not None
+}
+_PROFILED = -getattr(signal, "SIGPROF", 0) or None
+_WINDOWS_FAULT = 2**31
 
 
 class Prober:
     """Has files walked through by a helper process.
 
-    A file that was sound is not looked at again while it is the same by its size and the time of its last change. Where no
-    helper can be started, files are taken as they are.
+    What was sound is not looked at again while the file is the same by its size and the time of its last change. Where no
+    helper can be started, files are taken as they are, which is told once.
 
     Args:
-        seconds: of work without coming to the next object after which a file is given up.
+        seconds: of work without coming to the next object after which a file is given up; more for large files.
 
     Raises:
         OSError: never; see ``probe``.
@@ -61,35 +71,46 @@ class Prober:
         self._lock = threading.Lock()
         self._helper: subprocess.Popen[bytes] | None = None
         self._owner = 0
-        self._sound: dict[tuple[Any, ...], None] = {}
+        # None stands for all that a file holds.
+        self._sound: dict[tuple[Any, ...], set[str] | None] = {}
+        self._given_up = False
+        self._token, self._number, self._heard = "", 0, b""
 
-    def probe(self, path: Path) -> str | None:
-        """Why a file must not be opened in this process; None if nothing speaks against it.
+    def probe(self, path: Path, names: Iterable[str] | None = None) -> str | None:
+        """Why a file must not be read in this process; None if nothing speaks against it.
 
         Args:
             path: of the file. If there is none, or it cannot be opened, that is for the reader to say.
+            names: of the objects that will be read, with their parents; by default all of them.
+
+        Raises:
+            ArchiveWarning: the file is taken without having been looked at (a warning).
         """
         try:
             found = os.stat(path)
         except (OSError, ValueError):
             return None
         key = (os.path.abspath(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        wanted = None if names is None else set(names)
         with self._lock:
             if key in self._sound:
-                return None
-            # A helper that an earlier file has damaged may end at a good one.
-            for fresh in (False, True):
-                helper, was_there = self._served(fresh)
-                if helper is None:
+                known = self._sound[key]
+                if known is None or (wanted is not None and wanted <= known):
                     return None
-                reason = self._asked(helper, key[0])
-                if reason != _ENDS or not was_there:
-                    break
+                if wanted is not None:
+                    wanted -= known
+            try:
+                reason, fault = self._looked(key[0], found.st_size, wanted)
+            except BaseException:
+                # Whatever it still answers would be taken for the answer to the next question.
+                self._end()
+                raise
             if reason is None:
-                self._sound[key] = None
-                while len(self._sound) > _KEPT:
-                    del self._sound[next(iter(self._sound))]
-            return reason
+                # Taken as it is, a file is not asked about again.
+                self._remember(key, None if fault else wanted)
+        if fault:
+            warnings.warn(f"{fault}: {path} is read as it is; a damaged file may end the process", ArchiveWarning, 3)
+        return reason
 
     def unlock(self) -> None:
         """Forget that another thread was at work, in a process that has been forked from it."""
@@ -100,69 +121,159 @@ class Prober:
         with self._lock:
             self._end()
 
-    def _served(self, fresh: bool) -> tuple[subprocess.Popen[bytes] | None, bool]:
-        """The helper, and whether it has served before."""
+    def _remember(self, key: tuple[Any, ...], names: set[str] | None) -> None:
+        known = self._sound.get(key, set())
+        self._sound[key] = None if names is None or known is None else known | names
+        while len(self._sound) > _KEPT:
+            del self._sound[next(iter(self._sound))]
+
+    def _looked(self, path: str, size: int, names: set[str] | None) -> tuple[str | None, str | None]:
+        """What is wrong with a file, and what went wrong with the helper instead."""
+        ended = ""
+        for fresh in (False, True):
+            helper, was_there, fault = self._served(fresh)
+            if helper is None:
+                return None, fault
+            kind, text = self._asked(helper, path, size, names)
+            if kind == "sound":
+                return None, None
+            if kind == "wrong":
+                return text, None
+            code = self._end(kind == "ended")
+            if kind == "silent" or code == _PROFILED:
+                return _HANGS, None
+            crashed = code in _CRASHES or code >= _WINDOWS_FAULT
+            # A helper that an earlier file has damaged may end at a good one.
+            if crashed and (fresh or not was_there):
+                return _ENDS, None
+            ended = (
+                f"failed ({text})"
+                if text
+                else f"was ended by signal {-code}"
+                if code < 0
+                else f"ended with status {code}"
+            )
+        return None, f"the process that looks at files first {ended}"
+
+    def _served(self, fresh: bool) -> tuple[subprocess.Popen[bytes] | None, bool, str | None]:
+        """The helper, whether it has served before, and why there is none."""
         if self._helper is not None and self._owner != os.getpid():
             # It belongs to the process that this one was forked from.
             self._helper.returncode = 0
             self._helper = None
         if self._helper is not None and not fresh and self._helper.poll() is None:
-            return self._helper, True
+            return self._helper, True, None
         self._end()
-        try:
-            self._helper = subprocess.Popen(
-                # Without -P a file of the user's called json.py would be imported.
-                [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), __file__, str(self.seconds)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                # So that nothing waits in a buffer while `select` waits for the pipe.
-                bufsize=0,
-            )
+        if self._given_up or _INSIDE in os.environ:
+            return None, False, None
+        fault = _no_python() or self._started()
+        if fault is not None:
+            self._given_up = True
+            fault = f"no process can be started that looks at HDF5 and .mat files first ({fault})"
+        return self._helper, False, fault
+
+    def _started(self) -> str | None:
+        """Start a helper, and say what went wrong."""
+        kind, code = "", 0
+        for _ in range(2):
+            self._token, self._number, self._heard = secrets.token_hex(8), 0, b""
+            # Python itself passes over anything else that stands there.
+            searched = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
+            try:
+                self._helper = subprocess.Popen(
+                    # Without -P a file of the user's called json.py would be imported.
+                    [sys.executable, "-P", "-c", _PROGRAM, searched, str(_WALKER), self._token, str(self.seconds)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    bufsize=0,
+                    env={**os.environ, _INSIDE: "1"},
+                )
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                return str(error) or type(error).__name__
             self._owner = os.getpid()
-        except OSError:
-            return None, False
-        if self._answer(self._helper) != "ready":
-            self._end()
-        return self._helper, False
+            kind, _ = self._answer(self._helper, _START)
+            if kind == "ready":
+                return None
+            code = self._end(kind == "ended")
+            # Somebody else ended it, as Ctrl-C does before it is deaf to that.
+            if kind != "ended" or code >= 0:
+                break
+        return f"it does not answer in {_START:g} s" if kind == "silent" else f"it ends with status {code}"
 
-    def _asked(self, helper: subprocess.Popen[bytes], path: str) -> str | None:
+    def _asked(self, helper: subprocess.Popen[bytes], path: str, size: int, names: set[str] | None) -> tuple[str, str]:
         assert helper.stdin is not None
+        self._number += 1
+        asked = [self._number, path, None if names is None else sorted(names)]
+        rest = memoryview(json.dumps(asked).encode() + b"\n")
         try:
-            helper.stdin.write(json.dumps(path).encode() + b"\n")
-            helper.stdin.flush()
-            while (answer := self._answer(helper)) == "more":
-                pass
+            while rest:
+                rest = rest[helper.stdin.write(rest) :]
         except OSError:
-            answer = None
-        if answer == "sound":
-            return None
-        if answer:
-            return answer
-        helper.kill()
-        hung = helper.wait() in (-signal.SIGKILL, -getattr(signal, "SIGPROF", 0))
-        self._end()
-        return _HANGS if hung else _ENDS
+            return "ended", ""
+        return self._answer(helper, _PATIENCE + size * _SLOWEST)
 
-    def _answer(self, helper: subprocess.Popen[bytes]) -> str | None:
-        """The next line that it writes; None if it has ended or is silent for too long."""
+    def _answer(self, helper: subprocess.Popen[bytes], patience: float) -> tuple[str, str]:
+        """Its answer to the last question; ``ended`` or ``silent`` if there is none. Whatever else it prints is left."""
         assert helper.stdout is not None
-        if os.name == "posix" and not select.select([helper.stdout], [], [], _PATIENCE)[0]:
-            return None
-        line = helper.stdout.readline()
-        return json.loads(line) if line.endswith(b"\n") else None
+        handle, end = helper.stdout.fileno(), time.monotonic() + patience
+        while True:
+            line, complete, rest = self._heard.partition(b"\n")
+            if complete:
+                self._heard = rest
+                if not line.startswith(f'["{self._token}", {self._number}, '.encode()):
+                    continue
+                _, _, kind, text = json.loads(line)
+                if kind != "more":
+                    return kind, text
+                end = time.monotonic() + patience
+            elif not _readable(handle, end - time.monotonic()):
+                return "silent", ""
+            else:
+                try:
+                    said = os.read(handle, 2**16)
+                except OSError:
+                    said = b""
+                if not said:
+                    return "ended", ""
+                self._heard = (self._heard + said)[-_NOISE:]
 
-    def _end(self) -> None:
+    def _end(self, by_itself: bool = False) -> int:
+        """End the helper, unless it is about to end; its exit status."""
         helper, self._helper = self._helper, None
         if helper is None or self._owner != os.getpid():
-            return
+            return 0
         for pipe in (helper.stdin, helper.stdout):
             with contextlib.suppress(OSError):
                 assert pipe is not None
                 pipe.close()
-        if helper.poll() is None:
-            helper.kill()
-        helper.wait()
+        if by_itself:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return helper.wait(_PATIENCE / 4)
+        helper.kill()
+        return helper.wait()
+
+
+def _readable(handle: int, seconds: float) -> bool:
+    """Whether there is something to read before time is up; where that cannot be waited for, reading will wait."""
+    if seconds <= 0:
+        return False
+    if not hasattr(select, "poll"):  # pragma: no cover
+        return True
+    # Unlike `select` it takes more than 1024 open files.
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(1000 * seconds))
+
+
+def _no_python() -> str | None:
+    """Why this process's executable cannot be run as Python: in a frozen application it is the application itself."""
+    if getattr(sys, "frozen", False):
+        return "this is a frozen application"
+    if not isinstance(sys.executable, str) or not sys.executable:
+        return f"sys.executable is {sys.executable!r}"
+    name = os.path.basename(sys.executable).lower()
+    return None if "python" in name or "pypy" in name else f"{sys.executable} is no Python by its name"
 
 
 _PROGRAM = """
@@ -175,151 +286,3 @@ atexit.register(PROBER.close)
 if hasattr(os, "register_at_fork"):
     # Another thread may have held the lock.
     os.register_at_fork(after_in_child=PROBER.unlock)
-
-
-def walked(path: str, alive: Callable[[], object]) -> str | None:
-    """Do all that reading may do to a file, object by object; what is found wrong is told, what a library refuses is not.
-
-    Args:
-        path: of the file.
-        alive: is called at every step.
-
-    Returns:
-        What is wrong with it, or None.
-    """
-    import h5py
-
-    # Whatever is refused here the reader will be told as well.
-    with contextlib.suppress(Exception):
-        if not h5py.is_hdf5(path):
-            _matrices(path)
-            return None
-        with h5py.File(path, "r") as file:
-            return _groups(file, alive)
-    return None
-
-
-def _matrices(path: str) -> None:
-    """Read a .mat file of version 4 to 7.2, which SciPy reads with as little care."""
-    from scipy.io import loadmat
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        loadmat(path, appendmat=False)
-
-
-def _groups(file: Any, alive: Callable[[], object]) -> str | None:
-    import h5py
-
-    seen, groups, budget = set(), [file["/"]], _READ
-    while groups:
-        group = groups.pop()
-        with contextlib.suppress(Exception):
-            for name in group:
-                alive()
-                with contextlib.suppress(Exception):
-                    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                        continue
-                    thing = group[name]
-                    address = h5py.h5o.get_info(thing.id).addr
-                    if address in seen:
-                        continue
-                    seen.add(address)
-                    _attributes(thing)
-                    if isinstance(thing, h5py.Group):
-                        groups.append(thing)
-                    elif isinstance(thing, h5py.Dataset):
-                        wrong, taken = _dataset(thing, budget, alive)
-                        if wrong is not None:
-                            return wrong
-                        budget -= taken
-    return None
-
-
-def _attributes(thing: Any) -> None:
-    for name in thing.attrs:
-        with contextlib.suppress(Exception):
-            thing.attrs[name]
-
-
-def _dataset(dataset: Any, budget: int, alive: Callable[[], object]) -> tuple[str | None, int]:
-    """What is wrong with a dataset, and how many bytes of it were read."""
-    with contextlib.suppress(Exception):
-        for dimension in dataset.dims:
-            for place in range(len(dimension)):
-                str(dimension[place].name)
-    if dataset.is_virtual:
-        list(dataset.virtual_sources())
-        return None, 0
-    if dataset.external or not dataset.shape or 0 in dataset.shape:
-        return None, 0
-    if dataset.chunks is not None:
-        sizes: list[int] = []
-
-        def look(chunk: Any) -> None:
-            alive()
-            if chunk.size < _CHECKSUM:
-                sizes.append(chunk.size)
-
-        dataset.id.chunk_iter(look)
-        if sizes and dataset.fletcher32:
-            return f"a chunk of {dataset.name!r} has {sizes[0]} bytes, fewer than its checksum", 0
-    # What is packed is at most a thousand times as large.
-    declared = dataset.dtype.itemsize * math.prod(dataset.shape)
-    if budget <= 0 or declared > 1100 * dataset.id.get_storage_size() + _READ:
-        return None, 0
-    row = max(1, declared // dataset.shape[0])
-    step = dataset.chunks[0] if dataset.chunks is not None else 1
-    if row * step > budget:
-        corner = dataset.chunks if dataset.chunks is not None else (1,) * len(dataset.shape)
-        return None, dataset[tuple(slice(0, length) for length in corner)].nbytes
-    step *= max(1, _BLOCK // (row * step))
-    last = (dataset.shape[0] - 1) // step
-    read = 0
-    # The beginning, within what may be read, and the end.
-    for number in sorted({*range(min(last, budget // (row * step)) + 1), last}):
-        alive()
-        read += getattr(dataset[number * step : (number + 1) * step], "nbytes", 0)
-    return None, read
-
-
-def _serve(seconds: float) -> None:
-    """Walk through the files whose paths come line by line, until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    import h5py  # noqa: F401
-
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limit = pages * resource.getpagesize() + _MEMORY
-        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
-
-    def say(what: str) -> None:
-        sys.stdout.write(json.dumps(what) + "\n")
-        sys.stdout.flush()
-
-    heard = 0.0
-
-    def alive() -> None:
-        nonlocal heard
-        # Its signal ends the process; a handler in Python would never be called while HDF5 is at work.
-        if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_PROF, seconds)
-        if time.monotonic() > heard + _PATIENCE / 4:
-            heard = time.monotonic()
-            say("more")
-
-    say("ready")
-    for line in sys.stdin:
-        heard = time.monotonic()
-        alive()
-        found = walked(json.loads(line), alive)
-        if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_PROF, 0)
-        say("sound" if found is None else found)
-
-
-if __name__ == "__main__":
-    _serve(float(sys.argv[3]))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sciml.datasets.damage import check_safe
 from sciml.datasets.grid import Column, Grid
 from sciml.datasets.layouts import Layout
 from sciml.datasets.request import Request, split_columns
@@ -50,6 +51,9 @@ def sample_grids(request: Request, layout: Layout, sample: Any) -> tuple[Grid, .
                 f"{nearest(theirs, variables)} To read datasets by their paths, say with axes= how they are laid out"
             )
     ours_of = {theirs: ours for ours, theirs in wanted.items()}
+    needed = {variables[theirs].dataset for theirs in (*layout.coordinates, *wanted.values())}
+    # All at once: one by one, thousands of samples would take long.
+    check_safe(path, (name.replace("{sample}", samples[number]) for name in needed for number in chosen))
     return tuple(_sample(request, layout, wanted, ours_of, number) for number in chosen)
 
 

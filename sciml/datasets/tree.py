@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import h5py
 
-from sciml.datasets.damage import FOREIGN
+from sciml.datasets.damage import FOREIGN, check_safe
 
 _MOST_LISTED = 40
 # What is told of objects that cannot be opened begins with this.
@@ -17,7 +18,11 @@ def walk(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Everything in a group by path, with what it is in words: ``("probe/u", "float64 (3,)")``; links are not followed.
 
     Objects that are reached twice are told once.
+
+    Raises:
+        DataError: to walk through the file would end or hang the process.
     """
+    check_safe(Path(group.file.filename))
     seen = {h5py.h5o.get_info(group.id).addr}
 
     def inside(group: h5py.Group, prefix: str) -> Iterator[tuple[str, str]]:

@@ -172,6 +172,7 @@ def opened(handles: Handles, located: Located) -> h5py.Dataset:
     """The dataset that was located, to read from."""
     key = located.path, located.name
     if key not in handles.datasets:
+        check_safe(located.path, (located.name,))
         handles.datasets[key] = _opened_again(handles[located.path], located)
     return handles.datasets[key]
 
@@ -218,7 +219,8 @@ def _opened(path: Path) -> h5py.File:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     if not size:
         raise DataError(f"{path} is empty (0 bytes): it was never written, or its writer died; get it again")
-    check_safe(path)
+    # What else is read is looked at where it is asked for: a file may hold much more.
+    check_safe(path, ())
     try:
         return h5py.File(path, "r")
     except OSError as error:
@@ -243,6 +245,7 @@ def _opened(path: Path) -> h5py.File:
 def _followed(handles: Handles, path: Path, name: str, links: Path | None) -> tuple[Path, h5py.Dataset]:
     """The file and dataset that a path leads to, through links that may be followed."""
     start, asked = path, name
+    check_safe(path, (name,))
     parts, at, hops = _split(name), handles[path]["/"], 0
     while parts:
         key = parts.pop(0)
@@ -258,6 +261,7 @@ def _followed(handles: Handles, path: Path, name: str, links: Path | None) -> tu
         elif isinstance(link, h5py.ExternalLink):
             what = f"{start}: {asked!r} is an external link to {link.path!r}"
             path = _allowed(path, link.filename, links, what)
+            check_safe(path, ("/".join([link.path, *parts]),))
             parts, at = _split(link.path) + parts, handles[path]["/"]
         else:
             at = at[key]
