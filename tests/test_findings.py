@@ -269,6 +269,27 @@ def test_fault_46_unknowns_that_cannot_be_moved(equation, words):
     assert words in finding.what
 
 
+MELTS = [sciml.Dirichlet(u=300.0, on=STRIP.faces("x")), sciml.Initial(u=300.0)]
+
+
+def melting(self, u, x, t):
+    return d(u, t) * (1 + torch.exp(-(((u - self.k) / self.width) ** 2))) - d(u, x, x)
+
+
+@pytest.mark.parametrize("bounds", [{}, {"lower": 1000.0}, {"lower": 1000.0, "upper": 2500.0}])
+def test_fault_46_a_threshold_far_from_the_natural_size(bounds):
+    assert found(made(melting, k=sciml.Unknown(1700.0, **bounds), conditions=MELTS, width=1.0)) == []
+
+
+def test_fault_46_what_underflows_is_a_warning_at_most():
+    (finding,) = found(
+        made(lambda self, u, x, t: d(u, t) - torch.exp(-1e5 / self.k) * d(u, x, x), k=sciml.Unknown(1.0))
+    )
+    assert finding.kind == "unknown"
+    assert finding.severity == "warning"
+    assert "an exponential, step or threshold is flat there" in finding.what
+
+
 def test_fault_46_several_unknowns_and_a_field_that_nothing_speaks_of():
     assert "unknowns 'k', 'q' appear in no" in str(only(made(k=sciml.Unknown(1.0), q=sciml.Unknown(1.0))))
     assert "field 'v' appears in no equation" in str(only(made(fields=["u", "v"])))
@@ -404,6 +425,58 @@ def test_fault_50_residuals_that_are_finite_nowhere():
     assert "'initial' is not finite at" in only(made(conditions=start)).what
     assert found(made(lambda self, u, x, t: d(u, t) - torch.log(u))) == []
     assert found(made(lambda self, u, x, t: d(u, t) - torch.exp(1000 * u))) == []
+
+
+def one(equation, dimension="x", fields=("u",), **members):
+    """An equation along one coordinate, with values at its start."""
+    domain = sciml.Interval(**{dimension: (0, 1)})
+    values = dict(zip(fields, (1.0, 0.2), strict=False))
+    members = {"conditions": [sciml.Dirichlet(**values, on=domain.face(**{dimension: 0}))], **members}
+    own = {"domain": domain, "fields": list(fields), "balance": sciml.equation(equation), **members}
+    return type("One", (sciml.Problem,), own)()
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        lambda: one(lambda self, u, x: u**1.5 * torch.sqrt(-d(u, x)) - 0.3),
+        lambda: one(lambda self, u, x: torch.log(-d(u, x)) - 4.6),
+        lambda: one(lambda self, u, v, x: d(u, x) + torch.sqrt(u - v) + torch.log(-d(v, x)), fields=("u", "v")),
+        lambda: one(lambda self, u, x: torch.sqrt(7.0 * (1 - (u / 2) ** (0.4 / 1.4))) - 0.5 * (1 + x)),
+        lambda: one(lambda self, u, x: torch.acosh(1 + d(u, x)) + torch.asin(1e3 * d(u, x)) - x),
+        lambda: one(lambda self, u, x: d(torch.log(-u) + torch.log(1 + u), x)),
+    ],
+    ids=["Manning", "flux", "two tanks", "nozzle", "inverse functions", "negative mixing"],
+)
+def test_fault_50_roots_and_logarithms_of_fields_are_left_in_peace(problem):
+    assert found(problem()) == []
+
+
+def test_fault_50_tanks_are_solved():
+    tanks = one(
+        lambda self, u, v, t: d(u, t) + 0.3 * torch.sqrt(u - v),
+        "t",
+        ("u", "v"),
+        other=sciml.equation(lambda self, u, v, t: d(v, t) - 0.3 * torch.sqrt(u - v)),
+        conditions=[sciml.Initial(u=1.0, v=0.2)],
+    )
+    # u - v falls by 0.6 times its root.
+    gap = (0.8**0.5 - 0.3) ** 2
+    assert float(sciml.baseline(tanks)(t=1.0)["u"]) == pytest.approx(0.6 + gap / 2, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("equation", "number"),
+    [
+        (lambda self, u, x: d(u, x) + torch.sqrt(x - 0.5), "12 of 24"),
+        (lambda self, u, x: d(u, x) / torch.clamp(x - 0.5, min=0), "12 of 24"),
+        (lambda self, u, x: torch.sqrt(u) * torch.log(x - 2), "24 of 24"),
+    ],
+)
+def test_fault_50_coefficients_without_a_value_are_still_told(equation, number):
+    finding = only(one(equation))
+    assert finding.severity == "error"
+    assert f"not finite at {number} points, whatever the fields are" in finding.what
 
 
 def test_fault_51_near_names_are_offered():

@@ -86,6 +86,7 @@ FLOORS = [
         "exact",
         "slabs",
         "tiles",
+        "made_up",
         "residual_checks",
         "kinks",
         "layer_trace",
