@@ -71,7 +71,7 @@ class MadeUp:
         >>> from sciml.made_up import USUAL, MadeUp
         >>> from sciml.scaling import Sizes
         >>> made = MadeUp(sciml.gallery.problem("heat_rod"), Sizes((0.0,), (1.0,)), USUAL[0], 3, 0)
-        >>> made.jet("T", ()).shape
+        >>> made.jet("u", ()).shape
         torch.Size([3])
     """
 
@@ -117,7 +117,7 @@ class Part:
         >>> from sciml.made_up import USUAL, MadeUp
         >>> from sciml.scaling import Sizes
         >>> made = MadeUp(sciml.gallery.problem("heat_rod"), Sizes((0.0,), (1.0,)), USUAL[0], 3, 0)
-        >>> bool(made.part(torch.tensor([2])).jet("T", ())[0] == made.jet("T", ())[2])
+        >>> bool(made.part(torch.tensor([2])).jet("u", ())[0] == made.jet("u", ())[2])
         True
     """
 

@@ -344,12 +344,12 @@ def _unmet(problem: Problem, use: Use, doubtful: bool) -> Iterator[Finding]:
         if not names:
             continue
         several, verb = ("s", "have") if len(names) > 1 else ("", "has")
-        what = f"the unknown{several} {listed(names)} {verb} no influence: the derivative of every residual by it is zero at all "
+        what = f"the unknown{several} {listed(names)} {verb} no influence: the derivative of every residual by it is zero at"
         if level == "warning":
             yield Finding(
                 "unknown",
                 ", ".join(names),
-                f"{what}points that were tried, since an exponential, step or threshold is flat there",
+                f"{what} all points that were tried, since an exponential, step or threshold is flat there",
                 f"begin nearer to where self.{names[0]} is felt, or make the threshold smoother",
                 level,
             )
@@ -357,7 +357,7 @@ def _unmet(problem: Problem, use: Use, doubtful: bool) -> Iterator[Finding]:
         yield Finding(
             "unknown",
             ", ".join(names),
-            f"{what}points, so no solver can move it",
+            f"{what} all points, so no solver can move it",
             "look for a product with zero, a difference that cancels, .detach(), torch.where, a comparison or rounding of "
             f"self.{names[0]}",
         )
