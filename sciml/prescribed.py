@@ -34,7 +34,7 @@ class Prescribed:
         """The prescribed values at points ``(n, D)``, shape ``(n,)``, differentiable by the points."""
         columns = dict(zip(problem.coordinates, points.unbind(1), strict=True))
         values = prescribed_values(self.prescription.what, self.prescription.target, problem, columns)
-        return values.expand(len(points))
+        return values.expand(points.shape[0])
 
     def constant(self) -> float | None:
         """The value, if it is one number everywhere."""
