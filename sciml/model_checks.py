@@ -132,9 +132,9 @@ def _derived(
     zero = [jet for jet in lively if len(jet[1]) > 1 and not bool(jets.jet(*jet).any())]
     bent, bender = list[Kink](), shaken
     if points.dtype == torch.float64 and not hidden:
-        bent = kinks(shaken, problem, lively, other)
+        bent = kinks(shaken, problem, lively)
         if not bent:
-            bent, bender = kinks(other, problem, lively, shaken), other
+            bent, bender = kinks(other, problem, lively), other
     if zero:
         found += _without(bender, zero, asked, bent)
     elif bent:

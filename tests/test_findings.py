@@ -179,6 +179,70 @@ class Material(nn.Module):
         return self.net(points) * (points[:, :1] + 0.4).abs()
 
 
+class Layers(Heat):
+    @sciml.equation
+    def heat(self, u, x, t):
+        return d(u, t) - d(torch.where(x > 0.3, 1.0, 4.0) * d(u, x), x)
+
+
+class Halves(Heat):
+    """Nothing but a condition on the surface between them says that they are two."""
+
+    @sciml.condition(on=sciml.Box(x=(0, 0.3), t=(0, 1)).interface(sciml.Box(x=(0.3, 1), t=(0, 1))))
+    def contact(self, u, x):
+        return u - 1.0
+
+
+class Still(nn.Module):
+    """Fixed features with kinks, of which weights make a sum."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.register_buffer("slopes", torch.randn(2, 50, generator=generator))
+        self.register_buffer("shifts", torch.randn(50, generator=generator))
+        self.out = nn.Linear(50, 1)
+
+    def forward(self, points):
+        return self.out(functional.relu(points @ self.slopes + self.shifts))
+
+
+class Grid(nn.Module):
+    """Features on a grid along the first coordinate, linear between its nodes."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Parameter(0.3 * torch.randn(17, 8, generator=torch.Generator().manual_seed(0)))
+        self.a, self.b = nn.Linear(9, 16), nn.Linear(16, 1)
+
+    def forward(self, points):
+        at = (points[:, 0].clamp(-1, 1) + 1) * 8
+        node = at.floor().clamp(max=15).long()
+        share = (at - node)[:, None]
+        features = self.features[node] * (1 - share) + self.features[node + 1] * share
+        return self.b(torch.tanh(self.a(torch.cat([features, points[:, 1:]], dim=1))))
+
+
+class Both(Material):
+    def __init__(self):
+        super().__init__()
+        self.grid = Grid()
+
+    def forward(self, points):
+        return super().forward(points) + self.grid(points)
+
+
+@pytest.mark.parametrize(
+    ("problem", "model"),
+    [(Heat, Still()), (Heat, Grid()), (Heat, Material()), (Layers, Both())],
+    ids=["features", "grid", "no material", "beside a material"],
+)
+def test_fault_45_kinks_that_weights_do_not_move(problem, model):
+    finding = only(problem(), model)
+    assert finding.kind == "smoothness"
+    assert "u_x" in finding.what
+
+
 class Saw(nn.Module):
     """Smooth in space, with kinks in time, by which the equation differentiates once."""
 
@@ -211,7 +275,8 @@ def zeroed():
         (Dispersion, stack(nn.LayerNorm(16), nn.Tanh())),
         (Dispersion, stack(nn.GroupNorm(4, 16), nn.Tanh())),
         (Dispersion, zeroed()),
-        (Heat, Material()),
+        (Layers, Material()),
+        (Halves, Material()),
         (Heat, Saw()),
         (Poisson, sciml.RandomFeatures()),
         (Two, sciml.MLP(8, 8)),

@@ -87,6 +87,7 @@ FLOORS = [
         "slabs",
         "tiles",
         "made_up",
+        "breaks",
         "residual_checks",
         "kinks",
         "layer_trace",
