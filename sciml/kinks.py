@@ -22,13 +22,13 @@ from sciml.problem import Problem
 from sciml.sampling import draw
 from sciml.typing import MultiIndex
 
-_LINES = 4
+_FEWEST_LINES, _MOST_LINES, _ALL_LINES = 2, 4, 12
 _INTERVALS = 24
 _PARTS = 8
 _ROUNDS = 9
 _JUMP = 1e-6
 _RESOLVED = 1e-9
-_PLACES = 4
+_PLACES = 6
 
 Jet = tuple[str, MultiIndex]
 
@@ -61,7 +61,9 @@ def kinks(trial: nn.Module, problem: Problem, asked: Sequence[Jet]) -> list[Kink
         asked: the derivatives; with ``u_xx`` it is ``u_x`` that must not jump, but where the problem itself breaks off.
     """
     found: list[Kink] = []
-    base = draw(Interior(), problem.domain, _LINES, np.random.default_rng(1)).points[0][:_LINES]
+    # Along many coordinates there are many lines however few of them lie along each.
+    lines = max(_FEWEST_LINES, min(_MOST_LINES, _ALL_LINES // len(problem.coordinates)))
+    base = draw(Interior(), problem.domain, lines, np.random.default_rng(1)).points[0][:lines]
     for column, coordinate in enumerate(problem.coordinates):
         above = [jet for jet in _highest(asked) if coordinate in jet[1] and jet not in [each.jet for each in found]]
         if above:
@@ -94,28 +96,29 @@ def _along(
     first = _misses(trial, problem, pairs, column, lines, starts, lengths.double())
     found = []
     for pair, (misses, size) in zip(pairs, first, strict=True):
-        for _ in range(_PLACES):
-            worst = int(misses.argmax())
-            line, start, length = lines[worst : worst + 1], float(starts[worst]), (high - low) / _INTERVALS
-            here, miss = start, float(misses[worst])
-            for _ in range(_ROUNDS):
-                if not miss > _RESOLVED * size:
-                    break
-                length /= _PARTS
-                begins = start + length * torch.arange(_PARTS, dtype=torch.float64)
-                parts = torch.full((_PARTS,), length, dtype=torch.float64)
-                ((finer, _),) = _misses(trial, problem, [pair], column, line.expand(_PARTS, -1), begins, parts)
-                worst, miss = int(finer.argmax()), float(finer.max())
-                start = float(begins[worst])
-            if not miss > _JUMP * size:
+        # Several places at once: steep ones of a smooth function, and what the problem does itself, may hide a small jump.
+        most, owner = misses.reshape(len(base), _INTERVALS).max(dim=0)
+        chosen = most.topk(_PLACES).indices
+        at, miss, length = base[owner[chosen]], most[chosen], (high - low) / _INTERVALS
+        start = ends[chosen]
+        for _ in range(_ROUNDS):
+            if not bool((miss > _RESOLVED * size).any()):
                 break
-            sides = line.repeat(2, 1)
-            sides[0, column], sides[1, column] = start, start + length
+            length /= _PARTS
+            begins = start[:, None] + length * torch.arange(_PARTS, dtype=torch.float64)
+            parts = torch.full((begins.numel(),), length, dtype=torch.float64)
+            repeated = at.repeat_interleave(_PARTS, dim=0)
+            ((finer, _),) = _misses(trial, problem, [pair], column, repeated, begins.flatten(), parts)
+            miss, worst = finer.reshape(-1, _PARTS).max(dim=1)
+            start = begins.gather(1, worst[:, None])[:, 0]
+        for place in miss.argsort(descending=True).tolist():
+            if not float(miss[place]) > _JUMP * size:
+                break
+            sides = at[place].repeat(2, 1)
+            sides[0, column], sides[1, column] = start[place], start[place] + length
             if not broken_at(problem, sides):
-                found.append(Kink(*pair, coordinate, sides, miss / size))
+                found.append(Kink(*pair, coordinate, sides, float(miss[place]) / size))
                 break
-            # What the problem does itself may hide what the model does elsewhere.
-            misses = torch.where(starts == here, torch.zeros_like(misses), misses)
     return found
 
 

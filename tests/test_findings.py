@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 import sciml
-from sciml import d, model_checks, residual_checks
+from sciml import d, model_checks, prescribed, residual_checks
 from sciml.errors import DataError, ModelError, PreflightWarning, ProblemError, SciMLError, SolverError
 
 SQUARE = sciml.Box(x=(0, 1), y=(0, 1))
@@ -446,6 +446,35 @@ def test_fault_48_models_that_are_random(model, where):
     assert torch.equal(state, torch.random.get_rng_state())
 
 
+class Counter(nn.Module):
+    """Counts its calls, and is a little random."""
+
+    def __init__(self, noise):
+        super().__init__()
+        self.net, self.noise = Net(torch.tanh), noise
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, points):
+        self.calls += 1
+        values = self.net(points)
+        return values + self.noise * torch.randn_like(values)
+
+
+def normed(activation):
+    return stack(nn.utils.parametrizations.spectral_norm(nn.Linear(16, 16)), activation)
+
+
+def test_fault_48_a_layer_that_updates_itself_is_a_warning_at_most():
+    finding = only(Poisson(), normed(nn.Tanh()))
+    assert finding.severity == "warning"
+    assert finding.where == "1 (ParametrizedLinear)"
+    assert "changes itself at every call" in finding.what
+    told = found(Poisson(), normed(nn.ReLU()))
+    assert [(each.kind, each.severity) for each in told] == [("mixing", "warning"), ("smoothness", "error")]
+    assert found(Poisson(), Counter(0.0)) == []
+    assert "random" in only(Poisson(), Counter(0.1)).what
+
+
 @pytest.mark.parametrize(
     ("equation", "words"),
     [
@@ -799,3 +828,19 @@ def test_it_costs_few_evaluations(monkeypatch):
     assert sum(rows_seen) < 5000
     assert len(calls) == len(Two().terms())
     assert model_checks._PROBES < 20
+
+
+def test_many_coordinates_cost_no_more_than_few_a_coordinate(monkeypatch):
+    """Not as many as there are pairs of the faces of a box."""
+    names = [f"x{number}" for number in range(20)]
+    domain = sciml.Box(**dict.fromkeys(names, (0, 1)))
+    source = f"lambda self, u, {', '.join(names)}: {' + '.join(f'd(u, {name}, {name})' for name in names)} + 1.0"
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+    problem = made(eval(source, {"d": d}), domain=domain, conditions=conditions)
+    comparisons, rows_seen = [], []
+    clash, forward = prescribed.clash, sciml.MLP.forward
+    monkeypatch.setattr(prescribed, "clash", lambda *given: comparisons.append(1) or clash(*given))
+    monkeypatch.setattr(sciml.MLP, "forward", lambda self, at: rows_seen.append(len(at)) or forward(self, at))
+    assert found(problem, sciml.MLP(16)) == []
+    assert not comparisons
+    assert sum(rows_seen) < 800 * len(names)
