@@ -105,9 +105,13 @@ def export(solution: Solution, path: str | Path, fields: Sequence[str] | None = 
     except Exception as error:
         # Whatever a module does that cannot be followed, torch.export refuses with an exception of its own kind.
         why = str(error).strip().splitlines()[0]
+        keep = "free of choices that depend on values of the points"
+        if "Constraints violated" in why:
+            why = f"it holds for {len(points)} points alone"
+            keep = "free of len(points) and int(...) of sizes, which are constants of a graph: take points.shape[0]"
         raise ModelError(
             f"the trial function cannot be cut out as a graph of torch operations ({type(error).__name__}: {why}): keep its "
-            f"forward free of choices that depend on values of the points; or {_DISTIL}"
+            f"forward {keep}; or {_DISTIL}"
         ) from error
     slack = 64 * torch.finfo(solution.dtype).eps * max(1.0, float(program(points).abs().max()))
     if not all(bool((gap.abs() <= slack).all()) for gap in gaps):

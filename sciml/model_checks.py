@@ -94,10 +94,13 @@ def findings_of(problem: Problem, trial: nn.Module, asked: Mapping[Jet, str]) ->
         shaken = _shaken(trial, 0, like.dtype)
         points = points.to(like.dtype)
     mixing = check_points(shaken, points)
-    if mixing is not None:
+    if mixing is not None and mixing.severity != "warning":
         # Derivatives of a model that mixes points are not those at a point: nothing more can be said.
         return [*found, mixing]
-    if not found and points.dtype == like.dtype == torch.float64:
+    if mixing is not None:
+        found.append(mixing)
+        trial, shaken = copy.deepcopy(trial).eval(), shaken.eval()
+    if all(each is mixing for each in found) and points.dtype == like.dtype == torch.float64:
         found += check_steps(shaken, points)
     try:
         return found + _derived(problem, trial, shaken, points, asked)
@@ -132,9 +135,9 @@ def _derived(
     zero = [jet for jet in lively if len(jet[1]) > 1 and not bool(jets.jet(*jet).any())]
     bent, bender = list[Kink](), shaken
     if points.dtype == torch.float64 and not hidden:
-        bent = kinks(shaken, problem, lively, other)
+        bent = kinks(shaken, problem, lively)
         if not bent:
-            bent, bender = kinks(other, problem, lively, shaken), other
+            bent, bender = kinks(other, problem, lively), other
     if zero:
         found += _without(bender, zero, asked, bent)
     elif bent:

@@ -67,6 +67,10 @@ def check_steps(trial: nn.Module, points: Tensor) -> Iterator[Finding]:
 
 def check_points(trial: nn.Module, points: Tensor) -> Finding | None:
     """Whether values at one point depend on which other points there are, or on chance."""
+    restless = _restless(trial, points)
+    if restless is not None:
+        # What it does to points is asked of a copy that has stopped to change.
+        return check_points(copy.deepcopy(trial).eval(), points) or restless
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         values, again = trial(points), trial(points)
         size = _SAME if points.dtype == torch.float64 else 1e-4
@@ -101,6 +105,41 @@ def check_points(trial: nn.Module, points: Tensor) -> Finding | None:
         f"the model mixes points{'' if where is None else f' in {where}'}: {much}, so derivatives at a point would be wrong",
         "use LayerNorm or no normalisation, no attention or sums over points, and no dropout",
     )
+
+
+def _restless(trial: nn.Module, points: Tensor) -> Finding | None:
+    """A layer that changes its own buffers at every call and treats points by themselves once it has stopped."""
+    own = own_model(trial)
+    # Layers that gather statistics of points, and random ones, are told as such.
+    layers = list(own.modules())
+    if not own.training or any(isinstance(each, (*_RANDOM, nn.modules.batchnorm._BatchNorm)) for each in layers):
+        return None
+    moving = copy.deepcopy(trial)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        before = {name: each.clone() for name, each in own_model(moving).named_buffers()}
+        values, again = moving(points), moving(points)
+        changed = [
+            name for name, each in own_model(moving).named_buffers() if not torch.equal(each, before.get(name, each))
+        ]
+        still = copy.deepcopy(moving).eval()
+        steady = torch.equal(still(points), still(points))
+    if not changed or not steady or torch.equal(values, again):
+        return None
+    places = list(dict.fromkeys(_layer_of(own, name) for name in changed))
+    return Finding(
+        "mixing",
+        ", ".join(places),
+        f"the model changes itself at every call, in the buffers of {', '.join(places)}, so the same points have other values "
+        "at the second call",
+        "methods that compare losses at several places, as sciml.LBFGS does, are better off without it",
+        "warning",
+    )
+
+
+def _layer_of(model: nn.Module, buffer: str) -> str:
+    """The layer that a buffer belongs to; what torch puts between a layer and its weight is the layer's own."""
+    path = buffer.rpartition(".")[0].partition(".parametrizations")[0].removeprefix("parametrizations")
+    return f"{path} ({type(model.get_submodule(path)).__name__})" if path else type(model).__name__
 
 
 def _random(trial: nn.Module, points: Tensor, limit: float) -> Finding:

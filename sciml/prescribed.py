@@ -34,7 +34,7 @@ class Prescribed:
         """The prescribed values at points ``(n, D)``, shape ``(n,)``, differentiable by the points."""
         columns = dict(zip(problem.coordinates, points.unbind(1), strict=True))
         values = prescribed_values(self.prescription.what, self.prescription.target, problem, columns)
-        return values.expand(len(points))
+        return values.expand(points.shape[0])
 
     def constant(self) -> float | None:
         """The value, if it is one number everywhere."""
@@ -94,7 +94,7 @@ def contradictions(problem: Problem) -> list[str]:
     given = [each for each in prescribed(problem) if not depends_on_unknowns(problem, each)]
     found = []
     for first, second in combinations(given, 2):
-        if first.prescription.field == second.prescription.field:
+        if first.prescription.field == second.prescription.field and not _alike(first, second):
             index = max(first.prescription.index, second.prescription.index, key=len)
             pair = [Reading(each, index[len(each.prescription.index) :]) for each in (first, second)]
             if all(reading.possible for reading in pair):
@@ -109,6 +109,13 @@ def contradictions(problem: Problem) -> list[str]:
                 pair = [Reading(each), Reading(each, moved=(upper,))]
                 found += clash(problem, names, pair, probes(problem, each.face, lower))
     return list(dict.fromkeys(found))
+
+
+def _alike(first: Prescribed, second: Prescribed) -> bool:
+    """Whether both prescribe one and the same number, as on the many faces of a box in many coordinates."""
+    constant = first.constant()
+    same = first.prescription.index == second.prescription.index
+    return same and constant is not None and constant == second.constant()
 
 
 def common_points(problem: Problem, one: Side, two: Side) -> Points:

@@ -16,18 +16,17 @@ from sciml.derivative import JetSpace
 from sciml.domains import Place
 from sciml.errors import SciMLError, listed
 from sciml.findings import Finding, attempted, caught
+from sciml.made_up import USUAL, Attempt, MadeUp, Part, levels_off, near_attempts, wild_attempts
 from sciml.measurements import Measurements, data_blocks
 from sciml.misfit import Belief, Misfit
 from sciml.problem import Problem
 from sciml.rows import Block
 from sciml.sampling import Sample, draw
 from sciml.scaling import Sizes, field_sizes
-from sciml.typing import MultiIndex, Values
+from sciml.typing import MultiIndex
 
 _PROBES = 24
 _SAME = 1e-9
-# Jets of natural size, far larger ones, positive ones, hardly any: what is zero, or not finite, for all of them is so for good.
-_ROUNDS = ((1.0, 0.0), (10.0, 0.7), (-1.0, 0.0), (1e-4, 0.0))
 
 Jet = tuple[str, MultiIndex]
 
@@ -40,39 +39,7 @@ class Use:
     fields: set[str] = field(default_factory=set)
     unknowns: set[str] = field(default_factory=set)
     mentioned: set[str] = field(default_factory=set)
-
-
-class _MadeUp:
-    """Random jets of natural size, the same at every call, of some of the points if asked."""
-
-    def __init__(self, problem: Problem, sizes: Sizes, size: float, count: int, seed: int) -> None:
-        self._offset = dict(zip(problem.fields, sizes.offset, strict=True))
-        self._scale = dict(zip(problem.fields, sizes.scale, strict=True))
-        self._reach = {name: (upper - lower) / 2 for name, (lower, upper) in problem.domain.bounds.items()}
-        self._generator = torch.Generator().manual_seed(seed)
-        self._size, self._count = size, count
-        self._table: dict[Jet, Tensor] = {}
-
-    def jet(self, field: str, index: MultiIndex) -> Values:
-        key = (field, index)
-        if key not in self._table:
-            natural = self._scale[field] / float(np.prod([self._reach[name] for name in index]))
-            noise = torch.randn(self._count, dtype=torch.float64, generator=self._generator)
-            values = self._size * natural * noise + (0.0 if index else self._offset[field])
-            self._table[key] = values if self._size > 0 else values.abs()
-        return self._table[key]
-
-    def part(self, chosen: Tensor) -> _Part:
-        """The same jets at some of the points."""
-        return _Part(self, chosen)
-
-
-class _Part:
-    def __init__(self, whole: _MadeUp, chosen: Tensor) -> None:
-        self._whole, self._chosen = whole, chosen
-
-    def jet(self, field: str, index: MultiIndex) -> Values:
-        return self._whole.jet(field, index)[self._chosen]
+    levelled: set[str] = field(default_factory=set)
 
 
 def check_constants(problem: Problem, *, precise: bool = True) -> Iterator[Finding]:
@@ -179,7 +146,7 @@ def _placed(problem: Problem, terms: Sequence[Term], found: list[Finding]) -> It
         if sample is None:
             continue
         block = Block(sample, tuple(there))
-        scene = _scene(problem, block, Sizes((0.0,) * len(problem.fields), (1.0,) * len(problem.fields)), 1.0)[0]
+        scene = _scene(problem, block, Sizes((0.0,) * len(problem.fields), (1.0,) * len(problem.fields)), USUAL[0])[0]
         sound = []
         for term in there:
             before = len(found)
@@ -194,56 +161,90 @@ def _few(block: Block) -> Block:
 
 
 def _scene(
-    problem: Problem, block: Block, sizes: Sizes, size: float, shift: float = 0.0
-) -> tuple[Scene, list[_MadeUp], dict[str, Tensor]]:
-    leaves = {name: (unknown.raw_initial() + shift).requires_grad_() for name, unknown in problem.unknowns.items()}
-    bound = problem.bind(**{name: unknown.value(leaves[name]) for name, unknown in problem.unknowns.items()})
-    made = [_MadeUp(problem, sizes, size, block.size, seed) for seed, _ in enumerate(block.sample.points)]
+    problem: Problem, block: Block, sizes: Sizes, attempt: Attempt
+) -> tuple[Scene, list[MadeUp], dict[str, tuple[Tensor, Tensor]]]:
+    """The scene of an attempt, its jets, and raw number and value of each unknown."""
+    raw = {name: (unknown.raw_initial() + attempt.shift).requires_grad_() for name, unknown in problem.unknowns.items()}
+    leaves = {name: (raw[name], unknown.value(raw[name])) for name, unknown in problem.unknowns.items()}
+    bound = problem.bind(**{name: value for name, (_, value) in leaves.items()})
+    made = [MadeUp(problem, sizes, attempt, block.size, seed) for seed, _ in enumerate(block.sample.points)]
     return Scene(bound, _spaces(problem, block.sample, made), block.sample.normals), made, leaves
 
 
-def _spaces(problem: Problem, sample: Sample, suppliers: Sequence[_MadeUp | _Part]) -> tuple[JetSpace, ...]:
+def _spaces(problem: Problem, sample: Sample, suppliers: Sequence[MadeUp | Part]) -> tuple[JetSpace, ...]:
     return tuple(
         JetSpace(dict(zip(problem.coordinates, points.double().unbind(1), strict=True)), problem.fields, supplier)
         for points, supplier in zip(sample.points, suppliers, strict=True)
     )
 
 
+@dataclass
+class _Met:
+    """What the attempts at one residual have met so far."""
+
+    finite: Tensor
+    depends: bool = False
+    jets: bool = False
+    still: set[str] = field(default_factory=set)
+
+
+def _tried(
+    problem: Problem, term: Term, block: Block, sizes: Sizes, attempt: Attempt, use: Use, met: _Met
+) -> tuple[Tensor, Scene, list[MadeUp]]:
+    """The values of a residual for one kind of jets; what they depend on is added to ``use`` and ``met``."""
+    scene, made, leaves = _scene(problem, block, sizes, attempt)
+    values = term.evaluate(scene)
+    met.finite |= torch.isfinite(values.detach())
+    jets = [(key, jet) for space in scene.spaces for key, jet in space.jets.items()]
+    inputs = [*(jet for _, jet in jets), *(raw for raw, _ in leaves.values())]
+    slopes = (
+        torch.autograd.grad(values.sum(), inputs, allow_unused=True, retain_graph=True)
+        if values.requires_grad and inputs
+        else [None] * len(inputs)
+    )
+    for (key, _), slope in zip(jets, slopes, strict=False):
+        if slope is not None:
+            met.jets = True
+            use.jets.setdefault(key, term.name)
+            use.fields.add(key[0])
+            met.depends = met.depends or bool((slope != 0).any())
+    for (name, (_, value)), slope in zip(leaves.items(), slopes[len(jets) :], strict=True):
+        if slope is None:
+            continue
+        use.mentioned.add(name)
+        if bool((slope != 0).any()):
+            use.unknowns.add(name)
+            met.still.discard(name)
+        elif name not in use.unknowns:
+            met.still.add(name)
+            use.levelled |= {name} if levels_off(values, [value.grad_fn]) else set()
+    return values, scene, made
+
+
 def _check(problem: Problem, term: Term, block: Block, sizes: Sizes, use: Use, precise: bool) -> list[Finding]:
     """What is wrong with one residual."""
-    depends, jets_met, finite = False, False, torch.zeros(block.size, dtype=torch.bool)
-    found = list[Finding]()
-    for size, shift in _ROUNDS:
-        scene, made, leaves = _scene(problem, block, sizes, size, shift)
+    met, found = _Met(torch.zeros(block.size, dtype=torch.bool)), list[Finding]()
+    for attempt in USUAL:
         with Coarse() as coarse:
-            values = term.evaluate(scene)
-        finite |= torch.isfinite(values.detach())
-        if (size, shift) == _ROUNDS[0] and len(values) > 1:
+            values, scene, made = _tried(problem, term, block, sizes, attempt, use, met)
+        if attempt == USUAL[0] and len(values) > 1:
             found += _together(problem, term, block, scene, made, values)
-        jets = [(key, jet) for space in scene.spaces for key, jet in space.jets.items()]
-        inputs = [*(jet for _, jet in jets), *leaves.values()]
-        slopes = (
-            torch.autograd.grad(values.sum(), inputs, allow_unused=True)
-            if values.requires_grad and inputs
-            else [None] * len(inputs)
-        )
-        for (key, _), slope in zip(jets, slopes, strict=False):
-            if slope is not None:
-                jets_met = True
-                use.jets.setdefault(key, term.name)
-                use.fields.add(key[0])
-                depends = depends or bool((slope != 0).any())
-        for name, slope in zip(leaves, slopes[len(jets) :], strict=True):
-            if slope is not None:
-                use.mentioned.add(name)
-                use.unknowns |= {name} if bool((slope != 0).any()) else set()
+    for name in tuple(met.still):
+        for attempt in near_attempts(problem, name):
+            if name in met.still:
+                _tried(problem, term, block, sizes, attempt, use, met)
+    for attempt in wild_attempts():
+        # A root or a logarithm of fields has a value for some of them, and a term that is cut off lives for some.
+        if bool(met.finite.all()) and (met.depends or not met.jets):
+            break
+        _tried(problem, term, block, sizes, attempt, use, met)
     if coarse.met and precise:
         found.append(_coarse(term.name, coarse.met[0]))
-    if not bool(finite.all()):
-        return [*found, _not_finite(problem, term.name, block, ~finite)]
-    if depends or (isinstance(term.evaluate, Misfit) and term.evaluate.function is None):
+    if not bool(met.finite.all()):
+        return [*found, _not_finite(problem, term.name, block, ~met.finite)]
+    if met.depends or (isinstance(term.evaluate, Misfit) and term.evaluate.function is None):
         return found
-    why = "its derivative by every field is zero at every point" if jets_met else "nothing can make it vanish"
+    why = "its derivative by every field is zero at every point" if met.jets else "nothing can make it vanish"
     return [
         *found,
         Finding(
@@ -257,7 +258,7 @@ def _check(problem: Problem, term: Term, block: Block, sizes: Sizes, use: Use, p
 
 
 def _together(
-    problem: Problem, term: Term, block: Block, scene: Scene, made: Sequence[_MadeUp], values: Tensor
+    problem: Problem, term: Term, block: Block, scene: Scene, made: Sequence[MadeUp], values: Tensor
 ) -> list[Finding]:
     """Whether a residual gives the same values again, and the same at some of the points alone."""
     again = term.evaluate(Scene(scene.problem, _spaces(problem, block.sample, made), block.sample.normals))
@@ -338,15 +339,27 @@ def _unmet(problem: Problem, use: Use, doubtful: bool) -> Iterator[Finding]:
             f"the unknown{several} {listed(lost)} {verb} in no equation or condition, so nothing can determine it",
             f"use self.{lost[0]} in a residual, or remove it",
         )
-    if still:
-        several, verb = ("s", "have") if len(still) > 1 else ("", "has")
+    flat = [name for name in still if name in use.levelled]
+    for names, level in (([name for name in still if name not in flat], "error"), (flat, "warning")):
+        if not names:
+            continue
+        several, verb = ("s", "have") if len(names) > 1 else ("", "has")
+        what = f"the unknown{several} {listed(names)} {verb} no influence: the derivative of every residual by it is zero at"
+        if level == "warning":
+            yield Finding(
+                "unknown",
+                ", ".join(names),
+                f"{what} all points that were tried, since an exponential, step or threshold is flat there",
+                f"begin nearer to where self.{names[0]} is felt, or make the threshold smoother",
+                level,
+            )
+            continue
         yield Finding(
             "unknown",
-            ", ".join(still),
-            f"the unknown{several} {listed(still)} {verb} no influence: the derivative of every residual by it is zero at all "
-            "points, so no solver can move it",
+            ", ".join(names),
+            f"{what} all points, so no solver can move it",
             "look for a product with zero, a difference that cancels, .detach(), torch.where, a comparison or rounding of "
-            f"self.{still[0]}",
+            f"self.{names[0]}",
         )
     if missing and not doubtful:
         several, verb = ("s", "appear") if len(missing) > 1 else ("", "appears")

@@ -11,10 +11,12 @@ from torch import Tensor
 
 from sciml.misfit import is_measured
 from sciml.objective import Objective
+from sciml.prescribed import contradictions
 from sciml.setup import Setup
 
 _FEW_LOOKS = 4
 _STILL_FALLING = 0.2
+_FALLING_A_LOOK = 0.05
 _OPPOSED, _CANCELLED = -0.7, 0.3
 _VANISHED = 1e-9
 _LENGTHS = (0.1, 0.03, 0.01, 0.003)
@@ -72,7 +74,8 @@ def stagnant(setup: Setup, history: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(losses) < _FEW_LOOKS or not all(map(math.isfinite, losses)) or not setup.parameters:
         return []
     quarter = max(1, len(losses) // 4)
-    if min(losses[-quarter:]) < (1 - _STILL_FALLING) * min(losses[:-quarter]):
+    fell = min(losses[-quarter:]) / min(losses[:-quarter]) if min(losses[:-quarter]) > 0 else 1.0
+    if fell < 1 - _STILL_FALLING or _a_look(losses) < 1 - _FALLING_A_LOOK:
         return ["the loss was still falling when the steps were used up: use more of them, or a larger learning rate"]
     objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
     pulls = {name: objective.weights[name] * pull for name, pull in objective.pulls().items()}
@@ -85,7 +88,7 @@ def stagnant(setup: Setup, history: Sequence[Mapping[str, Any]]) -> list[str]:
             f"the loss stood still at {present:.1e} though one longer step along its gradient lowers it to {lower:.1e}: the "
             "steps were too small or too few; use a larger learning rate, more steps, or sciml.LBFGS"
         ]
-    return _opposed(pulls, whole) or _vanished(objective, whole)
+    return _opposed(setup, looks, pulls, whole) or _vanished(objective, whole)
 
 
 def _lower_along(objective: Objective, gradient: Tensor) -> float:
@@ -98,7 +101,15 @@ def _lower_along(objective: Objective, gradient: Tensor) -> float:
     return best
 
 
-def _opposed(pulls: Mapping[str, Tensor], whole: Tensor) -> list[str]:
+def _a_look(values: Sequence[float]) -> float:
+    """By which factor values change from one of the last few looks to the next, in the mean; 1 where that says nothing."""
+    few = values[-_FEW_LOOKS:]
+    if len(few) < _FEW_LOOKS or not all(math.isfinite(each) and each > 0 for each in few):
+        return 1.0
+    return float((few[-1] / few[0]) ** (1 / (len(few) - 1)))
+
+
+def _opposed(setup: Setup, looks: Sequence[Mapping[str, Any]], pulls: Mapping[str, Tensor], whole: Tensor) -> list[str]:
     names = [name for name in pulls if float(pulls[name].norm()) > 0]
     cosines = {
         (one, other): float(pulls[one] @ pulls[other] / (pulls[one].norm() * pulls[other].norm()))
@@ -111,14 +122,19 @@ def _opposed(pulls: Mapping[str, Tensor], whole: Tensor) -> list[str]:
     total = sum(float(each.norm()) for each in pulls.values())
     if cosines[pair] > _OPPOSED or float(whole.norm()) > _CANCELLED * total:
         return []
+    falling = any(_a_look([float(look.get(name, math.nan)) for look in looks]) < 1 - _FALLING_A_LOOK for name in pair)
+    both = " and neither falls:" if not falling else " though they still fall: more steps,"
+    clashes = any(all(repr(name) in each for name in pair) for each in contradictions(setup.problem))
     what = (
-        "the measurements contradict the equations, or"
-        if any(map(is_measured, pair))
-        else "they contradict each other, or"
+        " the measurements contradict the equations, or"
+        if any(map(is_measured, pair)) and not falling
+        else " they contradict each other, or"
+        if clashes
+        else ""
     )
     return [
-        f"{pair[0]!r} and {pair[1]!r} pull against one another (cosine of their gradients {cosines[pair]:.2f}), and neither "
-        f"falls: {what} weights=sciml.Balanced(), exact=True for conditions, or a larger model lets both hold"
+        f"{pair[0]!r} and {pair[1]!r} pull against one another (cosine of their gradients {cosines[pair]:.2f}),{both}{what} "
+        "weights=sciml.Balanced(), exact=True for conditions, or a larger model lets both hold"
     ]
 
 

@@ -77,6 +77,58 @@ def test_one_field_and_float32(tmp_path):
     assert torch.equal(program(t[:, None])[:, 0], single(t=t)["v"])
 
 
+class Strip(sciml.Problem):
+    """Two fields, one held at both ends, the other at one and from a bend at the start on."""
+
+    domain = sciml.Box(x=(0, 1), t=(0, 1))
+    fields = ["u", "v"]
+    conditions = [
+        sciml.Initial(u=lambda x: torch.sin(torch.pi * x), v=lambda x: torch.where(x > 0.5, 1 - x, x)),
+        sciml.Dirichlet(u=0.0, on=domain.faces("x")),
+        sciml.Dirichlet(v=lambda t: 0 * t, on=domain.face(x=0), name="left"),
+    ]
+
+    @sciml.equation
+    def one(self, u, v, x, t):
+        return d(u, t) - d(u, x, x)
+
+    @sciml.equation
+    def other(self, u, v, x, t):
+        return d(v, t) + d(v, x)
+
+
+class Ring(Strip):
+    conditions = [sciml.Periodic("x"), sciml.Initial(u=lambda x: torch.sin(2 * torch.pi * x), v=1.0)]
+
+
+@pytest.mark.parametrize("problem", [Strip, Ring])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_conditions_that_are_held_exactly_are_exported(problem, dtype, tmp_path):
+    held = sciml.fit(problem(), sciml.MLP(8), solver=sciml.Adam(2), exact=True, dtype=dtype, points=64)
+    program = torch.export.load(held.export(tmp_path / "held.pt2", fields=["v", "u"])).module()
+    points = torch.rand(50, 2, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    points[:20] = points[:20].round()
+    expected = held(x=points[:, 0], t=points[:, 1])
+    for count in (50, 1, 0):
+        values = program(points[:count])
+        for column, name in enumerate(("v", "u")):
+            assert torch.allclose(values[:, column], expected[name][:count], rtol=0, atol=8 * torch.finfo(dtype).eps)
+
+
+def test_a_number_of_points_that_becomes_a_constant_is_named(tmp_path):
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(1, 2)
+
+        def forward(self, points):
+            return torch.tanh(self.layer(points)) + points.new_zeros(len(points), 1)
+
+    counting = sciml.fit(Rotation(), Counting(), solver=sciml.Adam(2))
+    with pytest.raises(ModelError, match=r"it holds for 11 points alone.*take points\.shape\[0\]"):
+        counting.export(tmp_path / "field.pt2")
+
+
 def test_what_no_graph_holds_is_refused(solution, tmp_path):
     pieces = sciml.fit(Rotation(), sciml.MLP(8), solver=sciml.LBFGS(5), windows=2)
     for each in (pieces, sciml.baseline(Rotation())):

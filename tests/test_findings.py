@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 import sciml
-from sciml import d, model_checks, residual_checks
+from sciml import d, model_checks, prescribed, residual_checks
 from sciml.errors import DataError, ModelError, PreflightWarning, ProblemError, SciMLError, SolverError
 
 SQUARE = sciml.Box(x=(0, 1), y=(0, 1))
@@ -179,6 +179,70 @@ class Material(nn.Module):
         return self.net(points) * (points[:, :1] + 0.4).abs()
 
 
+class Layers(Heat):
+    @sciml.equation
+    def heat(self, u, x, t):
+        return d(u, t) - d(torch.where(x > 0.3, 1.0, 4.0) * d(u, x), x)
+
+
+class Halves(Heat):
+    """Nothing but a condition on the surface between them says that they are two."""
+
+    @sciml.condition(on=sciml.Box(x=(0, 0.3), t=(0, 1)).interface(sciml.Box(x=(0.3, 1), t=(0, 1))))
+    def contact(self, u, x):
+        return u - 1.0
+
+
+class Still(nn.Module):
+    """Fixed features with kinks, of which weights make a sum."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.register_buffer("slopes", torch.randn(2, 50, generator=generator))
+        self.register_buffer("shifts", torch.randn(50, generator=generator))
+        self.out = nn.Linear(50, 1)
+
+    def forward(self, points):
+        return self.out(functional.relu(points @ self.slopes + self.shifts))
+
+
+class Grid(nn.Module):
+    """Features on a grid along the first coordinate, linear between its nodes."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Parameter(0.3 * torch.randn(17, 8, generator=torch.Generator().manual_seed(0)))
+        self.a, self.b = nn.Linear(9, 16), nn.Linear(16, 1)
+
+    def forward(self, points):
+        at = (points[:, 0].clamp(-1, 1) + 1) * 8
+        node = at.floor().clamp(max=15).long()
+        share = (at - node)[:, None]
+        features = self.features[node] * (1 - share) + self.features[node + 1] * share
+        return self.b(torch.tanh(self.a(torch.cat([features, points[:, 1:]], dim=1))))
+
+
+class Both(Material):
+    def __init__(self):
+        super().__init__()
+        self.grid = Grid()
+
+    def forward(self, points):
+        return super().forward(points) + self.grid(points)
+
+
+@pytest.mark.parametrize(
+    ("problem", "model"),
+    [(Heat, Still()), (Heat, Grid()), (Heat, Material()), (Layers, Both())],
+    ids=["features", "grid", "no material", "beside a material"],
+)
+def test_fault_45_kinks_that_weights_do_not_move(problem, model):
+    finding = only(problem(), model)
+    assert finding.kind == "smoothness"
+    assert "u_x" in finding.what
+
+
 class Saw(nn.Module):
     """Smooth in space, with kinks in time, by which the equation differentiates once."""
 
@@ -211,7 +275,8 @@ def zeroed():
         (Dispersion, stack(nn.LayerNorm(16), nn.Tanh())),
         (Dispersion, stack(nn.GroupNorm(4, 16), nn.Tanh())),
         (Dispersion, zeroed()),
-        (Heat, Material()),
+        (Layers, Material()),
+        (Halves, Material()),
         (Heat, Saw()),
         (Poisson, sciml.RandomFeatures()),
         (Two, sciml.MLP(8, 8)),
@@ -267,6 +332,27 @@ def test_fault_46_unknowns_that_cannot_be_moved(equation, words):
     assert finding.kind == "unknown"
     assert finding.where == "k"
     assert words in finding.what
+
+
+MELTS = [sciml.Dirichlet(u=300.0, on=STRIP.faces("x")), sciml.Initial(u=300.0)]
+
+
+def melting(self, u, x, t):
+    return d(u, t) * (1 + torch.exp(-(((u - self.k) / self.width) ** 2))) - d(u, x, x)
+
+
+@pytest.mark.parametrize("bounds", [{}, {"lower": 1000.0}, {"lower": 1000.0, "upper": 2500.0}])
+def test_fault_46_a_threshold_far_from_the_natural_size(bounds):
+    assert found(made(melting, k=sciml.Unknown(1700.0, **bounds), conditions=MELTS, width=1.0)) == []
+
+
+def test_fault_46_what_underflows_is_a_warning_at_most():
+    (finding,) = found(
+        made(lambda self, u, x, t: d(u, t) - torch.exp(-1e5 / self.k) * d(u, x, x), k=sciml.Unknown(1.0))
+    )
+    assert finding.kind == "unknown"
+    assert finding.severity == "warning"
+    assert "an exponential, step or threshold is flat there" in finding.what
 
 
 def test_fault_46_several_unknowns_and_a_field_that_nothing_speaks_of():
@@ -360,6 +446,35 @@ def test_fault_48_models_that_are_random(model, where):
     assert torch.equal(state, torch.random.get_rng_state())
 
 
+class Counter(nn.Module):
+    """Counts its calls, and is a little random."""
+
+    def __init__(self, noise):
+        super().__init__()
+        self.net, self.noise = Net(torch.tanh), noise
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, points):
+        self.calls += 1
+        values = self.net(points)
+        return values + self.noise * torch.randn_like(values)
+
+
+def normed(activation):
+    return stack(nn.utils.parametrizations.spectral_norm(nn.Linear(16, 16)), activation)
+
+
+def test_fault_48_a_layer_that_updates_itself_is_a_warning_at_most():
+    finding = only(Poisson(), normed(nn.Tanh()))
+    assert finding.severity == "warning"
+    assert finding.where == "1 (ParametrizedLinear)"
+    assert "changes itself at every call" in finding.what
+    told = found(Poisson(), normed(nn.ReLU()))
+    assert [(each.kind, each.severity) for each in told] == [("mixing", "warning"), ("smoothness", "error")]
+    assert found(Poisson(), Counter(0.0)) == []
+    assert "random" in only(Poisson(), Counter(0.1)).what
+
+
 @pytest.mark.parametrize(
     ("equation", "words"),
     [
@@ -404,6 +519,58 @@ def test_fault_50_residuals_that_are_finite_nowhere():
     assert "'initial' is not finite at" in only(made(conditions=start)).what
     assert found(made(lambda self, u, x, t: d(u, t) - torch.log(u))) == []
     assert found(made(lambda self, u, x, t: d(u, t) - torch.exp(1000 * u))) == []
+
+
+def one(equation, dimension="x", fields=("u",), **members):
+    """An equation along one coordinate, with values at its start."""
+    domain = sciml.Interval(**{dimension: (0, 1)})
+    values = dict(zip(fields, (1.0, 0.2), strict=False))
+    members = {"conditions": [sciml.Dirichlet(**values, on=domain.face(**{dimension: 0}))], **members}
+    own = {"domain": domain, "fields": list(fields), "balance": sciml.equation(equation), **members}
+    return type("One", (sciml.Problem,), own)()
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        lambda: one(lambda self, u, x: u**1.5 * torch.sqrt(-d(u, x)) - 0.3),
+        lambda: one(lambda self, u, x: torch.log(-d(u, x)) - 4.6),
+        lambda: one(lambda self, u, v, x: d(u, x) + torch.sqrt(u - v) + torch.log(-d(v, x)), fields=("u", "v")),
+        lambda: one(lambda self, u, x: torch.sqrt(7.0 * (1 - (u / 2) ** (0.4 / 1.4))) - 0.5 * (1 + x)),
+        lambda: one(lambda self, u, x: torch.acosh(1 + d(u, x)) + torch.asin(1e3 * d(u, x)) - x),
+        lambda: one(lambda self, u, x: d(torch.log(-u) + torch.log(1 + u), x)),
+    ],
+    ids=["Manning", "flux", "two tanks", "nozzle", "inverse functions", "negative mixing"],
+)
+def test_fault_50_roots_and_logarithms_of_fields_are_left_in_peace(problem):
+    assert found(problem()) == []
+
+
+def test_fault_50_tanks_are_solved():
+    tanks = one(
+        lambda self, u, v, t: d(u, t) + 0.3 * torch.sqrt(u - v),
+        "t",
+        ("u", "v"),
+        other=sciml.equation(lambda self, u, v, t: d(v, t) - 0.3 * torch.sqrt(u - v)),
+        conditions=[sciml.Initial(u=1.0, v=0.2)],
+    )
+    # u - v falls by 0.6 times its root.
+    gap = (0.8**0.5 - 0.3) ** 2
+    assert float(sciml.baseline(tanks)(t=1.0)["u"]) == pytest.approx(0.6 + gap / 2, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("equation", "number"),
+    [
+        (lambda self, u, x: d(u, x) + torch.sqrt(x - 0.5), "12 of 24"),
+        (lambda self, u, x: d(u, x) / torch.clamp(x - 0.5, min=0), "12 of 24"),
+        (lambda self, u, x: torch.sqrt(u) * torch.log(x - 2), "24 of 24"),
+    ],
+)
+def test_fault_50_coefficients_without_a_value_are_still_told(equation, number):
+    finding = only(one(equation))
+    assert finding.severity == "error"
+    assert f"not finite at {number} points, whatever the fields are" in finding.what
 
 
 def test_fault_51_near_names_are_offered():
@@ -661,3 +828,19 @@ def test_it_costs_few_evaluations(monkeypatch):
     assert sum(rows_seen) < 5000
     assert len(calls) == len(Two().terms())
     assert model_checks._PROBES < 20
+
+
+def test_many_coordinates_cost_no_more_than_few_a_coordinate(monkeypatch):
+    """Not as many as there are pairs of the faces of a box."""
+    names = [f"x{number}" for number in range(20)]
+    domain = sciml.Box(**dict.fromkeys(names, (0, 1)))
+    source = f"lambda self, u, {', '.join(names)}: {' + '.join(f'd(u, {name}, {name})' for name in names)} + 1.0"
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+    problem = made(eval(source, {"d": d}), domain=domain, conditions=conditions)
+    comparisons, rows_seen = [], []
+    clash, forward = prescribed.clash, sciml.MLP.forward
+    monkeypatch.setattr(prescribed, "clash", lambda *given: comparisons.append(1) or clash(*given))
+    monkeypatch.setattr(sciml.MLP, "forward", lambda self, at: rows_seen.append(len(at)) or forward(self, at))
+    assert found(problem, sciml.MLP(16)) == []
+    assert not comparisons
+    assert sum(rows_seen) < 800 * len(names)

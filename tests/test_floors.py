@@ -85,6 +85,8 @@ FLOORS = [
         "exact",
         "slabs",
         "tiles",
+        "made_up",
+        "breaks",
         "residual_checks",
         "kinks",
         "layer_trace",

@@ -148,6 +148,12 @@ def test_fault_60_fast_growth_is_no_blow_up():
     assert float(grown(t=1.0)["u"]) == pytest.approx(math.exp(60), rel=1e-5)
 
 
+def test_fault_60_growth_that_saturates_is_no_blow_up():
+    """Thirteen orders of magnitude in a thousandth of the interval, at a relative rate that never rises."""
+    problem = decay(lambda self, u, t: d(u, t) - 10.0 * u * (1 - u / 1e13), end=150.0)
+    assert float(sciml.baseline(problem)(t=150.0)["u"]) == pytest.approx(1e13, rel=1e-6)
+
+
 def test_fault_60_the_command_line_makes_no_comparison(tmp_path):
     (tmp_path / "burst.py").write_text(
         "import sciml\n"

@@ -507,6 +507,36 @@ class Rod(sciml.Problem):
     seen = None
 
 
+@pytest.mark.parametrize(("rate", "words"), [(0.86, "though they still fall"), (1.0, "and neither falls")])
+@pytest.mark.parametrize("value", [0.0, 5.0])
+def test_terms_that_pull_apart_are_judged_by_their_own_history(rate, words, value):
+    """Only conditions that were found to contradict each other are said to."""
+    from sciml.setup import prepare
+    from sciml.stagnation import _opposed
+
+    class Cooled(Rod):
+        conditions = [
+            sciml.Initial(u=lambda x: torch.sin(math.pi * x)),
+            sciml.Dirichlet(u=value, on=Rod.domain.faces("x")),
+        ]
+
+    setup = prepare(Cooled(), sciml.MLP(4), None, 32, None, torch.float64, "cpu", 0)
+    looks = [{"initial": rate**k, "dirichlet": rate**k} for k in range(8)]
+    pull = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    (sentence,) = _opposed(setup, looks, {"initial": pull, "dirichlet": -pull}, 0 * pull)
+    assert words in sentence
+    assert ("they contradict each other" in sentence) == (value != 0.0)
+
+
+def test_a_loss_that_falls_by_a_tenth_a_look_still_falls():
+    from sciml.setup import prepare
+    from sciml.stagnation import stagnant
+
+    setup = prepare(Rod(), sciml.MLP(4), None, 32, None, torch.float64, "cpu", 0)
+    looks = [{"phase": "Adam", "loss": 0.92**k} for k in range(5)]
+    assert "the loss was still falling" in stagnant(setup, looks)[0]
+
+
 def seen_by_fit(**options):
     """A solution, and every set of 64 points at which its equation was evaluated on the way."""
     Rod.seen = []

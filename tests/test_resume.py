@@ -48,6 +48,7 @@ SOLVERS = {
         scheduler=torch.optim.lr_scheduler.StepLR,
         scheduler_options={"step_size": 3},
     ),
+    "NAdam": sciml.FirstOrder(torch.optim.NAdam, steps=50, lr=1e-3),
     "LBFGS": sciml.LBFGS(50),
     "SSBroyden": sciml.SSBroyden(50),
     "LeastSquares": sciml.LeastSquares(50),
@@ -70,6 +71,44 @@ def test_continuing_equals_never_having_stopped(name):
     stepped(second, 5)
     assert torch.equal(whole.vector(), after.vector())
     assert not torch.equal(whole.vector(), before.vector())
+
+
+def tensors(state):
+    if isinstance(state, torch.Tensor):
+        yield state
+    elif isinstance(state, dict | list | tuple):
+        for each in state.values() if isinstance(state, dict) else state:
+            yield from tensors(each)
+
+
+@pytest.mark.parametrize("name", ["Adam", "NAdam", "FirstOrder with a scheduler", "Adam on parts"])
+def test_later_steps_leave_a_saved_state_as_it_is(name):
+    some = objective()
+    run = SOLVERS[name].start(some)
+    stepped(run, 3)
+    state = run.state_dict()
+    before = [each.clone() for each in tensors(state)]
+    stepped(run, 3)
+    assert all(torch.equal(*pair) for pair in zip(before, tensors(state), strict=True))
+    run.load_state_dict(state)
+    stepped(run, 3)
+    assert all(torch.equal(*pair) for pair in zip(before, tensors(state), strict=True))
+
+
+def test_one_lucky_part_does_not_make_every_other_place_look_bad(monkeypatch):
+    some = objective()
+    run, evaluate = sciml.Adam(50, batch=1).start(some), some.evaluate
+    losses = iter([1.0, 3.0, 1e-9, *[1.0, 2.0, 0.5] * 9])
+
+    def scattered(blocks):
+        loss, gradient, terms = evaluate(blocks)
+        return torch.full_like(loss, next(losses)), gradient, terms
+
+    monkeypatch.setattr(some, "evaluate", scattered)
+    for _ in range(30):
+        here = some.vector()
+        run.step()
+        assert torch.equal(run.state_dict()["good"], here)
 
 
 def test_a_part_takes_measurements_with_their_points():

@@ -151,6 +151,7 @@ FITS = {
     "AdamW": growing(
         sciml.FirstOrder(torch.optim.AdamW, steps=20, look=2), early_stopping=sciml.EarlyStopping(patience=2)
     ),
+    "NAdam": growing(sciml.FirstOrder(torch.optim.NAdam, steps=20, look=5, lr=1e-3)),
     "LBFGS": growing(sciml.LBFGS(20, look=5)),
     "SSBroyden": growing(sciml.SSBroyden(20, look=5)),
     "LeastSquares": growing(sciml.LeastSquares(12, look=3)),

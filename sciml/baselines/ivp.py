@@ -20,6 +20,7 @@ from sciml.typing import Array
 
 _MOST_EXPLICIT = 20_000
 _GROWTH, _SUDDEN, _MOST_LEAPS = 1e8, 1e3, 300
+_EARLY, _FASTER = 1e4, 1e4
 
 
 class IntegrationError(BaselineError):
@@ -116,6 +117,8 @@ def integrate(
     largest = np.maximum(np.abs(start).max(axis=1), 1e-3 * max(np.abs(start).max(), 1e-3))
     most = _MOST_EXPLICIT if method == "auto" else np.inf
     used = leaps = 0
+    # The fastest relative growth while the state is still near its natural size.
+    pace = 0.0
 
     def grown(y: Array) -> bool:
         # A state that is not a number has left all bounds, too.
@@ -127,7 +130,7 @@ def integrate(
         )
 
     def rate(t: float, y: Array) -> Array:
-        nonlocal used, leaps
+        nonlocal used, leaps, pace
         used += 1
         budget.check(t)
         if used > most:
@@ -145,9 +148,13 @@ def integrate(
             if grown(y):
                 raise blown_up(t, y)
             raise IntegrationError(system.why_not_finite(np.full(size * batch, t), states, repeated))
-        # Growth that would go on like this to the end is none: a blow-up is over in a fraction of what is left. A trial step of
-        # an explicit method may leap as far, but is soon taken back.
-        sudden = grown(y) and np.abs(found).max() * abs(end - t) > _SUDDEN * np.abs(y).max()
+        # Growth that would go on like this to the end is none, and no more is growth at a relative rate that does not rise: a
+        # blow-up is over in a fraction of what is left, since |f|/|y| has no bound. A trial step of an explicit method may leap
+        # as far, but is soon taken back.
+        reach, speed = np.abs(y).max(), np.abs(found).max()
+        if reach <= _EARLY * largest.max():
+            pace = max(pace, speed / max(reach, 1e-300))
+        sudden = grown(y) and speed * abs(end - t) > _SUDDEN * reach and speed > _FASTER * pace * reach
         leaps = leaps + 1 if sudden else 0
         if leaps > _MOST_LEAPS:
             raise blown_up(t, y)

@@ -43,7 +43,7 @@ class Sliced(nn.Module):
 
     def forward(self, points: Tensor) -> Tensor:
         """``(n, D - 1)`` to ``(n, F)``."""
-        fixed = self.value.to(points).expand(len(points), 1)
+        fixed = self.value.to(points).expand(points.shape[0], 1)
         return self.model(torch.cat([points[:, : self.column], fixed, points[:, self.column :]], dim=1))
 
 

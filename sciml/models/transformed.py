@@ -75,10 +75,11 @@ class Transformed(nn.Module):
 
     @staticmethod
     def _checked(name: str, values: object, output: Tensor) -> Tensor:
-        if not isinstance(values, Tensor) or values.shape not in (output.shape, (len(output), 1)):
+        # len() of a tensor is a number of Python's own, which a traced graph would hold as a constant.
+        if not isinstance(values, Tensor) or values.shape not in (output.shape, (output.shape[0], 1)):
             given = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise ModelError(
-                f"{name} must return a tensor of shape {tuple(output.shape)} or ({len(output)}, 1) here, one row a point; "
+                f"{name} must return a tensor of shape {tuple(output.shape)} or ({output.shape[0]}, 1) here, one row a point; "
                 f"it returned {given}"
             )
         return values

@@ -23,6 +23,7 @@ UNKNOWNS = "unknowns"
 _LEAST_SHARE = 2.0**-20
 _RUN_AWAY = 1e6
 _NEARLY = 10.0
+_RECENT = 0.1
 
 SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
 
@@ -201,7 +202,9 @@ class _FirstOrderRun(Run):
             )
             self._keep_shares()
             # What share of the rates is taken since a step led to where nothing is finite, and the last place that was good.
-            self._share, self._why, self._several, self._most, self._lowest = 1.0, "", False, 0.0, math.inf
+            self._share, self._why, self._several, self._most = 1.0, "", False, 0.0
+            # The running mean of the loss, and the lowest that it has been.
+            self._mean = self._lowest = math.inf
             self._good: Tensor | None = None
         except ModelError:
             raise
@@ -241,10 +244,13 @@ class _FirstOrderRun(Run):
             self._most = self._most or _RUN_AWAY * max(value, 1.0)
             if not (math.isfinite(size) and value <= self._most):
                 raise _NotFiniteError
-            self._lowest = min(self._lowest, value)
             # An optimizer asks first where it stands; what it tries after that is no place that it has chosen.
-            if len(seen) == 1 and value <= _NEARLY * self._lowest:
-                self._good = self._objective.vector()
+            if len(seen) == 1:
+                # Losses of parts scatter, and one lucky part would make every other place look bad.
+                self._mean = value if math.isinf(self._mean) else self._mean + _RECENT * (value - self._mean)
+                self._lowest = min(self._lowest, self._mean)
+                if min(value, self._mean) <= _NEARLY * self._lowest:
+                    self._good = self._objective.vector()
             if self._clip is not None and size > self._clip:
                 gradient = gradient * (self._clip / norm)
             self._objective.set_gradient(gradient)
@@ -297,7 +303,7 @@ class _FirstOrderRun(Run):
 
     def renewed(self) -> None:
         """Other points or weights: losses are no longer those of before."""
-        self._lowest = math.inf
+        self._mean = self._lowest = math.inf
 
     def _drawn(self, block: Block) -> Block:
         if self._batch is None or block.size <= self._batch:
@@ -322,24 +328,50 @@ class _FirstOrderRun(Run):
         scheduler = None if self._scheduler is None else self._scheduler.state_dict()
         generator = self._generator.get_state()
         return {
-            "optimizer": self._optimizer.state_dict(),
-            "scheduler": scheduler,
+            # Later steps change the optimizer's tensors in their place.
+            "optimizer": _cloned(self._optimizer.state_dict()),
+            "scheduler": _cloned(scheduler),
             "generator": generator,
             "share": self._share,
             "why": self._why,
             "several": self._several,
             "most": self._most,
+            "mean": self._mean,
             "lowest": self._lowest,
             "good": None if self._good is None else self._good.clone(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._optimizer.load_state_dict(state["optimizer"])
+        own = _cloned(state["optimizer"])
+        self._optimizer.load_state_dict(own)
+        self._restore_types(own)
         self._generator.set_state(state["generator"])
         self._share, self._why, self._several = state["share"], state["why"], state["several"]
-        self._good, self._most, self._lowest = state["good"], state["most"], state["lowest"]
+        self._most, self._mean, self._lowest = state["most"], state.get("mean", math.inf), state["lowest"]
+        self._good = _cloned(state["good"])
         if self._scheduler is not None:
             self._scheduler.load_state_dict(state["scheduler"])
+
+    def _restore_types(self, saved: Mapping[str, Any]) -> None:
+        """Put tensors back as they were saved: torch casts what belongs to a parameter to the parameter's own type."""
+        numbers = [number for group in saved["param_groups"] for number in group["params"]]
+        parameters = [each for group in self._optimizer.param_groups for each in group["params"]]
+        for number, parameter in zip(numbers, parameters, strict=True):
+            for name, value in saved["state"].get(number, {}).items():
+                held = self._optimizer.state[parameter][name]
+                if isinstance(value, Tensor) and held.dtype != value.dtype:
+                    self._optimizer.state[parameter][name] = value.to(held.device)
+
+
+def _cloned(value: Any) -> Any:
+    """Plain containers with tensors of their own."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if type(value) is dict:
+        return {name: _cloned(each) for name, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_cloned(each) for each in value)
+    return value
 
 
 class _NotFiniteError(ArithmeticError):
