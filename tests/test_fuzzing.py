@@ -51,6 +51,7 @@ def test_fault_30_a_hundred_damaged_files_of_every_kind_end_in_no_crash_hang_or_
     ("name", "words"),
     [
         ("chunk_below_checksum.h5", "a chunk of '/t' has 1 bytes, fewer than its checksum"),
+        ("attributes_not_listed.h5", "a chunk of '/u' has 0 bytes, fewer than its checksum"),
         ("ends_the_process.h5", "reading it ends the process that reads it"),
         ("name_in_no_encoding.h5", "cannot be opened: damaged .*utf-8"),
         ("checksum_of_storage.h5", "is damaged or not an HDF5 file: .*checksum"),

@@ -95,7 +95,7 @@ def _named(file: Any, names: Sequence[str], alive: Callable[..., object]) -> str
     for name in names:
         with contextlib.suppress(Exception):
             for thing in _way(file, name, alive):
-                address = h5py.h5o.get_info(thing.id).addr
+                address = _address(thing)
                 if address in seen:
                     continue
                 seen.add(address)
@@ -145,7 +145,7 @@ def _groups(file: Any, alive: Callable[..., object]) -> str | None:
                     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                         continue
                     thing = group[name]
-                    address = h5py.h5o.get_info(thing.id).addr
+                    address = _address(thing)
                     if address in seen:
                         continue
                     seen.add(address)
@@ -160,10 +160,22 @@ def _groups(file: Any, alive: Callable[..., object]) -> str | None:
     return None
 
 
+def _address(thing: Any) -> object:
+    """What an object is known by; one whose header cannot be counted through is read all the same."""
+    import h5py
+
+    try:
+        return h5py.h5o.get_info(thing.id).addr
+    except Exception:
+        return thing.name
+
+
 def _attributes(thing: Any) -> None:
-    for name in thing.attrs:
-        with contextlib.suppress(Exception):
-            thing.attrs[name]
+    # Attributes that cannot be listed do not keep a reader from the data.
+    with contextlib.suppress(Exception):
+        for name in thing.attrs:
+            with contextlib.suppress(Exception):
+                thing.attrs[name]
 
 
 def _dataset(dataset: Any, budget: int, alive: Callable[..., object]) -> tuple[str | None, int]:
