@@ -33,7 +33,8 @@ class Checkup:
         jacobian: DataFrame of one row: ``rows``, ``parameters``, ``rank``, ``largest``, ``smallest``, ``condition``,
             ``reachable``.
         spectrum: DataFrame of the singular values.
-        unknowns: DataFrame indexed by name: ``value``, ``own``, ``weakest``, ``singular``, ``correlated``, ``correlation``.
+        unknowns: DataFrame indexed by name: ``value``, ``own``, ``expected``, ``weakest``, ``singular``, ``correlated``,
+            ``correlation``.
         artefacts: DataFrame of the files of a run: ``file``, ``generation``, ``state``, ``advice``; empty without a directory.
         trained: whether a solution was looked at and not a beginning.
 
@@ -173,7 +174,10 @@ class Checkup:
         if not len(self.jacobian) or self._good:
             return
         row = self.jacobian.iloc[0]
-        if row["rank"] < min(row["rows"], row["parameters"]):
+        if row["rows"] < row["parameters"]:
+            # So few rows leave directions unseen whatever the model is.
+            pass
+        elif row["rank"] < row["parameters"]:
             yield (
                 f"the {row['rows']:.0f} rows looked at see {row['rank']:.0f} of {row['parameters']:.0f} directions "
                 "of the parameters, "
@@ -194,13 +198,16 @@ class Checkup:
 
     def _of_unknowns(self) -> Iterator[str]:
         for name, row in self.unknowns.iterrows():
-            if row["own"] < _OWN:
+            # Of a column of random numbers as much is left as there are rows beyond the directions of the model.
+            if row["expected"] <= 0:
+                continue
+            if row["own"] < _OWN * row["expected"]:
                 yield (
                     f"the unknown {name!r} is nearly undetermined: a change of the model imitates all but "
                     f"{row['own']:.0e} of what it "
                     "does; measure more, give it a prior, or take it as known"
                 )
-            elif row["singular"] < _WEAK and row["weakest"] > 0.3:
+            elif row["singular"] < _WEAK * row["expected"] and row["weakest"] > 0.3:
                 yield (
                     f"the unknown {name!r} is part of a combination that is nearly undetermined (singular value "
                     f"{row['singular']:.0e}): fix one of them, or give a prior"

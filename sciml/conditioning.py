@@ -29,7 +29,8 @@ class Conditioning:
         jacobian: one row: ``rows``, ``parameters``, ``rank`` (of double precision), ``largest`` and ``smallest`` singular
             value, ``condition``, and ``reachable``, the share of the loss that the best linear step would take away.
         spectrum: the singular values, indexed from 0.
-        unknowns: indexed by name: ``value``, ``own`` (the share of its column that the model cannot imitate), ``weakest`` (how
+        unknowns: indexed by name: ``value``, ``own`` (the share of its column that the model cannot imitate),
+            ``expected`` (what that would be of random numbers; 0 where the model imitates everything), ``weakest`` (how
             much of it is in the direction that is determined worst), ``singular`` (the singular value of that direction by the
             largest of the unknowns' columns), ``correlated`` (the unknown it is most correlated with) and ``correlation``.
     """
@@ -76,14 +77,15 @@ def conditioning(objective: Objective) -> Conditioning:
 
 
 def _unknowns(names: Sequence[str], values: Sequence[float], model: Array, own: Array) -> pd.DataFrame:
-    columns = ["value", "own", "weakest", "singular", "correlated", "correlation"]
+    columns = ["value", "own", "expected", "weakest", "singular", "correlated", "correlation"]
     if not names:
         return pd.DataFrame(columns=columns)
-    rest = own
+    rest, expected = own, 1.0
     if model.shape[1]:
         left, singular, _ = np.linalg.svd(model, full_matrices=False)
         basis = left[:, singular > _KEPT * singular[0]]
         rest = own - basis @ (basis.T @ own)
+        expected = float(np.sqrt(max(0, len(own) - basis.shape[1] - own.shape[1]) / max(len(own), 1)))
     norms, seen = np.linalg.norm(own, axis=0), np.linalg.norm(rest, axis=0)
     _, singular, right = np.linalg.svd(rest, full_matrices=True)
     whole = np.concatenate([singular, np.zeros(len(names) - len(singular))])
@@ -98,6 +100,7 @@ def _unknowns(names: Sequence[str], values: Sequence[float], model: Array, own: 
         rows[name] = {
             "value": values[place],
             "own": float(seen[place] / norms[place]) if norms[place] > 0 else 0.0,
+            "expected": expected,
             "weakest": float(abs(right[-1, place])),
             "singular": float(whole[-1] / floor),
             "correlated": names[partner] if len(names) > 1 else "",

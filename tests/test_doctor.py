@@ -130,6 +130,30 @@ def test_an_unknown_that_the_model_imitates():
     assert said(checkup, "'strength' is nearly undetermined")
 
 
+def test_what_is_said_of_unknowns_does_not_depend_on_the_width():
+    class Unheard(Heat):
+        k = sciml.Unknown(0.3)
+
+        @sciml.equation
+        def heat(self, u, x, t):
+            return d(u, t) - self.k * d(u, x, x)
+
+    x, t = np.random.default_rng(0).random((2, 150))
+    data = {"x": x, "t": t, "u": np.exp(-0.1 * np.pi**2 * t) * np.sin(np.pi * x)}
+    for model in (sciml.MLP(4), sciml.MLP(12, 12), sciml.MLP(40, 40)):
+        checkup = sciml.doctor(Unheard(), model, data, points=100)
+        row = checkup.jacobian.iloc[0]
+        assert not said(checkup, "undetermined")
+        assert not said(checkup, "directions") or row["rows"] >= row["parameters"]
+    assert row["rank"] < row["rows"] < row["parameters"]
+    # A model with more directions than there are rows imitates everything, and that says nothing.
+    few = {name: values[:6] for name, values in data.items()}
+    checkup = sciml.doctor(Unheard(), sciml.MLP(40, 40), few, points=8)
+    assert checkup.unknowns.loc["k", "own"] < 1e-9
+    assert checkup.unknowns.loc["k", "expected"] == 0
+    assert not said(checkup, "undetermined")
+
+
 def test_singular_values_are_those_of_the_jacobian():
     class Line(sciml.Problem):
         domain = sciml.Interval(x=(-1, 1))
