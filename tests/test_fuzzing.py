@@ -56,6 +56,7 @@ def test_fault_30_a_hundred_damaged_files_of_every_kind_end_in_no_crash_hang_or_
         ("name_in_no_encoding.h5", "cannot be opened: damaged .*utf-8"),
         ("checksum_of_storage.h5", "is damaged or not an HDF5 file: .*checksum"),
         ("ends_the_process.mat", "reading it ends the process that reads it"),
+        ("negative_size.mat", "declares 1 x -2147483646 values of 't', more than it can hold"),
         ("zeros.mat", "is damaged or not a .mat file"),
         ("name_in_no_encoding.parquet", "is damaged or not a Parquet file: .*utf-8"),
     ],

@@ -23,6 +23,8 @@ from sciml.typing import Array
 from sciml.units import Units, conversions
 
 # Classes of variables that are read; structures and cells may be large, and are no columns.
+# Deflate packs a byte into no less than a thousandth.
+_MOST_PACKED = 1100
 _NUMBERS = {"double", "single", "logical", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
 
 
@@ -103,10 +105,28 @@ def _old(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, An
         shapes = {name: shape for name, shape, _ in declared}
         found = {name: "not read" if kind in _NUMBERS else f"of class {kind}" for name, _, kind in declared}
         names = [name for name, _, kind in declared if kind in _NUMBERS and (asked is None or name in asked)]
+        _check_sizes(path, {name: shapes[name] for name in names})
         check_memory(path, 2 * 8 * sum(math.prod(shapes[name]) for name in names), memory, "name fewer columns")
         check_safe(path, names)
         content = loadmat(str(path), appendmat=False, variable_names=names)
     return found | {name: content[name] for name in names if name in content}
+
+
+def _check_sizes(path: Path, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Refuse what a file of this size cannot hold, which SciPy would read from beyond its end.
+
+    Raises:
+        DataError: a variable has a negative size, or more values than the bytes of the file can be unpacked to.
+    """
+    from scipy.io.matlab import matfile_version
+
+    packed = 1 if matfile_version(str(path), appendmat=False)[0] == 0 else _MOST_PACKED
+    for name, shape in shapes.items():
+        if min(shape, default=0) < 0 or math.prod(shape) > packed * path.stat().st_size:
+            raise DataError(
+                f"{path} is damaged: it declares {' x '.join(map(str, shape))} values of {name!r}, more than it can hold; get "
+                "it again"
+            )
 
 
 def _new(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, Any]:
