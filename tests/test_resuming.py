@@ -189,6 +189,7 @@ SHORT = {
     "features": (1, 1),
     "degrees": (1, 1),
     "corners": (1,),
+    "tiles": (6,),
 }
 
 

@@ -331,7 +331,7 @@ def test_randomness_that_is_the_callers_is_told(tmp_path, kill):  # noqa: F811
 
 def test_members_of_an_ensemble_keep_no_directory(tmp_path):
     """``out`` and ``resume`` are the first fit's alone."""
-    options = {"solver": sciml.LBFGS(200), "out": tmp_path, "checkpoint": OFTEN, "resume": True}
+    options = {"solver": sciml.LBFGS(60), "out": tmp_path, "checkpoint": OFTEN, "resume": True}
     with warnings.catch_warnings(action="ignore"):
         found = sciml.ensemble(Growth(), sciml.MLP(5), data=DATA, members=2, **options)
     assert len(found.solutions) == 2
