@@ -22,7 +22,7 @@ from sciml.datasets.damage import refusals
 from sciml.errors import ArchiveWarning, DataError, FileError, SciMLError
 
 DAMAGED = ROOT / "tests" / "damaged"
-CASES = 50
+CASES = 25
 
 
 def test_fault_30_a_hundred_damaged_files_of_every_kind_end_in_no_crash_hang_or_foreign_exception(tmp_path):
