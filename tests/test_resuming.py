@@ -120,6 +120,7 @@ def heating(solver, **options):
 
 PLACES_2, TIMES_2 = RNG.random((2, 60))
 SCATTERED = {"x": PLACES_2, "t": TIMES_2, "u": np.sin(3 * PLACES_2) * np.exp(-TIMES_2)}
+SCATTERED["u"] += 0.02 * RNG.standard_normal(60)
 
 
 def lazily(**options):
