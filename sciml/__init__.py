@@ -1,176 +1,104 @@
-"""Differential equations, data and networks: state a problem as a class, fit it, trust the answer."""
+"""Differential equations and data: state a problem as a class, fit it, trust the answer.
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+State it       ``Problem`` with ``equation``, ``condition`` and derivatives ``d``; ``Unknown`` constants; ``Initial``,
+               ``Dirichlet``, ``Neumann``, ``Periodic`` on a ``Box`` or an ``Interval``. More: ``sciml.geometry``,
+               ``sciml.conditions``, ``sciml.noise``.
+Measure it     ``read``, ``read_csv``, ``read_hdf5`` into a ``Table``; ``experiments``. More: ``sciml.data``.
+Solve it       ``fit``, by whatever trial function fits best or by an ``MLP`` or a network of your own; ``baseline``, by
+               SciPy. More: ``sciml.models``, ``sciml.solvers``, ``sciml.strategies``.
+Trust it       ``Solution``, ``preflight``, ``doctor``, ``compare``, ``criteria``. More: ``sciml.uncertainty``.
+Use it         ``embed``, ``Embedding``, ``distil``, ``ensemble``, and the problems of ``sciml.gallery``.
+Keep it        ``load``. More: ``sciml.runs``; what may go wrong: ``sciml.errors``.
+
+What a namespace lists is found here as well: ``sciml.Disk`` is ``sciml.geometry.Disk``.
+"""
+
 from typing import Any as _Any
 
-from sciml import gallery as gallery
+from sciml import conditions, data, errors, gallery, geometry, models, noise, runs, solvers, strategies, uncertainty
+from sciml import diagnostics as _diagnostics
+from sciml import jets as _jets
+from sciml import problem as _problem
 from sciml.baselines import baseline
-from sciml.callbacks import EarlyStopping, Look, Tracker
-from sciml.checkpoint import Every
-from sciml.checkup import Checkup
-from sciml.comparison import Comparison, compare
-from sciml.conditions import Dirichlet, Initial, Periodic, condition
-from sciml.counting import ConditionWarning
-from sciml.datasets import (
-    LazyTable,
-    Loading,
-    Stream,
-    read,
-    read_csv,
-    read_hdf5,
-    read_mat,
-    read_netcdf,
-    read_parquet,
-)
-from sciml.definition import equation
-from sciml.derivative import d
-from sciml.distilling import distil
+from sciml.comparison import Comparison as Comparison
+from sciml.comparison import compare
+from sciml.conditions import Dirichlet, Initial, Neumann, Periodic, condition
+from sciml.data import Table, read, read_csv, read_hdf5
+from sciml.diagnostics import preflight
+from sciml.distillation import distil
 from sciml.doctor import doctor
-from sciml.domains import Ball, Box, Disk, Domain, Interval, Polygon, Solid
 from sciml.embedding import embed
-from sciml.ensemble import Ensemble, ensemble
-from sciml.evidence import criteria
-from sciml.exact import Exact
-from sciml.experiments import experiments
-from sciml.findings import Finding
+from sciml.ensemble import Ensemble as Ensemble
+from sciml.ensemble import ensemble
 from sciml.fitting import fit
-from sciml.loading import load
-from sciml.measurements import Measurements
-from sciml.models import (
-    MLP,
-    Concatenation,
-    DeepFeatures,
-    FourierFeatures,
-    GatedBlock,
-    PeriodicEmbedding,
-    Product,
-    RandomFeatures,
-    ResidualBlock,
-    Spectral,
-    Transformed,
-)
-from sciml.noise import Huber, LogNormal, Normal, Poisson, StudentT
-from sciml.normal import Neumann, Robin
-from sciml.operators import curl, div, grad, laplacian
-from sciml.pinned import Integral, Mean, Point
-from sciml.polish import Polish
-from sciml.preflight import preflight
-from sciml.problem import Problem
-from sciml.runs import runs
-from sciml.sampling.adaptive import Adaptive
-from sciml.solution import ExtrapolationWarning, Solution
-from sciml.solvers import LBFGS, Adam, FirstOrder, GaussNewton, LeastSquares, LinearLeastSquares, SSBroyden
-from sciml.stored import Stored
-from sciml.table import Table
-from sciml.unknowns import Unknown
-from sciml.weighting import Balanced, Causal
-from sciml.windows import Windows
-
-if _TYPE_CHECKING:
-    from sciml.transformer import Embedding as Embedding
+from sciml.geometry import Box, Interval
+from sciml.jets import d
+from sciml.models import MLP
+from sciml.problem import Problem, Unknown, equation, experiments
+from sciml.runs import load
+from sciml.solution import Solution
+from sciml.uncertainty import criteria
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "LBFGS",
     "MLP",
-    "Adam",
-    "Adaptive",
-    "Balanced",
-    "Ball",
     "Box",
-    "Causal",
-    "Checkup",
-    "Comparison",
-    "Concatenation",
-    "ConditionWarning",
-    "DeepFeatures",
     "Dirichlet",
-    "Disk",
-    "Domain",
-    "EarlyStopping",
-    "Ensemble",
-    "Every",
-    "Exact",
-    "ExtrapolationWarning",
-    "Finding",
-    "FirstOrder",
-    "FourierFeatures",
-    "GatedBlock",
-    "GaussNewton",
-    "Huber",
+    "Embedding",
     "Initial",
-    "Integral",
     "Interval",
-    "LazyTable",
-    "LeastSquares",
-    "LinearLeastSquares",
-    "Loading",
-    "LogNormal",
-    "Look",
-    "Mean",
-    "Measurements",
     "Neumann",
-    "Normal",
     "Periodic",
-    "PeriodicEmbedding",
-    "Point",
-    "Poisson",
-    "Polish",
-    "Polygon",
     "Problem",
-    "Product",
-    "RandomFeatures",
-    "ResidualBlock",
-    "Robin",
-    "SSBroyden",
-    "Solid",
     "Solution",
-    "Spectral",
-    "Stored",
-    "Stream",
-    "StudentT",
     "Table",
-    "Tracker",
-    "Transformed",
     "Unknown",
-    "Windows",
     "baseline",
     "compare",
     "condition",
     "criteria",
-    "curl",
     "d",
     "distil",
-    "div",
     "doctor",
     "embed",
     "ensemble",
     "equation",
     "experiments",
     "fit",
-    "grad",
-    "laplacian",
+    "gallery",
     "load",
     "preflight",
     "read",
     "read_csv",
     "read_hdf5",
-    "read_mat",
-    "read_netcdf",
-    "read_parquet",
-    "runs",
 ]
+
+_NAMESPACES = {
+    "conditions": conditions,
+    "data": data,
+    "errors": errors,
+    "geometry": geometry,
+    "models": models,
+    "noise": noise,
+    "runs": runs,
+    "solvers": solvers,
+    "strategies": strategies,
+    "uncertainty": uncertainty,
+}
 
 
 def __getattr__(name: str) -> _Any:
-    """``Embedding``, which needs scikit-learn: imported when it is asked for, and not listed in ``__all__``."""
+    """What a namespace lists, under its own name; ``Embedding``, which needs scikit-learn, when it is asked for."""
     if name == "Embedding":
         from sciml.transformer import Embedding
 
         return Embedding
-    raise AttributeError(f"module 'sciml' has no attribute {name!r}")
+    for space in (models, *_NAMESPACES.values(), _diagnostics, _jets, _problem):
+        if name in getattr(space, "__all__", ()):
+            return getattr(space, name)
+    raise AttributeError(f"module 'sciml' has no attribute {name!r}; it has {', '.join(__dir__())}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "Embedding"])
+    return sorted([*__all__, *_NAMESPACES])

@@ -14,27 +14,30 @@ from rich.markup import escape
 from rich.table import Table
 
 import sciml
-from sciml import gallery, report
+from sciml import gallery
+from sciml._text import listed
 from sciml.baselines import baseline as run_baseline
-from sciml.checkpoint import RECORD, Every, read_record
 from sciml.doctor import doctor as run_doctor
-from sciml.errors import BaselineError, FileError, ModelError, ProblemError, SciMLError, listed
+from sciml.errors import BaselineError, FileError, ModelError, ProblemError, SciMLError
 from sciml.fitting import fit as run_fit
 from sciml.gallery import load_problem
 from sciml.models import MLP
 from sciml.plots import plot
 from sciml.problem import Problem
-from sciml.run_directory import RunDirectory
-from sciml.runs import lines_of
+from sciml.runs import Every, RunDirectory, report
+from sciml.runs.checkpoint import RECORD, read_record
+from sciml.runs.index import lines_of
 from sciml.solution import Solution
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
 _console = Console()
 
 File = Annotated[
     str,
     typer.Argument(metavar="FILE[:CLASS]", help="A Python file with a problem class in it, or a name of the gallery."),
 ]
+
 Out = Annotated[Path | None, typer.Option(help="Where to write; runs/<file name> when not given.")]
 
 
@@ -147,7 +150,7 @@ def runs(
     ),
 ) -> None:
     """Show the runs in DIRECTORY: their state, steps, loss on held-out rows, seconds, and when they last wrote (UTC)."""
-    found = sciml.runs(directory)
+    found = sciml.runs.table(directory)
     table = Table(title=f"Runs in {directory}", title_justify="left")
     lines = lines_of(found)
     # A column that says nothing leaves its room to the others; in a narrow terminal the size and seconds go first.

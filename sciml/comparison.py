@@ -13,19 +13,24 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from sciml import plots
-from sciml.domains import Interior
-from sciml.errors import ProblemError, listed
-from sciml.panels import Shown, side_by_side
-from sciml.problem import Problem, points_from
-from sciml.sampling import draw
+from sciml._text import listed
+from sciml.data import Table
+from sciml.errors import ProblemError
+from sciml.geometry import Interior, draw
+from sciml.geometry.coordinates import points_from
+from sciml.plots import Shown, side_by_side
+from sciml.problem import Problem
 from sciml.solution import Solution
-from sciml.table import Table
 from sciml.typing import Array
 
 _MANY = 2**16
+
 _TIMED = 2**14
+
 _SECONDS = 0.1
+
 _REPEATS = 5
+
 BLOW_UP = "blow-up: no comparison made"
 
 

@@ -12,26 +12,25 @@ import pandas as pd
 import torch
 from torch import nn
 
-from sciml.checkup import Checkup
-from sciml.conditioning import Conditioning, conditioning
+from sciml.diagnostics import Checkup, preflight
+from sciml.diagnostics.gradients import layer_states, term_gradients
+from sciml.diagnostics.identifiability import Conditioning, conditioning
 from sciml.errors import FileError, ModelError, ProblemError
-from sciml.exact import Exact
-from sciml.flow import layer_states, term_gradients
-from sciml.loading import load
-from sciml.measurements import Measurements, resolve_data
 from sciml.models import MLP, model_of, scaled_of
-from sciml.objective import Objective
-from sciml.preflight import preflight
-from sciml.problem import Problem
-from sciml.rows import Rows
-from sciml.run_directory import RunDirectory
-from sciml.setup import Setup, prepare
+from sciml.problem import Measurements, Problem
+from sciml.problem.measurements import resolve_data
+from sciml.runs import RunDirectory, load
 from sciml.solution import Solution
-from sciml.transfer import LINEAR
+from sciml.solvers import Exact, Objective, Rows, Setup
+from sciml.strategies.prepare import prepare
+from sciml.strategies.transfer import LINEAR
 
 _MOST_ROWS, _MOST_NUMBERS = 1500, 6_000_000
+
 _LAYER_POINTS = 256
+
 _FINDINGS = ["kind", "where", "what", "remedy", "severity"]
+
 _ARTEFACTS = ["file", "generation", "state", "advice"]
 
 

@@ -15,21 +15,20 @@ import pandas as pd
 import torch
 from torch import nn
 
-from sciml.conditions import Scene
-from sciml.datasets.lazy import LazyTable
+from sciml.data import LazyTable, Table
 from sciml.errors import DataError, ProblemError, SciMLError, SolverError
 from sciml.fitting import fit
-from sciml.loading import load
-from sciml.measurements import Measurements, data_blocks, resolve_data
-from sciml.misfit import Misfit
-from sciml.noise import Poisson
-from sciml.problem import Problem
-from sciml.rows import Rows
+from sciml.problem import Measurements, Poisson, Problem
+from sciml.problem.conditions import Scene
+from sciml.problem.measurements import data_blocks, resolve_data
+from sciml.problem.observations import Misfit
+from sciml.runs import load
 from sciml.solution import Solution
-from sciml.table import Table
+from sciml.solvers import Rows
 from sciml.typing import Array
 
 _WAYS = ("residuals", "rows", None)
+
 _LEVEL = (2.5, 97.5)
 
 

@@ -1,11 +1,24 @@
-"""The exceptions of sciml: one small tree, every message says what was given, what was expected, what to do."""
+"""The exceptions and warnings of sciml: one small tree, every message says what was given, expected, and to do."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
-from numbers import Integral
 from typing import Any
+
+__all__ = [
+    "ArchiveWarning",
+    "BaselineError",
+    "ConditionWarning",
+    "DataError",
+    "ExtrapolationWarning",
+    "FileError",
+    "MissingExtraError",
+    "ModelError",
+    "PreflightWarning",
+    "ProblemError",
+    "SciMLError",
+    "SolverError",
+    "TrackerWarning",
+]
 
 
 class SciMLError(Exception):
@@ -60,82 +73,9 @@ class MissingExtraError(SciMLError, ImportError):
     """An optional dependency is not installed; the message holds the command that installs it."""
 
 
-def listed(names: Iterable[object]) -> str:
-    """Names as a readable list: ``'u', 'v'`` (or ``none`` when there are none)."""
-    return ", ".join(repr(name) for name in names) or "none"
+class ExtrapolationWarning(SciMLError, UserWarning):  # noqa: N818 - a warning
+    """A solution was evaluated outside the domain on which it was found."""
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """A `` Did you mean 'x'?`` when one of ``names`` is close to ``name``, otherwise an empty string."""
-    close = difflib.get_close_matches(str(name), list(names), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
-
-
-def mapping(option: str, given: object, example: str) -> dict[str, Any]:
-    """What was given for an option that maps names to something, as a dict; None is an empty one.
-
-    Args:
-        option: its name, for the message.
-        given: what was given for it.
-        example: of what was expected.
-
-    Raises:
-        DataError: something else than a mapping of texts.
-
-    Example:
-        >>> from sciml.errors import mapping
-        >>> mapping("units", None, "{'x': 'm'}")
-        {}
-    """
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise DataError(f"{option} maps names of columns to something, such as {example}; given: {given!r}")
-    return dict(given)
-
-
-def sequences(option: str, given: object, example: str) -> dict[str, tuple[str, ...]]:
-    """What was given for an option that maps names to several names; a text alone is one name.
-
-    Args:
-        option: its name, for the message.
-        given: what was given for it.
-        example: of what was expected.
-
-    Raises:
-        DataError: something else than a mapping of texts to sequences of texts.
-
-    Example:
-        >>> from sciml.errors import sequences
-        >>> sequences("axes", {"u": ["t", "x"], "v": "time"}, "{'u': ('t', 'x')}")
-        {'u': ('t', 'x'), 'v': ('time',)}
-    """
-    found = {}
-    for name, names in mapping(option, given, example).items():
-        several = (names,) if isinstance(names, str) else names
-        if not isinstance(several, Sequence) or not several or not all(isinstance(each, str) for each in several):
-            raise DataError(f"{option}: {name!r} needs names, such as {example}; given: {names!r}")
-        found[name] = tuple(several)
-    return found
-
-
-def whole(name: str, given: object, least: int, kind: type[SciMLError] = DataError) -> int:
-    """A whole number that is large enough.
-
-    Args:
-        name: what it is, for the message.
-        given: a number of Python or numpy.
-        least: the smallest that is allowed.
-        kind: of error.
-
-    Raises:
-        SciMLError: of that kind, for anything else.
-
-    Example:
-        >>> from sciml.errors import whole
-        >>> whole("seed", 3, 0)
-        3
-    """
-    if isinstance(given, bool) or not isinstance(given, Integral) or given < least:
-        raise kind(f"{name} must be a whole number of at least {least}; given: {given!r}")
-    return int(given)
+class ConditionWarning(SciMLError, UserWarning):  # noqa: N818 - a warning
+    """Conditions of a problem that seem too few, too many, or at odds with each other; ``fit`` goes on, for it may be meant."""

@@ -1,4 +1,9 @@
-"""``fit``: from a problem to its solution."""
+"""What ``fit`` makes of solvers, samplers and other settings, before anything is computed.
+
+From a trained set-up to a solution: its certificate, intervals, doubts and message.
+
+``fit``: from a problem to its solution.
+"""
 
 from __future__ import annotations
 
@@ -10,38 +15,193 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pandas as pd
 import torch
 from torch import nn
 
-from sciml.automatic import Found, most_points
-from sciml.callbacks import Callback, EarlyStopping, ProgressLine
-from sciml.checkpoint import Every, Keeper
-from sciml.choice import choose
-from sciml.concluding import concluded
-from sciml.counting import warn_of_conditions
-from sciml.domains import Interior
-from sciml.errors import SolverError
-from sciml.exact import Exact
-from sciml.feeding import fed
-from sciml.fingerprint import fingerprint
-from sciml.journal import Journal
-from sciml.measurements import Measurements
+from sciml.diagnostics.certificate import certificate, estimated, not_finite, overfit, uncertified
+from sciml.diagnostics.convergence import overfitted, stagnant
+from sciml.diagnostics.preflight import checked
+from sciml.diagnostics.well_posedness import warn_of_conditions
+from sciml.errors import ProblemError, SolverError
+from sciml.geometry import Interior
 from sciml.models import PeriodicInputs, RandomFeatures, Scaled
-from sciml.passes import Attempt, in_passes
-from sciml.polish import Polish
-from sciml.preflight import checked
-from sciml.problem import Problem
-from sciml.run_directory import RunDirectory
-from sciml.sampling.adaptive import Adaptive
-from sciml.settings import check, sampler_of, stages_of
-from sciml.setup import Setup, prepare
-from sciml.solution import Solution
-from sciml.training import Outcome, Stage, Training, relative, stage_name
-from sciml.transfer import Beginning, check_stages, frozen
-from sciml.weighting import Balanced, Causal, Weightings, fixed
-from sciml.windows import Level, Windows, continued, joined, march, why_not_windows, window
+from sciml.problem import Measurements, Problem
+from sciml.runs import Every, RunDirectory
+from sciml.runs.checkpoint import Keeper
+from sciml.runs.fingerprint import fingerprint
+from sciml.runs.load import load_weights
+from sciml.solution import Solution, unknowns_frame
+from sciml.solvers import (
+    LBFGS,
+    Adam,
+    Adaptive,
+    Balanced,
+    Callback,
+    Causal,
+    EarlyStopping,
+    Exact,
+    FirstOrder,
+    ProgressLine,
+    Setup,
+    Solver,
+    Weightings,
+    fixed,
+)
+from sciml.solvers.journal import Journal
+from sciml.strategies import Polish, Windows
+from sciml.strategies.minibatches import fed
+from sciml.strategies.noise_scale import Attempt, in_passes
+from sciml.strategies.prepare import prepare
+from sciml.strategies.random_features import Found, most_points
+from sciml.strategies.select import choose
+from sciml.strategies.time_marching import Level, continued, joined, march, why_not_windows, window
+from sciml.strategies.training import Outcome, Stage, Training, relative, stage_name
+from sciml.strategies.transfer import Beginning, check_stages, frozen
+from sciml.uncertainty.error_bands import spread_of
+from sciml.uncertainty.model_selection import statistics
+from sciml.uncertainty.profile_likelihood import profiled
+
+
+def check(problem: object, early_stopping: object, callbacks: object, tolerance: object, intervals: object) -> None:
+    """Refuse what is of the wrong kind.
+
+    Raises:
+        SciMLError: with what was expected.
+    """
+    if not isinstance(problem, Problem):
+        hint = f"; did you mean {problem.__name__}()?" if isinstance(problem, type) else ""
+        raise ProblemError(f"fit needs a problem object; given: {problem!r}{hint}")
+    if not isinstance(early_stopping, EarlyStopping | None):
+        raise SolverError(f"early_stopping must be sciml.EarlyStopping(...) or None; given: {early_stopping!r}")
+    if not isinstance(callbacks, list | tuple) or not all(callable(each) for each in callbacks):
+        raise SolverError(f"callbacks must be a list of functions; given: {callbacks!r}")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < math.inf:
+        raise SolverError(f"tolerance must be a positive number; given: {tolerance!r}")
+    if intervals not in ("covariance", "profile"):
+        raise SolverError(f"intervals must be 'covariance' or 'profile'; given: {intervals!r}")
+
+
+def stages_of(given: Any) -> list[Stage]:
+    """The solvers that the argument ``solver`` of ``fit`` means.
+
+    Raises:
+        SolverError: it is none of those that it may be.
+    """
+    if given is None:
+        return [Adam(1000), LBFGS(3000)]
+    several = list(given) if isinstance(given, list | tuple) else [given]
+    found: list[Stage] = []
+    for each in several:
+        if isinstance(each, Solver | Polish):
+            found.append(each)
+        elif isinstance(each, type) and issubclass(each, torch.optim.Optimizer):
+            found.append(FirstOrder(each))
+        elif isinstance(each, torch.optim.Optimizer):
+            found.append(FirstOrder(cast(Any, each)))
+        else:
+            raise SolverError(
+                f"a solver is sciml.Adam(...), sciml.LBFGS(...), sciml.FirstOrder(torch.optim...., ...), a class of "
+                f"torch.optim, or a list of these; given: {each!r}"
+            )
+    if not found:
+        raise SolverError("solver is an empty list; give at least one solver, or None for the default")
+    return found
+
+
+def sampler_of(given: Adaptive | str | None, problem: Problem) -> Adaptive | None:
+    """The strategy that the argument ``sampler`` of ``fit`` means.
+
+    Raises:
+        SolverError: it is none.
+    """
+    if isinstance(given, str) and given == "auto":
+        return Adaptive() if len(problem.coordinates) > 1 else None
+    if given is None or isinstance(given, Adaptive):
+        return given
+    raise SolverError(f"sampler must be sciml.Adaptive(...), None or 'auto'; given: {given!r}")
+
+
+_MESSAGES = {
+    "converged": "the last solver converged",
+    "plateau": "the loss on held-out rows no longer falls",
+    "budget": "all steps were used",
+    "stopped": "a callback ended the fit",
+    "interrupted": "interrupted; this is the best state up to then",
+}
+
+
+def concluded(
+    problem: Problem, done: Attempt, notes: list[str], *, seed: int, tolerance: float, intervals: str, clock: float
+) -> Solution:
+    """The solution of a fit, judged on points that nothing was trained on.
+
+    Args:
+        problem: the mathematics.
+        done: the trained set-up, and how it was arrived at.
+        notes: choices to be told beside those of the set-up.
+        seed: of the fit.
+        tolerance: the relative residual above which the certificate fails.
+        intervals: the kind of intervals of unknown constants.
+        clock: when the fit began, as ``time.perf_counter`` tells it.
+    """
+    setup, outcome = done.setup, done.outcome
+    setup.trial.eval()
+    residuals = certificate(setup.rows, setup.fresh, setup.scales)
+    if not outcome.ended and (lost := not_finite(setup, residuals)):
+        outcome.status, outcome.message = "diverged", lost
+    inference, doubt = estimated(setup, residuals)
+    if intervals == "profile" and inference.measurements and not outcome.stopped:
+        try:
+            inference = profiled(setup, inference)
+        except KeyboardInterrupt:
+            outcome.status, outcome.message = "interrupted", "intervals are from the covariance"
+    spread = spread_of(setup, inference)
+    doubt += overfit(setup, residuals)
+    message = _MESSAGES.get(outcome.status, outcome.message)
+    if outcome.message and outcome.status in _MESSAGES:
+        message = f"{message} ({outcome.message})"
+    doubt = [*(failed := uncertified(residuals, tolerance)), *doubt]
+    remarks = overfitted(outcome.history) or (stagnant(setup, outcome.history) if failed and not outcome.ended else [])
+    counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
+    return Solution(
+        trial=setup.trial.requires_grad_(False),
+        problem=problem,
+        name=type(problem).__name__,
+        fields=tuple(problem.fields),
+        domain=problem.domain,
+        unknowns=unknowns_frame(inference.estimates),
+        history=pd.DataFrame(outcome.history),
+        residuals=residuals,
+        success=outcome.status in ("converged", "plateau", "budget", "stopped") and not doubt,
+        status=outcome.status,
+        message="; ".join([message, *doubt, *remarks]),
+        nit=outcome.steps,
+        nfev=outcome.evaluations,
+        seconds=time.perf_counter() - clock,
+        solver=done.solver,
+        engine=setup.rows.engine,
+        seed=seed,
+        points={term.name: block.size for block in setup.train for term in block.terms},
+        choices=(
+            *setup.choices,
+            *setup.rows.portion.said(),
+            *notes,
+            *(f"{name}: {note}" for name, note in outcome.notes.items()),
+            f"points: {counts}",
+        ),
+        data=setup.table,
+        tolerance=float(tolerance),
+        statistics=statistics(setup.rows, setup.train, inference, _found(setup)),
+        spread=spread,
+    )
+
+
+def _found(setup: Setup) -> frozenset[str]:
+    """The columns whose noise has a size that was found from the data."""
+    return frozenset() if setup.measurements is None else setup.measurements.found
 
 
 def fit(
@@ -170,7 +330,10 @@ def fit(
     """
     clock = time.perf_counter()
     check(problem, early_stopping, callbacks, tolerance, intervals)
-    begin = Beginning.of(start, problem, model)
+    exactly = None
+    if isinstance(start, str | Path):
+        start, exactly = load_weights(start, model)
+    begin = Beginning.of(start, problem, model, exact=exactly)
     solvers = stages_of(begin.solvers(problem) if begin is not None and solver is None else solver)
     keeper = Keeper(out, checkpoint, resume)
     adaptive = sampler_of(sampler, problem)

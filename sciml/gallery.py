@@ -12,7 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from sciml.errors import ProblemError, SciMLError, listed
+from sciml._text import listed
+from sciml.errors import ProblemError, SciMLError
 from sciml.problem import Problem
 
 
@@ -110,7 +111,6 @@ def load_problem(file: str) -> Problem:
         ProblemError: no such file or name, the file cannot be run, or the class is missing or ambiguous.
 
     Example:
-        >>> from sciml.gallery import load_problem
         >>> load_problem("burgers")
         Burgers()
     """
@@ -130,7 +130,6 @@ def problem_class(file: str) -> type[Problem]:
         ProblemError: as for ``load_problem``.
 
     Example:
-        >>> from sciml.gallery import problem_class
         >>> problem_class("burgers:Burgers").__name__
         'Burgers'
     """
@@ -162,7 +161,6 @@ def split(file: str) -> tuple[str, str | None]:
         The file, and the name of the class or None.
 
     Example:
-        >>> from sciml.gallery import split
         >>> split("waves.py:String")
         ('waves.py', 'String')
     """

@@ -15,22 +15,17 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from sciml import archive, exporting, plots, run_directory, saving, slicing
-from sciml.domains import Box, Domain
-from sciml.embedding import embed
-from sciml.errors import ProblemError, listed
-from sciml.evidence import scored
+from sciml._text import listed
+from sciml.data import Stored, Table, archive
+from sciml.errors import ExtrapolationWarning, ProblemError
+from sciml.geometry import Box, Domain
+from sciml.geometry.coordinates import points_from
 from sciml.models import model_of
-from sciml.portions import predicted
-from sciml.problem import Problem, points_from
-from sciml.spread import Spread, standard_errors
-from sciml.stored import Stored
-from sciml.table import Table
+from sciml.problem import Problem
+from sciml.solvers.batching import predicted
 from sciml.uncertainty import Estimate
-
-
-class ExtrapolationWarning(UserWarning):
-    """A solution was evaluated outside the domain on which it was found."""
+from sciml.uncertainty.error_bands import Spread, standard_errors
+from sciml.uncertainty.model_selection import scored
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -244,6 +239,8 @@ class Solution:
         Raises:
             ProblemError: there is no such promoted constant, or the solution was loaded without its problem.
         """
+        from sciml.runs import slice as slicing
+
         return slicing.at(self, constants)
 
     def _warn_outside(self, points: Tensor) -> None:
@@ -337,6 +334,8 @@ class Solution:
 
     def embed(self, points: Any, layer: str | nn.Module | None = None, **options: Any) -> Any:
         """The activations of a layer at points; see ``sciml.embed``."""
+        from sciml.embedding import embed
+
         return embed(self, points, layer, **options)
 
     def plot(self, other: Solution | None = None) -> Figure:
@@ -346,6 +345,8 @@ class Solution:
         Raises:
             ProblemError: the slice through the middle does not meet the domain.
         """
+        from sciml import plots
+
         return plots.plot(self, other)
 
     def save(self, path: str | Path) -> Path:
@@ -358,11 +359,15 @@ class Solution:
             FileError: the file cannot be written.
         """
         path = Path(path)
-        run_directory.write_file(path, archive.packed(saving.state_of(self)))
+        from sciml.runs import save as saving
+
+        archive.write_file(path, archive.packed(saving.state_of(self)))
         return path
 
     def export(self, path: str | Path, fields: Any = None) -> Path:
         """Write the fields as a program for ``torch.export.load``, without derivatives; see ``sciml.exporting.export``."""
+        from sciml.runs import program as exporting
+
         return exporting.export(self, path, fields)
 
     def __repr__(self) -> str:

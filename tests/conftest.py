@@ -20,7 +20,7 @@ collect_ignore = ["benchmarks"]
 
 def problem_class(name):
     """The only problem class of ``problems/<name>.py``."""
-    from sciml.cli import load_problem
+    from sciml.gallery import load_problem
 
     return type(load_problem(str(ROOT / "problems" / f"{name}.py")))
 

@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sciml import archive, generations, lock
+from sciml.data import archive
+from sciml.data.archive import recorded as replaced
+from sciml.data.archive import write_file
 from sciml.errors import FileError
-from sciml.run_directory import RunDirectory, replaced, write_file
+from sciml.runs import RunDirectory
+from sciml.runs import directory as generations
+from sciml.runs import directory as lock
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="permissions and links of POSIX")
 

@@ -7,10 +7,14 @@ import torch
 from conftest import problem_class
 
 import sciml
-from sciml import automatic, choice, d, network
-from sciml.automatic import _next_count, most_points, solve_by_features, take_over
-from sciml.linearity import is_linear
-from sciml.setup import prepare, with_features
+from sciml import d
+from sciml.problem.structure import is_linear
+from sciml.solvers.discrete_problem import with_features
+from sciml.strategies import network
+from sciml.strategies import random_features as automatic
+from sciml.strategies import select as choice
+from sciml.strategies.prepare import prepare
+from sciml.strategies.random_features import _next_count, most_points, solve_by_features, take_over
 
 
 def blocks_of(problem):

@@ -9,9 +9,9 @@ from conftest import problem_class
 
 import sciml
 from sciml import d
-from sciml.baselines.lines import Lines
+from sciml.baselines.method_of_lines import Lines
 from sciml.errors import BaselineError, ProblemError
-from sciml.grids import Chebyshev, Differences, Fourier, Grid
+from sciml.models import Chebyshev, Differences, Fourier, Grid
 
 PI = math.pi
 

@@ -11,15 +11,16 @@ from torch.func import functional_call, grad, jacrev, vmap
 import sciml
 from sciml import d
 from sciml.errors import ModelError
-from sciml.jacobian import jacobian
+from sciml.geometry import Sample
 from sciml.jets import AutogradJets, TaylorJets
 from sciml.jets.activations import Sin
 from sciml.jets.propagation import layers_of
 from sciml.jets.taylor import supports
 from sciml.models import Scaled
-from sciml.models.layered import Layered
-from sciml.rows import Block, Rows
-from sciml.sampling import Sample
+from sciml.models.base import Layered
+from sciml.problem.collocation import Block
+from sciml.solvers import Rows
+from sciml.solvers.jacobian import jacobian
 
 
 def layer(before, after, activation=None):

@@ -8,10 +8,11 @@ import torch
 
 import sciml
 from sciml import d
-from sciml.counting import doubtful
+from sciml.diagnostics.well_posedness import doubtful
 from sciml.errors import ProblemError
-from sciml.rows import Block, Rows
-from sciml.sampling import draw
+from sciml.geometry import draw
+from sciml.problem.collocation import Block
+from sciml.solvers import Rows
 
 BOX = sciml.Box(x=(-5, 5), t=(0, 0.5))
 

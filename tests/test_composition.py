@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 
-from sciml.jets import composition
+from sciml.jets import faa_di_bruno as composition
 from sciml.jets.activations import Sin, cosine, derivatives_of
-from sciml.jets.composition import compose, dense, partitions, rule_of
+from sciml.jets.faa_di_bruno import compose, dense, partitions, rule_of
 from sciml.jets.taylor import closed
 
 ACTIVATIONS = [nn.Tanh(), nn.Sigmoid(), nn.Softplus(), nn.SiLU(), nn.GELU(), Sin()]

@@ -10,16 +10,23 @@ from benchmarks.corners import LShape, l_error
 from benchmarks.flow import Cavity, cavity_error
 
 import sciml
-from sciml import corners, d
-from sciml.corners import has_reentrant_corners, near_corners, plane_of, solve_by_corners, stalls_at_corners
-from sciml.degrees import solve_by_degrees
-from sciml.domains import Interior, OnFaces
+from sciml import d
 from sciml.errors import ModelError
+from sciml.geometry import Interior, OnFaces
 from sciml.jets import AutogradJets, TaylorJets
-from sciml.jets.frozen import output_layer
+from sciml.jets.linear import output_layer
 from sciml.jets.taylor import supports
 from sciml.models import Cornered, CornerFunctions, Scaled, Wedge
-from sciml.setup import prepare
+from sciml.strategies import singular as corners
+from sciml.strategies.prepare import prepare
+from sciml.strategies.singular import (
+    has_reentrant_corners,
+    near_corners,
+    plane_of,
+    solve_by_corners,
+    stalls_at_corners,
+)
+from sciml.strategies.spectral import solve_by_degrees
 
 L_WEDGE = Wedge((0.3, -0.2), 2.0, 1.5 * math.pi, 1.3, degree=4, order=1, spread=2)
 SQUARE_WEDGE = Wedge((1.0, 1.0), -2.0, math.pi / 2, 0.7, degree=6, order=2, spread=2)

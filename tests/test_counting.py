@@ -7,7 +7,7 @@ from conftest import ROOT, problem_class
 
 import sciml
 from sciml import d
-from sciml.counting import doubtful
+from sciml.diagnostics.well_posedness import doubtful
 
 NAMES = sorted(path.stem for path in (ROOT / "problems").glob("*.py"))
 LINE, SQUARE = sciml.Interval(x=(0, 1)), sciml.Box(x=(0, 1), y=(0, 1))

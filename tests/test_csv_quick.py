@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sciml
-from sciml.datasets import csv
-from sciml.datasets.csv_quick import quick
+from sciml.data import csv
+from sciml.data.csv import quick
 from sciml.errors import DataError
 
 CELLS = st.one_of(

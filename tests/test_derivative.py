@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sciml import d
-from sciml.derivative import JetSpace
 from sciml.errors import ProblemError
-from sciml.jets import AutogradJets
+from sciml.jets import AutogradJets, JetSpace
 
 X, T = sympy.symbols("x t")
 U = sympy.exp(sympy.sin(X) / 2 + X * T / 3)

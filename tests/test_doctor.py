@@ -209,7 +209,7 @@ def test_after_training_and_from_files(tmp_path):
 
 
 def test_a_damaged_run_is_told(tmp_path):
-    from sciml.run_directory import RunDirectory
+    from sciml.runs import RunDirectory
 
     with RunDirectory(tmp_path / "run") as directory:
         directory.write("summary.json", b"{}")

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.domains import Face, Interior, OnFaces, Opposite
 from sciml.errors import ProblemError
-from sciml.sampling import draw
+from sciml.geometry import Face, Interior, OnFaces, Opposite, draw
 
 
 def rng():

@@ -10,11 +10,10 @@ from scipy.special import erfc
 
 import sciml
 from sciml import d
-from sciml.element_windows import why_not_elements
 from sciml.errors import ModelError
 from sciml.jets import AutogradJets, ClosedJets, knows_derivatives
-from sciml.models import Scaled, Windowed
-from sciml.models.elements import Elements
+from sciml.models import Elements, Scaled, Windowed
+from sciml.strategies.slabs import why_not_elements
 
 PI = math.pi
 

@@ -11,10 +11,10 @@ from torch import nn
 import sciml
 from sciml import d
 from sciml.errors import FileError, ProblemError
-from sciml.exact import Conditions
 from sciml.jets import AutogradJets
 from sciml.models import PeriodicInputs, Transformed
-from sciml.setup import prepare
+from sciml.solvers.hard_constraints import Conditions
+from sciml.strategies.prepare import prepare
 
 
 class Box3(sciml.Problem):
@@ -264,7 +264,7 @@ def test_a_velocity_that_contradicts_a_moving_wall_is_found():
     "name", ["burgers", "heat_rod", "poisson_square", "harmonic_oscillator", "lynx_hare", "logistic_growth"]
 )
 def test_no_contradiction_is_seen_where_there_is_none(name):
-    from sciml.prescribed import contradictions
+    from sciml.problem.compatibility import contradictions
 
     assert contradictions(problem_class(name)()) == []
     assert contradictions(Box3()) == []

@@ -21,10 +21,11 @@ from torch import nn
 from writing import WRITERS, on_a_small_disk, other
 
 import sciml
-from sciml import archive, payload, report
+from sciml.data import archive
+from sciml.data import archive as payload
 from sciml.errors import ArchiveWarning, FileError
-from sciml.manifest import MANIFEST
-from sciml.run_directory import RunDirectory
+from sciml.runs import RunDirectory, report
+from sciml.runs.directory import MANIFEST
 
 OLD = Path(__file__).parent / "data" / "solution_format_1.pt"
 FLIPS = 500

@@ -10,10 +10,11 @@ import torch
 import sciml
 from sciml import d
 from sciml.errors import DataError, ProblemError, SolverError
-from sciml.feeding import Batches, fed
-from sciml.measurements import Measurements, data_blocks
-from sciml.objective import Objective
-from sciml.setup import prepare
+from sciml.problem import Measurements
+from sciml.problem.measurements import data_blocks
+from sciml.solvers import Objective
+from sciml.strategies.minibatches import Batches, fed
+from sciml.strategies.prepare import prepare
 
 ROWS = 12_000
 

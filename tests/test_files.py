@@ -164,7 +164,7 @@ def test_provenance_follows_the_rows(write):
 
 
 def test_the_summary_of_a_fit_names_the_file(write, tmp_path):
-    from sciml.report import summary
+    from sciml.runs.report import summary
 
     class Line(sciml.Problem):
         domain = sciml.Interval(t=(0, 3))

@@ -13,8 +13,11 @@ from torch import nn
 from torch.nn import functional
 
 import sciml
-from sciml import d, model_checks, prescribed, residual_checks
+from sciml import d
+from sciml.diagnostics import model_checks
+from sciml.diagnostics import problem_checks as residual_checks
 from sciml.errors import DataError, ModelError, PreflightWarning, ProblemError, SciMLError, SolverError
+from sciml.problem import compatibility as prescribed
 
 SQUARE = sciml.Box(x=(0, 1), y=(0, 1))
 STRIP = sciml.Box(x=(0, 1), t=(0, 1))

@@ -127,7 +127,7 @@ def test_any_torch_optimizer_and_scheduler(solver):
 
 
 def test_clipping_bounds_the_gradient():
-    from sciml.objective import Objective
+    from sciml.solvers import Objective
 
     norms = []
     original = Objective.set_gradient
@@ -211,8 +211,8 @@ def test_points_and_weights_by_name():
 def test_adaptive_points_move_to_where_the_residual_is():
     from conftest import problem_class
 
-    from sciml.rows import Rows
-    from sciml.setup import prepare
+    from sciml.solvers import Rows
+    from sciml.strategies.prepare import prepare
 
     problem = problem_class("burgers")()
     setup = prepare(problem, sciml.MLP(6), None, 500, None, torch.float64, "cpu", 0)

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 import sciml
+from sciml.jets import FrozenJets, TaylorJets
 from sciml.jets.activations import Sin
-from sciml.jets.frozen import Features, FrozenJets, Waves, features_at
+from sciml.jets.linear import Features, Waves, features_at
 from sciml.jets.propagation import Layer
-from sciml.jets.taylor import TaylorJets
 from sciml.models import Scaled
 
 NAMES = ("x", "t")

@@ -16,9 +16,9 @@ import torch
 from conftest import ROOT
 
 import sciml
-from sciml import archive
-from sciml.datasets import probe
-from sciml.datasets.damage import refusals
+from sciml.data import archive
+from sciml.data import sandbox as probe
+from sciml.data.sandbox import refusals
 from sciml.errors import ArchiveWarning, DataError, FileError, SciMLError
 
 DAMAGED = ROOT / "tests" / "damaged"

@@ -16,10 +16,11 @@ from scipy.integrate import solve_ivp
 
 import sciml
 from sciml import d
-from sciml.conditions import Scene
 from sciml.errors import BaselineError
-from sciml.rows import Block, Rows
-from sciml.sampling import draw
+from sciml.geometry import draw
+from sciml.problem.collocation import Block
+from sciml.problem.conditions import Scene
+from sciml.solvers import Rows
 
 NAMES = sorted(path.stem for path in (ROOT / "problems").glob("*.py"))
 WITH_REFERENCE = [name for name in NAMES if hasattr(problem_class(name), "reference")]

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.domains import Interior, OnFaces
 from sciml.errors import ProblemError
-from sciml.sampling import draw
+from sciml.geometry import Interior, OnFaces, draw
 
 SQUARE = [(0, 0), (1, 0), (1, 1), (0, 1)]
 HOLE = [(0.25, 0.3), (0.7, 0.3), (0.7, 0.75), (0.25, 0.6)]

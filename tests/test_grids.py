@@ -9,12 +9,12 @@ from scipy.optimize import approx_fprime
 
 import sciml
 from sciml import d
-from sciml.baselines.ivp import Budget
-from sciml.baselines.lines import Lines
-from sciml.baselines.stationary import Steadying
+from sciml.baselines.collocation import Steadying
+from sciml.baselines.integrate import Budget
+from sciml.baselines.method_of_lines import Lines
 from sciml.errors import ModelError
-from sciml.grids import Chebyshev, Differences, Fourier, Grid, GridFunction, Knots
-from sciml.grids.axes import axis_from
+from sciml.models import Chebyshev, Differences, Fourier, Grid, GridFunction, Knots
+from sciml.models.bases import axis_from
 
 PI = math.pi
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import sciml
 from sciml import cli, d
-from sciml.baselines.ivp import BlowUpError
+from sciml.baselines.integrate import BlowUpError
 from sciml.errors import BaselineError
 
 ROD = sciml.Box(x=(0, 1), t=(0, 1))
@@ -118,7 +118,7 @@ def test_fault_59_a_crawling_explicit_method_is_stopped():
 
 def test_fault_59_an_answer_that_is_not_finite_is_no_answer(monkeypatch):
     """Whatever an integrator calls a success, its values are looked at."""
-    from sciml.baselines import initial
+    from sciml.baselines import initial_value as initial
 
     class Hollow(torch.nn.Module):
         def __init__(self):

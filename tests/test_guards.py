@@ -12,12 +12,13 @@ from conftest import ROOT
 from torch import nn
 
 import sciml
-from sciml import d, portions
-from sciml.diagnosis import culprit
+from sciml import d
+from sciml.diagnostics.convergence import overfitted
 from sciml.errors import SolverError
-from sciml.objective import Objective
-from sciml.setup import prepare
-from sciml.stagnation import overfitted
+from sciml.solvers import Objective
+from sciml.solvers import batching as portions
+from sciml.solvers.nonfinite import culprit
+from sciml.strategies.prepare import prepare
 
 INTERVAL = sciml.Interval(t=(0, 1))
 EVERY_SOLVER = [
@@ -275,7 +276,7 @@ class Held:
 
     def __init__(self, monkeypatch, most, error):
         self.most, self.error, self.refused, self.largest = most, error, 0, 0
-        from sciml.rows import Rows
+        from sciml.solvers import Rows
 
         original = Rows.supplier
 
@@ -511,8 +512,8 @@ class Rod(sciml.Problem):
 @pytest.mark.parametrize("value", [0.0, 5.0])
 def test_terms_that_pull_apart_are_judged_by_their_own_history(rate, words, value):
     """Only conditions that were found to contradict each other are said to."""
-    from sciml.setup import prepare
-    from sciml.stagnation import _opposed
+    from sciml.diagnostics.convergence import _opposed
+    from sciml.strategies.prepare import prepare
 
     class Cooled(Rod):
         conditions = [
@@ -529,8 +530,8 @@ def test_terms_that_pull_apart_are_judged_by_their_own_history(rate, words, valu
 
 
 def test_a_loss_that_falls_by_a_tenth_a_look_still_falls():
-    from sciml.setup import prepare
-    from sciml.stagnation import stagnant
+    from sciml.diagnostics.convergence import stagnant
+    from sciml.strategies.prepare import prepare
 
     setup = prepare(Rod(), sciml.MLP(4), None, 32, None, torch.float64, "cpu", 0)
     looks = [{"phase": "Adam", "loss": 0.92**k} for k in range(5)]
@@ -606,7 +607,7 @@ def test_fault_57_batches_of_a_step_are_drawn_anew():
 
 @pytest.mark.parametrize("draw", ["renewed", "enriched"])
 def test_fault_57_every_sampler_moves_points(draw):
-    from sciml.sampling.adaptive import enriched
+    from sciml.solvers.adaptive_sampling import enriched
 
     setup = prepare(Rod(), sciml.MLP(6), None, 64, None, torch.float64, "cpu", 0)
     generator = np.random.default_rng(0)

@@ -8,9 +8,8 @@ import torch
 
 import sciml
 from sciml import d
-from sciml.domains import Within
 from sciml.errors import ProblemError
-from sciml.sampling import draw
+from sciml.geometry import Within, draw
 
 LEFT, RIGHT = sciml.Interval(x=(0, 0.4)), sciml.Interval(x=(0.4, 1))
 

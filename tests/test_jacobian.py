@@ -7,11 +7,10 @@ from conftest import problem_class
 from torch import nn
 
 import sciml
-from sciml import d, jacobian
-from sciml.products import JacobianProducts
-from sciml.resolution import hidden_step
-from sciml.rows import Rows
-from sciml.setup import prepare
+from sciml import d
+from sciml.diagnostics.certificate import hidden_step
+from sciml.solvers import Rows, jacobian
+from sciml.strategies.prepare import prepare
 
 
 class Coupled(sciml.Problem):
@@ -95,21 +94,6 @@ def test_points_in_parts_give_the_same_matrix(model):
     assert len(list(jacobian.pieces(setup.train[0], 8 * width, 20_000))) > 2
     for each, other in zip(whole, parts, strict=True):
         assert torch.allclose(each, other, rtol=0, atol=1e-12 * float(each.abs().max()))
-
-
-@pytest.mark.parametrize("model", [Gated, lambda: sciml.MLP(6, 5)])
-def test_products_are_adjoint_and_those_of_the_matrix(model):
-    setup, factors, parameters = ready(model())
-    _, slopes = jacobian.jacobian(setup.rows, setup.train, factors, parameters)
-    products = JacobianProducts(setup.rows, setup.train, factors, parameters, chunk=20_000)
-    assert products.shape == slopes.shape
-    generator = torch.Generator().manual_seed(0)
-    v = torch.randn(slopes.shape[1], dtype=torch.float64, generator=generator)
-    w = torch.randn(slopes.shape[0], dtype=torch.float64, generator=generator)
-    along, across = products.along(v), products.transposed(w)
-    assert torch.allclose(along, slopes @ v, rtol=0, atol=1e-11 * float(along.abs().max()))
-    assert torch.allclose(across, slopes.T @ w, rtol=0, atol=1e-11 * float(across.abs().max()))
-    assert float(along @ w) == pytest.approx(float(v @ across), rel=1e-11)
 
 
 def test_an_unknown_that_no_row_sees_is_named_with_its_singular_value():

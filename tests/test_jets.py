@@ -10,14 +10,14 @@ from torch import nn
 
 import sciml
 from sciml import d
-from sciml.jacobian import jacobian
 from sciml.jets import AutogradJets, TaylorJets
 from sciml.jets.activations import Sin
 from sciml.jets.propagation import layers_of
 from sciml.jets.taylor import closed
 from sciml.models import MLP, Scaled
-from sciml.rows import Rows
-from sciml.setup import prepare
+from sciml.solvers import Rows
+from sciml.solvers.jacobian import jacobian
+from sciml.strategies.prepare import prepare
 
 
 def test_a_plan_is_closed_under_differentiation():

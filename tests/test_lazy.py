@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sciml
-from sciml.datasets.grid import Column, Grid
-from sciml.datasets.tiling import Pieces, Tiling
-from sciml.datasets.vault import Handles, locate
+from sciml.data.chunks import Pieces, Tiling
+from sciml.data.hdf5_file import Handles, locate
+from sciml.data.hdf5_grid import Column, Grid
 from sciml.errors import DataError
 
 

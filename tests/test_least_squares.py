@@ -12,7 +12,7 @@ from scipy.optimize import least_squares
 import sciml
 from sciml import d
 from sciml.errors import SolverError
-from sciml.solvers.linear import rank_revealing
+from sciml.solvers.gauss_newton import rank_revealing
 
 
 class Residuals:

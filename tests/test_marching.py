@@ -12,13 +12,13 @@ from scipy.integrate import solve_ivp
 
 import sciml
 from sciml import d
-from sciml.automatic import most_points
-from sciml.degrees import Degrees
-from sciml.marching import SpectralWindows
 from sciml.models import Spectral
-from sciml.setup import prepare
-from sciml.training import Training
-from sciml.windows import Level, joined, march
+from sciml.strategies.prepare import prepare
+from sciml.strategies.random_features import most_points
+from sciml.strategies.spectral import Degrees
+from sciml.strategies.time_marching import Level, joined, march
+from sciml.strategies.training import Training
+from sciml.strategies.window_solvers import SpectralWindows
 
 
 @dataclass

@@ -8,13 +8,11 @@ import torch
 
 import sciml
 from sciml import d
-from sciml.domains import Average, Interior, OnFaces
 from sciml.errors import ProblemError
-from sciml.jacobian import jacobian
-from sciml.products import JacobianProducts
-from sciml.sampling import draw
-from sciml.setup import prepare
-from sciml.windows import why_not_windows
+from sciml.geometry import Average, Interior, OnFaces, draw
+from sciml.solvers.jacobian import jacobian
+from sciml.strategies.prepare import prepare
+from sciml.strategies.time_marching import why_not_windows
 
 ELL = [(0, 0), (1, 0), (1, 1), (-1, 1), (-1, -1), (0, -1)]
 FRAME = [(0, 0), (2, 0), (2, 2), (0, 2)]
@@ -94,11 +92,6 @@ def test_a_mean_is_one_row_however_points_are_parted():
     assert values[-1] == pytest.approx(float(mean.detach()), abs=1e-13)
     gradients = torch.autograd.grad(mean.sum(), parameters)
     assert torch.allclose(slopes[-1], torch.cat([each.reshape(-1) for each in gradients]), atol=1e-13)
-    for chunk in (2**28, 4096):
-        products = JacobianProducts(setup.rows, setup.train, factors, parameters, chunk=chunk)
-        along, back = torch.randn(slopes.shape[1]).double(), torch.randn(len(values)).double()
-        assert torch.allclose(products.along(along), slopes @ along, atol=1e-11)
-        assert torch.allclose(products.transposed(back), slopes.T @ back, atol=1e-11)
 
 
 @pytest.mark.parametrize(

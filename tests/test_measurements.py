@@ -6,7 +6,7 @@ import pytest
 import sciml
 from sciml import d
 from sciml.errors import BaselineError, DataError, ProblemError
-from sciml.measurements import data_blocks, resolve_data
+from sciml.problem.measurements import data_blocks, resolve_data
 
 
 class Cooling(sciml.Problem):

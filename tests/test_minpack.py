@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.optimize import least_squares
 
-from sciml.solvers.damped import FACTORISATIONS, LevenbergMarquardt
+from sciml.solvers.levenberg_marquardt import FACTORISATIONS, LevenbergMarquardt
 
 
 def vector(*values):

@@ -7,7 +7,7 @@ from scipy import integrate, stats
 
 import sciml
 from sciml.errors import DataError, ProblemError
-from sciml.noise import noise_of
+from sciml.problem.noise import noise_of
 
 NORMAL, HUBER, STUDENT = sciml.Normal(1.0), sciml.Huber(1.0), sciml.StudentT(1.0, nu=3.0)
 DEVIATIONS = torch.tensor([-30.0, -2.0, -1.345, -0.5, -1e-3, 0.0, 1e-9, 0.3, 1.0, 5.0], dtype=torch.float64)

@@ -8,11 +8,11 @@ import torch
 import sciml
 from sciml import d
 from sciml.jets import FrozenJets, TaylorJets
-from sciml.jets.frozen import output_layer
+from sciml.jets.linear import output_layer
 from sciml.models import DeepFeatures, RandomFeatures
-from sciml.objective import Objective
-from sciml.setup import prepare
-from sciml.training import held_out
+from sciml.solvers import Objective
+from sciml.strategies.prepare import prepare
+from sciml.strategies.training import held_out
 
 
 class Bratu(sciml.Problem):
@@ -143,7 +143,7 @@ def test_a_polished_solution_can_be_saved(tmp_path):
 
 def test_polish_never_leaves_a_worse_state():
     setup = _setup(sciml.MLP(6))
-    from sciml.training import Training
+    from sciml.strategies.training import Training
 
     training = Training(None, None, (), 0.0)
     # Far too few points for the features: the steps overfit, and the held-out loss says so.

@@ -14,7 +14,9 @@ import scipy.io
 from conftest import ROOT
 
 import sciml
-from sciml.datasets import damage, probe, walker
+from sciml.data import sandbox as damage
+from sciml.data import sandbox as probe
+from sciml.data import sandbox as walker
 from sciml.errors import ArchiveWarning, DataError
 
 DAMAGED = ROOT / "tests" / "damaged"

@@ -240,8 +240,9 @@ def test_conditions_vanish_on_functions_that_satisfy_them():
         def mixed(self, u, x, t):
             return d(u, x) - torch.pi * (1 + t)
 
-    from sciml.rows import Block, Rows
-    from sciml.sampling import draw
+    from sciml.geometry import draw
+    from sciml.problem.collocation import Block
+    from sciml.solvers import Rows
 
     class Exact(torch.nn.Module):
         def forward(self, points):

@@ -9,10 +9,11 @@ import torch
 from conftest import problem_class
 
 import sciml
-from sciml import d, recovery
-from sciml.models.tiles import Tiles
-from sciml.recovery import solve_by_tiles, why_not_tiles
-from sciml.setup import prepare
+from sciml import d
+from sciml.models import Tiles
+from sciml.strategies import inverse_pde as recovery
+from sciml.strategies.inverse_pde import solve_by_tiles, why_not_tiles
+from sciml.strategies.prepare import prepare
 
 NOISE = 0.02
 

@@ -7,8 +7,8 @@ import torch
 import sciml
 from sciml import d
 from sciml.errors import SolverError
-from sciml.objective import Objective
-from sciml.setup import prepare
+from sciml.solvers import Objective
+from sciml.strategies.prepare import prepare
 
 
 class Growth(sciml.Problem):

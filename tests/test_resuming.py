@@ -14,8 +14,8 @@ from conftest import problem_class
 
 import sciml
 from sciml import d
-from sciml.checkpoint import Keeper
-from sciml.lines import read_lines
+from sciml.runs.checkpoint import Keeper
+from sciml.runs.history import read_lines
 
 
 class Growth(sciml.Problem):

@@ -15,11 +15,11 @@ from test_runs_survive import DATA, LONG, OFTEN, fitted, slowly
 
 import sciml
 from sciml import cli, d
-from sciml.checkpoint import CHECKPOINT, read_record
 from sciml.errors import ArchiveWarning, FileError, ProblemError
-from sciml.fingerprint import differences, fingerprint, plain
-from sciml.lines import Lines, read_lines
-from sciml.run_directory import RunDirectory
+from sciml.runs import RunDirectory
+from sciml.runs.checkpoint import CHECKPOINT, read_record
+from sciml.runs.fingerprint import differences, fingerprint, plain
+from sciml.runs.history import Lines, read_lines
 
 
 class Fragile(Growth):
@@ -381,7 +381,7 @@ def test_the_command_line_is_resumed(tmp_path, capsys):
     assert status == 143, rest
     known = len(read_lines(out / "history.jsonl"))
     assert read_record(out)["command"]["seed"] == 3
-    assert sciml.runs(out.parent).loc["decay", "state"] == "unfinished"
+    assert sciml.runs.table(out.parent).loc["decay", "state"] == "unfinished"
     codes = []
     for command in (["resume", str(out)], ["resume", str(out)], ["fit", *arguments, "--out", str(tmp_path / "whole")]):
         codes.append(cli.app(command, standalone_mode=False))

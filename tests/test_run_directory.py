@@ -18,10 +18,12 @@ import torch
 import writing
 from writing import other
 
-from sciml import archive, lock, run_directory
+from sciml.data import archive
 from sciml.errors import ArchiveWarning, FileError
-from sciml.manifest import MANIFEST
-from sciml.run_directory import RunDirectory
+from sciml.runs import RunDirectory
+from sciml.runs import directory as lock
+from sciml.runs import directory as run_directory
+from sciml.runs.directory import MANIFEST
 
 CALLS = ("open", "close", "fsync", "chmod", "replace", "link", "unlink", "mkdir", "stat", "listdir", "ftruncate")
 

@@ -10,10 +10,10 @@ from rich.console import Console
 
 import sciml
 from sciml import cli
-from sciml.checkpoint import read_record
 from sciml.errors import ArchiveWarning, FileError
-from sciml.run_directory import RunDirectory
-from sciml.runs import STATES, lines_of
+from sciml.runs import RunDirectory
+from sciml.runs.checkpoint import read_record
+from sciml.runs.index import STATES, lines_of
 
 BEGAN = "2030-01-01T10:00:00+00:00"
 ENDED = {"status": "converged", "success": True, "at": "2030-01-02T10:00:00+00:00"}
@@ -66,7 +66,7 @@ def test_every_state_has_its_row(make):
     make("g", notes__txt="mine")
     make("h", summary__json='{"problem": "Heat", "success": true, "nit": 7, "seconds": 2.5}', solution__pt=b"x")
     (make("i") / "file.txt").write_text("no folder, no row")
-    table = sciml.runs(make(".hidden"))
+    table = sciml.runs.table(make(".hidden"))
     assert set(table.index) == set("abcdefghi")
     assert table["state"].to_dict() == {
         "a": "unfinished", "b": "unfinished", "c": "success", "d": "not a success", "e": "interrupted", "f": "damaged",
@@ -85,27 +85,27 @@ def test_every_state_has_its_row(make):
 def test_the_newest_is_first_by_when_it_ended_or_last_wrote(make):
     make("old", when=1e9, run__json=record())
     make("ended", when=1e9, run__json=record(ENDED))
-    table = sciml.runs(make("new", when=1.5e9, run__json=record()))
+    table = sciml.runs.table(make("new", when=1.5e9, run__json=record()))
     assert list(table.index) == ["ended", "new", "old"]
 
 
 def test_a_running_one_is_known_by_its_lock_alone(make):
     runs = make("x", run__json=record(), checkpoint__pt=b"x")
     with RunDirectory(runs / "x"):
-        row = sciml.runs(runs).loc["x"]
+        row = sciml.runs.table(runs).loc["x"]
         assert (row["state"], row["pid"]) == ("running", os.getpid())
-        assert sciml.runs(runs / "x").loc["x", "state"] == "running"
-        assert lines_of(sciml.runs(runs))[0][2] == f"running ({os.getpid()})"
-    row = sciml.runs(runs).loc["x"]
+        assert sciml.runs.table(runs / "x").loc["x", "state"] == "running"
+        assert lines_of(sciml.runs.table(runs))[0][2] == f"running ({os.getpid()})"
+    row = sciml.runs.table(runs).loc["x"]
     assert row["state"] == "unfinished"
-    assert lines_of(sciml.runs(runs))[0][2] == "unfinished"
+    assert lines_of(sciml.runs.table(runs))[0][2] == "unfinished"
 
 
 @pytest.mark.parametrize("end", ["", '{"step": 150, "held', "\n", "\0\0\0\0", '{"step": 150}'])
 def test_a_last_line_that_was_cut_off_is_no_fault(make, end):
-    row = sciml.runs(make("x", run__json=record(), history__jsonl=look(50) + look(100) + end, checkpoint__pt=b"")).loc[
-        "x"
-    ]
+    row = sciml.runs.table(
+        make("x", run__json=record(), history__jsonl=look(50) + look(100) + end, checkpoint__pt=b"")
+    ).loc["x"]
     assert (row["state"], row["steps"], row["note"]) == ("unfinished", 100.0, "")
 
 
@@ -120,10 +120,10 @@ def test_a_last_line_that_was_cut_off_is_no_fault(make, end):
 )  # fmt: skip
 def test_damaged_files_are_rows_that_say_so(make, content):
     runs = make("x", run__json=content, history__jsonl=content, summary__json=content, checkpoint__pt=content)
-    row = sciml.runs(runs).loc["x"]
+    row = sciml.runs.table(runs).loc["x"]
     assert row["state"] in ("damaged", "success")
     assert row["state"] == "success" or "damaged" in row["note"]
-    assert lines_of(sciml.runs(runs))
+    assert lines_of(sciml.runs.table(runs))
 
 
 def test_names_of_every_kind(make, tmp_path, monkeypatch):
@@ -132,7 +132,7 @@ def test_names_of_every_kind(make, tmp_path, monkeypatch):
         make(name, run__json=record(problem="[red]\x1b[2J"))
     os.mkdir(os.fsencode(tmp_path / "runs") + b"/\xff\xfe")
     monkeypatch.chdir(tmp_path)
-    table = sciml.runs()
+    table = sciml.runs.table()
     assert {each.split("/")[0] for each in names} <= set(table.index)
     shown = "".join(cell for line in lines_of(table) for cell in line)
     assert shown.isprintable()
@@ -147,7 +147,7 @@ def test_pipes_links_in_a_circle_and_folders_in_the_place_of_files(make, tmp_pat
     (runs / "gone").symlink_to(tmp_path / "gone")
     (runs / "y" / "summary.json").mkdir(parents=True)
     (runs / "y" / ".previous").write_text("a file")
-    table = sciml.runs(runs)
+    table = sciml.runs.table(runs)
     assert table.loc["x", "state"] == "not a run"
     assert table.loc["y", "state"] == "not a run"
     assert set(table.index) <= {"x", "y", "loop"}
@@ -155,14 +155,14 @@ def test_pipes_links_in_a_circle_and_folders_in_the_place_of_files(make, tmp_pat
 
 def test_no_such_folder(tmp_path):
     with pytest.raises(FileError, match=r"cannot list the runs in .*nowhere: No such file.*out="):
-        sciml.runs(tmp_path / "nowhere")
+        sciml.runs.table(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="Not a directory"):
-        sciml.runs(tmp_path / "file")
+        sciml.runs.table(tmp_path / "file")
     for given in (3, "", "a\0b", None):
         with pytest.raises(FileError, match="needs the path of a directory"):
-            sciml.runs(given)
-    assert len(sciml.runs(tmp_path)) == 0
+            sciml.runs.table(given)
+    assert len(sciml.runs.table(tmp_path)) == 0
 
 
 def test_a_thousand_runs_are_listed_without_opening_a_checkpoint(make, monkeypatch):
@@ -178,7 +178,7 @@ def test_a_thousand_runs_are_listed_without_opening_a_checkpoint(make, monkeypat
     )
     for name in ("read_bytes", "read_text", "open"):
         monkeypatch.setattr(pathlib.Path, name, noted(getattr(pathlib.Path, name)))
-    table = sciml.runs(runs)
+    table = sciml.runs.table(runs)
     assert len(table) == 1000
     assert table["steps"].sum() == 500_500
     # The history, the record, no lock: two small files a run.
@@ -215,7 +215,7 @@ def test_a_relative_path_is_meant_where_the_fit_began(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fitted("runs/x", lambda look: os.chdir(tmp_path / "elsewhere"))
     assert list((tmp_path / "elsewhere").iterdir()) == []
-    row = sciml.runs(tmp_path / "runs").loc["x"]
+    row = sciml.runs.table(tmp_path / "runs").loc["x"]
     assert row["state"] in ("success", "not a success")
     assert (row["steps"], row["problem"]) == (60.0, "Decay")
 
@@ -226,18 +226,18 @@ def test_a_run_inside_of_itself_is_refused_and_the_outer_one_goes_on(tmp_path):
     def again(look):
         with pytest.raises(FileError, match=r"is being written by process \d+ .*wait until it ends") as caught:
             fitted(tmp_path / "x")
-        assert sciml.runs(tmp_path).loc["x", "state"] == "running"
+        assert sciml.runs.table(tmp_path).loc["x", "state"] == "running"
         refused.append(caught)
 
     fitted(tmp_path / "x", again)
     assert refused
-    assert sciml.runs(tmp_path).loc["x", "state"] in ("success", "not a success")
+    assert sciml.runs.table(tmp_path).loc["x", "state"] in ("success", "not a success")
 
 
 @pytest.mark.parametrize("name", ["a b", "ü ξ 'q' [b]\n", "x" * 255, "\udcff", "-rf"])
 def test_directories_of_runs_may_have_any_name(tmp_path, name):
     fitted(tmp_path / name)
-    assert len(lines_of(sciml.runs(tmp_path))) == 1
+    assert len(lines_of(sciml.runs.table(tmp_path))) == 1
     assert sciml.load(tmp_path / name / "solution.pt").nit == 60
 
 

@@ -15,11 +15,12 @@ from children import Child
 from test_resuming import Growth, KilledError, kill, same  # noqa: F401 - kill is a fixture
 
 import sciml
-from sciml import archive, d
-from sciml.checkpoint import read_record
+from sciml import d
+from sciml.data import archive
 from sciml.errors import ArchiveWarning, FileError, TrackerWarning
-from sciml.lines import read_lines
-from sciml.run_directory import RunDirectory
+from sciml.runs import RunDirectory
+from sciml.runs.checkpoint import read_record
+from sciml.runs.history import read_lines
 
 TIMES = np.linspace(0, 2, 15)
 DATA = {"t": TIMES, "u": np.exp(0.8 * TIMES)}

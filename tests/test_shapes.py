@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sciml
-from sciml import archive
-from sciml.domains import Face, Interior, OnFaces, Opposite, Piece, Product, built
+from sciml.data import archive
 from sciml.errors import ProblemError
-from sciml.sampling import draw
+from sciml.geometry import Face, Interior, OnFaces, Opposite, Piece, Product, built, draw
 
 ELL = [(0, 0), (1, 0), (1, 1), (-1, 1), (-1, -1), (0, -1)]
 SQUARE = [(0, 0), (1, 0), (1, 1), (0, 1)]

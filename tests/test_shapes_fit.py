@@ -8,13 +8,12 @@ import torch
 
 import sciml
 from sciml import d
-from sciml.automatic import part_of
-from sciml.domains import Interior, OnFaces
+from sciml.diagnostics.certificate import hidden_step
 from sciml.errors import DataError, ProblemError, SolverError
-from sciml.resolution import hidden_step
-from sciml.rows import Rows
-from sciml.sampling import draw
-from sciml.setup import prepare
+from sciml.geometry import Interior, OnFaces, draw
+from sciml.solvers import Rows
+from sciml.strategies.prepare import prepare
+from sciml.strategies.random_features import part_of
 
 ZERO = 2.404825557695773
 DISK = sciml.Disk((0.3, -0.2), 1.5)

@@ -9,10 +9,11 @@ import torch
 import sciml
 from sciml import d
 from sciml.errors import ProblemError
-from sciml.slabs import Mesh, Site, Slab, Stages, chebyshev_places, gauss, initial_values, solve, start_polynomial
-from sciml.slabs.inverse import Inverse
-from sciml.slabs.newton import gmres
-from sciml.slabs.stages import start_values
+from sciml.models.mesh import Mesh, chebyshev_places, gauss
+from sciml.strategies.radau import Stages, start_polynomial, start_values
+from sciml.strategies.slab_preconditioner import Inverse
+from sciml.strategies.slab_solver import gmres, solve
+from sciml.strategies.slab_system import Site, Slab, initial_values
 
 PI = math.pi
 F64 = torch.float64

@@ -9,9 +9,8 @@ import pytest
 
 import sciml
 from sciml import d
-from sciml.domains import Interior, OnFaces, Piece, built
 from sciml.errors import FileError, MissingExtraError, ProblemError
-from sciml.sampling import draw
+from sciml.geometry import Interior, OnFaces, Piece, built, draw
 
 # A cube, two triangles a side.
 CORNERS = np.array([(x, y, z) for x in (0, 1) for y in (0, 1) for z in (0, 1)], dtype=float)

@@ -9,14 +9,13 @@ import torch
 
 import sciml
 from sciml import d
-from sciml.degrees import Degrees, layout_of, solve_by_degrees, wave_columns
-from sciml.domains import Face, Interior, OnFaces, Opposite
 from sciml.errors import ModelError
+from sciml.geometry import Face, Interior, OnFaces, Opposite, Sample, clustered, draw
 from sciml.jets import AutogradJets, TaylorJets
 from sciml.models import Scaled, Spectral
-from sciml.sampling import Sample, clustered, draw
-from sciml.setup import prepare
 from sciml.solvers.gauss_newton import factorised
+from sciml.strategies.prepare import prepare
+from sciml.strategies.spectral import Degrees, layout_of, solve_by_degrees, wave_columns
 
 
 def filled(model, seed=0):

@@ -10,10 +10,9 @@ from conftest import problem_class
 import sciml
 from sciml import d
 from sciml.errors import ProblemError, SolverError
-from sciml.objective import Objective
-from sciml.rows import Rows
-from sciml.setup import prepare
-from sciml.weighting.balanced import gradient_norms, tangent_traces
+from sciml.solvers import Objective, Rows
+from sciml.solvers.weighting import gradient_norms, tangent_traces
+from sciml.strategies.prepare import prepare
 
 
 class Waves(sciml.Problem):

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import sciml
-from sciml.datasets import streaming
-from sciml.datasets.vault import Handles
+from sciml.data import streaming
+from sciml.data.hdf5_file import Handles
 from sciml.errors import DataError, SolverError
 
 ROWS = 30_000

@@ -9,17 +9,16 @@ import torch
 import sciml
 from sciml import d
 from sciml.errors import ModelError
-from sciml.models.tiles import Tiles
-from sciml.rows import Block
-from sciml.sampling import Sample
-from sciml.slabs.mesh import Mesh
-from sciml.tiles.condensed import Layout
-from sciml.tiles.newton import bordered_solve, gauss_newton
-from sciml.tiles.points import blocks_on
-from sciml.tiles.refinement import energies, refined
-from sciml.tiles.spread import spread
-from sciml.tiles.system import Placed, System, Units
-from sciml.tiles.tiling import Tiling
+from sciml.geometry import Sample
+from sciml.models import Tiles
+from sciml.models.mesh import Mesh
+from sciml.models.tensor_product import Tiling
+from sciml.problem.collocation import Block
+from sciml.solvers.condensation import Layout
+from sciml.strategies.inverse_pde import energies, refined
+from sciml.strategies.inverse_points import blocks_on
+from sciml.strategies.inverse_solver import bordered_solve, gauss_newton, spread
+from sciml.strategies.inverse_system import Placed, System, Units
 
 CUTS = ([-1.0, -0.2, 0.5, 1.0], [-1.0, 0.1, 1.0])
 

@@ -7,10 +7,10 @@ import torch
 import sciml
 from sciml import d
 from sciml.errors import ModelError, ProblemError, SolverError
-from sciml.objective import Objective
-from sciml.setup import prepare
-from sciml.training import held_out
-from sciml.transfer import Beginning, frozen
+from sciml.solvers import Objective
+from sciml.strategies.prepare import prepare
+from sciml.strategies.training import held_out
+from sciml.strategies.transfer import Beginning, frozen
 
 
 class Relaxation(sciml.Problem):

@@ -8,7 +8,7 @@ from scipy.integrate import solve_ivp
 
 import sciml
 from sciml import d
-from sciml.uncertainty import inferred
+from sciml.uncertainty.covariance import inferred
 
 TRUTH = {"birth": 0.55, "predation": 0.028, "death": 0.80, "conversion": 0.024}
 

@@ -6,7 +6,7 @@ import torch
 
 import sciml
 from sciml import d
-from sciml.smoothness import unknown_fields
+from sciml.strategies.inverse_fields import unknown_fields
 
 X = np.linspace(0, 1, 201)
 

@@ -10,8 +10,8 @@ from scipy.integrate import solve_ivp
 import sciml
 from sciml import d
 from sciml.models import MLP, Scaled, Windowed
-from sciml.setup import prepare
-from sciml.windows import continued, fresh_model, why_not_windows, window
+from sciml.strategies.prepare import prepare
+from sciml.strategies.time_marching import continued, fresh_model, why_not_windows, window
 
 
 class VanDerPol(sciml.Problem):

@@ -13,9 +13,9 @@ import pandas as pd
 import torch
 
 import sciml
-from sciml import embedding_files
+from sciml.data import write as embedding_files
 from sciml.errors import FileError
-from sciml.run_directory import RunDirectory
+from sciml.runs import RunDirectory
 
 PROCESSES = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
 if hasattr(os, "fork"):

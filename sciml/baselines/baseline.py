@@ -10,26 +10,30 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sciml.baselines.gridded import FAMILIES, solve_on_grids
-from sciml.baselines.initial import Found, is_initial_value_problem, solve_initial
-from sciml.baselines.ivp import Budget
+from sciml._text import listed
+from sciml.baselines.boundary_value import FAMILIES, solve_on_grids
+from sciml.baselines.initial_value import Found, is_initial_value_problem, solve_initial
+from sciml.baselines.integrate import Budget
 from sciml.baselines.refinement import periodic_coordinates
-from sciml.certificate import certificate, failures
-from sciml.conditions import Initial
-from sciml.errors import BaselineError, ProblemError, listed
-from sciml.measurements import Measurements, data_blocks, prior_blocks
-from sciml.preflight import checked
-from sciml.problem import Problem
-from sciml.rows import Block, Rows
-from sciml.sampling import draw
-from sciml.scaling import Sizes, field_sizes, term_sizes
+from sciml.diagnostics.certificate import certificate, failures
+from sciml.diagnostics.preflight import checked
+from sciml.errors import BaselineError, ProblemError
+from sciml.geometry import draw
+from sciml.problem import Initial, Measurements, Problem
+from sciml.problem.collocation import Block
+from sciml.problem.measurements import data_blocks, prior_blocks
 from sciml.solution import Solution, unknowns_frame
+from sciml.solvers import Rows
+from sciml.solvers.scaling import Sizes, field_sizes, term_sizes
 from sciml.typing import Array
 from sciml.uncertainty import Estimate
 
 _INTEGRATORS = ("RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA")
+
 _METHODS = ("auto", *_INTEGRATORS, *FAMILIES)
+
 _CERTIFIED = 1e-2
+
 # Half as many, less one round a ring, still have room for differences at both ends.
 _FEWEST = 24
 

@@ -11,20 +11,26 @@ import torch
 from scipy.integrate import solve_ivp
 from scipy.optimize import least_squares
 
-from sciml.baselines.ivp import BlowUpError, Budget, IntegrationError, TooManyStepsError
-from sciml.baselines.lines import Lines
+from sciml.baselines.integrate import BlowUpError, Budget, IntegrationError, TooManyStepsError
+from sciml.baselines.method_of_lines import Lines
 from sciml.errors import BaselineError
-from sciml.grids import Grid, GridFunction, Knots
-from sciml.misfit import Belief
+from sciml.models import Grid, GridFunction, Knots
 from sciml.problem import Problem
-from sciml.rows import Block, Rows
+from sciml.problem.collocation import Block
+from sciml.problem.observations import Belief
+from sciml.solvers import Rows
 from sciml.typing import Array
-from sciml.uncertainty import Estimate, inferred
+from sciml.uncertainty import Estimate
+from sciml.uncertainty.covariance import inferred
 
 _MOST_EXPLICIT = 60_000
+
 _MOST_VALUES = 2**25
+
 _SHIFT = 1e-3
+
 _GROWTH, _SUDDEN = 1e8, 100.0
+
 _STABLE = 2.5
 
 

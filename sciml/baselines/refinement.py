@@ -11,19 +11,23 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sciml.baselines.ivp import BlowUpError, Budget, IntegrationError
-from sciml.baselines.stationary import NewtonError
-from sciml.conditions import Periodic
-from sciml.domains import Box, Interface, Within
-from sciml.errors import BaselineError, listed
-from sciml.grids import Chebyshev, Differences, Fourier, Grid, GridFunction, Nodal
-from sciml.problem import Problem
+from sciml._text import listed
+from sciml.baselines.collocation import NewtonError
+from sciml.baselines.integrate import BlowUpError, Budget, IntegrationError
+from sciml.errors import BaselineError
+from sciml.geometry import Box, Interface, Within
+from sciml.models import Chebyshev, Differences, Fourier, Grid, GridFunction, Nodal
+from sciml.problem import Periodic, Problem
 from sciml.typing import Array
 
 RECOVERABLE = (IntegrationError, NewtonError)
+
 _PROBES = 8192
+
 _SHARE = 0.1
+
 _CHEAP = 0.05
+
 # How the time for a grid grows with its nodes, at least.
 _GROWS = 1.25
 

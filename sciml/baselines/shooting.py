@@ -10,13 +10,14 @@ import torch
 from scipy.optimize import least_squares
 from torch import Tensor
 
-from sciml.baselines.ivp import Budget, IntegrationError, Trajectory, integrate
-from sciml.baselines.system import FirstOrderSystem
+from sciml.baselines.first_order_system import FirstOrderSystem
+from sciml.baselines.integrate import Budget, IntegrationError, Trajectory, integrate
 from sciml.errors import BaselineError
-from sciml.misfit import Belief, Misfit
-from sciml.rows import Block
+from sciml.problem.collocation import Block
+from sciml.problem.observations import Belief, Misfit
 from sciml.typing import Array
-from sciml.uncertainty import Inference, inferred
+from sciml.uncertainty import Inference
+from sciml.uncertainty.covariance import inferred
 
 _STEP = 1e-4
 

@@ -1,9 +1,27 @@
-"""Suppliers of jets: who computes the derivatives that residuals ask for."""
+"""Derivatives: total derivatives of expressions, and who supplies the derivatives of fields."""
 
+from sciml.jets.analytic import ClosedJets, knows_derivatives
 from sciml.jets.autograd import AutogradJets
-from sciml.jets.closed import ClosedJets, knows_derivatives
-from sciml.jets.frozen import FrozenJets
-from sciml.jets.recorder import Recorder, orders_asked
+from sciml.jets.calculus import JetSpace, Supplier, d
+from sciml.jets.linear import FrozenJets
+from sciml.jets.operators import curl, div, grad, laplacian
+from sciml.jets.random import MadeUp, Recorder, orders_asked
 from sciml.jets.taylor import TaylorJets
 
-__all__ = ["AutogradJets", "ClosedJets", "FrozenJets", "Recorder", "TaylorJets", "knows_derivatives", "orders_asked"]
+__all__ = [
+    "AutogradJets",
+    "ClosedJets",
+    "FrozenJets",
+    "JetSpace",
+    "MadeUp",
+    "Recorder",
+    "Supplier",
+    "TaylorJets",
+    "curl",
+    "d",
+    "div",
+    "grad",
+    "knows_derivatives",
+    "laplacian",
+    "orders_asked",
+]

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sciml.errors import ModelError, listed
+from sciml._text import listed
+from sciml.errors import ModelError
 from sciml.typing import MultiIndex, Points, TrialFunction, Values
 
 

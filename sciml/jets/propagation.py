@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sciml.jets.activations import Derivatives, derivatives_of
 from sciml.jets.autograd import AutogradJets
-from sciml.jets.composition import Rule, compose, dense, rule_of
+from sciml.jets.faa_di_bruno import Rule, compose, dense, rule_of
 from sciml.typing import MultiIndex
 
 

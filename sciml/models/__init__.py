@@ -1,32 +1,45 @@
 """Trial functions: plain ``torch.nn.Module`` objects that map points ``(n, D)`` to fields ``(n, F)``."""
 
+from sciml.models.bases import Axis, Chebyshev, Differences, Fourier, Knots, Nodal
 from sciml.models.blocks import (
     Concatenation,
     FourierFeatures,
     GatedBlock,
     PeriodicEmbedding,
+    PeriodicInputs,
     Product,
     ResidualBlock,
 )
-from sciml.models.deep import DeepFeatures
-from sciml.models.features import RandomFeatures
+from sciml.models.constrained import Transformed, model_of, scaled_of, with_model
+from sciml.models.deep_features import DeepFeatures
+from sciml.models.grid import Grid, GridFunction, GridJets
 from sciml.models.mlp import MLP
-from sciml.models.periodic import PeriodicInputs
+from sciml.models.piecewise import Elements, Tiles
+from sciml.models.random_features import RandomFeatures
 from sciml.models.scaled import Scaled
 from sciml.models.singular import Cornered, CornerFunctions, Wedge
 from sciml.models.sliced import Sliced, sliced
 from sciml.models.spectral import Spectral
-from sciml.models.transformed import Transformed, model_of, scaled_of, with_model
 from sciml.models.windowed import Windowed
 
 __all__ = [
     "MLP",
+    "Axis",
+    "Chebyshev",
     "Concatenation",
     "CornerFunctions",
     "Cornered",
     "DeepFeatures",
+    "Differences",
+    "Elements",
+    "Fourier",
     "FourierFeatures",
     "GatedBlock",
+    "Grid",
+    "GridFunction",
+    "GridJets",
+    "Knots",
+    "Nodal",
     "PeriodicEmbedding",
     "PeriodicInputs",
     "Product",
@@ -35,6 +48,7 @@ __all__ = [
     "Scaled",
     "Sliced",
     "Spectral",
+    "Tiles",
     "Transformed",
     "Wedge",
     "Windowed",

@@ -26,7 +26,6 @@ class Hermite(nn.Module):
 
     Example:
         >>> import torch
-        >>> from sciml.models.hermite import Hermite
         >>> knots = torch.tensor([0.0, 1.0], dtype=torch.float64)
         >>> cubic = Hermite(knots, [torch.stack([knots**3, 3 * knots**2])])
         >>> round(float(cubic(torch.tensor([[0.5]], dtype=torch.float64))), 12)

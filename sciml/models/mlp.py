@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from sciml.errors import ModelError, listed, nearest
-from sciml.models.layered import Layered
+from sciml._text import listed, nearest
+from sciml.errors import ModelError
+from sciml.models.base import Layered
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,

@@ -26,7 +26,7 @@ class Scaled(nn.Module):
 
     Example:
         >>> import torch
-        >>> from sciml.models import MLP, Scaled
+        >>> from sciml.models.mlp import MLP
         >>> trial = Scaled(MLP(8, inputs=1, outputs=1), lower=[0.0], upper=[10.0], offset=[5.0], scale=[2.0]).double()
         >>> trial(torch.tensor([[5.0]], dtype=torch.float64)).shape
         torch.Size([1, 1])

@@ -12,13 +12,15 @@ from torch import Tensor, nn
 
 from sciml.errors import ModelError
 from sciml.jets.propagation import Propagation, Streams
+from sciml.models.base import Layered
 from sciml.models.blocks import Concatenation
-from sciml.models.features import RandomFeatures
-from sciml.models.layered import Layered
+from sciml.models.random_features import RandomFeatures
 from sciml.models.spectral import Spectral
 
 _NEAREST = 1e-14
+
 _WHOLE = 1e-6
+
 _TERMS_AHEAD = 200
 
 

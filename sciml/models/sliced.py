@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from sciml.errors import ModelError
-from sciml.models.layered import Layered
-from sciml.models.periodic import PeriodicInputs
+from sciml.models.base import Layered
+from sciml.models.blocks import PeriodicInputs
 from sciml.models.scaled import Scaled
 from sciml.models.spectral import Spectral, chebyshev
 from sciml.models.windowed import Windowed
@@ -26,8 +26,7 @@ class Sliced(nn.Module):
 
     Example:
         >>> import torch
-        >>> from sciml.models import MLP
-        >>> from sciml.models.sliced import Sliced
+        >>> from sciml.models.mlp import MLP
         >>> model = MLP(8, inputs=2, outputs=1)
         >>> bool(torch.equal(Sliced(model, 1, 0.5)(torch.ones(1, 1)), model(torch.tensor([[1.0, 0.5]]))))
         True

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sciml.errors import ModelError
 from sciml.jets.propagation import Propagation, Streams
-from sciml.models.layered import Layered
+from sciml.models.base import Layered
 
 
 class Spectral(Layered):

@@ -37,7 +37,8 @@ class Windowed(nn.Module):
 
     Example:
         >>> import torch
-        >>> from sciml.models import MLP, Scaled
+        >>> from sciml.models.mlp import MLP
+        >>> from sciml.models.scaled import Scaled
         >>> halves = [Scaled(MLP(8, inputs=1, outputs=1), [a], [a + 1.0], [0.0], [1.0]).double() for a in (0.0, 1.0)]
         >>> joined = Windowed([0.0, 1.0, 2.0], halves, column=0)
         >>> left, right = joined(torch.tensor([[1.0 - 1e-9], [1.0 + 1e-9]], dtype=torch.float64))

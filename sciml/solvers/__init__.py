@@ -1,22 +1,43 @@
-"""Solvers: what makes the rows small. One algorithm, one file, one small interface."""
+"""The discrete problem (residuals, Jacobian, objective, scales), and the algorithms that make it small."""
 
+from sciml.solvers.adaptive_sampling import Adaptive
 from sciml.solvers.base import Run, Solver, Step
+from sciml.solvers.callbacks import Callback, EarlyStopping, Look, ProgressLine, Tracker
+from sciml.solvers.discrete_problem import Setup
 from sciml.solvers.first_order import Adam, FirstOrder
-from sciml.solvers.gauss_newton import GaussNewton
+from sciml.solvers.gauss_newton import GaussNewton, LinearLeastSquares
+from sciml.solvers.hard_constraints import Exact
 from sciml.solvers.lbfgs import LBFGS
-from sciml.solvers.least_squares import LeastSquares
-from sciml.solvers.linear import LinearLeastSquares
+from sciml.solvers.levenberg_marquardt import LeastSquares
+from sciml.solvers.objective import Objective
+from sciml.solvers.residuals import Rows
 from sciml.solvers.ssbroyden import SSBroyden
+from sciml.solvers.weighting import Balanced, Causal, Weighting, Weightings, fixed
 
 __all__ = [
     "LBFGS",
     "Adam",
+    "Adaptive",
+    "Balanced",
+    "Callback",
+    "Causal",
+    "EarlyStopping",
+    "Exact",
     "FirstOrder",
     "GaussNewton",
     "LeastSquares",
     "LinearLeastSquares",
+    "Look",
+    "Objective",
+    "ProgressLine",
+    "Rows",
     "Run",
     "SSBroyden",
+    "Setup",
     "Solver",
     "Step",
+    "Tracker",
+    "Weighting",
+    "Weightings",
+    "fixed",
 ]

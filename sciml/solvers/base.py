@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sciml.objective import Objective
+from sciml.solvers.objective import Objective
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,24 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from sciml.diagnosis import told
 from sciml.errors import ModelError, SolverError
 from sciml.models import model_of
-from sciml.models.naming import part
-from sciml.objective import Objective
-from sciml.rows import Block
+from sciml.models.base import part
+from sciml.problem.collocation import Block
 from sciml.solvers.base import Run, Solver, Step
+from sciml.solvers.nonfinite import told
+from sciml.solvers.objective import Objective
 
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+
 UNKNOWNS = "unknowns"
+
 _LEAST_SHARE = 2.0**-20
+
 _RUN_AWAY = 1e6
+
 _NEARLY = 10.0
+
 _RECENT = 0.1
 
 SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]

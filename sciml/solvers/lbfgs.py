@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from sciml.errors import SolverError
-from sciml.objective import Objective
 from sciml.solvers.base import Run, Solver
+from sciml.solvers.objective import Objective
 from sciml.solvers.quasi_newton import QuasiNewtonRun
 
 

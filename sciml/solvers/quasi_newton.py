@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sciml.diagnosis import told
-from sciml.objective import Objective
 from sciml.solvers.base import Run, Step
 from sciml.solvers.linesearch import Trial, strong_wolfe
+from sciml.solvers.nonfinite import told
+from sciml.solvers.objective import Objective
 
 
 class QuasiNewtonRun(Run):

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sciml.data.memory import require
 from sciml.errors import SolverError
-from sciml.objective import Objective
 from sciml.solvers.base import Run, Solver
-from sciml.solvers.memory import require
+from sciml.solvers.objective import Objective
 from sciml.solvers.quasi_newton import QuasiNewtonRun
 
 

@@ -17,8 +17,8 @@ from unittest import mock
 import torch
 
 import sciml
-from sciml.checkpoint import CHECKPOINT, Keeper
 from sciml.gallery import load_problem
+from sciml.runs.checkpoint import CHECKPOINT, Keeper
 
 _INTERVAL = 60.0
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from sciml.domains import Interior
-from sciml.sampling import draw
+from sciml.geometry import Interior, draw
 
 from .case import Case, Target, relative
 from .stored import problem_class

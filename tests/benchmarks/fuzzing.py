@@ -25,7 +25,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from sciml.datasets.probe import PROBER
+from sciml.data.sandbox import PROBER
 from sciml.errors import SciMLError
 
 from .mutations import mutated

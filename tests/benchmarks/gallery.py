@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from sciml import gallery
-from sciml.archive import write_atomic
+from sciml.data.archive import write_atomic
 
 from . import gallery_pages, harness
 from .stored import ROOT

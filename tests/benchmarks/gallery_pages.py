@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from sciml import gallery
-from sciml.stored import Stored
+from sciml.data import Stored
 
 from . import report
 from .markup import markdown

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import sciml
-from sciml.archive import write_atomic
+from sciml.data.archive import write_atomic
 from sciml.errors import ProblemError, SciMLError
 
 _SIZE = 60_000

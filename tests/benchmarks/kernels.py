@@ -8,11 +8,11 @@ import torch
 from torch.func import functional_call, grad, jacrev, vmap
 
 import sciml
-from sciml.jacobian import jacobian
+from sciml.geometry import Sample
 from sciml.models import Scaled
-from sciml.objective import Objective
-from sciml.rows import Block, Rows
-from sciml.sampling import Sample
+from sciml.problem.collocation import Block
+from sciml.solvers import Objective, Rows
+from sciml.solvers.jacobian import jacobian
 
 from .case import Case, Target
 from .evolution import Burgers, KortewegDeVries, KuramotoSivashinsky

@@ -24,9 +24,9 @@ import numpy as np
 import torch
 
 import sciml
-from sciml.checkpoint import CHECKPOINT
-from sciml.journal import Journal
-from sciml.run_directory import RunDirectory
+from sciml.runs import RunDirectory
+from sciml.runs.checkpoint import CHECKPOINT
+from sciml.solvers.journal import Journal
 from tests.benchmarks.killed import FITS
 from tests.children import Child
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from sciml import archive
-from sciml.run_directory import RunDirectory
+from sciml.data import archive
+from sciml.runs import RunDirectory
 
 MEGABYTES = (1, 20, 100)
 REPEATS = 5

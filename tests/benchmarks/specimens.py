@@ -15,8 +15,8 @@ import h5py
 import numpy as np
 
 import sciml
-from sciml import report
-from sciml.runs import STATES, lines_of
+from sciml.runs import report
+from sciml.runs.index import STATES, lines_of
 
 from . import mutations
 from .stored import problem_class

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sciml import Problem, Stored
-from sciml.cli import load_problem
+from sciml.gallery import load_problem
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,11 +22,11 @@ import torch
 
 import sciml
 from sciml import d
-from sciml.datasets.streaming import _Order
-from sciml.feeding import fed
-from sciml.measurements import Measurements
-from sciml.objective import Objective
-from sciml.setup import prepare
+from sciml.data.streaming import _Order
+from sciml.problem import Measurements
+from sciml.solvers import Objective
+from sciml.strategies.minibatches import fed
+from sciml.strategies.prepare import prepare
 
 from .stored import ROOT
 

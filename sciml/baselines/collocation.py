@@ -1,0 +1,377 @@
+"""Problems without time on a grid: Gauss-Newton with the exact Jacobian of the problem's own residuals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import pairwise
+
+import numpy as np
+import torch
+from scipy import sparse
+
+from sciml._text import listed
+from sciml.baselines.integrate import Budget
+from sciml.errors import BaselineError
+from sciml.geometry import At, Average, Face, Interior, OnFaces, Opposite
+from sciml.models import Grid, GridFunction, GridJets
+from sciml.models.grid import Sites
+from sciml.models.spectral import chebyshev, waves
+from sciml.problem import Problem
+from sciml.problem.collocation import Block
+from sciml.problem.conditions import Term
+from sciml.problem.observations import Belief, Misfit
+from sciml.solvers.factorization import DENSE, SingularError, solved_least, solved_square
+from sciml.solvers.linearize import Linearised, linearised
+from sciml.typing import Array
+from sciml.uncertainty import Estimate
+from sciml.uncertainty.covariance import inferred
+
+_STEPS = 60
+
+_WEIGHT = 10.0
+
+_EXACT = 1e4
+
+_FREE = 1e-9
+
+_DEGREES = {1: 24, 2: 14, 3: 5}
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Steady:
+    """The outcome on one grid: the function, nodal values ``(F, N)``, raw unknowns, and Newton's steps."""
+
+    function: GridFunction
+    values: Array
+    raw: Array
+    steps: int
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A term at its sites, with the weight of each row; one row in all where it is averaged."""
+
+    term: Term
+    sites: Sites
+    weights: Array
+    normals: Array | None = None
+    shares: Array | None = None
+
+
+class NewtonError(BaselineError):
+    """Newton's method failed on one grid; it may do better on a finer one."""
+
+
+class NotFiniteError(NewtonError):
+    """Newton's method cannot begin where it was to begin."""
+
+
+class Steadying:
+    """The residuals of a problem on one grid, as rows of nodal values.
+
+    Where equations and conditions are as many as nodal values, corners counted once, the Jacobian is square and is factored
+    by ``splu``. Otherwise equations hold at all nodes, and rows are solved by least squares, weighted by a quadrature.
+
+    Args:
+        problem: a problem without time.
+        grid: nodes in all of its coordinates.
+        measured: blocks of measurements.
+        scales: the natural size of every term, by which its rows are divided.
+        budget: the time that is left.
+
+    Raises:
+        BaselineError: a condition that a grid cannot hold.
+    """
+
+    def __init__(
+        self, problem: Problem, grid: Grid, measured: Sequence[Block], scales: Mapping[str, float], budget: Budget
+    ) -> None:
+        self.problem, self.grid, self._budget, self._scales = problem, grid, budget, scales
+        self._equations, self._conditions = self._sorted_terms()
+        self._measured = measured
+        self._square = self._layout(square=True)
+        self._whole = self._layout(square=False)
+
+    def _sorted_terms(self) -> tuple[list[Term], list[Term]]:
+        terms = self.problem.terms()
+        equations = [term for term in terms if term.name in self.problem.equations]
+        conditions = [
+            term for term in terms if term.name not in self.problem.equations and not isinstance(term.place, Opposite)
+        ]
+        for term in conditions:
+            if isinstance(term.place, OnFaces) and not all(isinstance(face, Face) for face in term.place.faces):
+                raise BaselineError(
+                    f"the condition {term.name!r} lies on a piece of the boundary that is no face of a box"
+                )
+        return equations, conditions
+
+    def _layout(self, *, square: bool) -> list[_Piece]:
+        grid, problem = self.grid, self.problem
+        kept = np.ones(grid.size, dtype=bool)
+        if square:
+            for name, axis in grid.axes.items():
+                orders = {problem.order(field, name) for field in problem.fields}
+                depth = 0 if axis.periodic else max(orders) // 2
+                for layer in range(depth):
+                    for side in ("lower", "upper"):
+                        kept[grid.layer(Face(name, side), layer)] = False
+        numbers = np.flatnonzero(kept)
+        weights = np.ones(len(numbers)) if square else np.sqrt(grid.weights / grid.weights.sum())
+        pieces = [_Piece(term, grid.at_nodes(numbers), weights) for term in self._equations]
+        claimed: dict[int, Array] = {}
+        counts: dict[Face, int] = {}
+        # Prescribed values first: at a corner they are kept, and a slope there follows from them.
+        for term in sorted(self._conditions, key=lambda term: term.field is None):
+            pieces += self._condition(term, claimed if square else None, counts)
+        for block in self._measured:
+            sites = grid.at_points(block.sample.points[0].numpy())
+            pieces += [_Piece(term, sites, np.full(block.size, 1 / self._scales[term.name])) for term in block.terms]
+        # Measurements have errors; equations and conditions are to hold as if they were exact.
+        exact = _EXACT if self._measured else 1.0
+        return [
+            piece
+            if piece.term.measured
+            else replace(piece, weights=exact * piece.weights / self._scales.get(piece.term.name, 1.0))
+            for piece in pieces
+        ]
+
+    def intervals(self, found: Steady, *, known: bool) -> dict[str, Estimate]:
+        """Estimates of the unknowns with intervals from the Jacobian at the solution; without them on very large grids."""
+        rows, jacobian = self.rows(self._whole, found.values, found.raw)
+        if jacobian.shape[1] > DENSE:
+            return {
+                name: Estimate(float(value), np.nan, np.nan, np.nan)
+                for name, value in self._constants(found.raw)[0].items()
+            }
+        measured = np.concatenate(
+            [
+                np.full(1 if piece.shares is not None else len(piece.weights), piece.term.measured)
+                for piece in self._whole
+            ]
+        )
+        prior = np.concatenate(
+            [
+                np.full(1 if piece.shares is not None else len(piece.weights), isinstance(piece.term.evaluate, Belief))
+                for piece in self._whole
+            ]
+        )
+        full, split = jacobian.toarray(), found.values.size
+        model, raw = full[:, :split], full[:, split:]
+        names = [term.name for block in self._measured for term in block.terms]
+        variance = 1.0 / self._scales[names[0]] ** 2 if known and names else None
+        inference = inferred(
+            self.problem.unknowns, found.raw, model, raw, rows, measured, prior=prior, variance=variance
+        )
+        return inference.estimates
+
+    def _condition(self, term: Term, claimed: dict[int, Array] | None, counts: dict[Face, int]) -> list[_Piece]:
+        grid, place = self.grid, term.place
+        if isinstance(place, At):
+            return [_Piece(term, grid.at_points(np.array([place.position])), np.array([_WEIGHT]))]
+        if isinstance(place, Average):
+            sites, weights = self._averaged(place)
+            return [_Piece(term, sites, np.array([_WEIGHT]), shares=weights / weights.sum())]
+        assert isinstance(place, OnFaces)
+        found = []
+        for face in place.faces:
+            assert isinstance(face, Face)
+            numbers = grid.layer(face)
+            weights = np.sqrt(grid.face_weights(face)) * _WEIGHT
+            if claimed is not None:
+                rank = counts[face] = counts.get(face, -1) + 1
+                taken = claimed.setdefault(rank, np.zeros(grid.size, dtype=bool))
+                free = ~taken[numbers]
+                taken[numbers] = True
+                numbers, weights = numbers[free], weights[free]
+            if len(numbers):
+                normals = np.zeros((len(numbers), len(grid.axes)))
+                normals[:, list(grid.axes).index(face.coordinate)] = face.sign
+                found.append(_Piece(term, grid.at_nodes(numbers), weights, normals))
+        return found
+
+    def _averaged(self, place: Average) -> tuple[Sites, Array]:
+        if isinstance(place.over, Interior):
+            return self.grid.at_nodes(np.arange(self.grid.size)), self.grid.weights
+        faces = [face for face in place.over.faces if isinstance(face, Face)]
+        numbers = np.concatenate([self.grid.layer(face) for face in faces])
+        return self.grid.at_nodes(numbers), np.concatenate([self.grid.face_weights(face) for face in faces])
+
+    def guess(self) -> Array:
+        """Where Newton's method begins on the first grid: at zero, or at the mean of what was measured."""
+        found = np.zeros((len(self.problem.fields), self.grid.size))
+        for block in self._measured:
+            for term in block.terms:
+                if isinstance(term.evaluate, Misfit) and term.evaluate.plain:
+                    assert term.evaluate.field is not None
+                    found[self.problem.fields.index(term.evaluate.field)] = float(term.evaluate.measured.mean())
+        return found
+
+    def solve(self, start: Array, raw: Array) -> Steady:
+        """Gauss-Newton from nodal values ``(F, N)`` and raw unknown constants, its steps halved until they improve.
+
+        Raises:
+            BaselineError: the rows leave something undetermined, Newton does not converge, or the time is over.
+        """
+        if self._measured:
+            return self._hardened(start, raw)
+        count = sum(len(piece.weights) for piece in self._square)
+        if count == start.size:
+            try:
+                return self._newton(self._square, start, raw, square=True)
+            except SingularError:
+                pass
+        return self._newton(self._whole, start, raw, square=False)
+
+    def _hardened(self, start: Array, raw: Array) -> Steady:
+        """Gauss-Newton with equations that weigh more and more: exact at once, they would leave steps no room."""
+        values, steps = start, 0
+        for share in (1e-4, 1e-2, 1.0):
+            pieces = [
+                piece if piece.term.measured else replace(piece, weights=share * piece.weights) for piece in self._whole
+            ]
+            found = self._newton(pieces, values, raw, square=False)
+            values, raw, steps = found.values, found.raw, steps + found.steps
+        return replace(found, steps=steps)
+
+    def _newton(self, pieces: list[_Piece], start: Array, raw: Array, *, square: bool) -> Steady:
+        values = start.copy()
+        rows, jacobian = self.rows(pieces, values, raw)
+        first = size = float(np.linalg.norm(rows))
+        if not (np.isfinite(size) and np.isfinite(jacobian.data).all()):
+            raise NotFiniteError(
+                f"{type(self.problem).__name__}: residuals or their derivatives are not finite at the starting values "
+                f"{listed([f'{each:g}' for each in start[:, 0]])} of {listed(self.problem.fields)}"
+            )
+        for number in range(_STEPS):
+            self._budget.check()
+            step = -(solved_square(jacobian, rows) if square else self._least(jacobian, rows))
+            share = 1.0
+            while True:
+                moved = values + share * step[: values.size].reshape(values.shape)
+                new_raw = raw + share * step[values.size :]
+                new_rows, new_jacobian = self.rows(pieces, moved, new_raw)
+                new_size = float(np.linalg.norm(new_rows))
+                if new_size < size or share * np.abs(step).max() <= 1e-9 * (np.abs(values).max() + 1e-300):
+                    break
+                share /= 2
+                if share < 1e-4 and size <= _ROUNDING * first:
+                    break
+                if share < 1e-4:
+                    raise NewtonError(
+                        f"Newton's method stalls at a residual of {size:.1e}: the problem may have no solution near zero, or "
+                        "contradictory conditions"
+                    )
+            moved_by = share * np.abs(step).max()
+            largest = np.abs(moved).max()
+            # In the last digits the residual is noise: a step that no longer lowers it ends the search.
+            settled = moved_by <= 1e-11 * (largest + 1e-300) or (
+                share == 1.0 and new_size >= 0.5 * size and moved_by <= 1e-7 * largest
+            )
+            if np.isfinite(new_size):
+                values, raw, rows, jacobian, size = moved, new_raw, new_rows, new_jacobian, new_size
+            if settled or size == 0.0:
+                self._check_determined(pieces, jacobian)
+                return Steady(self._function(values), values, raw, number + 1)
+        raise NewtonError(f"Newton's method did not converge in {_STEPS} steps; the residual is {size:.1e}")
+
+    def _check_determined(self, pieces: list[_Piece], jacobian: sparse.csr_array) -> None:
+        """Refuse solutions to which a smooth function may be added, as when a condition was forgotten.
+
+        The Jacobian is looked at on polynomials of low degree alone. Pressures on a grid are free of another kind: patterns
+        from node to node, which least squares leaves at zero.
+
+        Raises:
+            BaselineError: with the fields that are not determined.
+        """
+        count, fields = self.grid.size, self.problem.fields
+        smooth = self._smooth()
+        width = smooth.shape[1]
+        whole = np.zeros((jacobian.shape[1], width * len(fields)))
+        for row in range(len(fields)):
+            whole[row * count : (row + 1) * count, row * width : (row + 1) * width] = smooth
+        seen = jacobian @ whole
+        # Each term in its own size, whatever its unit.
+        starts = np.cumsum([0, *(1 if piece.shares is not None else len(piece.weights) for piece in pieces)])
+        for low, high in pairwise(starts):
+            seen[low:high] /= np.linalg.norm(seen[low:high], 2) or 1.0
+        _, sizes, directions = np.linalg.svd(seen, full_matrices=False)
+        if len(sizes) < seen.shape[1] or sizes[-1] < _FREE * sizes[0]:
+            shares = np.linalg.norm(directions[-1].reshape(len(fields), -1), axis=1)
+            free = [name for name, share in zip(fields, shares, strict=True) if share > 1e-3]
+            raise BaselineError(
+                f"{type(self.problem).__name__}: the equations and conditions do not determine {listed(free)}, to which a "
+                "smooth function may be added: a condition is missing, such as sciml.Dirichlet on every face, or "
+                f"sciml.Mean({free[0]}=0.0) where only a level is; or the problem is at resonance"
+            )
+
+    def _smooth(self) -> Array:
+        """An orthonormal basis of polynomials of low degree along every axis (waves round periodic ones), ``(N, k)``."""
+        axes = list(self.grid.axes.values())
+        degree = _DEGREES[len(axes)]
+        tables = []
+        for axis in axes:
+            unit = torch.from_numpy((2 * axis.nodes - axis.low - axis.high) / (axis.high - axis.low))
+            few = min(degree, 2 * len(axis) // 3)
+            table = waves(unit, few // 2, 0)[0] if axis.periodic else chebyshev(unit, few, 0)[0]
+            tables.append(table.numpy())
+        return np.linalg.qr(reduce(np.kron, tables))[0]
+
+    def _function(self, values: Array) -> GridFunction:
+        shaped = np.stack([each.reshape(self.grid.shape) for each in values], axis=-1)
+        return GridFunction(list(self.grid.axes.values()), torch.from_numpy(shaped))
+
+    def rows(self, pieces: list[_Piece], values: Array, raw: Array) -> tuple[Array, sparse.csr_array]:
+        """Weighted residuals, and their derivatives by nodal values and raw unknowns."""
+        by_field = {(name, 0): values[row] for row, name in enumerate(self.problem.fields)}
+        unknowns, stretch = self._constants(raw)
+        rows, blocks = [], []
+        for piece in pieces:
+            points = torch.from_numpy(piece.sites.points)
+            columns = dict(zip(self.problem.coordinates, points.unbind(1), strict=True))
+            found = linearised(
+                piece.term,
+                self.problem,
+                columns,
+                GridJets(by_field, piece.sites),
+                normals=piece.normals,
+                unknowns=unknowns,
+            )
+            residual, slopes = found.residual, self._slopes(piece, found, stretch)
+            if piece.shares is not None:
+                residual = np.array([piece.shares @ residual])
+                slopes = sparse.csr_array(piece.shares[None, :] @ slopes)
+            rows.append(piece.weights * residual)
+            blocks.append(sparse.diags_array(piece.weights) @ slopes)
+        return np.concatenate(rows), sparse.csr_array(sparse.vstack(blocks))
+
+    def _constants(self, raw: Array) -> tuple[dict[str, float], dict[str, float]]:
+        """The unknowns' values, and their derivatives by the raw numbers."""
+        values, stretch = {}, {}
+        for number, (name, unknown) in zip(raw, self.problem.unknowns.items(), strict=True):
+            at = torch.tensor(number, dtype=torch.float64, requires_grad=True)
+            value = unknown.value(at)
+            values[name], stretch[name] = float(value.detach()), float(torch.autograd.grad(value, at)[0])
+        return values, stretch
+
+    def _slopes(self, piece: _Piece, found: Linearised, stretch: Mapping[str, float]) -> sparse.csr_array:
+        count = len(piece.sites.points)
+        parts: list[sparse.csr_array] = [sparse.csr_array((count, self.grid.size)) for _ in self.problem.fields]
+        place = {name: row for row, name in enumerate(self.problem.fields)}
+        for (name, index), slope in found.slopes.items():
+            parts[place[name]] = parts[place[name]] + sparse.diags_array(slope) @ piece.sites.operator(index)
+        extra = [sparse.csr_array(factor * found.by_unknown[name][:, None]) for name, factor in stretch.items()]
+        return sparse.csr_array(sparse.hstack([*parts, *extra]))
+
+    def _least(self, jacobian: sparse.csr_array, rows: Array) -> Array:
+        try:
+            return solved_least(jacobian, rows, 8 * len(self.problem.fields))
+        except SingularError as error:
+            conditions = [term.name for term in self._conditions]
+            raise BaselineError(
+                f"{type(self.problem).__name__}: the equations and conditions leave combinations of nodal values free; a "
+                f"condition is missing. Conditions: {listed(conditions)}"
+            ) from error

@@ -1,0 +1,383 @@
+r"""The method of lines: on a grid in space, a problem in time is a system of ordinary differential equations.
+
+With :math:`w` the highest time derivatives at the nodes, every equation at every node is affine in them,
+:math:`R(t, y) + A(t, y)\,w = 0`, where :math:`A` holds time derivatives that are themselves differentiated in space too. At
+the outermost nodes the conditions stand in place of the equations, and equations without a time derivative stand for
+themselves; both are differentiated by time as a whole, with a pull towards zero,
+:math:`(\partial_t + \alpha)^k c = 0`, until they contain :math:`w`. So :math:`w = -A^{-1}R`, and the Jacobian of the system
+is :math:`-A^{-1}\,\partial(R + Aw)/\partial y`: sparse, and exact.
+
+Reference: W. E. Schiesser, The Numerical Method of Lines, Academic Press 1991; J. Baumgarte, Computer Methods in Applied
+Mechanics and Engineering 1 (1972), for the pull.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from scipy import linalg, sparse
+from scipy.sparse.linalg import LinearOperator, onenormest, splu
+from torch import Tensor
+
+from sciml._text import listed
+from sciml.baselines.integrate import BlowUpError, IntegrationError
+from sciml.baselines.row_layout import Row, arranged
+from sciml.errors import BaselineError
+from sciml.jets import JetSpace, Recorder
+from sciml.jets.calculus import describe
+from sciml.models import Grid, GridJets
+from sciml.models.grid import split
+from sciml.problem import Initial, Problem
+from sciml.problem.conditions import Scene, Term, target_values
+from sciml.solvers.linearize import Linearised, evaluated, linearised
+from sciml.typing import Array
+
+_PULL = 10.0
+
+_FEW, _MANY = 300.0, 1e4
+
+_POWER = 8
+
+_SAMPLES = 4
+
+_DENSE, _FULL = 1500, 0.1
+
+_HUGE = 1e30
+
+Level = tuple[str, int]
+
+
+class Lines:
+    """The system of ordinary differential equations that a problem in time is on a grid of its other coordinates.
+
+    The state is, for each field and each time derivative of it below its highest, the values at the nodes.
+
+    Args:
+        problem: a problem with a time coordinate.
+        grid: nodes in the other coordinates.
+        unknowns: values of unknown constants.
+
+    Raises:
+        BaselineError: equations that are not affine in the highest time derivatives, too few or too many conditions, or a
+            condition that a grid cannot hold.
+    """
+
+    def __init__(self, problem: Problem, grid: Grid, unknowns: Mapping[str, float]) -> None:
+        assert problem.time is not None
+        self.grid, self.time = grid, problem.time
+        constants = {name: torch.tensor(value, dtype=torch.float64) for name, value in unknowns.items()}
+        self.problem = problem.bind(**constants)
+        found = {name: problem.order(name, self.time) for name in problem.fields}
+        # A field without a time derivative has its own rate of change as what is solved for.
+        self.top = {name: max(order, 1) for name, order in found.items()}
+        self.levels: tuple[Level, ...] = tuple((name, k) for name in problem.fields for k in range(self.top[name]))
+        low, high = problem.domain.bounds[self.time]
+        self.begin, self.end = low, high
+        self._pull = _PULL / (high - low)
+        self._rows = arranged(self.problem, grid, self.top)
+        self._places = [list(self.top).index(row.field) * grid.size + row.numbers for row in self._rows]
+        self._below, self._above = self._into_state()
+        self._factored: tuple[bytes, Callable[[Array], Array] | None] = (b"", None)
+        self._constant: Callable[[Array], Array] | None = None
+        self._check_affine()
+
+    @property
+    def size(self) -> int:
+        """The length of the state."""
+        return len(self.levels) * self.grid.size
+
+    def fastest(self, y: Array) -> float:
+        """About the size of the largest eigenvalue of the Jacobian at the start, from the norm of its eighth power."""
+        slopes = sparse.csr_array(self.jacobian(self.begin, y))
+        turned = sparse.csr_array(slopes.T)
+        power = LinearOperator(
+            slopes.shape, matvec=partial(_repeated, slopes), rmatvec=partial(_repeated, turned), dtype=np.float64
+        )
+        return float(onenormest(power, t=1)) ** (1 / _POWER)
+
+    def stiff(self, fastest: float) -> bool:
+        """Whether an implicit method is worth its factors."""
+        parabolic = any(
+            self.problem.order(name, coordinate) > self.top[name] for name in self.top for coordinate in self.grid.axes
+        ) or any(self.problem.order(name, self.time) == 0 for name in self.top)
+        # In the plane the factors of an implicit method are dear.
+        return parabolic and fastest * (self.end - self.begin) > (_FEW if len(self.grid.axes) < 2 else _MANY)
+
+    def rate(self, t: float, y: Array) -> Array:
+        """The derivative of the state, shape ``(len(levels) * N,)``.
+
+        Raises:
+            IntegrationError: it is not determined.
+        """
+        return self._below @ y + self._above @ self._highest(t, y)
+
+    def jacobian(self, t: float, y: Array) -> sparse.csc_matrix | Array:
+        """The derivative of the rate by the state."""
+        whole = self._assembled(self._rows, t, y, self._highest(t, y), None)[1]
+        by_state, highest = whole[:, : self.size], whole[:, self.size :]
+        if self.size <= _DENSE and by_state.nnz > _FULL * by_state.shape[0] * by_state.shape[1]:
+            return self._below.toarray() - self._above @ self._solver(highest)(by_state.toarray())
+        diagonal = self._is_diagonal(highest)
+        top = (
+            sparse.linalg.spsolve(sparse.csc_matrix(highest), sparse.csc_matrix(by_state))
+            if diagonal is None
+            else sparse.diags_array(1 / diagonal) @ by_state
+        )
+        return sparse.csc_matrix(self._below - self._above @ top)
+
+    def _into_state(self) -> tuple[sparse.csr_array, sparse.csr_array]:
+        """The rate of the state from the state itself, for levels below the highest, and from the highest derivatives."""
+        shape, fields = (len(self.levels), len(self.levels)), list(self.top)
+        below, above = sparse.lil_array(shape), sparse.lil_array((len(self.levels), len(fields)))
+        for row, (name, level) in enumerate(self.levels):
+            if level + 1 < self.top[name]:
+                below[row, row + 1] = 1.0
+            else:
+                above[row, fields.index(name)] = 1.0
+        one = sparse.eye_array(self.grid.size)
+        return sparse.csr_array(sparse.kron(below, one)), sparse.csr_array(sparse.kron(above, one))
+
+    def start(self) -> Array:
+        """The state at the start: what ``Initial`` prescribes, made to agree with the conditions at the outermost nodes.
+
+        Raises:
+            BaselineError: an initial value is missing, or is none of the state.
+        """
+        given: dict[Level, object] = {}
+        for condition in self.problem.conditions:
+            if isinstance(condition, Initial):
+                given |= condition.orders(self.problem)
+        algebraic = [name for name in self.top if self.problem.order(name, self.time) == 0]
+        missing = [level for level in self.levels if level not in given and level[0] not in algebraic]
+        if missing:
+            names = [describe(name, (self.time,) * k) for name, k in missing]
+            raise BaselineError(
+                f"{type(self.problem).__name__} has no initial value for {listed(names)}: add sciml.Initial({names[0]}=...)"
+            )
+        extra = [describe(name, (self.time,) * k) for name, k in given if (name, k) not in self.levels]
+        if extra:
+            raise BaselineError(f"an initial value of {listed(extra)} is none of the state")
+        columns = self._columns(self.grid.points, self.begin)
+        space = JetSpace(columns, self.problem.fields, Recorder(self.grid.size))
+        scene = Scene(self.problem, (space,))
+        state = np.zeros((len(self.levels), self.grid.size))
+        for row, level in enumerate(self.levels):
+            if level in given:
+                values = target_values(f"Initial({level[0]}=...)", given[level], scene)  # type: ignore[arg-type]
+                state[row] = values.detach().expand(self.grid.size).numpy()
+        return self._consistent(state).ravel()
+
+    def _consistent(self, state: Array) -> Array:
+        """The state with fields and outermost nodes changed where conditions and equations without time ask for it."""
+        for depth in range(max(self.top.values())):
+            rows = [row for row in self._rows if row.times > depth]
+            if not rows:
+                break
+            free = [self.levels.index((row.field, depth)) * self.grid.size + row.numbers for row in rows]
+            columns = np.concatenate(free)
+            for _ in range(30):
+                residual, slopes = self._assembled(rows, self.begin, state.ravel(), None, depth)
+                square = slopes[:, columns]
+                try:
+                    step = splu(sparse.csc_matrix(square)).solve(residual)
+                except RuntimeError as error:
+                    raise BaselineError(
+                        "the conditions at the start do not determine the values at the boundary or the fields without a time "
+                        f"derivative: {error}"
+                    ) from error
+                flat = state.ravel()
+                flat[columns] -= step
+                state = flat.reshape(state.shape)
+                if np.abs(step).max(initial=0.0) <= 1e-12 * max(np.abs(state).max(), 1e-300):
+                    break
+            else:
+                raise BaselineError("no values at the boundary agree with the conditions at the start")
+        return state
+
+    def _highest(self, t: float, y: Array) -> Array:
+        zero = np.zeros(len(self.top) * self.grid.size)
+        if self._constant is None:
+            residual, whole = self._assembled(self._rows, t, y, zero, None)
+            found = -self._solver(whole[:, self.size :])(residual)
+        else:
+            found = -self._constant(self._residuals(t, y, zero))
+        if not np.isfinite(found).all():
+            raise BlowUpError(self._why_not_finite(t, y), t)
+        return found
+
+    def _why_not_finite(self, t: float, y: Array) -> str:
+        values = self._values(y, np.zeros(len(self.top) * self.grid.size))
+        for row in self._rows if np.abs(y).max() < _HUGE else ():
+            found, _ = evaluated(*self._ready(row, t, values), normals=row.normals, after=None)
+            bad = np.flatnonzero(~np.isfinite(found.detach().numpy()))
+            if len(bad):
+                at = ", ".join(
+                    f"{name} = {value:.4g}"
+                    for name, value in zip(self.grid.axes, row.sites.points[bad[0]], strict=True)
+                )
+                return f"the residual {row.term.name!r} is not finite at {self.time} = {t:.6g}, first at the node {at}"
+        return f"the solution or its rate of change is not finite at {self.time} = {t:.6g}: it blows up"
+
+    def _solver(self, matrix: sparse.csr_array) -> Callable[[Array], Array]:
+        key = matrix.data.tobytes()
+        if self._factored[0] == key and self._factored[1] is not None:
+            return self._factored[1]
+        diagonal = self._is_diagonal(matrix)
+        solve: Callable[[Array], Array]
+        if diagonal is not None:
+            solve = partial(_divided, diagonal)
+        else:
+            try:
+                solve = _factored(matrix)
+            except (RuntimeError, np.linalg.LinAlgError):
+                raise IntegrationError(
+                    "the highest time derivatives are not determined: the equations without a time derivative, differentiated "
+                    "once, do not give the rates of their fields (as for the pressure of an incompressible flow), or a "
+                    "condition is missing"
+                ) from None
+        self._factored = (key, solve)
+        return solve
+
+    @staticmethod
+    def _is_diagonal(matrix: sparse.csr_array) -> Array | None:
+        diagonal = matrix.diagonal()
+        return diagonal if matrix.count_nonzero() == np.count_nonzero(diagonal) == len(diagonal) else None
+
+    def _assembled(
+        self, rows: Sequence[Row], t: float, y: Array, w: Array | None, depth: int | None
+    ) -> tuple[Array, sparse.csr_array]:
+        """Residuals of rows, one after the other, and their derivative by state and highest derivatives.
+
+        The rows come in the order of fields and nodes if they are all there. With ``depth`` rows are differentiated that
+        often by time; otherwise as often as each needs.
+        """
+        count = self.grid.size
+        values = self._values(y, w)
+        offsets = {level: row * count for row, level in enumerate(self.levels)}
+        offsets |= {(name, self.top[name]): self.size + k * count for k, name in enumerate(self.top)}
+        width = self.size + len(self.top) * count
+        residuals, blocks = [], []
+        for row in rows:
+            times = row.times if depth is None else depth
+            found = self._one(row, t, values, times)
+            residuals.append(found.residual)
+            blocks.append(self._block(row, found, offsets, width))
+        residual = np.concatenate(residuals)
+        whole = sparse.csr_array(sparse.vstack(blocks))
+        if depth is None:
+            back = np.argsort(np.concatenate(self._places))
+            return residual[back], whole[back]
+        return residual, whole
+
+    def _residuals(self, t: float, y: Array, w: Array) -> Array:
+        """The residuals of all rows, in the order of fields and nodes."""
+        values = self._values(y, w)
+        found = np.empty(len(self.top) * self.grid.size)
+        for row, places in zip(self._rows, self._places, strict=True):
+            value, _ = evaluated(*self._ready(row, t, values), normals=row.normals, after=self._after(row.times))
+            found[places] = value.detach().numpy()
+        return found
+
+    def _values(self, y: Array, w: Array | None) -> dict[Level, Array]:
+        """State and highest derivatives at the nodes, by field and number of time derivatives."""
+        count = self.grid.size
+        values = {level: y[row * count : (row + 1) * count] for row, level in enumerate(self.levels)}
+        if w is not None:
+            values |= {
+                (name, order): w[k * count : (k + 1) * count] for k, (name, order) in enumerate(self.top.items())
+            }
+        return values
+
+    def _one(self, row: Row, t: float, values: Mapping[Level, Array], times: int) -> Linearised:
+        return linearised(*self._ready(row, t, values), normals=row.normals, after=self._after(times))
+
+    def _ready(
+        self, row: Row, t: float, values: Mapping[Level, Array]
+    ) -> tuple[Term, Problem, dict[str, Tensor], GridJets]:
+        """A row as ``linearised`` takes it."""
+        return row.term, self.problem, self._columns(row.sites.points, t), GridJets(values, row.sites, self.time)
+
+    def _after(self, times: int) -> Callable[[Tensor, JetSpace], Tensor] | None:
+        return partial(self._differentiated, times=times) if times else None
+
+    def _differentiated(self, value: Tensor, space: JetSpace, times: int) -> Tensor:
+        for _ in range(times):
+            value = space.derivative(value, (self.time,)) + self._pull * value
+        return value
+
+    def _block(self, row: Row, found: Linearised, offsets: Mapping[Level, int], width: int) -> sparse.csr_array:
+        height = len(row.numbers)
+        data, places, columns = [np.zeros(0)], [np.zeros(0, dtype=int)], [np.zeros(0, dtype=int)]
+        for (name, index), slope in found.slopes.items():
+            passed, space = split(index, self.time)
+            part = (sparse.diags_array(slope) @ row.sites.operator(space)).tocoo()
+            data.append(part.data)
+            places.append(part.coords[0])
+            columns.append(part.coords[1] + offsets[name, passed])
+        entries = (np.concatenate(data), (np.concatenate(places), np.concatenate(columns)))
+        return sparse.csr_array(entries, shape=(height, width))
+
+    def _columns(self, points: Array, t: float) -> dict[str, Tensor]:
+        space = dict(zip(self.grid.axes, torch.from_numpy(points).unbind(1), strict=True))
+        now = torch.full((len(points),), t, dtype=torch.float64)
+        return {name: now if name == self.time else space[name] for name in self.problem.coordinates}
+
+    def _smooth(self) -> Array:
+        """Polynomials of degree 0, 1 and 2 at the nodes, ``(3, N)``."""
+        shares = np.zeros(self.grid.size)
+        for column, axis in enumerate(self.grid.axes.values()):
+            shares += (self.grid.points[:, column] - axis.low) / (axis.high - axis.low)
+        return np.stack([np.ones_like(shares), shares, shares**2])
+
+    def _check_affine(self) -> None:
+        # Smooth functions: the derivatives of random numbers would drown everything else.
+        generator = np.random.default_rng(0)
+        shapes, fields = self._smooth(), (len(self.top), 3)
+        one, other = ((generator.uniform(0.5, 1.5, fields) @ shapes).ravel() for _ in range(2))
+        states = [(generator.uniform(0.5, 1.5, (len(self.levels), 3)) @ shapes).ravel() for _ in range(_SAMPLES)]
+        times = self.begin + (self.end - self.begin) * generator.random(_SAMPLES)
+        values = [self._residuals(times[0], states[0], w) for w in (one, other, (one + other) / 2)]
+        gap = np.abs(values[2] - (values[0] + values[1]) / 2)
+        # Where these states lie outside of what the equations are made for, they tell nothing.
+        told = np.isfinite(gap)
+        sizes = np.abs(values[0][told]) + np.abs(values[1][told])
+        if not (gap[told] <= 1e-7 * (1 + sizes).max(initial=1.0)).all():
+            raise BaselineError(
+                f"{type(self.problem).__name__}: an equation is not affine in its highest time derivative, so it cannot be "
+                "solved for it"
+            )
+        # Where A is the same at all of some states and times it is factored once for all.
+        first, *rest = (
+            self._assembled(self._rows, t, y, one, None)[1][:, self.size :] for t, y in zip(times, states, strict=True)
+        )
+        size = sparse.linalg.norm(first)
+        if np.isfinite(size) and all(sparse.linalg.norm(first - each) <= 1e-13 * size for each in rest):
+            self._constant = self._solver(first)
+
+
+def _factored(matrix: sparse.csr_array) -> Callable[[Array], Array]:
+    """The solver of a square matrix, by full or sparse factors.
+
+    Raises:
+        RuntimeError, numpy.linalg.LinAlgError: it is singular.
+    """
+    size = matrix.shape[0]
+    if size > _DENSE or matrix.nnz < _FULL * size**2:
+        return splu(sparse.csc_matrix(matrix)).solve
+    factors = linalg.lu_factor(matrix.toarray(), check_finite=False)
+    if np.abs(np.diag(factors[0])).min() <= 1e-14 * np.abs(factors[0]).max():
+        raise np.linalg.LinAlgError("singular")
+    return partial(linalg.lu_solve, factors, check_finite=False)
+
+
+def _divided(diagonal: Array, y: Array) -> Array:
+    return y / (diagonal[:, None] if y.ndim == 2 else diagonal)
+
+
+def _repeated(matrix: sparse.csr_array, vector: Array) -> Array:
+    for _ in range(_POWER):
+        vector = matrix @ vector
+    return vector

@@ -1,0 +1,249 @@
+"""Which residual stands in which row: equations at the nodes of their fields, conditions at the outermost ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from scipy.special import roots_jacobi
+
+from sciml._text import listed
+from sciml.errors import BaselineError
+from sciml.geometry import Face, OnFaces, Opposite
+from sciml.jets import JetSpace, Recorder
+from sciml.models import Chebyshev, Grid
+from sciml.models.grid import Sites, split
+from sciml.problem import Problem
+from sciml.problem.conditions import Scene, Term
+from sciml.typing import Array, MultiIndex
+
+Asked: TypeAlias = list[tuple[str, MultiIndex]]
+
+Counts: TypeAlias = Mapping[tuple[str, Face], int]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A term at some sites, in the rows that one field has at some nodes; differentiated by time so many ``times``."""
+
+    term: Term
+    numbers: Array
+    field: str
+    times: int
+    sites: Sites
+    normals: Array | None = None
+
+
+def arranged(problem: Problem, grid: Grid, top: Mapping[str, int]) -> tuple[Row, ...]:
+    """Which term stands in the rows of which field at which nodes.
+
+    Each field's equation holds at its nodes; its i-th condition on a face takes the rows of the i-th layer below that face.
+
+    Args:
+        problem: a problem with a time coordinate.
+        grid: nodes in the other coordinates.
+        top: of each field the number of time derivatives that its rows are solved for.
+
+    Raises:
+        BaselineError: too few or too many equations or conditions, or a condition that a grid cannot hold.
+    """
+    terms = problem.terms()
+    equations = [term for term in terms if term.name in problem.equations]
+    if len(equations) != len(problem.fields):
+        raise BaselineError(
+            f"{type(problem).__name__} has {len(equations)} equation(s) for {len(problem.fields)} field(s); as "
+            "many are needed"
+        )
+    kinds = [asked(problem, term) for term in equations]
+    times = [_lacking(problem, top, kind) for kind in kinds]
+    owner = _matched(problem, top, kinds)
+    taken = {name: np.full(grid.size, -1) for name in problem.fields}
+    conditions, counts = _placed(problem, terms)
+    _check_counts(problem, grid, counts)
+    rows: list[Row] = []
+    for term, name in dict.fromkeys((term, name) for term, name, _ in conditions):
+        layers: list[Array] = []
+        places: list[Array] = []
+        normals: list[Array] = []
+        for face, rank in (where for *what, where in conditions if what == [term, name]):
+            layer = grid.layer(face, rank)
+            free = taken[name][layer] < 0
+            layers.append(layer[free])
+            # The condition holds on the face, whatever layer's rows it takes.
+            places.append(grid.layer(face)[free])
+            taken[name][layer] = 1
+            normal = np.zeros((int(free.sum()), len(problem.coordinates)))
+            normal[:, problem.coordinates.index(face.coordinate)] = face.sign
+            normals.append(normal)
+        times_of = _lacking(problem, top, asked(problem, term))
+        sites = grid.at_nodes(np.concatenate(places))
+        if len(sites.points):
+            rows.append(Row(term, np.concatenate(layers), name, times_of, sites, np.concatenate(normals)))
+    for position, (term, name) in enumerate(zip(equations, owner, strict=True)):
+        numbers = np.flatnonzero(taken[name] < 0)
+        rows.append(Row(term, numbers, name, times[position], _inside(problem, grid, name, numbers, counts)))
+    return tuple(rows)
+
+
+def _placed(
+    problem: Problem, terms: Sequence[Term]
+) -> tuple[list[tuple[Term, str, tuple[Face, int]]], dict[tuple[str, Face], int]]:
+    """Each condition with the field whose rows it takes, its face, and its place among that field's conditions there.
+
+    Prescribed values come first: at a corner they are kept. Also the last place on each face, by field.
+    """
+    assert problem.time is not None
+    conditions: list[tuple[Term, str, tuple[Face, int]]] = []
+    counts: dict[tuple[str, Face], int] = {}
+    on_face: dict[Face, list[Term]] = {}
+    others = [term for term in terms if term.name not in problem.equations and not _initial(term)]
+    for term in sorted(others, key=lambda term: term.field is None):
+        place = term.place
+        if isinstance(place, Opposite) and place.coordinate != problem.time:
+            continue
+        if not isinstance(place, OnFaces) or not all(
+            isinstance(face, Face) and face.coordinate != problem.time for face in place.faces
+        ):
+            raise BaselineError(
+                f"the condition {term.name!r} is neither given by sciml.Initial nor lies on faces of the box beside time; the "
+                "method of lines cannot hold it"
+            )
+        for face in place.faces:
+            assert isinstance(face, Face)
+            on_face.setdefault(face, []).append(term)
+    for face, there in on_face.items():
+        for term, name in zip(there, _owners(problem, face, there), strict=True):
+            rank = counts[name, face] = counts.get((name, face), -1) + 1
+            conditions.append((term, name, (face, rank)))
+    return conditions, counts
+
+
+def _initial(term: Term) -> bool:
+    """Whether it comes from ``sciml.Initial``."""
+    return term.prescription is not None and term.prescription.what.startswith("Initial(")
+
+
+def _owners(problem: Problem, face: Face, terms: Sequence[Term]) -> list[str]:
+    """The field whose rows each condition on a face takes, all together as good as can be.
+
+    A condition goes to a field that it contains, best to the one of which it has the highest derivative along the normal; a
+    field takes half of its order at one end before it takes more.
+
+    Raises:
+        BaselineError: a condition without fields, or more conditions than rows.
+    """
+    slots = [(name, slot) for name in problem.fields for slot in range(max(problem.order(name, face.coordinate), 1))]
+    cost = np.full((len(terms), len(slots)), 1000.0)
+    for row, term in enumerate(terms):
+        reach: dict[str, int] = {}
+        for name, index in asked(problem, term):
+            reach[name] = max(reach.get(name, 0), index.count(face.coordinate))
+        if not reach:
+            raise BaselineError(f"the condition {term.name!r} contains no field")
+        for column, (name, slot) in enumerate(slots):
+            if name in reach and term.field in (None, name):
+                half = -(-problem.order(name, face.coordinate) // 2)
+                cost[row, column] = (max(reach.values()) - reach[name]) + 20 * (slot >= half) + 0.01 * slot
+    rows, columns = linear_sum_assignment(cost)
+    if len(rows) < len(terms) or cost[rows, columns].max() >= 1000:
+        raise BaselineError(
+            f"{type(problem).__name__} has too many conditions on {face.describe(problem.domain)}: "
+            f"{listed([term.name for term in terms])}"
+        )
+    return [slots[column][0] for column in columns]
+
+
+def _inside(problem: Problem, grid: Grid, name: str, numbers: Array, counts: Counts) -> Sites:
+    """Where the equation of a field holds: at its nodes, or along one coordinate with polynomials at those of Gauss.
+
+    With c conditions at an end and derivatives of order p, the weight vanishes there to the order p - c, and of first order
+    to c: then multiples of these weights are what energy estimates test with. At the nodes themselves, equations of odd
+    order and waves written as two equations of first order would be unstable.
+
+    Reference: J. Shen, A new dual-Petrov-Galerkin method for third and higher odd-order differential equations, SIAM
+    Journal on Numerical Analysis 41 (2003).
+    """
+    if len(grid.axes) != 1:
+        return grid.at_nodes(numbers)
+    ((coordinate, axis),) = grid.axes.items()
+    order = problem.order(name, coordinate)
+    if not isinstance(axis, Chebyshev) or order == 0:
+        return grid.at_nodes(numbers)
+    given = [
+        counts.get((name, Face(coordinate, "lower")), -1) + 1,
+        counts.get((name, Face(coordinate, "upper")), -1) + 1,
+    ]
+    lower, upper = given if order == 1 else (max(order - each, 0) for each in given)
+    places, _ = roots_jacobi(len(numbers), upper, lower)
+    points = (axis.low + axis.high) / 2 + (axis.high - axis.low) / 2 * places
+    return grid.at_points(points[:, None])
+
+
+def asked(problem: Problem, term: Term) -> Asked:
+    """The jets that a term contains."""
+    generator = torch.Generator().manual_seed(0)
+    count = 4
+    lower, upper = (torch.tensor(each, dtype=torch.float64) for each in (problem.domain.lower, problem.domain.upper))
+    points = lower + (upper - lower) * torch.rand(count, len(lower), dtype=torch.float64, generator=generator)
+    space = JetSpace(dict(zip(problem.coordinates, points.unbind(1), strict=True)), problem.fields, Recorder(count))
+    normals = torch.zeros(count, len(lower), dtype=torch.float64)
+    if isinstance(term.place, OnFaces):
+        normals[:, [problem.coordinates.index(str(face.coordinate)) for face in term.place.faces]] = 1.0
+    value = term.evaluate(Scene(problem, (space,), normals))
+    keys = list(space.jets)
+    if not keys or not value.requires_grad:
+        return []
+    grads = torch.autograd.grad(value.sum(), [space.jets[key] for key in keys], allow_unused=True)
+    return [key for key, grad in zip(keys, grads, strict=True) if grad is not None]
+
+
+def _lacking(problem: Problem, top: Mapping[str, int], found: Asked) -> int:
+    """How often a residual must be differentiated by time until it contains a highest derivative."""
+    return max(0, min((top[name] - split(index, problem.time)[0] for name, index in found), default=0))
+
+
+def _matched(problem: Problem, top: Mapping[str, int], kinds: Sequence[Asked]) -> list[str]:
+    """For each equation the field whose rows it takes: one whose highest derivative it contains."""
+    fields = problem.fields
+    cost = np.full((len(kinds), len(fields)), 100.0)
+    for row, found in enumerate(kinds):
+        times = _lacking(problem, top, found)
+        for name, index in found:
+            passed, space = split(index, problem.time)
+            if passed + times == top[name]:
+                # Its own time derivative rather than one that is differentiated in space too.
+                cost[row, fields.index(name)] = min(cost[row, fields.index(name)], 1.0 + len(space))
+    rows, columns = linear_sum_assignment(cost)
+    if cost[rows, columns].max() >= 100:
+        lacking = [
+            problem.equations[row] for row, column in zip(rows, columns, strict=True) if cost[row, column] >= 100
+        ]
+        raise BaselineError(
+            f"{type(problem).__name__}: the equation(s) {listed(lacking)} give no field its rate of change, as that of an "
+            "incompressible flow gives none to the pressure; the method of lines cannot solve such problems"
+        )
+    return [fields[column] for column in columns]
+
+
+def _check_counts(problem: Problem, grid: Grid, counts: Counts) -> None:
+    """Refuse fewer or more conditions along a coordinate than the equations have derivatives there."""
+    for name, axis in grid.axes.items():
+        if axis.periodic:
+            continue
+        orders = {field: problem.order(field, name) for field in problem.fields}
+        given = {
+            field: sum(rank + 1 for (of, face), rank in counts.items() if of == field and face.coordinate == name)
+            for field in orders
+        }
+        if sum(orders.values()) == sum(given.values()):
+            continue
+        under = sum(given.values()) < sum(orders.values())
+        told = "; ".join(f"{field}: {given[field]} for {order} derivative(s)" for field, order in orders.items())
+        raise BaselineError(
+            f"{type(problem).__name__} has {'too few' if under else 'too many'} conditions on the faces of {name!r} "
+            f"({told}): {'add' if under else 'remove'} some, or say that {name!r} is periodic"
+        )

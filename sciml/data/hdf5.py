@@ -1,0 +1,205 @@
+"""Reading HDF5 files, and the layouts of published collections of simulations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from sciml.data.hdf5_file import Handles, find, label
+from sciml.data.hdf5_grid import Grid
+from sciml.data.hdf5_plan import Plan, planned
+from sciml.data.lazy import LazyTable, Loading
+from sciml.data.memory import check_memory
+from sciml.data.provenance import provenance, stamp
+from sciml.data.sandbox import refusals
+from sciml.data.table import Table
+from sciml.data.units import Units
+from sciml.errors import DataError
+from sciml.typing import Array
+
+
+def read_hdf5(
+    path: str | Path,
+    *,
+    columns: Mapping[str, str] | Sequence[str] | None = None,
+    axes: Mapping[str, Sequence[str]] | None = None,
+    split: Mapping[str, Sequence[str]] | None = None,
+    units: Units | None = None,
+    missing: str = "error",
+    group: str | None = None,
+    sample: int | str | Sequence[int | str] | None = None,
+    rows: tuple[int, int] | slice | None = None,
+    links: str | Path | None = None,
+    memory: int | None = None,
+    lazy: bool | Loading = False,
+) -> Table | LazyTable:
+    r"""Read datasets of an HDF5 file as columns of a table.
+
+    One-dimensional datasets of one length are columns. A dataset of more dimensions lies on the product of its axes'
+    coordinates and becomes a column beside them, the last axis running fastest:
+
+    .. math::
+        (t_i, x_j, u_{ij}), \qquad i = 1 \dots N_t,\; j = 1 \dots N_x.
+
+    Files of PDEBench and The Well are recognised. Their variables have the names ``t``, ``x``, ``y``, ``z`` and those of the
+    fields; components of vectors are ``velocity_x``, ``velocity_y``; ``sample`` chooses among the runs.
+
+    Args:
+        path: the file.
+        columns: ``{name in the problem: dataset}``, or names of datasets; by default every dataset of numbers.
+        axes: for each dataset of more dimensions the coordinates of its axes, in order: ``{"u": ("t", "x")}``. They are
+            columns, or one-dimensional datasets of the file. By default the dimension scales that the file attaches.
+        split: ``{"V": ("u", "v")}``: the columns that the last axis of a dataset becomes, or the real and imaginary part of
+            complex numbers.
+        units: ``{"x": "m"}`` converts from the unit that the file gives, in the attribute ``units``; ``{"x": ("cm", "m")}``
+            from that given.
+        missing: ``"error"`` refuses NaN; ``"mask"`` keeps it, and fits skip those entries.
+        group: a one-dimensional dataset of texts or whole numbers that says which experiment a row belongs to.
+        sample: in the layouts named above, the number (or name) of a run, or several; several are groups of the table.
+        rows: the first row and the one after the last; by default all.
+        links: the folder below which other files may be read: external links, external storage, virtual datasets. By
+            default they are refused.
+        memory: the bytes that reading may take; by default half of what is free.
+        lazy: True leaves the rows in the file: a ``LazyTable`` reads them when they are asked for, so that the file may be
+            larger than memory. ``Loading(...)`` says how they reach a training loop.
+
+    Returns:
+        A table of float64 columns, coordinates first; a ``LazyTable`` of the same rows if that was asked for.
+
+    Raises:
+        DataError: no such file, damaged, in use, not HDF5; no such dataset, or a group; texts, ragged, compound or empty
+            datasets; axes that do not fit; numbers packed by the conventions CF; links that are not allowed or lead nowhere;
+            data that were never written; more than memory holds.
+        MissingExtraError: units to convert without pint.
+
+    Example:
+        >>> import pathlib, tempfile, h5py, sciml
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "rod.h5"
+        >>> with h5py.File(file, "w") as content:
+        ...     content["t"], content["x"] = [0.0, 1.0], [0.0, 50.0, 100.0]
+        ...     content["T"] = [[20.0, 30.0, 20.0], [20.0, 25.0, 20.0]]
+        >>> sciml.read_hdf5(file, axes={"T": ("t", "x")}, units={"x": ("cm", "m")}).to_pandas().head(3)
+             t    x     T
+        0  0.0  0.0  20.0
+        1  0.0  0.5  30.0
+        2  0.0  1.0  20.0
+    """
+    options = {name: value for name, value in locals().items() if name != "path"}
+    path = checked_path(path, "read_hdf5")
+    if not isinstance(links, str | Path | None):
+        raise DataError(f"links must be the path of a folder, below which other files may be read; given: {links!r}")
+    with refusals(path, "an HDF5 file"), Handles() as handles:
+        # Opening first: its errors are better than those of a file that is not there.
+        handles[path]
+        before = stamp(path)
+        plan = planned(
+            handles,
+            path,
+            columns=columns,
+            axes=axes,
+            split=split,
+            units=units,
+            group=group,
+            sample=sample,
+            links=None if links is None else Path(links),
+        )
+        if lazy is not False:
+            return _lazy(path, plan, missing, lazy, group if plan.labels is not None else None, rows)
+        start, stop = _range(path, rows, plan.rows)
+        needed = 2 * plan.nbytes * (stop - start) // plan.rows
+        check_memory(path, needed, memory, "pass lazy=True, read fewer columns, or part of it with rows=")
+        values, labels = _values(handles, plan, start, stop, None if links is None else Path(links))
+    content: dict[str, Any] = dict(values)
+    if plan.group is not None:
+        content[plan.group] = labels
+    return Table(
+        content,
+        source=str(path),
+        missing=missing,
+        group=plan.group,
+        units=plan.units,
+        provenance=provenance(path, "read_hdf5", stop - start, options, before, ["h5py"]),
+    )
+
+
+def _lazy(path: Path, plan: Plan, missing: str, lazy: object, group: str | None, rows: object) -> LazyTable:
+    if not (lazy is True or isinstance(lazy, Loading)):
+        raise DataError(f"{path}: lazy must be True, False or sciml.Loading(...); given: {lazy!r}")
+    if rows is not None or group is not None:
+        raise DataError(
+            f"{path}: a lazy table has all rows, and no groups; leave out {'rows=' if rows is not None else 'group='} and take "
+            "rows from it, table.read(slice(0, 1000)), or leave out lazy="
+        )
+    loading = lazy if isinstance(lazy, Loading) else Loading()
+    return LazyTable(plan.grids, source=str(path), missing=missing, loading=loading, units=plan.units)
+
+
+def checked_path(path: object, reader: str) -> Path:
+    """The path of a file.
+
+    Raises:
+        DataError: something else was given.
+    """
+    if not isinstance(path, str | Path):
+        raise DataError(f"{reader} needs the path of a file; given: {path!r}")
+    return Path(path)
+
+
+def _range(path: Path, rows: tuple[int, int] | slice | None, total: int) -> tuple[int, int]:
+    if rows is None:
+        return 0, total
+    pair = isinstance(rows, tuple | list) and len(rows) == 2
+    ends: list[Any] = (
+        [rows.start, rows.stop, rows.step] if isinstance(rows, slice) else [*rows, None] if pair else [None, None, 0]
+    )
+    ends[:2] = [default if each is None else each for each, default in zip(ends, (0, total), strict=False)]
+    start, stop, step = ends
+    if step not in (None, 1) or not all(_is_whole(each) for each in (start, stop)) or not 0 <= start < stop <= total:
+        raise DataError(f"{path}: rows must be (first, after the last) within 0 and {total}; given: {rows!r}")
+    return int(start), int(stop)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _values(
+    handles: Handles, plan: Plan, start: int, stop: int, links: Path | None
+) -> tuple[dict[str, Array], list[str] | None]:
+    """The columns between two rows, and the name of each row's group."""
+    parts, labels, passed = [], [], 0
+    for grid in plan.grids:
+        first, last = max(start - passed, 0), min(stop - passed, grid.rows)
+        if first < last:
+            parts.append(_slab(handles, grid, first, last))
+            labels += [grid.label or ""] * (last - first)
+        passed += grid.rows
+    values = {
+        name: np.concatenate([part[name] for part in parts]) if len(parts) > 1 else parts[0][name]
+        for name in plan.columns
+    }
+    if plan.group is None:
+        return values, None
+    return values, labels if plan.labels is None else _texts(handles, plan, links)[start:stop]
+
+
+def _slab(handles: Handles, grid: Grid, first: int, last: int) -> dict[str, Array]:
+    """The rows between two numbers: whole slices of the first dimension are read, and the rest is left out."""
+    name, length = grid.dimensions[0]
+    inner = grid.rows // length
+    low, high = first // inner, -(-last // inner)
+    values = grid.read(handles, {name: (low, high)})
+    return {key: each[first - low * inner : last - low * inner] for key, each in values.items()}
+
+
+def _texts(handles: Handles, plan: Plan, links: Path | None) -> list[str]:
+    assert plan.labels is not None
+    dataset = find(handles, plan.path, plan.labels, links=links)
+    raw = dataset[...].tolist()
+    if h5py.check_string_dtype(dataset.dtype) is None and dataset.dtype.kind not in "iu":
+        raise DataError(f"{plan.path}: group={plan.labels!r} holds {dataset.dtype}; expected texts or whole numbers")
+    return [label(f"{plan.path}: group={plan.labels!r}", row, each) for row, each in enumerate(raw)]

@@ -1,0 +1,537 @@
+"""What an HDF5 file holds, told without reading it.
+
+What the attributes of a stored dataset say: texts in any encoding, and how numbers were packed.
+
+HDF5 files opened safely, and their datasets found and checked without being read.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from sciml._text import listed, nearest
+from sciml.data.memory import readable
+from sciml.data.sandbox import FOREIGN, check_safe
+from sciml.errors import DataError
+
+
+def text(value: Any) -> str | None:
+    r"""The text of an attribute; None if it is none. What is not UTF-8 is taken for Latin-1, as ``µ`` of old programs is.
+
+    Args:
+        value: as h5py or pyarrow give it: bytes, or a str in which bytes that are not UTF-8 are lone surrogates.
+
+    Raises:
+        DataError: never.
+
+    Example:
+        >>> text(b"\xb5s"), text("\xb5s".encode())
+        ('µs', 'µs')
+    """
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.item()
+    if isinstance(value, str):
+        value = value.encode("utf-8", "surrogateescape")
+    if not isinstance(value, bytes):
+        return None
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def label(what: str, row: int, value: Any) -> str:
+    r"""The name of a row's group. A guess of its encoding could make another name of it, so only UTF-8 is taken.
+
+    Args:
+        what: the file and the dataset, for messages.
+        row: its number.
+        value: a text, its bytes, or a whole number.
+
+    Raises:
+        DataError: bytes that are not UTF-8.
+
+    Example:
+        >>> label("run.h5: 'city'", 0, "Zürich".encode())
+        'Zürich'
+    """
+    raw = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+    if not isinstance(raw, bytes):
+        return str(value)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{what}, row {row}: {raw!r} is not UTF-8 text; write the names of groups in UTF-8") from error
+
+
+def packing(attributes: Any) -> str | None:
+    """What has to be done to a dataset's numbers by the conventions CF before they mean anything; None for nothing.
+
+    A fill value of NaN, which is missing anyway, and a factor of one change nothing.
+
+    Args:
+        attributes: by name, as h5py gives them.
+
+    Raises:
+        DataError: never.
+
+    Example:
+        >>> packing({"scale_factor": 0.01, "add_offset": 0.0})
+        'scale_factor = 0.01'
+    """
+    for name, neutral in (("scale_factor", 1.0), ("add_offset", 0.0), ("_FillValue", None), ("missing_value", None)):
+        if name not in attributes:
+            continue
+        value = np.ravel(np.asarray(attributes[name]))
+        nothing = value.dtype.kind in "iuf" and np.all(np.isnan(value) if neutral is None else value == neutral)
+        if not nothing:
+            return f"{name} = {value[0] if len(value) == 1 else value}"
+    return None
+
+
+_MOST_LISTED = 40
+
+# What is told of objects that cannot be opened begins with this.
+DAMAGED = "damaged"
+
+
+def walk(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Everything in a group by path, with what it is in words: ``("probe/u", "float64 (3,)")``; links are not followed.
+
+    Objects that are reached twice are told once.
+
+    Raises:
+        DataError: to walk through the file would end or hang the process.
+    """
+    check_safe(Path(group.file.filename))
+    seen = {h5py.h5o.get_info(group.id).addr}
+
+    def inside(group: h5py.Group, prefix: str) -> Iterator[tuple[str, str]]:
+        for key in group:
+            name = f"{prefix}{key}"
+            try:
+                link = group.get(key, getlink=True)
+                thing = group[key] if isinstance(link, h5py.HardLink) else None
+                address = None if thing is None else h5py.h5o.get_info(thing.id).addr
+                what = _told(thing)
+            except FOREIGN as error:
+                yield name, f"{DAMAGED} ({error})"
+                continue
+            if isinstance(link, h5py.SoftLink):
+                yield name, f"link to {link.path}"
+            elif isinstance(link, h5py.ExternalLink):
+                yield name, f"link to {link.path} in {link.filename}"
+            elif address not in seen:
+                seen.add(address)
+                if isinstance(thing, h5py.Group):
+                    yield f"{name}/", "group"
+                    yield from inside(thing, f"{name}/")
+                elif what:
+                    yield name, what
+
+    yield from inside(group, prefix)
+
+
+def _told(thing: object) -> str:
+    """What a dataset holds, in words; nothing for anything else."""
+    if not isinstance(thing, h5py.Dataset):
+        return ""
+    return "empty" if thing.shape is None else f"{thing.dtype} {thing.shape}"
+
+
+def tree(group: h5py.Group) -> str:
+    """The content of a group as lines of text, at most forty."""
+    lines = [f"  {name}: {what}" for name, what in walk(group)]
+    more = len(lines) - _MOST_LISTED
+    return "\n".join(lines[:_MOST_LISTED] + ([f"  … and {more} more"] if more > 0 else [])) or "  nothing"
+
+
+_MOST_LINKS = 16
+
+# Compression by gzip reaches a factor of about 1000.
+_MOST_COMPRESSED = 1100
+
+_SMALL = 2**20
+
+
+@dataclass(frozen=True)
+class Located:
+    r"""A dataset of numbers in an HDF5 file, found and checked, not yet read.
+
+    Args:
+        path: the file that it is in, which is another one than was asked for where an external link led there.
+        name: its path inside the file.
+        shape: its length along each axis.
+        dtype: of its elements in the file.
+        chunks: the shape of its chunks; None where it is stored in one piece.
+        units: its attribute ``units``, if it is a text.
+        scales: for each axis the path of the dimension scale that the file attaches to it, or None.
+
+    Raises:
+        DataError: never by itself; ``locate`` checks.
+
+    Example:
+        >>> import pathlib, tempfile, h5py
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
+        >>> with h5py.File(file, "w") as content:
+        ...     content["probe/u"] = [1.0, 2.0, 4.0]
+        >>> with Handles() as handles:
+        ...     locate(handles, file, "probe/u").shape
+        (3,)
+    """
+
+    path: Path
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    chunks: tuple[int, ...] | None
+    units: str | None
+    scales: tuple[str | None, ...]
+
+
+class Handles:
+    """HDF5 files by path, each opened at its first use and for reading only; a ``with`` statement closes them.
+
+    One object belongs to one process: after a fork, make another.
+
+    Raises:
+        DataError: at the first use: no such file, empty, truncated, not HDF5, or being written by somebody else.
+
+    Example:
+        >>> import pathlib, tempfile, h5py
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
+        >>> h5py.File(file, "w").close()
+        >>> with Handles() as handles:
+        ...     list(handles[file])
+        []
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[Path, h5py.File] = {}
+        # To look a dataset up and prepare to read it takes as long as reading a chunk.
+        self.datasets: dict[tuple[Path, str], h5py.Dataset] = {}
+
+    def __getitem__(self, path: Path) -> h5py.File:
+        if path not in self._open:
+            self._open[path] = _opened(path)
+        return self._open[path]
+
+    def __enter__(self) -> Handles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every file; a later use opens it again."""
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+        self.datasets.clear()
+
+
+def locate(handles: Handles, path: Path, name: str, *, links: Path | None = None) -> Located:
+    """Find a dataset by its path inside a file, and check all that can be checked without reading it.
+
+    Links are followed one by one: soft links within the file; external links, external storage and virtual datasets only
+    into files below ``links``.
+
+    Args:
+        handles: the open files.
+        path: of the file.
+        name: of the dataset, with ``/`` between groups.
+        links: the folder below which other files may be read; None forbids them.
+
+    Raises:
+        DataError: no such dataset, a group, a link that may not be followed or leads nowhere, a type that holds no
+            numbers, nothing in it, parts that were never written, a declared size that the file cannot hold, packed
+            numbers.
+    """
+    return _located(handles, path, name, links, 0)
+
+
+def _located(handles: Handles, path: Path, name: str, links: Path | None, depth: int) -> Located:
+    """``locate`` for the sources of virtual datasets, which may be made of others."""
+    found, dataset = _followed(handles, path, name, links)
+    reason = unusable(dataset)
+    if reason is not None:
+        raise DataError(f"{found}: {dataset.name!r} {reason}")
+    _check_storage(handles, found, dataset, links, depth)
+    packed = packing(dataset.attrs)
+    if packed is not None:
+        raise DataError(
+            f"{found}: {dataset.name!r} is packed ({packed}), and its numbers are not what is stored; read the file with "
+            "sciml.read_netcdf, which unpacks them, or store them as they are"
+        )
+    return Located(
+        found,
+        dataset.name,
+        dataset.shape,
+        dataset.dtype,
+        dataset.chunks,
+        text(dataset.attrs["units"]) if "units" in dataset.attrs else None,
+        tuple(_scale(dimension) for dimension in dataset.dims),
+    )
+
+
+def find(handles: Handles, path: Path, name: str, *, links: Path | None = None) -> h5py.Dataset:
+    """A dataset of any type by its path; links are followed as ``locate`` follows them.
+
+    Raises:
+        DataError: no such dataset, a group, a link that may not be followed or leads nowhere, parts that were never written.
+    """
+    found, dataset = _followed(handles, path, name, links)
+    if dataset.shape is not None:
+        _check_storage(handles, found, dataset, links, 0)
+    return dataset
+
+
+def check_own(handles: Handles, path: Path, name: str) -> None:
+    """Refuse a dataset whose numbers lie in another file; parts that were never written may be.
+
+    Raises:
+        DataError: a link to another file, external storage, a virtual dataset.
+    """
+    dataset = _followed(handles, path, name, None)[1]
+    if dataset.is_virtual or dataset.external:
+        raise DataError(f"{path}: {dataset.name!r} is stored in other files, which are not read; copy it into one file")
+
+
+def opened(handles: Handles, located: Located) -> h5py.Dataset:
+    """The dataset that was located, to read from."""
+    key = located.path, located.name
+    if key not in handles.datasets:
+        check_safe(located.path, (located.name,))
+        handles.datasets[key] = _opened_again(handles[located.path], located)
+    return handles.datasets[key]
+
+
+def _opened_again(file: h5py.File, located: Located) -> h5py.Dataset:
+    dataset = file[located.name]
+    if dataset.external or dataset.is_virtual:
+        # HDF5 looks for external storage in the working directory unless told otherwise; what was checked lies by the file.
+        # A dataset that is still open keeps the folder that it was opened with.
+        del dataset
+        access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+        access.set_efile_prefix(b"${ORIGIN}")
+        access.set_virtual_prefix(b"${ORIGIN}")
+        dataset = h5py.Dataset(h5py.h5d.open(file.id, located.name.encode(), access))
+    return dataset
+
+
+def read_part(handles: Handles, located: Located, selection: Any = ...) -> np.ndarray:
+    """The numbers of a dataset, or those of a selection, as they are stored.
+
+    Raises:
+        DataError: a checksum or a compressed chunk is wrong.
+    """
+    try:
+        return np.asarray(opened(handles, located)[selection])
+    except FOREIGN as error:
+        raise DataError(
+            f"{located.path}: {located.name!r} cannot be read: {error}; the file is damaged (a checksum or a compressed chunk "
+            "is wrong): get it again"
+        ) from error
+
+
+def inside(file: Path, root: Path) -> bool:
+    """Whether a file, its symbolic links resolved, lies below a folder."""
+    return Path(os.path.realpath(file)).is_relative_to(os.path.realpath(root))
+
+
+def _opened(path: Path) -> h5py.File:
+    try:
+        size = path.stat().st_size
+        if path.is_dir():
+            raise DataError(f"{path} is a folder; give the path of an HDF5 file")
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    if not size:
+        raise DataError(f"{path} is empty (0 bytes): it was never written, or its writer died; get it again")
+    # What else is read is looked at where it is asked for: a file may hold much more.
+    check_safe(path, ())
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        words = str(error)
+        if isinstance(error, BlockingIOError) or "unable to lock" in words:
+            raise DataError(
+                f"{path} is in use: another program has it open for writing; wait until it has finished, or read a copy"
+            ) from error
+        if "open for write" in words or "consistency flags" in words:
+            raise DataError(
+                f"{path} is in use: it is open for writing, or its writer died with it open; wait, or repair it with "
+                f"h5clear -s: {words}"
+            ) from error
+        if "signature" in words:
+            raise DataError(f"{path} is not an HDF5 file ({size} bytes); sciml.read finds out what it is") from error
+        raise DataError(
+            f"{path} is damaged or incomplete ({size} bytes): {words}; its writer may have been killed, or a copy cut short: "
+            "get it again"
+        ) from error
+
+
+def _followed(handles: Handles, path: Path, name: str, links: Path | None) -> tuple[Path, h5py.Dataset]:
+    """The file and dataset that a path leads to, through links that may be followed."""
+    start, asked = path, name
+    check_safe(path, (name,))
+    parts, at, hops = _split(name), handles[path]["/"], 0
+    while parts:
+        key = parts.pop(0)
+        if not isinstance(at, h5py.Group) or key not in at.keys():  # noqa: SIM118 (`in at` follows links)
+            raise DataError(_absent(handles[start], start, asked, at, key))
+        link = at.get(key, getlink=True)
+        hops += not isinstance(link, h5py.HardLink)
+        if hops > _MOST_LINKS:
+            raise DataError(f"{start}: the links at {asked!r} lead in a circle; repair the file")
+        if isinstance(link, h5py.SoftLink):
+            parts = _split(link.path) + parts
+            at = handles[path]["/"] if link.path.startswith("/") else at
+        elif isinstance(link, h5py.ExternalLink):
+            what = f"{start}: {asked!r} is an external link to {link.path!r}"
+            path = _allowed(path, link.filename, links, what)
+            check_safe(path, ("/".join([link.path, *parts]),))
+            parts, at = _split(link.path) + parts, handles[path]["/"]
+        else:
+            at = at[key]
+    if not isinstance(at, h5py.Dataset):
+        inner = [name for name, what in walk(at) if what != "group"] if isinstance(at, h5py.Group) else []
+        raise DataError(
+            f"{start}: {asked!r} is a group, not a dataset; name one of those in it: "
+            + (", ".join(repr(f"{asked.rstrip('/')}/{name}") for name in inner[:10]) or "it has none")
+        )
+    return path, at
+
+
+def _split(name: str) -> list[str]:
+    return [part for part in name.split("/") if part not in ("", ".")]
+
+
+def _absent(file: h5py.File, path: Path, name: str, at: Any, key: str) -> str:
+    names = [each.rstrip("/") for each, _ in walk(file)]
+    # A name without its group is a likely slip, and unlike in spelling.
+    inner = [each for each in names if each.split("/")[-1] == name.rsplit("/", maxsplit=1)[-1]]
+    hint = f" Did you mean {inner[0]!r}?" if inner and inner[0] != name.strip("/") else nearest(name, names)
+    return f"{path} has no dataset {name!r}.{hint} It holds\n{tree(file)}"
+
+
+def _allowed(path: Path, filename: str, links: Path | None, what: str) -> Path:
+    """Another file that a file speaks of, if it may be read and is there."""
+    other = path.parent / filename
+    for variable in ("HDF5_VDS_PREFIX", "HDF5_EXTFILE_PREFIX"):
+        if os.environ.get(variable):
+            raise DataError(
+                f"{what} in another file, and the environment's {variable} sends HDF5 elsewhere for it; unset it"
+            )
+    if links is None:
+        raise DataError(
+            f"{what} in another file, {filename!r}, which is not followed; if you trust it pass links={str(path.parent)!r}, "
+            "the folder below which other files may be read"
+        )
+    if not inside(other, links):
+        raise DataError(
+            f"{what} in {filename!r}, which is not below links={str(links)!r}; copy it there, or allow its folder"
+        )
+    if not other.is_file():
+        raise DataError(f"{what} in {filename!r}, and there is no such file; put it beside {path.name}")
+    return other
+
+
+def unusable(dataset: h5py.Dataset) -> str | None:
+    """Why a dataset cannot be columns of numbers, with what to do; None if it can."""
+    if dataset.shape is None:
+        return "is an empty dataset (it has a type and no values); leave it out"
+    if 0 in dataset.shape:
+        return f"is empty: its shape is {dataset.shape}; leave it out"
+    dtype = dataset.dtype
+    if h5py.check_string_dtype(dtype) is not None:
+        return f"holds texts ({dtype}), not numbers; pass group= if it names groups of rows"
+    if h5py.check_vlen_dtype(dtype) is not None:
+        return f"is ragged (rows of different length, {dtype}); store it as columns of numbers"
+    if dtype.names:
+        return f"is compound ({dtype}); store its members {listed(dtype.names)} as datasets"
+    if dtype.kind == "b" or h5py.check_enum_dtype(dtype) is not None:
+        return f"holds truth values or names ({dtype}), not numbers; store it as numbers if they count as such"
+    if dtype.kind not in "iufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
+        return f"holds {dtype}, which are no numbers that float64 can take; convert it"
+    return None
+
+
+def _check_storage(handles: Handles, path: Path, dataset: h5py.Dataset, links: Path | None, depth: int) -> None:
+    """That every number that is declared was written, into files that may be read."""
+    what = f"{path}: {dataset.name!r}"
+    if dataset.is_virtual:
+        _check_virtual(handles, path, dataset, links, depth)
+        return
+    declared, held = math.prod(dataset.shape) * dataset.dtype.itemsize, dataset.id.get_storage_size()
+    if dataset.external:
+        for filename, offset, size in dataset.external:
+            other = _allowed(path, filename, links, f"{what} is stored")
+            # An unlimited size is written as the largest number of that type.
+            if other.stat().st_size < offset + min(size, declared):
+                raise DataError(f"{what} is stored in {filename!r}, which is too short; get it again")
+        return
+    # Compact datasets are in the header.
+    if dataset.chunks is not None:
+        expected = math.prod(-(-length // chunk) for length, chunk in zip(dataset.shape, dataset.chunks, strict=True))
+        written = dataset.id.get_num_chunks()
+        if written < expected:
+            raise DataError(
+                f"{what} declares shape {dataset.shape}, {readable(declared)}, and only {written} of its {expected} chunks "
+                "were written: HDF5 would fill the rest in silently; get a complete file"
+            )
+    elif held < declared:
+        raise DataError(
+            f"{what} declares shape {dataset.shape}, {readable(declared)}, and was never written; get a complete file"
+        )
+    if declared > _MOST_COMPRESSED * held + _SMALL:
+        raise DataError(
+            f"{what} declares shape {dataset.shape}, {readable(declared)}, in {readable(held)}: more than any compression of "
+            "measured numbers; it is not read"
+        )
+
+
+def _check_virtual(handles: Handles, path: Path, dataset: h5py.Dataset, links: Path | None, depth: int) -> None:
+    what = f"{path}: {dataset.name!r} is a virtual dataset"
+    covered = 0
+    for source in dataset.virtual_sources():
+        filename = path.name if source.file_name == "." else source.file_name
+        if "%" in filename + source.dset_name:
+            raise DataError(
+                f"{what} of a numbered series of files ({filename!r}), which cannot be checked; copy it into one"
+            )
+        other = (
+            path if source.file_name == "." else _allowed(path, filename, links, f"{what} made of {source.dset_name!r}")
+        )
+        if depth > _MOST_LINKS:
+            raise DataError(f"{what} made of itself; repair the file")
+        part = _located(handles, other, source.dset_name, links, depth + 1)
+        if not _still_fits(source.src_space, part.shape, source.vspace.get_select_npoints()):
+            raise DataError(
+                f"{what}, and its source {part.name!r} in {filename!r} has shape {part.shape} by now; make it again"
+            )
+        covered += source.vspace.get_select_npoints()
+    if covered < math.prod(dataset.shape):
+        raise DataError(
+            f"{what}, and no source covers {math.prod(dataset.shape) - covered} of its values; make it again"
+        )
+
+
+def _still_fits(taken: Any, shape: tuple[int, ...], points: int) -> bool:
+    """Whether what a virtual dataset takes from a source is still there."""
+    if taken.get_select_type() == h5py.h5s.SEL_ALL:
+        return math.prod(shape) == points
+    _, last = taken.get_select_bounds()
+    return len(last) == len(shape) and all(end < length for end, length in zip(last, shape, strict=True))
+
+
+def _scale(dimension: Any) -> str | None:
+    return str(dimension[0].name) if len(dimension) else None

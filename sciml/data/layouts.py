@@ -1,0 +1,302 @@
+"""The grids of a layout's samples.
+
+Layouts of published collections of simulations in HDF5, recognised and laid out as grids: PDEBench and The Well.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from sciml._text import listed, nearest
+from sciml.data.hdf5_columns import Request, split_columns
+from sciml.data.hdf5_file import Handles, find, label, locate
+from sciml.data.hdf5_grid import Column, Grid
+from sciml.data.sandbox import check_safe
+from sciml.errors import DataError
+
+_SPACE = ("x", "y", "z")
+
+_SUFFIX = "-coordinate"
+
+_FIELDS = ("t0_fields", "t1_fields", "t2_fields")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What a layout says of a dataset.
+
+    Args:
+        dataset: its path in the file; ``{sample}`` stands for the group of the sample.
+        axes: for each axis ``"sample"``, the name of a coordinate, or ``"component"``.
+        components: the columns that the components become, if the layout names them.
+
+    Raises:
+        DataError: never.
+
+    Example:
+        >>> Variable("tensor", ("sample", "t", "x")).axes
+        ('sample', 't', 'x')
+    """
+
+    dataset: str
+    axes: tuple[str, ...]
+    components: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A file's variables by name, and its samples.
+
+    Args:
+        name: of the layout.
+        coordinates: in the order of their axes.
+        fields: everything that depends on them.
+        samples: their names: numbers, or groups of the file.
+        extra: variables that are taken only when asked for.
+
+    Raises:
+        DataError: never.
+
+    Example:
+        >>> layout = Layout("PDEBench", {"x": Variable("x-coordinate", ("x",))}, {}, ("0",), {})
+        >>> list(layout.variables)
+        ['x']
+    """
+
+    name: str
+    coordinates: Mapping[str, Variable]
+    fields: Mapping[str, Variable]
+    samples: Sequence[str]
+    extra: Mapping[str, Variable]
+
+    @property
+    def variables(self) -> dict[str, Variable]:
+        """Every variable by name."""
+        return {**self.coordinates, **self.fields, **self.extra}
+
+
+def recognised(handles: Handles, path: Path, links: Path | None) -> Layout | None:
+    """The layout of a file, if it is one of those known here.
+
+    - PDEBench, one dataset ``tensor`` (sample, t, x) with ``x-coordinate`` and ``t-coordinate``, or one for each field
+      (``density``, ``Vx`` ...; sample, t, x, y, z). The times may be one more than the steps: the last is not in the data.
+    - PDEBench, a group for each sample with ``data`` (t, x, y, channel) and ``grid/x``, ``grid/y``, ``grid/t``.
+    - The Well: ``dimensions``, and fields in ``t0_fields``, ``t1_fields`` (vectors) and ``t2_fields`` (tensors).
+
+    Args:
+        handles: the open files.
+        path: of the file.
+        links: the folder below which other files may be read; None forbids them.
+
+    Raises:
+        DataError: it looks like one of them, and something does not fit.
+    """
+    source = _Source(handles, path, links)
+    names = source.names("/")
+    if "n_trajectories" in source.file.attrs and "dimensions" in names:
+        check_safe(path, ("dimensions", *_FIELDS, "scalars"))
+        return _well(source)
+    if any(f"{axis}{_SUFFIX}" in names for axis in _SPACE):
+        return _flat(source, names)
+    if names and {"data", "grid"} <= set(source.names(names[0])):
+        return _grouped(source, names)
+    return None
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A file that may have one of the layouts."""
+
+    handles: Handles
+    path: Path
+    links: Path | None
+
+    @property
+    def file(self) -> h5py.File:
+        return self.handles[self.path]
+
+    def names(self, group: str) -> list[str]:
+        """What a group holds; nothing if there is none, or a link in its place."""
+        if group != "/" and not isinstance(self.file.get(group, getlink=True), h5py.HardLink):
+            return []
+        check_safe(self.path, (group,))
+        there = self.file[group]
+        return list(there) if isinstance(there, h5py.Group) else []
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return locate(self.handles, self.path, name, links=self.links).shape
+
+    def attributes(self, name: str) -> Mapping[str, Any]:
+        return find(self.handles, self.path, name, links=self.links).attrs
+
+    def varying(self, name: str, **axes: str) -> tuple[str, ...]:
+        """The axes that a dataset's attributes say it has."""
+        said = self.attributes(name)
+        return tuple(axis for flag, axis in axes.items() if bool(said.get(f"{flag}_varying", False)))
+
+
+def _flat(source: _Source, names: list[str]) -> Layout | None:
+    space = [axis for axis in _SPACE if f"{axis}{_SUFFIX}" in names]
+    timed = f"t{_SUFFIX}" in names
+    axes = [*(["t"] if timed else []), *space]
+    lengths = {axis: source.shape(f"{axis}{_SUFFIX}")[0] for axis in axes}
+    fields: dict[str, Variable] = {}
+    for name in names:
+        if name.endswith(_SUFFIX):
+            continue
+        shape = source.shape(name)
+        # Darcy's flow has an axis for a single time, and no times.
+        single = not timed and len(shape) == len(space) + 2 and shape[1] == 1
+        if len(shape) != 1 + single + len(axes) or shape[1 + single + timed :] != tuple(
+            lengths[axis] for axis in space
+        ):
+            return None
+        if timed and lengths["t"] not in (shape[1], shape[1] + 1):
+            raise DataError(
+                f"{source.path}: {name!r} has {shape[1]} times and t-coordinate {lengths['t']}; expected as many, or one more, "
+                "as PDEBench writes them; pass axes= to say how they belong together"
+            )
+        fields[name] = Variable(name, ("sample", *(("component",) if single else ()), *axes))
+    if not fields:
+        return None
+    count = source.shape(next(iter(fields)))[0]
+    coordinates = {axis: Variable(f"{axis}{_SUFFIX}", (axis,)) for axis in axes}
+    return Layout("PDEBench", coordinates, fields, [str(number) for number in range(count)], {})
+
+
+def _grouped(source: _Source, names: list[str]) -> Layout | None:
+    inner = source.names(f"{names[0]}/grid")
+    axes = [axis for axis in ("t", *_SPACE) if axis in inner]
+    shape = source.shape(f"{names[0]}/data")
+    if not axes or len(shape) not in (len(axes), len(axes) + 1):
+        return None
+    coordinates = {axis: Variable(f"{{sample}}/grid/{axis}", (axis,)) for axis in axes}
+    fields = {"data": Variable("{sample}/data", (*axes, *("component",) * (len(shape) - len(axes))))}
+    return Layout("PDEBench", coordinates, fields, names, {})
+
+
+def _well(source: _Source) -> Layout:
+    dimensions = source.file["dimensions"]
+    said = np.atleast_1d(dimensions.attrs.get("spatial_dims", []))
+    space = [label(f"{source.path}: 'spatial_dims'", number, name) for number, name in enumerate(said)]
+    if not space:
+        raise DataError(f"{source.path}: 'dimensions' has no attribute spatial_dims, by which The Well names its axes")
+    coordinates = {
+        ours: Variable(f"dimensions/{theirs}", (*source.varying(f"dimensions/{theirs}", sample="sample"), ours))
+        for ours, theirs in [("t", "time"), *((name, name) for name in space)]
+    }
+    fields: dict[str, Variable] = {}
+    for order, group in enumerate(_FIELDS):
+        for name in source.names(group):
+            at = f"{group}/{name}"
+            flags = np.atleast_1d(source.attributes(at).get("dim_varying", [True] * len(space)))
+            if len(flags) != len(space):
+                raise DataError(f"{source.path}: dim_varying of {at!r} has {len(flags)} entries; expected {len(space)}")
+            axes = (
+                *source.varying(at, sample="sample", time="t"),
+                *(axis for axis, varies in zip(space, flags, strict=True) if varies),
+            )
+            shape = source.shape(at)
+            trailing = len(shape) - len(axes)
+            # Tensors are written with one axis of components or with two.
+            if trailing not in ((order,) if order < 2 else (1, 2)):
+                raise DataError(
+                    f"{source.path}: {at!r} has shape {shape}; its attributes say the axes {listed(axes)}, and {order} for "
+                    "components; repair the attributes, or pass axes= to say them"
+                )
+            components = tuple(f"{name}_{''.join(which)}" for which in itertools.product(space, repeat=order) if order)
+            counted = math.prod(shape[len(axes) :])
+            if order and len(components) != counted:
+                components = tuple(f"{name}_{number}" for number in range(counted))
+            fields[name] = Variable(at, (*axes, *("component",) * trailing), components)
+    scalars = {
+        name: Variable(f"scalars/{name}", source.varying(f"scalars/{name}", sample="sample", time="t"))
+        for name in source.names("scalars")
+        if name not in fields and name not in coordinates
+    }
+    samples = [str(number) for number in range(int(source.file.attrs["n_trajectories"]))]
+    return Layout("The Well", coordinates, fields, samples, scalars)
+
+
+def sample_grids(request: Request, layout: Layout, sample: Any) -> tuple[Grid, ...]:
+    """A grid for each sample that was asked for.
+
+    Args:
+        request: what was asked for.
+        layout: of the file.
+        sample: the number or name of a sample, or several; None if there is only one.
+
+    Raises:
+        DataError: no such sample or variable, several samples and no choice, axes that do not fit.
+    """
+    path, samples = request.path, layout.samples
+    if sample is None:
+        if len(samples) > 1:
+            raise DataError(
+                f"{path} ({layout.name}) holds {len(samples)} samples; choose with sample=0, or several with sample=[0, 1]"
+            )
+        sample = 0
+    if not isinstance(sample, int | np.integer | str | Sequence | np.ndarray):
+        raise DataError(f"sample must be the number or name of a sample, or a list of some; given: {sample!r}")
+    chosen = []
+    for each in [sample] if isinstance(sample, int | np.integer | str) else sample:
+        number = list(samples).index(each) if isinstance(each, str) and each in samples else each
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < len(samples):
+            raise DataError(f"{path} has no sample {each!r}; there are {len(samples)}, from 0 to {len(samples) - 1}")
+        chosen.append(int(number))
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise DataError(f"sample= needs one or more different samples; given: {sample!r}")
+    variables = layout.variables
+    wanted = request.wanted or {name: name for name in (*layout.coordinates, *layout.fields)}
+    for theirs in wanted.values():
+        if theirs not in variables:
+            raise DataError(
+                f"{path} is read as {layout.name}, with {listed(variables)}; there is no {theirs!r}."
+                f"{nearest(theirs, variables)} To read datasets by their paths, say with axes= how they are laid out"
+            )
+    ours_of = {theirs: ours for ours, theirs in wanted.items()}
+    needed = {variables[theirs].dataset for theirs in (*layout.coordinates, *wanted.values())}
+    # All at once: one by one, thousands of samples would take long.
+    check_safe(path, (name.replace("{sample}", samples[number]) for name in needed for number in chosen))
+    return tuple(_sample(request, layout, wanted, ours_of, number) for number in chosen)
+
+
+def _sample(request: Request, layout: Layout, wanted: dict[str, str], ours_of: dict[str, str], number: int) -> Grid:
+    name = layout.samples[number]
+    located = {
+        theirs: request.locate(layout.variables[theirs].dataset.replace("{sample}", name))
+        for theirs in dict.fromkeys((*layout.coordinates, *wanted.values()))
+    }
+    lengths: dict[str, int] = {}
+    for theirs in wanted.values():
+        if theirs not in layout.coordinates:
+            for axis, length in zip(layout.variables[theirs].axes, located[theirs].shape, strict=False):
+                if axis in layout.coordinates and lengths.setdefault(axis, length) != length:
+                    raise DataError(
+                        f"{request.path}: {theirs!r} has {length} values along {axis!r}, and another dataset {lengths[axis]}"
+                    )
+    columns: list[Column] = []
+    order = [axis for axis in layout.coordinates if axis in lengths] or list(layout.coordinates)
+    for axis in order:
+        held = located[axis].shape[-1]
+        # PDEBench's times may be one more than the steps in the data.
+        if held not in (lengths.setdefault(axis, held), lengths[axis] + (axis == "t")):
+            raise DataError(f"{request.path}: {axis!r} has {held} values for an axis of {lengths[axis]}")
+        columns += split_columns(
+            request, ours_of.get(axis, axis), axis, located[axis], layout.variables[axis].axes, (), {"sample": number}
+        )
+    for ours, theirs in wanted.items():
+        if theirs not in layout.coordinates:
+            variable = layout.variables[theirs]
+            columns += split_columns(
+                request, ours, theirs, located[theirs], variable.axes, variable.components, {"sample": number}
+            )
+    return Grid(tuple((axis, lengths[axis]) for axis in order), tuple(columns), label=name)

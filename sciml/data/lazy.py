@@ -1,0 +1,362 @@
+"""Tables that stay in their file: their rows are read when somebody asks for them, chunk by chunk."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+
+from sciml._text import listed, mapping, nearest, whole
+from sciml.data.chunks import Pieces, Tiling
+from sciml.data.hdf5_file import Handles, locate
+from sciml.data.hdf5_grid import Column, Grid
+from sciml.data.table import Table
+from sciml.errors import DataError
+from sciml.typing import Array
+
+_PIECE_ROWS = 65536
+
+_LARGEST_PIECE = 2**28
+
+_SAMPLED_PIECES = 256
+
+_CONTEXTS = ("auto", "fork", "forkserver", "spawn")
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How the rows of a lazy table reach a training loop.
+
+    Args:
+        workers: processes that read ahead; 0 reads in the process that trains. None takes up to two where there are as many
+            cores besides the one that trains, and none for a table of less than a million rows.
+        buffer: rows that are shuffled together; each worker holds up to three times as many.
+        at_once: the most rows that are held in memory where a whole table is needed: by full-batch solvers, for natural
+            sizes, and to judge by.
+        context: how worker processes are started, as in ``multiprocessing``: ``"spawn"`` and ``"forkserver"`` import the
+            main script again, which then needs ``if __name__ == "__main__":``; ``"fork"`` does not. ``"auto"`` forks on Linux,
+            as torch does, if h5py can be forked safely, and spawns elsewhere.
+
+    Raises:
+        DataError: a number is too small, or a context unknown.
+
+    Example:
+        >>> import sciml
+        >>> sciml.Loading(workers=4).at_once
+        20000
+    """
+
+    workers: int | None = None
+    buffer: int = 2**18
+    at_once: int = 20_000
+    context: str = "auto"
+
+    def __post_init__(self) -> None:
+        counts = {"workers": (self.workers or 0, 0), "buffer": (self.buffer, 1), "at_once": (self.at_once, 2)}
+        for name, (value, least) in counts.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise DataError(f"{name} must be a whole number of at least {least}; given: {value!r}")
+        if self.context not in _CONTEXTS:
+            raise DataError(f"context must be one of {listed(_CONTEXTS)}; given: {self.context!r}")
+
+
+class LazyTable:
+    """Named columns in an HDF5 file that is read as rows are asked for, so that it may be larger than memory.
+
+    Rows are read in pieces that are made of whole chunks of the file, so that no chunk is decompressed twice. The file is
+    opened once in each process that reads it, after a fork too; a copy that is pickled opens it for itself.
+    ``sciml.read_hdf5(path, lazy=True)`` makes one.
+
+    Args:
+        grids: where the columns are, and how they make rows; several follow one another.
+        source: what messages call it.
+        missing: ``"error"`` refuses values that are not finite as soon as they are read; ``"mask"`` keeps NaN.
+        loading: how its rows reach a training loop.
+        units: of some columns; they are kept and not interpreted.
+
+    Raises:
+        DataError: no columns, or a piece that cannot be made small enough.
+
+    Example:
+        >>> import pathlib, tempfile, h5py
+        >>> import numpy as np, sciml
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
+        >>> with h5py.File(file, "w") as content:
+        ...     content["t"], content["u"] = np.arange(1e5), np.ones(100_000)
+        >>> table = sciml.LazyTable.of(file, {"t": "t", "u": "u"})
+        >>> len(table), table.read([99_999, 0])["t"].tolist()
+        (100000, [99999.0, 0.0])
+    """
+
+    def __init__(
+        self,
+        grids: Sequence[Grid],
+        *,
+        source: str,
+        missing: str = "error",
+        loading: Loading = Loading(),
+        units: Mapping[str, str] | None = None,
+    ) -> None:
+        if missing not in ("error", "mask"):
+            raise DataError(f"missing must be 'error' or 'mask'; given: {missing!r}")
+        if not grids or not grids[0].columns:
+            raise DataError(f"{source}: a table needs at least one column; given: no columns")
+        self.source, self.missing, self.loading = source, missing, loading
+        self.units = MappingProxyType(dict(units or {}))
+        self._grids = tuple(grids)
+        self._names = tuple(column.name for column in grids[0].columns)
+        if any({column.name for column in grid.columns} != set(self._names) for grid in grids):
+            raise DataError(
+                f"{source}: its parts have different columns; name those that all of them have, columns=[...]"
+            )
+        self.pieces = Pieces([_tiling(grid) for grid in grids])
+        self._opened: tuple[int, Handles] | None = None
+        size = 8 * self.pieces.largest * len(self._names)
+        if size > _LARGEST_PIECE:
+            stored = {column.dataset.name: column.dataset.chunks for column in grids[0].columns}
+            raise DataError(
+                f"{source} is stored in chunks so large, {stored}, that the smallest piece that can be read is "
+                f"{size / 2**20:.0f} MiB; store it in smaller chunks, as with `h5repack -l CHUNK=65536 old.h5 new.h5`"
+            )
+
+    @classmethod
+    def of(
+        cls, path: str | Path, columns: Mapping[str, str], *, links: str | Path | None = None, **options: Any
+    ) -> LazyTable:
+        """One-dimensional datasets of a file, all of the same length, as a table.
+
+        Args:
+            path: the file.
+            columns: the path of a dataset in the file for each column.
+            links: the folder below which other files may be read; None forbids them.
+            options: ``missing`` and ``loading`` as above.
+
+        Raises:
+            DataError: no such file or dataset, or datasets of different length or with more axes than one.
+        """
+        if not isinstance(path, str | Path) or not isinstance(links, str | Path | None):
+            raise DataError(
+                f"LazyTable.of needs the path of a file, and for links that of a folder; given: {path!r}, {links!r}"
+            )
+        path, links = Path(path), None if links is None else Path(links)
+        columns = mapping("columns", columns, "{'t': 'run/time'}")
+        if not all(isinstance(dataset, str) for dataset in columns.values()):
+            raise DataError(f"columns needs the path of a dataset for each column; given: {columns!r}")
+        with Handles() as handles:
+            found = {name: locate(handles, path, dataset, links=links) for name, dataset in columns.items()}
+        shapes = {name: each.shape for name, each in found.items()}
+        if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
+            raise DataError(f"{path}: columns need one axis each, all of one length; given: {shapes}")
+        length = next(iter(shapes.values()), (0,))[0]
+        plain = tuple(Column(name, each, ("row",)) for name, each in found.items())
+        return cls([Grid((("row", length),), plain)], source=str(path), **options)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns, in order."""
+        return self._names
+
+    def __len__(self) -> int:
+        return self.pieces.size
+
+    def __getitem__(self, name: str) -> Array:
+        """Refused: a column may be larger than memory.
+
+        Raises:
+            DataError: always, with what to do instead.
+        """
+        self._known([name])
+        raise DataError(
+            f"{self.source}: the table is lazy, and its column {name!r} of {len(self)} rows stays in the file; read some "
+            f"rows, table.read(slice(0, 1000))[{name!r}], or a random sample, table.sample(1000)[{name!r}], or leave out lazy="
+        )
+
+    def read(self, rows: Any = slice(None), columns: Sequence[str] | None = None) -> Table:
+        """Some rows as a table in memory, in the order asked for.
+
+        Args:
+            rows: their numbers, shape ``(n,)``, or a slice.
+            columns: the columns to read; all by default.
+
+        Raises:
+            DataError: a row or column that is not there, or values that are not finite.
+        """
+        wanted = self._row_numbers(rows)
+        names = self._known(self.columns if columns is None else columns)
+        found = np.empty((len(names), len(wanted)))
+        pieces = self.pieces.pieces_of(wanted)
+        order = np.argsort(pieces, kind="stable")
+        starts = np.flatnonzero(np.diff(pieces[order], prepend=-1))
+        for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
+            here = order[start:stop]
+            piece = int(pieces[here[0]])
+            places = self.pieces.within(piece, wanted[here])
+            for values, column in zip(found, self.read_piece(piece, names), strict=True):
+                values[here] = column[places]
+        units = {name: unit for name, unit in self.units.items() if name in names}
+        return Table(dict(zip(names, found, strict=True)), source=self.source, missing=self.missing, units=units)
+
+    def sample(self, count: int, seed: int = 0) -> Table:
+        """Rows chosen at random, without repetition, as a table in memory, in the order of the file; see ``sample_rows``.
+
+        Raises:
+            DataError: values that are not finite; a count or a seed that is none.
+        """
+        return self.read(self.sample_rows(count, seed))
+
+    def sample_rows(self, count: int, seed: int = 0) -> Array:
+        """The numbers of rows chosen at random, shape ``(n,)``, increasing; all of them where there are no more.
+
+        Of a table of more than 256 pieces one piece is drawn from each of 256 equal stretches, and rows from these: such a
+        sample costs a few hundred reads, whatever the size of the file. Every row is as likely as any other, but rows
+        of one piece come together.
+
+        Raises:
+            DataError: ``count`` is no whole number of at least 1, or ``seed`` of at least 0.
+        """
+        generator = np.random.default_rng(whole("seed", seed, 0))
+        count, every = whole("count", count, 1), self.pieces
+        if count >= every.size:
+            return np.arange(every.size)
+        if every.count <= _SAMPLED_PIECES:
+            return np.sort(generator.choice(every.size, count, replace=False))
+        edges = np.linspace(0, every.count, _SAMPLED_PIECES + 1)
+        pieces = [int(generator.integers(int(low), int(high))) for low, high in itertools.pairwise(edges)]
+        rows = np.concatenate([every.rows(piece) for piece in pieces])
+        return np.sort(generator.choice(rows, min(count, len(rows)), replace=False))
+
+    def statistics(self) -> pd.DataFrame:
+        """Of each column the number of values and of missing ones, mean, standard deviation and range, in its unit.
+
+        The file is read once from end to end, a piece at a time. Infinite values count as missing here, so that a file can be
+        examined before anything refuses it.
+        """
+        parts: dict[str, list[tuple[float, ...]]] = {name: [] for name in self.columns}
+        for piece in range(self.pieces.count):
+            for name, values in zip(self.columns, self.read_piece(piece, self.columns, check=False), strict=True):
+                finite = values[np.isfinite(values)]
+                count, lost = len(finite), len(values) - len(finite)
+                moments = (
+                    (finite.mean(), finite.var(), finite.min(), finite.max()) if count else (0, 0, math.inf, -math.inf)
+                )
+                parts[name].append((count, lost, *moments))
+        return pd.DataFrame({name: _merged(np.array(each, dtype=float)) for name, each in parts.items()}).T
+
+    def read_piece(self, piece: int, names: Sequence[str], *, check: bool = True) -> list[Array]:
+        """Columns on one piece, each of shape ``(rows,)``, float64.
+
+        Raises:
+            DataError: values that are not finite, or a file that has changed.
+        """
+        number, box = self.pieces.place(piece)
+        grid, wanted = self._grids[number], self._known(names)
+        part = replace(grid, columns=tuple(column for column in grid.columns if column.name in wanted))
+        ends = {name: (each.start, each.stop) for (name, _), each in zip(grid.dimensions, box, strict=True)}
+        found = part.read(self._handles(), ends)
+        if check:
+            for name in wanted:
+                self._check(name, found[name], piece)
+        return [found[name] for name in wanted]
+
+    def close(self) -> None:
+        """Close the file in this process; the next read opens it again."""
+        if self._opened is not None:
+            self._opened[1].close()
+            self._opened = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None, "units": dict(self.units)}
+
+    def __repr__(self) -> str:
+        return f"LazyTable({len(self)} rows: {', '.join(self.columns)}; {self.source})"
+
+    def _handles(self) -> Handles:
+        """The files, opened by this very process."""
+        if self._opened is not None and self._opened[0] != os.getpid():
+            # HDF5 would share the parent's file descriptor with a file that it still believes to be open.
+            self.close()
+        if self._opened is None:
+            handles = Handles()
+            stored = {
+                (column.dataset.path, column.dataset.name): column.dataset
+                for grid in self._grids
+                for column in grid.columns
+            }
+            for (path, name), before in stored.items():
+                now = handles[path].get(name)
+                if not isinstance(now, h5py.Dataset) or (now.shape, now.dtype) != (before.shape, before.dtype):
+                    handles.close()
+                    raise DataError(f"{path}: {name!r} has changed since the table was made; read the file again")
+            self._opened = (os.getpid(), handles)
+        return self._opened[1]
+
+    def _known(self, names: Sequence[str]) -> tuple[str, ...]:
+        names = [names] if isinstance(names, str) else names
+        if not isinstance(names, Sequence):
+            raise DataError(f"columns must be a list of names; given: {names!r}")
+        for name in names:
+            if name not in self._names:
+                raise DataError(
+                    f"{self.source} has no column {name!r}; columns: {listed(self.columns)}.{nearest(name, self.columns)}"
+                )
+        return tuple(names)
+
+    def _row_numbers(self, rows: Any) -> Array:
+        if isinstance(rows, slice):
+            return np.arange(*rows.indices(len(self)))
+        found = np.asarray(rows)
+        if found.ndim != 1 or found.dtype.kind not in "iu":
+            raise DataError(f"rows must be a slice or whole numbers of shape (n,); given: {found.dtype} {found.shape}")
+        if len(found) and not (found.min() >= 0 and found.max() < len(self)):
+            raise DataError(f"{self.source} has rows 0 to {len(self) - 1}; asked for: {found.min()} to {found.max()}")
+        return found.astype(np.int64)
+
+    def _row(self, piece: int, place: int) -> int:
+        return int(self.pieces.rows(piece)[place])
+
+    def _check(self, name: str, values: Array, piece: int) -> None:
+        # Sums are faster than comparisons, and not finite where any value is not; or where they overflow.
+        if math.isfinite(values.sum()):
+            return
+        bad = np.isinf(values) if self.missing == "mask" else ~np.isfinite(values)
+        if bad.any():
+            first = int(np.flatnonzero(bad)[0])
+            raise DataError(
+                f"{self.source}: column {name!r} has {int(bad.sum())} value(s) that are not finite in the piece that was read, "
+                f"the first in row {self._row(piece, first)} ({values[first]}); remove these rows"
+                + ("" if np.isinf(values).any() else ", or pass missing='mask' to skip them")
+            )
+
+
+def _tiling(grid: Grid) -> Tiling:
+    """Pieces of a grid by the chunks of its largest dataset."""
+    stored = max((column.dataset for column in grid.columns), key=lambda dataset: math.prod(dataset.shape))
+    chunks = grid.chunks() if stored.chunks is not None else dict.fromkeys(dict(grid.dimensions), 1)
+    return Tiling.aligned(grid.shape, [chunks[name] for name, _ in grid.dimensions], _PIECE_ROWS)
+
+
+def _merged(parts: Array) -> dict[str, float]:
+    """The moments of a column from those of its pieces."""
+    count, lost, mean, variance, low, high = parts.T
+    total = count.sum()
+    if not total:
+        return {"count": 0, "missing": lost.sum(), "mean": math.nan, "std": math.nan, "min": math.nan, "max": math.nan}
+    center = float((count * mean).sum() / total)
+    spread = float((count * (variance + (mean - center) ** 2)).sum() / total)
+    return {
+        "count": total,
+        "missing": lost.sum(),
+        "mean": center,
+        "std": math.sqrt(spread),
+        "min": low.min(),
+        "max": high.max(),
+    }

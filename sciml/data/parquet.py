@@ -1,0 +1,122 @@
+"""Reading Parquet files: only the columns that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sciml._text import listed, mapping, nearest
+from sciml.data.arrays import exact, wanted_names
+from sciml.data.casts import cast, check_casts, unit_after
+from sciml.data.hdf5 import checked_path
+from sciml.data.hdf5_file import text
+from sciml.data.memory import check_memory
+from sciml.data.provenance import provenance, stamp
+from sciml.data.sandbox import refusals
+from sciml.data.table import Table
+from sciml.data.units import Units, conversions
+from sciml.errors import DataError, MissingExtraError
+
+
+def read_parquet(
+    path: str | Path,
+    *,
+    columns: Mapping[str, str] | Sequence[str] | None = None,
+    units: Units | None = None,
+    missing: str = "error",
+    group: str | None = None,
+    casts: Mapping[str, str] | None = None,
+    memory: int | None = None,
+) -> Table:
+    """Read columns of a Parquet file; the others are not touched.
+
+    Args:
+        path: the file.
+        columns: ``{name in the problem: name in the file}``, or names; by default every column of numbers.
+        units: ``{"x": ("cm", "m")}``: the unit in the file and in the problem; ``{"x": "m"}`` from the unit in the column's
+            metadata.
+        missing: ``"error"`` refuses nulls and NaN; ``"mask"`` keeps them as NaN, and fits skip those entries.
+        group: the name of a column of texts or whole numbers that says which experiment a row belongs to.
+        casts: ``{"on": "bool", "day": "days since 2020-01-01"}``: columns of truth values or dates that count as numbers.
+        memory: the bytes that reading may take; by default half of what is free.
+
+    Returns:
+        A table of float64 columns.
+
+    Raises:
+        DataError: no such file, damaged, another format; no such column; texts, lists, truth values and dates without a cast;
+            integers beyond 2^53; more than memory holds.
+        MissingExtraError: pyarrow is not installed.
+
+    Example:
+        >>> import pathlib, tempfile, sciml
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.parquet"
+        >>> sciml.Table({"t": [0.0, 1.0], "u": [0.1, 0.2], "v": [5.0, 6.0]}).save(file)
+        >>> sciml.read_parquet(file, columns={"t": "t", "speed": "v"}).columns
+        ('t', 'speed')
+    """
+    options = {name: value for name, value in locals().items() if name != "path"}
+    path = checked_path(path, "read_parquet")
+    mapping("casts", casts, "{'on': 'bool'}")
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("reading Parquet needs pyarrow; pip install 'sciml[files]'") from error
+    with refusals(path, "a Parquet file", pyarrow.ArrowException):
+        before = stamp(path)
+        with pyarrow.parquet.ParquetFile(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+            if not rows:
+                raise DataError(f"{path} has no rows")
+            numeric = [each.name for each in schema if _numeric(each.type) and each.name != group]
+            usable = [each for each in (*numeric, *(casts or {})) if each in schema.names]
+            wanted = wanted_names(path, columns, schema.names, list(dict.fromkeys(usable)))
+            if group is not None and group not in schema.names:
+                raise DataError(
+                    f"{path} has no {group!r} to group by; it has {listed(schema.names)}."
+                    + nearest(group, schema.names)
+                )
+            twice = [name for name in (*wanted.values(), group) if schema.names.count(name) > 1]
+            if twice:
+                raise DataError(f"{path}: the column {listed(twice)} occurs more than once; rename one of them")
+            taken = list(dict.fromkeys([*wanted.values(), *([group] if group is not None else [])]))
+            check_memory(path, 3 * 8 * rows * len(taken), memory, "read fewer columns")
+            content = file.read(columns=taken)
+    asked = check_casts(casts, list(wanted))
+    values: dict[str, Any] = {}
+    told = {name: unit for name, how in asked.items() if (unit := unit_after(how)) is not None}
+    for ours, theirs in wanted.items():
+        column, kind = content[theirs], schema.field(theirs).type
+        if ours in asked:
+            values[ours] = cast(str(path), theirs, column.to_pandas(), asked[ours], lambda row: f"row {row}")
+        elif _numeric(kind):
+            absent = column.is_null().to_numpy() if column.null_count else None
+            plain = (column.fill_null(0) if column.null_count else column).to_numpy()
+            values[ours] = exact(f"{path}: column {theirs!r}", plain)
+            if absent is not None:
+                values[ours][absent] = np.nan
+        else:
+            raise DataError(
+                f"{path}: column {theirs!r} holds {kind}, not numbers; leave it out, group by it, or for truth values and "
+                "dates pass casts="
+            )
+        metadata = schema.field(theirs).metadata or {}
+        if b"units" in metadata and ours not in told:
+            told[ours] = text(metadata[b"units"]) or ""
+    factors, after = conversions(str(path), units, tuple(values), told)
+    values |= {name: values[name] * factor + offset for name, (factor, offset) in factors.items()}
+    if group is not None:
+        values[group] = pd.Series(content[group].to_pandas())
+    origin = provenance(path, "read_parquet", rows, options, before, ["pyarrow", "pandas"])
+    return Table(values, source=str(path), missing=missing, group=group, units=after, provenance=origin)
+
+
+def _numeric(kind: Any) -> bool:
+    import pyarrow
+
+    return pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)

@@ -1,0 +1,160 @@
+"""Units of columns: from what a file has to what a problem expects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import pandas as pd
+
+from sciml._text import listed, mapping, nearest
+from sciml.errors import DataError, MissingExtraError
+
+Units: TypeAlias = Mapping[str, str | tuple[str, str]]
+
+"""For some columns the unit in the problem, or the pair (unit in the file, unit in the problem)."""
+
+_SINCE = " since "
+
+
+def conversion(name: str, theirs: str, ours: str) -> tuple[float, float]:
+    r"""The factor :math:`a` and the offset :math:`b` of :math:`y = a x + b` from one unit to another.
+
+    Args:
+        name: of the column, for messages.
+        theirs: the unit in the file. Of "days since 2020-01-01" the part before "since" is a unit, the rest the moment of
+            zero.
+        ours: the unit in the problem. Where both name a moment of zero, :math:`b` holds the time between them.
+
+    Raises:
+        DataError: an unknown unit, units of different dimension, or a scale that is not affine, such as decibels; moments of
+            zero that are no dates from 1583 on, or one that only the problem names.
+        MissingExtraError: pint is not installed.
+
+    Example:
+        >>> conversion("T", "degC", "K")
+        (1.0, 273.15)
+    """
+    begin, wanted = (unit.partition(_SINCE)[2].strip() for unit in (theirs, ours))
+    if wanted and wanted != begin:
+        if not begin:
+            raise DataError(
+                f"column {name!r}: {ours!r} counts from {wanted!r}, and {theirs!r} does not say from when it counts; give its "
+                f"unit as '{theirs} since <date>', or leave the date out"
+            )
+        later = (_moment(name, begin) - _moment(name, wanted)).total_seconds()
+        factor, _ = conversion(name, theirs.partition(_SINCE)[0], ours.partition(_SINCE)[0])
+        return factor, later / conversion(name, ours.partition(_SINCE)[0], "s")[0]
+    theirs, ours = (unit.partition(_SINCE)[0].strip() for unit in (theirs, ours))
+    if theirs == ours:
+        return 1.0, 0.0
+    try:
+        import pint
+    except ImportError as error:
+        raise MissingExtraError(
+            f"column {name!r}: converting {theirs!r} to {ours!r} needs pint; pip install 'sciml[units]'"
+        ) from error
+    registry = pint.application_registry.get()
+    try:
+        source, target = _parsed(registry, theirs), _parsed(registry, ours)
+        at_zero, at_one, at_two = (
+            float(registry.Quantity(value, source).to(target).magnitude) for value in (0.0, 1.0, 2.0)
+        )
+    except pint.DimensionalityError as error:
+        raise DataError(
+            f"column {name!r}: {theirs!r} cannot be converted to {ours!r}: {error.dim1} is not {error.dim2}; correct units="
+        ) from error
+    except (pint.UndefinedUnitError, pint.errors.DefinitionSyntaxError, TypeError, ValueError, AssertionError) as error:
+        raise DataError(
+            f"column {name!r}: pint does not know the unit {theirs!r} or {ours!r}: {error}; correct units="
+        ) from error
+    if abs((at_two - at_zero) - 2 * (at_one - at_zero)) > 1e-9 * max(abs(at_one), abs(at_two)):
+        raise DataError(f"column {name!r}: {theirs!r} to {ours!r} is no factor and offset; convert it before")
+    if not at_zero:
+        return _clean(at_one, 1e-15 * abs(at_one)), 0.0
+    return _clean(at_one - at_zero, 1e-12), _clean(at_zero, 1e-12)
+
+
+def check_units(
+    units: Units | None, columns: Mapping[str, Any] | list[str] | tuple[str, ...]
+) -> dict[str, tuple[str | None, str]]:
+    """What was asked for, by column: the unit in the file, None if the file is to say, and the unit in the problem.
+
+    Raises:
+        DataError: something else than texts and pairs of texts, or a column that is not read.
+    """
+    asked: dict[str, tuple[str | None, str]] = {}
+    for name, value in mapping("units", units, "{'x': ('cm', 'm')}").items():
+        pair = (None, value) if isinstance(value, str) else tuple(value) if isinstance(value, tuple | list) else ()
+        if len(pair) != 2 or not isinstance(pair[1], str) or not isinstance(pair[0], str | None):
+            raise DataError(
+                f"units: {name!r} needs 'm' or ('cm', 'm'), in the file and in the problem; given: {value!r}"
+            )
+        if name not in columns:
+            raise DataError(
+                f"units names {name!r}, which is no column; columns: {listed(columns)}.{nearest(name, list(columns))}"
+            )
+        asked[name] = (pair[0], pair[1])
+    return asked
+
+
+def conversions(
+    source: str, units: Units | None, columns: tuple[str, ...], told: Mapping[str, str]
+) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
+    """Factors and offsets of the columns to convert, and the units of all columns whose unit is known afterwards.
+
+    Args:
+        source: of the numbers, for messages.
+        units: what was asked for.
+        columns: the names of all columns.
+        told: the units that the file itself gives.
+
+    Raises:
+        DataError: only the problem's unit is given and the file has none, and what ``conversion`` raises.
+    """
+    found, after = {}, dict(told)
+    for name, (theirs, ours) in check_units(units, columns).items():
+        theirs = told.get(name) if theirs is None else theirs
+        if theirs is None:
+            raise DataError(
+                f"{source}: the file does not say in which unit {name!r} is; pass units={{{name!r}: ('<its unit>', {ours!r})}}"
+            )
+        found[name] = conversion(name, theirs, ours)
+        since = theirs.partition(_SINCE)[2]
+        after[name] = ours + (f"{_SINCE}{since}" if since and _SINCE not in ours else "")
+    return found, after
+
+
+def _moment(name: str, text: str) -> pd.Timestamp:
+    """The moment that a unit counts from, in UTC."""
+    try:
+        moment: Any = pd.Timestamp(text)
+    except (ValueError, OverflowError):
+        moment = pd.NaT
+    # Before 1583 calendars differ in what a date is.
+    if moment is pd.NaT or moment.year < 1583:
+        raise DataError(
+            f"column {name!r}: {text!r} is no date from 1583 on, such as 2020-01-31 or 2020-01-31T12:00:00, and cannot be "
+            "changed for another; leave the date out of the problem's unit"
+        )
+    return moment.tz_localize("UTC") if moment.tz is None else moment.tz_convert("UTC")
+
+
+def _parsed(registry: Any, unit: str) -> Any:
+    """A unit as pint writes it, or as the conventions of NetCDF do: ``W m-2``."""
+    try:
+        return registry.Unit(unit)
+    except Exception:
+        powers = re.sub(r"(?<=[A-Za-z])(-?\d+)", r"**\1", unit.strip())
+        rewritten = re.sub(r"\s+", "*", powers)
+        if rewritten == unit:
+            raise
+        return registry.Unit(rewritten)
+
+
+def _clean(value: float, slack: float) -> float:
+    """A number without the rounding of pint's arithmetic, where a simple fraction is that near."""
+    simple = Fraction(value).limit_denominator(100_000)
+    return float(simple) if abs(float(simple) - value) <= slack else value

@@ -1,0 +1,305 @@
+"""Columns written to files: each file appears whole or not at all.
+
+Tables that are written batch by batch, into HDF5 or Parquet: whole files or none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+
+from sciml._text import listed
+from sciml.data import archive
+from sciml.data.archive import HDF5
+from sciml.errors import DataError, FileError, MissingExtraError
+from sciml.typing import Array
+
+_ENDINGS = {".h5": "hdf5", ".hdf5": "hdf5", ".parquet": "parquet"}
+
+_CHUNK_OF_EMBEDDINGS = 2**14
+
+
+def kind_of(path: str | Path) -> str:
+    """``"hdf5"`` or ``"parquet"``, by the ending; the library for it is there.
+
+    Raises:
+        FileError: another ending.
+        MissingExtraError: Parquet without ``pyarrow``.
+    """
+    if not isinstance(path, str | Path) or Path(path).suffix.lower() not in _ENDINGS:
+        raise FileError(f"out must be a file that ends in .h5, .hdf5 or .parquet; given: {path!r}")
+    kind = _ENDINGS[Path(path).suffix.lower()]
+    if kind == "parquet":
+        _arrow()
+    return kind
+
+
+def write(path: Path, frames: Iterable[pd.DataFrame], count: int) -> None:
+    """Write frames with the same columns, one below the other, so that one of them is in memory at a time.
+
+    In HDF5 every column is a dataset with a checksum (fletcher32) for each chunk, an index that is not a plain count one more,
+    ``index``; what the frames say of themselves (``attrs``) are attributes of the file, beside ``columns``. Parquet files
+    have all of it where ``pandas.read_parquet`` looks for it.
+
+    Args:
+        path: the file, which is replaced once everything is written.
+        frames: one or more.
+        count: the number of rows of all.
+
+    Raises:
+        FileError: the file cannot be written; an older one is still there.
+        MissingExtraError: Parquet without ``pyarrow``.
+    """
+    writer = {"hdf5": _embeddings_hdf5, "parquet": _embeddings_parquet}[kind_of(path)]
+    with archive.recorded(path) as temporary, writer(temporary, count) as put:
+        for frame in frames:
+            put(frame)
+
+
+class _Noted(io.FileIO):
+    """A file that remembers what the system refused: HDF5 goes on after a full disk as if nothing had been."""
+
+    failed: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data).cast("B")
+        size = len(left)
+        while left:
+            try:
+                left = left[super().write(left) :]
+            except OSError as error:
+                self.failed = self.failed or error
+                raise
+        return size
+
+
+@contextlib.contextmanager
+def _embeddings_hdf5(path: Path, count: int) -> Iterator[Callable[[pd.DataFrame], None]]:
+    with _Noted(path, "w+") as raw:
+        try:
+            with h5py.File(raw, "w", libver=HDF5) as file:
+                yield _filling(file, count)
+        except Exception as error:
+            raise raw.failed or error from None
+        if raw.failed is not None:
+            raise raw.failed
+
+
+def _filling(file: h5py.File, count: int) -> Callable[[pd.DataFrame], None]:
+    """What puts frames into a file, one below the other."""
+    done = 0
+
+    def put(frame: pd.DataFrame) -> None:
+        nonlocal done
+        columns = {str(name): frame[name].to_numpy(np.float64) for name in frame.columns}
+        if not isinstance(frame.index, pd.RangeIndex):
+            columns["index"] = _storable(frame.index)
+        for name, values in columns.items():
+            text = values.dtype.kind == "O"
+            if not done:
+                kind = h5py.string_dtype() if text else values.dtype
+                # Texts lie elsewhere in the file, where chunks and their checksums do not reach.
+                plain = {} if text or not count else {"chunks": (min(count, _CHUNK_OF_EMBEDDINGS),), "fletcher32": True}
+                file.create_dataset(name, (count,), kind, **plain)
+            file[name][done : done + len(values)] = values
+        if not done:
+            file.attrs.update({**frame.attrs, "columns": list(map(str, frame.columns))})
+        done += len(frame)
+
+    return put
+
+
+def _storable(index: pd.Index) -> np.ndarray:
+    """An index as numbers, or else as texts."""
+    values = index.to_numpy()
+    return values if values.dtype.kind in "iuf" else np.array([str(each) for each in index], dtype=object)
+
+
+@contextlib.contextmanager
+def _embeddings_parquet(path: Path, count: int) -> Iterator[Callable[[pd.DataFrame], None]]:
+    arrow, parquet = _arrow()
+    writer: Any = None
+
+    def put(frame: pd.DataFrame) -> None:
+        nonlocal writer
+        keep = not isinstance(frame.index, pd.RangeIndex)
+        table = arrow.Table.from_pandas(frame, preserve_index=keep, schema=None if writer is None else writer.schema)
+        if writer is None:
+            writer = parquet.ParquetWriter(path, table.schema, use_dictionary=False, write_page_checksum=True)
+        writer.write_table(table)
+
+    try:
+        yield put
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _arrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtraError(
+            "Parquet files are written by the library pyarrow, which is not installed: pip install 'sciml[files]'; or write "
+            "HDF5, out='embedding.h5'"
+        ) from None
+    return pyarrow, parquet
+
+
+_CHUNK = 65536
+
+
+def save_columns(path: Path, frame: pd.DataFrame, units: Mapping[str, str]) -> None:
+    """Write columns in the format that the file's suffix names: ``.csv``, ``.h5``, ``.hdf5``, ``.parquet``, ``.nc``, ``.mat``.
+
+    Args:
+        path: the file, which is replaced.
+        frame: float64 columns, and texts for groups.
+        units: of some columns. CSV has no place for them.
+
+    Raises:
+        DataError: another suffix, or what the format cannot hold.
+        FileError: the file cannot be written; an older one of that name is unchanged.
+        MissingExtraError: Parquet without pyarrow.
+    """
+    writer = _WRITERS.get(path.suffix.lower())
+    if writer is None:
+        raise DataError(f"cannot tell the format of {path.name!r} from its suffix; it may end in {listed(_WRITERS)}")
+    archive.write_file(path, writer(frame, units))
+
+
+def _csv(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
+    for name, values in frame.items():
+        title = str(name)
+        if not title or title != title.strip() or not title.isprintable():
+            raise DataError(f"CSV cannot have a column called {name!r}; rename it, or save as .h5 or .parquet")
+        if _is_text(values):
+            _check_labels(title, pd.Series(list(dict.fromkeys(values)), dtype=object))
+    # A header that begins with the sign of comments would be taken for one; and without quotes files are read faster.
+    commented = str(frame.columns[0]).startswith("#")
+    # The shortest decimal number that reads back as the same float64.
+    return frame.to_csv(
+        index=False,
+        lineterminator="\n",
+        na_rep="nan",
+        quoting=csv.QUOTE_NONNUMERIC if commented else csv.QUOTE_MINIMAL,
+    ).encode()
+
+
+def _check_labels(name: str, labels: pd.Series) -> None:
+    """Refuse names of groups that would not be read back as they are."""
+    again = pd.read_csv(io.StringIO(labels.to_csv(index=False, quoting=csv.QUOTE_ALL)), dtype=str).iloc[:, 0]
+    lost = labels[(again.isna() | labels.str.contains(r"[\r\n\0]")).to_numpy()]
+    if len(lost):
+        raise DataError(
+            f"CSV cannot hold the label {lost.iloc[0]!r} of {name!r}: it would be read as a missing value or as several lines; "
+            "rename it, or save as .h5 or .parquet"
+        )
+
+
+def _hdf5(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    try:
+        with h5py.File(buffer, "w", libver=archive.HDF5) as file:
+            for name, values in frame.items():
+                if "/" in str(name) or str(name) == ".":
+                    raise DataError(f"HDF5 cannot have a dataset called {name!r}; rename the column")
+                chunks = (min(len(values), _CHUNK),)
+                if _is_text(values):
+                    # Texts of variable length lie outside the chunks that checksums protect.
+                    longest = max(len(str(value).encode()) for value in values)
+                    content: Any = np.array(
+                        [str(value).encode() for value in values], h5py.string_dtype("utf-8", longest)
+                    )
+                else:
+                    content = _numbers(values)
+                dataset = file.create_dataset(str(name), data=content, chunks=chunks, fletcher32=True)
+                if str(name) in units:
+                    # As above: of fixed length they lie where there are checksums.
+                    dataset.attrs["units"] = np.bytes_(units[str(name)].encode())
+    except (ValueError, TypeError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"HDF5 cannot hold these columns: {error}") from error
+    return buffer.getvalue()
+
+
+def _parquet(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("writing Parquet needs pyarrow; pip install 'sciml[files]'") from error
+    buffer = io.BytesIO()
+    fields, arrays = [], []
+    for name, values in frame.items():
+        array = pyarrow.array(list(values)) if _is_text(values) else pyarrow.array(_numbers(values))
+        said = {"units": units[str(name)]} if str(name) in units else None
+        fields.append(pyarrow.field(str(name), array.type, metadata=said))
+        arrays.append(array)
+    pyarrow.parquet.write_table(pyarrow.table(arrays, schema=pyarrow.schema(fields)), buffer)
+    return buffer.getvalue()
+
+
+def _netcdf(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
+    from scipy.io import netcdf_file
+
+    _no_texts(frame, "NetCDF 3")
+    buffer = io.BytesIO()
+    file = netcdf_file(buffer, "w", version=2)
+    file.createDimension("row", len(frame))
+    for name, values in frame.items():
+        try:
+            variable = file.createVariable(str(name), np.dtype("f8"), ("row",))
+        except (ValueError, UnicodeError) as error:
+            raise DataError(f"NetCDF cannot have a variable called {name!r}: {error}") from error
+        variable[:] = _numbers(values)
+        if str(name) in units:
+            variable.units = units[str(name)]
+    file.flush()
+    return buffer.getvalue()
+
+
+def _mat(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
+    from scipy.io import savemat
+
+    _no_texts(frame, "a .mat file")
+    for name in frame:
+        if not (str(name).isascii() and str(name).isidentifier() and str(name)[0].isalpha() and len(str(name)) < 32):
+            raise DataError(f"a variable of MATLAB cannot be called {name!r}; rename it, or choose another format")
+    buffer = io.BytesIO()
+    savemat(buffer, {str(name): _numbers(values) for name, values in frame.items()}, oned_as="column")
+    return buffer.getvalue()
+
+
+def _no_texts(frame: pd.DataFrame, what: str) -> None:
+    for name, values in frame.items():
+        if _is_text(values):
+            raise DataError(f"{what} has no place for the texts of {name!r}; save as .h5, .csv or .parquet")
+
+
+def _is_text(values: pd.Series) -> bool:
+    return values.dtype.kind not in "iuf"
+
+
+def _numbers(values: pd.Series) -> Array:
+    return values.to_numpy(dtype=np.float64)
+
+
+_WRITERS: dict[str, Callable[[pd.DataFrame, Mapping[str, str]], bytes]] = {
+    ".csv": _csv,
+    ".h5": _hdf5,
+    ".hdf5": _hdf5,
+    ".parquet": _parquet,
+    ".nc": _netcdf,
+    ".mat": _mat,
+}

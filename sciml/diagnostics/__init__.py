@@ -1,0 +1,8 @@
+"""Whether to believe it: preflight, well-posedness, certificate, gradients."""
+
+from sciml.diagnostics.checkup import Checkup
+from sciml.diagnostics.findings import Finding
+from sciml.diagnostics.preflight import preflight
+from sciml.errors import ConditionWarning
+
+__all__ = ["Checkup", "ConditionWarning", "Finding", "preflight"]

@@ -1,0 +1,237 @@
+"""One network in the place of a solution that is made of many functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from sciml.data import Table
+from sciml.embedding import checked_jets
+from sciml.errors import ProblemError, SolverError
+from sciml.fitting import fit
+from sciml.geometry import Interior, draw
+from sciml.jets import AutogradJets, ClosedJets, d, knows_derivatives
+from sciml.models import MLP
+from sciml.problem import Problem, equation
+from sciml.solution import Solution
+from sciml.solvers import LeastSquares, Solver
+from sciml.solvers.discrete_problem import checked_seed
+from sciml.typing import Array, MultiIndex
+
+_FRESH = 4096
+
+_CANDIDATES = 8
+
+
+def distil(
+    solution: Solution,
+    model: nn.Module | None = None,
+    *,
+    points: int = 1500,
+    jets: Sequence[str | Sequence[str]] = (),
+    solver: Solver | Sequence[Solver] | None = None,
+    tolerance: float = 1e-2,
+    seed: int = 0,
+) -> Solution:
+    r"""Fit one network to a solution, whatever that is made of: windows, elements, polished features, values on a grid.
+
+    The network N makes the distance to the solution u least squares,
+
+    .. math::  \min_N \sum_i \lvert N(x_i) - u(x_i)\rvert^2
+               + \sum_\alpha \sum_i \lvert\partial^\alpha N(x_i) - \partial^\alpha u(x_i)\rvert^2/s_\alpha^2,
+
+    at points of which half lie evenly and half where u is steep. The equations are not used: what the network knows of them
+    it knows from u. How far it is from u is measured afterwards, on fresh points that lie evenly, and said in ``message``
+    and ``residuals``; a network that is farther than ``tolerance`` is no success.
+
+    Args:
+        solution: the solution to be distilled.
+        model: the network, as for ``fit``; ``MLP(24, 24)`` by default.
+        points: the number of points to fit at.
+        jets: derivatives to be fitted as well, as ``("x", ("x", "x"))``.
+        solver: as for ``fit``; ``LeastSquares(200)`` by default.
+        tolerance: the relative L2 distance, of every field and of every derivative in ``jets``, that counts as a success.
+        seed: of weights and points.
+
+    Returns:
+        A solution of the same problem with the network in it, to be embedded with. Its ``residuals`` are distances to
+        ``solution``, a row ``distance.u`` for each field u and ``distance.u_x`` for each derivative: ``rms`` and ``max`` in
+        its unit, ``relative`` the relative L2 distance, ``points``.
+
+    Raises:
+        ProblemError: ``points`` is not a positive number, or a derivative is not one by coordinates.
+        SolverError: ``tolerance`` is no positive number, or ``seed`` no whole number that is not negative.
+        ModelError: the model cannot serve; see ``fit``.
+
+    Example:
+        >>> import sciml
+        >>> from sciml import d
+        >>> class Decay(sciml.Problem):
+        ...     domain = sciml.Interval(t=(0, 1))
+        ...     fields = ["u"]
+        ...     conditions = [sciml.Initial(u=1.0)]
+        ...     @sciml.equation
+        ...     def decay(self, u, t):
+        ...         return d(u, t) + 2.0 * u
+        >>> network = sciml.distil(sciml.baseline(Decay()), sciml.MLP(6), points=100)
+        >>> network.success, sciml.embed(network, {"t": [0.0, 1.0]}).shape
+        (True, (2, 6))
+
+    Reference: G. Hinton, O. Vinyals and J. Dean, Distilling the knowledge in a neural network, 2015; with derivatives
+    W. M. Czarnecki et al., Sobolev training for neural networks, NIPS 2017.
+    """
+    start = time.perf_counter()
+    if not isinstance(solution, Solution):
+        raise ProblemError(f"distil needs a solution of fit or baseline; given: {type(solution).__name__}")
+    if isinstance(points, bool) or not isinstance(points, int) or points < 8:
+        raise ProblemError(f"points must be a whole number of at least 8; given: {points!r}")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < math.inf:
+        raise SolverError(f"tolerance must be a positive number; given: {tolerance!r}")
+    seed = checked_seed(seed)
+    plan = checked_jets(jets, solution.coordinates)
+    even, candidates, fresh = (
+        _inside(solution, count, [seed, 40 + number])
+        for number, count in enumerate(((points + 1) // 2, _CANDIDATES * points, _FRESH))
+    )
+    steep = _steepest(solution, candidates, points // 2, np.random.default_rng([seed, 43]))
+    table = _table(solution, np.concatenate([even, steep]))
+    problem = _problem(solution, plan)
+    found = fit(
+        problem,
+        MLP(24, 24) if model is None else model,
+        data=table,
+        solver=LeastSquares(200) if solver is None else solver,
+        # Nothing here is measured: values count as much as derivatives do.
+        weights=dict.fromkeys(("data", *problem.equations), 1.0) if plan else None,
+        points=points if plan else None,
+        dtype=solution.dtype,
+        device=solution.device,
+        sampler=None,
+        seed=seed,
+    )
+    distances = _distances(solution, found, fresh, plan)
+    worst = str(distances["relative"].idxmax())
+    far = float(distances["relative"].max())
+    ended = found.status not in ("diverged", "interrupted")
+    verdict = f"the relative L2 distance from {solution.title} is {far:.1e} ({worst}, {_FRESH} fresh points)"
+    if not far <= tolerance:
+        verdict += f", more than {tolerance:g}: try a larger model, more points or more steps"
+    if not solution.success:
+        verdict += "; and that solution was no success itself"
+    return dataclasses.replace(
+        found,
+        problem=solution.problem,
+        name=solution.name,
+        unknowns=solution.unknowns,
+        residuals=distances,
+        success=ended and far <= tolerance and solution.success,
+        message=verdict,
+        seconds=time.perf_counter() - start,
+        tolerance=solution.tolerance,
+        choices=(*found.choices, f"distilled from {solution.title} ({solution.engine}); no equation was used"),
+        data=None,
+    )
+
+
+def _inside(solution: Solution, count: int, seed: list[int]) -> Array:
+    """Points inside the domain, ``(n, D)``."""
+    sample = draw(Interior(), solution.domain, count, np.random.default_rng(seed))
+    return sample.points[0].numpy()
+
+
+def _jets(trial: nn.Module, at: Tensor, solution: Solution) -> AutogradJets | ClosedJets:
+    """The derivatives of a trial function at points."""
+    kind = ClosedJets if knows_derivatives(trial) else AutogradJets
+    like = next(trial.buffers())
+    with torch.enable_grad():
+        return kind(trial, at.to(like), solution.coordinates, solution.fields)
+
+
+def _steepest(solution: Solution, candidates: Array, count: int, generator: np.random.Generator) -> Array:
+    """Some of the candidates, drawn by how steep the fields are there in units of the domain and of their own size."""
+    found = _jets(solution.trial, torch.from_numpy(candidates), solution)
+    steep = np.zeros(len(candidates))
+    for field in solution.fields:
+        for name, (low, high) in solution.bounds.items():
+            slope = found.jet(field, (name,)).detach().double().cpu().numpy()
+            size = max(float(found.jet(field, ()).detach().std()), 1e-300)
+            steep += ((high - low) * slope / size) ** 2
+    steep = np.sqrt(np.where(np.isfinite(steep), steep, 0.0))
+    chances = steep / steep.sum() if steep.sum() > 0 else np.full(len(steep), 1 / len(steep))
+    # A little everywhere, so that enough candidates can be drawn.
+    chances = 0.9 * chances + 0.1 / len(chances)
+    return candidates[generator.choice(len(candidates), count, replace=False, p=chances)]
+
+
+def _table(solution: Solution, points: Array) -> Table:
+    """The solution's values, left out where a field means nothing."""
+    at = dict(zip(solution.coordinates, points.T, strict=True))
+    values = solution(**at)
+    lives = solution.lives(at)
+    fields = {name: np.where(lives[name], values[name], np.nan) for name in solution.fields}
+    return Table({**at, **fields}, source="the solution to be distilled", missing="mask")
+
+
+def _problem(solution: Solution, plan: Sequence[MultiIndex]) -> Problem:
+    """A problem without equations, but that derivatives are those of the solution."""
+    members: dict[str, Any] = {
+        "domain": solution.domain,
+        "fields": list(solution.fields),
+        "__doc__": f"What a solution of {solution.name} says.",
+    }
+    for field in solution.fields:
+        for index in plan:
+            name = "_".join((field, *index))
+            members[f"slope_{name}"] = equation(_equal_jets(solution, field, index, f"slope_{name}"))
+    kind = type("Distilled", (Problem,), members)
+    found: Problem = kind()
+    return found
+
+
+def _equal_jets(solution: Solution, field: str, index: MultiIndex, name: str) -> Callable[..., Tensor]:
+    """An equation: a derivative of the field less that of the solution."""
+    known: dict[tuple[int, bytes], Tensor] = {}
+
+    def residual(self: Problem, **given: Tensor) -> Tensor:
+        columns = [given[key] for key in solution.coordinates]
+        points = torch.stack([column.detach() for column in columns], dim=1)
+        key = len(points), points.cpu().numpy().tobytes()
+        if key not in known:
+            # The solution stays as it is: what it says at a set of points is asked once.
+            known[key] = _jets(solution.trial, points, solution).jet(field, index).detach().to(points)
+        return d(given[field], *(given[each] for each in index)) - known[key]
+
+    parameters = [
+        inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        for each in ("self", field, *solution.coordinates)
+    ]
+    residual.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    residual.__name__ = name
+    return residual
+
+
+def _distances(solution: Solution, found: Solution, points: Array, plan: Sequence[MultiIndex]) -> pd.DataFrame:
+    """How far a network is from a solution, in the form of a certificate."""
+    at = torch.from_numpy(points)
+    lives = solution.lives(dict(zip(solution.coordinates, points.T, strict=True)))
+    old, new = (_jets(each.trial, at, solution) for each in (solution, found))
+    rows = {}
+    for field in solution.fields:
+        there = torch.from_numpy(np.array(lives[field]))
+        for index in ((), *plan):
+            true, own = (each.jet(field, index).detach().double().cpu()[there] for each in (old, new))
+            gap, size = own - true, float(true.square().mean().sqrt())
+            rms = float(gap.square().mean().sqrt())
+            row = rms, float(gap.abs().max()), rms / size if size > 0 else math.inf, len(true)
+            rows["distance." + "_".join((field, *index))] = row
+    frame = pd.DataFrame.from_dict(rows, orient="index", columns=["rms", "max", "relative", "points"])
+    return frame.astype({"points": int})

@@ -1,0 +1,176 @@
+"""Low-discrepancy points inside a domain and on the sides of its boundary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from scipy.stats import qmc
+from torch import Tensor
+
+from sciml.errors import ProblemError
+from sciml.geometry.domain import At, Average, Domain, Face, Interface, Interior, OnFaces, Piece, Place, Side, Within
+from sciml.typing import Array, Points
+
+_FEW = 8
+
+_DOUBLINGS = 8
+
+_MORE = 8
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Points of one place.
+
+    ``points`` holds one tensor ``(n, D)``, or two with the partners on the lower and the upper face; ``normals`` the
+    outward normals ``(n, D)`` on sides; ``faces`` the number of points on each side, in order. ``shares``, of shape ``(n,)``
+    and with the sum 1, are the weights of a quadrature where residuals are averaged into one row.
+    """
+
+    points: tuple[Points, ...]
+    normals: Tensor | None = None
+    faces: tuple[int, ...] = ()
+    shares: Tensor | None = None
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Sample:
+        """The same points elsewhere."""
+        normals = None if self.normals is None else self.normals.to(device, dtype)
+        shares = None if self.shares is None else self.shares.to(device, dtype)
+        return Sample(tuple(points.to(device, dtype) for points in self.points), normals, self.faces, shares)
+
+    def part(self, chosen: Tensor | slice) -> Sample:
+        """Some of the points, whatever sides they lie on."""
+        normals, shares = (None if each is None else each[chosen] for each in (self.normals, self.shares))
+        return Sample(tuple(points[chosen] for points in self.points), normals, (), shares)
+
+
+def default_count(domain: Domain) -> int:
+    """How many points to use inside when the user does not say: by the number of coordinates."""
+    return {1: 256, 2: 1024}.get(len(domain.coordinates), 4096)
+
+
+def default_face_count(domain: Domain, inside: int) -> int:
+    """How many points to use on each face: twice as dense along every edge as ``inside`` points are in a box.
+
+    In four and more coordinates all faces together get as many as the inside.
+    """
+    dimension = len(domain.coordinates)
+    if dimension > 3:
+        # That many points on each of many faces would be far more than inside: as many on all of them together.
+        return max(1, inside // (2 * dimension))
+    return 1 if dimension == 1 else round(2 * inside ** ((dimension - 1) / dimension))
+
+
+def draw(place: Place, domain: Domain, count: int, generator: np.random.Generator) -> Sample:
+    """Scrambled Sobol points of one place of a domain, uniform by its length, area or volume.
+
+    Args:
+        place: the inside, or that of a part; some sides, an inner surface, the opposite faces of a coordinate, one point, or
+            what is averaged over.
+        domain: the domain.
+        count: the number of points; on sides, of points on **each** face (a face that is a single point gets one). Pieces get
+            as many by their size, where a side of a square (or cube) with the measure of the domain gets ``count``; at
+            least eight.
+        generator: scrambles the sequence.
+
+    Raises:
+        ProblemError: a domain is so thin in the box around it that hardly any point falls into it.
+
+    Example:
+        >>> import numpy as np, sciml
+        >>> from sciml.geometry.domain import Interior
+        >>> sample = draw(Interior(), sciml.Box(x=(0, 1), t=(0, 2)), 100, np.random.default_rng(0))
+        >>> sample.points[0].shape
+        torch.Size([100, 2])
+
+    Reference: A. B. Owen, Scrambling Sobol' and Niederreiter-Xing points, Journal of Complexity 14 (1998).
+    """
+    if isinstance(place, Interior):
+        (points,) = _collected(
+            lambda unit: _both(domain.inside(unit)), len(domain.bounds), domain.filling, count, generator
+        )
+        return Sample((torch.from_numpy(points),))
+    if isinstance(place, Within):
+        return draw(Interior(), place.part, count, generator)
+    if isinstance(place, Average):
+        return _quadrature(place, domain, count, generator)
+    if isinstance(place, At):
+        return Sample((torch.tensor([place.position], dtype=torch.float64),))
+    if isinstance(place, OnFaces | Interface):
+        owner, sides = (place, place.sides) if isinstance(place, Interface) else (domain, place.faces)
+        pieces = [on_side(side, owner, _on_side_count(side, owner, count), generator) for side in sides]
+        points, normals = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+        return Sample((torch.from_numpy(points),), torch.from_numpy(normals), tuple(len(piece) for piece, _ in pieces))
+    column = domain.coordinates.index(place.coordinate)
+    lower, _ = on_side(Face(place.coordinate, "lower"), domain, count, generator)
+    upper = lower.copy()
+    upper[:, column] = domain.bounds[place.coordinate][1]
+    return Sample((torch.from_numpy(lower), torch.from_numpy(upper)))
+
+
+def on_side(side: Side, domain: Domain | Interface, count: int, generator: np.random.Generator) -> tuple[Array, Array]:
+    """Points ``(n, D)`` of one side and its outward unit normals there; one point if the side is a point."""
+
+    def made(unit: Array) -> tuple[tuple[Array, ...], Array]:
+        points, normals, keep = domain.on_side(side, unit)
+        return (points, normals), keep
+
+    points, normals = _collected(made, domain.freedom(side), domain.kept(side), count, generator)
+    return points, normals
+
+
+def _quadrature(place: Average, domain: Domain, count: int, generator: np.random.Generator) -> Sample:
+    """Points and shares of a rule of high order inside simple domains; elsewhere points that count alike on their sides."""
+    rule = domain.quadrature(count) if isinstance(place.over, Interior) else None
+    if rule is not None:
+        points, weights = rule
+        return Sample((torch.from_numpy(points),), shares=torch.from_numpy(weights))
+    # Such points find a mean to a lower order: there have to be more of them.
+    sample = draw(place.over, domain, _MORE * count, generator)
+    size = len(sample.points[0])
+    shares = np.full(size, 1 / size)
+    if isinstance(place.over, OnFaces):
+        extents = np.array([domain.extent(side) for side in place.over.faces])
+        shares = np.repeat(extents / extents.sum() / sample.faces, sample.faces)
+    return replace(sample, shares=torch.from_numpy(shares))
+
+
+def _on_side_count(side: Side, domain: Domain | Interface, count: int) -> int:
+    # Unlike faces, pieces can be many and of very different sizes.
+    return max(_FEW, round(count * domain.share(side))) if isinstance(side, Piece) else count
+
+
+def _both(made: tuple[Array, Array]) -> tuple[tuple[Array, ...], Array]:
+    points, keep = made
+    return (points,), keep
+
+
+def _collected(
+    made: Callable[[Array], tuple[tuple[Array, ...], Array]],
+    dimension: int,
+    share: float,
+    count: int,
+    generator: np.random.Generator,
+) -> tuple[Array, ...]:
+    """The first ``count`` of a Sobol sequence's points that are kept, of which a ``share`` is expected to be."""
+    if dimension == 0:
+        return made(np.empty((1, 0)))[0]
+    engine = qmc.Sobol(dimension, rng=generator)
+    # A whole power of two keeps the sequence balanced; its beginning is a good sequence of the length asked for.
+    power = math.ceil(math.log2(max(count, 1) / max(share, 1e-6)))
+    parts: list[tuple[Array, ...]] = []
+    found = 0
+    for doubling in range(_DOUBLINGS):
+        arrays, keep = made(engine.random_base2(power + max(0, doubling - 1)))
+        parts.append(tuple(array[keep] for array in arrays))
+        found += int(keep.sum())
+        if found >= count:
+            return tuple(np.concatenate(each)[:count] for each in zip(*parts, strict=True))
+    raise ProblemError(
+        f"only {found} of {count} points were found: the domain, or a piece of its boundary, is too small a part of what it "
+        "was cut from"
+    )

@@ -1,0 +1,187 @@
+"""Jets of trial functions that are linear in what is varied: what they are made of is computed once and kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sciml._text import listed
+from sciml.errors import ProblemError
+from sciml.jets.activations import sine
+from sciml.jets.propagation import Layer, Streams
+from sciml.jets.taylor import TaylorJets
+from sciml.typing import MultiIndex, Points, Values
+
+
+@dataclass(frozen=True)
+class Features:
+    """The jets of frozen features at some points, ``streams``, as they arrive at the ``layer`` that is varied."""
+
+    layer: nn.Linear
+    streams: Streams
+
+    @property
+    def plan(self) -> tuple[MultiIndex, ...]:
+        """The derivatives there are."""
+        return self.streams.indices
+
+    def passed(self) -> Layer:
+        """The layer with its outputs, ``(S, n, outputs)``."""
+        return Layer(self.layer, self.streams, self.streams.values @ self.layer.weight.T)
+
+
+@dataclass(frozen=True)
+class Waves:
+    r"""The jets of sines of affine functions of the coordinates, :math:`\sin z_k(x)` with :math:`z_k = \omega_k\cdot x + b_k`.
+
+    Every derivative is a multiple of a sine or a cosine, :math:`\partial_\alpha \sin z = \pm\omega^\alpha \sin z` or
+    :math:`\pm\omega^\alpha \cos z`, with factors that are the same at all points. So two matrices hold all derivatives, and the
+    factors go into the weights.
+
+    Attributes:
+        layer: the linear layer behind them.
+        plan: the derivatives there are.
+        odd: for each of them whether it is a multiple of the cosine.
+        factors: shape ``(S, M)``, what the sine or cosine is multiplied by.
+        sines: shape ``(n, M)``, or None where no derivative is even.
+        cosines: shape ``(n, M)``, or None where no derivative is odd.
+    """
+
+    layer: nn.Linear
+    plan: tuple[MultiIndex, ...]
+    odd: tuple[bool, ...]
+    factors: Tensor
+    sines: Tensor | None
+    cosines: Tensor | None
+
+    def passed(self) -> Layer:
+        """The layer with its outputs, ``(S, n, outputs)``."""
+        weight = self.layer.weight
+        outputs: list[Tensor] = [weight] * len(self.plan)
+        for waves, places in self.halves():
+            weights = self.factors[places][:, None, :] * weight
+            found = (waves @ weights.flatten(0, 1).T).unflatten(1, (len(places), -1))
+            for number, place in enumerate(places):
+                outputs[place] = found[:, number]
+        return WaveLayer(self.layer, Streams(self.plan, self.factors), torch.stack(outputs), self)
+
+    def halves(self) -> list[tuple[Tensor, list[int]]]:
+        """Sines and cosines, each with the places of its derivatives in the plan."""
+        pairs = ((self.sines, False), (self.cosines, True))
+        return [
+            (waves, [place for place, each in enumerate(self.odd) if each is odd])
+            for waves, odd in pairs
+            if waves is not None
+        ]
+
+
+@dataclass(eq=False)
+class WaveLayer(Layer):
+    """A linear layer behind ``Waves``; what it received is not spread out."""
+
+    waves: Waves
+
+    def outer(self, back: Tensor) -> Tensor:
+        """Each point's sum over streams of outer products of cotangents ``(S, n, outputs)`` with inputs."""
+        found: Tensor | None = None
+        for waves, places in self.waves.halves():
+            part = back[places].permute(1, 2, 0) @ self.waves.factors[places]
+            part *= waves[:, None, :]
+            found = part if found is None else found.add_(part)
+        assert found is not None
+        return found
+
+
+def output_layer(trial: nn.Module) -> nn.Linear | None:
+    """The last linear layer of a scaled model in which nothing else is varied, or None for any other model."""
+    layers = getattr(getattr(trial, "model", None), "layers", None)
+    if not isinstance(layers, nn.Sequential) or len(layers) < 2 or type(layers[-1]) is not nn.Linear:
+        return None
+    own = {id(parameter) for parameter in layers[-1].parameters()}
+    varied = [id(parameter) for parameter in trial.parameters() if parameter.requires_grad]
+    return layers[-1] if varied and own.issuperset(varied) else None
+
+
+def features_at(
+    trial: nn.Module, points: Points, coordinates: Sequence[str], plan: Iterable[MultiIndex], fields: Sequence[str]
+) -> Features | Waves:
+    """The jets of all features of a trial function at points, for a plan of derivatives."""
+    with torch.no_grad():
+        waves = _waves_at(trial, points.detach(), coordinates, tuple(plan), fields)
+        if waves is not None:
+            return waves
+        jets = TaylorJets(trial, points, coordinates, fields, plan)
+        jets.stream(())
+        layer = jets.layers[-1]
+        return Features(layer.module, Streams(layer.streams.indices, layer.inputs))
+
+
+def _waves_at(
+    trial: nn.Module, points: Points, coordinates: Sequence[str], plan: tuple[MultiIndex, ...], fields: Sequence[str]
+) -> Waves | None:
+    """Sines and cosines at points, or None for features that are no sines of affine functions."""
+    # Asked for second derivatives at one point, an affine function passes none on: that is how it is known.
+    probe = TaylorJets(trial, points[:1], coordinates, fields, [(name, name) for name in coordinates])
+    probe.stream(())
+    inner, outer = probe.layers[0], probe.layers[-1]
+    first = inner.streams.indices[1:]
+    affine = len(probe.layers) == 2 and inner.streams.rule is None and {(name,) for name in coordinates} == set(first)
+    if not affine or outer.streams.known is not sine:
+        return None
+    phases, slopes = outer.streams.before[0, 0], outer.streams.before[1:, 0]
+    row = {name: slope for (name,), slope in zip(first, slopes, strict=True)}
+    angles = torch.addmm(phases, points - points[:1], torch.stack([row[name] for name in coordinates]))
+    factors = torch.stack(
+        [math.prod((row[name] for name in index), start=_sign(len(index)) * torch.ones_like(phases)) for index in plan]
+    )
+    odd = tuple(len(index) % 2 == 1 for index in plan)
+    cosines = torch.cos(angles) if any(odd) else None
+    # In place, for touching new memory takes longer than the sine.
+    return Waves(outer.module, plan, odd, factors, angles.sin_() if not all(odd) else None, cosines)
+
+
+def _sign(order: int) -> float:
+    """The sign of the sine or cosine in a derivative of the sine."""
+    return 1.0 if order % 4 < 2 else -1.0
+
+
+class FrozenJets:
+    """Partial derivatives of ``offset + scale * (W features + b)`` at points, from kept derivatives of the features.
+
+    Args:
+        trial: a ``Scaled`` model of which only the last layer is varied (``output_layer``).
+        fields: the names of the columns of the output.
+        features: what ``features_at`` found at the points.
+    """
+
+    name = TaylorJets.name
+
+    def __init__(self, trial: Any, fields: Sequence[str], features: Features | Waves) -> None:
+        layer = features.passed()
+        if layer.module.bias is not None:
+            layer.outputs = torch.cat([layer.outputs[:1] + layer.module.bias, layer.outputs[1:]])
+        self.features = features
+        self.layers = [layer]
+        self._column = {name: column for column, name in enumerate(fields)}
+        self._stream = {index: position for position, index in enumerate(features.plan)}
+        self._values: Tensor = layer.outputs * trial.scale
+        self._offset: Tensor = trial.offset
+
+    def jet(self, field: str, index: MultiIndex) -> Values:
+        """The partial derivative ``index`` of ``field``, shape ``(n,)``."""
+        column = self._column[field]
+        if index not in self._stream and isinstance(self.features, Waves):
+            # Sines have every derivative; only those planned are there. Zeros would be wrong.
+            raise ProblemError(
+                f"a residual asks for the derivative of {field!r} by {listed(index) or 'nothing'}, which it did not ask for "
+                "when its derivatives were recorded: let it ask for the same ones whatever the values are"
+            )
+        if index not in self._stream:
+            return torch.zeros_like(self._values[0, :, column])
+        values = self._values[self._stream[index], :, column]
+        return values if index else values + self._offset[column]

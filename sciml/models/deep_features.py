@@ -1,0 +1,91 @@
+"""Random features of a network's last hidden layer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from sciml.errors import ModelError
+from sciml.jets.activations import SinOfFirst
+from sciml.models.base import Layered
+from sciml.models.mlp import MLP
+
+
+class DeepFeatures(Layered):
+    r"""Random features of what a network has learned, :math:`u = W\,[\sin(\Omega h(x) + b),\, h(x)] + c`, with W and c free.
+
+    The network's last hidden layer h is frozen: a coordinate system that resolves the layers of the solution. In it the rest
+    of the solution is smooth, and random sines of it, :math:`\Omega \sim N(0, R^2/\text{width})`, are a basis in which the
+    problem is a linear trial function's again. W begins as the network's own last layer, so nothing is lost.
+
+    Args:
+        network: a trained ``MLP``.
+        features: the number M of sines.
+        scale: R.
+        seed: seed of the draw.
+
+    Raises:
+        ModelError: the network is not an ``MLP`` that has been built, no feature, or a scale that is not positive.
+
+    Example:
+        >>> import torch, sciml
+        >>> network = sciml.MLP(8, 8, inputs=2, outputs=1)
+        >>> deep = sciml.DeepFeatures(network, 50)
+        >>> bool(torch.allclose(deep(torch.ones(3, 2)), network(torch.ones(3, 2))))
+        True
+
+    See ``docs/method.md`` for the method and its relatives.
+    """
+
+    def __init__(self, network: nn.Module, features: int = 800, scale: float = 0.5, seed: int = 0) -> None:
+        super().__init__(None, None)
+        if not isinstance(network, MLP) or not len(network.layers):
+            raise ModelError(f"deep features need a trained sciml.MLP; given: {type(network).__name__}")
+        if isinstance(features, bool) or not isinstance(features, int) or features < 1 or not 0 < scale < math.inf:
+            raise ModelError(
+                f"features must be a positive integer and scale positive; given: {features!r} and {scale!r}"
+            )
+        self.features, self.scale = features, scale
+        self.network: dict[str, Any] = {
+            "hidden": list(network.hidden),
+            "activation": network.activation,
+            **network.widths,
+        }
+        last = network.layers[-1]
+        assert isinstance(last, nn.Linear)
+        width, kind = last.in_features, {"dtype": last.weight.dtype, "device": last.weight.device}
+        inner = nn.utils.skip_init(nn.Linear, width, features + width, **kind)
+        outer = nn.utils.skip_init(nn.Linear, features + width, last.out_features, **kind)
+        generator = torch.Generator().manual_seed(seed)
+        drawn = scale * torch.randn(features, width, generator=generator, dtype=torch.float64) / math.sqrt(width)
+        phases = 2 * math.pi * torch.rand(features, generator=generator, dtype=torch.float64)
+        with torch.no_grad():
+            inner.weight.copy_(torch.cat([drawn, torch.eye(width, dtype=torch.float64)]))
+            inner.bias.copy_(torch.cat([phases, torch.zeros(width, dtype=torch.float64)]))
+            outer.weight.zero_()
+            outer.weight[:, features:] = last.weight
+            outer.bias.copy_(last.bias)
+        self.layers.extend([*list(network.layers)[:-1], inner, SinOfFirst(features), outer])
+        self.layers[:-1].requires_grad_(False)
+
+    def build(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
+        """Nothing: the layers come from the network."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What rebuilds this architecture: the keywords of ``DeepFeatures.from_config``."""
+        return {"network": self.network, "features": self.features, "scale": self.scale}
+
+    @classmethod
+    def from_config(cls, network: dict[str, Any], features: int, scale: float) -> DeepFeatures:
+        """The architecture that ``config`` describes."""
+        return cls(MLP.from_config(**network), features, scale)
+
+    def narrowed(self, column: int) -> None:
+        self.network = {**self.network, "inputs": self.network["inputs"] - 1}
+
+    def extra_repr(self) -> str:
+        return f"features={self.features}, scale={self.scale:g}"

@@ -1,0 +1,223 @@
+r"""Tensor grids: jets of nodal values are sparse matrices, and so is the exact Jacobian of any residual.
+
+A residual is pointwise in the jets, :math:`r = R(x, u, u_x, \dots)`, and a jet of nodal values :math:`U` is a matrix times
+:math:`U`. Therefore
+
+.. math::  \partial r/\partial U = \sum_k \operatorname{diag}(\partial R/\partial u_k)\, D_k .
+
+The function behind a solution on a grid: values at nodes, and what the axes make of them in between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor, nn
+
+from sciml.geometry import Face
+from sciml.models.bases import Axis, Nodal, axis_from
+from sciml.typing import Array, MultiIndex, Values
+
+
+class Grid:
+    """All combinations of the nodes of some axes.
+
+    Args:
+        axes: an axis for each coordinate, in the order of the problem's; without any there is one node.
+
+    Example:
+        >>> from sciml.models.bases import Chebyshev
+        >>> grid = Grid({"x": Chebyshev(0, 1, 5), "y": Chebyshev(0, 2, 7)})
+        >>> grid.size, grid.matrix(("x", "y")).shape
+        (35, (35, 35))
+    """
+
+    def __init__(self, axes: Mapping[str, Nodal]) -> None:
+        self.axes = dict(axes)
+        self.shape = tuple(len(axis) for axis in self.axes.values())
+        self.size = int(np.prod(self.shape))
+        columns = np.meshgrid(*(axis.nodes for axis in self.axes.values()), indexing="ij")
+        self.points = np.stack([column.ravel() for column in columns], axis=1) if columns else np.empty((1, 0))
+        self._numbers = np.arange(self.size).reshape(self.shape)
+        self._matrices: dict[tuple[int, ...], sparse.csr_array] = {}
+
+    @property
+    def weights(self) -> Array:
+        """A quadrature over the nodes, ``(N,)``."""
+        return reduce(np.multiply.outer, (axis.weights for axis in self.axes.values())).ravel()
+
+    def matrix(self, index: MultiIndex) -> sparse.csr_array:
+        """From values at the nodes to a partial derivative there, ``(N, N)``."""
+        orders = tuple(index.count(name) for name in self.axes)
+        if orders not in self._matrices:
+            factors = (axis.matrix(order) for axis, order in zip(self.axes.values(), orders, strict=True))
+            one = sparse.csr_array(sparse.eye_array(1))
+            self._matrices[orders] = reduce(lambda a, b: sparse.csr_array(sparse.kron(a, b)), factors, one)
+        return self._matrices[orders]
+
+    def layer(self, face: Face, depth: int = 0) -> Array:
+        """The numbers of the nodes on a face, or in the layer so many nodes below it."""
+        column = list(self.axes).index(face.coordinate)
+        # Round a periodic axis both faces are the first node.
+        upper = face.side == "upper" and not self.axes[face.coordinate].periodic
+        position = self.shape[column] - 1 - depth if upper else depth
+        return np.take(self._numbers, position, axis=column).ravel()
+
+    def face_weights(self, face: Face) -> Array:
+        """A quadrature over the nodes of a face."""
+        others = [axis.weights for name, axis in self.axes.items() if name != face.coordinate]
+        return reduce(np.multiply.outer, others).ravel() if others else np.ones(1)
+
+    def at_nodes(self, numbers: Array) -> Sites:
+        """Some of the nodes as the places of a residual."""
+        return Sites(self.points[numbers], lambda index: self.matrix(index)[numbers])
+
+    def at_points(self, points: Array) -> Sites:
+        """Any points ``(m, D)`` as the places of a residual; the function between the nodes is what its axes make of it."""
+        return Sites(points, lambda index: self._between(points, index))
+
+    def _between(self, points: Array, index: MultiIndex) -> sparse.csr_array:
+        found: sparse.csr_array | None = None
+        for column, (name, axis) in enumerate(self.axes.items()):
+            numbers, factors = axis.table(torch.from_numpy(points[:, column]), index.count(name))
+            count = factors.shape[1]
+            columns = np.arange(count)[None].repeat(len(points), 0) if numbers is None else numbers.numpy()
+            rows = np.repeat(np.arange(len(points)), count)
+            table = sparse.csr_array((factors.numpy().ravel(), (rows, columns.ravel())), shape=(len(points), len(axis)))
+            found = table if found is None else _row_products(found, table)
+        assert found is not None
+        return found
+
+
+def _row_products(one: sparse.csr_array, other: sparse.csr_array) -> sparse.csr_array:
+    """In each row the products of all entries of one with all of the other; every row has equally many entries."""
+    rows = one.shape[0]
+    first, second = (each.indices.reshape(rows, -1).astype(np.int64) for each in (one, other))
+    columns = (first[:, :, None] * other.shape[1] + second[:, None, :]).reshape(rows, -1)
+    values = (one.data.reshape(rows, -1)[:, :, None] * other.data.reshape(rows, -1)[:, None, :]).reshape(rows, -1)
+    starts = np.arange(rows + 1) * columns.shape[1]
+    return sparse.csr_array((values.ravel(), columns.ravel(), starts), shape=(rows, one.shape[1] * other.shape[1]))
+
+
+class Sites:
+    """Places of a residual: points ``(m, D)``, and the matrix ``(m, N)`` of each partial derivative there.
+
+    Args:
+        points: the points.
+        operator: makes the matrix of a multi-index; asked once for each.
+    """
+
+    def __init__(self, points: Array, operator: Callable[[MultiIndex], sparse.csr_array]) -> None:
+        self.points = points
+        self._operator = operator
+        self._kept: dict[MultiIndex, sparse.csr_array] = {}
+
+    def operator(self, index: MultiIndex) -> sparse.csr_array:
+        """From values at the nodes to a partial derivative at the points."""
+        if index not in self._kept:
+            self._kept[index] = self._operator(index)
+        return self._kept[index]
+
+
+class GridJets:
+    """Jets of nodal values at sites.
+
+    Args:
+        values: of each field the values at the nodes, and of its time derivatives where time is no axis, by field and the
+            number of time derivatives; each ``(N,)``.
+        sites: where.
+        time: the name of the coordinate that is no axis, if there is one.
+    """
+
+    name = "differentiation matrices"
+
+    def __init__(self, values: Mapping[tuple[str, int], Array], sites: Sites, time: str | None = None) -> None:
+        self._values, self._sites, self._time = values, sites, time
+
+    def jet(self, field: str, index: MultiIndex) -> Values:
+        """The partial derivative ``index`` of ``field``, shape ``(m,)``."""
+        passed, space = split(index, self._time)
+        return torch.from_numpy(self._sites.operator(space) @ self._values[field, passed])
+
+
+def split(index: MultiIndex, time: str | None) -> tuple[int, MultiIndex]:
+    """The number of derivatives by time, and the others."""
+    return sum(name == time for name in index), tuple(name for name in index if name != time)
+
+
+_ENTRIES = 2**22
+
+
+class GridFunction(nn.Module):
+    """Values at the nodes of a tensor grid as a function of points, which knows its derivatives.
+
+    Args:
+        axes: an axis for each coordinate, in order.
+        values: at the nodes, shape ``(n_1, ..., n_D, F)``; an axis of knots has two entries a knot, value and slope.
+
+    Example:
+        >>> import torch
+        >>> from sciml.models.bases import Chebyshev
+        >>> axis = Chebyshev(0.0, 1.0, 5)
+        >>> square = GridFunction([axis], torch.from_numpy(axis.nodes[:, None] ** 2))
+        >>> round(float(square(torch.tensor([[0.3]], dtype=torch.float64))), 12)
+        0.09
+    """
+
+    values: Tensor
+
+    def __init__(self, axes: Sequence[Axis], values: Tensor) -> None:
+        super().__init__()
+        self.axes = tuple(axes)
+        self.register_buffer("values", values)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What rebuilds this function, its values apart: the keywords of ``GridFunction.from_config``."""
+        return {"axes": [axis.config for axis in self.axes], "shape": list(self.values.shape)}
+
+    @classmethod
+    def from_config(cls, axes: Sequence[Mapping[str, Any]], shape: Sequence[int]) -> GridFunction:
+        """A function with these axes and no values yet."""
+        return cls([axis_from(dict(each)) for each in axes], torch.zeros(*shape, dtype=torch.float64))
+
+    def forward(self, points: Tensor) -> Tensor:
+        """Values ``(n, F)`` at points ``(n, D)``."""
+        return self.partial(points, (0,) * len(self.axes))
+
+    def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
+        """A partial derivative of all fields, ``(n, F)``, its orders given for each coordinate."""
+        reached = math.prod(axis.reach or size for axis, size in zip(self.axes, self.values.shape, strict=False))
+        size = max(1, _ENTRIES // (reached * self.values.shape[-1]))
+        parts = [self._partial(chunk, orders) for chunk in points.split(size)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
+        count, dims = len(points), len(self.axes)
+        tables = [axis.table(points[:, k], orders[k]) for k, axis in enumerate(self.axes)]
+        near = [k for k, axis in enumerate(self.axes) if axis.reach is not None]
+        far = [k for k, axis in enumerate(self.axes) if axis.reach is None]
+        # Axes with few neighbours first: of their nodes only some are looked up, and summed with their factors.
+        values = self.values.permute(*near, *far, dims)
+        if not near:
+            first, *far = far
+            found = (tables[first][1] @ values.flatten(1)).unflatten(1, values.shape[1:])
+        else:
+            numbers, factors = tables[near[0]]
+            assert numbers is not None
+            for k in near[1:]:
+                more, other = tables[k]
+                assert more is not None
+                numbers = (numbers[:, :, None] * self.values.shape[k] + more[:, None, :]).flatten(1)
+                factors = (factors[:, :, None] * other[:, None, :]).flatten(1)
+            picked = values.flatten(0, len(near) - 1)[numbers]
+            found = torch.bmm(factors[:, None, :], picked.flatten(2))[:, 0].unflatten(1, values.shape[len(near) :])
+        for k in far:
+            found = torch.bmm(tables[k][1][:, None, :], found.flatten(2))[:, 0].unflatten(1, found.shape[2:])
+        return found.reshape(count, -1)

@@ -1,0 +1,127 @@
+"""Products of piecewise polynomials, one factor a coordinate: functions that reach over neighbouring tiles alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sciml.models.mesh import Mesh
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Scattered points and the functions that do not vanish there.
+
+    Attributes:
+        tile: the number of each point's tile, ``(n,)``.
+        functions: the numbers of the products that live on it, ``(n, L)``.
+        tables: for each coordinate its own functions' derivatives, each ``(n, J)``.
+    """
+
+    tile: Tensor
+    functions: Tensor
+    tables: tuple[tuple[Tensor, ...], ...]
+
+    def basis(self, orders: Sequence[int]) -> Tensor:
+        """A derivative of the products by so many times each coordinate, ``(n, L)``."""
+        return _products([table[order] for table, order in zip(self.tables, orders, strict=True)])
+
+
+class Tiling:
+    r"""The functions :math:`\prod_i \phi_{k_i}(x_i)`, numbered so that those that share a tile have close numbers.
+
+    A coordinate's functions are sorted along it; one coordinate is outermost, and a band of width
+    :math:`J\,\prod_{i \ne outer} W_i` holds all pairs of functions that meet.
+
+    Args:
+        meshes: one for each coordinate, of the coordinates scaled to [-1, 1].
+        outer: the coordinate along which the band runs.
+
+    Example:
+        >>> from sciml.models.mesh import Mesh
+        >>> tiling = Tiling([Mesh([-1.0, 0.0, 1.0], 5, 2), Mesh([-1.0, 1.0], 4, 1)], outer=1)
+        >>> tiling.width, tiling.band
+        (50, 50)
+    """
+
+    def __init__(self, meshes: Sequence[Mesh], outer: int) -> None:
+        self.meshes, self.outer = tuple(meshes), outer
+        columns = [outer, *(column for column in range(len(meshes)) if column != outer)]
+        strides, stride = [0] * len(meshes), 1
+        for column in reversed(columns):
+            strides[column] = stride
+            stride *= meshes[column].width
+        self.width = stride
+        self.band = (meshes[outer].degree + 1) * strides[outer]
+        self._numbers = tuple(mesh.ranks * strides[column] for column, mesh in enumerate(meshes))
+
+    @property
+    def tiles(self) -> int:
+        """How many there are."""
+        return math.prod(mesh.count for mesh in self.meshes)
+
+    def spot(self, points: Tensor, highest: Sequence[int]) -> Spot:
+        """What there is at points ``(n, D)``, with derivatives up to the highest by each coordinate."""
+        tile = torch.zeros(len(points), dtype=torch.int64)
+        functions, tables = torch.zeros(len(points), 1, dtype=torch.int64), []
+        for column, (mesh, most) in enumerate(zip(self.meshes, highest, strict=True)):
+            element, places, found = mesh.scattered(points[:, column], most)
+            tile = tile * mesh.count + element
+            functions = (functions[:, :, None] + self._numbers[column][places][:, None, :]).flatten(1)
+            tables.append(found)
+        return Spot(tile, functions, tuple(tables))
+
+    def local(self) -> tuple[Tensor, Tensor]:
+        """The functions of every tile, ``(T, L)``, and which of a tile's functions live on no other, ``(L,)``."""
+        middles = [torch.from_numpy((mesh.breaks[:-1] + mesh.breaks[1:]) / 2) for mesh in self.meshes]
+        points = torch.cartesian_prod(*middles).reshape(-1, len(middles))
+        inside = torch.ones(1, dtype=torch.bool)
+        for mesh in self.meshes:
+            own = torch.arange(mesh.degree + 1) < mesh.bubbles
+            inside = (inside[:, None] & own).flatten()
+        return self.spot(points, [0] * len(middles)).functions, inside
+
+    def table(self, weights: Tensor) -> Tensor:
+        """Weights ``(width, F)`` by each coordinate's own numbers, ``(F, W_1, ..., W_D)``."""
+        numbers = self._numbers[0]
+        for own in self._numbers[1:]:
+            numbers = numbers[..., None] + own
+        return weights[numbers].movedim(-1, 0)
+
+    def flat(self, table: Tensor) -> Tensor:
+        """What ``table`` makes of weights, undone."""
+        own = torch.arange(self.width)[:, None]
+        numbers = self.table(own)[0].flatten()
+        found = table.new_empty(self.width, len(table))
+        found[numbers] = table.flatten(1).T
+        return found
+
+    def coefficients(self, weights: Tensor) -> Tensor:
+        """Each tile's Chebyshev coefficients, ``(E_1, ..., E_D, F, J_1, ..., J_D)``."""
+        found, count = self.table(weights), len(self.meshes)
+        for column, mesh in enumerate(self.meshes):
+            # Each step takes the next coordinate's axis and leaves its elements and degrees at the end.
+            found = mesh.coefficients(found.movedim(1, -1))
+            assert found.shape[-2:] == (mesh.count, mesh.degree + 1), column
+        elements = [1 + 2 * column for column in range(count)]
+        degrees = [2 + 2 * column for column in range(count)]
+        return found.permute(*elements, 0, *degrees).contiguous()
+
+    def transferred(self, other: Tiling, weights: Tensor) -> Tensor:
+        """The weights ``(width, F)`` of the function that has some weights on another tiling."""
+        found = other.table(weights)
+        for mesh, old in zip(self.meshes, other.meshes, strict=True):
+            moved = found.movedim(1, -1)
+            found = moved if mesh is old else mesh.transferred(old, moved)
+        return self.flat(found)
+
+
+def _products(tables: Sequence[Tensor]) -> Tensor:
+    found = tables[0]
+    for table in tables[1:]:
+        found = (found[:, :, None] * table[:, None, :]).flatten(1)
+    return found

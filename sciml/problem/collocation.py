@@ -1,0 +1,66 @@
+"""TODO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from sciml.geometry import Sample
+from sciml.problem.conditions import Term
+from sciml.problem.observations import Misfit
+
+
+@dataclass(frozen=True)
+class Block:
+    """Points, and the residuals that are evaluated there together.
+
+    ``weights``, of shape ``(n,)``, says how much each point counts in the loss; None stands for ones.
+    """
+
+    sample: Sample
+    terms: tuple[Term, ...]
+    weights: Tensor | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of points, a pair counting once."""
+        return len(self.sample.points[0])
+
+    @property
+    def height(self) -> int:
+        """The number of rows of each residual: one if it is averaged over the points, else as many as there are points."""
+        return self.size if self.sample.shares is None else 1
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Block:
+        """The same residuals at the same points elsewhere."""
+        weights = None if self.weights is None else self.weights.to(device, dtype)
+        return Block(self.sample.to(device, dtype), self.terms, weights)
+
+    def thinned(self, most: int) -> Block:
+        """Evenly chosen points of the block, at most so many, with their weights."""
+        # A quadrature is good for nothing without all of its points.
+        step = 1 if self.sample.shares is not None else -(-self.size // most)
+        chosen = slice(None, None, step)
+        return Block(self.sample.part(chosen), self.terms, None if self.weights is None else self.weights[chosen])
+
+    def parts(self, most: int | None) -> Iterator[tuple[slice, Block]]:
+        """The block in parts of at most so many points, with their positions; whole for None."""
+        if most is None or most >= self.size:
+            yield slice(0, self.size), self
+            return
+        everything = torch.arange(self.size, device=self.sample.points[0].device)
+        for start in range(0, self.size, most):
+            stop = min(start + most, self.size)
+            yield slice(start, stop), self.part(everything[start:stop])
+
+    def part(self, chosen: Tensor) -> Block:
+        """The block at some of its points, measurements with them; ``chosen`` holds their positions."""
+        terms = tuple(
+            replace(term, evaluate=term.evaluate.part(chosen)) if isinstance(term.evaluate, Misfit) else term
+            for term in self.terms
+        )
+        weights = None if self.weights is None else self.weights[chosen]
+        return Block(self.sample.part(chosen), terms, weights)

@@ -1,0 +1,288 @@
+"""Several experiments with constants in common: one problem made of copies of another."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from sciml._text import listed, nearest
+from sciml.data import Table
+from sciml.errors import DataError, ProblemError
+from sciml.problem.conditions import Condition, Periodic, Residual, Targets
+from sciml.problem.measurements import Measurements
+from sciml.problem.noise import Noise
+from sciml.problem.observations import derivative_named
+from sciml.problem.problem import Problem
+from sciml.typing import Array
+
+
+class Experiments(Problem):
+    """What ``experiments`` makes: each field, equation and condition of a problem once for every experiment."""
+
+    _members: ClassVar[dict[str, Problem]] = {}
+    _own: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def members(self) -> dict[str, Problem]:
+        """The problems by experiment, with the values that constants have at present."""
+        shared = self.constants
+        found: dict[str, Problem] = {}
+        for experiment, member in type(self)._members.items():
+            names = {name: f"{name}_{experiment}" if name in type(self)._own else name for name in member.unknowns}
+            found[experiment] = member.bind(**{name: shared[key] for name, key in names.items()})
+        return found
+
+    def joined(
+        self, data: Any, observe: Mapping[str, Callable[..., Any]] | None = None, noise: Any = None
+    ) -> Measurements | None:
+        """The measurements of all experiments in one table, a column for each of theirs.
+
+        Args:
+            data: tables by experiment, or a table with groups that are called like the experiments; the problems' own
+                measurements, if they have any, for None.
+            observe: functions of the fields of one experiment, for all of them.
+            noise: as for ``Measurements``, of the columns of one experiment.
+
+        Raises:
+            DataError: no table for an experiment, or one for none.
+        """
+        members = type(self)._members
+        said = observe is not None or noise is not None
+        parts = {
+            name: Measurements.of(each).with_more(observe, noise) if said else Measurements.of(each)
+            for name, each in self._tables(data).items()
+        }
+        if not parts:
+            return None
+        columns: dict[str, Array] = {}
+        functions: dict[str, Callable[..., Any]] = {}
+        noises: dict[str, Noise] = {}
+        alike: dict[str, str] = {}
+        total = sum(len(each) for each in parts.values())
+        start = 0
+        for experiment, part in parts.items():
+            place = slice(start, start + len(part))
+            start += len(part)
+            sizes = {each.sigma for each in map(part.noise_of, part.table.columns) if each is not None}
+            for column in part.table.columns:
+                if column in self.coordinates:
+                    columns.setdefault(column, np.full(total, np.nan))[place] = part.table[column]
+                    continue
+                name = self._named(column, experiment)
+                alike[name] = column
+                columns.setdefault(name, np.full(total, np.nan))[place] = part.table[column]
+                told = part.noise_of(column)
+                if told is not None and column not in sizes:
+                    own = self._named(told.sigma, experiment) if isinstance(told.sigma, str) else told.sigma
+                    noises[name] = replace(told, sigma=own)
+            for column, function in part.observe.items():
+                at = partial(_member, experiment)
+                functions[self._named(column, experiment)] = _renamed(function, experiment, members[experiment], at)
+        source = ", ".join(dict.fromkeys(each.table.source for each in parts.values()))
+        table = Table(columns, source=source, missing="mask")
+        found = Measurements(table, observe=functions, noise=noises or None)
+        found.alike = alike
+        return found
+
+    def _named(self, column: str, experiment: str) -> str:
+        """The column of one experiment: ``u_t`` of ``warm`` is ``u_warm_t``."""
+        member = type(self)._members[experiment]
+        derivative = None if column in member.fields else derivative_named(column, member.fields, self.coordinates)
+        if derivative is None:
+            return f"{column}_{experiment}"
+        return f"{derivative[0]}_{experiment}_{''.join(derivative[1])}"
+
+    def _tables(self, data: Any) -> dict[str, Any]:
+        names = list(type(self)._members)
+        if data is None:
+            own = {name: getattr(member, "measurements", None) for name, member in type(self)._members.items()}
+            return {name: each() for name, each in own.items() if each is not None}
+        if isinstance(data, Measurements) and data.table.groups:
+            data = {name: data.on(data.table.group(name)) for name in data.table.groups}
+        if isinstance(data, Table) and data.groups:
+            data = {name: data.group(name) for name in data.groups}
+        kinds = (Table, Measurements, Mapping, pd.DataFrame)
+        if not isinstance(data, Mapping) or not all(isinstance(each, kinds) for each in data.values()):
+            kinds_given = {type(each).__name__ for each in data.values()} if isinstance(data, Mapping) else set()
+            raise DataError(
+                f"data of several experiments are tables by name, {{{names[0]!r}: table, ...}}, or one table with groups "
+                f"that are called {listed(names)}; given: {listed(sorted(kinds_given)) or type(data).__name__}"
+            )
+        for name in data:
+            if name not in names:
+                raise DataError(
+                    f"there is no experiment {name!r}; experiments: {listed(names)}.{nearest(str(name), names)}"
+                )
+        silent = [name for name in names if name not in data]
+        if silent:
+            raise DataError(f"the experiment {listed(silent)} has no data; given: {listed(data)}")
+        return dict(data)
+
+
+def experiments(problems: Mapping[str, Problem], *, own: Collection[str] = ()) -> Experiments:
+    """One problem made of several experiments, so that constants they share are estimated from all of their data.
+
+    Every field ``u`` is there once for each experiment, as ``u_<experiment>``, with the equations and conditions of that
+    experiment's problem. ``fit`` and ``baseline`` take ``data={"<experiment>": table, ...}``, or one table with groups of these
+    names, with columns called as in a single problem.
+
+    Args:
+        problems: by name of the experiment: objects of one class on one domain, whose known constants may differ.
+        own: the unknown constants that each experiment has for itself, ``first_<experiment>``; all others are shared.
+
+    Returns:
+        The problem.
+
+    Raises:
+        ProblemError: fewer than two, other classes or domains, names that cannot be part of a name, or unknowns that the
+            problems do not have.
+
+    Example:
+        >>> import sciml
+        >>> from sciml import d
+        >>> class Cooling(sciml.Problem):
+        ...     domain = sciml.Interval(t=(0, 1))
+        ...     fields = ["u"]
+        ...     rate, start = sciml.Unknown(1.0), 2.0
+        ...     conditions = [sciml.Initial(u=lambda self: self.start)]
+        ...     @sciml.equation
+        ...     def cooling(self, u, t):
+        ...         return d(u, t) + self.rate * u
+        >>> both = sciml.experiments({"hot": Cooling(start=9.0), "warm": Cooling(start=4.0)})
+        >>> both.fields, both.equations, list(both.unknowns)
+        (('u_hot', 'u_warm'), ('cooling_hot', 'cooling_warm'), ['rate'])
+    """
+    members = _checked(problems, own)
+    first = next(iter(members.values()))
+    kind, attributes = type(first), dict[str, Any]()
+    fields = [f"{field}_{name}" for name in members for field in first.fields]
+    attributes |= {"domain": first.domain, "fields": fields, "time": first.time}
+    for name in members:
+        for what in ("complexes", "vectors"):
+            target = attributes.setdefault({"complexes": "complex_fields"}.get(what, what), {})
+            groups: Mapping[str, tuple[str, ...]] = getattr(first.composites, what)
+            target |= {f"{key}_{name}": tuple(f"{part}_{name}" for part in parts) for key, parts in groups.items()}
+    conditions: list[Condition] = []
+    for name, member in members.items():
+        at = partial(_member, name)
+        for unknown, value in member.unknowns.items():
+            attributes[f"{unknown}_{name}" if unknown in own else unknown] = value
+        for equation in kind._equations:
+            function = _renamed(getattr(kind, equation), name, member, at)
+            function._sciml_equation = True  # type: ignore[attr-defined]
+            function._sciml_part = getattr(getattr(kind, equation), "_sciml_part", None)  # type: ignore[attr-defined]
+            attributes[f"{equation}_{name}"] = function
+        conditions += [_condition(each, name, member, at) for each in member.conditions]
+    attributes |= {"conditions": conditions, "_members": members, "_own": tuple(own), "__doc__": kind.__doc__}
+    if all(each.has_reference for each in members.values()):
+        attributes["reference"] = _reference
+    made = type(f"{kind.__name__}Experiments", (Experiments,), attributes)
+    return made()
+
+
+def _member(experiment: str, problem: Experiments) -> Problem:
+    return problem.members[experiment]
+
+
+def _reference(self: Experiments, **coordinates: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for experiment, member in self.members.items():
+        values = member.reference(**coordinates)  # type: ignore[attr-defined]
+        by_field = values if isinstance(values, Mapping) else dict.fromkeys(member.fields, values)
+        found |= {f"{field}_{experiment}": value for field, value in member.composites.separated(by_field).items()}
+    return found
+
+
+def _renamed(
+    function: Callable[..., Any], experiment: str, member: Problem, at: Callable[[Any], Problem]
+) -> Callable[..., Any]:
+    """A function of one experiment's fields as one of all fields; as ``self`` it receives its own problem."""
+    known = {*member.fields, *member.composites.names}
+    signature = inspect.signature(function)
+    names = {key: f"{key}_{experiment}" if key in known else key for key in signature.parameters}
+    back = {ours: theirs for theirs, ours in names.items()}
+
+    def renamed(*problem: Any, **arguments: Any) -> Any:
+        given = {back[key]: value for key, value in arguments.items()}
+        if "self" in signature.parameters:
+            given["self"] = at(problem[0] if problem else given.pop("self"))
+        return function(**given)
+
+    parameters = [each.replace(name=names[key]) for key, each in signature.parameters.items()]
+    renamed.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    renamed.__name__ = f"{getattr(function, '__name__', 'function')}_{experiment}"
+    return renamed
+
+
+def _condition(given: Condition, experiment: str, member: Problem, at: Callable[[Any], Problem]) -> Condition:
+    """A condition of one experiment among the others."""
+    if isinstance(given, Residual):
+        return Residual(_renamed(given.function, experiment, member, at), given.on, f"{given.name}_{experiment}")
+    found = copy.copy(given)
+    found.name = f"{given.name}_{experiment}"
+    if isinstance(given, Periodic):
+        found.fields = tuple(f"{field}_{experiment}" for field in given.fields or member.fields)  # type: ignore[attr-defined]
+        return found
+    assert isinstance(found, Targets)
+    targets = {}
+    for key, target in found.targets.items():
+        field, suffix = _field_of(key, member)
+        ours = _renamed(target, experiment, member, at) if callable(target) else target
+        targets[f"{field}_{experiment}{suffix}"] = ours
+    found.targets = targets
+    coefficient = getattr(found, "coefficient", None)
+    if callable(coefficient):
+        found.coefficient = _renamed(coefficient, experiment, member, at)  # type: ignore[attr-defined]
+    return found
+
+
+def _field_of(key: str, member: Problem) -> tuple[str, str]:
+    """A target's field, and the time derivatives after it: ``u_t`` is u, ``_t``."""
+    field = max((each for each in member.fields if key == each or key.startswith(f"{each}_")), key=len)
+    return field, key[len(field) :]
+
+
+def _checked(problems: Any, own: Collection[str]) -> dict[str, Problem]:
+    if not isinstance(problems, Mapping) or len(problems) < 2:
+        raise ProblemError(f"experiments needs at least two problems by name; given: {problems!r}")
+    for name, each in problems.items():
+        if not isinstance(each, Problem):
+            raise ProblemError(f"the experiment {name!r} must be a problem object; given: {each!r}")
+        if not isinstance(name, str) or not f"u_{name}".isidentifier():
+            raise ProblemError(
+                f"the name of an experiment becomes part of names: letters, digits and _; given: {name!r}"
+            )
+    members = {str(name): each for name, each in problems.items()}
+    first = next(iter(members.values()))
+    for name, each in members.items():
+        if type(each) is not type(first) or each.domain != first.domain or set(each.unknowns) != set(first.unknowns):
+            raise ProblemError(
+                f"experiments are objects of one class with the same unknowns on the same domain (the longest, where times "
+                f"differ); {name!r} is {each!r} on {each.domain!r}, the first is {first!r} on {first.domain!r}"
+            )
+        for field in first.fields:
+            if derivative_named(f"{field}_{name}", first.fields, first.coordinates) is not None:
+                raise ProblemError(
+                    f"the experiment {name!r} is called like a coordinate: {field}_{name} would be a derivative"
+                )
+        for unknown, value in each.unknowns.items():
+            if unknown not in own and value != first.unknowns[unknown]:
+                raise ProblemError(
+                    f"the experiments share {unknown!r} and say different things of it: {first.unknowns[unknown]!r} and, in "
+                    f"{name!r}, "
+                    f"{value!r}; say the same, or name it in own="
+                )
+    for name in own:
+        if name not in first.unknowns:
+            raise ProblemError(
+                f"own names {name!r}, which is no unknown of {type(first).__name__}; unknowns: {listed(first.unknowns)}."
+                f"{nearest(name, first.unknowns)}"
+            )
+    return members

@@ -1,0 +1,131 @@
+"""Conditions at single points and on means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from torch import Tensor
+
+from sciml._text import listed
+from sciml.errors import ProblemError
+from sciml.geometry import At, Average, Interior, OnFaces, Region
+from sciml.problem.conditions import Scene, Targets, Term, checked_region, target_values, value_residual
+from sciml.problem.protocol import ProblemLike
+from sciml.typing import Target
+
+
+class Point(Targets):
+    """Values at one point: ``Point(p=0.0, at={"x": 0, "y": 0})`` pins a pressure that equations give up to a constant.
+
+    Args:
+        at: the point, a number for every coordinate; it lies in the domain or on its boundary.
+        name: name of the condition in histories and reports.
+        targets: for each field a number or a function of the coordinates that it names.
+
+    Raises:
+        ProblemError: nothing is prescribed; when a problem class is defined: an unknown name; when the problem is solved: a
+            point outside its domain.
+
+    Example:
+        >>> import sciml
+        >>> datum = sciml.Point(p=0.0, at={"x": 0.5, "y": 0.0})
+    """
+
+    def __init__(self, *, at: Mapping[str, float], name: str | None = None, **targets: Target) -> None:
+        super().__init__(targets, name)
+        if not isinstance(at, Mapping) or not all(isinstance(value, int | float) for value in at.values()):
+            raise ProblemError(
+                f"Point: at= must be a number for every coordinate, as in {{'x': 0, 'y': 1}}; given: {at!r}"
+            )
+        self.at = {name: float(value) for name, value in at.items()}
+
+    def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
+        super().check(fields, coordinates, time)
+        if set(self.at) != set(coordinates):
+            raise ProblemError(f"Point: at= must name {listed(coordinates)}; given: {listed(self.at)}")
+
+    def terms(self, problem: ProblemLike) -> tuple[Term, ...]:
+        position = tuple(self.at[name] for name in problem.coordinates)
+        if not bool(problem.domain.contains(np.array([position]))[0]):
+            raise ProblemError(f"Point: at={self.at} lies outside the domain {problem.domain!r}")
+        return tuple(
+            Term(self.label(field, len(self.targets)), At(position), value_residual(self, field, (), target), field)
+            for field, target in self.targets.items()
+        )
+
+
+class Mean(Targets):
+    """Means over the domain or part of its boundary: ``Mean(p=0.0)`` fixes a pressure that is given up to a constant.
+
+    It is one row: by Gauss' quadrature inside boxes, disks, balls, polygons and their products, elsewhere by low-discrepancy
+    points, to three or four digits. In problems with time it is the mean over all of time.
+
+    Args:
+        on: a region of the problem's domain to average over; by default the whole inside.
+        name: name of the condition in histories and reports.
+        targets: for each field a number, or a function of the coordinates that it names: then the means are equal.
+
+    Raises:
+        ProblemError: nothing is prescribed; when a problem class is defined: an unknown name.
+
+    Example:
+        >>> import sciml
+        >>> level = sciml.Mean(p=0.0)
+    """
+
+    def __init__(self, *, on: Region | None = None, name: str | None = None, **targets: Target) -> None:
+        super().__init__(targets, name)
+        self.on = None if on is None else checked_region(type(self).__name__, on)
+
+    def terms(self, problem: ProblemLike) -> tuple[Term, ...]:
+        over = (
+            Interior() if self.on is None else OnFaces(self.on.resolve(problem.domain, problem.time, problem.promoted))
+        )
+        return tuple(
+            Term(
+                self.label(field, len(self.targets)),
+                Average(over),
+                self.residual(problem, over, field, target),
+                self.valued(field),
+            )
+            for field, target in self.targets.items()
+        )
+
+    def valued(self, field: str) -> str | None:
+        """The field whose value is prescribed, as ``Term.field``."""
+        return field
+
+    def residual(
+        self, problem: ProblemLike, over: Interior | OnFaces, field: str, target: Target
+    ) -> Callable[[Scene], Tensor]:
+        """The residual of one field before it is averaged."""
+        return value_residual(self, field, (), target)
+
+
+class Integral(Mean):
+    """Integrals over the domain or part of its boundary: ``Integral(u=1.0)`` gives the whole of a density.
+
+    Args:
+        on: a region of the problem's domain to integrate over; by default the whole inside.
+        name: name of the condition in histories and reports.
+        targets: for each field the integral, in the field's unit times those of the coordinates: a number.
+
+    Raises:
+        ProblemError: nothing is prescribed; when a problem class is defined: an unknown name.
+
+    Example:
+        >>> import sciml
+        >>> whole = sciml.Integral(density=1.0)
+    """
+
+    def valued(self, field: str) -> str | None:
+        return None
+
+    def residual(
+        self, problem: ProblemLike, over: Interior | OnFaces, field: str, target: Target
+    ) -> Callable[[Scene], Tensor]:
+        domain = problem.domain
+        measure = domain.measure if isinstance(over, Interior) else sum(domain.extent(side) for side in over.faces)
+        what = f"Integral({field}=...)"
+        return lambda scene: measure * scene.space.jet(field, ()) - target_values(what, target, scene)

@@ -1,0 +1,343 @@
+"""Measurements: a table, what its columns measure, and how they scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from sciml._text import listed, nearest
+from sciml.data import LazyTable, Table
+from sciml.errors import DataError, ProblemError
+from sciml.geometry import Interior, Sample
+from sciml.problem.collocation import Block
+from sciml.problem.conditions import Term
+from sciml.problem.noise import LogNormal, Noise, Normal, noise_of
+from sciml.problem.observations import DATA, Misfit, check_observed, derivative_named, prior_terms
+from sciml.problem.problem import Problem
+from sciml.typing import Array, MultiIndex
+
+_FAR = 1e-9
+
+_SHOWN = 5
+
+OUTSIDE = ("error", "drop")
+
+
+class Measurements:
+    r"""A table of measurements, what its columns measure, and how they scatter.
+
+    A column with the name of a field measures that field, one named ``u_x`` or ``u_xt`` a derivative of it, and any other
+    name what ``observe`` says: a function of fields, coordinates and, as ``self``, the problem with its constants.
+
+    Args:
+        table: a ``Table``, DataFrame or dict of columns, the problem's coordinates among them.
+        observe: ``{column: function}``, as in ``{"in_bed": lambda I: I, "total": lambda u, v: u + v}``; a function may take
+            derivatives, ``lambda self, u, x: -self.k * d(u, x)``.
+        noise: how the columns scatter: one of ``Normal``, ``Huber``, ``StudentT``, ``LogNormal``, ``Poisson`` for all of them,
+            or a dict of such by column; a number stands for ``Normal`` of that standard deviation, a text for the name of a
+            column with one standard deviation a row. By default normal noise that is the same share of each column's
+            scatter; a noise whose size is not given has it found from the data.
+        outside: what becomes of rows that lie outside the domain of the problem: ``"error"``, or ``"drop"`` to leave them out
+            and say in ``choices`` how many.
+
+    Raises:
+        DataError: values that the noise cannot have made, or standard deviations that are not positive.
+        ProblemError: no table, no functions, or no noise.
+
+    Example:
+        >>> import sciml
+        >>> boys = sciml.Measurements({"t": [1, 2], "in_bed": [3, 8]}, observe={"in_bed": lambda I: I}, noise=sciml.Poisson())
+        >>> boys
+        Measurements(2 rows: t, in_bed; memory)
+    """
+
+    def __init__(
+        self,
+        table: Any,
+        *,
+        observe: Mapping[str, Callable[..., Any]] | None = None,
+        noise: Any = None,
+        outside: str = "error",
+    ) -> None:
+        if outside not in OUTSIDE:
+            raise DataError(f"outside must be 'error' or 'drop'; given: {outside!r}")
+        if isinstance(table, pd.DataFrame | Mapping):
+            table = Table(table)
+        if not isinstance(table, Table):
+            raise DataError(
+                f"data must be a sciml.Table, a DataFrame or a dict of columns; given: {type(table).__name__}"
+                + (
+                    "; take rows from it, table.sample(20_000), or hand it to fit itself"
+                    if isinstance(table, LazyTable)
+                    else ""
+                )
+            )
+        if not isinstance(observe, Mapping | None) or not all(map(callable, (observe or {}).values())):
+            raise ProblemError(f"observe must be functions by column, {{'in_bed': lambda I: I}}; given: {observe!r}")
+        self.table = table
+        self.outside = outside
+        self.notes: tuple[str, ...] = ()
+        self.observe = dict(observe or {})
+        self.found: frozenset[str] = frozenset()
+        self.alike: dict[str, str] = {}
+        self.noise: dict[str, Noise] = {}
+        self._common = None if noise is None or isinstance(noise, Mapping) else noise_of(noise)
+        if isinstance(noise, Mapping):
+            self.noise = {str(column): noise_of(each) for column, each in noise.items()}
+        for what, names in (("observe", self.observe), ("noise", self.noise)):
+            for column in names:
+                if column not in table.columns:
+                    raise ProblemError(
+                        f"{what} names the column {column!r}, which {table.source} lacks; columns: {listed(table.columns)}."
+                        f"{nearest(column, table.columns)}"
+                    )
+
+    @classmethod
+    def of(cls, given: Any) -> Measurements:
+        """Measurements from what a person hands in."""
+        return given if isinstance(given, Measurements) else cls(given)
+
+    def noise_of(self, column: str) -> Noise | None:
+        """The noise of a column; None where nothing was said."""
+        return self.noise.get(column, self._common)
+
+    def noise_or_normal(self, column: str) -> Noise:
+        """The noise of a column, normal where nothing was said."""
+        return self.noise_of(column) or Normal()
+
+    def known(self, problem: Problem) -> bool:
+        """Whether the size of every column's noise was given, and not found from the data."""
+        noises = {column: self.noise_of(column) for column in self.observables(problem)}
+        return all(noise is not None and noise.known and column not in self.found for column, noise in noises.items())
+
+    def with_sigma(self, sizes: Mapping[str, float]) -> Measurements:
+        """The same with these sizes of the noise of some columns, which count as found from the data."""
+        noise = {column: self.noise_or_normal(column).with_sigma(sigma) for column, sigma in sizes.items()}
+        again = Measurements(self.table, observe=self.observe, noise={**self.noise, **noise}, outside=self.outside)
+        again._common, again.alike, again.notes = self._common, self.alike, self.notes
+        again.found = frozenset(sizes)
+        return again
+
+    def with_more(self, observe: Mapping[str, Callable[..., Any]] | None, noise: Any) -> Measurements:
+        """The same with more observed functions, and another noise if one is given."""
+        kept = self._common or self.noise or None
+        both = {**self.observe, **(observe or {})}
+        return Measurements(self.table, observe=both, noise=kept if noise is None else noise, outside=self.outside)
+
+    def on(self, table: Table) -> Measurements:
+        """The same on another table with these columns."""
+        found = Measurements(table, observe=self.observe, noise=self.noise, outside=self.outside)
+        found._common, found.found, found.alike, found.notes = self._common, self.found, self.alike, self.notes
+        return found
+
+    def observables(self, problem: Problem) -> dict[str, tuple[str, MultiIndex] | Callable[..., Any]]:
+        """What each column measures: a field and its derivative, or a function.
+
+        Raises:
+            ProblemError: a function asks for what the problem does not have.
+        """
+        sizes = {each.sigma for each in (*self.noise.values(), self._common) if each is not None}
+        found: dict[str, tuple[str, MultiIndex] | Callable[..., Any]] = {}
+        for column in (*problem.fields, *(name for name in self.table.columns if name not in problem.fields)):
+            if column not in self.table.columns or column in problem.coordinates:
+                continue
+            if column in self.observe:
+                check_observed(column, self.observe[column], problem)
+                found[column] = self.observe[column]
+            elif column in problem.fields:
+                found[column] = (column, ())
+            elif column not in sizes:
+                named = derivative_named(column, problem.fields, problem.coordinates)
+                if named is not None:
+                    found[column] = named
+        return found
+
+    def unused(self, problem: Problem) -> list[str]:
+        """The columns that say nothing."""
+        sizes = {each.sigma for each in (*self.noise.values(), self._common) if each is not None}
+        used = {*problem.coordinates, *self.observables(problem), *sizes}
+        return [name for name in self.table.columns if name not in used]
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __repr__(self) -> str:
+        return f"Measurements({repr(self.table).removeprefix('Table(')}"
+
+
+def data_blocks(problem: Problem, given: Measurements | Table) -> list[Block]:
+    """The measurements of a table as residuals ``data.<column>``: what is measured, less the measured values at their points.
+
+    Columns share a block unless some of their values are missing: those have a block with points of their own.
+
+    Raises:
+        ProblemError: a coordinate is missing from the table, or no column measures anything.
+        DataError: values that a column's noise cannot have made.
+    """
+    measurements = Measurements.of(given)
+    table = measurements.table
+    missing = [name for name in problem.coordinates if name not in table.columns]
+    observables = measurements.observables(problem)
+    if missing or not observables:
+        near = "".join(nearest(name, table.columns) for name in (missing or problem.fields)[:1])
+        raise ProblemError(
+            f"the data ({table!r}) must have the coordinates {problem.coordinates} and at least one of the fields "
+            f"{problem.fields} as columns; use columns={{'{problem.coordinates[0]}': '<name in the file>', ...}} to map them, "
+            "or observe={'<column>': lambda ...} to say what else a column measures." + near
+        )
+    points = torch.from_numpy(np.stack([table[name] for name in problem.coordinates], axis=1))
+    whole, apart = [], []
+    for column, observable in observables.items():
+        values = table[column]
+        seen = ~np.isnan(values)
+        noise = measurements.noise_of(column)
+        if seen.any():
+            (noise or Normal()).check(f"{table.source}: column {column!r}", values[seen])
+        sigma = _sigma(table, column, noise, seen)
+        provisional = _provisional(noise)
+        field, index = (None, ()) if callable(observable) else observable
+        function = observable if callable(observable) else None
+        measured = torch.from_numpy(values[seen].copy())
+        alike = measurements.alike.get(column, column)
+        misfit = Misfit(field, measured, index, function, provisional, sigma, column, alike)
+        term = Term(f"{DATA}{column}", Interior(), misfit, field if misfit.plain else None, measured=True)
+        if seen.all():
+            whole.append(term)
+        elif seen.any():
+            apart.append(Block(Sample((points[torch.from_numpy(seen)],)), (term,)))
+    if not whole and not apart:
+        raise ProblemError(f"the data ({table!r}) have no value that is not missing in {list(observables)}")
+    return [*([Block(Sample((points,)), tuple(whole))] if whole else []), *apart]
+
+
+def prior_blocks(problem: Problem) -> list[Block]:
+    """What was known of constants before the data; where these rows are looked at does not matter."""
+    terms = prior_terms(problem)
+    middle = torch.tensor([[sum(ends) / 2 for ends in problem.domain.bounds.values()]], dtype=torch.float64)
+    return [Block(Sample((middle,)), terms)] if terms else []
+
+
+def _provisional(noise: Noise | None) -> Noise:
+    """The noise that rows are made of: one that is made for outliers needs a size to tell them by."""
+    if noise is None:
+        return Normal()
+    return noise if noise.known or isinstance(noise, LogNormal) else Normal()
+
+
+def _sigma(table: Table, column: str, noise: Noise | None, seen: Array) -> Tensor | None:
+    if noise is None or noise.sigma is None:
+        # Poisson noise has a size of its own, and so deviations in units of it.
+        return None if noise is None or not noise.known else torch.ones((), dtype=torch.float64)
+    if isinstance(noise.sigma, int | float):
+        return torch.tensor(float(noise.sigma), dtype=torch.float64)
+    sizes = table[noise.sigma][seen]
+    bad = ~(np.isfinite(sizes) & (sizes > 0))
+    if bad.any():
+        row = int(np.flatnonzero(seen)[bad][0])
+        raise DataError(
+            f"{table.source}: {int(bad.sum())} standard deviation(s) in column {noise.sigma!r} are not positive numbers, the "
+            f"first in row {row} ({table[noise.sigma][row]}): correct them, or leave out these values of {column!r}"
+        )
+    return torch.from_numpy(sizes.copy())
+
+
+def resolve_data(
+    problem: Problem, data: object, observe: Mapping[str, Callable[..., Any]] | None = None, noise: Any = None
+) -> Measurements | None:
+    """The measurements to fit: those given, or the problem's own.
+
+    Raises:
+        DataError: not a table, or points outside the domain.
+        ProblemError: columns are missing, or there are observed functions or noise and no data.
+    """
+    join = getattr(problem, "joined", None)
+    if join is not None and (not isinstance(data, Measurements) or data.table.groups):
+        data, observe, noise = join(data, observe, noise), None, None
+    if data is None:
+        own = getattr(problem, "measurements", None)
+        data = None if own is None else own()
+    if data is None:
+        if observe is not None or noise is not None:
+            raise ProblemError(
+                f"observe= and noise= say what data mean, and {type(problem).__name__} has none: pass data="
+            )
+        return None
+    found = data if isinstance(data, Measurements) else Measurements(data, observe=observe, noise=noise)
+    if found is data and (observe is not None or noise is not None):
+        found = found.with_more(observe, noise)
+    data_blocks(problem, found)
+    table = found.table
+    for column in found.noise:
+        if column not in found.observables(problem):
+            raise ProblemError(
+                f"noise names the column {column!r}, which measures nothing: only columns of fields, derivatives and observed "
+                "functions scatter, and coordinates count as exact"
+            )
+    silent = [field for field in problem.fields if field not in table.columns]
+    for name in found.unused(problem):
+        close = [field for field in silent if field.lower() == name.strip().lower()]
+        if close:
+            raise ProblemError(
+                f"{table.source}: the column {name!r} is not a field of {type(problem).__name__}; did you mean {close[0]!r}? "
+                "Rename it, or map it with columns={...} when reading"
+            )
+    return _inside(problem, found)
+
+
+def _inside(problem: Problem, given: Measurements) -> Measurements:
+    """Measurements at points of the domain; without the other rows, if that is wished for.
+
+    Raises:
+        DataError: points that are not finite, or outside.
+    """
+    table, bounds = given.table, problem.domain.bounds
+    wild = np.zeros(len(table), dtype=bool)
+    for name in bounds:
+        wild |= ~np.isfinite(table[name])
+    if wild.any():
+        rows = _counted(problem, table, wild, "have no point")
+        raise DataError(f"{table.source}: {rows}: coordinates must be finite numbers; remove or correct these rows")
+    outside = np.zeros(len(table), dtype=bool)
+    for name, (lower, upper) in bounds.items():
+        slack = _FAR * (upper - lower)
+        outside |= (table[name] < lower - slack) | (table[name] > upper + slack)
+    what = "lie outside the domain"
+    box = ", ".join(f"{name} from {lower:g} to {upper:g}" for name, (lower, upper) in bounds.items())
+    where = f"; the domain has {box}: widen it, or remove these rows"
+    if not outside.any():
+        outside = ~problem.domain.contains(np.stack([table[name] for name in problem.coordinates], axis=1))
+        what, where = f"lie outside the domain {problem.domain!r}", ": remove these rows"
+    if not outside.any():
+        return given
+    rows = _counted(problem, table, outside, what)
+    if given.outside == "error":
+        raise DataError(
+            f"{table.source}: {rows}{where}, or leave them out by data=sciml.Measurements(..., outside='drop')"
+        )
+    if outside.all():
+        raise DataError(f"{table.source}: {rows}{where}")
+    kept = Table({name: table[name][~outside] for name in table.columns}, source=table.source, missing="mask")
+    found = given.on(kept)
+    found.notes = (*given.notes, f"left out, as outside='drop' wishes: {rows}")
+    # A domain that is no box may leave out more.
+    return _inside(problem, found)
+
+
+def _counted(problem: Problem, table: Table, wrong: Array, what: str) -> str:
+    """How many rows are wrong, and the first few of them."""
+    rows = np.flatnonzero(wrong)
+    first = int(rows[0])
+    names = [
+        name
+        for name, (lower, upper) in problem.domain.bounds.items()
+        if not lower - _FAR * (upper - lower) <= table[name][first] <= upper + _FAR * (upper - lower)
+    ]
+    place = ", ".join(f"{name} = {table[name][first]:g}" for name in names or problem.coordinates)
+    more = f", then {', '.join(str(row) for row in rows[1:_SHOWN])}" if len(rows) > 1 else ""
+    more += ", ..." if len(rows) > _SHOWN else ""
+    return f"{len(rows)} of {len(table)} rows {what}, the first in row {first} with {place}{more}"

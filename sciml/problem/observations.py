@@ -1,0 +1,169 @@
+"""Misfits: what a trial function says of a measurement, less what was measured, as residuals like any other."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sciml.geometry import Interior
+from sciml.jets.calculus import check_names, check_residual
+from sciml.problem.conditions import Scene, Term
+from sciml.problem.functions import argument_names, evaluated
+from sciml.problem.noise import Noise, Normal
+from sciml.problem.protocol import ProblemLike
+from sciml.problem.unknowns import Unknown
+from sciml.typing import MultiIndex
+
+DATA, PRIOR = "data.", "prior."
+
+
+def is_measured(name: str) -> bool:
+    """Whether a term of this name is a measurement, or what was known of a constant before."""
+    return name.startswith((DATA, PRIOR))
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A field, one of its derivatives or a function of fields, less the values that it should have at these very points.
+
+    Attributes:
+        field: the field, or None where ``function`` says what was measured.
+        measured: the values, shape ``(n,)``.
+        index: the derivative of the field.
+        function: what was measured, of fields and coordinates by name.
+        noise: how the values scatter.
+        sigma: the size of the scatter, shape ``(n,)`` or ``()``; None as long as it is not known: then rows have the unit of
+            the column.
+        name: of the column, for messages.
+        alike: what columns of one kind have in common, such as the same column in another experiment: they scatter alike.
+    """
+
+    field: str | None
+    measured: Tensor
+    index: MultiIndex = ()
+    function: Callable[..., Any] | None = None
+    noise: Noise = Normal()  # noqa: RUF009 - an immutable record
+    sigma: Tensor | None = None
+    name: str = ""
+    alike: str = ""
+
+    def __call__(self, scene: Scene) -> Tensor:
+        return self.noise.rows(self.deviation(scene))
+
+    def deviation(self, scene: Scene) -> Tensor:
+        """The deviations, in units of sigma where that is known, shape ``(n,)``."""
+        model = self.model(scene)
+        sigma = 1.0 if self.sigma is None else self.sigma.to(model)
+        return self.noise.deviation(model, self.measured.to(model), sigma)
+
+    def model(self, scene: Scene) -> Tensor:
+        """What the trial function says of the measurements, shape ``(n,)``."""
+        if self.function is None:
+            assert self.field is not None
+            return scene.space.jet(self.field, self.index)
+        what, names = f"observe={{{self.name!r}: ...}}", argument_names(self.function)
+        arguments = scene.problem.composites.arguments(scene.space, names)
+        if "self" in inspect.signature(self.function).parameters:
+            arguments["self"] = scene.problem
+        return check_residual(what, evaluated(what, self.function, arguments), scene.space)
+
+    def log_density(self, scene: Scene, sigma: float = 1.0) -> Tensor:
+        """The logarithm of the density of each value; ``sigma`` where its own is not known."""
+        own: Tensor | float = sigma if self.sigma is None else self.sigma.to(self.measured)
+        measured = self.measured.to(scene.space.jet(scene.space.fields[0]))
+        deviation = self.deviation(scene) / (sigma if self.sigma is None else 1.0)
+        return self.noise.log_density(deviation, measured, own)
+
+    def squares(self, model: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Squared deviations, of mean one where the noise is as it was said to be, and their variances; see ``Noise``."""
+        sigma = 1.0 if self.sigma is None else self.sigma.to(model)
+        measured = self.measured.to(model)
+        return self.noise.squares(model, measured, self.noise.deviation(model, measured, sigma))
+
+    @property
+    def plain(self) -> bool:
+        """Whether a field itself was measured."""
+        return self.function is None and self.index == ()
+
+    @property
+    def size(self) -> float:
+        """How large rows are that nothing explains."""
+        return self.noise.spread(self.measured) / self.typical_sigma
+
+    @property
+    def typical_sigma(self) -> float:
+        """The standard deviation with which as many values would say as much; 1 where it is not known."""
+        return 1.0 if self.sigma is None else float(self.sigma.reciprocal().square().mean().rsqrt())
+
+    def part(self, chosen: Tensor) -> Misfit:
+        """The same at some of the points."""
+        chosen = chosen.to(self.measured.device)
+        sigma = self.sigma if self.sigma is None or self.sigma.ndim == 0 else self.sigma[chosen]
+        return replace(self, measured=self.measured[chosen], sigma=sigma)
+
+    def repeated(self, times: int) -> Misfit:
+        """The same values several times, one copy after another."""
+        sigma = self.sigma if self.sigma is None or self.sigma.ndim == 0 else self.sigma.repeat(times)
+        return replace(self, measured=self.measured.repeat(times), sigma=sigma)
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What was known of a constant before: as though it had been measured, in standard deviations."""
+
+    name: str
+    unknown: Unknown
+
+    def __call__(self, scene: Scene) -> Tensor:
+        assert self.unknown.prior is not None
+        value, noise = self.unknown.prior
+        like = next(iter(scene.space.coordinates.values()))
+        constant = torch.as_tensor(getattr(scene.problem, self.name)).to(like).expand(like.shape)
+        sigma = noise.sigma if isinstance(noise.sigma, int | float) else 1.0
+        return noise.rows(noise.deviation(constant, torch.full_like(like, value), sigma))
+
+
+def prior_terms(problem: ProblemLike) -> tuple[Term, ...]:
+    """A row for every unknown of which something was known before."""
+    return tuple(
+        Term(f"{PRIOR}{name}", Interior(), Belief(name, unknown), measured=True)
+        for name, unknown in problem.unknowns.items()
+        if unknown.prior is not None
+    )
+
+
+def derivative_named(name: str, fields: Sequence[str], coordinates: Sequence[str]) -> tuple[str, MultiIndex] | None:
+    """The field and derivative that a column's name stands for, ``u_xt`` or ``u_x_t``; None if it stands for none."""
+    for field in sorted(fields, key=len, reverse=True):
+        if name.startswith(f"{field}_"):
+            index = _coordinates_of(name[len(field) + 1 :], coordinates)
+            if index:
+                return field, tuple(sorted(index, key=list(coordinates).index))
+    return None
+
+
+def _coordinates_of(text: str, coordinates: Sequence[str]) -> MultiIndex | None:
+    if text in ("", "_"):
+        return ()
+    for coordinate in sorted(coordinates, key=len, reverse=True):
+        if text.startswith(coordinate):
+            rest = _coordinates_of(text[len(coordinate) :].removeprefix("_"), coordinates)
+            if rest is not None:
+                return (coordinate, *rest)
+    return None
+
+
+def check_observed(name: str, function: Any, problem: ProblemLike) -> None:
+    """Refuse what cannot say what was measured.
+
+    Raises:
+        ProblemError: no function, or one that asks for names that the problem does not have.
+    """
+    what = f"observe={{{name!r}: ...}}"
+    fields = (*problem.fields, *problem.composites.names)
+    check_names(what, argument_names(function), fields, problem.coordinates)

@@ -1,0 +1,395 @@
+"""Problems: equations and conditions on a domain, as a class."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sciml._text import listed, nearest
+from sciml.errors import ProblemError
+from sciml.geometry import Domain, Interior, Place, Within, clipped
+from sciml.geometry.coordinates import points_from
+from sciml.jets import AutogradJets, JetSpace, Recorder, orders_asked
+from sciml.jets.calculus import check_residual
+from sciml.problem.composite_fields import Composites
+from sciml.problem.conditions import Condition, Residual, Scene, Term, check_part
+from sciml.problem.definition import check_definition, time_of
+from sciml.problem.functions import argument_names, evaluated
+from sciml.problem.parametric import Promoted, extended, promoted
+from sciml.problem.unknowns import Unknown
+from sciml.typing import Array, MultiIndex
+
+
+class Problem:
+    """A differential equation as a class: domain, fields, conditions and equations.
+
+    A subclass sets ``domain`` (a ``Box``, a ``Disk``, ...), ``fields`` (names), ``conditions`` (a list) and methods
+    marked by ``@sciml.equation`` or ``@sciml.condition(on=...)``. Everything else that is public and not a method is a
+    constant: a number, or a ``sciml.Unknown`` to be estimated. Keywords of the constructor replace constants. The time
+    coordinate is the one called ``t`` unless the class says ``time = "..."``.
+
+    Fields that belong together may have a name together: ``complex_fields = {"h": ("u", "v")}`` makes h = u + iv, and
+    ``vectors = {"velocity": ("u", "v")}`` a tuple. Equations and conditions receive them under that name beside the fields
+    themselves, targets are given to them (``Initial(h=...)``, ``Dirichlet(velocity=(1.0, 0.0), on=...)``), and an equation
+    that asks for a complex field and returns complex numbers becomes two, ``name.real`` and ``name.imag``.
+
+    Two methods are optional: ``reference(self, **coordinates)`` returns the exact or trusted solution (torch in, torch
+    out; a dict by field, or one tensor for a single field; ``reference = sciml.Stored(path)`` reads it from a file), and
+    ``measurements(self)`` the table that ``fit`` and ``baseline`` use when no data are given.
+
+    Problems are immutable. Wrong names, shapes and regions are refused when the class is defined.
+
+    Args:
+        constants: values that replace the class's constants, by name; an ``Unknown`` may become a number and a number an
+            ``Unknown``.
+
+    Raises:
+        ProblemError: a constant that the class does not have.
+
+    Example:
+        >>> import sciml
+        >>> from sciml import d
+        >>> class Decay(sciml.Problem):
+        ...     domain = sciml.Interval(t=(0, 1))
+        ...     fields = ["u"]
+        ...     conditions = [sciml.Initial(u=1.0)]
+        ...     rate = 2.0
+        ...     @sciml.equation
+        ...     def decay(self, u, t):
+        ...         return d(u, t) + self.rate * u
+        >>> Decay(rate=3.0)
+        Decay(rate=3.0)
+    """
+
+    domain: Domain
+    fields: Sequence[str] = ()
+    conditions: Sequence[Condition] = ()
+    time: str | None = "t"
+    complex_fields: Mapping[str, Sequence[str]] = {}
+    vectors: Mapping[str, Sequence[str]] = {}
+    _given: tuple[str, ...]
+    _equations: ClassVar[dict[str, tuple[str, ...]]] = {}
+    _methods: ClassVar[dict[str, Residual]] = {}
+    _composites: ClassVar[Composites] = Composites()
+    _is_complex: dict[str, bool]
+    _promoted: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._equations, cls._methods = {}, {}
+        for owner in reversed(cls.__mro__):
+            for name, member in vars(owner).items():
+                was_equation = cls._equations.pop(name, None) is not None
+                was_condition = cls._methods.pop(name, None)
+                # A method that overrides an equation or condition is one too, marked or not; None takes it away.
+                if getattr(member, "_sciml_equation", False) or (was_equation and callable(member)):
+                    cls._equations[name] = argument_names(member)
+                elif hasattr(member, "_sciml_region") or (was_condition is not None and callable(member)):
+                    region = getattr(member, "_sciml_region", None) or was_condition.on  # type: ignore[union-attr]
+                    cls._methods[name] = Residual(member, region, name)
+        if "domain" in {name for owner in cls.__mro__ for name in vars(owner)}:
+            cls._composites = check_definition(cls, Problem)
+
+    def __init__(self, **constants: Any) -> None:
+        if not isinstance(getattr(type(self), "domain", None), Domain):
+            raise ProblemError(f"{type(self).__name__} has no domain: set domain = sciml.Box(...) in the class")
+        known = type(self)._constants()
+        for name, value in constants.items():
+            if name not in (*known, "domain"):
+                raise ProblemError(
+                    f"{type(self).__name__} has no constant {name!r}; constants: {listed(known)}.{nearest(name, known)}"
+                )
+            if name == "domain" and (not isinstance(value, Domain) or value.coordinates != self.domain.coordinates):
+                raise ProblemError(
+                    f"domain= must be a domain with the coordinates {listed(self.domain.coordinates)} in this order; "
+                    f"given: {value!r}"
+                )
+            if name != "domain" and not isinstance(value, int | float | Unknown | Tensor | type(getattr(self, name))):
+                raise ProblemError(
+                    f"the constant {name!r} of {type(self).__name__} must be a number, a sciml.Unknown or a tensor; given: "
+                    f"{value!r}"
+                )
+        self.__dict__.update(constants)
+        self.__dict__["_given"] = tuple(constants)
+        self.__dict__["fields"] = tuple(type(self).fields)
+        time = time_of(type(self), Problem)
+        own = [self.composites.condition(each, time) for each in type(self).conditions]
+        self.__dict__["conditions"] = (*own, *type(self)._methods.values())
+        self.__dict__["time"] = time
+        self.__dict__["_is_complex"] = {}
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise ProblemError(
+            f"a problem is immutable; make another one with {type(self).__name__}({name}=...) instead of setting {name!r}"
+        )
+
+    def __repr__(self) -> str:
+        ranges = ", ".join(f"{name}={self.domain.bounds[name]}" for name in self.promoted)
+        given = ", ".join(f"{name}={self.__dict__[name]!r}" for name in self._given)
+        return f"{type(self).__name__}({given})" + (f".promote({ranges})" if ranges else "")
+
+    @classmethod
+    def _constants(cls) -> tuple[str, ...]:
+        """Names of the public class attributes that are not part of the machinery."""
+        own = {name: getattr(cls, name) for owner in reversed(cls.__mro__) for name in vars(owner)}
+        return tuple(
+            name
+            for name, value in own.items()
+            if not name.startswith("_")
+            and not hasattr(Problem, name)
+            and name != "domain"
+            and not isinstance(value, property | classmethod | staticmethod | Promoted)
+            and (not callable(value) or isinstance(value, Unknown))
+        )
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """The names of the coordinates, in the order of the columns of points."""
+        return self.domain.coordinates
+
+    @property
+    def equations(self) -> tuple[str, ...]:
+        """The names of the equations; of one with complex values, those of its real and imaginary part."""
+        return tuple(part for name in type(self)._equations for part in self._equation(name))
+
+    @property
+    def composites(self) -> Composites:
+        """The complex fields and vectors."""
+        return type(self)._composites
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The values of the constants, unknown ones included."""
+        return {name: getattr(self, name) for name in self._constants()}
+
+    @property
+    def unknowns(self) -> dict[str, Unknown]:
+        """The constants that are to be estimated."""
+        return {name: value for name, value in self.constants.items() if isinstance(value, Unknown)}
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether the class brings a trusted solution along."""
+        return callable(getattr(self, "reference", None))
+
+    def bind(self, **values: object) -> Problem:
+        """A copy in which constants, usually the unknown ones, have these values (numbers or tensors).
+
+        Raises:
+            ProblemError: a constant that the class does not have.
+        """
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        known = self._constants()
+        for name, value in values.items():
+            if name not in known:
+                raise ProblemError(f"{type(self).__name__} has no constant {name!r}; constants: {listed(known)}")
+            copy.__dict__[name] = value
+        copy.__dict__["_given"] = tuple(dict.fromkeys((*self._given, *values)))
+        return copy
+
+    def on(self, domain: Domain) -> Problem:
+        """A copy on another domain with the same coordinates."""
+        copy = self.bind()
+        copy.__dict__["domain"] = domain
+        return copy
+
+    @property
+    def promoted(self) -> tuple[str, ...]:
+        """The names of the constants that are coordinates here, the last ones; see ``promote``."""
+        return type(self)._promoted
+
+    def promote(self, **ranges: tuple[float, float]) -> Problem:
+        """The problem for all values of some constants at once: each becomes one more coordinate, the last one.
+
+        Equations and conditions stay as they are; ``self.nu`` is then a tensor of shape ``(n,)`` in them, by which they may
+        even be differentiated. ``fit`` solves for the whole range, and ``Solution.at`` takes a value out of it.
+
+        Args:
+            ranges: the lowest and highest value of each constant, in its unit: ``promote(nu=(0.01, 0.1))``.
+
+        Raises:
+            ProblemError: no such constant, no number, no range, or a condition at a single point or on a mean.
+
+        Example:
+            >>> import sciml
+            >>> sciml.gallery.problem("heat_rod").promote(kappa=(0.1, 0.4)).coordinates
+            ('x', 't', 'kappa')
+        """
+        return promoted(self, ranges)
+
+    def bind_initial(self) -> Problem:
+        """A copy in which every unknown has its initial value."""
+        return self.bind(
+            **{name: torch.tensor(value.initial, dtype=torch.float64) for name, value in self.unknowns.items()}
+        )
+
+    def terms(self) -> tuple[Term, ...]:
+        """Every residual of the problem: the equations, then the conditions, each under a name of its own."""
+        found = [term for name in type(self)._equations for term in self.equation_terms(name)]
+        taken = {term.name for term in found}
+        for condition in self.conditions:
+            for term in condition.terms(self):
+                name, count = term.name, 1
+                while name in taken:
+                    count += 1
+                    name = f"{term.name}_{count}"
+                taken.add(name)
+                found.append(dataclasses.replace(term, name=name))
+        return tuple(found)
+
+    def equation_terms(self, name: str) -> list[Term]:
+        """The residual of one equation, or those of its real and imaginary part."""
+        return [Term(part, self._place(name), residual) for part, residual in self._equation(name).items()]
+
+    def _place(self, name: str) -> Place:
+        """Where an equation holds."""
+        part = getattr(getattr(type(self), name), "_sciml_part", None)
+        if part is None:
+            return Interior()
+        if self.time is not None and self.time in part.bounds:
+            part = clipped(part, self.time, *self.domain.bounds[self.time])
+        part = extended(part, self)
+        check_part(f"the part of equation {name!r}", part, self)
+        return Within(part)
+
+    def lives(self, field: str, coordinates: Mapping[str, Any]) -> Array:
+        """Whether a field means something at points: whether they lie where an equation that asks for it holds.
+
+        Args:
+            field: its name.
+            coordinates: arrays by coordinate that broadcast.
+
+        Returns:
+            Booleans of the shape that the coordinates broadcast to; all True unless every such equation has a part of its own.
+        """
+        asking = [
+            self._place(name)
+            for name, names in type(self)._equations.items()
+            if any(field in self.composites.parts(each) for each in names)
+        ]
+        parts = [place.part for place in asking if isinstance(place, Within)]
+        if not parts or len(parts) < len(asking):
+            return np.ones(np.broadcast_shapes(*(np.shape(each) for each in coordinates.values())), dtype=bool)
+        points, shape = self.points(coordinates)
+        return np.logical_or.reduce([part.contains(points.numpy()) for part in parts]).reshape(shape)
+
+    def _equation(self, name: str) -> dict[str, Callable[[Scene], Tensor]]:
+        """The residual of an equation under its name, or those of its real and imaginary part."""
+        names = type(self)._equations[name]
+
+        def value(scene: Scene) -> object:
+            arguments = scene.problem.composites.arguments(scene.space, names)
+            return evaluated(f"equation {name!r}", getattr(scene.problem, name), arguments)
+
+        return self.parts_of(name, names, value)
+
+    def parts_of(
+        self, name: str, names: Sequence[str], value: Callable[[Scene], object]
+    ) -> dict[str, Callable[[Scene], Tensor]]:
+        """A residual by its name, or by ``name.real`` and ``name.imag`` if it asks for complex fields and returns such numbers.
+
+        Args:
+            name: of the equation or condition.
+            names: of its arguments.
+            value: what it returns on a scene.
+        """
+        if name not in self._is_complex:
+            complex_numbers = self.composites.has_complex(names)
+            self._is_complex[name] = complex_numbers and _is_complex(value(self._noise()))
+        if not self._is_complex[name]:
+            return {name: lambda scene: check_residual(name, value(scene), scene.space)}
+
+        def part(which: str) -> Callable[[Scene], Tensor]:
+            return lambda scene: check_residual(name, getattr(value(scene), which), scene.space)
+
+        return {f"{name}.{which}": part(which) for which in ("real", "imag")}
+
+    def _noise(self) -> Scene:
+        """Random jets at some points, to find out what residuals ask for and return."""
+        generator = torch.Generator().manual_seed(0)
+        lower = torch.tensor(self.domain.lower, dtype=torch.float64)
+        upper = torch.tensor(self.domain.upper, dtype=torch.float64)
+        points = lower + (upper - lower) * torch.rand(4, len(lower), dtype=torch.float64, generator=generator)
+        space = JetSpace(dict(zip(self.coordinates, points.unbind(1), strict=True)), self.fields, Recorder(4))
+        return Scene(self.bind_initial(), (space,), torch.ones_like(points))
+
+    def space(self, points: Tensor, trial: Callable[[Tensor], Tensor]) -> JetSpace:
+        """Coordinates and jets of a trial function at points ``(n, D)``, by nested autograd."""
+        columns = dict(zip(self.coordinates, points.unbind(1), strict=True))
+        return JetSpace(columns, self.fields, AutogradJets(trial, points, self.coordinates, self.fields))
+
+    def asked(self) -> dict[tuple[str, MultiIndex], Tensor]:
+        """The derivatives that the equations ask for, found by evaluating them once on random jets."""
+        scene = self._noise()
+        for name in type(self)._equations:
+            for residual in self._equation(name).values():
+                residual(scene)
+        return dict(scene.space.jets)
+
+    def order(self, field: str, coordinate: str) -> int:
+        """The highest derivative of a field by a coordinate that the equations contain."""
+        return orders_asked(self.asked(), coordinate).get(field, 0)
+
+    def residuals(self, fields: Callable[..., Any], **coordinates: Any) -> dict[str, Array]:
+        """The equations' residuals of given functions, for checking a formula against the equations.
+
+        Unknown constants have their initial values.
+
+        Args:
+            fields: receives the coordinates by name as tensors ``(n,)`` and returns a dict of tensors by field, or one
+                tensor for a single field; for example a problem's own ``reference``.
+            coordinates: the points, by coordinate; arrays that broadcast against one another.
+
+        Returns:
+            For each equation an array of shape ``(n,)``, in the unit of the equation.
+
+        Raises:
+            ProblemError: wrong coordinates or fields.
+        """
+        points, _ = self.points(coordinates)
+        space = self.space(
+            points,
+            lambda at: self.composites.stacked(
+                fields(**dict(zip(self.coordinates, at.unbind(1), strict=True))), self.fields, at
+            ),
+        )
+        scene = Scene(self.bind_initial(), (space,))
+        return {
+            part: residual(scene).detach().numpy()
+            for name in type(self)._equations
+            for part, residual in self._equation(name).items()
+        }
+
+    def points(self, coordinates: Mapping[str, Any]) -> tuple[Tensor, tuple[int, ...]]:
+        """Points ``(n, D)`` in float64 from coordinates by name, and the shape they broadcast to.
+
+        Raises:
+            ProblemError: a coordinate is missing or unknown, or the shapes do not broadcast.
+        """
+        return points_from(coordinates, self.coordinates)
+
+    def reference_values(
+        self, coordinates: Mapping[str, Any], constants: Mapping[str, float] | None = None
+    ) -> dict[str, Array] | None:
+        """The problem's own reference at points, by field, or None when it has none.
+
+        ``constants`` are the values of unknown constants to evaluate it with; by default their initial values.
+        """
+        if not self.has_reference:
+            return None
+        points, shape = self.points(coordinates)
+        bound = self.bind_initial().bind(**{name: torch.tensor(value) for name, value in (constants or {}).items()})
+        with torch.no_grad():
+            columns = dict(zip(self.coordinates, points.unbind(1), strict=True))
+            values = self.composites.stacked(bound.reference(**columns), self.fields, points)  # type: ignore[attr-defined]
+        return {field: values[:, column].numpy().reshape(shape) for column, field in enumerate(self.fields)}
+
+
+def _is_complex(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_complex()

@@ -1,0 +1,117 @@
+"""A history that grows line by line: one JSON object a look."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import warnings
+from collections.abc import Mapping
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from sciml.data import archive
+from sciml.errors import ArchiveWarning, FileError
+
+
+class Lines:
+    """The file of a history, each line written as soon as it is known.
+
+    A line that a crash has cut off is no line. Where the disk is full the fit goes on without lines, with one warning.
+
+    Args:
+        path: the file.
+        keep: how many lines from the beginning are known to be right; later ones are written anew.
+
+    Raises:
+        ArchiveWarning: a warning, that the file cannot be written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "history.jsonl"
+        >>> lines = Lines(path)
+        >>> lines.write(0, {"step": 50, "loss": 0.25})
+        >>> lines.close()
+        >>> read_lines(path)
+        [{'step': 50, 'loss': 0.25}]
+    """
+
+    def __init__(self, path: Path, keep: int = 0) -> None:
+        self._path, self._count, self._failed = path, 0, False
+        self._file: FileIO | None = None
+        try:
+            # Lines that are damaged are written anew, as those that are missing.
+            old = _whole(path.read_bytes())[:keep] if keep and path.exists() else []
+            archive.write_atomic(path, b"".join(old))
+            self._count = len(old)
+            self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close
+        except OSError as error:
+            self._fail(error)
+
+    def write(self, index: int, content: Mapping[str, Any]) -> None:
+        """Write the line of a number, unless it is there."""
+        if index < self._count or self._failed:
+            return
+        rest = memoryview((json.dumps(_plain(content), default=str) + "\n").encode())
+        try:
+            assert self._file is not None
+            while rest:
+                # A disk that becomes full takes a part.
+                rest = rest[self._file.write(rest) or 0 :]
+        except OSError as error:
+            self._fail(error)
+        self._count = index + 1
+
+    def flush(self) -> None:
+        """Have all lines written through to the disk."""
+        if self._failed or self._file is None:
+            return
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            self._fail(error)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _fail(self, error: OSError) -> None:
+        self._failed = True
+        warnings.warn(f"{self._path} ends here, the fit goes on: {error}", ArchiveWarning, stacklevel=3)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """All whole lines of a history, up to the first that is none.
+
+    Raises:
+        FileError: the file cannot be read.
+    """
+    try:
+        return [json.loads(line) for line in _whole(path.read_bytes())]
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error}") from error
+
+
+def _whole(content: bytes) -> list[bytes]:
+    """The lines up to the first that is cut off or none of ours."""
+    found = []
+    for line in content.splitlines(keepends=True):
+        try:
+            good = line.endswith(b"\n") and isinstance(json.loads(line), dict)
+        except (ValueError, RecursionError):
+            good = False
+        if not good:
+            break
+        found.append(line)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Numbers that are not finite become null: JSON has none."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,294 @@
+"""``runs``: what lies in a directory of runs, told from small files alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sciml.data.memory import readable
+from sciml.errors import FileError
+from sciml.runs import directory as lock
+
+RECORD, HISTORY, SUMMARY, CHECKPOINT, SOLUTION = (
+    "run.json",
+    "history.jsonl",
+    "summary.json",
+    "checkpoint.pt",
+    "solution.pt",
+)
+
+STATES = ("running", "success", "not a success", "interrupted", "unfinished", "damaged", "not a run")
+
+# Far more than a fit writes there; a larger file is none of ours.
+_MOST_BYTES = 2**22
+
+_TAIL = 2**16
+
+_COLUMNS = ("problem", "state", "pid", "steps", "held_out", "seconds", "when", "bytes", "note", "path")
+
+
+def table(directory: str | Path = "runs") -> pd.DataFrame:
+    """The runs in a directory, the newest first; only small files of theirs are read, and nothing is changed.
+
+    A run is ``running`` while a process holds its lock; it ended as a ``success``, ``not a success`` or ``interrupted``;
+    it is ``unfinished`` if it ended without saying so, as a run that was killed does. What cannot be read is ``damaged``, a
+    folder with no file of a run in it ``not a run``: each is a row, and none is an error.
+
+    Args:
+        directory: the folder of runs, or the folder of one run.
+
+    Returns:
+        A row for each folder in it, by name: ``problem``, ``state``, ``pid`` of the process at work, ``steps`` done,
+        ``held_out`` loss at the last look, ``seconds`` of work, ``when`` it ended or last wrote (UTC), ``bytes`` on disk, a
+        ``note`` on what is missing or damaged, and its ``path``. Numbers that are not known are NaN.
+
+    Raises:
+        FileError: there is no such directory, or it cannot be listed.
+
+    Example:
+        >>> import pathlib, tempfile, sciml
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> (folder / "decay").mkdir()
+        >>> _ = (folder / "decay" / "run.json").write_text('{"problem": "Decay", "began": "2030-01-01", "ended": null}')
+        >>> sciml.runs.table(folder)[["problem", "state", "note"]]
+             problem       state                                note
+        name
+        decay  Decay  unfinished  no checkpoint: it would begin anew
+    """
+    if not isinstance(directory, str | Path) or not str(directory) or "\0" in str(directory):
+        raise FileError(f"runs needs the path of a directory; given: {directory!r}")
+    root = Path(directory)
+    try:
+        there = sorted(os.scandir(root), key=lambda each: each.name)
+    except OSError as error:
+        hint = "; a fit writes there with out=" if isinstance(error, FileNotFoundError) else ""
+        raise FileError(f"cannot list the runs in {root}: {error.strerror or error}{hint}") from error
+    if {each.name for each in there} & {RECORD, SUMMARY, CHECKPOINT, HISTORY}:
+        folders = [root]
+    else:
+        folders = [Path(each.path) for each in there if not each.name.startswith(".") and _is_folder(each)]
+    rows = [_row(folder) for folder in folders]
+    names = pd.Index([_text(folder.name or folder.resolve().name) for folder in folders], name="name", dtype=object)
+    table = pd.DataFrame(rows, index=names, columns=list(_COLUMNS))
+    table["when"] = pd.to_datetime(table["when"], utc=True)
+    for name in ("pid", "steps", "held_out", "seconds", "bytes"):
+        table[name] = table[name].astype(float)
+    return table.sort_values("when", ascending=False, kind="stable", na_position="last")
+
+
+@dataclass
+class _Found:
+    """A folder's files, by name, and what was found wrong with them."""
+
+    path: Path
+    sizes: Mapping[str, int]
+    changed: float | None
+    notes: list[str] = field(default_factory=list)
+
+    def json(self, name: str) -> dict[str, Any] | None:
+        """What a file holds; None if it is missing or, with a note, damaged."""
+        if name not in self.sizes:
+            return None
+        try:
+            if self.sizes[name] > _MOST_BYTES:
+                raise ValueError("too large")
+            content = json.loads((self.path / name).read_bytes())
+            if isinstance(content, dict):
+                return content
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self.notes.append(f"{name} cannot be read: {error.strerror or error}")
+            return None
+        except (ValueError, RecursionError, MemoryError):
+            pass
+        self.notes.append(f"{name} is damaged")
+        return None
+
+    def last_look(self) -> dict[str, Any]:
+        """The last whole line of the history; empty if there is none. A line that a crash cut off is no fault."""
+        if HISTORY not in self.sizes:
+            return {}
+        try:
+            with (self.path / HISTORY).open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(max(0, size - _TAIL))
+                lines = file.read(_TAIL).split(b"\n")
+        except OSError as error:
+            self.notes.append(f"{HISTORY} cannot be read: {error.strerror or error}")
+            return {}
+        # What follows the last line end was cut off, or is being written now.
+        for line in reversed(lines[:-1]):
+            with contextlib.suppress(ValueError, RecursionError):
+                look = json.loads(line)
+                if isinstance(look, dict):
+                    return look
+        if any(lines[:-1]):
+            self.notes.append(f"{HISTORY} is damaged")
+        return {}
+
+
+def _row(folder: Path) -> dict[str, Any]:
+    """What is known of one folder."""
+    row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"path": _text(str(folder)), "problem": "", "note": ""}
+    try:
+        found = _listed(folder)
+    except OSError as error:
+        return row | {"state": "damaged", "note": f"cannot be listed: {error.strerror or error}"}
+    record, summary, look = found.json(RECORD), found.json(SUMMARY), found.last_look()
+    holder = lock.holder(folder) if lock.LOCK in found.sizes else None
+    state, ended = _state(found, record, summary, holder is not None)
+    # While it runs, the summary is that of the run before.
+    done = (summary or {}) if ended else {}
+    return row | {
+        "problem": _text((record or {}).get("problem") or (summary or {}).get("problem"))[:200],
+        "state": state,
+        "pid": None if holder is None else _number(holder.get("pid")),
+        "steps": _number(done.get("nit"), look.get("step")),
+        "held_out": _number(look.get("held_out")),
+        "seconds": _number(done.get("seconds"), look.get("seconds")),
+        "when": ended if isinstance(ended, datetime) else _moment(found.changed),
+        "bytes": sum(found.sizes.values()),
+        "note": "; ".join(found.notes),
+    }
+
+
+def _listed(folder: Path) -> _Found:
+    """The files of a folder with their sizes, those before the last generation among them."""
+    sizes: dict[str, int] = {}
+    times = []
+    for inner in ("", ".previous/"):
+        try:
+            with os.scandir(folder / inner) as there:
+                for each in there:
+                    with contextlib.suppress(OSError):
+                        about = each.stat()
+                        # To open a pipe or a device may wait for ever.
+                        if stat.S_ISREG(about.st_mode):
+                            sizes[inner + each.name] = about.st_size
+                            times.append(about.st_mtime)
+        except OSError:
+            if not inner:
+                raise
+    return _Found(folder, sizes, max(times, default=None))
+
+
+def _state(
+    found: _Found, record: dict[str, Any] | None, summary: dict[str, Any] | None, held: bool
+) -> tuple[str, datetime | bool]:
+    """The state of a run; and when it ended, or whether it has ended at all."""
+    if held:
+        return "running", False
+    ended = (record or {}).get("ended")
+    if record is not None and not isinstance(ended, dict | None):
+        found.notes.append(f"{RECORD} is damaged")
+    if (found.notes and record is None and summary is None) or (record is None and RECORD in found.sizes):
+        return "damaged", False
+    if isinstance(ended, dict):
+        at = _moment(ended.get("at")) or True
+        if SOLUTION not in found.sizes:
+            found.notes.append(f"no {SOLUTION}")
+        if ended.get("status") == "interrupted":
+            if CHECKPOINT not in found.sizes:
+                found.notes.append("no checkpoint: it would begin anew")
+            return "interrupted", at
+        return _outcome(found, ended.get("success"), RECORD), at
+    if record is not None:
+        if found.notes:
+            return "damaged", False
+        if CHECKPOINT not in found.sizes:
+            found.notes.append("no checkpoint: it would begin anew")
+        return "unfinished", False
+    if summary is not None:
+        return _outcome(found, summary.get("success"), SUMMARY), True
+    if CHECKPOINT in found.sizes:
+        found.notes.append(f"no {RECORD}")
+        return "unfinished", False
+    if HISTORY in found.sizes or SOLUTION in found.sizes:
+        found.notes.append(f"neither {RECORD} nor {SUMMARY}")
+        return "damaged", False
+    return "not a run", False
+
+
+def _outcome(found: _Found, success: object, name: str) -> str:
+    if not isinstance(success, bool):
+        found.notes.append(f"{name} is damaged")
+        return "damaged"
+    return "success" if success else "not a success"
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        # A circle of links: it is told as a row.
+        return True
+
+
+def _number(*values: object) -> float | None:
+    """The first that is a number."""
+    for value in values:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            with contextlib.suppress(OverflowError):
+                return float(value)
+    return None
+
+
+def _text(value: object) -> str:
+    """A text that can be encoded: names of files may be any bytes, and JSON may hold half a character."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+def _moment(value: object) -> datetime | None:
+    """A time of UTC, from seconds or from a text."""
+    try:
+        if isinstance(value, str):
+            found = datetime.fromisoformat(value)
+            return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        if isinstance(value, int | float) and math.isfinite(value):
+            return datetime.fromtimestamp(value, UTC)
+    except (ValueError, OverflowError, OSError):
+        pass
+    return None
+
+
+def lines_of(table: pd.DataFrame) -> list[list[str]]:
+    """The table of ``runs`` as texts for people: name, problem, state, steps, held-out loss, seconds, when, size, note.
+
+    What a terminal could take for a command, or cannot show, is replaced.
+
+    Example:
+        >>> import pandas as pd
+        >>> row = {"problem": "Decay", "state": "running", "pid": 7, "steps": 250.0, "held_out": 1e-3, "seconds": 2.5,
+        ...        "when": pd.Timestamp("2030-01-01T10:00", tz="UTC"), "bytes": 2048.0, "note": "", "path": ""}
+        >>> lines_of(pd.DataFrame([row], index=["a"]))
+        [['a', 'Decay', 'running (7)', '250', '1.00e-03', '2.5', '2030-01-01 10:00', '2 KiB', '']]
+    """
+    found = []
+    for name, row in table.iterrows():
+        known = {key: not pd.isna(row[key]) for key in ("pid", "steps", "held_out", "seconds", "when", "bytes")}
+        cells = [
+            str(name),
+            row["problem"],
+            row["state"] + (f" ({row['pid']:.0f})" if known["pid"] else ""),
+            f"{row['steps']:.0f}" if known["steps"] else "",
+            f"{row['held_out']:.2e}" if known["held_out"] else "",
+            f"{row['seconds']:.1f}" if known["seconds"] else "",
+            f"{row['when']:%Y-%m-%d %H:%M}" if known["when"] else "",
+            readable(row["bytes"]) if known["bytes"] else "",
+            row["note"],
+        ]
+        found.append(
+            ["".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in cell) for cell in cells]
+        )
+    return found

@@ -1,0 +1,244 @@
+"""What a run leaves behind: ``summary.json``, ``solution.pt``, and tables for people."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from rich.table import Table as RichTable
+
+from sciml._text import listed
+from sciml.data import archive
+from sciml.diagnostics import Checkup
+from sciml.errors import FileError
+from sciml.runs import save as saving
+from sciml.runs.directory import MANIFEST, RunDirectory
+from sciml.runs.fingerprint import versions
+from sciml.solution import Solution
+
+SUMMARY, SOLUTION = "summary.json", "solution.pt"
+
+_MOST = 2**24
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "problem": (str,),
+    "fields": (list,),
+    "model": (str, type(None)),
+    "parameters": (int,),
+    "solver": (str,),
+    "engine": (str,),
+    "dtype": (str,),
+    "device": (str,),
+    "seed": (int, type(None)),
+    "points": (dict,),
+    "seconds": (int, float),
+    "nit": (int,),
+    "success": (bool,),
+    "status": (str,),
+    "message": (str,),
+    "relative_l2": (dict, type(None)),
+    "residuals": (dict,),
+    "unknowns": (dict,),
+    "data": (dict, type(None)),
+    "versions": (dict,),
+}
+
+
+def summary(solution: Solution) -> dict[str, Any]:
+    """The contract of ``summary.json``: plain values only; numbers that are not finite become null.
+
+    Keys: ``problem, fields, model, parameters, solver, engine, dtype, device, seed, points, seconds, nit, success, status,
+    message, relative_l2`` (by field, null without a reference), ``residuals`` (by term: rms, max, relative, points; on
+    fresh points), ``unknowns`` (by name: value, standard_error, low, high), ``data`` (path, sha256, rows,
+    reader, options, versions of the file of measurements; null if there is none), ``versions``.
+    """
+    problem = solution.problem
+    has_reference = problem is not None and problem.has_reference
+    model = solution.model
+    origin = getattr(solution.data, "provenance", None)
+    return _plain(
+        {
+            "problem": solution.name,
+            "fields": list(solution.fields),
+            "model": None if model is None else f"{type(model).__name__}({model.extra_repr()})",
+            "parameters": solution.parameters,
+            "solver": solution.solver,
+            "engine": solution.engine,
+            "dtype": str(solution.dtype).removeprefix("torch."),
+            "device": str(solution.device),
+            "seed": solution.seed,
+            "points": dict(solution.points),
+            "seconds": round(solution.seconds, 3),
+            "nit": solution.nit,
+            "success": solution.success,
+            "status": solution.status,
+            "message": solution.message,
+            "relative_l2": solution.error() if has_reference else None,
+            "residuals": {
+                str(name): {**row, "points": int(row["points"])} for name, row in solution.residuals.iterrows()
+            },
+            "unknowns": {
+                str(name): {("value" if key == "estimate" else str(key)): value for key, value in row.items()}
+                for name, row in solution.unknowns.iterrows()
+            },
+            "data": None if origin is None else origin.as_dict(),
+            "versions": versions(),
+        }
+    )
+
+
+def write(solution: Solution, directory: Path | RunDirectory) -> dict[str, Path]:
+    """Write ``summary.json`` and ``solution.pt`` into the directory of a run; each appears whole or not at all.
+
+    Args:
+        solution: what came out.
+        directory: its path, or the directory itself where the caller holds its lock.
+
+    Raises:
+        FileError: the directory or a file cannot be written, or another process writes there.
+    """
+    if not isinstance(directory, RunDirectory):
+        with RunDirectory(directory) as run:
+            return {name: Path(directory) / path.name for name, path in write(solution, run).items()}
+    return {
+        "solution": directory.save(SOLUTION, saving.state_of(solution)),
+        "summary": directory.write(SUMMARY, (json.dumps(summary(solution), indent=2) + "\n").encode()),
+    }
+
+
+def read_summary(path: str | Path) -> dict[str, Any]:
+    """What ``write`` wrote as ``summary.json``, compared with the checksum in the run's manifest if there is one.
+
+    Args:
+        path: the file, or the directory of the run.
+
+    Raises:
+        FileError: it is missing, damaged, or no summary.
+        ArchiveWarning: a warning, that it was damaged and the one before it was taken.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "summary.json"
+        >>> _ = file.write_text('{"problem": "Decay"}')
+        >>> try:
+        ...     read_summary(file)
+        ... except OSError as error:
+        ...     print(str(error).split(": ", 1)[1])
+        it has no 'fields'
+    """
+    path = Path(path)
+    path = path / SUMMARY if path.is_dir() else path
+    if path.is_file() and path.stat().st_size > _MOST:
+        raise FileError(f"{path} is no summary of a run: it has more than {_MOST} bytes")
+    if (path.parent / MANIFEST).is_file() and RunDirectory.may_have(path.name):
+        content = RunDirectory(path.parent).read(path.name)
+    else:
+        content = archive.read(path)
+    try:
+        found = json.loads(content.decode(), parse_constant=_refused)
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise FileError(f"{path} is no summary of a run, or is damaged: {str(error)[:200]}") from error
+    wrong = _wrong(found)
+    if wrong:
+        raise FileError(f"{path} is no summary of a run: {wrong}")
+    return found
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number")
+
+
+def _wrong(found: Any) -> str:
+    """What is not as ``summary`` makes it, in words; empty if nothing is."""
+    if not isinstance(found, dict):
+        return f"it holds {type(found).__name__}, not names and values"
+    for name, kinds in _KINDS.items():
+        if name not in found:
+            return f"it has no {name!r}"
+        if type(found[name]) not in kinds:
+            return f"{name!r} is {str(found[name])[:50]!r}; expected {' or '.join(kind.__name__ for kind in kinds)}"
+    numbers = (int, float, type(None))
+    rows = [found["points"], found["relative_l2"] or {}, *found["residuals"].values(), *found["unknowns"].values()]
+    if not all(isinstance(row, dict) and all(type(each) in numbers for each in row.values()) for row in rows):
+        return f"not all of {listed(('points', 'relative_l2', 'residuals', 'unknowns'))} are numbers by name"
+    if not all(isinstance(each, str) for each in [*found["fields"], *found["versions"].values()]):
+        return "a field or a version is no text"
+    return ""
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as the bytes of a PNG file."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150)
+    return buffer.getvalue()
+
+
+def unknowns_table(solution: Solution, other: Solution | None = None) -> RichTable:
+    """Estimates with standard errors and intervals, another solution's beside them."""
+    title = f"{solution.name}: estimates with standard errors and 95 % intervals"
+    # Two solutions side by side have room in eighty columns only without lines between the columns.
+    table = RichTable(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table.add_column("unknown", no_wrap=True)
+    for each in [solution] if other is None else [solution, other]:
+        table.add_column(short_name(each), justify="right", no_wrap=True)
+        table.add_column("± s.e.", justify="right", no_wrap=True)
+        table.add_column("95 % interval", justify="right", no_wrap=True)
+    for name in solution.unknowns.index:
+        cells = []
+        for each in [solution] if other is None else [solution, other]:
+            value, error, low, high = each.unknowns.loc[name]
+            cells += [f"{value:.4g}", f"{error:.2g}", f"{low:.3g} … {high:.3g}"]
+        table.add_row(str(name), *cells)
+    return table
+
+
+def residuals_table(solution: Solution) -> RichTable:
+    """The certificate: residuals on points not used before."""
+    table = RichTable(title="residuals on fresh points", title_justify="left")
+    for name in ("term", "rms", "max", "relative", "points"):
+        table.add_column(name, justify="left" if name == "term" else "right")
+    for term, row in solution.residuals.iterrows():
+        table.add_row(str(term), *(f"{row[key]:.2e}" for key in ("rms", "max", "relative")), f"{int(row['points'])}")
+    return table
+
+
+def checkup_tables(checkup: Checkup) -> Iterator[RichTable]:
+    """The tables of a report of ``doctor``, each with a line on what it means."""
+    for title, meaning, frame in checkup.tables():
+        table = RichTable(title=title, caption=meaning, title_justify="left", caption_justify="left")
+        for name in ("", *map(str, frame.columns)):
+            table.add_column(name, overflow="fold")
+        for label, row in frame.iterrows():
+            table.add_row(str(label), *(_cell(value) for value in row))
+        yield table
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.3g}"
+    return str(value)
+
+
+def short_name(solution: Solution) -> str:
+    """What found a solution, in a word: the class of its model, or SciPy."""
+    model = solution.model
+    name = "SciPy" if model is None else type(model).__name__
+    known = {"RandomFeatures": "features", "DeepFeatures": "polished", "Windowed": "windows", "Spectral": "spectral"}
+    return known.get(name, name)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,121 @@
+"""Points where the residual is large: residual-based adaptive distribution (RAD)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sciml.errors import SolverError
+from sciml.geometry import Domain, Interior, Sample, draw
+from sciml.problem.collocation import Block
+from sciml.solvers.residuals import Rows
+
+_CHUNK = 4096
+
+_CANDIDATES = 4
+
+_MORE = 0.25
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    r"""Redraw the points inside the domain now and then, more of them where the equations are violated.
+
+    From ``candidates`` times as many fresh Sobol points, points are drawn without replacement with probability
+    proportional to :math:`|r|^k/\operatorname{mean}|r|^k + c`. The number of points stays the same; points on faces and
+    measurements stay where they are.
+
+    Args:
+        every: steps between redraws.
+        candidates: fresh points to choose from, as a multiple of the number of points.
+        power: the exponent k.
+        floor: the constant c; the larger, the more uniform.
+
+    Raises:
+        SolverError: a number is not positive.
+
+    Example:
+        >>> import sciml
+        >>> sciml.Adaptive(every=50).candidates
+        8
+
+    Reference: C. Wu, M. Zhu, Q. Tan, Y. Kartha and L. Lu, A comprehensive study of non-adaptive and residual-based
+    adaptive sampling for physics-informed neural networks, Computer Methods in Applied Mechanics and Engineering 403
+    (2023).
+    """
+
+    every: int = 100
+    candidates: int = 8
+    power: float = 1.0
+    floor: float = 1.0
+
+    def __post_init__(self) -> None:
+        if min(self.every, self.candidates) < 1 or self.power <= 0 or self.floor <= 0:
+            raise SolverError(f"every, candidates, power and floor must be positive; given: {self}")
+
+    def renewed(
+        self,
+        rows: Rows,
+        blocks: Sequence[Block],
+        domain: Domain,
+        scales: dict[str, float],
+        generator: np.random.Generator,
+    ) -> tuple[Block, ...]:
+        """The same blocks with new points inside."""
+        return tuple(
+            self._renewed(rows, block, domain, scales, generator)
+            if all(isinstance(term.place, Interior) and not term.measured for term in block.terms)
+            else block
+            for block in blocks
+        )
+
+    def _renewed(
+        self, rows: Rows, block: Block, domain: Domain, scales: dict[str, float], generator: np.random.Generator
+    ) -> Block:
+        like = block.sample.points[0]
+        fresh = draw(Interior(), domain, self.candidates * block.size, generator).to(like.device, like.dtype)
+        density = (
+            sizes_at(rows, replace(block, sample=fresh, weights=None), scales).pow(self.power).double().cpu().numpy()
+        )
+        if not np.isfinite(density).all() or not density.mean() > 0:
+            return block
+        chance = density / density.mean() + self.floor
+        chosen = generator.choice(len(chance), block.size, replace=False, p=chance / chance.sum())
+        # The weights of the old points mean nothing for the new ones.
+        sample = Sample((fresh.points[0][torch.from_numpy(chosen).to(like.device)],))
+        return replace(block, sample=sample, weights=None)
+
+
+def sizes_at(rows: Rows, block: Block, scales: Mapping[str, float]) -> Tensor:
+    """The root of the sum of the squares of a block's scaled residuals at each of its points, shape ``(n,)``."""
+    found = []
+    for chosen in torch.arange(block.size, device=block.sample.points[0].device).split(_CHUNK):
+        residuals = rows.numbers([block.part(chosen)])
+        squares = [(values / scales[name]).square() for name, values in residuals.items()]
+        found.append(torch.stack(squares).sum(0).sqrt())
+    return torch.cat(found)
+
+
+def enriched(
+    rows: Rows, blocks: Sequence[Block], domain: Domain, scales: Mapping[str, float], generator: np.random.Generator
+) -> tuple[Block, ...]:
+    """The same blocks with more points inside, those of many fresh ones at which the residual is largest.
+
+    A trial function that was solved for at few points may be wrong in places between them that are too narrow to be met by
+    chance a second time; the worst of many points lie there.
+    """
+    found = []
+    for block in blocks:
+        if all(isinstance(term.place, Interior) and not term.measured for term in block.terms):
+            like = block.sample.points[0]
+            fresh = draw(Interior(), domain, _CANDIDATES * block.size, generator).to(like.device, like.dtype)
+            sizes = sizes_at(rows, replace(block, sample=fresh, weights=None), scales).nan_to_num(nan=0.0)
+            worst = sizes.topk(max(1, round(_MORE * block.size))).indices
+            points = torch.cat([like, fresh.points[0][worst]])
+            block = replace(block, sample=Sample((points,)), weights=None)
+        found.append(block)
+    return tuple(found)

@@ -1,0 +1,143 @@
+"""What is done when memory does not hold all points at once: fewer at a time, with the same sums, and only then an error."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from sciml.errors import SciMLError, SolverError
+
+T = TypeVar("T")
+
+_PREDICTED = 16384
+
+# What allocators of CPUs and of accelerators' libraries say; torch has a class of its own only for its own one.
+_SIGNS = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "out of memory",
+    "bad_alloc",
+    "alloc_failed",
+)
+
+
+def exhausted(error: BaseException) -> bool:
+    """Whether an error says that memory was used up.
+
+    Args:
+        error: of any library.
+
+    Example:
+        >>> exhausted(RuntimeError("DefaultCPUAllocator: can't allocate memory")), exhausted(RuntimeError("shapes differ"))
+        (True, False)
+    """
+    if isinstance(error, SciMLError):
+        return False
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in _SIGNS)
+
+
+class Portion:
+    """How many points are taken at a time: all, until memory does not hold them, and then as few as it takes, from there on.
+
+    Args:
+        most: the points to begin with; None for all.
+
+    Example:
+        >>> def total(most):
+        ...     if most is None or most > 300:
+        ...         raise MemoryError
+        ...     return sum(sum(range(start, min(start + most, 1000))) for start in range(0, 1000, most))
+        >>> portion = Portion()
+        >>> portion.attempt(total, 1000), portion.size
+        (499500, 250)
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self.size = most
+
+    def attempt(self, work: Callable[[int | None], T], largest: int) -> T:
+        """The result of some work, done with fewer and fewer points at a time for as long as memory runs out.
+
+        Args:
+            work: receives how many points to take at a time, or None for all, and can be begun anew.
+            largest: how many points all are.
+
+        Raises:
+            SolverError: memory does not hold what a single point needs.
+        """
+        while True:
+            try:
+                return work(self.size)
+            except (RuntimeError, MemoryError) as error:
+                if not exhausted(error):
+                    raise
+                present = largest if self.size is None else min(self.size, largest)
+                if present <= 1:
+                    raise SolverError(
+                        f"{_FAILED} even for one point at a time ({_first_line(error)}): {_REMEDY}"
+                    ) from error
+            # Only here, where the error and all that its frames hold are gone, is there room to begin again.
+            self.size = (present + 1) // 2
+
+    def said(self) -> tuple[str, ...]:
+        """A choice to be told, where one was made."""
+        if self.size is None:
+            return ()
+        return (
+            f"memory did not hold all points at once: at most {self.size} were taken at a time, with the same sums",
+        )
+
+
+_FAILED = "memory does not suffice"
+
+_REMEDY = "use a smaller model, a solver without dense matrices (sciml.LBFGS, sciml.Adam(batch=...)), or another device"
+
+
+@contextlib.contextmanager
+def named(what: str) -> Iterator[None]:
+    """Say in an error of ours what memory did not suffice for.
+
+    Args:
+        what: the method, for the message.
+
+    Raises:
+        SolverError: memory ran out inside, where smaller portions of points are of no help.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not exhausted(error):
+            raise
+        raise SolverError(f"{_FAILED} for {what} ({_first_line(error)}): {_REMEDY}") from error
+
+
+def predicted(trial: nn.Module, points: Tensor) -> Tensor:
+    """The values ``(n, F)`` of a trial function at points ``(n, D)``, on the CPU in float64, without derivatives.
+
+    Args:
+        trial: with a buffer that tells its device and type.
+        points: in the units of the coordinates.
+
+    Raises:
+        SolverError: memory does not hold what a single point needs.
+    """
+    like = next(trial.buffers())
+
+    def work(most: int | None) -> list[Tensor]:
+        chunks = points.split(min(most or _PREDICTED, _PREDICTED))
+        return [trial(chunk.to(like)).double().cpu() for chunk in chunks if len(chunk)]
+
+    with torch.no_grad():
+        found = Portion().attempt(work, min(len(points), _PREDICTED))
+    return torch.cat(found) if found else torch.empty((0, 0), dtype=torch.float64)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,247 @@
+"""What a callback sees.
+
+A live line that says how the fit is doing.
+
+When to stop a phase.
+
+A callback that tells a tracker of experiments what a fit does, and survives it.
+
+Many looks in little room: numbers in one array, names once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import torch
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from sciml.errors import SolverError, TrackerWarning
+
+
+@dataclass(frozen=True)
+class Look:
+    """The state of a fit at one look at held-out rows.
+
+    ``phase`` is the solver's name, ``step`` counts over all phases, ``steps`` is the most there can be; ``loss``,
+    ``held_out`` and ``best`` (the lowest held-out loss of the phase) are weighted sums of mean squares, ``terms`` their
+    parts before weighting, ``unknowns`` the current values. ``replayed`` is true of what happened before an interruption and
+    is told again, so that callbacks arrive at the state in which they were.
+    """
+
+    phase: str
+    step: int
+    steps: int
+    seconds: float
+    loss: float
+    held_out: float
+    best: float
+    terms: Mapping[str, float]
+    unknowns: Mapping[str, float]
+    replayed: bool = False
+
+
+Callback: TypeAlias = Callable[[Look], object]
+
+"""Called at every look; a true return value ends the fit with the best state so far."""
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """Stop a phase when the loss on held-out rows has not fallen for a while.
+
+    Args:
+        patience: the number of looks without improvement that are waited for.
+        improvement: the relative fall that counts as one.
+
+    Example:
+        >>> import sciml
+        >>> sciml.EarlyStopping(patience=5).over([1.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5])
+        True
+
+    Reference: L. Prechelt, Early stopping - but when?, in Neural Networks: Tricks of the Trade, Springer 1998.
+    """
+
+    patience: int = 15
+    improvement: float = 1e-2
+
+    def over(self, held_out: list[float]) -> bool:
+        """Whether a phase with these held-out losses, one a look, should stop."""
+        if len(held_out) <= self.patience:
+            return False
+        before = min(held_out[: -self.patience])
+        return not min(held_out[-self.patience :]) < before * (1.0 - self.improvement)
+
+
+_NUMBERS = ("step", "seconds", "loss", "held_out", "best")
+
+
+class LookLog:
+    """Looks of a phase with what else is in their line of the history, kept as a checkpoint holds them.
+
+    Example:
+        >>> log = LookLog()
+        >>> log.append(Look("Adam", 50, 1000, 0.1, 0.25, 0.3, 0.3, {"decay": 0.25}, {}), {"causal": 0.5})
+        >>> (look, more), = LookLog.of(log.state())
+        >>> look.step, look.terms, more
+        (50, {'decay': 0.25}, {'causal': 0.5})
+    """
+
+    def __init__(self) -> None:
+        self._values, self._kinds = array("d"), array("q")
+        self._names: dict[tuple[Any, ...], int] = {}
+
+    def append(self, look: Look, more: Mapping[str, float]) -> None:
+        """Add a look."""
+        names = (look.phase, look.steps, tuple(look.terms), tuple(look.unknowns), tuple(more))
+        self._kinds.append(self._names.setdefault(names, len(self._names)))
+        self._values.extend(float(getattr(look, name)) for name in _NUMBERS)
+        for each in (look.terms, look.unknowns, more):
+            self._values.extend(map(float, each.values()))
+
+    def state(self) -> dict[str, Any]:
+        """Everything as tensors and plain values."""
+        names = [[phase, steps, *map(list, rest)] for phase, steps, *rest in self._names]
+        kinds = torch.tensor(self._kinds, dtype=torch.int64)
+        return {"names": names, "kinds": kinds, "values": torch.tensor(self._values, dtype=torch.float64)}
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> LookLog:
+        """The looks of a state.
+
+        Raises:
+            TypeError: the state is none.
+            ValueError: it holds too few or too many numbers, or names that are not there.
+        """
+        found = cls()
+        for phase, steps, *rest in state["names"]:
+            if not (isinstance(phase, str) and isinstance(steps, int) and len(rest) == 3):
+                raise TypeError("the names of looks are texts")
+            found._names[(phase, steps, *(tuple(map(str, names)) for names in rest))] = len(found._names)
+        found._kinds, found._values = array("q", state["kinds"].tolist()), array("d", state["values"].tolist())
+        sizes = [len(_NUMBERS) + sum(map(len, names[2:])) for names in found._names]
+        if any(not 0 <= kind < len(sizes) for kind in found._kinds):
+            raise ValueError("looks with names that are not there")
+        if sum(sizes[kind] for kind in found._kinds) != len(found._values):
+            raise ValueError("too few or too many numbers for the looks")
+        return found
+
+    def __iter__(self) -> Iterator[tuple[Look, dict[str, float]]]:
+        names, place = list(self._names), 0
+        for kind in self._kinds:
+            phase, steps, terms, unknowns, more = names[kind]
+            step, *numbers = self._values[place : place + len(_NUMBERS)]
+            place += len(_NUMBERS)
+            parts = []
+            for each in (terms, unknowns, more):
+                parts.append(dict(zip(each, self._values[place : place + len(each)], strict=True)))
+                place += len(each)
+            seconds, loss, held_out, best = numbers
+            yield Look(phase, int(step), steps, seconds, loss, held_out, best, parts[0], parts[1]), parts[2]
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+
+class ProgressLine:
+    """One line, rewritten in place on a terminal; where there is none, a plain line now and then.
+
+    Args:
+        console: where to write; standard error when not given.
+        every: seconds between plain lines.
+    """
+
+    def __init__(self, console: Console | None = None, every: float = 5.0) -> None:
+        self._console = console or Console(stderr=True)
+        self._live = Live(console=self._console, transient=False) if self._console.is_terminal else None
+        self._every = every
+        self._last = -every
+
+    def __enter__(self) -> ProgressLine:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, look: Look) -> None:
+        """Show one look."""
+        unknowns = "".join(f"  {name} {value:.4g}" for name, value in look.unknowns.items())
+        line = (
+            f"{look.phase:<6} {look.step:>6}/{look.steps}  loss {look.loss:.2e}  held-out {look.held_out:.2e}"
+            f"{unknowns}  {look.seconds:.0f} s"
+        )
+        if self._live is not None:
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
+        elif look.seconds - self._last >= self._every:
+            self._last = look.seconds
+            self._console.print(line, highlight=False, soft_wrap=True)
+
+
+class Tracker:
+    """Hands the numbers of every look to a function, such as that of MLflow, Weights & Biases or TensorBoard.
+
+    Where the function raises, because its server or database is down, there is one warning and the fit goes on; the numbers
+    are in ``history.jsonl`` and ``solution.history`` all the same. It is called again at the next look, so that a tracker that
+    comes back is told of what follows. After an interruption looks are told again from the last checkpoint on, with the
+    steps that they had.
+
+    Args:
+        log: takes a dict of numbers by name and, as the keyword ``step``, the step over all phases. It runs in the fit's own
+            thread: give its client a short timeout.
+
+    Raises:
+        SolverError: ``log`` cannot be called.
+
+    Example:
+        >>> import sciml
+        >>> seen = []
+        >>> tracker = sciml.Tracker(lambda numbers, step: seen.append((step, numbers["loss"])))
+        >>> tracker(sciml.Look("Adam", 50, 1000, 0.1, 0.25, 0.3, 0.3, {"decay": 0.25}, {}))
+        >>> seen
+        [(50, 0.25)]
+    """
+
+    def __init__(self, log: Callable[..., Any]) -> None:
+        if not callable(log):
+            raise SolverError(
+                f"Tracker needs a function log(numbers, step=...), such as mlflow.log_metrics; given: {log!r}"
+            )
+        self._log, self._warned = log, False
+
+    def __call__(self, look: Look) -> None:
+        """Tell of one look."""
+        if look.replayed:
+            return
+        try:
+            self._log(numbers_of(look), step=look.step)
+        except Exception as error:
+            if not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"the tracker failed at step {look.step} and the fit goes on without it: {type(error).__name__}: {error}",
+                    TrackerWarning,
+                    stacklevel=2,
+                )
+
+
+def numbers_of(look: Look) -> Mapping[str, float]:
+    """What a look holds, as numbers by name."""
+    return {
+        "seconds": look.seconds,
+        "loss": look.loss,
+        "held_out": look.held_out,
+        **{f"loss.{name}": value for name, value in look.terms.items()},
+        **look.unknowns,
+    }

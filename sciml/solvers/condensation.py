@@ -1,0 +1,146 @@
+"""Normal equations of a tiling: what lives on one tile alone is eliminated there, the rest by a Cholesky factor with a band."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.linalg import cho_solve_banded, cholesky_banded
+from torch import Tensor
+
+from sciml.models.tensor_product import Tiling
+from sciml.typing import Array
+
+
+class Layout:
+    """Which weights live on one tile alone, and how the others are numbered.
+
+    Args:
+        tiling: the functions.
+        fields: each has weights of its own.
+
+    Attributes:
+        columns: the weights of every tile, ``(T, S)``, those that live on it alone first.
+        order: what sorts a tile's weights so, from fields outermost and functions as a ``Spot`` has them.
+        own: how many live on one tile alone.
+        shared: the weights that do not, in their order.
+        number: the place of each weight among these, -1 for the others.
+        band: how many diagonals pairs of them fill.
+    """
+
+    def __init__(self, tiling: Tiling, fields: int) -> None:
+        functions, inside = tiling.local()
+        alone = inside.repeat(fields)
+        self.order = torch.cat([torch.nonzero(alone)[:, 0], torch.nonzero(~alone)[:, 0]])
+        every = (functions[:, None, :] * fields + torch.arange(fields)[:, None]).flatten(1)
+        self.columns, self.own = every[:, self.order], int(alone.sum())
+        self.width = tiling.width * fields
+        apart = torch.ones(self.width, dtype=torch.bool)
+        apart[self.columns[:, : self.own].flatten()] = False
+        self.shared = torch.nonzero(apart)[:, 0]
+        self.number = torch.full((self.width,), -1)
+        self.number[self.shared] = torch.arange(len(self.shared))
+        local = self.number[self.columns[:, self.own :]]
+        self.band = int((local.amax(1) - local.amin(1)).max()) + 1
+        self._places = _places(local, len(self.shared))
+
+    @property
+    def effort(self) -> float:
+        """About how many operations a factorisation takes."""
+        tiles, size = self.columns.shape
+        return float(len(self.shared)) * self.band**2 + tiles * self.own * size**2
+
+    def banded(self, grams: Tensor, more: tuple[Tensor, Tensor] | None) -> Array:
+        """The lower diagonals of the sum of small matrices, one a tile, and of ``more`` of them at columns of their own."""
+        keep, place = self._places
+        pieces, values = [place], [grams.flatten()[keep]]
+        band = self.band
+        if more is not None:
+            columns, extra = more
+            local = self.number[columns]
+            keep, place = _places(local, len(self.shared))
+            # Weights that live on one tile alone vanish where two tiles meet.
+            band = max(band, int(place.max()) // len(self.shared) + 1)
+            pieces.append(place)
+            values.append(extra.flatten()[keep])
+        flat = np.bincount(
+            torch.cat(pieces).numpy(), weights=torch.cat(values).numpy(), minlength=band * len(self.shared)
+        )
+        return flat.reshape(band, len(self.shared))
+
+
+@dataclass
+class Normal:
+    """The normal equations of weights and unknowns.
+
+    Attributes:
+        layout: of the weights.
+        grams: what rows on a tile add to the matrix, ``(T, S, S)``.
+        border: products of the weights' columns with those of the unknowns and, last, with the rows; ``(width, q + 1)``.
+        corner: products of these columns with one another, ``(q + 1, q + 1)``.
+        more: matrices of rows that join two tiles, with their columns.
+    """
+
+    layout: Layout
+    grams: Tensor
+    border: Tensor
+    corner: Tensor
+    more: tuple[Tensor, Tensor] | None = None
+
+    def factorised(self, damping: float) -> Factor:
+        """The factor of the weights' matrix, each diagonal entry enlarged by a share of itself.
+
+        Raises:
+            numpy.linalg.LinAlgError: it is not positive definite.
+        """
+        layout, own = self.layout, self.layout.own
+        grams = _damped(self.grams, damping)
+        inner, info = torch.linalg.cholesky_ex(grams[:, :own, :own])
+        if bool(info.any()):
+            raise np.linalg.LinAlgError("the rows do not determine the weights of a tile")
+        coupling = torch.linalg.solve_triangular(inner, grams[:, :own, own:], upper=False)
+        left = grams[:, own:, own:] - coupling.mT @ coupling
+        more = None if self.more is None else (self.more[0], _damped(self.more[1], damping))
+        rows = layout.banded(left, more)
+        return Factor(layout, inner, coupling, cholesky_banded(rows, overwrite_ab=True, lower=True, check_finite=False))
+
+
+@dataclass(frozen=True)
+class Factor:
+    """The factor of a weights' matrix: of each tile's own weights, their coupling to the others, and of these with a band."""
+
+    layout: Layout
+    inner: Tensor
+    coupling: Tensor
+    rows: Array
+
+    def solve(self, right: Tensor) -> Tensor:
+        """The solution for right-hand sides ``(width, k)``."""
+        layout = self.layout
+        own, shared = layout.columns[:, : layout.own], layout.columns[:, layout.own :]
+        reduced = torch.linalg.solve_triangular(self.inner, right[own], upper=False)
+        outer = right.clone()
+        outer.index_add_(0, shared.flatten(), (self.coupling.mT @ reduced).flatten(0, 1), alpha=-1)
+        found = torch.empty_like(right)
+        solved = cho_solve_banded((self.rows, True), outer[layout.shared].numpy(), check_finite=False)
+        found[layout.shared] = torch.from_numpy(solved)
+        rest = reduced - self.coupling @ found[shared]
+        found[own] = torch.linalg.solve_triangular(self.inner.mT, rest, upper=True)
+        return found
+
+
+def _damped(grams: Tensor, damping: float) -> Tensor:
+    """Small matrices with each diagonal entry enlarged by a share of itself."""
+    found = grams.clone()
+    diagonal = found.diagonal(dim1=1, dim2=2)
+    diagonal *= 1 + damping
+    return found
+
+
+def _places(local: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Which entries of small matrices at some columns are below the diagonal, and where they stand in the band."""
+    first, second = torch.broadcast_tensors(local[:, :, None], local[:, None, :])
+    keep = torch.nonzero(((first >= second) & (second >= 0)).flatten())[:, 0]
+    first, second = first.flatten()[keep], second.flatten()[keep]
+    return keep, (first - second) * count + second

@@ -1,0 +1,162 @@
+"""From what a person handed to ``fit`` to what a solver needs: model, points, scales, weights, all checked."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sciml._text import listed, nearest
+from sciml.data import Table
+from sciml.errors import ModelError, ProblemError, SolverError
+from sciml.geometry import Average, Interior, Layout, Place, Within, default_count, default_face_count, draw
+from sciml.models import MLP, RandomFeatures, Scaled
+from sciml.models.base import Layered
+from sciml.problem import Measurements, Problem
+from sciml.problem.collocation import Block
+from sciml.problem.conditions import Term
+from sciml.solvers.hard_constraints import Construction
+from sciml.solvers.journal import Journal
+from sciml.solvers.residuals import Rows
+
+CONDITION_WEIGHT = 10.0
+
+DATA_WEIGHT = 0.01
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything that a training loop needs, on one device and in one dtype.
+
+    ``train``, ``held`` and ``fresh`` are blocks at three independent sets of points: to train on, to judge by while
+    training, and for the certificate at the end. ``draw`` makes training blocks with another number of points inside.
+    ``held_rows`` says which rows of the table are held out, shape ``(n,)``, boolean. ``journal`` knows what was computed before
+    an interruption.
+    """
+
+    problem: Problem
+    measurements: Measurements | None
+    trial: Any
+    raw: dict[str, Tensor]
+    rows: Rows
+    train: tuple[Block, ...]
+    held: tuple[Block, ...]
+    fresh: tuple[Block, ...]
+    scales: dict[str, float]
+    weights: dict[str, float]
+    leading: dict[str, float]
+    choices: tuple[str, ...]
+    held_rows: Any
+    draw: Callable[[int | Layout, np.random.Generator], tuple[Block, ...]]
+    inference: Any = None
+    journal: Journal = field(default_factory=Journal)
+
+    @property
+    def table(self) -> Table | None:
+        """The table of measurements, if there is one."""
+        return None if self.measurements is None else self.measurements.table
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The tensors to be varied."""
+        return [parameter for parameter in self.trial.parameters() if parameter.requires_grad] + list(self.raw.values())
+
+
+def checked_seed(seed: object) -> int:
+    """A seed as a number.
+
+    Raises:
+        SolverError: it is no whole number, or negative.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise SolverError(f"seed must be a whole number that is not negative; given: {seed!r}")
+    return int(seed)
+
+
+def with_features(setup: Setup, count: int, scale: float | Sequence[float], seed: int) -> Setup:
+    """The set-up with fresh random features for its model, all weights zero, and unknowns as they were at the start."""
+    problem, old = setup.problem, setup.trial
+    model = RandomFeatures(count, scale)
+    model.build(len(problem.coordinates), len(problem.fields), torch.Generator().manual_seed(seed))
+    trial = Scaled(model, problem.domain.lower, problem.domain.upper, old.offset.tolist(), old.scale.tolist())
+    trial = trial.to(device=old.offset.device, dtype=old.offset.dtype)
+    raw = {name: unknown.raw_initial().to(old.offset).requires_grad_() for name, unknown in problem.unknowns.items()}
+    return replace(setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw))
+
+
+def device_of(device: str | torch.device) -> torch.device:
+    """The device that is meant; ``"auto"`` is a GPU where there is one.
+
+    Raises:
+        SolverError: it cannot be used.
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise SolverError(f"device {str(device)!r} cannot be used here ({error}); use 'auto' or 'cpu'") from error
+    return found
+
+
+def blocks_of(
+    problem: Problem,
+    terms: Iterable[Term],
+    points: int | Mapping[str, int] | Layout | None,
+    generator: np.random.Generator,
+) -> list[Block]:
+    """One block for each place, with all residuals that live there."""
+    places: dict[Place, list[Term]] = {}
+    for term in terms:
+        places.setdefault(term.place, []).append(term)
+    if isinstance(points, Layout):
+        domain = problem.domain
+        return [Block(points.draw(place, domain, generator), tuple(there)) for place, there in places.items()]
+    wanted = {"interior": points} if isinstance(points, int) else dict(points or {})
+    known = {"interior", *(name for term in terms for name in (term.name, term.name.partition(".")[0]))}
+    for name, count in wanted.items():
+        if name not in known:
+            raise ProblemError(f"points names {name!r}; it may name {listed(sorted(known))}.{nearest(name, known)}")
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise ProblemError(f"points: {name!r} needs a positive whole number of points; given: {count!r}")
+    inside = wanted.get("interior", default_count(problem.domain))
+    on_face = default_face_count(problem.domain, inside)
+    blocks = []
+    for place, there in places.items():
+        default = inside if isinstance(place, Interior | Within) or place == Average(Interior()) else on_face
+        asked = [wanted[key] for term in there for key in (term.name, term.name.partition(".")[0]) if key in wanted]
+        sample = draw(place, problem.domain, max(asked, default=default), generator)
+        blocks.append(Block(sample, tuple(there)))
+    return blocks
+
+
+def built_model(
+    model: nn.Module | None, problem: Problem, seed: int, choices: list[str], construction: Construction
+) -> nn.Module:
+    """A copy of the model, built where that was left to us; the caller's generators are as they were afterwards.
+
+    Raises:
+        ModelError: it is no module.
+    """
+    inputs, outputs = len(problem.coordinates), len(problem.fields)
+    if model is None:
+        model = MLP(32, 32) if inputs == 1 else MLP(20, 20, 20, 20)
+        choices.append(f"model: {model.extra_repr()} for {inputs} coordinate(s)")
+    if not isinstance(model, nn.Module):
+        hint = " (a class: call it)" if isinstance(model, type) else ""
+        raise ModelError(f"a model must be a torch.nn.Module; given: {type(model).__name__}{hint}")
+    with torch.random.fork_rng(devices=[]):
+        # For lazy layers of the user's, which draw from the global generator at their first call.
+        torch.manual_seed(seed)
+        copied = copy.deepcopy(model)
+        if isinstance(copied, Layered) and not len(copied.layers):
+            copied.build(construction.inputs, outputs, torch.Generator().manual_seed(seed))
+        elif any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in copied.parameters()):
+            copied(torch.zeros(2, construction.inputs))
+    return construction.periodised(copied, choices)

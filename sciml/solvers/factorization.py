@@ -1,0 +1,85 @@
+"""Linear systems of Newton's method on grids: square ones by sparse factors, others by least squares."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy import linalg, sparse
+from scipy.sparse.linalg import LinearOperator, onenormest, splu
+
+from sciml.typing import Array
+
+DENSE = 4200
+
+_SURE, _RANK = 1e15, 1e-14
+
+_SHIFT = 1e-3
+
+
+class SingularError(Exception):
+    """A Jacobian leaves something free."""
+
+
+def solved_square(jacobian: sparse.csr_array, rows: Array) -> Array:
+    """The solution of a square system, with one step of refinement.
+
+    Raises:
+        SingularError: it has none, or one that rounding decides.
+    """
+    # Rows and columns of size one, whatever the units.
+    columns = sparse.diags_array(1 / np.maximum(sparse.linalg.norm(jacobian, axis=0), 1e-300))
+    across = jacobian @ columns
+    scales = sparse.diags_array(1 / np.maximum(sparse.linalg.norm(across, axis=1), 1e-300))
+    matrix = sparse.csc_matrix(scales @ across)
+    try:
+        factors = splu(matrix)
+    except RuntimeError as error:
+        raise SingularError from error
+    size, wanted = len(rows), scales @ rows
+    inverse = LinearOperator(
+        (size, size), matvec=factors.solve, rmatvec=lambda y: factors.solve(y, trans="T"), dtype=np.float64
+    )
+    if onenormest(inverse) * sparse.linalg.norm(matrix, 1) > _SURE:
+        raise SingularError
+    found = factors.solve(wanted)
+    return columns @ (found + factors.solve(wanted - matrix @ found))
+
+
+def solved_least(jacobian: sparse.csr_array, rows: Array, patterns: int) -> Array:
+    """The least-squares solution, by QR, or on large grids as one sparse system.
+
+    Args:
+        jacobian: shape ``(m, n)``.
+        rows: shape ``(m,)``.
+        patterns: how many combinations may be free, as pressures on a grid have; they are left at zero.
+
+    Raises:
+        SingularError: more than that are free.
+    """
+    width = jacobian.shape[1]
+    columns = 1 / np.maximum(sparse.linalg.norm(jacobian, axis=0), 1e-300)
+    scaled = jacobian @ sparse.diags_array(columns)
+    if width > DENSE:
+        return columns * _augmented(scaled, rows)
+    full = scaled.toarray()
+    triangle = torch.linalg.qr(torch.from_numpy(np.column_stack([full, rows])), mode="r").R.numpy()
+    pivots = np.abs(np.diag(triangle))[:width]
+    if len(full) > width and pivots.min() > 10 * _RANK * pivots.max():
+        return columns * linalg.solve_triangular(triangle[:width, :width], triangle[:width, width])
+    found, _, rank, _ = linalg.lstsq(full, rows, cond=_RANK, lapack_driver="gelsy")
+    if rank < width - patterns:
+        raise SingularError
+    return columns * found
+
+
+def _augmented(matrix: sparse.csr_array, rows: Array) -> Array:
+    """Least squares as one sparse system, which does not square the condition number.
+
+    Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, section 2.5.3.
+    """
+    count, width = matrix.shape
+    system = sparse.block_array([[_SHIFT * sparse.eye_array(count), matrix], [matrix.T, None]])
+    try:
+        return splu(sparse.csc_matrix(system)).solve(np.concatenate([rows, np.zeros(width)]))[count:]
+    except RuntimeError as error:
+        raise SingularError from error

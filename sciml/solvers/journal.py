@@ -1,0 +1,220 @@
+r"""The journal of a fit: what it has computed so far, so that the same fit can be gone through again without the work.
+
+A fit is a deterministic function of what is handed to it. It is resumed by calling it again: wherever it did something that
+takes time, the journal holds the result and the work is left out; everything between is computed again, to the same bits. What
+was in the middle of being done, a solver's phase, continues from its last state. So whatever ``fit`` decides to do, searches,
+windows and passes among it, can be resumed, and no part of it has to know how it got where it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from sciml.errors import FileError
+
+# What is computed faster than it is worth its place is computed again; beyond so many bytes, what costs least a byte.
+_WORTH = 0.02
+
+_MOST_BYTES = 2**26
+
+Content = dict[str, Any]
+
+Wish = Callable[[], str | None]
+
+
+class Journal:
+    """Results of a fit's pieces of work, in the order in which they are asked for.
+
+    Without ``save`` it keeps nothing and costs nothing.
+
+    Args:
+        save: writes the state that it is handed to a safe place.
+        due: says whether it is time to save, given the number of pieces and steps since the last time.
+        wish: asked after every step and piece of work: ``"interrupt"``, ``"terminate"`` or None.
+
+    Example:
+        >>> states = []
+        >>> journal = Journal(states.append)
+        >>> journal.recalled("a sum", lambda: {"total": sum(range(100))})
+        {'total': 4950}
+        >>> journal.save()
+        >>> states[0]["live"] is None
+        True
+    """
+
+    def __init__(
+        self,
+        save: Callable[[Content], None] | None = None,
+        due: Callable[[int], bool] = lambda steps: False,
+        wish: Wish = lambda: None,
+    ) -> None:
+        self._save, self._due, self._wish = save, due, wish
+        self._entries: dict[int, tuple[str, float, Content]] = {}
+        self._phases: set[int] = set()
+        # Only what was read from a checkpoint and is still to come: a state of now changes with the next step.
+        self._live: tuple[int, str, Content] | None = None
+        self._index = self._steps = 0
+        self._at: tuple[int, str, float] | None = None
+        self._closed = False
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Know what another journal knew, from the beginning.
+
+        Raises:
+            FileError: the state is none.
+        """
+        try:
+            entries = {int(index): (str(name), float(cost), dict(each)) for index, name, cost, each in state["entries"]}
+            live = (
+                None
+                if state["live"] is None
+                else (int(state["live"][0]), str(state["live"][1]), dict(state["live"][2]))
+            )
+        except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+            raise FileError(f"the checkpoint is damaged: its journal cannot be read ({error!r})") from error
+        self._entries, self._live, self._index = entries, live, 0
+        # Until it is known which of them are phases, none is forgotten.
+        self._phases = set(entries)
+
+    def state_dict(self) -> Content:
+        """Everything known, as tensors and plain values."""
+        self._trim()
+        return {
+            "entries": [[index, *each] for index, each in self._entries.items()],
+            "live": None if self._live is None else list(self._live),
+        }
+
+    def recalled(self, name: str, compute: Callable[[], Content]) -> Content:
+        """The result of a piece of work, which is done unless it was done before.
+
+        Args:
+            name: what it is, to notice a journal of another fit.
+            compute: does it; tensors and plain values, which determine all that it changed.
+        """
+        index, known = self._begun(name)
+        self._at = None
+        self._phases.discard(index)
+        if known is None:
+            begin = time.perf_counter()
+            known = compute()
+            self._kept(index, name, time.perf_counter() - begin, known)
+            self._steps += 1
+        self._attend()
+        return known
+
+    def phase(self, name: str) -> tuple[Content | None, Content | None]:
+        """A piece of work of many steps begins: its result if it was done before, or the state it was in the middle of."""
+        index, known = self._begun(name)
+        self._at = None if known is not None else (index, name, time.perf_counter())
+        live = self._live
+        if known is not None:
+            self._phases.add(index)
+        if live is None or live[0] != index:
+            return known, None
+        if live[1] != name:
+            raise _foreign(index, live[1], name)
+        self._live = None
+        return known, live[2]
+
+    def step(self, state: Callable[[], Content]) -> None:
+        """A step of a phase is done; ``state`` tells the state from which it can be continued."""
+        self._steps += 1
+        self._attend(state)
+
+    def finish(self, result: Content) -> None:
+        """A phase is done."""
+        assert self._at is not None
+        (index, name, begin), self._at = self._at, None
+        if self._save is not None:
+            # A phase that was continued is worth keeping however long its end took.
+            self._entries[index] = (name, max(time.perf_counter() - begin, _WORTH), result)
+            self._phases.add(index)
+
+    def save(self, state: Callable[[], Content] | None = None) -> None:
+        """Write everything known, with the state of the phase that is under way.
+
+        In the middle of a phase whose state is not told nothing is written: what was written last belongs together.
+        """
+        if self._save is None or (self._at is not None and state is None):
+            return
+        known = self.state_dict()
+        if self._at is not None and state is not None:
+            known["live"] = [*self._at[:2], state()]
+        self._save(known)
+        self._steps = 0
+
+    def close(self) -> None:
+        """Keep and write nothing from now on: what follows is no longer the fit as it would have gone on."""
+        self._save, self._closed = None, True
+
+    def _begun(self, name: str) -> tuple[int, Content | None]:
+        index = self._index
+        self._index += 1
+        if index not in self._entries:
+            return index, None
+        known, _, content = self._entries[index]
+        if known != name:
+            raise _foreign(index, known, name)
+        return index, content
+
+    def _kept(self, index: int, name: str, cost: float, content: Content) -> None:
+        if self._save is not None and cost >= _WORTH:
+            self._entries[index] = (name, cost, content)
+
+    def _attend(self, state: Callable[[], Content] | None = None) -> None:
+        """Save if it is time to, and do what the world outside asks for."""
+        wish = None if self._closed else self._wish()
+        if wish is None and (self._save is None or not self._due(self._steps)):
+            return
+        self.save(state)
+        if wish is not None:
+            self.close()
+            raise KeyboardInterrupt if wish == "interrupt" else Terminated
+
+    def _trim(self) -> None:
+        """Forget what is computed again most cheaply for its size; never a phase, for what follows may be under way."""
+        sizes = {index: _size(each[2]) for index, each in self._entries.items() if index not in self._phases}
+        over = sum(sizes.values()) - _MOST_BYTES
+        if over <= 0:
+            return
+        for index in sorted(sizes, key=lambda index: self._entries[index][1] / max(sizes[index], 1)):
+            del self._entries[index]
+            over -= sizes[index]
+            if over <= 0:
+                return
+
+
+class Terminated(BaseException):
+    """The process was asked to end, and everything is saved.
+
+    Not an ``Exception``: whoever handles errors of a fit must not take it for one.
+
+    Raises:
+        Terminated: itself, from within a fit that keeps a journal.
+
+    Example:
+        >>> issubclass(Terminated, Exception)
+        False
+    """
+
+
+def _foreign(index: int, known: str, name: str) -> FileError:
+    return FileError(
+        f"the checkpoint does not belong to this fit: its piece of work number {index + 1} is {known!r}, and the fit is at "
+        f"{name!r}; call fit with the same arguments and the same version of the library, or begin anew in another directory"
+    )
+
+
+def _size(content: Any) -> int:
+    """About how many bytes tensors and plain values take."""
+    if isinstance(content, Tensor):
+        return content.numel() * content.element_size()
+    if isinstance(content, Mapping):
+        return sum(map(_size, content.values()))
+    if isinstance(content, list | tuple):
+        return sum(map(_size, content))
+    return 8

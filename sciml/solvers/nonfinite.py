@@ -1,0 +1,189 @@
+"""Which residual, at which points and through which derivative, stopped being a finite number: asked only once one did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sciml.jets.calculus import describe
+from sciml.problem.collocation import Block
+from sciml.problem.conditions import Scene, Term
+from sciml.solvers.objective import Objective
+
+_JETS_TOLD = 6
+
+_SINGULAR = (
+    "a root, logarithm, quotient or power at its singular point; torch.where differentiates both of its branches: keep the "
+    "argument of the one not taken away from there"
+)
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """What is not finite.
+
+    Attributes:
+        term: the name of the residual.
+        what: the quantity, in words: the residual itself, or its derivative by something.
+        count: the number of points where it is not finite.
+        size: the number of points of the term.
+        where: the first of these points, each coordinate in its unit.
+        jets: the fields and derivatives that the residual asked for there.
+        why: a likely cause, or an empty string.
+    """
+
+    term: str
+    what: str
+    count: int
+    size: int
+    where: dict[str, float]
+    jets: dict[str, float]
+    why: str = ""
+
+    def __str__(self) -> str:
+        place = ", ".join(f"{name} = {value:.4g}" for name, value in self.where.items())
+        # What is not finite first: it is what a reader looks for.
+        told = sorted(self.jets.items(), key=lambda pair: math.isfinite(pair[1]))[:_JETS_TOLD]
+        jets = ", ".join(f"{name} = {value:.3g}" for name, value in told)
+        more = f" ({jets})" if jets else ""
+        hint = f": {self.why}" if self.why else ""
+        return f"{self.what} not finite at {self.count} of {self.size} points, first at {place}{more}{hint}"
+
+
+def told(objective: Objective, otherwise: str, blocks: Sequence[Block] | None = None) -> str:
+    """What is not finite at the present parameters, in a sentence; ``otherwise`` where everything is.
+
+    Args:
+        objective: the loss, its parameters where they are.
+        otherwise: what to say if nothing is found, as when a step of an optimizer itself is at fault.
+        blocks: the points in question; those of the objective by default.
+    """
+    # A loss of another kind has no residuals to look into.
+    found = culprit(objective, blocks) if isinstance(objective, Objective) else None
+    return otherwise if found is None else str(found)
+
+
+def culprit(objective: Objective, blocks: Sequence[Block] | None = None) -> Culprit | None:
+    r"""The first term whose values, or else whose gradient, are not finite; None where all are.
+
+    Of a residual :math:`r(x, u, u_x, \dots)` with finite values the derivatives :math:`\partial r/\partial u_k` by every jet
+    and unknown are looked at point by point, and where these are finite the gradient by the parameters, for parts of the points
+    that are halved until one is left.
+
+    Args:
+        objective: the loss, its parameters where they are.
+        blocks: the points in question; those of the objective by default.
+
+    Example:
+        >>> import torch, sciml
+        >>> from sciml import d
+        >>> from sciml.solvers.objective import Objective
+        >>> from sciml.strategies.prepare import prepare
+        >>> class Root(sciml.Problem):
+        ...     domain = sciml.Interval(t=(0, 1))
+        ...     fields = ["u"]
+        ...     conditions = [sciml.Initial(u=1.0)]
+        ...     @sciml.equation
+        ...     def root(self, u, t):
+        ...         return d(u, t) - torch.sqrt(t - 0.5)
+        >>> s = prepare(Root(), sciml.MLP(4), None, 16, None, torch.float64, "cpu", 0)
+        >>> found = culprit(Objective(s.rows, s.train, s.scales, s.weights, s.parameters))
+        >>> found.term, found.count, found.where["t"] < 0.5
+        ('root', 8, True)
+    """
+    blocks = objective.blocks if blocks is None else blocks
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in objective.parameters):
+        block = blocks[0]
+        return _at(objective, block, block.terms[0], torch.ones(block.size, dtype=torch.bool), "the parameters are")
+    single = [(block, Block(block.sample, (term,), block.weights)) for block in blocks for term in block.terms]
+    for _, block in single:
+        found = _values(objective, block)
+        if found is not None:
+            return found
+    for _, block in single:
+        found = _slopes(objective, block)
+        if found is not None:
+            return found
+    return None
+
+
+def _values(objective: Objective, block: Block) -> Culprit | None:
+    (term,) = block.terms
+    scene, _ = objective.rows.scene(block)
+    values = term.evaluate(scene).detach()
+    bad = ~torch.isfinite(values)
+    if bool(bad.any()):
+        return _at(objective, block, term, bad, f"the residual {term.name!r} is", scene)
+    weights = 1.0 if block.weights is None else block.weights
+    bad = ~torch.isfinite(weights * (values / objective.scales[term.name]).square())
+    if bool(bad.any()):
+        largest = float(values.abs().max())
+        return _at(
+            objective,
+            block,
+            term,
+            bad,
+            f"the square of the residual {term.name!r}, which reaches {largest:.1e}, is",
+            scene,
+        )
+    return None
+
+
+def _slopes(objective: Objective, block: Block) -> Culprit | None:
+    (term,) = block.terms
+    rows = objective.rows
+    if _finite_gradient(objective, block):
+        return None
+    # One value of each unknown a point, so that what is wrong with their derivatives has a place, too.
+    leaves = {name: raw.detach().expand(block.size).clone().requires_grad_() for name, raw in rows.raw.items()}
+    unknowns = {name: rows.problem.unknowns[name].value(leaf) for name, leaf in leaves.items()}
+    scene, _ = rows.scene(block, unknowns)
+    residual = term.evaluate(scene)
+    jets = [(describe(*key), values) for space in scene.spaces for key, values in space.jets.items()]
+    inputs = [*jets, *leaves.items()]
+    backs = torch.autograd.grad(residual.sum(), [each for _, each in inputs], retain_graph=True, allow_unused=True)
+    for (name, _), back in zip(inputs, backs, strict=True):
+        if back is not None and not bool(torch.isfinite(back).all()):
+            what = f"the residual {term.name!r} is finite, but its derivative by {name} is"
+            return _at(objective, block, term, ~torch.isfinite(back), what, scene, _SINGULAR)
+    what = f"the residual {term.name!r} is finite, but its gradient by the parameters is"
+    while block.size > 1 and block.sample.shares is None:
+        everything = torch.arange(block.size, device=block.sample.points[0].device)
+        halves = [block.part(everything[: block.size // 2]), block.part(everything[block.size // 2 :])]
+        smaller = next((half for half in halves if not _finite_gradient(objective, half)), None)
+        if smaller is None:
+            break
+        block = smaller
+    bad = torch.ones(block.size, dtype=torch.bool, device=block.sample.points[0].device)
+    return _at(objective, block, block.terms[0], bad, what, None, "look at the activations of the model")
+
+
+def _finite_gradient(objective: Objective, block: Block) -> bool:
+    (mean,) = objective.terms([block]).values()
+    if not mean.requires_grad:
+        return True
+    parts = torch.autograd.grad(mean, objective.parameters, allow_unused=True)
+    return all(part is None or bool(torch.isfinite(part).all()) for part in parts)
+
+
+def _at(
+    objective: Objective,
+    block: Block,
+    term: Term,
+    bad: Tensor,
+    what: str,
+    scene: Scene | None = None,
+    why: str = "",
+) -> Culprit:
+    first = int(bad.nonzero()[0])
+    if scene is None:
+        scene, _ = objective.rows.scene(block)
+        term.evaluate(scene)
+    point = block.sample.points[0][first]
+    where = dict(zip(objective.rows.problem.coordinates, point.tolist(), strict=True))
+    jets = {describe(*key): float(values.detach()[first]) for key, values in scene.space.jets.items()}
+    return Culprit(term.name, what, int(bad.sum()), len(bad), where, jets, why)

@@ -1,0 +1,198 @@
+"""What solvers minimise: the weighted mean squares of all residuals, as a function of one vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from sciml.problem.collocation import Block
+from sciml.problem.observations import DATA
+from sciml.solvers.jacobian import jacobian
+from sciml.solvers.residuals import Rows
+
+
+class Objective:
+    r"""The loss :math:`\sum_i w_i \operatorname{mean}_n\big(c_n (r_i(x_n)/s_i)^2\big)` and its gradient.
+
+    Terms have weights :math:`w_i` and points weights :math:`c_n` (``Block.weights``, ones unless a strategy sets them).
+
+    Args:
+        rows: the residuals.
+        blocks: the points at which they are taken.
+        scales: the natural size :math:`s_i` of each residual, in its unit.
+        weights: the weight :math:`w_i` of each term.
+        parameters: the tensors to be varied.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        blocks: Sequence[Block],
+        scales: Mapping[str, float],
+        weights: Mapping[str, float],
+        parameters: Sequence[Tensor],
+    ) -> None:
+        self.rows = rows
+        self.blocks = tuple(blocks)
+        self.scales = dict(scales)
+        self.weights = dict(weights)
+        self.parameters = list(parameters)
+        # Measured blocks for one step after another, where the measurements are not held in memory.
+        self.feed: Iterator[Sequence[Block]] | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and of parameters."""
+        rows = sum(block.height * len(block.terms) for block in self.blocks)
+        return rows, sum(parameter.numel() for parameter in self.parameters)
+
+    def next_blocks(self) -> tuple[Block, ...]:
+        """The blocks of the next step: all of them, but the next batch of measurements where these come in batches."""
+        if self.feed is None:
+            return self.blocks
+        stay = [block for block in self.blocks if not any(term.name.startswith(DATA) for term in block.terms)]
+        return (*stay, *next(self.feed))
+
+    def terms(self, blocks: Sequence[Block] | None = None) -> dict[str, Tensor]:
+        """The mean square of each scaled residual, with the weights of points and without that of the term."""
+        found = {}
+        for block in self.blocks if blocks is None else blocks:
+            for name, values in self.rows.residuals([block]).items():
+                squares = (values / self.scales[name]).square()
+                found[name] = (squares if block.weights is None else block.weights * squares).mean()
+        return found
+
+    def means(self, blocks: Sequence[Block] | None = None) -> dict[str, Tensor]:
+        """The same numbers without a graph, of parts of the points where memory does not hold all of them at once."""
+        found = {}
+        for block in self.blocks if blocks is None else blocks:
+            for name, values in self.rows.numbers([block]).items():
+                squares = (values / self.scales[name]).square()
+                found[name] = (squares if block.weights is None else block.weights * squares).mean()
+        return found
+
+    def worst(self, blocks: Sequence[Block] | None = None) -> float:
+        """The largest root mean square of a scaled residual; infinite if any is not a number."""
+        squares = torch.stack(list(self.means(blocks).values()))
+        largest = float(squares.max().sqrt())  # unlike Python's max, this one sees every value that is not a number
+        return largest if math.isfinite(largest) else math.inf
+
+    def total(self, terms: Mapping[str, Tensor]) -> Tensor:
+        """The weighted sum of terms."""
+        return torch.stack([self.weights[name] * value for name, value in terms.items()]).sum()
+
+    def evaluate(self, blocks: Sequence[Block] | None = None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Loss, its gradient as one vector, and the terms, all detached; of some blocks or of all."""
+        blocks = self.blocks if blocks is None else blocks
+        return self.rows.portion.attempt(
+            lambda most: self._whole(blocks) if most is None else self._summed(blocks, most), _largest(blocks)
+        )
+
+    def _whole(self, blocks: Sequence[Block]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        terms = self.terms(blocks)
+        loss = self.total(terms)
+        return loss.detach(), self._gradient(loss), {name: value.detach() for name, value in terms.items()}
+
+    def _gradient(self, loss: Tensor) -> Tensor:
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        return torch.cat([gradient.reshape(-1) for gradient in gradients])
+
+    def _summed(self, blocks: Sequence[Block], most: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Loss, gradient and terms as sums over parts of the points, each with a graph of its own."""
+        terms: dict[str, Tensor] = {}
+        gradient = torch.zeros_like(self.vector())
+        for block in blocks:
+            # What is averaged before it is squared has a sum that is known before its gradient can be.
+            averaged = {} if block.sample.shares is None else self.rows.numbers([block])
+            terms |= self.means([block]) if averaged else {}
+            for _, part in block.parts(most):
+                if averaged:
+                    weight = 1.0 if block.weights is None else float(block.weights.mean())
+                    pulls = {name: 2 * weight * averaged[name] / self.scales[name] ** 2 for name in averaged}
+                    means = {name: (pulls[name] * each).sum() for name, each in self.rows.residuals([part]).items()}
+                else:
+                    means = {name: part.size / block.size * each for name, each in self.terms([part]).items()}
+                    for name, each in means.items():
+                        terms[name] = terms[name] + each.detach() if name in terms else each.detach()
+                total = self.total(means)
+                if total.requires_grad:
+                    gradient += self._gradient(total)
+        return self.total(terms), gradient, terms
+
+    def pulls(self) -> dict[str, Tensor]:
+        """The gradient of each term as one vector, without the term's weight."""
+        return self.rows.portion.attempt(
+            lambda most: self._pulls_together() if most is None else self._pulls_apart(), _largest(self.blocks)
+        )
+
+    def _pulls_together(self) -> dict[str, Tensor]:
+        found = {}
+        for name, value in self.terms().items():
+            parts = torch.autograd.grad(
+                value, self.parameters, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+            found[name] = torch.cat([part.reshape(-1) for part in parts])
+        return found
+
+    def _pulls_apart(self) -> dict[str, Tensor]:
+        weights, found = self.weights, {}
+        try:
+            for block in self.blocks:
+                for term in block.terms:
+                    self.weights = {name: float(name == term.name) for name in weights}
+                    found[term.name] = self.evaluate([block])[1]
+        finally:
+            self.weights = weights
+        return found
+
+    def linearised(
+        self, blocks: Sequence[Block] | None = None, weights: Mapping[str, float] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The rows, scaled so that their squares add up to the loss, and their Jacobian by the parameters.
+
+        ``blocks`` and ``weights`` of terms may take the place of the objective's own.
+        """
+        weights = self.weights if weights is None else weights
+        blocks = self.blocks if blocks is None else blocks
+        factors: dict[str, float | Tensor] = {}
+        for block in blocks:
+            share = 1.0 if block.weights is None else block.weights.sqrt()
+            for term in block.terms:
+                factors[term.name] = share * (math.sqrt(weights[term.name] / block.height) / self.scales[term.name])
+        raw = {id(value) for value in self.rows.raw.values()}
+        model = [parameter for parameter in self.parameters if id(parameter) not in raw]
+        # The parts that a Jacobian is made of are smaller where memory holds no larger ones.
+        work = lambda most: jacobian(self.rows, blocks, factors, model)  # noqa: E731
+        return self.rows.portion.attempt(work, _largest(blocks))
+
+    def value(self) -> float:
+        """The loss at the present parameters, nothing else."""
+        return float(self.total(self.means()))
+
+    def vector(self) -> Tensor:
+        """The parameters as one vector (a copy)."""
+        return torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
+
+    def assign(self, vector: Tensor) -> None:
+        """Write a vector back into the parameters."""
+        with torch.no_grad():
+            for parameter, piece in self._pieces(vector):
+                parameter.copy_(piece)
+
+    def set_gradient(self, vector: Tensor) -> None:
+        """Hand a gradient to the parameters, where ``torch.optim`` looks for it."""
+        for parameter, piece in self._pieces(vector):
+            parameter.grad = piece
+
+    def _pieces(self, vector: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Each parameter with its part of a vector."""
+        parts = vector.split([parameter.numel() for parameter in self.parameters])
+        return [(parameter, part.view_as(parameter)) for parameter, part in zip(self.parameters, parts, strict=True)]
+
+
+def _largest(blocks: Sequence[Block]) -> int:
+    """The number of points of the largest block."""
+    return max((block.size for block in blocks), default=1)

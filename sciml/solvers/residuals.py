@@ -1,0 +1,147 @@
+"""Rows: every residual of a problem at its points, for one trial function and one set of unknowns."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from sciml.jets import AutogradJets, ClosedJets, FrozenJets, JetSpace, Recorder, Supplier, TaylorJets, knows_derivatives
+from sciml.jets.linear import Features, Waves, features_at, output_layer
+from sciml.jets.taylor import HIGHEST, supports
+from sciml.problem import Problem
+from sciml.problem.collocation import Block
+from sciml.problem.conditions import Scene
+from sciml.problem.observations import Misfit
+from sciml.solvers.batching import Portion
+from sciml.typing import MultiIndex
+
+
+class Rows:
+    """The residuals of a problem as functions of a trial function's parameters and the raw unknowns.
+
+    Args:
+        problem: the mathematics.
+        trial: maps points ``(n, D)`` to fields ``(n, F)``.
+        raw: the raw number of each unknown, as in ``Unknown.value``.
+        taylor: whether jets may come from Taylor mode; None decides by what the model is made of.
+    """
+
+    def __init__(
+        self, problem: Problem, trial: nn.Module, raw: Mapping[str, Tensor], *, taylor: bool | None = None
+    ) -> None:
+        self.problem = problem
+        self.trial = trial
+        self.raw = raw
+        self.portion = Portion()
+        self._unknowns = problem.unknowns
+        self._kept: dict[int, tuple[weakref.ref[Tensor], tuple[MultiIndex, ...], Features | Waves]] = {}
+        self._plans: dict[tuple[str, ...], tuple[MultiIndex, ...]] = {}
+        highest = max((len(index) for _, index in problem.asked()), default=0)
+        self.taylor = supports(trial, highest) if taylor is None else taylor
+        self._closed = taylor is None and knows_derivatives(trial)
+
+    @property
+    def engine(self) -> str:
+        """The name of the supplier of jets."""
+        if self._closed:
+            return ClosedJets.name
+        return TaylorJets.name if self.taylor else AutogradJets.name
+
+    def values(self) -> dict[str, Tensor]:
+        """The value of each unknown."""
+        return {name: unknown.value(self.raw[name]) for name, unknown in self._unknowns.items()}
+
+    def supplier(self, points: Tensor, plan: Sequence[MultiIndex] = ()) -> Supplier:
+        """The supplier of the trial function's jets at points."""
+        names, fields = self.problem.coordinates, self.problem.fields
+        if self._closed:
+            return ClosedJets(self.trial, points, names, fields)
+        if self.taylor and max(map(len, plan), default=0) <= HIGHEST:
+            if plan and output_layer(self.trial) is not None:
+                return FrozenJets(self.trial, fields, self._features(points, plan))
+            return TaylorJets(self.trial, points, names, fields, plan)
+        return AutogradJets(self.trial, points, names, fields)
+
+    def _features(self, points: Tensor, plan: Sequence[MultiIndex]) -> Features | Waves:
+        """The jets of frozen features at points: kept as long as the points live, for solvers ask again and again."""
+        kept = self._kept.get(id(points))
+        if kept is None or kept[0]() is not points or not set(plan) <= set(kept[1]):
+            found = features_at(self.trial, points, self.problem.coordinates, plan, self.problem.fields)
+            place, memory = id(points), self._kept
+            kept = (weakref.ref(points, lambda _: memory.pop(place, None)), tuple(plan), found)
+            memory[place] = kept
+        return kept[2]
+
+    def scene(self, block: Block, values: Mapping[str, Tensor] | None = None) -> tuple[Scene, tuple[Supplier, ...]]:
+        """What the residuals of a block are evaluated on, and who supplies the jets of each of its jet spaces.
+
+        ``values`` replaces the values of the unknowns, for instance by one value a point.
+        """
+        plan = self._plan(block)
+        names = self.problem.coordinates
+        suppliers = tuple(self.supplier(points, plan) for points in block.sample.points)
+        spaces = tuple(
+            JetSpace(dict(zip(names, points.unbind(1), strict=True)), self.problem.fields, supplier)
+            for points, supplier in zip(block.sample.points, suppliers, strict=True)
+        )
+        bound = self.problem.bind(**(self.values() if values is None else values))
+        return Scene(bound, spaces, block.sample.normals), suppliers
+
+    def residuals(self, blocks: Iterable[Block]) -> dict[str, Tensor]:
+        """Every residual by name, shape ``(n,)`` (``(1,)`` where it is averaged), in its own unit."""
+        found: dict[str, Tensor] = {}
+        for block in blocks:
+            scene, _ = self.scene(block)
+            for term in block.terms:
+                values, shares = term.evaluate(scene), block.sample.shares
+                found[term.name] = values if shares is None else (shares * values).sum().reshape(1)
+        return found
+
+    def numbers(self, blocks: Sequence[Block]) -> dict[str, Tensor]:
+        """The same without a graph, of parts of the points where memory does not hold all of them at once.
+
+        Raises:
+            SolverError: memory does not hold what a single point needs.
+        """
+        found: dict[str, Tensor] = {}
+        for block in blocks:
+            parts = self.portion.attempt(partial(self._in_parts, block), block.size)
+            for term in block.terms:
+                each = [part[term.name] for part in parts]
+                whole = each[0] if len(each) == 1 else torch.cat(each)
+                found[term.name] = whole if block.sample.shares is None or len(each) == 1 else whole.sum().reshape(1)
+        return found
+
+    def _in_parts(self, block: Block, most: int | None) -> list[dict[str, Tensor]]:
+        parts = (part for _, part in block.parts(most))
+        return [{name: each.detach() for name, each in self.residuals([part]).items()} for part in parts]
+
+    def _plan(self, block: Block) -> tuple[MultiIndex, ...]:
+        """The derivatives that the residuals of a block ask for."""
+        key = tuple(term.name for term in block.terms)
+        if key not in self._plans:
+            few = [points[:2].double().cpu() for points in block.sample.points]
+            normals = None if block.sample.normals is None else block.sample.normals.double().cpu()
+            names = self.problem.coordinates
+            asked: set[MultiIndex] = set()
+            for term in block.terms:
+                if isinstance(term.evaluate, Misfit) and term.evaluate.function is None:
+                    asked.add(term.evaluate.index)
+                    continue
+                # Some normals may vanish in one coordinate: all points are needed to see what is asked for.
+                points = few if normals is None else [each.double().cpu() for each in block.sample.points]
+                evaluate = term.evaluate
+                if isinstance(evaluate, Misfit):
+                    evaluate = evaluate.part(torch.arange(len(points[0])))
+                spaces = tuple(
+                    JetSpace(dict(zip(names, each.unbind(1), strict=True)), self.problem.fields, Recorder(len(each)))
+                    for each in points
+                )
+                evaluate(Scene(self.problem.bind_initial(), spaces, normals))
+                asked |= {index for space in spaces for _, index in space.jets}
+            self._plans[key] = tuple(sorted(asked))
+        return self._plans[key]

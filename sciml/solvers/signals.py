@@ -1,0 +1,71 @@
+"""Signals that ask a fit to end: noticed, and answered once the step is done."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+INTERRUPT, TERMINATE = "interrupt", "terminate"
+
+
+class Abandoned(BaseException):
+    """A second Ctrl-C: leave at once. What waits for the first one, a ``KeyboardInterrupt``, must not take it for that.
+
+    Raises:
+        Abandoned: itself, while ``Signals`` is entered; whoever leaves it makes a ``KeyboardInterrupt`` of it.
+
+    Example:
+        >>> issubclass(Abandoned, KeyboardInterrupt)
+        False
+    """
+
+
+class Signals:
+    """While it is entered, SIGTERM and the first SIGINT are wishes; the second SIGINT is ``Abandoned``, at once.
+
+    The handlers that were there before are back when it is left. Handlers belong to the main thread; in any other one nothing
+    is done, and ``KeyboardInterrupt`` stays what it is.
+
+    Example:
+        >>> import signal
+        >>> with Signals() as signals:
+        ...     signal.raise_signal(signal.SIGTERM)
+        ...     signals.wish()
+        'terminate'
+    """
+
+    def __init__(self) -> None:
+        self._wish: str | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            for number, answer in ((signal.SIGTERM, self._terminate), (signal.SIGINT, self._interrupt)):
+                # A handler that was not installed by Python cannot be put back, and a signal that is ignored stays so.
+                if signal.getsignal(number) not in (None, signal.SIG_IGN):
+                    self._before[number] = signal.signal(number, answer)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+    def wish(self) -> str | None:
+        """What was asked for: ``"interrupt"``, ``"terminate"`` or None."""
+        return self._wish
+
+    @property
+    def terminates(self) -> bool:
+        """Whether the process was asked to end."""
+        return self._wish == TERMINATE
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        self._wish = TERMINATE
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self._wish is not None:
+            raise Abandoned
+        self._wish = INTERRUPT

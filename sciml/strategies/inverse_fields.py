@@ -1,0 +1,274 @@
+r"""What is assumed of an unknown function of the coordinates: that it bends no more than the measurements ask for.
+
+Unknown functions of the coordinates, such as a conductivity or a source, from measurements of something else.
+
+What measurements say of such a function fades with its frequency, and noise takes over: it has to be told from bending. A prior
+on second derivatives does that (``smoothness``), and its strength :math:`\lambda` is the one that foretells left-out
+measurements best, by generalised cross-validation,
+
+.. math::  V(\lambda) = \frac{n\,\mathrm{RSS}(\lambda)}{(n - \gamma \operatorname{tr} H(\lambda))^2},
+
+with H the hat matrix and :math:`\gamma = 1.4`, which keeps it from bending too much by chance.
+
+References: P. Craven and G. Wahba, Smoothing noisy data with spline functions, Numerische Mathematik 31 (1979); Y.-J. Kim and
+C. Gu, Smoothing spline Gaussian regression, Journal of the Royal Statistical Society B 66 (2004), for :math:`\gamma`.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sciml.geometry import Box, Interior, clustered, draw
+from sciml.jets.calculus import describe
+from sciml.models import Spectral
+from sciml.problem import Problem
+from sciml.problem.collocation import Block
+from sciml.problem.conditions import Scene, Term
+from sciml.problem.observations import PRIOR, Misfit, is_measured
+from sciml.solvers import Callback, LeastSquares, Look, Objective, Setup
+from sciml.solvers.discrete_problem import DATA_WEIGHT
+from sciml.solvers.gauss_newton import descend
+from sciml.solvers.state import settled
+from sciml.strategies.inverse_ode import begun, weighed
+from sciml.strategies.random_features import Found
+from sciml.strategies.spectral import layout_of
+from sciml.strategies.training import Training
+from sciml.typing import MultiIndex
+from sciml.uncertainty.covariance import from_rows
+
+
+@dataclass(frozen=True)
+class Smoothness:
+    r"""A second derivative of a field as a row in the unit of measurements:
+    :math:`\tau\,\partial_i\partial_j a\,(1 + (2a/a_0)^2)^{-1/2}` with the natural size :math:`a_0`.
+
+    Least squares with such rows is the posterior mean of a field whose second derivatives are white noise before the data, a
+    smoothing spline; and its covariance is that of the posterior (G. Wahba, Spline Models for Observational Data, SIAM 1990,
+    chapters 1 and 5). Where a field is large it may bend more: what conducts ten times as well varies by ten times as much.
+    Points are denser towards the ends of coordinates, where polynomials would bend between them, and count less there.
+    """
+
+    field: str
+    index: MultiIndex
+    strength: float
+    size: float
+    bounds: Mapping[str, tuple[float, float]]
+
+    def __call__(self, scene: Scene) -> Tensor:
+        values = scene.space.jet(self.field)
+        bent = self.strength * scene.space.jet(self.field, self.index) / (1 + (2 * values / self.size) ** 2).sqrt()
+        for name, (lower, upper) in self.bounds.items():
+            place = (2 * scene.space.coordinates[name].detach() - lower - upper) / (upper - lower)
+            bent = bent * (math.pi / 2 * (1 - place.square()).clamp(min=0).sqrt()).sqrt()
+        return bent
+
+
+def unknown_fields(problem: Problem, measured: Sequence[str]) -> tuple[str, ...]:
+    """The fields that equations leave free: as many as equations are missing, those first that nobody measured.
+
+    Among these the ones with the lowest derivatives are taken: a conductivity is differentiated less often than the pressure.
+    """
+    missing = len(problem.fields) - len(problem.equations)
+    orders = {field: max(problem.order(field, each) for each in problem.coordinates) for field in problem.fields}
+    ranked = sorted(problem.fields, key=lambda field: (field in measured, orders[field]))
+    return tuple(ranked[: max(missing, 0)])
+
+
+def smoothness_blocks(
+    problem: Problem, fields: Sequence[str], sizes: dict[str, float], share: float, count: int
+) -> Block:
+    """Rows that ask fields not to bend.
+
+    Args:
+        problem: the problem, on a box.
+        fields: which.
+        sizes: the natural size of each.
+        share: how large a row is where a field bends as functions of its size do.
+        count: the number of points.
+    """
+    reach = {name: (upper - lower) / 2 for name, (lower, upper) in problem.domain.bounds.items()}
+    terms = []
+    for field in fields:
+        for index in itertools.combinations_with_replacement(problem.coordinates, 2):
+            mixed = math.sqrt(2) if index[0] != index[1] else 1.0
+            strength = share * mixed * math.prod(reach[name] for name in index) / (sizes[field] * math.sqrt(count))
+            rows = Smoothness(field, index, strength, sizes[field], problem.domain.bounds)
+            terms.append(Term(f"{PRIOR}{describe(field, index)}", Interior(), rows, measured=True))
+    evenly = draw(Interior(), problem.domain, count, np.random.default_rng(0))
+    return Block(clustered(evenly, problem.domain), tuple(terms))
+
+
+_DEGREES = {1: 48, 2: 16}
+
+_POINTS = 2
+
+_SHARES = tuple(10.0 ** (1.0 - 0.5 * step) for step in range(14))
+
+_FIRST = LeastSquares(20)
+
+# How much less than equations measurements weigh in steps, and in what judges them; and how many steps.
+_STEPS = ((1e-2, 1e-1, 30), (1e-4, 1e-2, 20))
+
+_INFLATION = 1.4
+
+_RISES, _WORSE = 2, 1.02
+
+_GOOD = 1e-3
+
+
+def why_not_smooth(setup: Setup) -> str | None:
+    """Why unknown functions of this problem are not looked for here; None if they are."""
+    problem = setup.problem
+    if setup.measurements is None or len(problem.equations) >= len(problem.fields):
+        return "no field is left free"
+    if not isinstance(problem.domain, Box) or len(problem.coordinates) not in _DEGREES:
+        return "the domain is no box in one or two coordinates"
+    return None
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A strength of the prior, where it led, and how well left-out measurements would be foretold."""
+
+    share: float
+    setup: Setup
+    validation: float
+    fitted: float
+
+
+def solve_for_fields(setup: Setup, seed: int, watchers: Sequence[Callback], start: float) -> Found:
+    """Polynomials for all fields by Levenberg-Marquardt, with priors that become weaker while that foretells data better."""
+    problem, training = setup.problem, Training(None, None, watchers, start)
+    measured = [
+        term.evaluate.field
+        for block in setup.train
+        for term in block.terms
+        if isinstance(term.evaluate, Misfit) and term.evaluate.field is not None
+    ]
+    fields = unknown_fields(problem, measured)
+    dimension = len(problem.coordinates)
+    model = _constant(problem, fields, (_DEGREES[dimension],) * dimension)
+    drawn = setup.draw(layout_of(model, problem), np.random.default_rng([seed, 8]))
+    count = _POINTS * model.basis.width
+    plain = replace(begun(setup, model), train=drawn)
+    tried: list[_Tried] = []
+    ended = "converged"
+    try:
+        for share in _SHARES:
+            found = _with_prior(plain, tried[-1].setup if tried else None, fields, share, count)
+            if not tried:
+                training.run(weighed(found, found, 1.0), [_FIRST], seed)
+            for stiffness, judge, steps in _STEPS:
+                stiff, soft = _objective(found, stiffness), _objective(found, judge)
+                settled(setup.journal, f"prior {share:g}", stiff, partial(descend, stiff, soft, stiffness, steps))
+            tried.append(_judged(weighed(found, found, _STEPS[-1][0]), share))
+            if _seen(training, tried[-1], len(tried)) or _risen(tried):
+                break
+    except KeyboardInterrupt:
+        ended = "interrupted"
+        if not tried:
+            raise
+    best = min(tried, key=lambda each: each.validation)
+    objective = Objective(
+        best.setup.rows, best.setup.held, best.setup.scales, best.setup.weights, best.setup.parameters
+    )
+    terms = {name: float(value) for name, value in objective.means().items()}
+    reached = math.sqrt(max((value for name, value in terms.items() if not is_measured(name)), default=0.0))
+    reason = (
+        f"unknown function{'s' if len(fields) > 1 else ''} {', '.join(fields)}: all fields by polynomials "
+        f"({model.extra_repr()}), bending no more than the data ask for (the strength of that prior by generalised "
+        f"cross-validation among {len(tried)}; {best.fitted:.3g} numbers fitted to the data); the equations hold to "
+        f"{reached:.1e} of their natural size on held-out points"
+    )
+    outcome = training.outcome
+    ended = outcome.status if outcome.stopped else ended
+    good = 0.0 if reached <= _GOOD else math.inf
+    return Found(best.setup, good, "LeastSquares", reason, outcome.steps, outcome.history, ended)
+
+
+def _constant(problem: Problem, fields: Sequence[str], degrees: tuple[int, ...]) -> Spectral:
+    """Polynomials that vanish, but for unknown fields: with these zero, equations might determine nothing."""
+    model = Spectral(degrees)
+    model.build(len(degrees), len(problem.fields), torch.Generator())
+    (weights,) = model.parameters()
+    start = torch.zeros_like(weights)
+    start[[problem.fields.index(field) for field in fields], model.basis.products.index((0,) * len(degrees))] = 1.0
+    with torch.no_grad():
+        weights.copy_(start)
+    return model
+
+
+def _objective(setup: Setup, weight: float) -> Objective:
+    there = weighed(setup, setup, weight)
+    return Objective(there.rows, there.train, there.scales, there.weights, there.parameters)
+
+
+def _risen(tried: Sequence[_Tried]) -> bool:
+    """Whether weaker priors have foretold left-out measurements clearly worse for some time."""
+    lowest = min(each.validation for each in tried)
+    return len(tried) > _RISES and all(each.validation > _WORSE * lowest for each in tried[-_RISES:])
+
+
+def _seen(training: Training, tried: _Tried, step: int) -> bool:
+    """Record a strength of the prior; whether a watcher wants to stop."""
+    setup = tried.setup
+    objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
+    terms = {name: float(value) for name, value in objective.means().items()}
+    loss = sum(setup.weights[name] * value for name, value in terms.items())
+    look = Look(
+        phase=f"prior of strength {tried.share:.2g}",
+        step=step,
+        steps=len(_SHARES),
+        seconds=training.seconds,
+        loss=loss,
+        held_out=tried.validation,
+        best=tried.validation,
+        terms=terms,
+        unknowns={name: float(value.detach()) for name, value in setup.rows.values().items()},
+    )
+    training.outcome.steps += 1
+    stop = training.seen(look, dict(look.unknowns))
+    if stop:
+        training.outcome.status = "stopped"
+    return stop
+
+
+def _with_prior(plain: Setup, before: Setup | None, fields: Sequence[str], share: float, count: int) -> Setup:
+    """The set-up with rows against bending, begun where the one before arrived."""
+    start = plain if before is None else before
+    found = begun(replace(plain, raw=start.raw), copy.deepcopy(start.trial.model))
+    like = plain.trial.scale
+    sizes = dict(zip(plain.problem.fields, like.tolist(), strict=True))
+    values = max(block.size for block in plain.train if any(isinstance(term.evaluate, Misfit) for term in block.terms))
+    block = smoothness_blocks(plain.problem, fields, sizes, share * math.sqrt(values), count).to(
+        like.device, like.dtype
+    )
+    # A row of the prior weighs as much as one of a measurement.
+    names = [term.name for term in block.terms]
+    weights = {**plain.weights, **dict.fromkeys(names, DATA_WEIGHT * count / values)}
+    scales = {**plain.scales, **dict.fromkeys(names, 1.0)}
+    return replace(found, train=(*plain.train, block), scales=scales, weights=weights)
+
+
+def _judged(setup: Setup, share: float) -> _Tried:
+    inference = from_rows(setup.rows, setup.train, setup.scales, setup.weights)
+    squares, count = 0.0, 0
+    blocks = [block for block in setup.train if any(isinstance(term.evaluate, Misfit) for term in block.terms)]
+    for name, values in setup.rows.residuals(blocks).items():
+        squares += float((values.detach() / setup.scales[name]).square().sum())
+        count += len(values)
+    # Data that are met at the cost of equations are not foretold by them.
+    terms = _objective(setup, 1.0).terms()
+    squares += count * sum(float(value.detach()) for name, value in terms.items() if not is_measured(name))
+    left = count - _INFLATION * inference.fitted
+    validation = count * squares / left**2 if left > 0 else math.inf
+    return _Tried(share, setup, validation, inference.fitted)

@@ -1,0 +1,465 @@
+"""Unknown constants of partial differential equations: polynomials on tiles and constants together, from measurements.
+
+Which elements of which coordinate to halve, told by the residuals between the points.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.polynomial import legendre
+from torch import Tensor
+
+from sciml._text import listed
+from sciml.geometry import Box, Interior, Opposite
+from sciml.models import Scaled, Tiles
+from sciml.models.mesh import Mesh, gauss
+from sciml.models.tensor_product import Tiling
+from sciml.problem import Problem
+from sciml.problem.conditions import Term
+from sciml.problem.observations import DATA
+from sciml.solvers import Callback, Look, Rows, Setup
+from sciml.solvers.discrete_problem import DATA_WEIGHT
+from sciml.strategies.inverse_points import ROUGH, blocks_on, orders_asked_by, placeable, roughness
+from sciml.strategies.inverse_solver import Spread, gauss_newton, spread
+from sciml.strategies.inverse_system import Placed, System, Units
+from sciml.strategies.random_features import Found
+from sciml.typing import Array
+from sciml.uncertainty import Inference
+from sciml.uncertainty.covariance import from_information
+
+_SHARE = 0.8
+
+_CLOSE = 0.8
+
+
+def energies(tiling: Tiling, residuals: Sequence[Tensor], more: int) -> tuple[Array, Array]:
+    """What each tile adds to the mean square of residuals on its Gauss points, and along which coordinates they oscillate.
+
+    A residual that least squares leaves for want of functions along a coordinate is of high degree along it. So the mean degree
+    of its Legendre polynomials, as a share of the highest, tells the coordinate.
+
+    Args:
+        tiling: the tiles.
+        residuals: values at the points of ``blocks_on``, times the root of their shares, each ``(n,)``.
+        more: the same as there.
+
+    Returns:
+        The energy of every tile, ``(E_1, ..., E_D)``; and the mean degree along each coordinate, ``(D, E_1, ..., E_D)``.
+    """
+    count, shape = len(tiling.meshes), []
+    for mesh in tiling.meshes:
+        shape += [mesh.count, mesh.degree + 1 + more]
+    elements, places = list(range(0, 2 * count, 2)), list(range(1, 2 * count, 2))
+    tiles = [mesh.count for mesh in tiling.meshes]
+    energy = torch.zeros(tiles, dtype=torch.float64)
+    degrees = torch.zeros(count, *tiles, dtype=torch.float64)
+    for values in residuals:
+        found = values.reshape(shape).permute(*elements, *places)
+        for column, mesh in enumerate(tiling.meshes):
+            at, weights = gauss(mesh.degree + 1 + more)
+            table = legendre.legvander(at.numpy(), len(at) - 1) * np.sqrt(np.arange(len(at)) + 0.5)
+            transform = torch.from_numpy(table) * weights.sqrt()[:, None]
+            found = (found.movedim(count + column, -1) @ transform).movedim(-1, count + column)
+        squares = found.square()
+        energy = energy + squares.sum(dim=tuple(range(count, 2 * count)))
+        each = []
+        for column in range(count):
+            others = tuple(count + other for other in range(count) if other != column)
+            along = squares.sum(dim=others) if others else squares
+            numbers = torch.arange(along.shape[-1], dtype=torch.float64) / (along.shape[-1] - 1)
+            each.append((along * numbers).sum(-1))
+        degrees = degrees + torch.stack(each)
+    return energy.numpy(), (degrees / energy.clamp_min(1e-300)).numpy()
+
+
+def refined(tiling: Tiling, energy: Array, degrees: Array) -> Tiling:
+    """The tiling with those elements halved that hold most of the energy, along the coordinates in which it oscillates."""
+    guilty = degrees >= _CLOSE * degrees.max(axis=0)
+    per_element: list[Array] = []
+    for column in range(len(tiling.meshes)):
+        others = tuple(other for other in range(len(tiling.meshes)) if other != column)
+        per_element.append((energy * guilty[column]).sum(axis=others))
+    flat = np.concatenate(per_element)
+    order = np.argsort(flat)[::-1]
+    enough = int(np.searchsorted(np.cumsum(flat[order]), _SHARE * flat.sum())) + 1
+    marked = np.zeros(len(flat), dtype=bool)
+    marked[order[:enough]] = True
+    meshes, start = [], 0
+    for mesh, own in zip(tiling.meshes, per_element, strict=True):
+        which = marked[start : start + len(own)]
+        meshes.append(mesh.split(np.flatnonzero(which)) if which.any() else mesh)
+        start += len(own)
+    return Tiling(meshes, tiling.outer)
+
+
+_FIRST = {True: 2, False: 4}
+
+_LEAST_DEGREE = 6
+
+_SOFT, _RAISE, _HARD = 1e-2, 10.0, 1e6
+
+_FALLS, _SLACK = 0.3, 0.003
+
+_STILL, _SETTLED, _STRAIN, _SLIGHT = 0.15, 0.4, 20.0, 0.02
+
+_EXACT = 1e-6
+
+_EFFORT = 1.2e9
+
+_STEPS, _TOLERANCE = 12, 1e-3
+
+_LAST_STEPS, _LAST_TOLERANCE = 12, 1e-9
+
+_ROUNDS = 60
+
+_LIMIT = 3e-2
+
+_MORE = 1
+
+_SMOOTHING, _WAVY = 1e-9, 1e3
+
+_HOLDS, _HIGH = 2e-3, 0.5
+
+_LOOSE, _PULL, _LEAST_FREE = 4.0, 1e-3, 0.05
+
+_RIDGES, _FUTILE = 1e4, 0.9
+
+_VAGUE, _HELD = 0.5, 1e3
+
+_PATIENCE, _LOUDER = 2.0, 1.4
+
+
+def why_not_tiles(problem: Problem) -> str | None:
+    """Why a problem cannot be solved on tiles, or None."""
+    if not isinstance(problem.domain, Box) or len(problem.coordinates) != 2:
+        return "its domain is no box of two coordinates"
+    if len(problem.equations) < len(problem.fields):
+        return "it has more fields than equations"
+    for term in problem.terms():
+        if not placeable(term.place):
+            return f"{term.name!r} holds at a place without points of a tiling"
+    return None
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A least-squares solution on one tiling.
+
+    ``stiffness`` is the weight of the equations, ``strain`` what they add to the loss between the points, as a share of what
+    noise does, ``relative`` the root of their mean square there, ``energy`` and ``degrees`` as ``refinement.energies``
+    has them, ``spread`` that of the unknowns, ``noise`` the variance of a measurement and ``loss`` the sum of all.
+    """
+
+    tiling: Tiling
+    stiffness: float
+    weights: Tensor
+    raw: dict[str, Tensor]
+    strain: float
+    relative: float
+    energy: Array
+    degrees: Array
+    spread: Spread
+    noise: float
+    loss: float
+
+    @property
+    def high(self) -> float:
+        """The mean degree of the residuals between the points, as a share of the highest."""
+        whole = float(self.energy.sum())
+        return float((self.energy * self.degrees.max(axis=0)).sum()) / whole if whole > 0 else 0.0
+
+    def shift(self, other: _Tried) -> Tensor:
+        """By how much the raw unknowns differ."""
+        return (
+            torch.stack([(self.raw[name] - other.raw[name]).abs() for name in self.raw]) if self.raw else torch.zeros(0)
+        )
+
+
+def solve_by_tiles(setup: Setup, watchers: Sequence[Callback] = ()) -> Found | None:
+    """Fields and unknowns of a partial differential equation from measurements, or None where there is no solution.
+
+    At first the equations weigh little, so that the measurements lead, and tiles are halved where equations do not hold
+    between the points. Then the equations weigh more, tenfold a time, as long as what they add to the loss falls: on
+    tiles that are too coarse it would grow. The search ends when neither weight nor finer tiles move the unknowns by
+    much of their standard errors, when the equations hold to 1e-6, or when a step would take too many operations. Tiles along a
+    promoted constant stay as they are until the equations weigh 1e4 times as much as measurements.
+
+    Args:
+        setup: the problem, with any model.
+        watchers: see every solve; a true return value ends the search.
+
+    Reference: J. O. Ramsay, G. Hooker, D. Campbell and J. Cao, Parameter estimation for differential equations: a generalized
+    smoothing approach, Journal of the Royal Statistical Society B 69 (2007), for ordinary ones and splines.
+    """
+    search = _Search(setup, watchers)
+    ended = "converged"
+    try:
+        if search.run():
+            ended = "stopped"
+    except KeyboardInterrupt:
+        ended = "interrupted"
+        if search.now is None:
+            raise
+    return None if search.now is None else search.found(ended)
+
+
+class _Search:
+    """Tilings and weights tried so far."""
+
+    def __init__(self, setup: Setup, watchers: Sequence[Callback]) -> None:
+        self._setup, self._watchers, problem = setup, watchers, setup.problem
+        self._start = time.perf_counter()
+        trial = setup.trial
+        self._units = Units(trial.center, trial.reach, trial.offset, trial.scale)
+        self._terms = problem.terms()
+        self._equations = [term for term in self._terms if term.place == Interior()]
+        inside, joined = (orders_asked_by(problem, part) for part in (self._terms, self._joining()))
+        self._highest = tuple(max(most, ROUGH) for most in inside)
+        self._rough = roughness(problem, self._units)
+        self._measured = [block for block in setup.train if any(term.measured for term in block.terms)]
+        sizes = {term.name: block.size for block in self._measured for term in block.terms}
+        self._rows = sum(size for name, size in sizes.items() if name.startswith(DATA))
+        # What a term's weight is made of besides the caller's wishes: here every row has the same weight by itself.
+        self._shares = {name: DATA_WEIGHT * size / max(sizes.values()) for name, size in sizes.items()}
+        self._known = setup.measurements is not None and setup.measurements.known(problem)
+        # Where equations have no derivatives by these, measurements pull ridges out of soft ones on fine tiles, for nothing.
+        self._promoted = [
+            column for column, name in enumerate(problem.coordinates) if name in problem.promoted and not inside[column]
+        ]
+        meshes = []
+        for name, most, across in zip(problem.coordinates, inside, joined, strict=True):
+            smooth = max(1, most, across + 1)
+            count = _FIRST[name == problem.time]
+            meshes.append(Mesh(np.linspace(-1, 1, count + 1), max(_LEAST_DEGREE, 2 * smooth + 4), smooth))
+        names = list(problem.coordinates)
+        self._first = Tiling(meshes, names.index(problem.time) if problem.time in names else 0)
+        self.history: list[dict[str, Any]] = []
+        self.now: _Tried | None = None
+        self._shift = torch.zeros(len(problem.unknowns), dtype=torch.float64)
+        self._stopped = False
+
+    def _joining(self) -> list[Term]:
+        return [term for term in self._terms if isinstance(term.place, Opposite)]
+
+    def run(self) -> bool:
+        """Search; whether a watcher ended it."""
+        fields = len(self._setup.problem.fields)
+        # A number that is the exponent of an unknown can run to where no row feels it.
+        bounded = [
+            name
+            for name, each in self._setup.problem.unknowns.items()
+            if each.lower is not None or each.upper is not None
+        ]
+        self._pull = dict.fromkeys(bounded, _PULL / self._rows)
+        self._smoothing = {term.name: _SMOOTHING for term in self._rough}
+        blank = torch.zeros(self._first.width, fields, dtype=torch.float64)
+        raw = {name: unknown.raw_initial() for name, unknown in self._setup.problem.unknowns.items()}
+        here = self._tried(self._first, _SOFT, blank, raw)
+        checked = futile = False
+        for _ in range(_ROUNDS):
+            self.now = here
+            if self._stopped or here.relative <= _EXACT or here.stiffness >= _HARD:
+                break
+            harder = self._tried(here.tiling, _RAISE * here.stiffness, here.weights, here.raw)
+            if self._stopped:
+                break
+            still = bool((harder.shift(here) <= _STILL * harder.spread.errors()).all())
+            settled = still and harder.strain < min(_STRAIN / self._rows, _SLIGHT) and harder.relative < _HOLDS
+            if settled and checked:
+                self._move_to(harder)
+                break
+            eased = harder.strain < _SLACK or harder.strain < _FALLS * here.strain or harder.high < _HIGH
+            # Of a few measurements that many functions follow, little is left to tell their noise by.
+            share = max(here.spread.freedom / self._rows, _LEAST_FREE)
+            if not settled and (futile or (eased and harder.noise < _LOUDER / share * here.noise)):
+                self._move_to(harder)
+                here, futile = harder, False
+                continue
+            finer = refined(here.tiling, harder.energy, harder.degrees)
+            begin = harder if settled else here
+            if System(finer, [], {}, fields).layout.effort > _EFFORT:
+                if settled:
+                    self._move_to(harder)
+                break
+            found = self._tried(finer, begin.stiffness, finer.transferred(begin.tiling, begin.weights), begin.raw)
+            if settled:
+                # What finer tiles hardly move is there to stay.
+                checked = bool((found.shift(begin) <= _SETTLED * found.spread.errors()).all())
+                self._move_to(found)
+                if checked:
+                    break
+            self._shift = found.shift(begin)
+            # Where promoted coordinates keep their tiles, finer ones along the others may be no remedy.
+            futile = bool(self._promoted) and not settled and found.loss > _FUTILE * begin.loss
+            here = found
+        if not self._stopped:
+            self._finish()
+        return self._stopped
+
+    def _move_to(self, found: _Tried) -> None:
+        assert self.now is not None
+        self._shift, self.now = found.shift(self.now), found
+
+    def _finish(self) -> None:
+        """The last steps, until nothing moves."""
+        assert self.now is not None
+        now = self.now
+        lost = [name for name, error in zip(now.raw, now.spread.errors(), strict=True) if not error < _VAGUE]
+        lost = [name for name in lost if name in self._pull]
+        eased = self._tried(now.tiling, now.stiffness, now.weights, now.raw, eased_judge=True)
+        self.now = self._tried(now.tiling, now.stiffness, eased.weights, eased.raw, last=True)
+        if not lost or self._stopped:
+            return
+        # Near a bound no row feels an unknown: from where it began there may be a way to a lower minimum.
+        self._pull |= dict.fromkeys(lost, _HELD)
+        start = now.raw | {name: self._setup.problem.unknowns[name].raw_initial() for name in lost}
+        held = self._tried(now.tiling, now.stiffness, now.weights, start)
+        free = self._tried(now.tiling, now.stiffness, held.weights, held.raw, eased_judge=True)
+        again = self._tried(now.tiling, now.stiffness, free.weights, free.raw, last=True)
+        if again.loss < self.now.loss:
+            self._shift, self.now = again.shift(free), again
+
+    def _tried(
+        self,
+        tiling: Tiling,
+        stiffness: float,
+        weights: Tensor,
+        raw: dict[str, Tensor],
+        *,
+        last: bool = False,
+        eased_judge: bool = False,
+    ) -> _Tried:
+        problem, scales = self._setup.problem, self._setup.scales
+        terms = {
+            name: share / self._shares[name] if name in self._shares else stiffness * share
+            for name, share in self._setup.weights.items()
+        }
+        terms |= self._smoothing
+        placed = []
+        for block in [*blocks_on(tiling, problem, [*self._terms, *self._rough]), *self._measured]:
+            shares = block.weights
+            root = torch.full((block.size,), self._rows**-0.5, dtype=torch.float64) if shares is None else shares.sqrt()
+            factors = {term.name: root / scales.get(term.name, 1.0) for term in block.terms}
+            placed.append(Placed(problem, block, factors, tiling, self._units, self._highest))
+        # Steps along the curved valley of nearly exact equations are judged by a loss in which they count as data do.
+        eased = {name: value / max(stiffness, 1.0) for name, value in terms.items() if name in self._setup.weights}
+        judge = (
+            terms | {name: value for name, value in eased.items() if name not in self._shares} if eased_judge else None
+        )
+        system = System(tiling, placed, terms, len(problem.fields), None if last else self._pull, judge)
+        effort = (_LAST_STEPS, _LAST_TOLERANCE) if last or eased_judge else (_STEPS, _TOLERANCE)
+        arrived = gauss_newton(system, weights, raw, *effort, journal=self._setup.journal)
+        parts = system.terms(arrived.weights, arrived.raw)
+        known = spread(system, arrived.weights, arrived.raw)
+        rough = {name: parts.pop(name) / share for name, share in self._smoothing.items()}
+        data = sum(value for name, value in parts.items() if name.startswith(DATA))
+        # Of fewer measurements than free functions all noise is fitted, and none seems to be there.
+        noise = min(known.variance, data / (_LEAST_FREE * self._rows))
+        residuals, strain, squares = [], 0.0, 0.0
+        for block in blocks_on(tiling, problem, self._equations, _MORE):
+            assert block.weights is not None
+            factors = {term.name: block.weights.sqrt() / scales[term.name] for term in block.terms}
+            between = Placed(problem, block, factors, tiling, self._units, self._highest)
+            for term, (values, _, _) in zip(
+                block.terms, between.rows(arrived.weights, arrived.raw, slopes=False), strict=True
+            ):
+                share = self._setup.weights[term.name]
+                residuals.append(math.sqrt(share) * values)
+                strain += stiffness * share * float(values @ values)
+                squares = max(squares, float(values @ values))
+        energy, degrees = energies(tiling, residuals, _MORE)
+        if stiffness < _RIDGES:
+            degrees[self._promoted] = 0.0
+        found = _Tried(
+            tiling,
+            stiffness,
+            arrived.weights,
+            arrived.raw,
+            strain / max(noise * self._rows, 1e-300),
+            math.sqrt(squares),
+            energy,
+            degrees,
+            known,
+            noise,
+            arrived.loss,
+        )
+        # What bends as much as the fields do by themselves then costs what noise of a measurement or two would.
+        self._smoothing = {name: _PATIENCE * noise / max(bent, _WAVY) for name, bent in rough.items()}
+        self._pull = dict.fromkeys(self._pull, noise / _LOOSE**2)
+        self._record(found, arrived.loss, noise * self._rows + strain, parts)
+        return found
+
+    def _record(self, found: _Tried, loss: float, judged: float, terms: dict[str, float]) -> None:
+        unknowns = {
+            name: float(unknown.value(found.raw[name])) for name, unknown in self._setup.problem.unknowns.items()
+        }
+        name = f"Tiles({' x '.join(str(mesh.count) for mesh in found.tiling.meshes)})"
+        seconds = time.perf_counter() - self._start
+        head = {"phase": name, "step": len(self.history) + 1, "seconds": seconds}
+        self.history.append({**head, "loss": loss, "held_out": judged, **terms, **unknowns})
+        look = Look(
+            phase=name,
+            step=len(self.history),
+            steps=_ROUNDS,
+            seconds=seconds,
+            loss=loss,
+            held_out=judged,
+            best=judged,
+            terms=terms,
+            unknowns=unknowns,
+        )
+        wishes = [bool(watch(look)) for watch in self._watchers]
+        if any(wishes):
+            self._stopped, self.now = True, self.now or found
+
+    def found(self, ended: str) -> Found:
+        """What the search has found, as a set-up with a closed form for its trial function."""
+        assert self.now is not None
+        now, setup = self.now, self._setup
+        problem, old = setup.problem, setup.trial
+        meshes = now.tiling.meshes
+        degrees = [mesh.degree for mesh in meshes]
+        model = Tiles([mesh.breaks.tolist() for mesh in meshes], degrees, len(problem.fields))
+        model.coefficients.copy_(now.tiling.coefficients(now.weights))
+        trial = Scaled(model, problem.domain.lower, problem.domain.upper, old.offset.tolist(), old.scale.tolist())
+        raw = {name: value.detach().clone().requires_grad_() for name, value in now.raw.items()}
+        solved = replace(setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw), inference=self._inference(now))
+        what = "constants" if raw else "fields"
+        kind = "an ordinary" if len(problem.coordinates) == len(problem.promoted) + 1 else "a partial"
+        along = f" for {listed(problem.promoted)} in a range" if problem.promoted else ""
+        reason = (
+            f"{kind} differential equation{along} and measurements: piecewise polynomials ({model.extra_repr()}) and {what} "
+            f"together by Gauss-Newton steps, equations with {now.stiffness:.0e} of the weight of measurements; they hold to "
+            f"{now.relative:.1e} of their natural size between the points"
+        )
+        good = now.relative if math.isfinite(now.relative) else math.inf
+        return Found(solved, good, "GaussNewton", reason, len(self.history), self.history, ended, _LIMIT)
+
+    def _variance(self, now: _Tried) -> float:
+        """Of a row: that of the misfit, or one standard deviation where that is known."""
+        name = next(name for name in self._shares if name.startswith(DATA))
+        return 1.0 / (self._rows * self._setup.scales[name] ** 2) if self._known else now.spread.variance
+
+    def _inference(self, now: _Tried) -> Inference | None:
+        """Intervals, which also hold what the last change of tiles or weights has moved."""
+        if not now.raw:
+            return None
+        return from_information(
+            self._setup.problem.unknowns,
+            torch.stack(list(now.raw.values())).numpy(),
+            now.spread.information.numpy(),
+            self._variance(now),
+            now.spread.freedom,
+            now.spread.move.numpy(),
+            now.spread.size.numpy(),
+            self._shift.numpy(),
+            measurements=self._rows,
+            known=self._known,
+        )

@@ -1,0 +1,148 @@
+"""Gauss points in every tile of a box and on its sides, with the weights of their quadrature.
+
+How fields bend along the sides of a box: what equations leave free there, and measurements may leave open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sciml.geometry import At, Face, Interior, OnFaces, Opposite, Place, Sample
+from sciml.jets import JetSpace, Recorder
+from sciml.models.mesh import Mesh, gauss
+from sciml.models.tensor_product import Tiling
+from sciml.problem import Problem
+from sciml.problem.collocation import Block
+from sciml.problem.conditions import Scene, Term
+from sciml.strategies.inverse_system import Units
+from sciml.typing import MultiIndex
+
+ROUGH = 3
+
+
+def roughness(problem: Problem, units: Units) -> list[Term]:
+    r"""Residuals :math:`\partial_s^3 u` on the sides of a box, s along them, as numbers of order one.
+
+    The values there are what selects one solution of the equations, so nothing else need be smooth. At the end of time
+    nothing is free, and a layer that has formed until then is no fault.
+
+    Args:
+        problem: its fields and coordinates.
+        units: of the problem.
+
+    Returns:
+        A term for every field and coordinate whose faces it is taken on.
+    """
+    found = []
+    for column, name in enumerate(problem.coordinates):
+        faces = OnFaces((Face(name, "lower"),) if name == problem.time else (Face(name, "lower"), Face(name, "upper")))
+        for other, along in enumerate(problem.coordinates):
+            if other == column:
+                continue
+            for number, field in enumerate(problem.fields):
+                factor = float(units.reach[other]) ** ROUGH / float(units.scale[number])
+                found.append(Term(f"roughness.{field}.{name}", faces, _Bend(field, (along,) * ROUGH, factor)))
+    return found
+
+
+@dataclass(frozen=True)
+class _Bend:
+    """A derivative of a field as a number of order one."""
+
+    field: str
+    index: MultiIndex
+    factor: float
+
+    def __call__(self, scene: Scene) -> Tensor:
+        return self.factor * scene.space.jet(self.field, self.index)
+
+
+def placeable(place: Place) -> bool:
+    """Whether there are points of a tiling for residuals at a place."""
+    if isinstance(place, OnFaces):
+        return all(isinstance(face, Face) for face in place.faces)
+    return isinstance(place, Interior | Opposite | At)
+
+
+def blocks_on(tiling: Tiling, problem: Problem, terms: Sequence[Term], more: int = 0) -> list[Block]:
+    """The residuals of a problem at Gauss points of every tile, as many along each coordinate as there are functions.
+
+    The weights of points are those of a mean over their place; ``more`` points along each coordinate give others.
+    """
+    places: dict[Place, list[Term]] = {}
+    for term in terms:
+        places.setdefault(term.place, []).append(term)
+    found = []
+    for place, there in places.items():
+        sample, shares = _placed(tiling, problem, place, more)
+        found.append(Block(sample, tuple(there), shares))
+    return found
+
+
+def _placed(tiling: Tiling, problem: Problem, place: Place, more: int) -> tuple[Sample, Tensor]:
+    lines = [
+        _line(mesh, *problem.domain.bounds[name], more)
+        for name, mesh in zip(problem.coordinates, tiling.meshes, strict=True)
+    ]
+    if isinstance(place, Interior):
+        points, shares = _grid(lines)
+        return Sample((points,)), shares
+    if isinstance(place, At):
+        return Sample((torch.tensor([place.position], dtype=torch.float64),)), torch.ones(1, dtype=torch.float64)
+    if isinstance(place, Opposite):
+        pair = [_side(lines, problem, place.coordinate, end) for end in (0, 1)]
+        return Sample(tuple(points for points, _, _ in pair)), pair[0][2]
+    assert isinstance(place, OnFaces)
+    faces = [face for face in place.faces if isinstance(face, Face)]
+    sides = [_side(lines, problem, face.coordinate, int(face.side == "upper")) for face in faces]
+    points, normals, shares = (torch.cat([side[part] for side in sides]) for part in range(3))
+    return Sample((points,), normals, tuple(len(side[0]) for side in sides)), shares / len(sides)
+
+
+def _side(
+    lines: Sequence[tuple[Tensor, Tensor]], problem: Problem, coordinate: str | None, end: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Points of one face, the outward normals and the shares."""
+    assert coordinate is not None
+    column = problem.coordinates.index(coordinate)
+    bound = torch.tensor([problem.domain.bounds[coordinate][end]], dtype=torch.float64)
+    own = [(bound, torch.ones_like(bound)) if each == column else line for each, line in enumerate(lines)]
+    points, shares = _grid(own)
+    normals = torch.zeros_like(points)
+    normals[:, column] = 2.0 * end - 1.0
+    return points, normals, shares
+
+
+def _line(mesh: Mesh, low: float, high: float, more: int) -> tuple[Tensor, Tensor]:
+    """Places of one coordinate, in its unit, and their shares."""
+    places, weights = gauss(mesh.degree + 1 + more)
+    breaks = torch.from_numpy(mesh.breaks)
+    unit = breaks[:-1, None] + mesh.half[:, None] * (1 + places)
+    shares = mesh.half[:, None] * weights / 2 / mesh.half.sum()
+    return (low + (high - low) * (unit + 1) / 2).flatten(), shares.flatten()
+
+
+def _grid(lines: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    points = torch.cartesian_prod(*(at for at, _ in lines)).reshape(-1, len(lines))
+    shares = torch.cartesian_prod(*(share for _, share in lines)).reshape(-1, len(lines)).prod(1)
+    return points, shares
+
+
+def orders_asked_by(problem: Problem, terms: Sequence[Term]) -> tuple[int, ...]:
+    """The highest derivative by each coordinate that some residuals ask for."""
+    ends = zip(*problem.domain.bounds.values(), strict=True)
+    low, high = (torch.tensor(bounds, dtype=torch.float64) for bounds in ends)
+    middle = (0.5 * (low + high)).expand(2, -1)
+    asked: set[MultiIndex] = set()
+    for term in terms:
+        spaces = tuple(
+            JetSpace(dict(zip(problem.coordinates, middle.unbind(1), strict=True)), problem.fields, Recorder(2))
+            for _ in range(2 if isinstance(term.place, Opposite) else 1)
+        )
+        term.evaluate(Scene(problem.bind_initial(), spaces, torch.ones_like(middle)))
+        asked |= {index for space in spaces for _, index in space.jets}
+    return tuple(max((index.count(name) for index in asked), default=0) for name in problem.coordinates)

@@ -1,0 +1,216 @@
+"""Damped Gauss-Newton steps for the weights of a tiling and the unknowns together.
+
+How far the unknowns may be off: the covariance from the normal equations, the weights of the tiling eliminated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sciml.problem.observations import PRIOR
+from sciml.solvers.condensation import Factor, Normal
+from sciml.solvers.journal import Journal
+from sciml.strategies.inverse_system import Placed, System
+
+_TINY = 1e-13
+
+_RAISED, _LOWERED = 10.0, 0.01
+
+_FIRST, _MOST = 1e-6, 1e6
+
+_LENGTHS = (1.0, 0.5, 0.2, 0.05)
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """Where Gauss-Newton steps ended.
+
+    Attributes:
+        weights: of the tiling, ``(width, F)``.
+        raw: of the unknowns.
+        loss: the weighted sum of squares.
+        steps: how many were taken.
+        converged: whether the last one hardly lowered the loss.
+    """
+
+    weights: Tensor
+    raw: dict[str, Tensor]
+    loss: float
+    steps: int
+    converged: bool
+
+
+def bordered_solve(found: Normal, factor: Factor, damping: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
+    """The step of the weights and of the unknowns, and the matrix that is left for the unknowns alone.
+
+    With N for the weights, B and g in the border, C and h in the corner: (C - B'X) dq = X'... by elimination of the weights.
+    ``damping`` is that of the factor: with the weights alone held back, no damping would make the loss fall.
+    """
+    inner = factor.solve(found.border)
+    count = found.border.shape[1] - 1
+    corner = found.corner.clone()
+    corner.diagonal()[:count] *= 1 + damping
+    left = corner - found.border.T @ inner
+    schur, right = left[:count, :count], left[:count, -1]
+    schur = (schur + schur.T) / 2
+    move = torch.zeros(count, dtype=torch.float64)
+    if count:
+        scale = found.corner.diagonal()[:count].clamp_min(1e-300).sqrt()
+        unit = schur / scale / scale[:, None]
+        move = -torch.linalg.lstsq(unit, (right / scale)[:, None], driver="gelsd").solution[:, 0] / scale
+    return -(inner[:, -1] + inner[:, :count] @ move), move, schur
+
+
+def gauss_newton(
+    system: System,
+    weights: Tensor,
+    raw: Mapping[str, Tensor],
+    steps: int,
+    tolerance: float,
+    stop: Callable[[], bool] = lambda: False,
+    journal: Journal | None = None,
+) -> Arrived:
+    """Lower the loss that steps are judged by through Gauss-Newton steps, damped where they would raise it.
+
+    Args:
+        system: the rows.
+        weights: to begin with, ``(width, F)``.
+        raw: the unknowns to begin with.
+        steps: how many at most.
+        tolerance: a relative fall of the loss that counts as none.
+        stop: asked after each step whether to end.
+        journal: knows where they ended if they were taken before an interruption.
+
+    Reference: J. Nocedal and S. J. Wright, Numerical Optimization, 2nd ed., Springer 2006, chapter 10.
+    """
+    compute = lambda: vars(_arrived(system, weights, raw, steps, tolerance, stop))  # noqa: E731
+    return Arrived(**(journal or Journal()).recalled(f"tiles with {len(weights)} functions", compute))
+
+
+def _arrived(
+    system: System, weights: Tensor, raw: Mapping[str, Tensor], steps: int, tolerance: float, stop: Callable[[], bool]
+) -> Arrived:
+    here, names, damping = dict(raw), list(raw), 0.0
+    loss = system.judged(weights, here)
+    for count in range(steps):
+        found, _ = system.normal(weights, here)
+        fallen = False
+        while not fallen and damping <= _MOST:
+            try:
+                factor = found.factorised(max(damping, _TINY))
+            except np.linalg.LinAlgError:
+                damping = max(damping * _RAISED, 1e3 * _TINY)
+                continue
+            move, shift, _ = bordered_solve(found, factor, damping)
+            shift = shift.clamp(-_FAR, _FAR)
+            # What a step violates of nearly exact equations falls with the square of its length.
+            for length in _LENGTHS:
+                moved = weights + length * move.view_as(weights)
+                then = {name: here[name] + length * shift[place] for place, name in enumerate(names)}
+                after = system.judged(moved, then)
+                fallen = math.isfinite(after) and after <= loss * (1 + 1e-12)
+                if fallen:
+                    break
+            if not fallen:
+                damping = max(damping * _RAISED, _FIRST)
+        if not fallen:
+            return Arrived(weights, here, system.loss(weights, here), count, True)
+        damping = damping * _LOWERED if damping * _LOWERED > _FIRST else 0.0
+        weights, here, before, loss = moved, then, loss, after
+        if before - after <= tolerance * before or stop():
+            return Arrived(weights, here, system.loss(weights, here), count + 1, before - after <= tolerance * before)
+    return Arrived(weights, here, system.loss(weights, here), steps, False)
+
+
+_FAR = 3.0
+
+_EXACT = 256
+
+_PROBES = 64
+
+_TINY_SPREAD = 1e-13
+
+
+@dataclass(frozen=True)
+class Spread:
+    r"""What the rows say about the unknowns.
+
+    Attributes:
+        information: the Schur complement :math:`S = C - B^T N^{-1} B` of the unknowns, ``(q, q)``.
+        variance: of a row that is a measurement.
+        freedom: how many measurements are left when what they determine is taken away.
+        move: what a further step would add to the unknowns, ``(q,)``.
+        size: of the columns of the unknowns, ``(q,)``.
+    """
+
+    information: Tensor
+    variance: float
+    freedom: float
+    move: Tensor
+    size: Tensor
+
+    def errors(self) -> Tensor:
+        """Standard errors of the raw unknowns."""
+        if not len(self.information):
+            return self.information.new_zeros(0)
+        return (self.variance * torch.linalg.pinv(self.information, hermitian=True).diagonal()).clamp_min(0).sqrt()
+
+
+def spread(system: System, weights: Tensor, raw: Mapping[str, Tensor]) -> Spread:
+    r"""The information about the unknowns at a solution, and the noise of the measurements.
+
+    The degrees of freedom are the number of measurements less the trace of the hat matrix over them,
+    :math:`\operatorname{tr} J_d (J^TJ)^{-1} J_d^T`: exact for a few hundred of them, by random signs z and
+    :math:`E\,z^T A z = \operatorname{tr} A` for more.
+
+    Reference: M. F. Hutchinson, A stochastic estimator of the trace of the influence matrix, Communications in Statistics
+    18 (1989); G. Wahba, Bayesian "confidence intervals" for the cross-validated smoothing spline, Journal of the Royal
+    Statistical Society B 45 (1983).
+    """
+    normal, _ = system.normal(weights, raw, pulled=False)
+    factor = normal.factorised(_TINY_SPREAD)
+    _, move, schur = bordered_solve(normal, factor)
+    count = len(raw)
+    measured = [placed for placed in system.placed if any(term.measured for term in placed.block.terms)]
+    rows, misfit, fitted = 0, 0.0, 0.0
+    inner = factor.solve(normal.border[:, :count].contiguous())
+    for placed in measured:
+        for number, term in enumerate(placed.block.terms):
+            if term.name.startswith(PRIOR):
+                # What was known before informs, and is no measurement.
+                continue
+            values, slopes, by_raw = placed.rows(weights, raw, slopes=True)[number]
+            share = system.weights[term.name]
+            rows += len(values)
+            misfit += share * float(values @ values)
+            fitted += _trace(system, placed, math.sqrt(share) * slopes, math.sqrt(share) * by_raw, factor, inner, schur)
+    freedom = max(rows - fitted, 0.0)
+    variance = misfit / freedom if freedom > 0.5 else math.inf
+    return Spread(schur, variance, freedom, move, normal.corner.diagonal()[:count])
+
+
+def _trace(
+    system: System, placed: Placed, slopes: Tensor, by_raw: Tensor, factor: Factor, inner: Tensor, schur: Tensor
+) -> float:
+    """The trace of the hat matrix over the rows of one residual."""
+    size = len(slopes)
+    if size <= _EXACT:
+        probes, share = torch.eye(size, dtype=torch.float64), 1.0
+    else:
+        signs = torch.randint(0, 2, (size, _PROBES), generator=torch.Generator().manual_seed(0))
+        probes, share = 2.0 * signs.double() - 1.0, 1 / _PROBES
+    columns = placed.columns()
+    found = torch.zeros(system.layout.width, probes.shape[1], dtype=torch.float64)
+    for start in range(0, size, _EXACT):
+        part = slice(start, start + _EXACT)
+        spread_out = slopes[part, :, None] * probes[part, None, :]
+        found.index_add_(0, columns[part].flatten(), spread_out.flatten(0, 1))
+    right = by_raw.T @ probes - inner.T @ found
+    unknown = torch.linalg.pinv(schur, hermitian=True) @ right if len(schur) else right
+    return share * float((found * factor.solve(found)).sum() + (right * unknown).sum())

@@ -1,0 +1,230 @@
+"""A problem's rows on a tiling, and their derivatives by weights and unknowns: sparse, tile by tile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sciml.jets import JetSpace
+from sciml.models.tensor_product import Spot, Tiling
+from sciml.problem import Problem
+from sciml.problem.collocation import Block
+from sciml.problem.conditions import Scene
+from sciml.solvers.condensation import Layout, Normal
+from sciml.typing import MultiIndex
+
+
+@dataclass(frozen=True)
+class Units:
+    """From the coordinates and fields of a tiling, which are of order one, to those of a problem.
+
+    Attributes:
+        center: of the domain, ``(D,)``.
+        reach: half its sides, ``(D,)``.
+        offset: of each field, ``(F,)``.
+        scale: of each field, ``(F,)``.
+    """
+
+    center: Tensor
+    reach: Tensor
+    offset: Tensor
+    scale: Tensor
+
+
+class _Jets:
+    """Jets at the points of a spot as leaves, so that a residual's derivatives by them can be had."""
+
+    def __init__(self, owner: Placed, spot: Spot, weights: Tensor) -> None:
+        self._owner, self.spot = owner, spot
+        self._own = weights[spot.functions]
+        self.leaves: dict[tuple[str, MultiIndex], Tensor] = {}
+
+    def jet(self, field: str, index: MultiIndex) -> Tensor:
+        """The derivative ``index`` of ``field`` at all points."""
+        key = (field, index)
+        if key not in self.leaves:
+            column, orders, unit = self._owner.place(*key)
+            values = unit * (self.spot.basis(orders) * self._own[:, :, column]).sum(1)
+            self.leaves[key] = (values if index else values + self._owner.units.offset[column]).requires_grad_()
+        return self.leaves[key]
+
+
+class Placed:
+    """A block of rows on a tiling.
+
+    Args:
+        problem: the mathematics, its unknowns free.
+        block: points and residuals.
+        factors: what each residual is multiplied by, and each row of it.
+        tiling: the functions.
+        units: of the problem.
+        highest: the derivatives by each coordinate that may be asked for.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        block: Block,
+        factors: Mapping[str, Tensor],
+        tiling: Tiling,
+        units: Units,
+        highest: Sequence[int],
+    ) -> None:
+        self.problem, self.block, self.units, self.factors = problem, block, units, factors
+        self._spots = tuple(
+            tiling.spot((points - units.center) / units.reach, highest) for points in block.sample.points
+        )
+        key = torch.zeros(block.size, dtype=torch.int64)
+        for spot in self._spots:
+            key = key * tiling.tiles + spot.tile
+        order = torch.argsort(key, stable=True)
+        _, counts = torch.unique_consecutive(key[order], return_counts=True)
+        self.groups = order.split(counts.tolist())
+        first = torch.stack([group[0] for group in self.groups])
+        self.tiles = torch.stack([spot.tile[first] for spot in self._spots], dim=1)
+
+    def place(self, field: str, index: MultiIndex) -> tuple[int, tuple[int, ...], float]:
+        """A jet's field, its orders by each coordinate, and what a derivative of the tiling is multiplied by."""
+        column = self.problem.fields.index(field)
+        orders = tuple(index.count(name) for name in self.problem.coordinates)
+        reach = math.prod(float(each) ** order for each, order in zip(self.units.reach, orders, strict=True))
+        return column, orders, float(self.units.scale[column]) / reach
+
+    def columns(self) -> Tensor:
+        """The weights that each row depends on, in the order of its slopes, ``(n, S)``."""
+        fields = torch.arange(len(self.problem.fields))[:, None]
+        parts = [(spot.functions[:, None, :] * len(fields) + fields).flatten(1) for spot in self._spots]
+        return torch.cat(parts, dim=1)
+
+    def rows(self, weights: Tensor, raw: Mapping[str, Tensor], *, slopes: bool) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """For each residual its values ``(n,)`` and their slopes.
+
+        Slopes are those by the weights of the tile, ``(n, S)``, and by the unknowns, ``(n, q)``.
+        Without ``slopes`` the last two are empty.
+        """
+        problem, size = self.problem, self.block.size
+        leaves = [value.detach().expand(size).clone().requires_grad_() for value in raw.values()]
+        unknowns = problem.unknowns
+        bound = problem.bind(
+            **{name: unknown.value(leaf) for (name, unknown), leaf in zip(unknowns.items(), leaves, strict=True)}
+        )
+        jets = [_Jets(self, spot, weights) for spot in self._spots]
+        spaces = tuple(
+            JetSpace(dict(zip(problem.coordinates, points.unbind(1), strict=True)), problem.fields, each)
+            for points, each in zip(self.block.sample.points, jets, strict=True)
+        )
+        scene, found = Scene(bound, spaces, self.block.sample.normals), []
+        for term in self.block.terms:
+            residual = term.evaluate(scene)
+            factor = self.factors[term.name]
+            values = factor * residual.detach()
+            if not slopes:
+                found.append((values, values[:, None][:, :0], values[:, None][:, :0]))
+                continue
+            asked = [(position, key, leaf) for position, each in enumerate(jets) for key, leaf in each.leaves.items()]
+            inputs = [*(leaf for _, _, leaf in asked), *leaves]
+            grads = torch.autograd.grad(residual.sum(), inputs, retain_graph=True, allow_unused=True)
+            parts = [values.new_zeros(size, len(problem.fields), spot.functions.shape[1]) for spot in self._spots]
+            for (position, key, _), grad in zip(asked, grads, strict=False):
+                if grad is not None:
+                    column, orders, unit = self.place(*key)
+                    parts[position][:, column].addcmul_(
+                        (unit * factor * grad)[:, None], self._spots[position].basis(orders)
+                    )
+            columns = [torch.zeros_like(values) if grad is None else factor * grad for grad in grads[len(asked) :]]
+            by_raw = torch.stack(columns, dim=1) if columns else values.new_zeros(size, 0)
+            found.append((values, torch.cat([part.flatten(1) for part in parts], dim=1), by_raw))
+        return found
+
+
+class System:
+    """All rows of a least-squares problem on a tiling.
+
+    Args:
+        tiling: the functions.
+        placed: the rows.
+        weights: what the square of each term counts.
+        fields: how many there are.
+        pull: what the square of some raw unknowns counts, so that they do not run away while little speaks for any value.
+        judge: the weights by which steps are judged, where they are not ``weights``: see ``guided``.
+    """
+
+    def __init__(
+        self,
+        tiling: Tiling,
+        placed: Sequence[Placed],
+        weights: Mapping[str, float],
+        fields: int,
+        pull: Mapping[str, float] | None = None,
+        judge: Mapping[str, float] | None = None,
+    ) -> None:
+        self.layout = Layout(tiling, fields)
+        self._judge = dict(weights if judge is None else judge)
+        self.placed, self.weights, self.pull = tuple(placed), dict(weights), dict(pull or {})
+
+    def loss(self, weights: Tensor, raw: Mapping[str, Tensor]) -> float:
+        """The weighted sum of squares."""
+        pulled = sum(share * float(raw[name]) ** 2 for name, share in self.pull.items())
+        return pulled + sum(self.terms(weights, raw).values())
+
+    def judged(self, weights: Tensor, raw: Mapping[str, Tensor]) -> float:
+        """The sum of squares that steps are to lower."""
+        pulled = sum(share * float(raw[name]) ** 2 for name, share in self.pull.items())
+        terms = self.terms(weights, raw)
+        return pulled + sum(
+            value * self._judge[name] / self.weights[name] for name, value in terms.items() if self.weights[name] > 0
+        )
+
+    def terms(self, weights: Tensor, raw: Mapping[str, Tensor]) -> dict[str, float]:
+        """Each term's weighted sum of squares."""
+        found: dict[str, float] = {}
+        for placed in self.placed:
+            for term, (values, _, _) in zip(placed.block.terms, placed.rows(weights, raw, slopes=False), strict=True):
+                found[term.name] = self.weights[term.name] * float(values @ values)
+        return found
+
+    def normal(self, weights: Tensor, raw: Mapping[str, Tensor], *, pulled: bool = True) -> tuple[Normal, float]:
+        """The normal equations of the linearised rows, and the loss; with what pulls at unknowns, or without."""
+        layout, count = self.layout, len(raw)
+        tiles, size = layout.columns.shape
+        border, corner, grams = _zeros(layout.width, count + 1), _zeros(count + 1, count + 1), _zeros(tiles, size, size)
+        pairs: list[tuple[Tensor, Tensor]] = []
+        for placed in self.placed:
+            joined = placed.tiles.shape[1]
+            columns = torch.cat([layout.columns[each] for each in placed.tiles.unbind(1)], dim=1)
+            order = torch.cat([layout.order + size * number for number in range(joined)])
+            matrices = _zeros(len(placed.groups), joined * size, joined * size)
+            edges = _zeros(len(placed.groups), joined * size, count + 1)
+            for term, (values, slopes, by_raw) in zip(
+                placed.block.terms, placed.rows(weights, raw, slopes=True), strict=True
+            ):
+                share = self.weights[term.name]
+                edge = torch.cat([by_raw, values[:, None]], dim=1)
+                corner += share * (edge.T @ edge)
+                slopes = slopes[:, order]
+                for number, group in enumerate(placed.groups):
+                    part = slopes[group]
+                    matrices[number].addmm_(part.T, part, alpha=share)
+                    edges[number].addmm_(part.T, edge[group], alpha=share)
+            border.index_add_(0, columns.flatten(), edges.flatten(0, 1))
+            if joined == 1:
+                grams.index_add_(0, placed.tiles[:, 0], matrices)
+            else:
+                pairs.append((columns, matrices))
+        for place, name in enumerate(raw):
+            share = self.pull.get(name, 0.0) if pulled else 0.0
+            held = float(raw[name])
+            corner[place, place] += share
+            corner[place, -1] += share * held
+            corner[-1, place] += share * held
+            corner[-1, -1] += share * held**2
+        more = (torch.cat([each for each, _ in pairs]), torch.cat([each for _, each in pairs])) if pairs else None
+        return Normal(layout, grams, border, corner, more), float(corner[-1, -1])
+
+
+def _zeros(*shape: int) -> Tensor:
+    return torch.zeros(shape, dtype=torch.float64)

@@ -1,0 +1,86 @@
+"""Fits to data whose noise has a size that is not known: in passes, each with the size that the one before found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from sciml.problem import Measurements, Problem
+from sciml.solvers import Setup
+from sciml.strategies.training import Outcome
+from sciml.uncertainty.covariance import from_rows
+from sciml.uncertainty.model_selection import deviations
+
+_PASSES = 4
+
+_SETTLED = 0.05
+
+_LEAST = 1e-9
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A trained set-up, how training went, and by which solvers."""
+
+    setup: Setup
+    outcome: Outcome
+    solver: str
+
+
+def in_passes(
+    attempt: Callable[[Measurements | None], Attempt], problem: Problem, measurements: Measurements | None
+) -> tuple[Attempt, list[str]]:
+    """The last of some attempts, and what is to be said about the noise.
+
+    Sizes are wanted of columns whose noise model was named without one, and of all columns where some size or a prior is known,
+    for then it matters how much a row of theirs weighs against those. The first pass takes squares; outliers that it sees by a
+    robust estimate weigh less in the next. Passes end once no size changes by more than a twentieth.
+
+    Reference: R. J. Carroll and D. Ruppert, Transformation and Weighting in Regression, Chapman and Hall 1988, section 2.
+    """
+    first = attempt(measurements)
+    wanted = [] if measurements is None else _wanted(problem, measurements)
+    if measurements is None or not wanted or first.outcome.ended:
+        return first, []
+    sizes = _sizes(first.setup, measurements, wanted)
+    if sizes is None:
+        return first, [f"too few measurements to find the size of the noise of {', '.join(wanted)}"]
+    done, rounds = first, 1
+    while rounds < _PASSES and not done.outcome.ended:
+        known = measurements.with_sigma(sizes)
+        again = attempt(known)
+        found = _sizes(again.setup, measurements, wanted) or sizes
+        again.outcome.history[:0] = done.outcome.history
+        again.outcome.steps += done.outcome.steps
+        again.outcome.evaluations += done.outcome.evaluations
+        done, rounds = again, rounds + 1
+        settled = all(abs(found[column] - sizes[column]) <= _SETTLED * sizes[column] for column in wanted)
+        sizes = found
+        if settled:
+            break
+    listed = ", ".join(f"{sizes[column]:.3g} for {column}" for column in wanted)
+    return done, [f"size of the noise, found from the misfit in {rounds} passes: {listed}"]
+
+
+def _wanted(problem: Problem, measurements: Measurements) -> list[str]:
+    columns = list(measurements.observables(problem))
+    noises = {column: measurements.noise_of(column) for column in columns}
+    told = any(unknown.prior is not None for unknown in problem.unknowns.values())
+    told = told or any(noise is not None and noise.known for noise in noises.values())
+    return [column for column, noise in noises.items() if (told if noise is None else not noise.known)]
+
+
+def _sizes(setup: Setup, measurements: Measurements, wanted: list[str]) -> dict[str, float] | None:
+    """The size of each column's noise, as its misfit tells it; what was fitted shared out among all values."""
+    inference = setup.inference or from_rows(setup.rows, setup.train, setup.scales, setup.weights)
+    if inference.freedom < 1:
+        return None
+    share = min(inference.fitted / max(inference.measurements, 1), 0.9)
+    found = {}
+    for column, values in deviations(setup.rows, setup.train, measurements, wanted).items():
+        spread = float(torch.as_tensor(measurements.table[column].copy()).nan_to_num().abs().max())
+        noise = measurements.noise_or_normal(column)
+        found[column] = max(noise.estimate(values, (1 - share) * len(values)), _LEAST * spread, 1e-300)
+    return found

@@ -1,0 +1,96 @@
+"""Deep polish: random features of what a network has learned, solved for by Gauss-Newton steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sciml.errors import SolverError
+from sciml.models import MLP, DeepFeatures, model_of, with_model
+from sciml.solvers import Adaptive, GaussNewton, Rows, Setup, Solver
+from sciml.solvers.adaptive_sampling import enriched
+
+
+@dataclass(frozen=True)
+class Polish:
+    r"""Gauss-Newton steps on random features of a trained network's last hidden layer: from 1e-4 to 1e-9 in seconds.
+
+    The trial function becomes ``DeepFeatures`` of the network, which begins as the network itself; its output weights are then
+    found by a few Gauss-Newton steps, on points drawn where the network's residual is large. A network may have layers too thin
+    for these points to meet; as long as the loss on held-out points is far above that on the training points, the worst of many
+    fresh points are added and the steps taken again. Of several scales the one with the
+    smallest loss on held-out points is kept, or the network where none is better. It stands after other solvers,
+    ``solver=[LeastSquares(100), Polish()]``, and needs an ``MLP``.
+
+    Args:
+        features: the number of sines for each field, or None: 800 for one field and fewer for several.
+        scales: scales R of the frequencies to try.
+        points: rows of the equations for each weight; fewer than two or three overfit.
+        steps: the most Gauss-Newton steps for each scale and round.
+        rounds: how often points are added at most, plus one.
+        target: a relative residual on held-out rows that is good enough.
+
+    Raises:
+        SolverError: a setting is not positive.
+
+    Example:
+        >>> import sciml
+        >>> sciml.Polish(features=400).scales
+        (0.5,)
+
+    See ``docs/method.md`` for the derivation, relatives, and where it fails.
+    """
+
+    features: int | None = None
+    scales: Sequence[float] = (0.5,)
+    points: float = 3.0
+    steps: int = 8
+    rounds: int = 6
+    target: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive = [
+            self.points,
+            self.steps,
+            self.rounds,
+            *self.scales,
+            *([] if self.features is None else [self.features]),
+        ]
+        if not self.scales or min(positive) <= 0:
+            raise SolverError(f"features, scales, points, steps and rounds of Polish must be positive; given: {self}")
+
+    @property
+    def solver(self) -> Solver:
+        """What takes the steps."""
+        return GaussNewton(self.steps)
+
+    def begin(self, setup: Setup, scale: float, seed: int) -> Setup:
+        """The set-up with deep features in place of the network, which has the same values.
+
+        Raises:
+            SolverError: the model is not an ``MLP``.
+        """
+        problem, old = setup.problem, setup.trial
+        fields = len(problem.fields)
+        count = self.features or max(200, 800 // fields)
+        network = model_of(old)
+        if not isinstance(network, MLP):
+            raise SolverError(
+                f"Polish needs a sciml.MLP, whose last hidden layer it starts from; the model is a {type(network).__name__}"
+            )
+        trial = with_model(old, DeepFeatures(network, count, scale, seed))
+        inside = round(self.points * count * fields / max(1, len(problem.equations)))
+        generator = np.random.default_rng([seed, 2])
+        train = setup.draw(inside, generator)
+        # Points where the network is wrong: there the features have most to do.
+        train = Adaptive().renewed(setup.rows, train, problem.domain, setup.scales, generator)
+        # Constants of its own: another scale must begin where this one did.
+        raw = {name: value.detach().clone().requires_grad_() for name, value in setup.raw.items()}
+        return replace(setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw), train=train)
+
+    def enriched(self, setup: Setup, seed: int) -> Setup:
+        """The set-up with more points, where the residual is largest."""
+        box, generator = setup.problem.domain, np.random.default_rng([seed, 4])
+        return replace(setup, train=enriched(setup.rows, setup.train, box, setup.scales, generator))

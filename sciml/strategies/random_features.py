@@ -1,0 +1,373 @@
+"""Random features of the whole domain, their scale and number picked by the residual on held-out points."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from sciml.geometry import Sample
+from sciml.problem.collocation import Block
+from sciml.solvers import Callback, GaussNewton, Look, Objective, Setup
+from sciml.solvers.discrete_problem import with_features
+from sciml.solvers.gauss_newton import factorised
+from sciml.solvers.state import settled
+
+_SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+
+_COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}
+
+_COUNTS_BEYOND = (500, 3000)
+
+_LOWEST, _HIGHEST = 0.1, 128.0
+
+_LEAST_GROWTH, _MOST_GROWTH = 1.15, 2.0
+
+_SCALES_BEYOND = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
+
+_UNRESOLVED = 0.03
+
+_EXACT_NONLINEAR = 1e-9
+
+_DIM = 0.01
+
+_EXACT = 1e-10
+
+_ENOUGH = 0.01
+
+_GOOD = 1e-4
+
+_HELD = 0.25
+
+_STEPS = 7
+
+_MOST_WEIGHTS = 1800
+
+_HOPELESS = 0.2
+
+_POINTS_A_FEATURE, _POINTS_BEYOND = 3, 2
+
+_FEW = 4
+
+_LARGER = 1.4
+
+
+@dataclass(frozen=True)
+class Found:
+    """What solves a problem without a person's choosing: a set-up with the solution in it, and what it took.
+
+    ``relative`` is the largest relative residual on held-out rows, ``reason`` the choice and why, ``solver`` what it was done
+    with, ``ended`` how the search did (a status of ``Solution``), ``limit`` the residual that a network hardly betters.
+    """
+
+    setup: Setup
+    relative: float
+    solver: str
+    reason: str
+    solves: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    ended: str = "converged"
+    limit: float = _GOOD
+
+    @property
+    def taken(self) -> bool:
+        """Whether this is the answer: it is good, or nobody wants to wait for a better one."""
+        return self.good or self.ended in ("stopped", "interrupted")
+
+    @property
+    def good(self) -> bool:
+        """Whether the residual is small enough for a network hardly to do better."""
+        return self.relative <= self.limit
+
+
+def counts_of(dimension: int) -> tuple[int, ...]:
+    """The numbers of features that are tried for a number of coordinates."""
+    return _COUNTS.get(dimension, _COUNTS_BEYOND)
+
+
+def most_points(dimension: int) -> int:
+    """The number of points inside that the largest number of features asks for."""
+    return _points_a_feature(dimension) * counts_of(dimension)[-1]
+
+
+def _points_a_feature(dimension: int) -> int:
+    """Points inside for each feature; in many coordinates there are as many on the faces."""
+    return _POINTS_A_FEATURE if dimension <= 3 else _POINTS_BEYOND
+
+
+def solve_by_features(
+    setup: Setup, seed: int, tolerance: float, *, linear: bool, watchers: Sequence[Callback] = ()
+) -> Found:
+    """The best of random features of several scales and numbers, by the residual on held-out points.
+
+    Scales are looked for among the smallest number of features: all of a ladder, then, for a linear problem in two or three
+    coordinates, one for each coordinate. Larger numbers follow from the residuals so far, with scales that grow along, until
+    the held-out residual is far below anything a person would ask for, or falls no more. Nonlinear problems begin each solve
+    as the best function so far. Ctrl-C ends the search with the best so far, if there is one.
+
+    Args:
+        setup: a problem with as many points as ``most_points`` says; smaller numbers of features use a part.
+        seed: seed of the features.
+        tolerance: a relative residual that is wished for; the search never stops above the smaller of it and 1e-10 (1e-9
+            for nonlinear problems) while more features help.
+        linear: whether the problem is linear in its fields; if not, Gauss-Newton steps take the place of one solve.
+        watchers: see every solve; a true return value ends the search.
+    """
+    search = _Search(setup, seed, linear, watchers)
+    ended = "converged"
+    try:
+        if search.run(min(tolerance, _EXACT if linear else _EXACT_NONLINEAR)):
+            ended = "stopped"
+    except KeyboardInterrupt:
+        ended = "interrupted"
+    if search.best is None:
+        raise KeyboardInterrupt
+    model = search.best.setup.trial.model
+    why, how = (
+        ("the problem is linear in its fields", "by one linear solve")
+        if linear
+        else ("the problem is solved in one piece", "by Gauss-Newton steps")
+    )
+    reason = (
+        f"{why}: random features ({model.extra_repr()}) {how}; of {len(search.history)} tried, the ones with the smallest "
+        f"residual on held-out points ({search.best.relative:.1e} of its natural size)"
+    )
+    return replace(search.best, reason=reason, solves=len(search.history), history=search.history, ended=ended)
+
+
+class _StoppedError(Exception):
+    """A watcher wants the search to end."""
+
+
+class _Search:
+    """Random features tried so far, and the best of them."""
+
+    def __init__(self, setup: Setup, seed: int, linear: bool, watchers: Sequence[Callback]) -> None:
+        self._dimension = len(setup.problem.coordinates)
+        held = tuple(part_of(block, _HELD, self._dimension) for block in setup.held)
+        self._setup = replace(setup, held=held)
+        self._seed, self._linear, self._watchers = seed, linear, watchers
+        self._start = time.perf_counter()
+        self._count = counts_of(self._dimension)[0]
+        self._scales: tuple[float, ...] = ()
+        self._tried: dict[tuple[float, ...], float] = {}
+        self.best: Found | None = None
+        self.history: list[dict[str, Any]] = []
+
+    def run(self, wish: float) -> bool:
+        """Try scales and growing numbers; whether a watcher ended it."""
+        try:
+            self._scout(wish)
+            self._climb(wish)
+        except _StoppedError:
+            return True
+        return False
+
+    @property
+    def _reached(self) -> float:
+        """The smallest relative residual for the present number of features."""
+        return self._tried.get(self._scales, math.inf)
+
+    def _scout(self, wish: float) -> None:
+        """The best scale for the smallest number of features; of several coordinates, one for each."""
+        ladder: tuple[float, ...] = _SCALES if self._dimension <= 3 else _SCALES_BEYOND
+        if not self._linear:
+            self._attempt((ladder[len(ladder) // 3],) * self._dimension)
+            self._refine(together=True)
+            return
+        for scale in ladder:
+            relative = self._attempt((scale,) * self._dimension)
+            if relative <= (_ENOUGH * wish if scale < ladder[-1] else wish):
+                return
+            if relative > 1000 * self._reached:
+                break  # Larger scales are worse still.
+        if self._reached > _GOOD:
+            self._refine()
+
+    def _climb(self, wish: float) -> None:
+        """Numbers of features as large as the residuals so far foretell, with scales that grow with them."""
+        fields, most = len(self._setup.problem.fields), counts_of(self._dimension)[-1]
+        known = []
+        while self._reached > wish and self._count < most:
+            count, before, scales = self._count, self._reached, self._scales
+            known.append((count, before))
+            self._count = _next_count(known, wish, most)
+            if not self._linear and self._count * fields > _MOST_WEIGHTS:
+                return
+            # So many more features are as many times closer in the space of frequencies.
+            growth = (self._count / count) ** (1 / self._dimension)
+            self._tried = {}
+            self._attempt(tuple(float(f"{growth * scale:.3g}") for scale in scales))
+            if before > _UNRESOLVED and self._reached > _DIM:
+                self._refine()
+            gave_up = not self._linear and self._reached > _HOPELESS
+            if gave_up or (before <= _UNRESOLVED and self._reached > 0.5 * before):
+                return
+            if self._dimension > 3:
+                slope = math.log(self._reached / before) / math.log(self._count / count)
+                if self._reached * (most / self._count) ** slope > _GOOD:
+                    return  # In many coordinates the residual follows a power; this one does not get there.
+        # That scales grow with the number is a guess. Where the largest number misses the wish it is worth checking.
+        for factor in (_LARGER, 1 / _LARGER):
+            while self._linear and self._dimension <= 3 and self._reached > wish:
+                scales = tuple(float(f"{factor * scale:.3g}") for scale in self._scales)
+                reached = self._reached
+                if scales in self._tried or self._attempt(scales) >= reached:
+                    break
+
+    def _refine(self, *, together: bool = False) -> None:
+        """Double and halve the scale of one coordinate after the other, or of all, for as long as that gains."""
+        places = [tuple(range(self._dimension))] if together else [(place,) for place in range(self._dimension)]
+        if not together and not (self._linear and 2 <= self._dimension <= 3):
+            return
+        enough = _EXACT_NONLINEAR if together else _GOOD
+        gains = True
+        while gains:
+            gains = False
+            for place, factor in itertools.product(places, (2.0, 0.5)):
+                while self._reached > enough:
+                    reached = self._reached
+                    scales = tuple(factor * each if at in place else each for at, each in enumerate(self._scales))
+                    inside = min(scales) >= _LOWEST and max(scales) <= _HIGHEST
+                    if scales in self._tried or not inside or self._attempt(scales) >= reached:
+                        break
+                    gains = True
+
+    def _attempt(self, scales: tuple[float, ...]) -> float:
+        """Solve once for the present number of features; the relative residual on held-out points."""
+        count, each = self._count, scales[:1] if len(set(scales)) == 1 else scales
+        scale = each if len(each) > 1 else each[0]
+        earlier = self.best.setup if self.best is not None and self.best.relative < _UNRESOLVED else None
+        candidate, loss, relative, terms = _solved(self._setup, count, scale, self._seed, self._linear, earlier)
+        name = f"{count} features, scale {' x '.join(f'{one:g}' for one in each)}"
+        self.history.append({"phase": name, "step": len(self.history) + 1, "loss": loss, "held_out": relative, **terms})
+        if relative < self._reached or not self._tried:
+            self._scales = scales
+        self._tried[scales] = relative
+        if self.best is None or relative < self.best.relative:
+            solver = "LinearLeastSquares" if self._linear else "GaussNewton"
+            self.best = Found(candidate, relative, solver, "")
+        look = Look(
+            phase=name,
+            step=len(self.history),
+            steps=len(_SCALES) + 3 * len(_COUNTS[1]),
+            seconds=time.perf_counter() - self._start,
+            loss=loss,
+            held_out=relative,
+            best=self.best.relative,
+            terms=terms,
+            unknowns={},
+        )
+        wishes = [bool(watch(look)) for watch in self._watchers]
+        if any(wishes):
+            raise _StoppedError
+        return relative
+
+
+def _next_count(known: Sequence[tuple[int, float]], wish: float, most: int) -> int:
+    """The number of features that is to bring a relative residual below what is wished for.
+
+    Nothing is resolved up to some number of features, then the residual falls geometrically, slower and slower. With half of
+    the present number for the first, or from the last two numbers, the one that will do is foretold. A third of the wish is
+    aimed at, for another solve costs more than some features too many.
+
+    Args:
+        known: numbers of features and the residuals they reached.
+        wish: the relative residual that is wished for.
+        most: the largest number of features.
+    """
+    count, relative = known[-1]
+    growth = _MOST_GROWTH
+    if relative < _UNRESOLVED:
+        decades = -math.log10(relative)
+        fall = decades / (count / 2)
+        if len(known) > 1 and known[-2][1] < _UNRESOLVED:
+            fall = min(fall, math.log10(known[-2][1] / relative) / (count - known[-2][0]))
+        missing = math.log10(3 / wish) - decades
+        growth = 1 + 1.25 * missing / max(fall * count, 1e-3)
+    larger = 10 * round(count * min(max(growth, _LEAST_GROWTH), _MOST_GROWTH) / 10)
+    return most if 1.1 * larger > most else larger
+
+
+def _solved(
+    setup: Setup, count: int, scale: float | Sequence[float], seed: int, linear: bool, earlier: Setup | None
+) -> tuple[Setup, float, float, dict[str, float]]:
+    problem = setup.problem
+    points = _points_a_feature(len(problem.coordinates)) * count * len(problem.fields) / max(1, len(problem.equations))
+    share = points / most_points(len(problem.coordinates))
+    train = tuple(part_of(block, share, len(problem.coordinates)) for block in setup.train)
+    candidate = replace(with_features(setup, count, scale, seed), train=train)
+    objective = Objective(candidate.rows, train, setup.scales, setup.weights, candidate.parameters)
+
+    def work() -> None:
+        if linear:
+            linear_solve(objective)
+            return
+        if earlier is not None:
+            take_over(candidate, earlier)
+        _best_by_gauss_newton(objective, setup.held)
+
+    settled(setup.journal, f"{count} features, scale {scale}", objective, work)
+    relative = objective.worst(setup.held)
+    terms = {name: float(value) for name, value in objective.means().items()}
+    loss = sum(setup.weights[name] * value for name, value in terms.items())
+    return candidate, loss, relative, terms
+
+
+def linear_solve(objective: Objective) -> None:
+    """Go to the solution of a problem that is linear in the parameters."""
+    # Without ranks, as on features of coordinates all directions count; exactly dependent columns need one.
+    solve, _, _ = factorised(*objective.linearised())
+    move = solve(0.0)
+    objective.assign(objective.vector() + (move if bool(torch.isfinite(move).all()) else solve(1e-15)))
+
+
+def take_over(setup: Setup, earlier: Setup) -> None:
+    """Begin as the function that was found before, at the training points: fewer steps are left to take."""
+    trial = setup.trial
+    points = torch.cat([points for block in setup.train for points in block.sample.points])
+    with torch.no_grad():
+        layers = trial.model.layers
+        orthogonal, upper = torch.linalg.qr(layers[:-1]((points - trial.center) / trial.reach))
+        wanted = orthogonal.T @ ((earlier.trial(points) - trial.offset) / trial.scale)
+        weight = torch.linalg.solve_triangular(upper, wanted, upper=True).T
+        if bool(torch.isfinite(weight).all()):
+            layers[-1].weight.copy_(weight)
+
+
+def _best_by_gauss_newton(objective: Objective, held: Sequence[Block]) -> None:
+    """Gauss-Newton steps, ending at the one with the smallest loss on held-out rows."""
+    run = GaussNewton(_STEPS, rank_tolerance=0.0).start(objective)
+    best, lowest = objective.vector(), math.inf
+    for _ in range(_STEPS):
+        done = run.step().done
+        judged = float(objective.total(objective.means(held)))
+        if judged < lowest:
+            best, lowest = objective.vector(), judged
+        if done is not None:
+            break
+    objective.assign(best)
+
+
+def part_of(block: Block, share: float, dimension: int) -> Block:
+    """The first part of a block's points: beginnings of the sequences inside and on each side; measurements and means whole."""
+    if share >= 1 or block.sample.shares is not None or any(term.measured for term in block.terms):
+        return block
+    sample = block.sample
+    if not sample.faces:
+        on_face = len(sample.points) > 1
+        keep = max(1, round(block.size * (share ** ((dimension - 1) / dimension) if on_face else share)))
+        return Block(Sample(tuple(points[:keep] for points in sample.points)), block.terms)
+    chosen, start = [], 0
+    for count in sample.faces:
+        keep = max(min(count, _FEW), round(count * share ** ((dimension - 1) / dimension)))
+        chosen.append(torch.arange(start, start + keep))
+        start += count
+    index = torch.cat(chosen).to(sample.points[0].device)
+    normals = None if sample.normals is None else sample.normals[index]
+    return Block(Sample((sample.points[0][index],), normals, tuple(map(len, chosen))), block.terms)

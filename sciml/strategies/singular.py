@@ -1,0 +1,393 @@
+"""Functions that are singular at the corners of a plane domain, tried where smooth ones are not enough."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sciml.geometry import Box, Corner, Interior, Layout, OnFaces, Polygon, Sample
+from sciml.models import Cornered, RandomFeatures, Scaled, Spectral, Wedge
+from sciml.problem import Problem
+from sciml.problem.collocation import Block
+from sciml.solvers import Callback, Look, Objective, Rows, Setup
+from sciml.solvers.gauss_newton import factorised
+from sciml.solvers.state import settled
+from sciml.strategies.random_features import Found, linear_solve, part_of
+from sciml.strategies.spectral import Degrees, layout_of
+from sciml.typing import Array
+
+_RADIUS, _NEAREST = 0.5, 1e-5
+
+_CLOSE = 0.1
+
+_MOST_CORNERS = 16
+
+_CONCENTRATED, _SHARE = 3.0, 0.3
+
+_ON_SIDE, _INSIDE, _A_FUNCTION = 80, 40, 2
+
+_HELD, _HELD_SHARE = 200, 0.25
+
+_SCALES = (2.0, 4.0, 8.0, 16.0)
+
+# How many smooth functions (a degree on boxes), and up to which degree and how widely spread singular ones beside them.
+_FEATURES = ((400, 6, 0), (400, 4, 1), (400, 4, 2), (800, 12, 0), (800, 6, 2), (1200, 6, 2))
+
+_DEGREES = {
+    1: ((14, 4, 0), (20, 4, 1), (26, 4, 2), (32, 6, 2), (38, 6, 2)),
+    2: ((14, 4, 1), (20, 6, 2), (26, 6, 2), (32, 6, 2), (38, 8, 2)),
+}
+
+_POINTS_A_FEATURE = 3
+
+_RANK = 1e-12
+
+_STEPS = 8
+
+_UNRESOLVED = 0.03
+
+_ENOUGH, _EXACT = 0.5, 1e-9
+
+_GOOD = 1e-4
+
+_MOST_WEIGHTS = {True: 2400, False: 1800}
+
+_FINE = 1e-8
+
+_SETTLED = 3
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A plane domain with straight sides, its corners, and the lengths of the shorter edge at each of them."""
+
+    domain: Polygon | Box
+    corners: tuple[Corner, ...]
+    lengths: tuple[float, ...]
+
+    def nearness(self, points: Tensor) -> Tensor:
+        """The distance of points from the nearest corner, as a share of half its edge, at most 1, shape ``(n,)``."""
+        shares = [
+            (points - points.new_tensor(corner.position)).norm(dim=1) / (_RADIUS * length)
+            for corner, length in zip(self.corners, self.lengths, strict=True)
+        ]
+        return torch.stack(shares).amin(dim=0).clamp(max=1.0)
+
+
+def plane_of(problem: Problem) -> Plane | None:
+    """The corners of a stationary problem's domain, the widest of very many; None where there are none, or with time."""
+    domain = problem.domain
+    if problem.time is not None or len(problem.coordinates) != 2 or not isinstance(domain, Box | Polygon):
+        return None
+    shape = domain
+    if isinstance(domain, Box):
+        (left, low), (right, high) = domain.lower, domain.upper
+        shape = Polygon([(left, low), (right, low), (right, high), (left, high)], names=problem.coordinates)
+    assert isinstance(shape, Polygon)
+    lengths = [shape.extent(side) for side in shape.sides]
+    corners = tuple(sorted(shape.corners(), key=lambda corner: -corner.angle)[:_MOST_CORNERS])
+    return Plane(domain, corners, tuple(min(lengths[edge] for edge in corner.edges) for corner in corners))
+
+
+def has_reentrant_corners(problem: Problem) -> bool:
+    """Whether smooth functions alone are known beforehand not to be enough."""
+    plane = plane_of(problem)
+    return plane is not None and any(corner.angle > math.pi * (1 + 1e-9) for corner in plane.corners)
+
+
+def stalls_at_corners(setup: Setup) -> bool:
+    """Whether a residual on held-out points near the corners is far larger than elsewhere, and not small beside the others."""
+    plane = plane_of(setup.problem)
+    if plane is None:
+        return False
+    pairs = []
+    for block in near_corners(setup.held, plane, _HELD, np.random.default_rng(0), _order(setup.problem)):
+        if block.sample.shares is not None or len(block.sample.points) > 1:
+            continue
+        close = plane.nearness(block.sample.points[0]) < _CLOSE / _RADIUS
+        for name, values in setup.rows.residuals([replace(block, weights=None)]).items():
+            squares = (values.detach() / setup.scales[name]).square()
+            squares = squares if block.weights is None else block.weights * squares
+            if bool(close.any()) and not bool(close.all()):
+                pairs.append((float(squares[close].mean().sqrt()), float(squares[~close].mean().sqrt())))
+    worst = max((max(pair) for pair in pairs), default=0.0)
+    return any(near > max(_CONCENTRATED * far, _SHARE * worst) for near, far in pairs)
+
+
+def near_corners(
+    blocks: Sequence[Block], plane: Plane, count: int, generator: np.random.Generator, order: int
+) -> tuple[Block, ...]:
+    r"""The blocks with more points, whose distances from the corners are spread evenly on a logarithmic scale.
+
+    Close to a corner derivatives of order 2k grow without bound, so that points inside count with the weight
+    :math:`(r/R)^{2k}` there: residuals as large as a singular function's count alike at all distances.
+
+    Args:
+        blocks: where residuals are taken.
+        plane: the corners.
+        count: the number of points inside for each corner; sides get a fixed one.
+        generator: draws them.
+        order: k, half the order of the equations.
+    """
+    found = []
+    for block in blocks:
+        place, like = block.terms[0].place, block.sample.points[0]
+        measured = any(term.measured for term in block.terms)
+        if isinstance(place, Interior) and not measured:
+            points = torch.cat([like, torch.from_numpy(_inside(plane, count, generator)).to(like)])
+            found.append(Block(Sample((points,)), block.terms, plane.nearness(points) ** (2 * order)))
+        elif isinstance(place, OnFaces) and block.sample.normals is not None:
+            parts = [plane.domain.on_side(side, _towards_ends(_ON_SIDE, generator))[:2] for side in place.faces]
+            points, normals = (torch.from_numpy(np.concatenate(each)).to(like) for each in zip(*parts, strict=True))
+            sample = Sample((torch.cat([like, points]),), torch.cat([block.sample.normals, normals]))
+            found.append(Block(sample, block.terms))
+        else:
+            found.append(block)
+    return tuple(found)
+
+
+def _inside(plane: Plane, count: int, generator: np.random.Generator) -> Array:
+    """Points near each corner, between its edges."""
+    found = []
+    for corner, length in zip(plane.corners, plane.lengths, strict=True):
+        far = _RADIUS * length * _NEAREST ** generator.random(count)
+        turn = corner.start + corner.angle * generator.random(count)
+        at = np.array(corner.position) + far[:, None] * np.stack([np.cos(turn), np.sin(turn)], axis=1)
+        found.append(at[plane.domain.distance(at) < 0])
+    return np.concatenate(found)
+
+
+def _towards_ends(count: int, generator: np.random.Generator) -> Array:
+    """Numbers in [0, 1], denser and denser towards both ends."""
+    near = _RADIUS * _NEAREST ** generator.random(count)
+    return np.where(np.arange(count) % 2 == 0, near, 1 - near)[:, None]
+
+
+def _order(problem: Problem) -> int:
+    """Half the order of the equations, rounded up."""
+    return max(1, math.ceil(max((len(index) for _, index in problem.asked()), default=2) / 2))
+
+
+def solve_by_corners(
+    setup: Setup, seed: int, tolerance: float, *, linear: bool, earlier: Found | None, watchers: Sequence[Callback] = ()
+) -> Found | None:
+    """The best of smooth functions with singular ones at every corner beside them, by the residual on held-out points.
+
+    The smooth ones are products of polynomials on boxes, random features elsewhere; of these a scale is looked for first. Then
+    there are more functions of both kinds, until the residual is very small or falls no more.
+
+    Args:
+        setup: the problem, with any model.
+        seed: of features and points.
+        tolerance: a relative residual that is wished for; the search never stops above the smaller of it and 1e-9 while more
+            functions help.
+        linear: whether the problem is linear in its fields; if not, Newton steps take the place of one solve.
+        earlier: what was found without singular functions: nonlinear problems begin there, and it is to be bettered.
+        watchers: see every solve; a true return value ends the search.
+
+    Returns:
+        None where the domain has no corners, or these functions are no better than what was found earlier.
+    """
+    plane = plane_of(setup.problem)
+    if plane is None:
+        return None
+    search = _Search(setup, plane, seed, linear, earlier, watchers)
+    ended = "converged"
+    try:
+        if search.run(min(tolerance, _EXACT)):
+            ended = "stopped"
+    except KeyboardInterrupt:
+        if search.best is None and earlier is None:
+            raise
+        ended = "interrupted"
+    best = search.best
+    if best is None or (earlier is not None and best.relative >= search.judged(earlier.setup)):
+        if earlier is None or ended == "converged":
+            return None
+        # Somebody wants the end: what was found before is the answer.
+        return replace(earlier, ended=ended, history=search.history, solves=len(search.history))
+    why = (
+        "the domain has re-entrant corners"
+        if has_reentrant_corners(setup.problem)
+        else "residuals are largest at the corners"
+    )
+    how = "by one linear solve" if linear else "by Gauss-Newton steps"
+    reason = (
+        f"{why}: functions that are singular at the corners beside smooth ones "
+        f"({best.setup.trial.model.extra_repr()}) {how}; of {len(search.history)} tried, the ones with the smallest residual "
+        f"on held-out points ({best.relative:.1e} of its natural size)"
+    )
+    # The certificate and later stages judge by the problem's own points.
+    found = replace(best.setup, held=setup.held)
+    return replace(best, setup=found, reason=reason, solves=len(search.history), history=search.history, ended=ended)
+
+
+class _Search:
+    """What was tried so far, and the best of it."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        plane: Plane,
+        seed: int,
+        linear: bool,
+        earlier: Found | None,
+        watchers: Sequence[Callback],
+    ) -> None:
+        self._plane, self._seed, self._linear, self._earlier, self._watchers = plane, seed, linear, earlier, watchers
+        self._order = _order(setup.problem)
+        # A part is enough to judge by, and all derivatives of all functions are kept there.
+        few = tuple(part_of(block, _HELD_SHARE, 2) for block in setup.held)
+        held = near_corners(few, plane, _HELD, np.random.default_rng([seed, 8]), self._order)
+        self._setup = replace(setup, held=held)
+        self._start = time.perf_counter()
+        self._stopped = False
+        self.best: Found | None = None
+        self.history: list[dict[str, Any]] = []
+
+    def run(self, wish: float) -> bool:
+        """Look for a scale, then take more functions for as long as that helps; whether a watcher ended it."""
+        boxed = isinstance(self._plane.domain, Box)
+        levels = _DEGREES[min(self._order, 2)] if boxed else _FEATURES
+        scale = 1.0 if boxed else self._scale(levels[0], wish)
+        worse = 0
+        for step, (size, degree, spread) in enumerate(levels):
+            before = math.inf if self.best is None else self.best.relative
+            settled = worse > 0 and before <= _FINE
+            if self._stopped or settled or before <= wish:
+                break
+            if boxed or step:
+                growth = math.sqrt(size / levels[0][0])
+                reached = self._attempt(self._smooth(size, float(f"{growth * scale:.3g}")), degree, spread)
+                worse = worse + 1 if reached > _ENOUGH * before else 0
+        return self._stopped
+
+    def judged(self, setup: Setup) -> float:
+        """The largest relative residual of a trial function on the held-out points, those near corners among them."""
+        objective = Objective(setup.rows, self._setup.held, setup.scales, setup.weights, setup.parameters)
+        return objective.worst()
+
+    def _scale(self, level: tuple[int, float, float], wish: float) -> float:
+        """The best scale of few random features."""
+        count, degree, spread = level
+        best, lowest = _SCALES[0], math.inf
+        for scale in _SCALES:
+            reached = self._attempt(self._smooth(count, scale), degree, spread)
+            if reached < lowest:
+                best, lowest = scale, reached
+            if self._stopped or reached <= wish or reached > 10 * lowest:
+                break
+        return best
+
+    def _smooth(self, size: int, scale: float) -> RandomFeatures | Spectral:
+        return Spectral(size) if isinstance(self._plane.domain, Box) else RandomFeatures(size, scale)
+
+    def _wedges(self, degree: float, spread: float) -> list[Wedge]:
+        pairs = zip(self._plane.corners, self._plane.lengths, strict=True)
+        return [
+            Wedge(corner.position, corner.start + corner.angle / 2, corner.angle, length, degree, self._order, spread)
+            for corner, length in pairs
+        ]
+
+    def _attempt(self, smooth: RandomFeatures | Spectral, degree: float, spread: float) -> float:
+        """Solve once; the relative residual on held-out points."""
+        found = self._candidate(smooth, degree, spread)
+        if found.parameters[0].numel() > _MOST_WEIGHTS[self._linear]:
+            return math.inf
+        objective = Objective(found.rows, found.train, found.scales, found.weights, found.parameters)
+
+        def work() -> None:
+            if self._linear:
+                linear_solve(objective)
+            else:
+                self._begin(found)
+                self._solve(found, objective)
+
+        settled(self._setup.journal, f"corners of degree {degree:g}", objective, work)
+        reached = self.judged(found)
+        terms = {name: float(value) for name, value in objective.means().items()}
+        loss = sum(found.weights[name] * value for name, value in terms.items())
+        name = f"Cornered({found.trial.model.extra_repr()})"
+        self.history.append({"phase": name, "step": len(self.history) + 1, "loss": loss, "held_out": reached, **terms})
+        if self.best is None or reached < self.best.relative:
+            solver = "LinearLeastSquares" if self._linear else "GaussNewton"
+            self.best = Found(found, reached, solver, "", limit=_GOOD)
+        look = Look(
+            phase=name,
+            step=len(self.history),
+            steps=len(_SCALES) + len(_FEATURES),
+            seconds=time.perf_counter() - self._start,
+            loss=loss,
+            held_out=reached,
+            best=self.best.relative,
+            terms=terms,
+            unknowns={},
+        )
+        wishes = [bool(watch(look)) for watch in self._watchers]
+        self._stopped = any(wishes)
+        return reached
+
+    def _candidate(self, smooth: RandomFeatures | Spectral, degree: float, spread: float) -> Setup:
+        """The set-up with a model, all its weights zero, and points for it."""
+        setup, problem, old = self._setup, self._setup.problem, self._setup.trial
+        wedges = [wedge for wedge in self._wedges(degree, spread) if wedge.terms]
+        model = Cornered(smooth, wedges, center=old.center.tolist(), reach=old.reach.tolist())
+        model.build(2, len(problem.fields), torch.Generator().manual_seed(self._seed))
+        domain = problem.domain
+        trial = Scaled(model, domain.lower, domain.upper, old.offset.tolist(), old.scale.tolist()).to(old.offset)
+        rows_a_weight = len(problem.fields) / max(1, len(problem.equations))
+        inside: int | Layout
+        if isinstance(smooth, Spectral):
+            assert isinstance(smooth.degree, int)
+            inside = layout_of(Degrees((smooth.degree,) * 2, ()).model(problem), problem)
+        else:
+            inside = math.ceil(_POINTS_A_FEATURE * model.smooth_width * rows_a_weight)
+        generator = np.random.default_rng([self._seed, 7])
+        each = max(len(wedge.terms) for wedge in wedges)
+        count = math.ceil((_INSIDE + 2 * _A_FUNCTION * each) * rows_a_weight)
+        train = near_corners(setup.draw(inside, generator), self._plane, count, generator, self._order)
+        return replace(setup, trial=trial, rows=Rows(problem, trial, setup.raw), train=train)
+
+    def _begin(self, setup: Setup) -> None:
+        """Let the smooth functions be as close as they can to what was found before."""
+        before = self.best or self._earlier
+        if before is None or before.relative > _UNRESOLVED:
+            return
+        trial, count = setup.trial, setup.trial.model.smooth_width
+        points = torch.cat([points for block in setup.train for points in block.sample.points])
+        with torch.no_grad():
+            smooth, *_ = trial.model.layers[0].branches
+            wanted = (before.setup.trial(points) - trial.offset) / trial.scale
+            columns = smooth((points - trial.center) / trial.reach)
+            # Not gelsy, whose pivots begin in torch as what memory held before: the same call gave other bits.
+            weight = torch.linalg.lstsq(columns, wanted, driver="gelsd").solution.T
+            if bool(torch.isfinite(weight).all()):
+                trial.model.layers[-1].weight[:, :count] = weight
+
+    def _solve(self, setup: Setup, objective: Objective) -> None:
+        """Whole Gauss-Newton steps, ending at the best on held-out points.
+
+        The rows next to a corner bend so much that the loss may rise on the way; steps shortened until it falls get stuck.
+        """
+        position = objective.vector()
+        best, lowest, failed = position, self.judged(setup), 0
+        for _ in range(_STEPS):
+            rows, slopes = objective.linearised()
+            if not bool(torch.isfinite(slopes).all() and torch.isfinite(rows).all()):
+                break
+            position = position + factorised(rows, slopes)[0](_RANK)
+            objective.assign(position)
+            reached = self.judged(setup)
+            failed = failed + 1 if reached > _ENOUGH * lowest else 0
+            if reached < lowest:
+                best, lowest = position, reached
+            if failed >= _SETTLED:
+                break
+        objective.assign(best)

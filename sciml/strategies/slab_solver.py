@@ -1,0 +1,150 @@
+"""Newton's method for a slab of time, each step by GMRES on what an approximate inverse leaves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sciml.solvers.journal import Journal
+from sciml.strategies.slab_preconditioner import Inverse
+from sciml.strategies.slab_system import Evaluated, Site, Slab
+from sciml.typing import Array
+
+_STEPS = 10
+
+_INNER = 1e-3
+
+_MOST_INNER = 30
+
+_STALLED = 0.5
+
+_SETTLED = 1e-6
+
+
+@dataclass(frozen=True)
+class Solved:
+    """The highest time derivatives at the stages, ``(p, F, width)``, whether they were found, and what it took."""
+
+    rates: Tensor
+    converged: bool
+    steps: int
+    products: int
+
+
+def solve(
+    slab: Slab,
+    inside: Sequence[Site],
+    ends: Sequence[Site],
+    shares: Tensor,
+    tolerance: float,
+    journal: Journal | None = None,
+) -> Solved:
+    """Make all residuals vanish at the stages, those of the equations in the sense of Galerkin.
+
+    Args:
+        slab: where.
+        inside: the equations.
+        ends: the conditions.
+        shares: the weights of the quadrature at the places of the equations.
+        tolerance: the size of a last correction, relative to the fields' units.
+        journal: knows the solution if it was found before an interruption.
+    """
+    compute = lambda: vars(_solved(slab, inside, ends, shares, tolerance))  # noqa: E731
+    return Solved(**(journal or Journal()).recalled(f"a slab with {slab.mesh.count} elements", compute))
+
+
+def _solved(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], shares: Tensor, tolerance: float) -> Solved:
+    sites = [*inside, *ends]
+    rates, count = slab.zero(), len(inside)
+    evaluated = slab.evaluate(sites, rates, slopes=True)
+    if not _finite(evaluated):
+        return Solved(rates, False, 0, 0)
+    inverse = Inverse(slab, evaluated[:count], evaluated[count:], shares)
+    earlier, products = math.inf, 0
+    for step in range(1, _STEPS + 1):
+        values = [each.values for each in evaluated]
+        wanted = -inverse(values[:count], values[count:])
+        left = float(_moves(slab, wanted).norm()) / math.sqrt(wanted.numel())
+        if not math.isfinite(left):
+            return Solved(slab.zero(), False, step, products)
+        if left <= tolerance:
+            return Solved(rates + wanted, True, step, products)
+        if left > _STALLED * earlier:
+            # Rounding, or divergence. What rounding leaves is judged by the residual between the points.
+            return Solved(rates, left <= _SETTLED, step, products)
+        earlier = left
+
+        linearised = partial(_linearised, slab, inverse, evaluated, count)
+        move, used = gmres(linearised, wanted.flatten(), _INNER, _MOST_INNER)
+        products += used
+        rates = rates + move.view_as(rates)
+        evaluated = slab.evaluate(sites, rates, slopes=True)
+        if not _finite(evaluated):
+            return Solved(slab.zero(), False, step, products)
+    return Solved(rates, False, _STEPS, products)
+
+
+def _linearised(slab: Slab, inverse: Inverse, evaluated: Sequence[Evaluated], count: int, direction: Tensor) -> Tensor:
+    """The approximate inverse of the Jacobian times the Jacobian times a direction, both flat."""
+    rates = direction.view(slab.stages.count, len(slab.orders), slab.mesh.width)
+    found = slab.product(evaluated, rates)
+    return inverse(found[:count], found[count:]).flatten()
+
+
+def _finite(evaluated: Sequence[Evaluated]) -> bool:
+    return all(
+        bool(values.isfinite().all())
+        for each in evaluated
+        for values in (each.values, *(part.slopes for part in each.parts))
+    )
+
+
+def _moves(slab: Slab, rates: Tensor) -> Tensor:
+    """By how much rates move the fields within the slab."""
+    scale = [slab.length**order for order in slab.orders]
+    return rates * torch.tensor(scale, dtype=rates.dtype)[:, None]
+
+
+def gmres(product: Callable[[Tensor], Tensor], wanted: Tensor, tolerance: float, most: int) -> tuple[Tensor, int]:
+    """The solution of a linear system by the method of generalised minimal residuals, and the number of products.
+
+    Args:
+        product: the matrix times a vector.
+        wanted: the right-hand side.
+        tolerance: the residual to stop at, relative to the right-hand side.
+        most: products at most.
+
+    Reference: Y. Saad and M. H. Schultz, SIAM Journal on Scientific and Statistical Computing 7 (1986).
+    """
+    size = float(wanted.norm())
+    if size == 0:
+        return torch.zeros_like(wanted), 0
+    basis = wanted.new_empty(most + 1, len(wanted))
+    basis[0] = wanted / size
+    upper = np.zeros((most + 1, most))
+    shares: Array = np.zeros(0)
+    right = np.zeros(most + 1)
+    right[0] = size
+    count = 0
+    while count < most:
+        following = product(basis[count])
+        known = basis[: count + 1]
+        for _ in range(2):
+            parts = known @ following
+            following = following - parts @ known
+            upper[: count + 1, count] += parts.numpy()
+        upper[count + 1, count] = float(following.norm())
+        count += 1
+        shares, *_ = np.linalg.lstsq(upper[: count + 1, :count], right[: count + 1], rcond=None)
+        left = np.linalg.norm(upper[: count + 1, :count] @ shares - right[: count + 1])
+        exhausted = upper[count, count - 1] <= 1e-14 * np.linalg.norm(upper[: count + 1, count - 1])
+        if left <= tolerance * size or exhausted or not math.isfinite(left):
+            break
+        basis[count] = following / upper[count, count - 1]
+    return torch.from_numpy(shares) @ basis[:count], count

@@ -1,0 +1,215 @@
+"""A problem's residuals on a grid of times and places in a slab of time, and their derivatives by what the grid stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sciml.jets import JetSpace
+from sciml.models.mesh import Mesh, Trace
+from sciml.problem import Problem
+from sciml.problem.conditions import Scene, Term
+from sciml.strategies.radau import Stages, start_values
+from sciml.typing import MultiIndex
+
+# A field's number and its order of time derivative, to each element's weights at all times.
+_Local = Callable[[int, int], Tensor]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A residual and where it is taken at every time: one trace, or two with the partners of opposite ends.
+
+    ``factor`` is what its values are multiplied by; ``side`` is -1 or 1 on an end, the outward normal.
+    """
+
+    term: Term
+    traces: tuple[Trace, ...]
+    factor: float
+    side: int = 0
+
+
+@dataclass(frozen=True)
+class Part:
+    """The derivative of a residual by one jet: ``slopes`` of shape ``(times, elements, q)``, the factor included."""
+
+    trace: Trace
+    field: int
+    in_time: int
+    in_space: int
+    slopes: Tensor
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A site's residual in its natural size, ``(times, elements, q)``, and its derivatives by jets, if they were asked for."""
+
+    site: Site
+    values: Tensor
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True)
+class Slab:
+    """Fields in a slab of time as polynomials through stages.
+
+    Attributes:
+        problem: with its constants bound.
+        mesh: of the space coordinate.
+        stages: of the slab.
+        begin: its first time.
+        length: its length.
+        orders: each field's order in time.
+        starts: for each field its derivatives below that order at the start, ``(order, width)``.
+        units: for each field what its rates are counted in, so that all are of order one.
+    """
+
+    problem: Problem
+    mesh: Mesh
+    stages: Stages
+    begin: float
+    length: float
+    orders: tuple[int, ...]
+    starts: tuple[Tensor, ...]
+    units: tuple[float, ...]
+
+    def zero(self) -> Tensor:
+        """Highest time derivatives that vanish at all stages, ``(p, F, width)``."""
+        return torch.zeros(self.stages.count, len(self.orders), self.mesh.width, dtype=torch.float64)
+
+    def moved(self, rates: Tensor, field: int, in_time: int, at: Tensor | None) -> Tensor:
+        """The part of a field's time derivative that the rates make, at some times or at the stages: ``(times, width)``."""
+        order = self.orders[field]
+        table = self.stages.power(order - in_time) if at is None else self.stages.moved(at, order, in_time)
+        return self.units[field] * self.length ** (order - in_time) * (table @ rates[:, field])
+
+    def kept(self, field: int, in_time: int, at: Tensor | None) -> Tensor:
+        """The part of a field's time derivative that the start makes, at some times or at the stages: ``(times, width)``."""
+        at = self.stages.nodes if at is None else at
+        found = torch.zeros(len(at), self.mesh.width, dtype=torch.float64)
+        for power in range(in_time, self.orders[field]):
+            share = self.length ** (power - in_time) * start_values(at, power - in_time)
+            found += share[:, None] * self.starts[field][power]
+        return found
+
+    def end(self, rates: Tensor, field: int) -> Tensor:
+        """A field's weights at the end, and those of its time derivatives below the highest: ``(order, width)``."""
+        orders = range(self.orders[field])
+        found = [(self.moved(rates, field, power, None) + self.kept(field, power, None))[-1:] for power in orders]
+        return torch.cat(found) if found else self.starts[field]
+
+    def evaluate(
+        self, sites: Sequence[Site], rates: Tensor, at: Tensor | None = None, *, slopes: bool = False
+    ) -> list[Evaluated]:
+        """All residuals, with their derivatives by jets if ``slopes``.
+
+        At the stages they are those of the method, whose derivatives each are what they are at the stages. At other times,
+        given as shares of the slab, they are those of the function.
+        """
+        kept: dict[tuple[int, int], Tensor] = {}
+
+        def local(field: int, in_time: int) -> Tensor:
+            key = (field, in_time)
+            if key not in kept:
+                kept[key] = self.mesh.local(self.moved(rates, *key, at) + self.kept(*key, at))
+            return kept[key]
+
+        times = self.stages.nodes if at is None else at
+        return [self._evaluated(site, local, times, slopes) for site in sites]
+
+    def _evaluated(self, site: Site, local: _Local, at: Tensor, slopes: bool) -> Evaluated:
+        names, time = self.problem.coordinates, str(self.problem.time)
+        shape = (len(at), *site.traces[0].x.shape)
+        when = (self.begin + self.length * at)[:, None, None].expand(shape).reshape(-1)
+        suppliers, spaces = [], []
+        for trace in site.traces:
+            supplier = _GridJets(local, trace, self.problem.fields, time)
+            where = trace.x.expand(shape).reshape(-1)
+            suppliers.append(supplier)
+            coordinates = {name: when.clone() if name == time else where.clone() for name in names}
+            spaces.append(JetSpace(coordinates, self.problem.fields, supplier))
+        normals = None
+        if site.side:
+            normals = torch.zeros(len(when), len(names), dtype=torch.float64)
+            normals[:, [name != time for name in names].index(True)] = float(site.side)
+        values = site.term.evaluate(Scene(self.problem, tuple(spaces), normals))
+        found = site.factor * values.detach().reshape(shape)
+        if not slopes:
+            return Evaluated(site, found)
+        leaves = [(supplier, key) for supplier in suppliers for key in supplier.leaves]
+        grads: Sequence[Tensor | None] = [None] * len(leaves)
+        if leaves and values.requires_grad:
+            grads = torch.autograd.grad(
+                values.sum(), [supplier.leaves[key] for supplier, key in leaves], allow_unused=True
+            )
+        parts = tuple(
+            Part(supplier.trace, *supplier.place(*key), site.factor * grad.reshape(shape))
+            for (supplier, key), grad in zip(leaves, grads, strict=True)
+            if grad is not None
+        )
+        return Evaluated(site, found, parts)
+
+    def product(self, evaluated: Sequence[Evaluated], rates: Tensor) -> list[Tensor]:
+        """The derivative of every residual at the stages in the direction of some rates."""
+        kept: dict[tuple[int, int], Tensor] = {}
+        found = []
+        for each in evaluated:
+            total = torch.zeros_like(each.values)
+            for part in each.parts:
+                key = (part.field, part.in_time)
+                if key not in kept:
+                    kept[key] = self.mesh.local(self.moved(rates, *key, None))
+                total.addcmul_(part.slopes, part.trace.jet(kept[key], part.in_space))
+            found.append(total)
+        return found
+
+
+class _GridJets:
+    """Jets on a grid as leaves, so that a residual's derivatives by them can be had."""
+
+    def __init__(self, local: _Local, trace: Trace, fields: Sequence[str], time: str) -> None:
+        self.trace = trace
+        self.leaves: dict[tuple[str, MultiIndex], Tensor] = {}
+        self._local, self._fields, self._time = local, list(fields), time
+
+    def place(self, field: str, index: MultiIndex) -> tuple[int, int, int]:
+        """The number of the field, and the derivatives in time and in space."""
+        in_time = index.count(self._time)
+        return self._fields.index(field), in_time, len(index) - in_time
+
+    def jet(self, field: str, index: MultiIndex) -> Tensor:
+        """The derivative ``index`` of ``field`` at all times and places, one after the other."""
+        key = (field, index)
+        if key not in self.leaves:
+            number, in_time, in_space = self.place(field, index)
+            values = self.trace.jet(self._local(number, in_time), in_space)
+            self.leaves[key] = values.reshape(-1).requires_grad_()
+        return self.leaves[key]
+
+
+def initial_values(problem: Problem, terms: Sequence[Term], begin: float, x: Tensor) -> dict[tuple[str, int], Tensor]:
+    """What initial conditions prescribe at places ``(n,)``, by field and order of the time derivative."""
+    found = {}
+    for term in terms:
+        names = problem.coordinates
+        coordinates = {name: torch.full_like(x, begin) if name == problem.time else x.clone() for name in names}
+        space = JetSpace(coordinates, problem.fields, _Nothing(len(x)))
+        assert term.prescription is not None
+        key = (term.prescription.field, len(term.prescription.index))
+        # The residual is the value less the prescribed one.
+        found[key] = -term.evaluate(Scene(problem, (space,), None)).detach()
+    return found
+
+
+class _Nothing:
+    """Jets that vanish."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def jet(self, field: str, index: MultiIndex) -> Tensor:
+        """Zeros."""
+        return torch.zeros(self._size, dtype=torch.float64)

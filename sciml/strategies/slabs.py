@@ -1,0 +1,398 @@
+"""Windows of time solved on elements: piecewise polynomials in space, refined where the residual between points is large."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sciml.geometry import Box, Face, Interior, OnFaces, Opposite
+from sciml.jets import JetSpace, Recorder
+from sciml.models import Elements, Scaled
+from sciml.models.mesh import Mesh, chebyshev_places, gauss
+from sciml.problem import Problem
+from sciml.problem.conditions import Scene, Term
+from sciml.solvers import Look, Rows, Setup
+from sciml.strategies.radau import Stages, start_polynomial
+from sciml.strategies.slab_solver import Solved, solve
+from sciml.strategies.slab_system import Evaluated, Site, Slab, initial_values
+from sciml.strategies.training import Training
+from sciml.typing import Array, MultiIndex
+
+_STAGES = 12
+
+_DEGREE = 20
+
+_QUADRATURE = 1.5
+
+_FIRST, _MOST, _MANY = 4, 96, 32
+
+_NARROWEST, _REFINEMENTS = 1e-5, 16
+
+_IN_SPACE, _LOCAL = 0.3, 0.5
+
+_USELESS, _DOUBLED = 0.7, 0.25
+
+_GIVE_WAY, _BACK, _FLOOR = 3.0, 0.5, 1e-5
+
+_QUIET, _HOLD, _LONGEST_HOLD = 1e-4, 3, 24
+
+_SHORT, _AT_ONCE = 0.01, 1e-5
+
+_OFTEN, _FAR, _LOOSER = 30, 300, 10.0
+
+_TOLERANCE, _ROUGH, _ROUGH_START = 1e-15, 1e-3, 1e-6
+
+
+def why_not_elements(problem: Problem) -> str | None:
+    """Why a problem that can be solved in windows cannot be solved on elements in them, or None when it can."""
+    beside = len(problem.coordinates) - len(problem.promoted) - (problem.time in problem.coordinates)
+    if not isinstance(problem.domain, Box) or len(problem.coordinates) != 2 or beside != 1:
+        return "it has not one coordinate beside time"
+    if len(problem.equations) != len(problem.fields):
+        return "it has not one equation for each field"
+    time = str(problem.time)
+    (space,) = (name for name in problem.coordinates if name != time)
+    start = OnFaces((Face(time, "lower"),))
+    ends = {Face(space, "lower"), Face(space, "upper")}
+    given = []
+    for term in problem.terms():
+        if term.place == start:
+            if term.prescription is None:
+                return f"{term.name!r} is no initial value"
+            given.append((term.prescription.field, len(term.prescription.index)))
+            continue
+        along = isinstance(term.place, OnFaces) and set(term.place.faces) <= ends
+        if not along and term.place not in (Interior(), Opposite(space)):
+            return f"{term.name!r} holds neither inside nor at the ends of {space}"
+        if any(index.count(time) > problem.order(name, time) for name, index in asked(problem, term)):
+            return f"{term.name!r} asks for higher time derivatives than the equations"
+    needed = [(name, power) for name in problem.fields for power in range(problem.order(name, time))]
+    return None if sorted(given) == sorted(needed) else "its initial values are not those that its equations need"
+
+
+def asked(problem: Problem, term: Term) -> set[tuple[str, MultiIndex]]:
+    """The jets that a residual asks for, by field and index."""
+    count = 2 if isinstance(term.place, Opposite) else 1
+    ends = zip(*problem.domain.bounds.values(), strict=True)
+    low, high = (torch.tensor(bounds, dtype=torch.float64) for bounds in ends)
+    middle = (0.5 * (low + high)).expand(2, -1)
+    spaces = tuple(
+        JetSpace(dict(zip(problem.coordinates, middle.unbind(1), strict=True)), problem.fields, Recorder(2))
+        for _ in range(count)
+    )
+    term.evaluate(Scene(problem.bind_initial(), spaces, torch.ones_like(middle)))
+    return {key for space in spaces for key in space.jets}
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A window on one mesh.
+
+    ``whole`` is its relative residual, ``reached`` the same counted by the window's length where that is very short, and so
+    are ``in_space``, what more stages would leave of it, and ``places``, the same in each element.
+    """
+
+    setup: Setup
+    mesh: Mesh
+    solved: bool
+    whole: float
+    reached: float
+    in_space: float
+    places: Array
+
+
+@dataclass
+class ElementWindows:
+    """Solves windows by slabs of time on elements: an attempt for ``windows.march``.
+
+    Elements are halved where the residual between the points of the quadrature is large, and joined again where it has become
+    small; they stay from window to window. The residual of a window shorter than a hundredth of the time counts by its length:
+    a start that contradicts the conditions at the ends has a residual of its own size however short the window is, and does
+    little harm.
+
+    Where the wish cannot be had, it gives way: to what there is when neither more elements nor shorter windows help, and
+    tenfold whenever windows stay so short that the end is hundreds of them away. It comes back by halves.
+
+    Args:
+        setup: of the whole problem.
+        training: keeps the record.
+        wish: the residual to refine for.
+        accepted: one that is still good enough where elements can be refined no more.
+    """
+
+    setup: Setup
+    training: Training
+    wish: float
+    accepted: float
+    stages: Stages = field(default_factory=lambda: Stages(_STAGES))
+
+    def __post_init__(self) -> None:
+        problem = self.setup.problem
+        self._problem, self._goal = problem.bind_initial(), self.wish
+        self._time = str(problem.time)
+        (self._space,) = (name for name in problem.coordinates if name != self._time)
+        terms, start = problem.terms(), OnFaces((Face(self._time, "lower"),))
+        self._initial = [term for term in terms if term.place == start]
+        self._equations = [term for term in terms if term.place == Interior()]
+        self._conditions = [term for term in terms if term.place not in (start, Interior())]
+        inside, ends = (
+            max((index.count(self._space) for term in part for _, index in asked(problem, term)), default=0)
+            for part in (self._equations, self._conditions)
+        )
+        self._highest = max(inside, ends)
+        self._smooth = max(1, inside, ends + 1)
+        self._degree = max(_DEGREE, 4 * self._smooth)
+        self._orders = tuple(problem.order(name, self._time) for name in problem.fields)
+        self._units = tuple(self.setup.trial.scale.tolist())
+        low, high = problem.domain.bounds[self._space]
+        self._mesh = Mesh(np.linspace(low, high, _FIRST + 1), self._degree, self._smooth)
+        self._finer: Mesh | None = None
+        self._hold = self._patience = _HOLD
+        self._begin, self._count = math.nan, 0
+        self._missed = (math.nan, math.inf)
+        self._ends: dict[int, tuple[Scaled, Mesh, tuple[Tensor, ...]]] = {}
+
+    def __call__(self, begin: float, end: float, before: Setup | None) -> tuple[Setup, float]:
+        """The window's set-up, and its relative residual; that of very short windows counts by their length."""
+        if begin != self._begin:
+            self._go_on(begin, end)
+        if before is None and not self._ends:
+            self._mesh = self._resolving_start(begin)
+        found = self._resolved(begin, end, before)
+        self._mesh = found.mesh
+        at, earlier = self._missed
+        if found.reached <= self.wish:
+            self._hold -= 1
+            self._finer = None
+            if self._hold < 0:
+                self._mesh = found.mesh.merged(found.places < _QUIET * self.wish)
+                self._finer = found.mesh if self._mesh is not found.mesh else None
+        elif found.solved:
+            if at == begin and _USELESS * earlier < found.whole <= _FLOOR:
+                # A shorter time does not help either: that is how well derivatives can be had.
+                self.wish = max(self.wish, _GIVE_WAY * found.whole)
+            self._missed = begin, found.whole
+        return found.setup, found.reached
+
+    def _go_on(self, begin: float, end: float) -> None:
+        """A new window begins: what was not to be had before may be by now."""
+        _, last = self.setup.problem.domain.bounds[self._time]
+        self._begin, self._count = begin, self._count + 1
+        if self._count % _OFTEN == 0 and last - begin > _FAR * (end - begin):
+            self._goal = min(_LOOSER * self._goal, self.accepted)
+        self.wish = max(self._goal, _BACK * self.wish)
+
+    def _resolved(self, begin: float, end: float, before: Setup | None) -> _Tried:
+        """The window on as many elements as it takes, or as are worth it."""
+        found, earlier = self._tried(self._mesh, begin, end, before), None
+        for _ in range(_REFINEMENTS):
+            if self.training.outcome.stopped or found.reached <= self.wish or not found.solved:
+                return found
+            if self._finer is not None:
+                # To join elements was too much.
+                self._patience = min(2 * self._patience, _LONGEST_HOLD)
+                mesh, self._finer = self._finer, None
+            elif (
+                earlier is not None and found.in_space > _worth(earlier.mesh.count, found.mesh.count) * earlier.in_space
+            ):
+                return self._as_good_as_it_gets(earlier)
+            elif found.in_space < _IN_SPACE * found.reached:
+                return found
+            else:
+                widths = np.diff(found.mesh.breaks)
+                coarse = (found.places > _LOCAL * self.wish) & (widths > _NARROWEST * widths.sum())
+                if not coarse.any() or found.mesh.count + coarse.sum() > _MOST:
+                    return self._as_good_as_it_gets(found)
+                mesh, earlier = found.mesh.split(coarse), found
+            self._hold = self._patience
+            found = self._tried(mesh, begin, end, before)
+        return found
+
+    def _as_good_as_it_gets(self, found: _Tried) -> _Tried:
+        if found.reached <= self.accepted:
+            self.wish = max(self.wish, _GIVE_WAY * found.reached)
+        return found
+
+    def _tried(self, mesh: Mesh, begin: float, end: float, before: Setup | None) -> _Tried:
+        first, last = self.setup.problem.domain.bounds[self._time]
+        share = min(1.0, (end - begin) / (_SHORT * (last - first)))
+        starts = self._starts(mesh, begin, before)
+        slab = Slab(self._problem, mesh, self.stages, begin, end - begin, self._orders, starts, self._units)
+        places, shares = gauss(math.ceil(_QUADRATURE * (self._degree + 1)))
+        solved = solve(slab, *self._sites(mesh, places), shares, _TOLERANCE, self.setup.journal)
+        setup = self._setup_of(slab, solved)
+        self._remember(slab, solved, setup.trial, before)
+        whole, by_element = math.inf, np.full(mesh.count, math.inf)
+        if solved.converged:
+            whole, by_element = self._judged(slab, solved, before)
+        in_space = float(np.sqrt(by_element**2 @ np.diff(mesh.breaks) / np.diff(mesh.breaks).sum()))
+        self._record(begin, solved, whole)
+        reached = share * whole
+        if end - first <= _AT_ONCE * (last - first) and solved.converged:
+            # A jump at the start has no residual to speak of: what counts is how soon it is left behind.
+            reached = min(reached, self.accepted)
+        return _Tried(setup, mesh, solved.converged, whole, reached, share * in_space, share * by_element)
+
+    def _starts(self, mesh: Mesh, begin: float, before: Setup | None) -> tuple[Tensor, ...]:
+        """Each field's weights, and its time derivatives', at the start, from the window before or the initial conditions."""
+        if before is not None and id(before.trial) in self._ends:
+            _, other, ends = self._ends[id(before.trial)]
+            return ends if other is mesh else tuple(mesh.transferred(other, each) for each in ends)
+        at, (places, shares) = chebyshev_places(self._degree + 1), gauss(self._degree + 6)
+        x, between = mesh.inside(at, 0).x, mesh.inside(places, 0)
+        wanted = self._start_values(x.flatten(), begin, before)
+        checked = self._start_values(between.x.flatten(), begin, before)
+        starts = []
+        for name, order, unit in zip(self._problem.fields, self._orders, self._units, strict=True):
+            if not order:
+                starts.append(x.new_zeros(0, mesh.width))
+                continue
+            values, true = (
+                torch.stack([found[name, power].view_as(like) for power in range(order)])
+                for found, like in ((wanted, x), (checked, between.x))
+            )
+            weights = mesh.interpolated(values)
+            misfit = between.jet(mesh.local(weights), 0) - true
+            if float(misfit.abs().max()) > _ROUGH * unit:
+                weights = mesh.fitted(true, places, shares)
+            starts.append(weights)
+        return tuple(starts)
+
+    def _start_values(self, x: Tensor, begin: float, before: Setup | None) -> dict[tuple[str, int], Tensor]:
+        if before is None:
+            return initial_values(self._problem, self._initial, begin, x)
+        columns = {self._space: x, self._time: torch.full_like(x, begin)}
+        points = torch.stack([columns[name] for name in self._problem.coordinates], dim=1).to(before.trial.offset)
+        supplier = before.rows.supplier(points)
+        return {
+            (name, power): supplier.jet(name, (self._time,) * power).detach().to(x)
+            for name, order in zip(self._problem.fields, self._orders, strict=True)
+            for power in range(order)
+        }
+
+    def _remember(self, slab: Slab, solved: Solved, trial: Scaled, before: Setup | None) -> None:
+        """Keep how a window ended: asking its function, the next one would begin with its rounding."""
+        ends = tuple(slab.end(solved.rates, number) for number in range(len(self._orders)))
+        earlier = {key: kept for key, kept in self._ends.items() if before is not None and key == id(before.trial)}
+        # The trial function stays with its number, so that no other one can get it.
+        self._ends = {**earlier, id(trial): (trial, slab.mesh, ends)}
+
+    def _sites(self, mesh: Mesh, places: Tensor) -> tuple[list[Site], list[Site]]:
+        """Where equations and conditions are taken, in their natural sizes."""
+        scales = self.setup.scales
+        trace = mesh.inside(places, self._highest)
+        inside = [Site(term, (trace,), 1 / scales[term.name]) for term in self._equations]
+        ends = []
+        for term in self._conditions:
+            factor = 1 / scales[term.name]
+            if isinstance(term.place, Opposite):
+                pair = mesh.end(upper=False, highest=self._highest), mesh.end(upper=True, highest=self._highest)
+                ends.append(Site(term, pair, factor))
+                continue
+            assert isinstance(term.place, OnFaces)
+            for face in term.place.faces:
+                upper = face == Face(self._space, "upper")
+                ends.append(Site(term, (mesh.end(upper=upper, highest=self._highest),), factor, 1 if upper else -1))
+        return inside, ends
+
+    def _judged(self, slab: Slab, solved: Solved, before: Setup | None) -> tuple[float, Array]:
+        """The largest relative residual of any term between the stages, and in each element what is not of time's making."""
+        mesh = slab.mesh
+        places, shares = gauss(self._degree + 3)
+        inside, ends = self._sites(mesh, places)
+        nodes = slab.stages.nodes
+        between = (torch.cat([nodes.new_zeros(1), nodes[:-1]]) + nodes) / 2
+        spread = mesh.half / mesh.half.sum()
+
+        def squares(evaluated: Evaluated) -> Tensor:
+            return (evaluated.values.square() @ (shares / 2)).mean(0)
+
+        judged = slab.evaluate([*inside, *ends], solved.rates, between)
+        sizes = [spread @ squares(each) for each in judged[: len(inside)]]
+        sizes += [each.values.square().mean() for each in judged[len(inside) :]]
+        local = [squares(each) for each in slab.evaluate(inside, solved.rates)]
+        for misfit in self._misfits(mesh, slab.starts, slab.begin, before):
+            local.append(misfit)
+            sizes.append(spread @ misfit)
+        worst = float(torch.stack(sizes).max().sqrt())
+        return worst if math.isfinite(worst) else math.inf, torch.stack(local).amax(0).sqrt().numpy()
+
+    def _misfits(self, mesh: Mesh, starts: tuple[Tensor, ...], begin: float, before: Setup | None) -> list[Tensor]:
+        """For every field and derivative at the start the mean square of what the elements miss, in each of them."""
+        places, shares = gauss(self._degree + 3)
+        trace, found = mesh.inside(places, 0), []
+        for (name, power), wanted in self._start_values(trace.x.flatten(), begin, before).items():
+            number = self._problem.fields.index(name)
+            values = trace.jet(mesh.local(starts[number][power]), 0)
+            found.append(((values - wanted.view_as(values)) / self._units[number]).square() @ (shares / 2))
+        return found
+
+    def _resolving_start(self, begin: float) -> Mesh:
+        """Elements as narrow as the initial values ask for: where they jump, the jump's place is all that matters."""
+        mesh = self._mesh
+        while True:
+            misfits = self._misfits(mesh, self._starts(mesh, begin, None), begin, None)
+            widths = np.diff(mesh.breaks) / np.diff(mesh.breaks).sum()
+            missed = torch.stack(misfits).amax(0).sqrt().numpy() * np.sqrt(widths)
+            coarse = (missed > _ROUGH_START) & (widths > _NARROWEST)
+            if not coarse.any() or mesh.count + coarse.sum() > _MOST:
+                return mesh
+            mesh = mesh.split(coarse)
+
+    def _setup_of(self, slab: Slab, solved: Solved) -> Setup:
+        """The window's function as the trial function of a set-up."""
+        mesh, old, whole = slab.mesh, self.setup.trial, self.setup.problem
+        weights = torch.zeros(len(self._orders), slab.stages.count + max(self._orders), mesh.width, dtype=torch.float64)
+        for number, order in enumerate(self._orders):
+            polynomials = torch.from_numpy(slab.stages.polynomials(order))
+            factor = slab.units[number] * slab.length**order
+            weights[number, : len(polynomials)] = factor * (polynomials @ solved.rates[:, number])
+            for power in range(order):
+                start = torch.from_numpy(start_polynomial(power))
+                weights[number, : len(start)] += slab.length**power * start[:, None] * slab.starts[number][power]
+        low, high = whole.domain.bounds[self._space]
+        inner = 2 * (mesh.breaks[1:-1] - low) / (high - low) - 1
+        model = Elements(
+            [-1.0, *inner.tolist(), 1.0],
+            time_degree=weights.shape[1] - 1,
+            degree=mesh.degree,
+            outputs=len(weights),
+            time=whole.coordinates.index(self._time),
+        )
+        coefficients = mesh.coefficients(weights).permute(2, 0, 1, 3)
+        coefficients[:, :, 0, 0] -= old.offset.to(coefficients)
+        model.coefficients.copy_(coefficients / old.scale.to(coefficients)[:, None, None])
+        sub = whole.on(whole.domain.between(self._time, slab.begin, slab.begin + slab.length))
+        trial = Scaled(model, sub.domain.lower, sub.domain.upper, old.offset.tolist(), old.scale.tolist())
+        trial = trial.to(old.offset)
+        return replace(self.setup, problem=sub, trial=trial, rows=Rows(sub, trial, {}), train=(), held=(), fresh=())
+
+    def _record(self, begin: float, solved: Solved, reached: float) -> None:
+        """Tell the watchers; one of them may want it to end."""
+        outcome = self.training.outcome
+        outcome.steps += solved.steps
+        outcome.evaluations += solved.products
+        look = Look(
+            phase=f"Elements, from {self._time} = {begin:.4g}",
+            step=outcome.steps,
+            steps=outcome.steps,
+            seconds=self.training.seconds,
+            loss=reached**2,
+            held_out=reached,
+            best=reached,
+            terms={},
+            unknowns={},
+        )
+        if self.training.seen(look, {}):
+            outcome.status = "stopped"
+
+
+def _worth(before: int, after: int) -> float:
+    """What share of a residual may be left by more elements: the more of them, the less."""
+    if after <= _MANY:
+        return _USELESS
+    return max(_DOUBLED, 1 - (1 - _DOUBLED) * (after - before) / before)

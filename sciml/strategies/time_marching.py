@@ -1,0 +1,365 @@
+"""Windows of time: a problem solved piece after piece, each begun from the end of the one before."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sciml.errors import SolverError
+from sciml.geometry import At, Average, Face, Layout, OnFaces, Opposite, default_count, default_face_count, draw
+from sciml.jets.calculus import describe
+from sciml.models import MLP, Scaled, Windowed
+from sciml.models.base import Layered
+from sciml.problem import Problem
+from sciml.problem.collocation import Block
+from sciml.problem.conditions import Term
+from sciml.problem.observations import Misfit
+from sciml.solvers import Rows, Setup
+from sciml.solvers.discrete_problem import CONDITION_WEIGHT, blocks_of
+from sciml.solvers.scaling import Sizes, field_sizes, term_sizes
+
+_SMALLEST = 1e-3
+
+_MOST_WINDOWS = 1000
+
+_MOST_MISSES = 40
+
+_SHORTER = 0.75
+
+_LONGER = 1.25
+
+_FORGIVEN = 3.0
+
+_SOLVED = 1e-2
+
+_HELD = 4096
+
+_BACK = 0.1
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Solve a time-dependent problem in windows of time, each with a model of its own.
+
+    Long times, sharp features that move and stiff transients are hard for one model and easy for several. A window begins from
+    the values (and time derivatives, where the equations are of second order in time) at the end of the one before, and its
+    model from that of the one before, continued in time. The windows' functions are joined to rounding.
+
+    Args:
+        count: the number of windows, of equal length.
+
+    Raises:
+        SolverError: not a positive whole number.
+
+    Example:
+        >>> import sciml
+        >>> sciml.Windows(10).count
+        10
+    """
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise SolverError(f"Windows needs a positive number of windows; given: {self.count!r}")
+
+
+@dataclass(frozen=True)
+class Marched:
+    """Windows that were solved: their set-ups and edges, the largest relative residual on held-out rows of any, and whether
+    they reach the end of time.
+
+    ``failed`` counts those that missed the wish; ``climbed`` are the times at which the next level took over; ``interrupted``
+    is whether Ctrl-C ended it between two windows.
+    """
+
+    setups: tuple[Setup, ...]
+    edges: tuple[float, ...]
+    worst: float
+    complete: bool
+    failed: int = 0
+    climbed: tuple[float, ...] = ()
+    interrupted: bool = False
+
+    @property
+    def relative(self) -> float:
+        """The largest relative residual over all of time; infinite if some of it was not solved."""
+        return self.worst if self.complete else math.inf
+
+
+def why_not_windows(problem: Problem, measured: bool) -> str | None:
+    """Why a problem cannot be solved in windows of time, or None when it can."""
+    if problem.time is None or problem.time not in problem.coordinates:
+        return "it has no time coordinate"
+    if Face(problem.time, "lower") not in problem.domain.sides:
+        return f"its domain {problem.domain!r} is not a product with an interval of time"
+    if problem.unknowns or measured:
+        return "its unknowns or measurements tie all times together"
+    ties = []
+    for term in problem.terms():
+        upper = isinstance(term.place, OnFaces) and Face(problem.time, "upper") in term.place.faces
+        if isinstance(term.place, At | Average):
+            return f"the condition {term.name!r} is about other times than the start"
+        if upper or term.place == Opposite(problem.time):
+            ties.append(term.name)
+        if (
+            isinstance(term.place, OnFaces)
+            and Face(problem.time, "lower") in term.place.faces
+            and len(term.place.faces) > 1
+        ):
+            return f"the condition {term.name!r} joins the start of time with other faces: use Initial for the start"
+    if ties:
+        return f"the condition {ties[0]!r} ties the end of time to its start"
+    start = OnFaces((Face(problem.time, "lower"),))
+    given = sum(term.place == start for term in problem.terms())
+    needed = sum(problem.order(field, problem.time) for field in problem.fields)
+    return None if given >= needed > 0 else "the start of time is not given for every field"
+
+
+def time_order(problem: Problem) -> int:
+    """The highest time derivative in the equations, at least 1."""
+    assert problem.time is not None
+    return max(1, *(problem.order(field, problem.time) for field in problem.fields))
+
+
+def window(
+    setup: Setup,
+    model: nn.Module,
+    begin: float,
+    end: float,
+    before: Setup | None,
+    inside: int | Layout | None,
+    seed: int,
+) -> Setup:
+    """The set-up of one window.
+
+    Args:
+        setup: of the whole problem.
+        model: maps coordinates scaled to the window to fields scaled to their size there; taken as it is.
+        begin: the window's start.
+        end: the window's end.
+        before: the set-up of the window before, solved, or None for the first.
+        inside: the number of points inside, how many there are everywhere, or None for the default.
+        seed: of the points.
+    """
+    problem = setup.problem
+    time = problem.time
+    assert time is not None
+    sub = problem.on(problem.domain.between(time, begin, end))
+    start = OnFaces((Face(time, "lower"),))
+    terms = tuple(term for term in sub.terms() if before is None or term.place != start)
+    device, dtype = setup.trial.offset.device, setup.trial.offset.dtype
+
+    def blocks(count: int | Layout, generator: np.random.Generator) -> tuple[Block, ...]:
+        drawn = [block.to(device, dtype) for block in blocks_of(sub, terms, count, generator)]
+        if before is not None:
+            sample = (
+                count.draw(start, sub.domain, generator)
+                if isinstance(count, Layout)
+                else draw(start, sub.domain, default_face_count(sub.domain, count), generator)
+            ).to(device, dtype)
+            drawn.append(Block(sample, _start_terms(before, sub, start, sample.points[0])))
+        return tuple(drawn)
+
+    generator = np.random.default_rng([seed, 3])
+    count = inside or default_count(sub.domain)
+    # Layers that move take up a small part of a window: few points would miss them.
+    judges = max(_HELD if len(sub.coordinates) > 1 else 0, default_count(sub.domain))
+    train, held = blocks(count, generator), blocks(judges, generator)
+    on_cpu = [block.to(torch.device("cpu"), torch.float64) for block in train]
+    sizes = _sizes(sub, on_cpu, setup, before)
+    scales = term_sizes(sub, on_cpu, sizes)
+    trial = Scaled(model, sub.domain.lower, sub.domain.upper, sizes.offset, sizes.scale).to(device, dtype)
+    # What takes the place of the initial conditions counts as much as they did.
+    initial = [setup.weights[term.name] for term in sub.terms() if term.place == start and term.name in setup.weights]
+    weights = {name: setup.weights.get(name, max(initial, default=CONDITION_WEIGHT)) for name in scales}
+    return replace(
+        setup,
+        problem=sub,
+        trial=trial,
+        rows=Rows(sub, trial, {}),
+        train=train,
+        held=held,
+        scales=scales,
+        weights=weights,
+        leading=weights,
+        draw=blocks,
+    )
+
+
+def _start_terms(before: Setup, sub: Problem, start: OnFaces, points: Tensor) -> tuple[Term, ...]:
+    """Fields, and their time derivatives below the highest, equal those of the window before."""
+    time = sub.time
+    assert time is not None
+    asked = [(field, (time,) * power) for field in sub.fields for power in range(sub.order(field, time))]
+    supplier = before.rows.supplier(points)
+    return tuple(
+        Term(f"start.{describe(*pair)}", start, Misfit(pair[0], values, pair[1]), pair[0] if not pair[1] else None)
+        for pair, values in ((pair, supplier.jet(*pair).detach()) for pair in asked)
+    )
+
+
+def _sizes(sub: Problem, blocks: Sequence[Block], setup: Setup, before: Setup | None) -> Sizes:
+    """The fields' sizes at the start of a window, but never a tiny fraction of what they were before."""
+    if before is None:
+        return Sizes(tuple(setup.trial.offset.tolist()), tuple(setup.trial.scale.tolist()))
+    found = field_sizes(sub, blocks)
+    earlier = before.trial.scale.tolist()
+    return Sizes(
+        found.offset, tuple(max(size, _SMALLEST * old) for size, old in zip(found.scale, earlier, strict=True))
+    )
+
+
+def continued(before: Scaled, after: Scaled) -> None:
+    """Give a window's network the function of the one before, continued in time.
+
+    The scaled coordinates of both are affine in one another, so the first layer takes the change, and the last that of the
+    fields' scales. Any other model starts from the parameters as they were.
+    """
+    after.model.load_state_dict(before.model.state_dict())
+    if not isinstance(after.model, MLP):
+        return
+    first, last = after.model.layers[0], after.model.layers[-1]
+    assert isinstance(first, nn.Linear)
+    assert isinstance(last, nn.Linear)
+    with torch.no_grad():
+        first.bias.add_(first.weight @ ((after.center - before.center) / before.reach))
+        first.weight.mul_(after.reach / before.reach)
+        ratio = before.scale / after.scale
+        last.weight.mul_(ratio[:, None])
+        last.bias.copy_(last.bias * ratio + (before.offset - after.offset) / after.scale)
+
+
+def fresh_model(model: nn.Module, problem: Problem, seed: int) -> nn.Module:
+    """A copy of a model, built for a problem's coordinates and fields if it was not yet."""
+    found = copy.deepcopy(model)
+    if isinstance(found, Layered) and not len(found.layers):
+        found.build(len(problem.coordinates), len(problem.fields), torch.Generator().manual_seed(seed))
+    return found
+
+
+def _without_points(setup: Setup) -> Setup:
+    """A solved window, which needs its points no more: the jets kept for them would fill the memory window after window."""
+    return replace(setup, train=(), held=(), fresh=())
+
+
+def joined(setup: Setup, marched: Marched) -> Setup:
+    """The set-up of the whole problem with the windows' functions as its trial function."""
+    problem = setup.problem
+    assert problem.time is not None
+    trial = Windowed(
+        marched.edges,
+        [each.trial for each in marched.setups],
+        problem.coordinates.index(problem.time),
+        time_order(problem),
+    ).to(setup.trial.offset)
+    return replace(setup, trial=trial, rows=Rows(problem, trial, setup.raw))
+
+
+Attempt = Callable[[float, float, Setup | None], tuple[Setup, float]]
+
+
+@dataclass(frozen=True)
+class Level:
+    """A way to solve windows, with the first, shortest and longest length to use it at, as shares of the whole time.
+
+    ``wish`` tells the relative residual to choose lengths for, if not that of the march; ``accepted`` is one that is still good
+    enough where the shortest length misses the wish, ``far`` one so far from it that shorter windows are not tried.
+    """
+
+    attempt: Attempt
+    share: float
+    shortest: float
+    longest: float = 1.0
+    wish: Callable[[], float] | None = None
+    accepted: float = 0.0
+    far: float = math.inf
+
+
+def march(
+    setup: Setup, levels: Sequence[Level], *, wish: float, ended: Callable[[], bool], hopeless: float = 1e-2
+) -> Marched:
+    """Solve window after window, their lengths chosen by the residual on held-out rows.
+
+    A window whose residual misses the wish is halved, down to the shortest; there the next level takes over, and on the last
+    level the window stays as it is. A level that turns out to miss by more than the one below did gives the march back, which
+    then aims for what can be had. A window far below the wish is followed by a longer one.
+
+    Args:
+        setup: of the whole problem.
+        levels: ways to solve windows, each an attempt that is given a window's begin and end and the window before and
+            returns a set-up and its relative residual.
+        wish: the relative residual that is good enough.
+        ended: whether to stop, asked after every attempt; the windows up to there are returned.
+        hopeless: a residual at the shortest length that ends the march.
+    """
+    problem = setup.problem
+    assert problem.time is not None
+    begin, end = problem.domain.bounds[problem.time]
+    whole = end - begin
+    edges: list[float] = [begin]
+    residuals: list[float] = []
+    setups: list[Setup] = []
+    level, interrupted, tried = 0, False, 0
+    climbed: list[float] = []
+    length, ceiling = levels[0].share * whole, math.inf
+    missed, forgiven = [math.inf] * len(levels), [0.0] * len(levels)
+    while edges[-1] < end:
+        at = edges[-1]
+        stop = at + length
+        if stop > end - 0.2 * length:
+            stop = end
+        try:
+            found, reached = levels[level].attempt(at, stop, setups[-1] if setups else None)
+        except KeyboardInterrupt:
+            if not setups:
+                raise
+            interrupted = True
+            break
+        over, shortest = ended(), levels[level].shortest * whole
+        own = levels[level].wish
+        aim = max(wish if own is None else own(), forgiven[level])
+        if reached > aim and not over:
+            tried += 1
+            ceiling = _SHORTER * (stop - at)
+            # Far from the wish, but solved: above that the iteration diverged, and a shorter window may well converge.
+            climbs = levels[level].far < reached <= _SOLVED and level + 1 < len(levels)
+            if length > 1.01 * shortest and tried < _MOST_MISSES and not climbs:
+                length = max(0.5 * min(length, stop - at), shortest)
+                continue
+            missed[level] = reached
+            up = level + 1 < len(levels) and reached > levels[level].accepted and not forgiven[level]
+            down = level > 0 and climbed[-1] == at and missed[level - 1] < reached
+            if up or down:
+                if up and not climbed:
+                    # The level below was at its limit for a while: what it left is hard to begin with.
+                    while setups and edges[-1] > at - _BACK * whole:
+                        edges.pop()
+                        setups.pop()
+                        residuals.pop()
+                    at = edges[-1]
+                climbed = [*climbed, at] if up else climbed[:-1]
+                level += 1 if up else -1
+                if down:
+                    forgiven[level] = _FORGIVEN * missed[level]
+                length, ceiling = levels[level].share * whole, math.inf
+                tried = 0
+                continue
+        tried = 0
+        edges.append(stop)
+        setups.append(_without_points(found))
+        residuals.append(reached)
+        if over or reached > hopeless or len(setups) >= _MOST_WINDOWS:
+            break
+        gain = 2.0**10 if reached == 0 else aim / reached
+        length = (stop - at) * min(2.0, max(1.0, gain**0.1))
+        # A length that was too long a moment ago is tried again by and by.
+        length, ceiling = min(length, max(ceiling, stop - at), levels[level].longest * whole), _LONGER * ceiling
+    worst, failed = max(residuals, default=0.0), sum(each > wish for each in residuals)
+    return Marched(tuple(setups), tuple(edges), worst, edges[-1] >= end, failed, tuple(climbed), interrupted)

@@ -1,0 +1,242 @@
+"""Fits that begin from another solution, and parts of a model that stay as they are."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from sciml._text import listed
+from sciml.errors import ModelError, ProblemError, SolverError
+from sciml.geometry import default_count
+from sciml.models import (
+    Cornered,
+    DeepFeatures,
+    PeriodicInputs,
+    RandomFeatures,
+    Scaled,
+    Spectral,
+    Transformed,
+    Windowed,
+    model_of,
+    scaled_of,
+)
+from sciml.models.base import part
+from sciml.models.known import BUILT_IN
+from sciml.problem import Problem
+from sciml.solution import Solution
+from sciml.solvers import LBFGS, GaussNewton, LeastSquares, Rows, Setup, Solver
+
+LINEAR = (RandomFeatures, Spectral, DeepFeatures, Cornered)
+
+_ROWS_A_WEIGHT = 3
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """A solution that a fit begins from.
+
+    Attributes:
+        solution: what was found before.
+        scaled: its model between physical units and numbers of order one.
+        exact: whether it held conditions exactly.
+    """
+
+    solution: Solution
+    scaled: Scaled
+    exact: bool
+
+    @classmethod
+    def of(
+        cls, start: Any, problem: Problem, model: nn.Module | None, *, exact: bool | None = None
+    ) -> Beginning | None:
+        """What the argument ``start`` of ``fit`` means.
+
+        Args:
+            start: a solution, or None.
+            problem: the problem to be fitted.
+            model: the model that was given beside it: an object of the same shape, which a file needs for a class of the
+                user's own.
+            exact: whether the solution held conditions exactly, where it no longer shows.
+
+        Raises:
+            SolverError: it is neither of these.
+            ProblemError: the solution has other fields or coordinates, or is periodic along another side.
+            ModelError: it has no single model, or one of another shape than the model given.
+        """
+        if start is None:
+            return None
+        if not isinstance(start, Solution):
+            raise SolverError(f"start must be a solution or the path of a saved one; given: {start!r}")
+        solution, exact = start, isinstance(start.trial, Transformed) if exact is None else exact
+        if not isinstance(problem, Problem):
+            return None
+        _check_names(solution, problem)
+        scaled = scaled_of(solution.trial)
+        if scaled is None:
+            kind = (
+                f"{len(solution.trial.windows)} windows of time" if isinstance(solution.trial, Windowed) else "a grid"
+            )
+            raise ModelError(
+                f"start: this solution of {solution.name} is made of {kind}, and a fit begins from one model: fit one network "
+                "first, sciml.fit(problem, sciml.MLP(20, 20))"
+            )
+        found = cls(solution, scaled, exact)
+        found._check_periods(problem)
+        if model is not None:
+            found._check_shape(model)
+        return found
+
+    @property
+    def model(self) -> nn.Module:
+        """A copy of the model, its parameters free as they are in a new one."""
+        old: Any = model_of(self.scaled)
+        if type(old) not in BUILT_IN:
+            return copy.deepcopy(old).requires_grad_(True)
+        found: nn.Module = type(old).from_config(**old.config)
+        found.to(self.scaled.center.dtype).load_state_dict(old.state_dict())
+        return found
+
+    def solvers(self, problem: Problem) -> list[Solver]:
+        """What finds the way from here: no first-order method, whose first steps would lead away."""
+        if isinstance(model_of(self.scaled), LINEAR):
+            return [LeastSquares(200)] if problem.unknowns else [GaussNewton(20)]
+        return [LBFGS(3000)]
+
+    def points(self, problem: Problem) -> int | None:
+        """The number of points inside that the model needs, or None for the default."""
+        model = model_of(self.scaled)
+        if model is None or not isinstance(model, LINEAR):
+            return None
+        weights = sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+        wanted = _ROWS_A_WEIGHT * weights // max(1, len(problem.equations))
+        return wanted if wanted > default_count(problem.domain) else None
+
+    def begun(self, setup: Setup) -> Setup:
+        """The set-up with this model, in the scaling it was trained in, and the unknowns that it shares.
+
+        Raises:
+            ProblemError: one of the two holds conditions exactly and the other does not.
+        """
+        scaled = scaled_of(setup.trial)
+        assert scaled is not None
+        around = [
+            getattr(each.model, "columns", ()) if isinstance(each.model, PeriodicInputs) else ()
+            for each in (scaled, self.scaled)
+        ]
+        if isinstance(setup.trial, Transformed) != self.exact or around[0] != around[1]:
+            held = "holds conditions exactly" if self.exact or around[1] else "does not hold conditions exactly"
+            raise ProblemError(
+                f"start: the solution of {self.solution.name} {held} and this fit does the opposite, so the same model would "
+                f"be another function: give exact={bool(self.exact or around[1])}, as it had"
+            )
+        # Its own scaling, not one of this problem: the function is the same wherever it was known before.
+        scaled.load_state_dict(self.scaled.state_dict())
+        kept, new = [], []
+        with torch.no_grad():
+            for name, raw in setup.raw.items():
+                known = name in self.solution.unknowns.index
+                try:
+                    value = float(self.solution.unknowns["estimate"][name]) if known else float("nan")
+                    raw.copy_(setup.problem.unknowns[name].raw(value))
+                    kept.append(f"{name} = {value:.4g}")
+                except ProblemError:
+                    new.append(f"{name} ({'its estimate is beyond the bounds' if known else 'new'})")
+        note = f"start: {type(model_of(self.scaled)).__name__} of a solution of {self.solution.name}"
+        note += f", with {', '.join(kept)}" if kept else ""
+        note += f"; from their initial values: {', '.join(new)}" if new else ""
+        rows = Rows(setup.problem, setup.trial, setup.raw)
+        return replace(setup, rows=rows, choices=(*setup.choices, note))
+
+    def _check_periods(self, problem: Problem) -> None:
+        """A function that is periodic by construction has the period of the side it was made for."""
+        inner = self.scaled.model
+        columns = inner.columns if isinstance(inner, PeriodicInputs) else getattr(inner, "periodic", ())
+        for column in columns:
+            name = problem.coordinates[column]
+            ours, theirs = problem.domain.bounds[name], self.solution.bounds[name]
+            if ours[1] - ours[0] != theirs[1] - theirs[0]:
+                raise ProblemError(
+                    f"start: the solution is periodic in {name!r} with the period {theirs[1] - theirs[0]:g}; the side of this "
+                    f"domain is {ours[1] - ours[0]:g}: begin without start"
+                )
+
+    def _check_shape(self, model: nn.Module) -> None:
+        own: Any = model_of(self.scaled)
+        theirs = {name: tuple(value.shape) for name, value in own.state_dict().items()}
+        given = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+        # One that is not built yet takes its numbers of inputs and outputs from the problem.
+        ends = dict.fromkeys(("inputs", "outputs"))
+        new, old = (cast(Any, each).config | ends if type(each) in BUILT_IN else None for each in (model, own))
+        if not given and new is not None and type(model) is type(own) and new == old:
+            return
+        if given != theirs:
+            raise ModelError(
+                f"start: the model given ({type(model).__name__}) has not the shape of the solution's ({type(own).__name__}): "
+                f"{given or model} against {theirs}; leave model out to take the solution's"
+            )
+
+
+def _check_names(solution: Solution, problem: Problem) -> None:
+    more = [name for name in solution.coordinates if name not in problem.coordinates]
+    if solution.coordinates != problem.coordinates or tuple(solution.fields) != tuple(problem.fields):
+        hint = ""
+        if solution.problem is not None and more and set(more) <= set(solution.problem.promoted):
+            hint = f"; take it at a value first, solution.at({more[0]}=...)"
+        raise ProblemError(
+            f"start: the solution of {solution.name} has the coordinates {listed(solution.coordinates)} and fields "
+            f"{listed(solution.fields)}; {type(problem).__name__} has {listed(problem.coordinates)} and "
+            f"{listed(problem.fields)}, and they must be the same in the same order{hint}"
+        )
+
+
+def frozen(setup: Setup, patterns: str | Sequence[str]) -> Setup:
+    """The set-up with parts of the model that no solver varies.
+
+    Args:
+        setup: what is to be trained.
+        patterns: names of the model's parts, with wildcards as in a shell.
+
+    Raises:
+        ModelError: a name that no part has, or nothing is left to vary.
+    """
+    names = [patterns] if isinstance(patterns, str) else list(patterns)
+    if not names:
+        return setup
+    if not all(isinstance(name, str) for name in names):
+        raise ModelError(f"freeze must hold names of the model's parts, as in ('layers.0',); given: {patterns!r}")
+    model = model_of(setup.trial)
+    assert model is not None
+    for name in names:
+        for parameter in part(model, name, "freeze"):
+            parameter.requires_grad_(False)
+    if not setup.parameters:
+        raise ModelError(
+            f"freeze={tuple(names)!r} leaves nothing to vary: the whole model is frozen and the problem has no unknown"
+        )
+    own = list(model.parameters())
+    still = sum(each.numel() for each in own if not each.requires_grad)
+    note = f"frozen: {listed(names)}, {still} of {sum(each.numel() for each in own)} parameters"
+    rows = Rows(setup.problem, setup.trial, setup.raw)
+    return replace(setup, rows=rows, choices=(*setup.choices, note))
+
+
+def check_stages(begin: Beginning | None, freeze: object, windows: object, polish: bool) -> None:
+    """Refuse what would take another model than the one that is begun from or frozen in part.
+
+    Raises:
+        SolverError: windows or a polish beside ``start`` or ``freeze``.
+    """
+    if windows is not None and (begin is not None or freeze):
+        raise SolverError(
+            f"{'start' if begin is not None else 'freeze'}= means one model, and windows= has one in each window: leave one out"
+        )
+    if freeze and polish:
+        raise SolverError(
+            "freeze= keeps parts of the model, and Polish replaces its last layer: leave one out, or freeze in a fit "
+            "of its own and polish in a second one with start=..."
+        )

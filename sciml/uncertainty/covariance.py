@@ -1,0 +1,314 @@
+"""What measurements say of unknown constants and of fields: standard errors from the linearised least-squares problem."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from scipy import stats
+
+from sciml.problem import Normal, Unknown
+from sciml.problem.collocation import Block
+from sciml.problem.observations import PRIOR, Misfit
+from sciml.solvers import Rows
+from sciml.solvers.jacobian import jacobian
+from sciml.typing import Array
+
+_MOST_POINTS = 256
+
+_MOST_ROWS = 2048
+
+_ARRIVED = 1e-5
+
+_STIFFNESS = 1e3
+
+_NONE = np.zeros((0, 0))
+
+_UNSEEN = 1e-6
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An unknown's value, standard error and 95 % interval, in its unit; infinite where nothing determines it.
+
+    ``singular`` is then the singular value, as a share of the largest, of the direction in which no row sees it; otherwise
+    not a number.
+    """
+
+    value: float
+    standard_error: float
+    low: float
+    high: float
+    singular: float = math.nan
+
+
+@dataclass(frozen=True)
+class Inference:
+    """What the linearised problem says at the solution.
+
+    Attributes:
+        estimates: of each unknown.
+        drift: how far the linearised problem would still move the unknowns, in standard errors (the largest of all): a fit
+            that has arrived at its minimum has a small one.
+        measurements: their number.
+        fitted: how many numbers were fitted to them: the trace of the hat matrix over their rows.
+        variance: of their rows.
+        quantile: how many standard errors a 95 % interval reaches to either side.
+        spread: columns that make the covariance of parameters and raw unknowns, ``S S^T``; shape ``(p + q, k)``.
+    """
+
+    estimates: dict[str, Estimate] = field(default_factory=dict)
+    drift: float = 0.0
+    measurements: int = 0
+    fitted: float = 0.0
+    variance: float = math.nan
+    quantile: float = math.nan
+    spread: Array = field(default_factory=lambda: _NONE)
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom that are left."""
+        return max(self.measurements - self.fitted, 0.0)
+
+
+def inferred(
+    unknowns: Mapping[str, Unknown],
+    raw: Array,
+    model_part: Array,
+    raw_part: Array,
+    misfit: Array,
+    measured: Array,
+    *,
+    prior: Array | None = None,
+    variance: float | None = None,
+) -> Inference:
+    r"""Estimates with intervals from the Jacobian of all rows at the solution.
+
+    With the model's parameters eliminated, what the measurements say about the raw unknowns is
+    :math:`B^\perp = (I - UU^T)B` with :math:`U` a basis of the range of the model's Jacobian; the covariance is
+    :math:`s^2 (B^{\perp T} B^\perp)^{-1}`, with :math:`s^2` known, or the squared misfit over the degrees of freedom, which are
+    the number of measurements less the trace of the hat matrix over them. Intervals are Student's (normal where :math:`s^2` is
+    known), symmetric in the raw number, and so respect the bounds of an unknown.
+
+    Args:
+        unknowns: the unknowns by name.
+        raw: their raw numbers, shape ``(q,)``.
+        model_part: derivative of the rows by the model's parameters, shape ``(m, p)``.
+        raw_part: derivative of the rows by the raw unknowns, shape ``(m, q)``.
+        misfit: the rows, shape ``(m,)``.
+        measured: which rows are measurements, shape ``(m,)``, boolean.
+        prior: which of these say what was known of constants before: they inform, and are no measurements.
+        variance: that of the measured rows, where it is known.
+
+    Without a known variance one number is found for all measurements, so each column's noise is taken to be the same share of
+    its scale.
+
+    Reference: G. A. F. Seber and C. J. Wild, Nonlinear Regression, Wiley 1989, chapters 2 and 5.
+    """
+    counted = measured if prior is None else measured & ~prior
+    if model_part.shape[1]:
+        left, singular, right_model = np.linalg.svd(model_part, full_matrices=False)
+        kept = singular > 1e-11 * singular[0]
+        basis = left[:, kept]
+        rest = raw_part - basis @ (basis.T @ raw_part)
+    else:
+        kept, right_model, singular = np.zeros(0, dtype=bool), np.zeros((0, 0)), np.zeros(0)
+        basis, rest = np.zeros((len(misfit), 0)), raw_part
+    own = right_model[kept].T / singular[kept]
+    if not unknowns:
+        fitted = float((basis[counted] ** 2).sum())
+        count = int(counted.sum())
+        quantile = _quantile(count - fitted, known=variance is not None)
+        variance = _variance(misfit[counted], count - fitted) if variance is None else variance
+        spread = math.sqrt(variance) * own if math.isfinite(variance) else _NONE
+        return Inference({}, 0.0, count, fitted, variance, quantile, spread)
+    left, singular, right = np.linalg.svd(rest, full_matrices=False)
+    scale = np.linalg.norm(raw_part[measured]) if model_part.shape[1] == 0 else 1.0
+    seen = singular > 1e-10 * max(singular[0], scale, 1e-300)
+    fitted = float((basis[counted] ** 2).sum() + (left[counted][:, seen] ** 2).sum())
+    freedom = max(float(counted.sum()) - fitted, 0.0)
+    known = variance is not None
+    variance = _variance(misfit[counted], freedom) if variance is None else variance
+    inverse = np.where(seen, 1.0 / np.where(seen, singular, 1.0), 0.0)
+    covariance = (variance if math.isfinite(variance) else 1.0) * (right.T * inverse**2) @ right
+    blind = (np.abs(right[~seen]) > 1e-6).any(axis=0) if (~seen).any() else np.zeros(len(raw), dtype=bool)
+    quantile = _quantile(freedom, known=known)
+    move = right.T @ (inverse * (left.T @ misfit))
+    shares = singular / max(singular[0], scale, 1e-300)
+    found, drift = {}, 0.0
+    for position, (name, unknown) in enumerate(unknowns.items()):
+        error = (
+            math.inf if blind[position] or not math.isfinite(variance) else math.sqrt(covariance[position, position])
+        )
+        found[name] = _estimate(unknown, float(raw[position]), error, quantile)
+        if blind[position]:
+            # The direction that holds most of this unknown among those that nothing determines.
+            worst = np.argmax(np.where(seen, 0.0, np.abs(right[:, position])))
+            found[name] = replace(found[name], singular=float(shares[worst]))
+        # Of exact data the standard error is that of rounding: what would hardly move has arrived.
+        if math.isfinite(error) and error > 0 and abs(float(move[position])) > _ARRIVED:
+            drift = max(drift, abs(float(move[position])) / error)
+    spread = _NONE
+    if math.isfinite(variance):
+        # An unknown drags the model's parameters along; beside that they scatter for themselves.
+        constants = right.T * inverse
+        dragged = -own @ (basis.T @ (raw_part @ constants))
+        spread = math.sqrt(variance) * np.block([[own, dragged], [np.zeros((len(raw), own.shape[1])), constants]])
+    return Inference(found, drift, int(counted.sum()), fitted, variance, quantile, spread)
+
+
+def _quantile(freedom: float, *, known: bool) -> float:
+    return float(stats.norm.ppf(0.975) if known else stats.t.ppf(0.975, max(freedom, 1.0)))
+
+
+def _variance(misfit: Array, freedom: float) -> float:
+    return float((misfit**2).sum()) / freedom if freedom > 0.5 else math.inf
+
+
+def from_information(
+    unknowns: dict[str, Unknown],
+    raw: Array,
+    information: Array,
+    variance: float,
+    freedom: float,
+    move: Array,
+    size: Array,
+    doubt: Array,
+    *,
+    measurements: int,
+    known: bool = False,
+) -> Inference:
+    r"""Estimates where all but the unknowns has been eliminated already.
+
+    Args:
+        unknowns: the unknowns by name.
+        raw: their raw numbers, shape ``(q,)``.
+        information: the Schur complement of the unknowns in the normal equations, shape ``(q, q)``.
+        variance: of a measured row.
+        freedom: the degrees of freedom that it was estimated with.
+        move: what a further step would add to the raw numbers, shape ``(q,)``.
+        size: the squared norms of the unknowns' own columns, shape ``(q,)``.
+        doubt: errors of the raw numbers that are no noise's, added to the variances, shape ``(q,)``.
+        measurements: their number.
+        known: whether the variance was given, and not found from the misfit.
+    """
+    unit = np.sqrt(np.maximum(size, 1e-300))
+    shares, directions = np.linalg.eigh(information / unit / unit[:, None])
+    seen = shares > _UNSEEN**2
+    inverse = np.where(seen, 1.0 / np.where(seen, shares, 1.0), 0.0)
+    covariance = variance * ((directions * inverse) @ directions.T) / unit / unit[:, None]
+    blind = (np.abs(directions[:, ~seen]) > 1e-6).any(axis=1)
+    quantile = _quantile(freedom, known=known)
+    found, drift = {}, 0.0
+    for position, (name, unknown) in enumerate(unknowns.items()):
+        lost = bool(blind[position]) or not math.isfinite(variance)
+        error = math.inf if lost else math.hypot(math.sqrt(max(covariance[position, position], 0.0)), doubt[position])
+        found[name] = _estimate(unknown, float(raw[position]), error, quantile)
+        if blind[position]:
+            worst = np.argmax(np.where(seen, 0.0, np.abs(directions[position])))
+            found[name] = replace(found[name], singular=math.sqrt(max(float(shares[worst]), 0.0)))
+        if math.isfinite(error) and error > 0 and abs(float(move[position])) > _ARRIVED:
+            drift = max(drift, abs(float(move[position])) / error)
+    return Inference(found, drift, measurements, measurements - freedom, variance, quantile)
+
+
+def _estimate(unknown: Unknown, raw: float, error: float, quantile: float) -> Estimate:
+    at = torch.tensor(raw, dtype=torch.float64, requires_grad=True)
+    value = unknown.value(at)
+    (slope,) = torch.autograd.grad(value, at)
+    if not math.isfinite(error):
+        low = -math.inf if unknown.lower is None else unknown.lower
+        high = math.inf if unknown.upper is None else unknown.upper
+        return Estimate(float(value.detach()), math.inf, low, high)
+    ends = torch.tensor([raw - quantile * error, raw + quantile * error], dtype=torch.float64)
+    low, high = sorted(unknown.value(ends).tolist())
+    return Estimate(float(value.detach()), abs(float(slope)) * error, low, high)
+
+
+def from_rows(
+    rows: Rows,
+    blocks: Sequence[Block],
+    scales: Mapping[str, float],
+    weights: Mapping[str, float],
+    *,
+    known: bool = False,
+) -> Inference:
+    """What is inferred at a trained trial function, the equations and conditions counting as exact.
+
+    Every residual that is not a measurement enters with a weight so large that the measurements can hardly bend it: then
+    the tangent space of the model that satisfies the linearised problem is what the measurements choose from, and the
+    result is that of shooting. At most some hundred points of each block are used. Columns with outliers enter by their scores
+    (P. J. Huber, Robust Statistics, Wiley 1981, section 7.6).
+
+    Args:
+        rows: the residuals.
+        blocks: where they are taken.
+        scales: what each is divided by.
+        weights: of the terms; columns that weigh less by the row are taken to have so much larger a variance.
+        known: whether the standard deviation of every column was given.
+    """
+    # In double precision whatever the fit was made in: what counts as zero is judged by the rounding of float64.
+    trial = copy.deepcopy(rows.trial).double().cpu()
+    rows = Rows(rows.problem, trial, {name: value.detach().double().cpu() for name, value in rows.raw.items()})
+    parameters = [parameter for parameter in trial.parameters() if parameter.requires_grad]
+    # Fewer rows than the model has parameters would leave it free between them, and every interval too wide.
+    enough = 3 * sum(parameter.numel() for parameter in parameters) // max(1, len(rows.problem.equations))
+    thin = [_thin(block, max(_MOST_POINTS, min(enough, _MOST_ROWS))) for block in blocks]
+    factors, measured, prior = {}, [], []
+    per_row = {term.name: weights[term.name] / block.height for block in thin for term in block.terms if term.measured}
+    heaviest = max(per_row.values(), default=1.0) or 1.0
+    for block in thin:
+        for term in block.terms:
+            share = math.sqrt(per_row[term.name] / heaviest) if term.measured else _STIFFNESS / math.sqrt(block.height)
+            factors[term.name] = share / scales[term.name]
+            measured.append(np.full(block.height, term.measured and factors[term.name] > 0))
+            prior.append(np.full(block.height, term.name.startswith(PRIOR)))
+    values, slopes = jacobian(rows, [_without_loss(block) for block in thin], factors, parameters)
+    misfit, matrix = values.numpy(), slopes.numpy()
+    start = 0
+    for block in thin:
+        for term in block.terms:
+            place = slice(start, start + block.height)
+            start += block.height
+            if isinstance(term.evaluate, Misfit) and term.evaluate.noise.robust:
+                if not factors[term.name]:
+                    continue
+                deviations = values[place] / factors[term.name]
+                score, curvature = term.evaluate.noise.score(deviations), term.evaluate.noise.curvature(deviations)
+                size = float(score.square().mean().sqrt()) or 1.0
+                misfit[place] = factors[term.name] * score.numpy() / size
+                matrix[place] *= float(curvature.mean()) / size
+    split = matrix.shape[1] - len(rows.raw)
+    common = [scales[term.name] for block in thin for term in block.terms if term.measured]
+    return inferred(
+        rows.problem.unknowns,
+        torch.stack(list(rows.raw.values())).numpy() if rows.raw else np.zeros(0),
+        matrix[:, :split],
+        matrix[:, split:],
+        misfit,
+        np.concatenate(measured),
+        prior=np.concatenate(prior),
+        variance=1.0 / common[0] ** 2 if known and common else None,
+    )
+
+
+def _without_loss(block: Block) -> Block:
+    """A block whose rows are deviations, whatever the loss that was made of them."""
+    plain = tuple(
+        replace(term, evaluate=replace(term.evaluate, noise=Normal()))
+        if isinstance(term.evaluate, Misfit) and term.evaluate.noise.robust
+        else term
+        for term in block.terms
+    )
+    return Block(block.sample, plain, block.weights)
+
+
+def _thin(block: Block, most: int) -> Block:
+    """Measurements as they are, other blocks with at most some hundred points; in float64 on the CPU."""
+    whole = block.sample.shares is not None or any(term.measured for term in block.terms)
+    thin = block.sample.part(slice(None, None, 1 if whole else -(-block.size // most)))
+    return Block(thin.to(torch.device("cpu"), torch.float64), block.terms)

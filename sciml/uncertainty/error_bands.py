@@ -1,0 +1,95 @@
+r"""How the noise of measurements spreads over a trial function: standard errors of fields, at any point.
+
+The covariance of the parameters at the solution is :math:`SS^T` (``uncertainty``); a field's variance at x is then
+:math:`\lVert S^T \partial u(x)/\partial\theta\rVert^2`. Of the columns of S those are kept that move the fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sciml.geometry import Interior, Sample, draw
+from sciml.problem import Problem
+from sciml.problem.collocation import Block
+from sciml.problem.conditions import Scene, Term
+from sciml.solvers import Rows, Setup
+from sciml.solvers.jacobian import jacobian
+from sciml.typing import Array
+from sciml.uncertainty.covariance import Inference
+
+_PROBES = 200
+
+_KEPT = 1e-5
+
+_MOST = 128
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Directions in the space of parameters along which the solution scatters by one standard deviation each.
+
+    Attributes:
+        names: of the parameters that were varied, as in ``named_parameters`` of the trial function.
+        directions: shape ``(p, k)``, all of them in one column.
+        quantile: how many standard errors the 95 % interval reaches to either side.
+    """
+
+    names: tuple[str, ...]
+    directions: Tensor
+    quantile: float
+
+
+def spread_of(setup: Setup, inference: Inference) -> Spread | None:
+    """The directions that move the fields most; None where nothing was inferred."""
+    trial = setup.trial
+    names = tuple(name for name, parameter in trial.named_parameters() if parameter.requires_grad)
+    if not inference.spread.size or not names:
+        return None
+    split = len(inference.spread) - len(setup.raw)
+    whole = inference.spread[:split]
+    points = draw(Interior(), setup.problem.domain, _PROBES, np.random.default_rng(0)).points[0]
+    slopes = field_slopes(setup.problem, trial, points, names)
+    moved = slopes.reshape(-1, split) @ torch.from_numpy(whole)
+    # A field's own size does not matter: what scatters little is as well wanted as what scatters much.
+    scale = moved.square().mean(dim=1, keepdim=True).sqrt().clamp(min=1e-300)
+    _, singular, right = torch.linalg.svd(moved / scale, full_matrices=False)
+    kept = (singular > _KEPT * singular[0]).nonzero()[:, 0][:_MOST]
+    return Spread(names, torch.from_numpy(whole) @ right[kept].T, inference.quantile)
+
+
+def field_slopes(problem: Problem, trial: nn.Module, points: Tensor, names: Sequence[str]) -> Tensor:
+    """Derivatives of all fields by parameters, shape ``(F, n, p)``."""
+    parameters = dict(trial.named_parameters())
+
+    def value(field: str) -> Term:
+        def evaluate(scene: Scene) -> Tensor:
+            return scene.space.jet(field)
+
+        return Term(f"value.{field}", Interior(), evaluate, field)
+
+    terms = tuple(value(field) for field in problem.fields)
+    like = next(iter(parameters.values()))
+    block = Block(Sample((points.to(like),)), terms)
+    chosen = [parameters[name] for name in names]
+    free = [parameter.requires_grad for parameter in chosen]
+    try:
+        for parameter in chosen:
+            parameter.requires_grad_()
+        rows = Rows(problem.bind_initial(), trial, {})
+        _, slopes = jacobian(rows, [block], dict.fromkeys((term.name for term in terms), 1.0), chosen)
+    finally:
+        for parameter, before in zip(chosen, free, strict=True):
+            parameter.requires_grad_(before)
+    return slopes.double().cpu().reshape(len(terms), len(points), -1)
+
+
+def standard_errors(problem: Problem, trial: nn.Module, spread: Spread, points: Tensor) -> dict[str, Array]:
+    """Standard errors of all fields at points ``(n, D)``, each of shape ``(n,)``."""
+    slopes = field_slopes(problem, trial, points, spread.names)
+    errors = (slopes @ spread.directions).norm(dim=2)
+    return {field: errors[row].numpy() for row, field in enumerate(problem.fields)}

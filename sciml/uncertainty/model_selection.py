@@ -1,0 +1,170 @@
+r"""How well measurements speak for a model: log-likelihood, Akaike's and Schwarz' criteria.
+
+With L the likelihood of n measurements, k the numbers that were fitted to them (the trace of the hat matrix, and every standard
+deviation that was found):
+
+.. math::  \mathrm{AIC} = 2k - 2\log L, \qquad \mathrm{BIC} = k \log n - 2\log L .
+
+References: H. Akaike, A new look at the statistical model identification, IEEE Transactions on Automatic Control 19 (1974);
+G. Schwarz, Estimating the dimension of a model, Annals of Statistics 6 (1978).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from sciml.errors import ProblemError
+from sciml.problem import Measurements, Problem
+from sciml.problem.collocation import Block
+from sciml.problem.measurements import data_blocks, resolve_data
+from sciml.problem.observations import DATA, Misfit
+from sciml.solvers import Rows
+from sciml.uncertainty.covariance import Inference
+
+
+def deviations(
+    rows: Rows, blocks: Sequence[Block], measurements: Measurements, columns: Sequence[str]
+) -> dict[str, Tensor]:
+    """Deviations of the model from measured values by column, as the column's own noise sees them, in units of the column."""
+    found = {}
+    for block in blocks:
+        terms = {term.evaluate.name: term for term in block.terms if isinstance(term.evaluate, Misfit)}
+        for column in set(terms) & set(columns):
+            misfit = terms[column].evaluate
+            assert isinstance(misfit, Misfit)
+            plain = replace(misfit, noise=measurements.noise_or_normal(column), sigma=None)
+            scene, _ = rows.scene(block)
+            found[column] = plain.deviation(scene).detach().double().cpu()
+    return {column: found[column] for column in columns}
+
+
+def statistics(
+    rows: Rows, blocks: Sequence[Block], inference: Inference, found: Collection[str] = ()
+) -> dict[str, float]:
+    """What is known of a fit to measurements; empty where there are none, or where nothing was inferred.
+
+    Args:
+        rows: the residuals at the solution.
+        blocks: where they are taken, measurements among them.
+        inference: what the linearised problem says.
+        found: the columns whose standard deviation was found from the data.
+    """
+    if not inference.measurements or not math.isfinite(inference.variance):
+        return {}
+    count, likelihood, square, sizes, fitted = 0, 0.0, 0.0, {}, 0
+    for block in blocks:
+        for term in block.terms:
+            misfit = term.evaluate
+            if not isinstance(misfit, Misfit) or not term.name.startswith(DATA):
+                continue
+            with torch.no_grad():
+                scene, _ = rows.scene(block)
+            deviation = misfit.deviation(scene).detach()
+            values = len(deviation)
+            sigma = 1.0
+            if misfit.sigma is None:
+                sigma = math.sqrt(float(deviation.square().mean())) or 1e-300
+            fitted += misfit.sigma is None or misfit.name in found
+            density = misfit.log_density(scene, sigma).detach()
+            sizes[f"sigma.{misfit.name}"] = sigma if misfit.sigma is None else misfit.typical_sigma
+            count, likelihood = count + values, likelihood + float(density.sum())
+            square += float((deviation / sigma).square().sum())
+    parameters = inference.fitted + fitted
+    return {
+        "measurements": float(count),
+        "parameters": parameters,
+        "chi2": square,
+        "log_likelihood": likelihood,
+        "AIC": 2 * parameters - 2 * likelihood,
+        "BIC": parameters * math.log(count) - 2 * likelihood,
+        **sizes,
+    }
+
+
+def scored(problem: Problem, trial: nn.Module, data: Any, **how: Any) -> pd.DataFrame:
+    """Misfits of measurements by column at a trial function, the problem's constants bound; see ``Solution.score``."""
+    measurements = resolve_data(problem, data, **how)
+    if measurements is None:
+        raise ProblemError(
+            "score needs measurements that the solution has not seen (a Table, a DataFrame or a dict); given: None"
+        )
+    like = next(trial.buffers())
+    blocks = [block.to(like.device, like.dtype) for block in data_blocks(problem, measurements)]
+    found = deviations(Rows(problem, trial, {}), blocks, measurements, list(measurements.observables(problem)))
+    rows = {}
+    for column, values in found.items():
+        size = float(values.square().mean().sqrt())
+        table = torch.as_tensor(measurements.table[column].copy())
+        spread = measurements.noise_or_normal(column).spread(table[~table.isnan()])
+        rows[column] = {"rms": size, "relative": size / spread if spread > 0 else math.inf, "values": len(values)}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["rms", "relative", "values"])
+
+
+def criteria(*solutions: Any, held_out: Any = None, **how: Any) -> pd.DataFrame:
+    r"""Models of the same measurements side by side, the best first: what the data speak for.
+
+    Args:
+        solutions: two or more of ``fit``, of the same or of different problems, fitted to the same measurements.
+        held_out: measurements that none of them has seen, to foretell; their misfits are then compared, too.
+        how: ``observe`` and ``noise`` of these, as for ``fit``.
+
+    Returns:
+        A DataFrame by solution (its problem's name, with a number where that occurs twice), in the order of AIC:
+        ``measurements``, ``parameters``, ``log_likelihood``, ``AIC``, ``BIC``; ``weight``, Akaike's, the share of belief that
+        each deserves, :math:`e^{-\Delta/2}` with the differences of AIC, normalised; and ``held_out``, the root mean square of
+        the misfits relative to each column's standard deviation.
+
+    Raises:
+        ProblemError: fewer than two, ones without statistics, or with other numbers of measurements.
+
+    Example:
+        >>> import numpy as np, sciml
+        >>> from sciml import d
+        >>> class Growth(sciml.Problem):
+        ...     domain = sciml.Interval(t=(0, 2))
+        ...     fields = ["u"]
+        ...     rate, limit = sciml.Unknown(1.0), 1e9
+        ...     conditions = [sciml.Initial(u=1.0)]
+        ...     @sciml.equation
+        ...     def growth(self, u, t):
+        ...         return d(u, t) - self.rate * u * (1 - u / self.limit)
+        >>> t = np.linspace(0, 2, 20)
+        >>> data = {"t": t, "u": 3 / (1 + 2 * np.exp(-2 * t)) + 0.02 * np.random.default_rng(0).normal(size=20)}
+        >>> free, limited = sciml.fit(Growth(), data=data), sciml.fit(Growth(limit=sciml.Unknown(4.0, lower=0)), data=data)
+        >>> bool(sciml.criteria(free, limited).loc["Growth_2", "weight"] > 0.99)
+        True
+
+    Reference: K. P. Burnham and D. R. Anderson, Model Selection and Multimodel Inference, 2nd ed., Springer 2002.
+    """
+    if len(solutions) < 2:
+        raise ProblemError(f"criteria needs at least two solutions; given: {len(solutions)}")
+    names: list[str] = []
+    for each in solutions:
+        if not isinstance(getattr(each, "statistics", None), Mapping):
+            raise ProblemError(f"criteria compares solutions of sciml.fit; given: {type(each).__name__}")
+        count = 1 + sum(other.name == each.name for other in solutions[: len(names)])
+        names.append(each.name if count == 1 else f"{each.name}_{count}")
+        if not each.statistics:
+            raise ProblemError(
+                f"{each.name} has no statistics: they come from sciml.fit with data and unknown constants"
+            )
+    counts = {name: each.statistics["measurements"] for name, each in zip(names, solutions, strict=True)}
+    if len(set(counts.values())) > 1:
+        raise ProblemError(f"criteria compares fits to the same measurements; their numbers differ: {counts}")
+    kept = ("measurements", "parameters", "log_likelihood", "AIC", "BIC")
+    table = pd.DataFrame(
+        {name: {key: each.statistics[key] for key in kept} for name, each in zip(names, solutions, strict=True)}
+    ).T
+    weight = (-(table["AIC"] - table["AIC"].min()) / 2).map(math.exp)
+    table["weight"] = weight / weight.sum()
+    if held_out is not None:
+        scores = [each.score(held_out, **how)["relative"] for each in solutions]
+        table["held_out"] = [float((score**2).mean() ** 0.5) for score in scores]
+    return table.sort_values("AIC")

@@ -1,0 +1,159 @@
+r"""Profile likelihood: intervals of unknown constants that need not be symmetric, from refits with one of them held.
+
+With :math:`L_i(v)` the largest likelihood for a value v of the i-th constant, its 95 % interval is where
+:math:`2(\log L_i(\hat v) - \log L_i(v))` stays below the quantile of :math:`\chi^2_1` (of :math:`t^2` where the size of the
+noise was found from the same data). Where the data hardly determine a constant the interval is open on that side, whatever the
+covariance at the solution says.
+
+References: D. J. Venzon and S. H. Moolgavkar, A method for computing profile-likelihood-based confidence intervals, Applied
+Statistics 37 (1988); D. M. Bates and D. G. Watts, Nonlinear Regression Analysis and Its Applications, Wiley 1988, section 6.1.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+
+import torch
+from scipy.optimize import brentq
+
+from sciml.errors import SolverError
+from sciml.problem.observations import Misfit, is_measured
+from sciml.solvers import LeastSquares, Objective, Rows, Setup
+from sciml.solvers.state import settled
+from sciml.uncertainty.covariance import Inference
+
+_MOST_PARAMETERS = 2000
+
+_REFIT = LeastSquares(40, loss_tolerance=1e-5)
+
+_CLOSE = 0.01
+
+_MOSTLY = 0.5
+
+_FARTHEST = 100.0
+
+
+def profiled(setup: Setup, inference: Inference) -> Inference:
+    """The inference with intervals from profile likelihoods in the place of those from the covariance.
+
+    Raises:
+        SolverError: the trial function has so many parameters that refits would take hours.
+    """
+    count = sum(parameter.numel() for parameter in setup.parameters)
+    if count > _MOST_PARAMETERS:
+        raise SolverError(
+            f'intervals="profile" refits the solution some ten times for each unknown, by dense least squares; with {count} '
+            f"parameters that takes too long (at most {_MOST_PARAMETERS}): choose intervals='covariance', or sciml.ensemble"
+        )
+    found = {}
+    for name, estimate in inference.estimates.items():
+        if not math.isfinite(estimate.standard_error):
+            found[name] = estimate
+            continue
+        low, high = (_Profile(setup, inference, name).end(side) for side in (-1, 1))
+        low, high = sorted((low, high))
+        found[name] = replace(estimate, low=low, high=high)
+    return replace(inference, estimates=found)
+
+
+class _Profile:
+    """One constant held at values farther and farther from its estimate."""
+
+    def __init__(self, setup: Setup, inference: Inference, name: str) -> None:
+        self._setup, self._name = setup, name
+        self._unknown = setup.problem.unknowns[name]
+        self._raw = float(setup.raw[name].detach())
+        self._limit = inference.quantile**2
+        at = torch.tensor(self._raw, dtype=torch.float64, requires_grad=True)
+        (slope,) = torch.autograd.grad(self._unknown.value(at), at)
+        self._error = inference.estimates[name].standard_error / max(abs(float(slope)), 1e-300)
+        self._unit = _loss_of_one(setup, inference)
+        self._start = self._state = self._begun()
+        self._least = _refit(self._start)
+
+    def end(self, side: int) -> float:
+        """The value where the likelihood has fallen as far as chance would let it; a bound or infinity where it never does."""
+        root = math.sqrt(self._limit)
+        near, far = 0.0, root * self._error
+        self._state = self._start
+
+        def beyond(distance: float) -> float:
+            # The root of the fall is nearly linear in the distance, so few steps find where it has the right size.
+            return -root if distance == 0 else math.sqrt(max(self._fall(side * distance), 0.0)) - root
+
+        while beyond(far) < 0:
+            near, far = far, 2 * far
+            if far > _FARTHEST * root * self._error:
+                return self._open(side)
+        self._state = self._start
+        found = brentq(beyond, near, far, xtol=_CLOSE * root * self._error, rtol=1e-12)
+        self._fall(side * found)
+        if not self._by_data():
+            return self._open(side)
+        return float(self._unknown.value(torch.tensor(self._raw + side * found, dtype=torch.float64)))
+
+    def _by_data(self) -> bool:
+        """Whether it is the data that speak against the last value, not a trial function too coarse for the solution there."""
+        objective = Objective(
+            self._state.rows, self._state.train, self._state.scales, self._state.weights, self._state.parameters
+        )
+        broken = sum(
+            self._state.weights[name] * float(value)
+            for name, value in objective.means().items()
+            if not is_measured(name)
+        )
+        return broken < _MOSTLY * self._limit * self._unit
+
+    def _open(self, side: int) -> float:
+        ends = self._unknown.value(torch.tensor([self._raw, self._raw + side * 1e-3], dtype=torch.float64))
+        rising = bool(ends[1] > ends[0])
+        bound = self._unknown.upper if rising else self._unknown.lower
+        return (math.inf if rising else -math.inf) if bound is None else float(bound)
+
+    def _begun(self) -> Setup:
+        trial = copy.deepcopy(self._setup.trial)
+        raw = {name: value.detach().clone().requires_grad_() for name, value in self._setup.raw.items()}
+        problem = self._setup.problem
+        return replace(self._setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw))
+
+    def _fall(self, distance: float) -> float:
+        """By how much twice the log-likelihood falls when the constant is held at a distance from its estimate."""
+        value = self._unknown.value(torch.tensor(self._raw + distance, dtype=torch.float64))
+        problem = self._setup.problem.bind(**{self._name: value})
+        trial = copy.deepcopy(self._state.trial)
+        rest = {
+            key: each.detach().clone().requires_grad_() for key, each in self._state.raw.items() if key != self._name
+        }
+        self._state = replace(self._setup, problem=problem, trial=trial, raw=rest, rows=Rows(problem, trial, rest))
+        return (_refit(self._state) - self._least) / self._unit
+
+
+def _refit(setup: Setup) -> float:
+    """The least loss of a set-up from where it is, which it arrives at."""
+    objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
+
+    def work() -> None:
+        run = _REFIT.start(objective)
+        for _ in range(_REFIT.steps):
+            if run.step().done is not None:
+                break
+
+    settled(setup.journal, "a profile", objective, work)
+    return objective.value()
+
+
+def _loss_of_one(setup: Setup, inference: Inference) -> float:
+    """What a measurement one standard deviation off adds to the loss; of columns of different weights, one of the heaviest."""
+    terms = [
+        (setup.weights[term.name] / block.size, term)
+        for block in setup.train
+        for term in block.terms
+        if isinstance(term.evaluate, Misfit)
+    ]
+    weight, heaviest = max(terms, key=lambda each: each[0])
+    assert isinstance(heaviest.evaluate, Misfit)
+    # Of a robust loss the rows are no standardised scores, as those of the inference are.
+    robust = heaviest.evaluate.noise.robust
+    return weight * (1.0 / setup.scales[heaviest.name] ** 2 if robust else inference.variance)
