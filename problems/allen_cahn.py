@@ -26,7 +26,7 @@ class AllenCahn(sciml.Problem):
     fields = ["u"]
     diffusivity = 1e-4
     conditions = [sciml.Initial(u=lambda x: x**2 * torch.cos(torch.pi * x)), sciml.Periodic("x")]
-    reference = sciml.Stored(Path(__file__).parent.parent / "data" / "allen_cahn" / "reference.h5")
+    reference = sciml.StoredReference(Path(__file__).parent.parent / "data" / "allen_cahn" / "reference.h5")
 
     @sciml.equation
     def reaction(self, u, x, t):

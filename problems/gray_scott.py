@@ -29,7 +29,7 @@ class GrayScott(sciml.Problem):
         sciml.Initial(u=lambda x: 1 - torch.exp(-(x**2) / 4) / 2, v=lambda x: torch.exp(-(x**2) / 4) / 4),
         sciml.Periodic("x"),
     ]
-    reference = sciml.Stored(Path(__file__).parent.parent / "data" / "gray_scott" / "reference.h5")
+    reference = sciml.StoredReference(Path(__file__).parent.parent / "data" / "gray_scott" / "reference.h5")
 
     @sciml.equation
     def food(self, u, v, x, t):

@@ -26,7 +26,7 @@ class KuramotoSivashinsky(sciml.Problem):
     fields = ["u"]
     alpha, beta, gamma = 100 / 16, 100 / 16**2, 100 / 16**4
     conditions = [sciml.Initial(u=lambda x: torch.cos(x) * (1 + torch.sin(x))), sciml.Periodic("x")]
-    reference = sciml.Stored(Path(__file__).parent.parent / "data" / "kuramoto_sivashinsky" / "reference.h5")
+    reference = sciml.StoredReference(Path(__file__).parent.parent / "data" / "kuramoto_sivashinsky" / "reference.h5")
 
     @sciml.equation
     def motion(self, u, x, t):

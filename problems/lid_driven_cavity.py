@@ -30,7 +30,9 @@ class LidDrivenCavity(sciml.Problem):
         sciml.Neumann(s=0.0, on=domain.face(y=0), name="bottom"),
         sciml.Neumann(s=lambda x: 4 * x * (1 - x), on=domain.face(y=1), name="lid"),
     ]
-    reference = sciml.Stored(Path(__file__).parent.parent / "data" / "lid_driven_cavity" / "reference.h5", fields=["s"])
+    reference = sciml.StoredReference(
+        Path(__file__).parent.parent / "data" / "lid_driven_cavity" / "reference.h5", fields=["s"]
+    )
 
     @sciml.equation
     def vorticity(self, s, x, y):

@@ -23,7 +23,7 @@ class Lorenz(sciml.Problem):
     fields = ["x", "y", "z"]
     sigma, rho, beta = 10.0, 28.0, 8 / 3
     conditions = [sciml.Initial(x=-8.0, y=7.0, z=27.0)]
-    reference = sciml.Stored(Path(__file__).parent.parent / "data" / "lorenz" / "reference.h5")
+    reference = sciml.StoredReference(Path(__file__).parent.parent / "data" / "lorenz" / "reference.h5")
 
     @sciml.equation
     def convection(self, x, y, t):

@@ -27,7 +27,7 @@ class LorenzInverse(sciml.Problem):
     fields = ["x", "y", "z"]
     sigma, rho, beta = sciml.Unknown(1.0), sciml.Unknown(1.0), sciml.Unknown(1.0)
     conditions = [sciml.Initial(x=-8.0, y=7.0, z=27.0)]
-    reference = sciml.Stored(DATA / "reference.h5")
+    reference = sciml.StoredReference(DATA / "reference.h5")
 
     @sciml.equation
     def convection(self, x, y, z, t):

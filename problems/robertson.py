@@ -24,7 +24,7 @@ class Robertson(sciml.Problem):
     fields = ["a", "b", "c"]
     slow, fast, back = 0.04, 3e7, 1e4
     conditions = [sciml.Initial(a=1.0, b=0.0, c=0.0)]
-    reference = sciml.Stored(Path(__file__).parent.parent / "data" / "robertson" / "reference.h5")
+    reference = sciml.StoredReference(Path(__file__).parent.parent / "data" / "robertson" / "reference.h5")
 
     @sciml.equation
     def first(self, a, b, c, t):

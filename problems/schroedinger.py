@@ -25,7 +25,7 @@ class Schroedinger(sciml.Problem):
     domain = sciml.Box(x=(-5, 5), t=(0, torch.pi / 2))
     fields = ["u", "v"]
     conditions = [sciml.Initial(u=lambda x: 2 / torch.cosh(x), v=0.0), sciml.Periodic("x")]
-    reference = sciml.Stored(Path(__file__).parent.parent / "data" / "schroedinger" / "reference.h5")
+    reference = sciml.StoredReference(Path(__file__).parent.parent / "data" / "schroedinger" / "reference.h5")
 
     @sciml.equation
     def real(self, u, v, x, t):

@@ -23,7 +23,7 @@ class VanDerPol(sciml.Problem):
     fields = ["u"]
     mu = 100.0
     conditions = [sciml.Initial(u=2.0, u_t=0.0)]
-    reference = sciml.Stored(Path(__file__).parent.parent / "data" / "van_der_pol" / "reference.h5")
+    reference = sciml.StoredReference(Path(__file__).parent.parent / "data" / "van_der_pol" / "reference.h5")
 
     @sciml.equation
     def oscillation(self, u, t):

@@ -24,7 +24,7 @@ from sciml.gallery import load_problem
 from sciml.models import MLP
 from sciml.plots import plot
 from sciml.problem import Problem
-from sciml.runs import Every, RunDirectory, report
+from sciml.runs import CheckpointEvery, RunDirectory, report
 from sciml.runs.checkpoint import RECORD, read_record
 from sciml.runs.index import lines_of
 from sciml.solution import Solution
@@ -116,7 +116,7 @@ def _fit(command: dict[str, Any], directory: Path, *, resume: bool) -> None:
             device=command["device"],
             seed=command["seed"],
             out=run,
-            checkpoint=Every(command["every"]),
+            checkpoint=CheckpointEvery(command["every"]),
             resume=resume,
             progress=True,
         )

@@ -19,7 +19,7 @@ from sciml.embedding import checked_jets
 from sciml.errors import ProblemError, SolverError
 from sciml.fitting import fit
 from sciml.geometry import Interior, draw
-from sciml.jets import AutogradJets, ClosedJets, d, knows_derivatives
+from sciml.jets import AnalyticJets, AutogradJets, d, knows_derivatives
 from sciml.models import MLP
 from sciml.problem import Problem, equation
 from sciml.solution import Solution
@@ -148,9 +148,9 @@ def _inside(solution: Solution, count: int, seed: list[int]) -> Array:
     return sample.points[0].numpy()
 
 
-def _jets(trial: nn.Module, at: Tensor, solution: Solution) -> AutogradJets | ClosedJets:
+def _jets(trial: nn.Module, at: Tensor, solution: Solution) -> AutogradJets | AnalyticJets:
     """The derivatives of a trial function at points."""
-    kind = ClosedJets if knows_derivatives(trial) else AutogradJets
+    kind = AnalyticJets if knows_derivatives(trial) else AutogradJets
     like = next(trial.buffers())
     with torch.enable_grad():
         return kind(trial, at.to(like), solution.coordinates, solution.fields)

@@ -21,7 +21,7 @@ from sciml.problem import Measurements, Problem
 from sciml.problem.measurements import resolve_data
 from sciml.runs import RunDirectory, load
 from sciml.solution import Solution
-from sciml.solvers import Exact, Objective, Rows, Setup
+from sciml.solvers import DiscreteProblem, HardConstraints, Objective, ResidualSystem
 from sciml.strategies.prepare import prepare
 from sciml.strategies.transfer import LINEAR
 
@@ -44,7 +44,7 @@ def doctor(
     noise: Any = None,
     points: int | Mapping[str, int] | None = None,
     weights: Mapping[str, float] | None = None,
-    exact: bool | Exact = False,
+    exact: bool | HardConstraints = False,
     seed: int = 0,
 ) -> Checkup:
     r"""Report how gradients flow and how well rows determine what is varied, before a fit or after it.
@@ -149,7 +149,7 @@ def _of_solution(
     points: int | Mapping[str, int] | None,
     weights: Mapping[str, float] | None,
     seed: int,
-) -> Setup:
+) -> DiscreteProblem:
     """The rows of a problem with the trial function and the unknowns of its solution."""
     if scaled_of(solution.trial) is None:
         raise ModelError(
@@ -172,11 +172,11 @@ def _of_solution(
         except ProblemError:
             # At a bound there is no raw number.
             raw[name] = unknown.raw_initial().requires_grad_()
-    return replace(setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw))
+    return replace(setup, trial=trial, raw=raw, rows=ResidualSystem(problem, trial, raw))
 
 
 def _examined(
-    setup: Setup, weights: Mapping[str, float]
+    setup: DiscreteProblem, weights: Mapping[str, float]
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, Conditioning]:
     """The tables of a set-up, from some of its rows."""
     width = max(1, sum(parameter.numel() for parameter in setup.parameters))

@@ -15,24 +15,24 @@ from torch import nn
 
 from sciml._text import listed, nearest
 from sciml.data import write as embedding_files
-from sciml.data.batches import Batches
+from sciml.data.batches import PointBatches
 from sciml.errors import ModelError, ProblemError
 from sciml.models import (
     MLP,
-    Cornered,
+    Constrained,
+    CornerSingular,
     DeepFeatures,
     Elements,
     GridFunction,
     PeriodicInputs,
     RandomFeatures,
     Spectral,
-    Transformed,
     Windowed,
     model_of,
     scaled_of,
 )
 from sciml.models.hermite import Hermite
-from sciml.models.layer_outputs import Watched
+from sciml.models.layer_outputs import LayerOutput
 from sciml.typing import MultiIndex
 
 _REMEDY = (
@@ -110,7 +110,7 @@ def meaning_of(run: nn.Module, module: nn.Module, layer: str | nn.Module | None,
     around = (
         "; the solution is g + φ N with N affine in the model's last layer, and g and φ, which hold conditions exactly, are no "
         "part of the embedding"
-        if isinstance(run, Transformed)
+        if isinstance(run, Constrained)
         else ""
     )
     return said + around
@@ -132,7 +132,7 @@ def _default(module: nn.Module) -> str:
             "the products of Chebyshev polynomials (of waves along periodic coordinates) that model.basis.products lists, "
             "which are fixed and not learned; the fields are linear in them"
         )
-    if isinstance(module, Cornered):
+    if isinstance(module, CornerSingular):
         return (
             f"the first {module.smooth_width}: smooth functions (random features or products of polynomials); the rest: "
             "functions that are singular at the corners; all are fixed and not learned, and the fields are linear in them"
@@ -237,8 +237,8 @@ def embed(
     else:
         module, run = model_to_embed_with(solution.trial, solution.engine), solution.trial
         coordinates = solution.coordinates
-    watched = Watched(run, module, layer)
-    batches = Batches.of(points, coordinates)
+    watched = LayerOutput(run, module, layer)
+    batches = PointBatches.of(points, coordinates)
     plan = checked_jets(jets, batches.names)
     attributes = {"meaning": meaning_of(run, module, layer, watched.layer), "model": type(module).__name__}
     frames = _frames(watched, batches, plan, batch or (_BATCH_OF_JETS if plan else _BATCH), attributes)
@@ -252,7 +252,7 @@ def embed(
 
 
 def _frames(
-    watched: Watched, batches: Batches, plan: Sequence[MultiIndex], size: int, attributes: dict[str, str]
+    watched: LayerOutput, batches: PointBatches, plan: Sequence[MultiIndex], size: int, attributes: dict[str, str]
 ) -> Iterator[pd.DataFrame]:
     """The embedding of batch after batch."""
     with watched.still():

@@ -19,12 +19,12 @@ from sciml.data import LazyTable, Table
 from sciml.errors import DataError, ProblemError, SciMLError, SolverError
 from sciml.fitting import fit
 from sciml.problem import Measurements, Poisson, Problem
-from sciml.problem.conditions import Scene
+from sciml.problem.conditions import Evaluation
 from sciml.problem.measurements import data_blocks, resolve_data
-from sciml.problem.observations import Misfit
+from sciml.problem.observations import Observation
 from sciml.runs import load
 from sciml.solution import Solution
-from sciml.solvers import Rows
+from sciml.solvers import ResidualSystem
 from sciml.typing import Array
 
 _WAYS = ("residuals", "rows", None)
@@ -214,15 +214,15 @@ def _draws(
 
         return rows
     constants = {str(name): torch.tensor(float(value)).double() for name, value in base.unknowns["estimate"].items()}
-    at = Rows(problem.bind(**constants), base.trial, {})
+    at = ResidualSystem(problem.bind(**constants), base.trial, {})
     fitted = float(base.statistics.get("parameters", len(base.unknowns)))
     whole = float(base.statistics.get("measurements", len(measurements)))
     wider = np.sqrt(whole / max(whole - fitted, 1.0))
     like = next(base.trial.buffers())
-    columns: list[tuple[Misfit, Array, Array]] = []
+    columns: list[tuple[Observation, Array, Array]] = []
     for block in data_blocks(problem, measurements):
         scene, _ = at.scene(block.to(like.device, like.dtype))
-        columns += [_column(term.evaluate, scene) for term in block.terms if isinstance(term.evaluate, Misfit)]
+        columns += [_column(term.evaluate, scene) for term in block.terms if isinstance(term.evaluate, Observation)]
 
     def residuals(number: int) -> Measurements:
         table = measurements.table
@@ -243,7 +243,7 @@ def _draws(
     return residuals
 
 
-def _column(misfit: Misfit, scene: Scene) -> tuple[Misfit, Array, Array]:
+def _column(misfit: Observation, scene: Evaluation) -> tuple[Observation, Array, Array]:
     """A column with what the solution says of it and its deviations from that."""
     return (
         misfit,

@@ -29,8 +29,8 @@ from sciml.errors import ProblemError, SolverError
 from sciml.geometry import Interior
 from sciml.models import PeriodicInputs, RandomFeatures, Scaled
 from sciml.problem import Measurements, Problem
-from sciml.runs import Every, RunDirectory
-from sciml.runs.checkpoint import Keeper
+from sciml.runs import CheckpointEvery, RunDirectory
+from sciml.runs.checkpoint import Checkpointer
 from sciml.runs.fingerprint import fingerprint
 from sciml.runs.load import load_weights
 from sciml.solution import Solution, unknowns_frame
@@ -41,11 +41,11 @@ from sciml.solvers import (
     Balanced,
     Callback,
     Causal,
+    DiscreteProblem,
     EarlyStopping,
-    Exact,
     FirstOrder,
+    HardConstraints,
     ProgressLine,
-    Setup,
     Solver,
     Weightings,
     fixed,
@@ -59,7 +59,7 @@ from sciml.strategies.random_features import Found, most_points
 from sciml.strategies.select import choose
 from sciml.strategies.time_marching import Level, continued, joined, march, why_not_windows, window
 from sciml.strategies.training import Outcome, Stage, Training, relative, stage_name
-from sciml.strategies.transfer import Beginning, check_stages, frozen
+from sciml.strategies.transfer import WarmStart, check_stages, frozen
 from sciml.uncertainty.error_bands import spread_of
 from sciml.uncertainty.model_selection import statistics
 from sciml.uncertainty.profile_likelihood import profiled
@@ -199,7 +199,7 @@ def concluded(
     )
 
 
-def _found(setup: Setup) -> frozenset[str]:
+def _found(setup: DiscreteProblem) -> frozenset[str]:
     """The columns whose noise has a size that was found from the data."""
     return frozenset() if setup.measurements is None else setup.measurements.found
 
@@ -214,7 +214,7 @@ def fit(
     solver: Any = None,
     points: int | Mapping[str, int] | None = None,
     weights: Mapping[str, float] | Balanced | None = None,
-    exact: bool | Exact = False,
+    exact: bool | HardConstraints = False,
     causal: Causal | None = None,
     dtype: torch.dtype = torch.float64,
     device: str | torch.device = "auto",
@@ -229,7 +229,7 @@ def fit(
     freeze: str | Sequence[str] = (),
     preflight: str = "error",
     out: str | Path | RunDirectory | None = None,
-    checkpoint: Every | None = Every(),  # noqa: B008 - an immutable record
+    checkpoint: CheckpointEvery | None = CheckpointEvery(),  # noqa: B008 - an immutable record
     resume: bool = False,
     progress: bool = False,
 ) -> Solution:
@@ -263,7 +263,7 @@ def fit(
             for conditions, and for data 1 in the first phase, when they lead the way, and 0.01 after it, so that noisy
             data cannot bend the equations. ``Balanced(...)`` lets them follow from how strongly each term pulls.
         exact: True lets the trial function satisfy initial, Dirichlet and periodic conditions whatever the model does; they are
-            not trained on then, and stay in the certificate. ``Exact(...)`` holds some of them.
+            not trained on then, and stay in the certificate. ``HardConstraints(...)`` holds some of them.
         causal: ``Causal(...)`` lets the equations count at a time only once they hold before it.
         dtype: ``torch.float64`` or ``torch.float32``.
         device: ``"auto"`` takes a GPU where there is one.
@@ -333,9 +333,9 @@ def fit(
     exactly = None
     if isinstance(start, str | Path):
         start, exactly = load_weights(start, model)
-    begin = Beginning.of(start, problem, model, exact=exactly)
+    begin = WarmStart.of(start, problem, model, exact=exactly)
     solvers = stages_of(begin.solvers(problem) if begin is not None and solver is None else solver)
-    keeper = Keeper(out, checkpoint, resume)
+    keeper = Checkpointer(out, checkpoint, resume)
     adaptive = sampler_of(sampler, problem)
     windows = windows if isinstance(windows, Windows | None) else Windows(windows)
     check_stages(begin, freeze, windows, any(isinstance(each, Polish) for each in solvers))
@@ -398,7 +398,7 @@ def fit(
     return solution
 
 
-def _better(found: Found | None, setup: Setup | None, outcome: Outcome, stages: Sequence[Stage]) -> Attempt:
+def _better(found: Found | None, setup: DiscreteProblem | None, outcome: Outcome, stages: Sequence[Stage]) -> Attempt:
     """What the search found, or the network that was to do better; the search may still have done better."""
     if found is None or not (setup is None or found.relative < relative(setup)):
         assert setup is not None
@@ -431,7 +431,9 @@ def _chosen(
     return choose(replace(setup, journal=journal), seed, tolerance, watchers, start)
 
 
-def _trained(setup: Setup, stages: Sequence[Stage], windows: Windows | None, training: Training, seed: int) -> Setup:
+def _trained(
+    setup: DiscreteProblem, stages: Sequence[Stage], windows: Windows | None, training: Training, seed: int
+) -> DiscreteProblem:
     """The set-up after all stages, in one piece or in windows."""
     if windows is None:
         return training.run(setup, stages, seed)
@@ -444,9 +446,9 @@ def _trained(setup: Setup, stages: Sequence[Stage], windows: Windows | None, tra
     blank = copy.deepcopy(setup.trial.model)
     # What follows a polish is another model: a network is continued from the one that was polished.
     polishing = next((place for place, stage in enumerate(stages) if isinstance(stage, Polish)), len(stages))
-    trained: list[Setup] = []
+    trained: list[DiscreteProblem] = []
 
-    def attempt(begin: float, end: float, before: Setup | None) -> tuple[Setup, float]:
+    def attempt(begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         inside = next((block.size for block in setup.train if block.terms[0].place == Interior()), None)
         piece = window(setup, copy.deepcopy(blank), begin, end, before, inside, seed)
         if trained and type(trained[-1].trial.model) is type(blank):

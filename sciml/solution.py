@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from sciml._text import listed
-from sciml.data import Stored, Table, archive
+from sciml.data import StoredReference, Table, archive
 from sciml.errors import ExtrapolationWarning, ProblemError
 from sciml.geometry import Box, Domain
 from sciml.geometry.coordinates import points_from
@@ -24,7 +24,7 @@ from sciml.models import model_of
 from sciml.problem import Problem
 from sciml.solvers.batching import predicted
 from sciml.uncertainty import Estimate
-from sciml.uncertainty.error_bands import Spread, standard_errors
+from sciml.uncertainty.error_bands import FieldCovariance, standard_errors
 from sciml.uncertainty.model_selection import scored
 
 
@@ -87,7 +87,7 @@ class Solution:
     events: pd.DataFrame = field(default_factory=pd.DataFrame)
     statistics: Mapping[str, float] = field(default_factory=dict)
     tolerance: float = 0.05
-    spread: Spread | None = None
+    spread: FieldCovariance | None = None
 
     @property
     def bounds(self) -> Mapping[str, tuple[float, float]]:
@@ -261,7 +261,7 @@ class Solution:
                 stored, and where there is none 1,000 for one coordinate, 200 for two, 40 for more.
         """
         reference = getattr(self.problem, "reference", None)
-        if resolution is None and isinstance(reference, Stored) and reference.covers(self.bounds):
+        if resolution is None and isinstance(reference, StoredReference) and reference.covers(self.bounds):
             return reference.grid()
         count = resolution or {1: 1000, 2: 200}.get(len(self.bounds), 40)
         axes = [np.linspace(low, high, count) for low, high in self.bounds.values()]

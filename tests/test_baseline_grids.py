@@ -9,9 +9,9 @@ from conftest import problem_class
 
 import sciml
 from sciml import d
-from sciml.baselines.method_of_lines import Lines
+from sciml.baselines.method_of_lines import MethodOfLines
 from sciml.errors import BaselineError, ProblemError
-from sciml.models import Chebyshev, Differences, Fourier, Grid
+from sciml.models import Chebyshev, FiniteDifferences, Fourier, Grid
 
 PI = math.pi
 
@@ -130,9 +130,9 @@ def test_an_integrator_can_be_named(method, problem):
 
 def test_the_speed_of_waves_and_of_heat_is_known():
     """The largest eigenvalue of the Jacobian: pi n c round a ring of length 2 pi and n odd nodes, and 4 k / h**2 on a rod."""
-    ring = Lines(problem_class("advection")(beta=3.0), Grid({"x": Fourier(0, 2 * PI, 65)}), {})
+    ring = MethodOfLines(problem_class("advection")(beta=3.0), Grid({"x": Fourier(0, 2 * PI, 65)}), {})
     assert ring.fastest(ring.start()) == pytest.approx(3 * 32, rel=0.5)
-    rod = Lines(problem_class("heat_rod")(), Grid({"x": Differences(0, 1, 65, 2)}), {})
+    rod = MethodOfLines(problem_class("heat_rod")(), Grid({"x": FiniteDifferences(0, 1, 65, 2)}), {})
     assert rod.fastest(rod.start()) == pytest.approx(4 * rod.problem.kappa * 64**2, rel=0.5)
 
 
@@ -217,7 +217,7 @@ def test_waves_as_two_equations_of_first_order():
             }
 
     for count in (12, 30, 68):
-        lines = Lines(Waves(), Grid({"x": Chebyshev(0, 1, count)}), {})
+        lines = MethodOfLines(Waves(), Grid({"x": Chebyshev(0, 1, count)}), {})
         jacobian = lines.jacobian(0.0, lines.start())
         full = jacobian if isinstance(jacobian, np.ndarray) else jacobian.toarray()
         assert np.linalg.eigvals(full).real.max() < 1e-10

@@ -16,14 +16,14 @@ from benchmarks.table import CASES, LEFT_OUT
 from scipy.integrate import solve_ivp
 
 import sciml
-from sciml import Stored
+from sciml import StoredReference
 
 EXACT = [
     name
     for name, case in CASES.items()
     if case.problem is not None
     and case.problem().has_reference
-    and not isinstance(case.problem().reference, Stored)
+    and not isinstance(case.problem().reference, StoredReference)
     and name != "poisson_on_the_l"  # known to the rounding of singular functions; tests/test_gallery.py holds it
 ]
 STORED = sorted(RECIPES)

@@ -11,15 +11,15 @@ from torch.func import functional_call, grad, jacrev, vmap
 import sciml
 from sciml import d
 from sciml.errors import ModelError
-from sciml.geometry import Sample
+from sciml.geometry import PointSet
 from sciml.jets import AutogradJets, TaylorJets
 from sciml.jets.activations import Sin
 from sciml.jets.propagation import layers_of
 from sciml.jets.taylor import supports
 from sciml.models import Scaled
-from sciml.models.base import Layered
-from sciml.problem.collocation import Block
-from sciml.solvers import Rows
+from sciml.models.base import SequentialModel
+from sciml.problem.collocation import Collocation
+from sciml.solvers import ResidualSystem
 from sciml.solvers.jacobian import jacobian
 
 
@@ -44,7 +44,7 @@ def shared():
 
 
 def transformed(model):
-    return sciml.Transformed(
+    return sciml.Constrained(
         model,
         g=lambda points: torch.sin(points[:, :1] * points[:, 1:]),
         phi=lambda points: points[:, :1] * torch.exp(-(points[:, 1:] ** 2)),
@@ -127,8 +127,8 @@ class Burgers(sciml.Problem):
 def test_jacobian_of_every_block_against_functional_differentiation(trial):
     problem = Burgers()
     points = torch.rand(7, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    block = Block(Sample((points,)), tuple(term for term in problem.terms() if term.name == "burgers"))
-    rows = Rows(problem, trial, {})
+    block = Collocation(PointSet((points,)), tuple(term for term in problem.terms() if term.name == "burgers"))
+    rows = ResidualSystem(problem, trial, {})
     assert rows.engine == "Taylor mode"
     parameters = dict(trial.named_parameters())
     residual, slopes = jacobian(rows, [block], {"burgers": 1.0}, list(parameters.values()))
@@ -234,8 +234,8 @@ NOT_PASSED = {
     "patched": patched,
     "parameter of its own": Scale,
     "unknown inside": lambda: sciml.ResidualBlock(nn.Sequential(nn.Linear(1, 1), nn.ReLU())),
-    "transformed behind a layer": lambda: nn.Sequential(nn.Linear(1, 1), sciml.Transformed(nn.Linear(1, 1), abs, abs)),
-    "transformed by a network": lambda: sciml.Transformed(nn.Linear(1, 1), nn.Linear(1, 1), abs),
+    "transformed behind a layer": lambda: nn.Sequential(nn.Linear(1, 1), sciml.Constrained(nn.Linear(1, 1), abs, abs)),
+    "transformed by a network": lambda: sciml.Constrained(nn.Linear(1, 1), nn.Linear(1, 1), abs),
 }
 
 
@@ -247,7 +247,7 @@ def test_anything_else_falls_back(name):
 def test_what_changes_nothing_is_still_recognised():
     assert supports(Scaled(Renamed(3, inputs=1, outputs=1), [0.0], [1.0], [0.0], [1.0]), 4)
     assert not supports(Scaled(sciml.MLP(3, inputs=1, outputs=1), [0.0], [1.0], [0.0], [1.0]), 5)
-    assert layers_of(Layered(1, 1)) == []
+    assert layers_of(SequentialModel(1, 1)) == []
 
 
 def test_a_model_of_blocks_is_trained_by_taylor_mode():
@@ -292,9 +292,9 @@ def test_periods_are_exact_in_double_precision():
         (lambda: sciml.PeriodicEmbedding(("x", "t"), {"y": 1.0}), "'x', 't'"),
         (lambda: sciml.PeriodicEmbedding(("x",), {"x": 0.0}), "positive number"),
         (lambda: sciml.PeriodicEmbedding(("x",), {"x": 1.0}, harmonics=0), "harmonics"),
-        (lambda: sciml.Transformed(nn.Linear(1, 1), 0.0, abs), "two functions"),
+        (lambda: sciml.Constrained(nn.Linear(1, 1), 0.0, abs), "two functions"),
         (
-            lambda: sciml.Transformed(nn.Linear(1, 1), lambda p: p[:, 0], abs)(torch.zeros(4, 1)),
+            lambda: sciml.Constrained(nn.Linear(1, 1), lambda p: p[:, 0], abs)(torch.zeros(4, 1)),
             r"g must return .*\(4, 1\)",
         ),
     ],

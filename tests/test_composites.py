@@ -8,11 +8,11 @@ import torch
 
 import sciml
 from sciml import d
-from sciml.diagnostics.well_posedness import doubtful
+from sciml.diagnostics.well_posedness import condition_warnings
 from sciml.errors import ProblemError
 from sciml.geometry import draw
-from sciml.problem.collocation import Block
-from sciml.solvers import Rows
+from sciml.problem.collocation import Collocation
+from sciml.solvers import ResidualSystem
 
 BOX = sciml.Box(x=(-5, 5), t=(0, 0.5))
 
@@ -66,9 +66,10 @@ class ByHand(sciml.Problem):
 
 def rows(problem, model, count=32, **raw):
     """Every residual of a problem at points that do not depend on how it is written."""
-    found = Rows(problem, model, raw)
+    found = ResidualSystem(problem, model, raw)
     blocks = [
-        Block(draw(term.place, problem.domain, count, np.random.default_rng(0)), (term,)) for term in problem.terms()
+        Collocation(draw(term.place, problem.domain, count, np.random.default_rng(0)), (term,))
+        for term in problem.terms()
     ]
     return found.residuals(blocks)
 
@@ -100,7 +101,7 @@ def test_the_reference_satisfies_the_complex_equation():
     residuals = Schroedinger().residuals(Schroedinger().reference, x=np.linspace(-4, 4, 9), t=0.3)
     assert list(residuals) == ["wave.real", "wave.imag"]
     assert max(np.abs(values).max() for values in residuals.values()) < 1e-13
-    assert doubtful(Schroedinger()) == []
+    assert condition_warnings(Schroedinger()) == []
 
 
 def test_a_fit_of_a_complex_field_has_complex_values(tmp_path):

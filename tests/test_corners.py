@@ -16,7 +16,7 @@ from sciml.geometry import Interior, OnFaces
 from sciml.jets import AutogradJets, TaylorJets
 from sciml.jets.linear import output_layer
 from sciml.jets.taylor import supports
-from sciml.models import Cornered, CornerFunctions, Scaled, Wedge
+from sciml.models import CornerExponents, CornerFunctions, CornerSingular, Scaled
 from sciml.strategies import singular as corners
 from sciml.strategies.prepare import prepare
 from sciml.strategies.singular import (
@@ -28,8 +28,8 @@ from sciml.strategies.singular import (
 )
 from sciml.strategies.spectral import solve_by_degrees
 
-L_WEDGE = Wedge((0.3, -0.2), 2.0, 1.5 * math.pi, 1.3, degree=4, order=1, spread=2)
-SQUARE_WEDGE = Wedge((1.0, 1.0), -2.0, math.pi / 2, 0.7, degree=6, order=2, spread=2)
+L_WEDGE = CornerExponents((0.3, -0.2), 2.0, 1.5 * math.pi, 1.3, degree=4, order=1, spread=2)
+SQUARE_WEDGE = CornerExponents((1.0, 1.0), -2.0, math.pi / 2, 0.7, degree=6, order=2, spread=2)
 SQUARE = sciml.Box(x=(0, 1), y=(0, 1))
 
 
@@ -102,16 +102,16 @@ def test_they_solve_laplace_and_the_biharmonic_equation(conjugates, power):
 
 
 def test_exponents_are_those_of_both_kinds_of_conditions():
-    wedge = Wedge((0.0, 0.0), 0.0, 1.5 * math.pi, 1.0, degree=2)
+    wedge = CornerExponents((0.0, 0.0), 0.0, 1.5 * math.pi, 1.0, degree=2)
     assert {round(3 * a) for a, _, log in wedge.terms if not log} == {1, 2, 4, 5}
     assert {a for a, _, log in wedge.terms if log} == {1.0, 2.0}
     # At a right angle powers are polynomials; only logarithms are left.
-    assert all(log for _, _, log in Wedge((0.0, 0.0), 0.0, math.pi / 2, 1.0).terms)
+    assert all(log for _, _, log in CornerExponents((0.0, 0.0), 0.0, math.pi / 2, 1.0).terms)
     assert all(a + m > 1 for a, m, _ in SQUARE_WEDGE.terms)
 
 
 def test_values_are_finite_at_the_corner_and_their_cut_lies_outside():
-    block = CornerFunctions([Wedge((0.0, 0.0), 0.75 * math.pi, 1.5 * math.pi, 1.0)], (0.0, 0.0), (1.0, 1.0))
+    block = CornerFunctions([CornerExponents((0.0, 0.0), 0.75 * math.pi, 1.5 * math.pi, 1.0)], (0.0, 0.0), (1.0, 1.0))
     assert bool(torch.isfinite(block(torch.zeros(1, 2, dtype=torch.float64))).all())
     angle = torch.linspace(0, 1.5 * math.pi, 2001, dtype=torch.float64)
     values = block(0.5 * torch.stack([angle.cos(), angle.sin()], dim=1))
@@ -120,20 +120,20 @@ def test_values_are_finite_at_the_corner_and_their_cut_lies_outside():
 
 def test_corners_without_functions_and_other_numbers_of_coordinates_are_refused():
     with pytest.raises(ModelError, match="singular functions"):
-        CornerFunctions([Wedge((0.0, 0.0), 0.0, math.pi / 2, 1.0, degree=0.5)], (0, 0), (1, 1))
+        CornerFunctions([CornerExponents((0.0, 0.0), 0.0, math.pi / 2, 1.0, degree=0.5)], (0, 0), (1, 1))
     with pytest.raises(ModelError, match="two coordinates"):
-        Cornered(sciml.Spectral(3), [L_WEDGE], center=(0, 0), reach=(1, 1), inputs=3, outputs=1)
+        CornerSingular(sciml.Spectral(3), [L_WEDGE], center=(0, 0), reach=(1, 1), inputs=3, outputs=1)
     with pytest.raises(ModelError, match="MLP"):
-        Cornered(sciml.MLP(3), [L_WEDGE], center=(0, 0), reach=(1, 1))
+        CornerSingular(sciml.MLP(3), [L_WEDGE], center=(0, 0), reach=(1, 1))
 
 
 def test_only_the_weights_are_varied_and_the_architecture_is_rebuilt_from_plain_values():
     for smooth in (sciml.RandomFeatures(30, 2.0), sciml.Spectral(5)):
-        model = Cornered(smooth, [L_WEDGE], center=(0.5, 0.1), reach=(1.5, 2.0), inputs=2, outputs=2).double()
+        model = CornerSingular(smooth, [L_WEDGE], center=(0.5, 0.1), reach=(1.5, 2.0), inputs=2, outputs=2).double()
         trial = Scaled(model, [-1.0, -1.9], [2.0, 2.1], [0.0, 0.0], [1.0, 1.0])
         assert output_layer(trial) is model.layers[-1]
         torch.nn.init.normal_(model.layers[-1].weight)
-        again = Cornered.from_config(**model.config).double()
+        again = CornerSingular.from_config(**model.config).double()
         again.load_state_dict(model.state_dict())
         points = torch.rand(5, 2, dtype=torch.float64)
         assert torch.equal(model(points), again(points))

@@ -7,7 +7,7 @@ from conftest import ROOT, problem_class
 
 import sciml
 from sciml import d
-from sciml.diagnostics.well_posedness import doubtful
+from sciml.diagnostics.well_posedness import condition_warnings
 
 NAMES = sorted(path.stem for path in (ROOT / "problems").glob("*.py"))
 LINE, SQUARE = sciml.Interval(x=(0, 1)), sciml.Box(x=(0, 1), y=(0, 1))
@@ -41,7 +41,7 @@ def wave(self, u, x, t):
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_said_of_the_gallery(name):
     problem = problem_class(name)()
-    assert doubtful(problem, hasattr(problem, "measurements")) == []
+    assert condition_warnings(problem, hasattr(problem, "measurements")) == []
 
 
 START, ENDS = sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, on=STRIP.faces("x"))
@@ -84,9 +84,9 @@ START, ENDS = sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, on=STRIP.faces("x"))
     ],
 )
 def test_what_is_missing_is_named_with_its_place(problem, sentence):
-    assert doubtful(problem) == [sentence]
+    assert condition_warnings(problem) == [sentence]
     # Measurements may stand in for it.
-    assert doubtful(problem, measured=True) == []
+    assert condition_warnings(problem, measured=True) == []
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,12 @@ def test_what_is_missing_is_named_with_its_place(problem, sentence):
     ],
 )
 def test_what_is_too_much_is_named(problem, words):
-    assert doubtful(problem) == words
+    assert condition_warnings(problem) == words
 
 
 def test_two_conditions_of_one_kind_on_a_side_are_named():
     twice = [sciml.Dirichlet(u=0.0, on=SQUARE.boundary), sciml.Dirichlet(u=2.0, on=SQUARE.face(x=1), name="hot")]
-    found = doubtful(made(SQUARE, twice, poisson=poisson))
+    found = condition_warnings(made(SQUARE, twice, poisson=poisson))
     assert "u is prescribed twice on x=1, by 'dirichlet' and 'hot': leave one of them out" in found
     assert any("'dirichlet' and 'hot' contradict each other" in each and "0 and 2, 2 apart" in each for each in found)
 
@@ -152,12 +152,12 @@ class Stokes(sciml.Problem):
 
 
 def test_systems_are_counted_by_their_structure():
-    assert doubtful(Stokes()) == []
+    assert condition_warnings(Stokes()) == []
 
     class Slip(Stokes):
         conditions = [sciml.Dirichlet(u=0.0, on=SQUARE.boundary), sciml.Mean(p=0.0)]
 
-    found = doubtful(Slip())
+    found = condition_warnings(Slip())
     assert len(found) == 4
     assert "1 condition on x=0, where the equations of 'u', 'v', 'p', of order 2 in x, take 2" in found[0]
 
@@ -176,18 +176,18 @@ def test_systems_are_counted_by_their_structure():
         def two(self, u, v, x, t):
             return d(v, t) - d(u, x)
 
-    assert doubtful(First()) == []
+    assert condition_warnings(First()) == []
 
 
 def test_a_pressure_without_a_level_is_told():
     class Free(Stokes):
         conditions = [sciml.Dirichlet(u=0.0, v=0.0, on=SQUARE.boundary)]
 
-    (sentence,) = doubtful(Free())
+    (sentence,) = condition_warnings(Free())
     assert "p is determined up to a constant" in sentence
     assert "sciml.Mean(p=0.0)" in sentence
     insulated = made(SQUARE, [sciml.Neumann(u=0.0, on=SQUARE.boundary)], poisson=poisson)
-    assert "u is determined up to a constant" in doubtful(insulated)[0]
+    assert "u is determined up to a constant" in condition_warnings(insulated)[0]
 
 
 def test_an_algebraic_differential_system_takes_what_its_structure_says():
@@ -210,7 +210,7 @@ def test_an_algebraic_differential_system_takes_what_its_structure_says():
         def length(self, x, y):
             return x * x + y * y - 1.0
 
-    assert doubtful(Pendulum()) == []
+    assert condition_warnings(Pendulum()) == []
 
 
 def test_two_problems_in_one_are_counted_apart():
@@ -218,7 +218,7 @@ def test_two_problems_in_one_are_counted_apart():
         return d(v, x, x)
 
     walls = [sciml.Dirichlet(u=0.0, on=LINE.boundary), sciml.Neumann(u=0.0, on=LINE.boundary)]
-    found = doubtful(made(LINE, walls, ("u", "v"), second=second, other=other))
+    found = condition_warnings(made(LINE, walls, ("u", "v"), second=second, other=other))
     assert len(found) == 2
     assert "equations of 'u' take 2 conditions in x and there are 4" in found[0]
     assert "equations of 'v' take 2 conditions in x and there are none" in found[1]
@@ -245,7 +245,7 @@ def test_conditions_that_disagree_at_a_corner_are_named_with_place_and_size():
         ],
         poisson=poisson,
     )
-    found = doubtful(hot)
+    found = condition_warnings(hot)
     assert len(found) == 2
     assert "'dirichlet' and 'lid' contradict each other: at x=0, y=1 they prescribe u = 0 and 5, 5 apart" in found[0]
     with warnings.catch_warnings(record=True) as caught:
@@ -269,13 +269,13 @@ def test_corners_of_shapes_are_looked_at(domain, places):
     floor = domain.pieces[0] if "floor" in domain.pieces else "y=0"
     walls = [sciml.Dirichlet(u=1.0, on=domain.piece(floor), name="bottom")]
     walls.append(sciml.Dirichlet(u=lambda x: 4.0 + 0 * x, on=domain.boundary - domain.piece(floor), name="rest"))
-    found = doubtful(made(domain, walls, poisson=poisson))
+    found = condition_warnings(made(domain, walls, poisson=poisson))
     assert len(found) == 2
     for place in places:
         assert any(f"at {place} they prescribe u = " in each and "3 apart" in each for each in found), place
     product = lambda x, y: x * y  # noqa: E731
     agree = [sciml.Dirichlet(u=product, on=on) for on in (domain.piece(floor), domain.boundary - domain.piece(floor))]
-    assert doubtful(made(domain, agree, poisson=poisson)) == []
+    assert condition_warnings(made(domain, agree, poisson=poisson)) == []
 
 
 def test_corners_of_a_shape_in_time_are_looked_at():
@@ -286,7 +286,7 @@ def test_corners_of_a_shape_in_time_are_looked_at():
 
     walls = [sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, on=domain.piece("floor", "wall"))]
     walls.append(sciml.Dirichlet(u=lambda t: t, on=domain.piece("slope"), name="slope"))
-    found = doubtful(made(domain, walls, plate=plate))
+    found = condition_warnings(made(domain, walls, plate=plate))
     assert len(found) == 2
     assert all("'dirichlet' and 'slope' contradict each other" in each for each in found)
     assert any("x=2, y=0" in each for each in found)
@@ -295,9 +295,9 @@ def test_corners_of_a_shape_in_time_are_looked_at():
 
 def test_what_is_in_order():
     domain = sciml.Disk((0, 0), 1)
-    assert doubtful(made(domain, [sciml.Dirichlet(u=lambda x: x, on=domain.boundary)], poisson=poisson)) == []
+    assert condition_warnings(made(domain, [sciml.Dirichlet(u=lambda x: x, on=domain.boundary)], poisson=poisson)) == []
     ring = made(LINE, [sciml.Periodic("x"), sciml.Dirichlet(u=0.0, on=LINE.face(x=0))], second=second)
-    assert doubtful(ring) == []
+    assert condition_warnings(ring) == []
 
 
 def test_where_an_equation_degenerates_regularity_stands_in_for_a_condition():
@@ -313,13 +313,13 @@ def test_where_an_equation_degenerates_regularity_stands_in_for_a_condition():
     def plain(self, u, r):
         return d(u, r, r) + d(u, r) / (1 + r) + 4.0
 
-    assert doubtful(made(pipe, outside, over=over)) == []
-    assert doubtful(made(pipe, outside, times=times)) == []
-    assert len(doubtful(made(pipe, outside, plain=plain))) == 1
+    assert condition_warnings(made(pipe, outside, over=over)) == []
+    assert condition_warnings(made(pipe, outside, times=times)) == []
+    assert len(condition_warnings(made(pipe, outside, plain=plain))) == 1
     market = sciml.Box(s=(0, 2), t=(0, 1))
 
     def price(self, u, s, t):
         return d(u, t) - 0.02 * s * s * d(u, s, s) - 0.05 * s * d(u, s) + 0.05 * u
 
     far = [sciml.Initial(u=1.0), sciml.Dirichlet(u=0.0, on=market.face(s=2))]
-    assert not any("on s=0" in each for each in doubtful(made(market, far, price=price)))
+    assert not any("on s=0" in each for each in condition_warnings(made(market, far, price=price)))

@@ -11,7 +11,7 @@ from scipy.special import erfc
 import sciml
 from sciml import d
 from sciml.errors import ModelError
-from sciml.jets import AutogradJets, ClosedJets, knows_derivatives
+from sciml.jets import AnalyticJets, AutogradJets, knows_derivatives
 from sciml.models import Elements, Scaled, Windowed
 from sciml.strategies.slabs import why_not_elements
 
@@ -385,7 +385,7 @@ def test_windows_know_their_derivatives(order, index):
     points = share * torch.tensor([4.0, 3.0]) - torch.tensor([2.0, 0.0])
     names = ("x", "t"), ("u", "v")
     nested = AutogradJets(trial, points, *names).jet("v", tuple(index)).detach()
-    closed = ClosedJets(trial, points, *names).jet("v", tuple(index))
+    closed = AnalyticJets(trial, points, *names).jet("v", tuple(index))
     assert torch.allclose(closed, nested, rtol=1e-9, atol=1e-11 * float(nested.abs().max()))
 
 

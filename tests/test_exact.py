@@ -12,7 +12,7 @@ import sciml
 from sciml import d
 from sciml.errors import FileError, ProblemError
 from sciml.jets import AutogradJets
-from sciml.models import PeriodicInputs, Transformed
+from sciml.models import Constrained, PeriodicInputs
 from sciml.solvers.hard_constraints import Conditions
 from sciml.strategies.prepare import prepare
 
@@ -298,14 +298,14 @@ def test_too_many_coordinates_are_refused_unless_one_constant_holds_everywhere()
     setup = ready(Hypercube())
     points = torch.rand(5, 7, dtype=torch.float64)
     assert bool((Conditions(Hypercube()).lift(points) == 2.0).all())
-    assert isinstance(setup.trial, Transformed)
+    assert isinstance(setup.trial, Constrained)
 
 
 # Periodic coordinates
 
 
 def test_the_model_sees_cosines_and_sines():
-    setup = ready(Ring(), exact=sciml.Exact(harmonics=3))
+    setup = ready(Ring(), exact=sciml.HardConstraints(harmonics=3))
     wrapped = setup.trial.model.model
     assert isinstance(wrapped, PeriodicInputs)
     assert wrapped.model.layers[0].in_features == 7  # three pairs and time
@@ -322,7 +322,9 @@ def test_the_model_sees_cosines_and_sines():
 
 
 def test_periodic_alone_leaves_the_initial_values_to_be_trained():
-    solution = sciml.fit(Ring(), sciml.MLP(10), exact=sciml.Exact(values=False), solver=sciml.Adam(5), points=50)
+    solution = sciml.fit(
+        Ring(), sciml.MLP(10), exact=sciml.HardConstraints(values=False), solver=sciml.Adam(5), points=50
+    )
     assert "initial" in solution.points
     assert "periodic" not in solution.points
     assert solution.residuals.loc["initial", "max"] > 1e-3
@@ -412,7 +414,9 @@ def test_a_saved_solution_refuses_another_problem(tmp_path):
 
 
 def test_periodic_inputs_alone_are_loaded_without_the_problem(tmp_path):
-    solution = sciml.fit(Ring(), sciml.MLP(5), exact=sciml.Exact(values=False), solver=sciml.Adam(2), points=30)
+    solution = sciml.fit(
+        Ring(), sciml.MLP(5), exact=sciml.HardConstraints(values=False), solver=sciml.Adam(2), points=30
+    )
     again = sciml.load(solution.save(tmp_path / "solution.pt"))
     assert again(x=0.3, t=0.4)["u"] == solution(x=0.3, t=0.4)["u"]
 
@@ -429,4 +433,4 @@ def test_exact_is_a_truth_value_or_a_record(given):
     with pytest.raises(ProblemError, match=r"exact must be True, False or sciml\.Exact"):
         ready(Ring(), exact=given)
     with pytest.raises(ProblemError, match="harmonics must be"):
-        sciml.Exact(harmonics=0)
+        sciml.HardConstraints(harmonics=0)

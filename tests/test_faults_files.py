@@ -135,7 +135,7 @@ def run(place, solution):
             run.write("fit.png", report.png(figure))
             for name in ("table.csv", "table.h5", "table.parquet"):
                 sciml.Table({"t": [0.0, 1.0], "u": [0.5, step]}).save(run.path / name)
-            sciml.Stored.write(run.path / "reference.h5", {"t": [0.0, 1.0]}, {"u": [0.0, float(step)]})
+            sciml.StoredReference.write(run.path / "reference.h5", {"t": [0.0, 1.0]}, {"u": [0.0, float(step)]})
     return run
 
 

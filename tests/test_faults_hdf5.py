@@ -239,7 +239,7 @@ def test_fault_41_flipped_bits(tmp_path):
     path.write_bytes(raw)
     refused(path, "'/u' cannot be read: .*checksum")
     reference = tmp_path / "reference.h5"
-    sciml.Stored.write(reference, {"t": np.linspace(0, 1, 9)}, {"u": np.ones(9)})
+    sciml.StoredReference.write(reference, {"t": np.linspace(0, 1, 9)}, {"u": np.ones(9)})
     with h5py.File(reference) as file:
         assert all(file[name].fletcher32 for name in ("t", "u"))
 

@@ -57,7 +57,7 @@ def path(tmp_path, monkeypatch):
 
 
 def table_of(path, missing="error", **loading):
-    loading = sciml.Loading(**{"workers": 0, "buffer": 3000, **loading})
+    loading = sciml.LoaderOptions(**{"workers": 0, "buffer": 3000, **loading})
     return sciml.LazyTable.of(path, {"t": "t", "u": "u", "v": "v"}, missing=missing, loading=loading)
 
 

@@ -211,7 +211,7 @@ def test_points_and_weights_by_name():
 def test_adaptive_points_move_to_where_the_residual_is():
     from conftest import problem_class
 
-    from sciml.solvers import Rows
+    from sciml.solvers import ResidualSystem
     from sciml.strategies.prepare import prepare
 
     problem = problem_class("burgers")()
@@ -224,7 +224,7 @@ def test_adaptive_points_move_to_where_the_residual_is():
             x, t = points.unbind(1)
             return (torch.exp(-400 * (x - 0.5) ** 2) * (1 + 0 * t))[:, None]
 
-    rows = Rows(problem, Bump(), {})
+    rows = ResidualSystem(problem, Bump(), {})
     generator = np.random.default_rng(0)
     moved = sciml.Adaptive(floor=0.1).renewed(rows, setup.train, problem.domain, setup.scales, generator)
     assert [block.size for block in moved] == [block.size for block in setup.train]

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import sciml
-from sciml.jets import FrozenJets, TaylorJets
+from sciml.jets import LinearJets, TaylorJets
 from sciml.jets.activations import Sin
-from sciml.jets.linear import Features, Waves, features_at
+from sciml.jets.linear import Features, SineFeatures, features_at
 from sciml.jets.propagation import Layer
 from sciml.models import Scaled
 
@@ -33,8 +33,8 @@ def test_every_derivative_is_a_multiple_of_a_sine_or_cosine(index):
     whole = TaylorJets(trial, points, NAMES, ("u", "v"), PLAN)
     for plan in ([index], [(), *PLAN]):
         waves = features_at(trial, points, NAMES, plan, ("u", "v"))
-        assert isinstance(waves, Waves)
-        jets = FrozenJets(trial, ("u", "v"), waves)
+        assert isinstance(waves, SineFeatures)
+        jets = LinearJets(trial, ("u", "v"), waves)
         for field in ("u", "v"):
             assert torch.allclose(jets.jet(field, index), whole.jet(field, index), rtol=1e-12, atol=1e-12)
 
@@ -81,11 +81,11 @@ def test_other_features_are_spread_out(layers):
     found = features_at(trial, points, NAMES, [("x", "x")], ("u",))
     assert isinstance(found, Features)
     whole = TaylorJets(trial, points, NAMES, ("u",), [("x", "x")])
-    assert torch.allclose(FrozenJets(trial, ("u",), found).jet("u", ("x", "x")), whole.jet("u", ("x", "x")))
+    assert torch.allclose(LinearJets(trial, ("u",), found).jet("u", ("x", "x")), whole.jet("u", ("x", "x")))
 
 
 def test_a_derivative_that_was_not_planned_is_refused_and_not_zero():
     trial, points = features()
-    jets = FrozenJets(trial, ("u", "v"), features_at(trial, points, NAMES, [("x",)], ("u", "v")))
+    jets = LinearJets(trial, ("u", "v"), features_at(trial, points, NAMES, [("x",)], ("u", "v")))
     with pytest.raises(sciml.errors.ProblemError, match="did not ask for when"):
         jets.jet("u", ("t",))

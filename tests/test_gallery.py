@@ -18,13 +18,13 @@ import sciml
 from sciml import d
 from sciml.errors import BaselineError
 from sciml.geometry import draw
-from sciml.problem.collocation import Block
-from sciml.problem.conditions import Scene
-from sciml.solvers import Rows
+from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Evaluation
+from sciml.solvers import ResidualSystem
 
 NAMES = sorted(path.stem for path in (ROOT / "problems").glob("*.py"))
 WITH_REFERENCE = [name for name in NAMES if hasattr(problem_class(name), "reference")]
-STORED = [name for name in WITH_REFERENCE if isinstance(problem_class(name).reference, sciml.Stored)]
+STORED = [name for name in WITH_REFERENCE if isinstance(problem_class(name).reference, sciml.StoredReference)]
 EXACT = sorted(set(WITH_REFERENCE) - set(STORED))
 # Inverse problems are what their references solve when the unknown constants have these values.
 TRUTH = {
@@ -117,7 +117,7 @@ def test_stored_references_satisfy_the_equations_to_their_accuracy(name):
     problem = problem_class(name)(**TRUTH.get(name, {}))
     points, _ = problem.points(inside(problem, 200))
     space = problem.space(points, exact(problem))
-    scene = Scene(problem, (space,))
+    scene = Evaluation(problem, (space,))
     for term in problem.terms()[: len(problem.equations)]:
         residual = term.evaluate(scene)
         jets = list(space.jets.values())
@@ -143,8 +143,8 @@ def missed(problem):
 
     generator = np.random.default_rng(0)
     terms = [term for term in problem.terms() if term.name not in problem.equations]
-    blocks = [Block(draw(term.place, problem.domain, 32, generator), (term,)) for term in terms]
-    found = Rows(problem, Exact(), {}).residuals(blocks) if blocks else {}
+    blocks = [Collocation(draw(term.place, problem.domain, 32, generator), (term,)) for term in terms]
+    found = ResidualSystem(problem, Exact(), {}).residuals(blocks) if blocks else {}
     return {key: float(values.detach().abs().max()) for key, values in found.items()}
 
 

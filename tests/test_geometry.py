@@ -30,7 +30,7 @@ def solid(tmp_path_factory):
     trimesh = pytest.importorskip("trimesh")
     path = tmp_path_factory.mktemp("stl") / "ell.stl"
     trimesh.Trimesh(*ell_of_triangles()).export(path)
-    return sciml.Solid.read(path, pieces={"floor": lambda x, y, z: z < 1e-6, "lid": lambda x, y, z: z > 1 - 1e-6})
+    return sciml.Polyhedron.read(path, pieces={"floor": lambda x, y, z: z < 1e-6, "lid": lambda x, y, z: z > 1 - 1e-6})
 
 
 def shapes():
@@ -120,7 +120,7 @@ def test_points_on_the_boundary_are_uniform_by_area_and_everywhere(domain):
         return
     thin = 0.01
     layer = thrown(domain, 400_000 if len(domain.coordinates) < 4 else 100_000, margin=thin)
-    if domain.config["kind"] == "Solid":
+    if domain.config["kind"] == "Polyhedron":
         layer = layer[:80_000]
     layer = layer[np.abs(domain.distance(layer)) < thin]
     expected, found = shares(domain, layer), shares(domain, points, weights)
@@ -222,11 +222,11 @@ def test_a_file_whose_surface_leaks_is_refused_with_the_place(tmp_path):
     with pytest.raises(
         ProblemError, match=r"the surface is not closed: 3 edges belong to one triangle alone, the first"
     ) as caught:
-        sciml.Solid.read(path)
+        sciml.Polyhedron.read(path)
     # The three corners of the triangle that is missing.
     missing = vertices[list(triangles[-1])]
     shown = [f"({x:g}, {y:g}, {z:g})" for x, y, z in missing]
     assert sum(each in str(caught.value) for each in shown) == 2
     trimesh.Trimesh(vertices, [triangles[0][::-1], *triangles[1:]], process=False).export(path)
     with pytest.raises(ProblemError, match="in the same sense by two triangles, the first from"):
-        sciml.Solid.read(path)
+        sciml.Polyhedron.read(path)

@@ -9,11 +9,11 @@ from scipy.optimize import approx_fprime
 
 import sciml
 from sciml import d
-from sciml.baselines.collocation import Steadying
+from sciml.baselines.collocation import CollocationSystem
 from sciml.baselines.integrate import Budget
-from sciml.baselines.method_of_lines import Lines
+from sciml.baselines.method_of_lines import MethodOfLines
 from sciml.errors import ModelError
-from sciml.models import Chebyshev, Differences, Fourier, Grid, GridFunction, Knots
+from sciml.models import Chebyshev, FiniteDifferences, Fourier, Grid, GridFunction, Knots
 from sciml.models.bases import axis_from
 
 PI = math.pi
@@ -44,7 +44,7 @@ def test_spectral_axes_are_exact(axis, order):
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_differences_have_their_order(theory, order, periodic):
     def error(count):
-        axis = Differences(0, 2 * PI, count - periodic, theory, periodic=periodic)
+        axis = FiniteDifferences(0, 2 * PI, count - periodic, theory, periodic=periodic)
         return np.abs(axis.matrix(order) @ smooth(axis.nodes) - smooth(axis.nodes, order)).max()
 
     observed = math.log2(error(129) / error(257))
@@ -52,22 +52,22 @@ def test_differences_have_their_order(theory, order, periodic):
 
 
 def test_quadratures():
-    for axis in (Chebyshev(0, 2, 12), Differences(0, 2, 65)):
+    for axis in (Chebyshev(0, 2, 12), FiniteDifferences(0, 2, 65)):
         assert axis.weights @ np.exp(axis.nodes) == pytest.approx(math.exp(2) - 1, rel=1e-6)
     assert Fourier(0, 2 * PI, 9).weights @ np.cos(2 * Fourier(0, 2 * PI, 9).nodes + 1) == pytest.approx(0, abs=1e-14)
 
 
 def test_few_nodes_are_refused():
     with pytest.raises(ModelError, match="order 4 need at least 10 nodes; given: 5"):
-        Differences(0, 1, 5)
+        FiniteDifferences(0, 1, 5)
 
 
 @pytest.mark.parametrize(
     "axes",
     [
         {"x": Chebyshev(0, 1, 12), "y": Chebyshev(-1, 1, 14)},
-        {"x": Chebyshev(0, 1, 12), "y": Differences(-1, 1, 81, 6)},
-        {"x": Differences(0, 1, 61, 6), "y": Differences(-1, 1, 71, 6)},
+        {"x": Chebyshev(0, 1, 12), "y": FiniteDifferences(-1, 1, 81, 6)},
+        {"x": FiniteDifferences(0, 1, 61, 6), "y": FiniteDifferences(-1, 1, 71, 6)},
     ],
     ids=["far", "mixed", "near"],
 )
@@ -135,8 +135,8 @@ class Steady(sciml.Problem):
 
 
 def test_the_jacobian_of_a_steady_problem_is_exact():
-    problem, grid = Steady(), Grid({"x": Chebyshev(0, 1, 5), "y": Differences(0, 1, 10, 4)})
-    rows = Steadying(problem, grid, [], {}, Budget(60.0))
+    problem, grid = Steady(), Grid({"x": Chebyshev(0, 1, 5), "y": FiniteDifferences(0, 1, 10, 4)})
+    rows = CollocationSystem(problem, grid, [], {}, Budget(60.0))
     start = np.random.default_rng(0).uniform(0.5, 1.5, 2 * grid.size + 1)
     start[-1] = 0.2
 
@@ -169,9 +169,9 @@ class Moving(sciml.Problem):
         return d(v, t) + 0.3 * d(v, x, t) - d(v, x, x) + u * d(v, x)
 
 
-@pytest.mark.parametrize("axis", [Chebyshev(0, 1, 9), Differences(0, 1, 12, 4)], ids=["chebyshev", "differences"])
+@pytest.mark.parametrize("axis", [Chebyshev(0, 1, 9), FiniteDifferences(0, 1, 12, 4)], ids=["chebyshev", "differences"])
 def test_the_jacobian_of_the_method_of_lines_is_exact(axis):
-    lines = Lines(Moving(), Grid({"x": axis}), {})
+    lines = MethodOfLines(Moving(), Grid({"x": axis}), {})
     y = np.random.default_rng(0).uniform(0.5, 1.5, lines.size)
     exact = lines.jacobian(0.3, y)
     exact = exact if isinstance(exact, np.ndarray) else exact.toarray()
@@ -195,7 +195,7 @@ def test_the_start_agrees_with_the_conditions():
         def heat(self, u, x, t):
             return d(u, t) - d(u, x, x)
 
-    lines = Lines(Clash(), Grid({"x": Differences(0, 1, 21)}), {})
+    lines = MethodOfLines(Clash(), Grid({"x": FiniteDifferences(0, 1, 21)}), {})
     start = lines.start()
     assert start[0] == 1.0
     assert (lines.grid.matrix(("x",)) @ start)[-1] == pytest.approx(2.0)

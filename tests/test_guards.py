@@ -276,9 +276,9 @@ class Held:
 
     def __init__(self, monkeypatch, most, error):
         self.most, self.error, self.refused, self.largest = most, error, 0, 0
-        from sciml.solvers import Rows
+        from sciml.solvers import ResidualSystem
 
-        original = Rows.supplier
+        original = ResidualSystem.supplier
 
         def supplier(rows, points, *rest):
             if len(points) > self.most:
@@ -287,7 +287,7 @@ class Held:
             self.largest = max(self.largest, len(points))
             return original(rows, points, *rest)
 
-        monkeypatch.setattr(Rows, "supplier", supplier)
+        monkeypatch.setattr(ResidualSystem, "supplier", supplier)
 
 
 ERRORS = [

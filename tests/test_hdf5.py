@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.data.hdf5_file import Handles
+from sciml.data.hdf5_file import OpenFiles
 from sciml.data.hdf5_plan import planned
 from sciml.errors import DataError
 
@@ -236,7 +236,7 @@ def test_the_well(tmp_path):
 def test_a_plan_reads_boxes_that_add_up(file):
     u = RNG.normal(size=(4, 5, 3))
     path = file({"t": T, "x": X, "y": Y, "u": u})
-    with Handles() as handles:
+    with OpenFiles() as handles:
         plan = planned(handles, path, axes={"u": ("t", "x", "y")})
         (grid,) = plan.grids
         part = grid.read(handles, {"t": (1, 3), "y": (0, 2)})

@@ -9,7 +9,7 @@ from torch import nn
 import sciml
 from sciml import d
 from sciml.diagnostics.certificate import hidden_step
-from sciml.solvers import Rows, jacobian
+from sciml.solvers import ResidualSystem, jacobian
 from sciml.strategies.prepare import prepare
 
 
@@ -57,7 +57,7 @@ def ready(model, points=30):
 @pytest.mark.parametrize("model", [Gated, lambda: sciml.MLP(6, 5)])
 def test_any_model_has_the_jacobian_of_one_sweep_a_row(model, monkeypatch):
     setup, factors, parameters = ready(model())
-    rows = Rows(setup.problem, setup.trial, setup.raw, taylor=False)
+    rows = ResidualSystem(setup.problem, setup.trial, setup.raw, taylor=False)
     followed = []
     per_sample = jacobian.per_sample
     monkeypatch.setattr(jacobian, "per_sample", lambda *given: followed.append(per_sample(*given)) or followed[-1])
@@ -129,7 +129,7 @@ class WithStep(nn.Module):
 def test_a_step_between_points_is_found_and_a_layer_is_not_mistaken_for_one(size, width, found):
     problem = problem_class("harmonic_oscillator")()
     setup = prepare(problem, sciml.MLP(3), None, 20, None, torch.float64, "cpu", 0)
-    rows = Rows(problem, WithStep(size, width).double(), {}, taylor=False)
+    rows = ResidualSystem(problem, WithStep(size, width).double(), {}, taylor=False)
     step = hidden_step(rows)
     assert (step is not None) == found
     if step is not None:

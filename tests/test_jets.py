@@ -15,7 +15,7 @@ from sciml.jets.activations import Sin
 from sciml.jets.propagation import layers_of
 from sciml.jets.taylor import closed
 from sciml.models import MLP, Scaled
-from sciml.solvers import Rows
+from sciml.solvers import ResidualSystem
 from sciml.solvers.jacobian import jacobian
 from sciml.strategies.prepare import prepare
 
@@ -147,7 +147,7 @@ def test_per_point_jacobians_equal_those_row_by_row(name):
     }
     parameters = list(setup.trial.parameters())
     rows, slopes = jacobian(setup.rows, setup.train, factors, parameters)
-    other = Rows(problem, setup.trial, setup.raw, taylor=False)
+    other = ResidualSystem(problem, setup.trial, setup.raw, taylor=False)
     rows_too, slopes_too = jacobian(other, setup.train, factors, parameters)
     assert torch.allclose(rows, rows_too, rtol=1e-12, atol=1e-12)
     assert torch.allclose(slopes, slopes_too, rtol=1e-11, atol=1e-11 * float(slopes.abs().max()))

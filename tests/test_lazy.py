@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sciml
-from sciml.data.chunks import Pieces, Tiling
-from sciml.data.hdf5_file import Handles, locate
-from sciml.data.hdf5_grid import Column, Grid
+from sciml.data.chunks import ChunkGrid, Pieces
+from sciml.data.hdf5_file import OpenFiles, locate
+from sciml.data.hdf5_grid import Column, GridTable
 from sciml.errors import DataError
 
 
@@ -38,12 +38,12 @@ def gridded(path):
         for number in (0, 1):
             file[f"{number}/t"], file[f"{number}/x"] = np.arange(7.0), np.linspace(0, 1, 11)
             file.create_dataset(f"{number}/u", data=np.arange(77.0).reshape(7, 11) + 100 * number, chunks=(3, 4))
-    with Handles() as handles:
+    with OpenFiles() as handles:
         grids = []
         for number in (0, 1):
             t, x, u = (locate(handles, path, f"{number}/{name}") for name in "txu")
             columns = (Column("t", t, ("t",)), Column("x", x, ("x",)), Column("u", u, ("t", "x")))
-            grids.append(Grid((("t", 7), ("x", 11)), columns))
+            grids.append(GridTable((("t", 7), ("x", 11)), columns))
     return sciml.LazyTable(grids, source="gridded.h5")
 
 
@@ -51,7 +51,7 @@ def gridded(path):
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=3), st.integers(1, 40))
 def test_pieces_hold_every_row_once_and_whole_chunks(axes, rows):
     shape, chunk = zip(*axes, strict=True)
-    tiling = Tiling.aligned(shape, chunk, rows)
+    tiling = ChunkGrid.aligned(shape, chunk, rows)
     pieces = Pieces([tiling, tiling])
     found = np.concatenate([pieces.rows(piece) for piece in range(pieces.count)])
     assert sorted(found.tolist()) == list(range(2 * tiling.size))
@@ -151,7 +151,7 @@ def test_a_value_that_is_not_finite_is_told_with_its_row(plain):
         lazy(path).read([77_770])
     assert len(lazy(path, missing="mask").read([77_777])) == 1
     for workers in (0, 1):
-        loading = sciml.Loading(workers=workers, context="fork")
+        loading = sciml.LoaderOptions(workers=workers, context="fork")
         with sciml.Stream(lazy(path, loading=loading), 1000) as batches, pytest.raises(DataError, match="row 77777"):
             list(batches)
     with h5py.File(path, "r+") as file:
@@ -187,7 +187,7 @@ def test_a_table_is_pickled_without_its_file_and_a_changed_file_is_noticed(plain
 )
 def test_settings_of_loading_are_checked(options, message):
     with pytest.raises(DataError, match=message):
-        sciml.Loading(**options)
+        sciml.LoaderOptions(**options)
 
 
 def test_what_cannot_be_read_is_refused(plain, tmp_path):
@@ -229,7 +229,7 @@ def test_read_hdf5_leaves_rows_in_the_file_on_request(tmp_path):
     read = table.read()
     assert all(np.array_equal(read[name], whole[name]) for name in whole.columns)
     assert read.units == whole.units
-    assert sciml.read_hdf5(path, lazy=sciml.Loading(workers=3), **options).loading.workers == 3
+    assert sciml.read_hdf5(path, lazy=sciml.LoaderOptions(workers=3), **options).loading.workers == 3
     with pytest.raises(DataError, match="lazy must be True, False or"):
         sciml.read_hdf5(path, lazy="yes", **options)
     with pytest.raises(DataError, match="leave out rows="):

@@ -241,8 +241,8 @@ def test_conditions_vanish_on_functions_that_satisfy_them():
             return d(u, x) - torch.pi * (1 + t)
 
     from sciml.geometry import draw
-    from sciml.problem.collocation import Block
-    from sciml.solvers import Rows
+    from sciml.problem.collocation import Collocation
+    from sciml.solvers import ResidualSystem
 
     class Exact(torch.nn.Module):
         def forward(self, points):
@@ -251,8 +251,8 @@ def test_conditions_vanish_on_functions_that_satisfy_them():
 
     problem = Wave()
     generator = np.random.default_rng(0)
-    blocks = [Block(draw(term.place, box, 16, generator), (term,)) for term in problem.terms()]
-    residuals = Rows(problem, Exact(), {}).residuals(blocks)
+    blocks = [Collocation(draw(term.place, box, 16, generator), (term,)) for term in problem.terms()]
+    residuals = ResidualSystem(problem, Exact(), {}).residuals(blocks)
     assert len(residuals) == 7
     for name, values in residuals.items():
         assert float(values.detach().abs().max()) < 1e-14, name

@@ -228,7 +228,7 @@ def test_an_estimate_at_its_bound_is_taken_as_it_is(decays):
 
 def test_stored_references_belong_to_one_value():
     class Kept(Ring):
-        reference = sciml.Stored("nowhere.h5")
+        reference = sciml.StoredReference("nowhere.h5")
 
     assert not Kept().promote(speed=(0.5, 1.0)).has_reference
 

@@ -10,7 +10,7 @@ from conftest import problem_class
 
 import sciml
 from sciml import d
-from sciml.models import Tiles
+from sciml.models import PiecewisePolynomial
 from sciml.strategies import inverse_pde as recovery
 from sciml.strategies.inverse_pde import solve_by_tiles, why_not_tiles
 from sciml.strategies.prepare import prepare
@@ -174,7 +174,7 @@ def test_constants_lie_within_their_intervals(name):
     kind, exact, count, truth = CASES[name]
     solution = fitted(kind, exact, count, NOISE)
     assert solution.success
-    assert isinstance(solution.model, Tiles)
+    assert isinstance(solution.model, PiecewisePolynomial)
     for key, value in truth.items():
         row = solution.unknowns.loc[key]
         # 2.6 standard errors: one in a hundred would be further off.
@@ -257,7 +257,7 @@ def test_a_watcher_ends_the_search():
         solution = sciml.fit(Heat(), data=data, callbacks=[lambda look: look.step >= 3])
     assert solution.status == "stopped"
     assert len(solution.history) == 3
-    assert solution.history["phase"].iloc[0] == "Tiles(4 x 2)"
+    assert solution.history["phase"].iloc[0] == "PiecewisePolynomial(4 x 2)"
 
 
 def test_ctrl_c_leaves_the_best_so_far():

@@ -14,7 +14,7 @@ from conftest import problem_class
 
 import sciml
 from sciml import d
-from sciml.runs.checkpoint import Keeper
+from sciml.runs.checkpoint import Checkpointer
 from sciml.runs.history import read_lines
 
 
@@ -130,7 +130,7 @@ def lazily(**options):
         with h5py.File(path, "w") as file:
             file["t"] = np.linspace(0, 1, 30_000)
             file["u"] = np.linspace(0, 1, 30_000) ** 2
-    table = sciml.read_hdf5(path, lazy=sciml.Loading(workers=0))
+    table = sciml.read_hdf5(path, lazy=sciml.LoaderOptions(workers=0))
     return sciml.fit(Curve(), sciml.MLP(4), data=table, solver=sciml.Adam(12, batch=512, look=3), **options)
 
 
@@ -205,7 +205,7 @@ class KilledError(BaseException):
 @pytest.fixture
 def kill(monkeypatch):
     """Make the writing of checkpoints the last thing that a fit does, at a number of them."""
-    save = Keeper._save
+    save = Checkpointer._save
 
     def kill_at(number):
         left = [number]
@@ -216,7 +216,7 @@ def kill(monkeypatch):
             if left[0] == 0:
                 raise KilledError
 
-        monkeypatch.setattr(Keeper, "_save", dying)
+        monkeypatch.setattr(Checkpointer, "_save", dying)
 
     return kill_at
 
@@ -242,7 +242,7 @@ def same(one, other):
 def test_fault_11_a_resumed_fit_equals_one_that_was_never_killed(name, kill, tmp_path, monkeypatch):
     """Bitwise, for every solver and strategy, after one or two kills."""
     monkeypatch.setattr("sciml.journal._WORTH", 0.0)
-    options = {"out": tmp_path, "checkpoint": sciml.Every(seconds=None, steps=1)}
+    options = {"out": tmp_path, "checkpoint": sciml.CheckpointEvery(seconds=None, steps=1)}
     kills = SHORT.get(name, (6, 3) if name in TWICE else (6,))
     with warnings.catch_warnings(action="ignore", category=sciml.ConditionWarning):
         whole = FITS[name]()

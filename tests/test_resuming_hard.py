@@ -54,7 +54,7 @@ def test_fault_11_after_an_error_between_two_checkpoints(solver, tmp_path):
     whole = fitted(**options)
     Fragile.left = 28
     with pytest.raises(ProblemError, match="ZeroDivisionError"):
-        fitted(**options, out=tmp_path, checkpoint=sciml.Every(seconds=None, steps=5))
+        fitted(**options, out=tmp_path, checkpoint=sciml.CheckpointEvery(seconds=None, steps=5))
     Fragile.left = 10**9
     same(whole, fitted(**options, out=tmp_path, resume=True))
 

@@ -206,7 +206,7 @@ class Decay(sciml.Problem):
 
 
 def fitted(out, *callbacks):
-    quick = {"solver": sciml.Adam(60), "checkpoint": sciml.Every(steps=20), "progress": False}
+    quick = {"solver": sciml.Adam(60), "checkpoint": sciml.CheckpointEvery(steps=20), "progress": False}
     return sciml.fit(Decay(), sciml.MLP(4), out=out, callbacks=list(callbacks), **quick)
 
 

@@ -24,7 +24,7 @@ from sciml.runs.history import read_lines
 
 TIMES = np.linspace(0, 2, 15)
 DATA = {"t": TIMES, "u": np.exp(0.8 * TIMES)}
-OFTEN = sciml.Every(seconds=None, steps=1)
+OFTEN = sciml.CheckpointEvery(seconds=None, steps=1)
 
 
 def fitted(**options):
@@ -61,7 +61,7 @@ def test_fault_8_sigterm_finishes_the_step_saves_and_exits_143(tmp_path):
 
         signal.signal(signal.SIGTERM, before)
         try:
-            fitted(solver=LONG, out=tmp_path, checkpoint=sciml.Every(seconds=1000), callbacks=[slowly(tell)])
+            fitted(solver=LONG, out=tmp_path, checkpoint=sciml.CheckpointEvery(seconds=1000), callbacks=[slowly(tell)])
         except SystemExit:
             assert signal.getsignal(signal.SIGTERM) is before
             raise
@@ -251,7 +251,7 @@ def test_fault_14_a_callback_that_raises_loses_nothing(tmp_path):
         if look.step >= 8 and not look.replayed:
             raise ZeroDivisionError("of the callback")
 
-    for name, every in (("often", OFTEN), ("seldom", sciml.Every(seconds=3600))):
+    for name, every in (("often", OFTEN), ("seldom", sciml.CheckpointEvery(seconds=3600))):
         with pytest.raises(ZeroDivisionError, match="of the callback"):
             fitted(out=tmp_path / name, checkpoint=every, callbacks=[breaks])
         # The look that it saw is in the history, and was the last one.
@@ -339,14 +339,14 @@ def test_wrong_arguments_are_told(tmp_path):
     for options, what in (
         ({"resume": True}, "give it"),
         ({"out": tmp_path, "resume": "yes"}, "True or False"),
-        ({"out": tmp_path, "checkpoint": 60}, "sciml.Every"),
+        ({"out": tmp_path, "checkpoint": 60}, "sciml.CheckpointEvery"),
         ({"out": 3}, "must be a directory"),
     ):
         with pytest.raises(sciml.errors.SciMLError, match=what):
             fitted(**options)
     for wrong in ({"seconds": 0}, {"seconds": None}, {"seconds": None, "steps": -1}, {"seconds": float("nan")}):
         with pytest.raises(sciml.errors.SolverError, match="positive number"):
-            sciml.Every(**wrong)
+            sciml.CheckpointEvery(**wrong)
 
 
 def test_nothing_is_kept_open_and_no_seed_is_touched(tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import sciml
 from sciml.data import archive
 from sciml.errors import ProblemError
-from sciml.geometry import Face, Interior, OnFaces, Opposite, Piece, Product, built, draw
+from sciml.geometry import Face, Interior, OnFaces, Opposite, Piece, Product, domain_from_config, draw
 
 ELL = [(0, 0), (1, 0), (1, 1), (-1, 1), (-1, -1), (0, -1)]
 SQUARE = [(0, 0), (1, 0), (1, 1), (0, 1)]
@@ -279,7 +279,7 @@ def test_near_a_corner_the_polygon_lies_between_its_edges(name):
 @pytest.mark.parametrize("name", SHAPES)
 def test_domains_are_made_again_from_plain_values(name):
     domain = SHAPES[name]
-    again = built(domain.config)
+    again = domain_from_config(domain.config)
     assert again == domain
     assert hash(again) == hash(domain)
     assert again.pieces == domain.pieces
@@ -401,7 +401,7 @@ def test_the_singular_function_of_a_corner_is_harmonic_and_vanishes_on_both_edge
 def test_descriptions_survive_files(name, tmp_path):
     path = tmp_path / "domain.pt"
     archive.save_tensors(path, {"domain": SHAPES[name].config})
-    assert built(archive.load_tensors(path)["domain"]) == SHAPES[name]
+    assert domain_from_config(archive.load_tensors(path)["domain"]) == SHAPES[name]
 
 
 def test_a_box_contains_its_boundary_to_rounding():

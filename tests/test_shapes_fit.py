@@ -11,7 +11,7 @@ from sciml import d
 from sciml.diagnostics.certificate import hidden_step
 from sciml.errors import DataError, ProblemError, SolverError
 from sciml.geometry import Interior, OnFaces, draw
-from sciml.solvers import Rows
+from sciml.solvers import ResidualSystem
 from sciml.strategies.prepare import prepare
 from sciml.strategies.random_features import part_of
 
@@ -230,7 +230,7 @@ def test_steps_are_looked_for_inside_alone():
     anchor = torch.nn.Parameter(torch.zeros((), dtype=torch.float64))
     trial = Wild()
     trial.register_parameter("anchor", anchor)
-    assert hidden_step(Rows(Ring(), trial, {})) is None
+    assert hidden_step(ResidualSystem(Ring(), trial, {})) is None
 
 
 def bad(conditions, domain=DISK):

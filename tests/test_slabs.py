@@ -9,9 +9,9 @@ import torch
 import sciml
 from sciml import d
 from sciml.errors import ProblemError
-from sciml.models.mesh import Mesh, chebyshev_places, gauss
-from sciml.strategies.radau import Stages, start_polynomial, start_values
-from sciml.strategies.slab_preconditioner import Inverse
+from sciml.models.mesh import PiecewiseBasis, chebyshev_places, gauss
+from sciml.strategies.radau import RadauIIA, start_polynomial, start_values
+from sciml.strategies.slab_preconditioner import Preconditioner
 from sciml.strategies.slab_solver import gmres, solve
 from sciml.strategies.slab_system import Site, Slab, initial_values
 
@@ -71,21 +71,21 @@ def sites_of(problem, mesh, places, highest):
 
 def slab_of(problem, *, count=3, degree=10, smooth=2, length=0.05, stages=4, starts=None):
     """A slab with its sites and the weights of its quadrature."""
-    mesh = Mesh(np.linspace(-1, 1, count + 1), degree, smooth)
+    mesh = PiecewiseBasis(np.linspace(-1, 1, count + 1), degree, smooth)
     fields = len(problem.fields)
     if starts is None:
         x = mesh.inside(chebyshev_places(degree + 1), 0).x
         start = [term for term in problem.terms() if term.name.startswith("initial")]
         wanted = initial_values(problem, start, 0.0, x.flatten())
         starts = tuple(mesh.interpolated(wanted[name, 0].view_as(x))[None] for name in problem.fields)
-    slab = Slab(problem, mesh, Stages(stages), 0.0, length, (1,) * fields, starts, (1.0,) * fields)
+    slab = Slab(problem, mesh, RadauIIA(stages), 0.0, length, (1,) * fields, starts, (1.0,) * fields)
     places, shares = gauss(math.ceil(1.5 * (degree + 1)))
     return slab, *sites_of(problem, mesh, places, 2), shares
 
 
 @pytest.mark.parametrize("count", [2, 4, 8, 12])
 def test_stages_integrate_polynomials(count):
-    stages = Stages(count)
+    stages = RadauIIA(count)
     at = torch.tensor([0.1, 0.7, 1.0], dtype=F64)
     for power in range(count):
         values = stages.nodes**power
@@ -97,7 +97,7 @@ def test_stages_integrate_polynomials(count):
 
 
 def test_eigenvectors_take_the_matrix_of_the_stages_apart():
-    stages = Stages(8)
+    stages = RadauIIA(8)
     whole = stages.integrated(stages.nodes, 1)
     rebuilt = 2 * (stages.vectors @ torch.diag(stages.eigenvalues) @ stages.inverse).real
     assert torch.allclose(rebuilt, whole, atol=1e-12)
@@ -105,7 +105,7 @@ def test_eigenvectors_take_the_matrix_of_the_stages_apart():
 
 def test_the_last_stage_has_the_order_of_radau():
     """u' = -u with p stages: the error of one step falls with its power 2p."""
-    stages = Stages(2)
+    stages = RadauIIA(2)
     errors = []
     for h in (0.05, 0.025, 0.0125):
         matrix = torch.eye(2, dtype=F64) + h * stages.integrated(stages.nodes, 1)
@@ -119,7 +119,7 @@ def test_the_last_stage_has_the_order_of_radau():
 @pytest.mark.parametrize("count", [8, 12])
 def test_oscillations_of_any_frequency_do_not_grow(count):
     """u'' = -w² u, from slow to far beyond what the stages resolve."""
-    stages = Stages(count)
+    stages = RadauIIA(count)
     once, twice = stages.power(1), stages.power(2)
     for frequency in 10.0 ** np.arange(-2, 6):
         columns = []
@@ -140,7 +140,7 @@ def test_the_start_is_a_polynomial_of_its_derivatives():
 
 @pytest.mark.parametrize("smooth", [1, 2, 3, 4])
 def test_a_mesh_reproduces_polynomials_and_joins_smoothly(smooth):
-    mesh = Mesh([-1.0, -0.3, 0.0, 1.0], degree=12, smooth=smooth)
+    mesh = PiecewiseBasis([-1.0, -0.3, 0.0, 1.0], degree=12, smooth=smooth)
     x = mesh.inside(chebyshev_places(13), 0).x
     weights = mesh.interpolated(x**5 - 2 * x**3 + 1)
     assert mesh.width == weights.shape[-1] == 3 * (13 - 2 * smooth) + 4 * smooth
@@ -155,7 +155,7 @@ def test_a_mesh_reproduces_polynomials_and_joins_smoothly(smooth):
 
 
 def test_splitting_is_exact_and_joining_undoes_it():
-    mesh = Mesh([-1.0, 0.0, 1.0], degree=10, smooth=2)
+    mesh = PiecewiseBasis([-1.0, 0.0, 1.0], degree=10, smooth=2)
     weights = torch.randn(2, mesh.width, dtype=F64, generator=torch.Generator().manual_seed(0))
     finer = mesh.split(np.array([True, False]))
     assert finer.count == 3
@@ -165,11 +165,11 @@ def test_splitting_is_exact_and_joining_undoes_it():
     assert torch.allclose(mesh.transferred(finer, there), weights, atol=1e-10)
     assert finer.merged(np.array([True, False, True])) is finer
     # The elements in the middle are neighbours of equal width, but were never one.
-    assert Mesh([0.0, 0.25, 0.5, 0.75, 1.0], 10, 2).merged(np.array([False, True, True, False])).count == 4
+    assert PiecewiseBasis([0.0, 0.25, 0.5, 0.75, 1.0], 10, 2).merged(np.array([False, True, True, False])).count == 4
 
 
 def test_a_jump_of_derivatives_is_interpolated_by_their_mean():
-    mesh = Mesh([-1.0, 0.0, 1.0], degree=8, smooth=2)
+    mesh = PiecewiseBasis([-1.0, 0.0, 1.0], degree=8, smooth=2)
     x = mesh.inside(chebyshev_places(9), 0).x
     weights = mesh.interpolated(x.abs())
     ends = mesh.inside(torch.tensor([-1.0, 1.0], dtype=F64), 1)
@@ -179,7 +179,7 @@ def test_a_jump_of_derivatives_is_interpolated_by_their_mean():
 
 
 def test_a_jump_stays_where_it_is_when_fitted():
-    mesh = Mesh(np.linspace(-1, 1, 9), degree=8, smooth=2)
+    mesh = PiecewiseBasis(np.linspace(-1, 1, 9), degree=8, smooth=2)
     places, shares = gauss(14)
     x = mesh.inside(places, 0).x
     step = torch.where(x < -0.3, torch.ones_like(x), torch.zeros_like(x))
@@ -220,7 +220,7 @@ def test_the_inverse_is_exact_where_nothing_changes_in_time(problem):
     slab, inside, ends, shares = slab_of(problem())
     count = len(inside)
     evaluated = slab.evaluate([*inside, *ends], slab.zero(), slopes=True)
-    inverse = Inverse(slab, evaluated[:count], evaluated[count:], shares)
+    inverse = Preconditioner(slab, evaluated[:count], evaluated[count:], shares)
     rates = torch.randn(slab.zero().shape, dtype=F64, generator=torch.Generator().manual_seed(0))
     rows = slab.product(evaluated, rates)
     assert torch.allclose(inverse(rows[:count], rows[count:]), rates, atol=1e-7)
@@ -235,7 +235,7 @@ def test_waves_do_not_grow(problem, stages, length):
     slab, inside, ends, shares = slab_of(problem, count=2, degree=12, length=length, stages=stages)
     count, width, fields = len(inside), slab.mesh.width, len(problem.fields)
     evaluated = slab.evaluate([*inside, *ends], slab.zero(), slopes=True)
-    inverse = Inverse(slab, evaluated[:count], evaluated[count:], shares)
+    inverse = Preconditioner(slab, evaluated[:count], evaluated[count:], shares)
     growth = []
     for column in range(fields * width):
         starts = [torch.zeros(1, width, dtype=F64) for _ in range(fields)]
@@ -280,7 +280,7 @@ def test_a_residual_that_is_not_a_number_is_no_crash():
 
 
 def test_a_derivative_that_was_not_recorded_is_named():
-    mesh = Mesh([-1.0, 1.0], degree=6, smooth=1)
+    mesh = PiecewiseBasis([-1.0, 1.0], degree=6, smooth=1)
     trace = mesh.inside(torch.zeros(1, dtype=F64), 1)
     with pytest.raises(ProblemError, match="order 2 in space"):
         trace.jet(mesh.local(torch.zeros(mesh.width, dtype=F64)), 2)

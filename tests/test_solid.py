@@ -10,13 +10,13 @@ import pytest
 import sciml
 from sciml import d
 from sciml.errors import FileError, MissingExtraError, ProblemError
-from sciml.geometry import Interior, OnFaces, Piece, built, draw
+from sciml.geometry import Interior, OnFaces, Piece, domain_from_config, draw
 
 # A cube, two triangles a side.
 CORNERS = np.array([(x, y, z) for x in (0, 1) for y in (0, 1) for z in (0, 1)], dtype=float)
 QUADS = [(0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3)]
 SIDES = [half for a, b, c, e in QUADS for half in ((a, b, c), (a, c, e))]
-CUBE = sciml.Solid(CORNERS, SIDES, pieces={"floor": lambda x, y, z: z < 1e-9, "lid": lambda x, y, z: z > 1 - 1e-9})
+CUBE = sciml.Polyhedron(CORNERS, SIDES, pieces={"floor": lambda x, y, z: z < 1e-9, "lid": lambda x, y, z: z > 1 - 1e-9})
 
 
 def rng():
@@ -29,7 +29,7 @@ def ell():
     flat = [(0, 1, 2), (0, 2, 3), (0, 3, 4), (0, 4, 5)]
     vertices = np.concatenate([np.insert(outline, 2, 0, axis=1), np.insert(outline, 2, 1, axis=1)])
     walls = [half for k in range(6) for m in [(k + 1) % 6] for half in ((k, m, m + 6), (k, m + 6, k + 6))]
-    return sciml.Solid(
+    return sciml.Polyhedron(
         vertices, [*(each[::-1] for each in flat), *(tuple(v + 6 for v in each) for each in flat), *walls]
     )
 
@@ -51,7 +51,7 @@ def test_a_prism_is_the_polygon_times_an_interval():
 
 
 def test_the_sense_of_triangles_does_not_matter_as_long_as_it_is_one():
-    inward = sciml.Solid(CORNERS, [side[::-1] for side in SIDES])
+    inward = sciml.Polyhedron(CORNERS, [side[::-1] for side in SIDES])
     assert inward.measure == pytest.approx(1)
     sample = draw(OnFaces(inward.sides), inward, 64, rng())
     points, normals = sample.points[0].numpy(), sample.normals.numpy()
@@ -70,7 +70,7 @@ def test_points_are_uniform_by_volume_and_area():
 
 
 def test_a_solid_is_made_again_and_can_be_cut():
-    again = built(CUBE.config)
+    again = domain_from_config(CUBE.config)
     assert again == CUBE
     assert again.pieces == CUBE.pieces
     cut = CUBE - sciml.Ball((0.5, 0.5, 0.5), 0.25)
@@ -105,31 +105,31 @@ def test_surfaces_come_from_files(tmp_path):
     trimesh = pytest.importorskip("trimesh")
     path = tmp_path / "cube.stl"
     trimesh.Trimesh(CORNERS, SIDES).export(path)
-    solid = sciml.Solid.read(path, pieces={"floor": lambda x, y, z: z < 1e-6})
+    solid = sciml.Polyhedron.read(path, pieces={"floor": lambda x, y, z: z < 1e-6})
     assert solid.measure == pytest.approx(1)
     assert solid.pieces == ("floor", "surface")
     (tmp_path / "bad.stl").write_text("solid nothing")
     with pytest.raises(FileError, match=r"bad\.stl"):
-        sciml.Solid.read(tmp_path / "bad.stl")
+        sciml.Polyhedron.read(tmp_path / "bad.stl")
     with pytest.raises(FileError, match="no such file"):
-        sciml.Solid.read(tmp_path / "none.stl")
+        sciml.Polyhedron.read(tmp_path / "none.stl")
 
 
 def test_without_trimesh_the_message_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "trimesh", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'sciml\[geometry\]'"):
-        sciml.Solid.read(tmp_path / "cube.stl")
+        sciml.Polyhedron.read(tmp_path / "cube.stl")
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: sciml.Solid(CORNERS[:, :2], SIDES), r"vertices must have three finite numbers each; .* \(8, 2\)"),
-        (lambda: sciml.Solid(CORNERS, [(0, 1, 9)]), "numbers of vertices, from 0 to 7"),
-        (lambda: sciml.Solid(CORNERS, SIDES[:-1]), "the surface is not closed"),
-        (lambda: sciml.Solid(CORNERS, [SIDES[0][::-1], *SIDES[1:]]), "in different senses"),
-        (lambda: sciml.Solid(CORNERS, SIDES, pieces={"roof": lambda x, y, z: z > 2}), "'roof' has none"),
-        (lambda: sciml.Solid(CORNERS, SIDES, pieces={"a": [0, 1], "b": [1]}), "'b' is on two pieces"),
+        (lambda: sciml.Polyhedron(CORNERS[:, :2], SIDES), r"vertices must have three finite numbers each; .* \(8, 2\)"),
+        (lambda: sciml.Polyhedron(CORNERS, [(0, 1, 9)]), "numbers of vertices, from 0 to 7"),
+        (lambda: sciml.Polyhedron(CORNERS, SIDES[:-1]), "the surface is not closed"),
+        (lambda: sciml.Polyhedron(CORNERS, [SIDES[0][::-1], *SIDES[1:]]), "in different senses"),
+        (lambda: sciml.Polyhedron(CORNERS, SIDES, pieces={"roof": lambda x, y, z: z > 2}), "'roof' has none"),
+        (lambda: sciml.Polyhedron(CORNERS, SIDES, pieces={"a": [0, 1], "b": [1]}), "'b' is on two pieces"),
     ],
 )
 def test_bad_surfaces_are_refused(make, words):

@@ -10,7 +10,7 @@ import torch
 import sciml
 from sciml import d
 from sciml.errors import ModelError
-from sciml.geometry import Face, Interior, OnFaces, Opposite, Sample, clustered, draw
+from sciml.geometry import Face, Interior, OnFaces, Opposite, PointSet, clustered, draw
 from sciml.jets import AutogradJets, TaylorJets
 from sciml.models import Scaled, Spectral
 from sciml.solvers.gauss_newton import factorised
@@ -122,7 +122,7 @@ def test_clustered_points_have_chebyshevs_density_and_stay_on_faces():
     np.testing.assert_allclose(shares, np.diff(np.arccos([1, 0.5, 0, -0.5, -1])) / np.pi, atol=0.01)
     face = clustered(draw(OnFaces((Face("x", "upper"),)), box, 64, np.random.default_rng(0)), box)
     assert bool((face.points[0][:, 0] == 4.0).all())
-    evenly = Sample((torch.tensor([[1.0, 0.3]], dtype=torch.float64),))
+    evenly = PointSet((torch.tensor([[1.0, 0.3]], dtype=torch.float64),))
     assert clustered(evenly, box, around=[0]).points[0][0, 0] == 1.0
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import sciml
-from sciml import Stored, d
+from sciml import StoredReference, d
 from sciml.errors import FileError, ProblemError
 
 
@@ -21,7 +21,7 @@ def file(tmp_path):
     axes = {"x": np.linspace(-1, 1, 41), "t": np.linspace(0, 1, 31)}
     x, t = np.meshgrid(*axes.values(), indexing="ij")
     path = tmp_path / "reference.h5"
-    Stored.write(
+    StoredReference.write(
         path, axes, {"u": wave(x, t), "v": x + t}, {"rate": 9.0}, equation="u_t = u_xx / rate", resolution=[4, 5]
     )
     return path
@@ -38,7 +38,7 @@ def waves(where, **more):
             sciml.Initial(u=lambda x: torch.sin(3 * x)),
             sciml.Dirichlet(u=lambda x, t: torch.sin(3 * x) * torch.exp(-t), on=domain.faces("x")),
         ]
-        reference = Stored(where, fields=["u"])
+        reference = StoredReference(where, fields=["u"])
 
         @sciml.equation
         def heat(self, u, x, t):
@@ -48,7 +48,7 @@ def waves(where, **more):
 
 
 def test_what_is_read_is_what_was_written(file):
-    found = Stored(file)
+    found = StoredReference(file)
     assert list(found.axes) == ["x", "t"]
     assert list(found.fields) == ["u", "v"]
     assert found.attributes["equation"] == "u_t = u_xx / rate"
@@ -61,7 +61,7 @@ def test_what_is_read_is_what_was_written(file):
 
 
 def test_the_spline_takes_the_values_and_follows_the_function_between(file):
-    found = Stored(file)
+    found = StoredReference(file)
     at = found(**found.grid())
     assert float((at["u"] - torch.from_numpy(found.fields["u"])).abs().max()) < 1e-14
     generator = np.random.default_rng(0)
@@ -77,8 +77,8 @@ def test_the_spline_takes_the_values_and_follows_the_function_between(file):
 @pytest.mark.parametrize("points", [2, 3, 4, 7, 8, 9])
 def test_short_axes_have_lower_degrees(tmp_path, points):
     axis = np.linspace(0, 1, points)
-    Stored.write(tmp_path / "short.h5", {"t": axis}, {"u": axis})
-    assert float(Stored(tmp_path / "short.h5")(t=0.3)["u"]) == pytest.approx(0.3, abs=1e-13)
+    StoredReference.write(tmp_path / "short.h5", {"t": axis}, {"u": axis})
+    assert float(StoredReference(tmp_path / "short.h5")(t=0.3)["u"]) == pytest.approx(0.3, abs=1e-13)
 
 
 def test_derivatives_by_autograd_are_those_of_the_function(file):
@@ -88,7 +88,7 @@ def test_derivatives_by_autograd_are_those_of_the_function(file):
     (values,) = problem.residuals(problem.reference, x=x, t=t).values()
     assert np.abs(values).max() < 1e-6
     at = torch.from_numpy(x).requires_grad_()
-    slope = Stored(file)(x=at, t=torch.from_numpy(t))["u"]
+    slope = StoredReference(file)(x=at, t=torch.from_numpy(t))["u"]
     for _ in range(4):
         (slope,) = torch.autograd.grad(slope.sum(), at, create_graph=True)
     assert np.abs(slope.detach().numpy() - 81 * wave(x, t)).max() < 1e-2
@@ -100,7 +100,7 @@ def test_solutions_are_held_against_the_stored_points(file):
     solution = sciml.fit(problem)
     assert solution.grid()["x"].shape == (41, 31)
     assert solution.grid(5)["x"].shape == (5, 5)
-    truth = Stored(file).fields["u"]
+    truth = StoredReference(file).fields["u"]
     own = solution(**solution.grid())["u"]
     by_hand = np.linalg.norm(own - truth) / np.linalg.norm(truth)
     assert solution.error()["u"] == pytest.approx(by_hand, rel=1e-6)
@@ -118,40 +118,40 @@ def test_other_constants_have_no_reference(file):
 
 def test_nothing_is_made_up_beyond_the_grid(file):
     with pytest.raises(ProblemError, match=r"between 0 and 1; asked for it between 0\.5 and 1\.5"):
-        Stored(file)(x=0.0, t=[0.5, 1.5])
+        StoredReference(file)(x=0.0, t=[0.5, 1.5])
     with pytest.raises(ProblemError, match="between -1 and 1"):
-        Stored(file)(x=math.nan, t=0.5)
+        StoredReference(file)(x=math.nan, t=0.5)
     with pytest.raises(ProblemError, match="expected the coordinates 'x', 't'; given: 'x'"):
-        Stored(file)(x=0.0)
+        StoredReference(file)(x=0.0)
 
 
 def test_files_that_are_none_are_named(file, tmp_path):
-    assert "nowhere" in repr(Stored(tmp_path / "nowhere.h5"))
+    assert "nowhere" in repr(StoredReference(tmp_path / "nowhere.h5"))
     with pytest.raises(FileError, match=r"no reference .*nowhere\.h5"):
-        Stored(tmp_path / "nowhere.h5")(t=0.0)
+        StoredReference(tmp_path / "nowhere.h5")(t=0.0)
     (tmp_path / "text.h5").write_text("no figures")
     with pytest.raises(FileError, match="damaged"):
-        _ = Stored(tmp_path / "text.h5").axes
+        _ = StoredReference(tmp_path / "text.h5").axes
     with pytest.raises(ProblemError, match="no field 'w'; fields: 'u', 'v'"):
-        Stored(file, fields=["w"])(x=0.0, t=0.0)
+        StoredReference(file, fields=["w"])(x=0.0, t=0.0)
     with h5py.File(file, "a") as raw:
         del raw["u"]
         raw["u"] = np.zeros(3)
     with pytest.raises(FileError, match="other shapes"):
-        _ = Stored(file).fields
+        _ = StoredReference(file).fields
     with h5py.File(file, "a") as raw:
         del raw["t"]
     with pytest.raises(FileError, match="damaged"):
-        _ = Stored(file).fields
+        _ = StoredReference(file).fields
 
 
 def test_what_cannot_be_kept_is_refused(tmp_path):
     axis = np.linspace(0, 1, 4)
     for wrong in (axis[::-1], axis[:1], np.zeros((2, 2))):
         with pytest.raises(ProblemError, match="increasing"):
-            Stored.write(tmp_path / "a.h5", {"t": wrong}, {"u": wrong})
+            StoredReference.write(tmp_path / "a.h5", {"t": wrong}, {"u": wrong})
     with pytest.raises(ProblemError, match=r"shape \(3,\); the grid has \(4,\)"):
-        Stored.write(tmp_path / "a.h5", {"t": axis}, {"u": axis[:3]})
+        StoredReference.write(tmp_path / "a.h5", {"t": axis}, {"u": axis[:3]})
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match="cannot write"):
-        Stored.write(tmp_path / "file" / "a.h5", {"t": axis}, {"u": axis})
+        StoredReference.write(tmp_path / "file" / "a.h5", {"t": axis}, {"u": axis})

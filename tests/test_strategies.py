@@ -10,7 +10,7 @@ from conftest import problem_class
 import sciml
 from sciml import d
 from sciml.errors import ProblemError, SolverError
-from sciml.solvers import Objective, Rows
+from sciml.solvers import Objective, ResidualSystem
 from sciml.solvers.weighting import gradient_norms, tangent_traces
 from sciml.strategies.prepare import prepare
 
@@ -63,7 +63,7 @@ def weighted(objective):
 @pytest.mark.parametrize("taylor", [True, False])
 def test_loss_gradient_and_jacobian_honour_the_weights_of_points(taylor):
     setup, objective = ready(problem_class("burgers")())
-    objective.rows = Rows(setup.problem, setup.trial, setup.raw, taylor=taylor)
+    objective.rows = ResidualSystem(setup.problem, setup.trial, setup.raw, taylor=taylor)
     weighted(objective)
     by_hand = 0.0
     for block in objective.blocks:
@@ -227,7 +227,7 @@ def test_causal_weights_solve_the_beginning_first(seed):
 
 STRATEGIES = {
     "exact": {"exact": True},
-    "periodic": {"exact": sciml.Exact(values=False)},
+    "periodic": {"exact": sciml.HardConstraints(values=False)},
     "gradient": {"weights": sciml.Balanced("gradient", every=5)},
     "ntk": {"weights": sciml.Balanced("ntk", every=5)},
     "causal": {"causal": sciml.Causal(chunks=8, strength=0.3, every=2)},
@@ -261,7 +261,7 @@ def test_every_strategy_works_with_every_solver(strategy, solver):
     if solver == "LinearLeastSquares" and "exact" not in options:
         # As in the fit: kept jets of features round differently from jets by layers where large weights cancel.
         solution.model.layers[-1].requires_grad_()
-    rows = Rows(Ring(), solution.trial, {})
+    rows = ResidualSystem(Ring(), solution.trial, {})
     sizes = {}
     for name, values in rows.residuals(setup.fresh).items():
         sizes[name] = float(values.detach().square().mean().sqrt())

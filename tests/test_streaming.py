@@ -13,7 +13,7 @@ import torch
 
 import sciml
 from sciml.data import streaming
-from sciml.data.hdf5_file import Handles
+from sciml.data.hdf5_file import OpenFiles
 from sciml.errors import DataError, SolverError
 
 ROWS = 30_000
@@ -35,7 +35,7 @@ def small_pieces(monkeypatch):
 
 def table_of(path, **loading):
     loading = {"workers": 0, "buffer": 6000, "context": "fork", **loading}
-    return sciml.LazyTable.of(path, {"n": "n", "s": "s"}, loading=sciml.Loading(**loading))
+    return sciml.LazyTable.of(path, {"n": "n", "s": "s"}, loading=sciml.LoaderOptions(**loading))
 
 
 def epochs_of(stream):
@@ -94,7 +94,7 @@ def test_fault_43_forked_workers_open_the_file_once_each_and_never_use_the_handl
     path, tmp_path, monkeypatch
 ):
     """Each forked worker opens the file once, for itself."""
-    log, original = tmp_path / "opened", Handles.__getitem__
+    log, original = tmp_path / "opened", OpenFiles.__getitem__
 
     def noted(self, file):
         fresh = file not in self._open
@@ -104,7 +104,7 @@ def test_fault_43_forked_workers_open_the_file_once_each_and_never_use_the_handl
                 lines.write(f"{os.getpid()}\n")
         return found
 
-    monkeypatch.setattr(Handles, "__getitem__", noted)
+    monkeypatch.setattr(OpenFiles, "__getitem__", noted)
     table = table_of(path, workers=2)
     # The file is open in the parent when the workers are made.
     assert table.read([7])["n"] == 7.0
@@ -200,7 +200,7 @@ def test_rows_can_be_left_out(path):
 def test_rows_without_any_value_do_not_come(path):
     with h5py.File(path, "r+") as file:
         file["s"][2500:9100] = np.nan
-    table = sciml.LazyTable.of(path, {"n": "n", "s": "s"}, missing="mask", loading=sciml.Loading(workers=0))
+    table = sciml.LazyTable.of(path, {"n": "n", "s": "s"}, missing="mask", loading=sciml.LoaderOptions(workers=0))
     rows = epochs_of(sciml.Stream(table, 700, needed=["s"]))
     assert np.array_equal(np.sort(rows), np.r_[0:2500, 9100:ROWS])
 

@@ -9,22 +9,22 @@ import torch
 import sciml
 from sciml import d
 from sciml.errors import ModelError
-from sciml.geometry import Sample
-from sciml.models import Tiles
-from sciml.models.mesh import Mesh
-from sciml.models.tensor_product import Tiling
-from sciml.problem.collocation import Block
+from sciml.geometry import PointSet
+from sciml.models import PiecewisePolynomial
+from sciml.models.mesh import PiecewiseBasis
+from sciml.models.tensor_product import TensorProductBasis
+from sciml.problem.collocation import Collocation
 from sciml.solvers.condensation import Layout
 from sciml.strategies.inverse_pde import energies, refined
 from sciml.strategies.inverse_points import blocks_on
 from sciml.strategies.inverse_solver import bordered_solve, gauss_newton, spread
-from sciml.strategies.inverse_system import Placed, System, Units
+from sciml.strategies.inverse_system import ElementRows, System, Units
 
 CUTS = ([-1.0, -0.2, 0.5, 1.0], [-1.0, 0.1, 1.0])
 
 
 def tiling(outer=1, cuts=CUTS):
-    return Tiling([Mesh(cuts[0], 6, 2), Mesh(cuts[1], 4, 1)], outer)
+    return TensorProductBasis([PiecewiseBasis(cuts[0], 6, 2), PiecewiseBasis(cuts[1], 4, 1)], outer)
 
 
 def points(count, seed=0):
@@ -74,7 +74,7 @@ def system_of(problem, of, measured=40):
     for block in blocks:
         root = torch.full((block.size,), measured**-0.5).double() if block.weights is None else block.weights.sqrt()
         factors = {term.name: root for term in block.terms}
-        placed.append(Placed(problem, block, factors, of, units, (2, 1)))
+        placed.append(ElementRows(problem, block, factors, of, units, (2, 1)))
     weights = {term.name: 1.0 + number for number, block in enumerate(blocks) for term in block.terms}
     return System(of, placed, weights, 2)
 
@@ -105,13 +105,13 @@ def test_functions_are_as_smooth_as_they_say():
 def test_a_model_has_the_values_and_derivatives_of_the_weights():
     of, at = tiling(), points(60)
     weights = random_weights(of, 2)
-    model = Tiles([mesh.breaks.tolist() for mesh in of.meshes], [6, 4], 2)
+    model = PiecewisePolynomial([mesh.breaks.tolist() for mesh in of.meshes], [6, 4], 2)
     model.coefficients.copy_(of.coefficients(weights))
     for orders in [(0, 0), (2, 0), (1, 1)]:
         torch.testing.assert_close(model.partial(at, orders), values(of, weights, at, orders), atol=1e-9, rtol=1e-9)
     assert torch.autograd.gradcheck(model, at[:5].clone().requires_grad_())
     assert torch.autograd.gradgradcheck(model, at[:3].clone().requires_grad_())
-    again = Tiles.from_config(**model.config)
+    again = PiecewisePolynomial.from_config(**model.config)
     again.load_state_dict(model.state_dict())
     assert torch.equal(again(at), model(at))
     assert model(at[:0]).shape == (0, 2)
@@ -119,7 +119,7 @@ def test_a_model_has_the_values_and_derivatives_of_the_weights():
 
 def test_what_is_no_model_is_refused():
     with pytest.raises(ModelError, match="increasing breaks"):
-        Tiles([[-1.0, 1.0, 0.5], [-1.0, 1.0]], [3, 3], 1)
+        PiecewisePolynomial([[-1.0, 1.0, 0.5], [-1.0, 1.0]], [3, 3], 1)
 
 
 def test_weights_go_to_a_finer_tiling_unchanged():
@@ -173,7 +173,7 @@ def dense(system, weights, raw):
 
 
 def test_normal_equations_are_those_of_the_rows():
-    of = Tiling([Mesh([-1.0, 0.2, 1.0], 4, 2), Mesh([-1.0, 1.0], 2, 1)], 1)
+    of = TensorProductBasis([PiecewiseBasis([-1.0, 0.2, 1.0], 4, 2), PiecewiseBasis([-1.0, 1.0], 2, 1)], 1)
     system, weights = system_of(Wave(), of), 0.1 * random_weights(of, 2)
     raw = {"rate": torch.tensor(0.3).double()}
     residual, slopes = dense(system, weights, raw)
@@ -193,7 +193,7 @@ def test_normal_equations_are_those_of_the_rows():
 
 
 def test_damping_holds_back_weights_and_unknowns_alike():
-    of = Tiling([Mesh([-1.0, 0.2, 1.0], 4, 2), Mesh([-1.0, 1.0], 2, 1)], 1)
+    of = TensorProductBasis([PiecewiseBasis([-1.0, 0.2, 1.0], 4, 2), PiecewiseBasis([-1.0, 1.0], 2, 1)], 1)
     system, weights = system_of(Wave(), of), 0.1 * random_weights(of, 2)
     normal, loss = system.normal(weights, {"rate": torch.tensor(0.3).double()})
     free, held = (bordered_solve(normal, normal.factorised(damping), damping) for damping in (1e-12, 1e8))
@@ -204,7 +204,7 @@ def test_damping_holds_back_weights_and_unknowns_alike():
 
 
 def test_degrees_of_freedom_are_those_of_the_hat_matrix():
-    of = Tiling([Mesh([-1.0, 0.2, 1.0], 4, 2), Mesh([-1.0, 1.0], 2, 1)], 1)
+    of = TensorProductBasis([PiecewiseBasis([-1.0, 0.2, 1.0], 4, 2), PiecewiseBasis([-1.0, 1.0], 2, 1)], 1)
     system, weights = system_of(Wave(), of), 0.1 * random_weights(of, 2)
     raw = {"rate": torch.tensor(0.3).double()}
     residual, slopes = dense(system, weights, raw)
@@ -217,7 +217,7 @@ def test_degrees_of_freedom_are_those_of_the_hat_matrix():
 
 
 def test_a_pull_holds_an_unknown_where_nothing_else_does():
-    of = Tiling([Mesh([-1.0, 1.0], 4, 2), Mesh([-1.0, 1.0], 2, 1)], 1)
+    of = TensorProductBasis([PiecewiseBasis([-1.0, 1.0], 4, 2), PiecewiseBasis([-1.0, 1.0], 2, 1)], 1)
     system, weights = system_of(Wave(), of), 0.1 * random_weights(of, 2)
     raw = {"rate": torch.tensor(1.0).double()}
     plain = system.loss(weights, raw)
@@ -250,11 +250,13 @@ def test_halved_elements_converge_as_fast_as_their_degree_allows(degree):
     """Least squares for an equation and its conditions: the error falls like h^(degree + 1), or nearly so."""
     problem, errors = Diffusion(), []
     for count in (4, 8):
-        of = Tiling([Mesh(np.linspace(-1, 1, count + 1), degree, 2), Mesh(np.linspace(-1, 1, 3), 12, 1)], 1)
+        of = TensorProductBasis(
+            [PiecewiseBasis(np.linspace(-1, 1, count + 1), degree, 2), PiecewiseBasis(np.linspace(-1, 1, 3), 12, 1)], 1
+        )
         zero, one = torch.zeros(2).double(), torch.ones(2).double()
         units = Units(zero, one, zero[:1], one[:1])
         placed = [
-            Placed(problem, block, {term.name: block.weights.sqrt() for term in block.terms}, of, units, (2, 1))
+            ElementRows(problem, block, {term.name: block.weights.sqrt() for term in block.terms}, of, units, (2, 1))
             for block in blocks_on(of, problem, problem.terms())
         ]
         system = System(of, placed, {term.name: 1.0 for term in problem.terms()}, 1)
@@ -271,8 +273,8 @@ def test_effort_grows_with_the_band():
 
 
 def test_points_without_normals_serve_as_data():
-    block = Block(Sample((torch.tensor([[1.0, 2.0], [0.5, 3.0]]).double(),)), ())
+    block = Collocation(PointSet((torch.tensor([[1.0, 2.0], [0.5, 3.0]]).double(),)), ())
     of = tiling()
     units = Units(*(torch.tensor(each).double() for each in ([1.0, 2.5], [1.0, 1.5], [0.0], [1.0])))
-    placed = Placed(Diffusion(), block, {}, of, units, (2, 1))
+    placed = ElementRows(Diffusion(), block, {}, of, units, (2, 1))
     assert placed.tiles.shape == (2, 1)

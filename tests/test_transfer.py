@@ -10,7 +10,7 @@ from sciml.errors import ModelError, ProblemError, SolverError
 from sciml.solvers import Objective
 from sciml.strategies.prepare import prepare
 from sciml.strategies.training import held_out
-from sciml.strategies.transfer import Beginning, frozen
+from sciml.strategies.transfer import WarmStart, frozen
 
 
 class Relaxation(sciml.Problem):
@@ -44,7 +44,7 @@ def test_nothing_changed_begins_where_the_other_ended():
     again = sciml.fit(Relaxation(), start=first, solver=sciml.LBFGS(1, look=1), **FEW)
     assert again.history["loss"].iloc[0] <= first.history["loss"].iloc[-1]
     assert again.history["held_out"].min() <= first.history["held_out"].min()
-    begin = Beginning.of(first, Relaxation(), None)
+    begin = WarmStart.of(first, Relaxation(), None)
     setup = begin.begun(prepare(Relaxation(), begin.model, None, 40, None, torch.float64, "cpu", 0))
     assert held_out(setup) == pytest.approx(first.history["held_out"].min(), rel=1e-9)
     assert "start: MLP of a solution of Relaxation" in again.choices[-2]
@@ -52,7 +52,7 @@ def test_nothing_changed_begins_where_the_other_ended():
 
 def test_the_function_is_the_same_in_a_larger_domain_with_other_data(before):
     longer = Relaxation(rate=sciml.Unknown(2.0, lower=0.5, upper=4.0), domain=sciml.Interval(t=(0, 3)))
-    begin = Beginning.of(before, longer, None)
+    begin = WarmStart.of(before, longer, None)
     setup = begin.begun(
         prepare(longer, begin.model, {"t": [1.0, 3.0], "u": [50.0, 3.0]}, 40, None, torch.float64, "cpu", 0)
     )

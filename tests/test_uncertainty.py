@@ -8,7 +8,7 @@ from scipy.integrate import solve_ivp
 
 import sciml
 from sciml import d
-from sciml.uncertainty.covariance import inferred
+from sciml.uncertainty.covariance import covariance
 
 TRUTH = {"birth": 0.55, "predation": 0.028, "death": 0.80, "conversion": 0.024}
 
@@ -78,7 +78,7 @@ def test_a_straight_line_has_the_textbook_errors():
     y = 2 + 3 * x + np.random.default_rng(0).normal(size=12)
     unknowns = {"a": sciml.Unknown(0.0), "b": sciml.Unknown(0.0)}
     found, errors, slopes, misfit = line(unknowns, x, y)
-    ours = inferred(unknowns, found, np.zeros((12, 0)), slopes, misfit, np.ones(12, dtype=bool)).estimates
+    ours = covariance(unknowns, found, np.zeros((12, 0)), slopes, misfit, np.ones(12, dtype=bool)).estimates
     for position, name in enumerate(unknowns):
         assert ours[name].value == pytest.approx(found[position])
         assert ours[name].standard_error == pytest.approx(errors[position])
@@ -92,7 +92,7 @@ def test_eliminated_parameters_count_as_nuisance():
     y = 2 + 3 * x + np.random.default_rng(0).normal(size=12)
     unknowns = {"b": sciml.Unknown(0.0)}
     found, errors, slopes, misfit = line(unknowns, x, y)
-    ours = inferred(unknowns, found[1:], slopes[:, :1], slopes[:, 1:], misfit, np.ones(12, dtype=bool)).estimates
+    ours = covariance(unknowns, found[1:], slopes[:, :1], slopes[:, 1:], misfit, np.ones(12, dtype=bool)).estimates
     assert ours["b"].standard_error == pytest.approx(errors[1])
 
 
@@ -101,7 +101,7 @@ def test_what_the_data_do_not_see_has_no_number():
     slopes = np.stack([np.ones_like(x), x, 2 * x], axis=1)
     unknowns = {name: sciml.Unknown(1.0, lower=0) for name in "abc"}
     misfit = 0.1 * np.random.default_rng(0).normal(size=12)
-    ours = inferred(unknowns, np.zeros(3), np.zeros((12, 0)), slopes, misfit, np.ones(12, dtype=bool)).estimates
+    ours = covariance(unknowns, np.zeros(3), np.zeros((12, 0)), slopes, misfit, np.ones(12, dtype=bool)).estimates
     assert np.isfinite(ours["a"].standard_error)
     assert np.isinf(ours["b"].standard_error)
     assert (ours["b"].low, ours["b"].high) == (0.0, np.inf)
@@ -109,7 +109,7 @@ def test_what_the_data_do_not_see_has_no_number():
 
 def test_too_few_measurements_have_no_number():
     unknowns = {"a": sciml.Unknown(1.0)}
-    ours = inferred(
+    ours = covariance(
         unknowns, np.zeros(1), np.zeros((1, 0)), np.ones((1, 1)), np.zeros(1), np.ones(1, dtype=bool)
     ).estimates
     assert np.isinf(ours["a"].standard_error)

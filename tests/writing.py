@@ -148,7 +148,7 @@ def write_hdf5(directory, value):
 
 def write_reference(directory, value):
     t = np.linspace(0, 1, 20_000)
-    sciml.Stored.write(directory / "reference.h5", {"t": t}, {"u": np.sin(1e5 * t) + value})
+    sciml.StoredReference.write(directory / "reference.h5", {"t": t}, {"u": np.sin(1e5 * t) + value})
     return directory / "reference.h5"
 
 

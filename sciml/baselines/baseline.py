@@ -20,10 +20,10 @@ from sciml.diagnostics.preflight import checked
 from sciml.errors import BaselineError, ProblemError
 from sciml.geometry import draw
 from sciml.problem import Initial, Measurements, Problem
-from sciml.problem.collocation import Block
+from sciml.problem.collocation import Collocation
 from sciml.problem.measurements import data_blocks, prior_blocks
 from sciml.solution import Solution, unknowns_frame
-from sciml.solvers import Rows
+from sciml.solvers import ResidualSystem
 from sciml.solvers.scaling import Sizes, field_sizes, term_sizes
 from sciml.typing import Array
 from sciml.uncertainty import Estimate
@@ -132,7 +132,9 @@ def baseline(
     constants = {name: torch.tensor(each.value, dtype=torch.float64) for name, each in found.unknowns.items()}
     bound = problem.bind(**constants)
     fresh = [*blocks, *measured]
-    residuals = certificate(Rows(bound, found.trial, {}), fresh, term_sizes(bound, fresh, _sizes(blocks, found.trial)))
+    residuals = certificate(
+        ResidualSystem(bound, found.trial, {}), fresh, term_sizes(bound, fresh, _sizes(blocks, found.trial))
+    )
     valued = {term.name for block in blocks for term in block.terms if term.field is not None}
     # Of a prescribed value no digits are lost to derivatives.
     strict = residuals.index.isin(list(valued)) & (residuals["relative"] > max(1e-5, 1e3 * tolerance))
@@ -171,7 +173,7 @@ def baseline(
 
 def _from_grids(
     problem: Problem,
-    measured: list[Block],
+    measured: list[Collocation],
     scales: Mapping[str, float],
     sizes: Array,
     method: str,
@@ -266,12 +268,12 @@ def _check_sizes(problem: Problem, measurements: Measurements | None) -> None:
         )
 
 
-def _measured(problem: Problem, measurements: Measurements | None) -> list[Block]:
+def _measured(problem: Problem, measurements: Measurements | None) -> list[Collocation]:
     """The measurements, and with them what was known of constants before."""
     return [] if measurements is None else [*data_blocks(problem, measurements), *prior_blocks(problem)]
 
 
-def _sizes(blocks: Sequence[Block], trial: nn.Module) -> Sizes:
+def _sizes(blocks: Sequence[Collocation], trial: nn.Module) -> Sizes:
     """How large the fields are that were found: a surer measure of residuals than what conditions prescribe."""
     points = torch.cat([each for block in blocks for each in block.sample.points])
     with torch.no_grad():
@@ -281,6 +283,6 @@ def _sizes(blocks: Sequence[Block], trial: nn.Module) -> Sizes:
     return Sizes((0.0,) * len(largest), tuple(float(each) or 1.0 for each in largest))
 
 
-def _blocks(problem: Problem) -> list[Block]:
+def _blocks(problem: Problem) -> list[Collocation]:
     generator = np.random.default_rng(0)
-    return [Block(draw(term.place, problem.domain, 256, generator), (term,)) for term in problem.terms()]
+    return [Collocation(draw(term.place, problem.domain, 256, generator), (term,)) for term in problem.terms()]

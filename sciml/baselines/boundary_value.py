@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sciml.baselines.collocation import NotFiniteError, Steady, Steadying
+from sciml.baselines.collocation import CollocationSystem, NotFiniteError, Steady
 from sciml.baselines.evolution import Evolved, estimated, evolve
 from sciml.baselines.integrate import BlowUpError, Budget
 from sciml.baselines.refinement import RECOVERABLE, Refinement, check_box, grids, refine
@@ -18,7 +18,7 @@ from sciml.diagnostics.well_posedness import lacking
 from sciml.errors import BaselineError
 from sciml.models import Grid, GridFunction, Knots
 from sciml.problem import Problem
-from sciml.problem.collocation import Block
+from sciml.problem.collocation import Collocation
 from sciml.typing import Array
 from sciml.uncertainty import Estimate
 
@@ -49,7 +49,7 @@ class Outcome:
 
 def solve_on_grids(
     problem: Problem,
-    measured: Sequence[Block],
+    measured: Sequence[Collocation],
     scales: Mapping[str, float],
     sizes: Array,
     *,
@@ -160,7 +160,7 @@ class _Fitted:
 
 def _steady(
     problem: Problem,
-    measured: Sequence[Block],
+    measured: Sequence[Collocation],
     scales: Mapping[str, float],
     sizes: Array,
     budget: Budget,
@@ -177,12 +177,12 @@ def _steady(
     raw = np.array([float(each.raw_initial()) for each in problem.unknowns.values()])
 
     def solve(grid: Grid, before: _Fitted | None) -> _Fitted:
-        rows = Steadying(problem if measured else problem.bind_initial(), grid, measured, scales, budget)
+        rows = CollocationSystem(problem if measured else problem.bind_initial(), grid, measured, scales, budget)
         if before is None:
             start = rows.guess()
             if measured and len(raw):
                 # Begin with what the constants' first values give: unknowns times a constant field tell nothing.
-                forward = Steadying(problem.bind_initial(), grid, [], scales, budget)
+                forward = CollocationSystem(problem.bind_initial(), grid, [], scales, budget)
                 start = forward.solve(np.zeros_like(start), raw[:0]).values
             own = raw if measured else raw[:0]
             try:
@@ -203,7 +203,7 @@ def _steady(
 
 def _integrating(
     problem: Problem,
-    measured: Sequence[Block],
+    measured: Sequence[Collocation],
     scales: Mapping[str, float],
     method: str,
     tolerance: float,

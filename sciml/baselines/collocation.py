@@ -19,14 +19,14 @@ from sciml.models import Grid, GridFunction, GridJets
 from sciml.models.grid import Sites
 from sciml.models.spectral import chebyshev, waves
 from sciml.problem import Problem
-from sciml.problem.collocation import Block
+from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
-from sciml.problem.observations import Belief, Misfit
+from sciml.problem.observations import Observation, Prior
 from sciml.solvers.factorization import DENSE, SingularError, solved_least, solved_square
 from sciml.solvers.linearize import Linearised, linearised
 from sciml.typing import Array
 from sciml.uncertainty import Estimate
-from sciml.uncertainty.covariance import inferred
+from sciml.uncertainty.covariance import covariance
 
 _STEPS = 60
 
@@ -70,7 +70,7 @@ class NotFiniteError(NewtonError):
     """Newton's method cannot begin where it was to begin."""
 
 
-class Steadying:
+class CollocationSystem:
     """The residuals of a problem on one grid, as rows of nodal values.
 
     Where equations and conditions are as many as nodal values, corners counted once, the Jacobian is square and is factored
@@ -88,7 +88,7 @@ class Steadying:
     """
 
     def __init__(
-        self, problem: Problem, grid: Grid, measured: Sequence[Block], scales: Mapping[str, float], budget: Budget
+        self, problem: Problem, grid: Grid, measured: Sequence[Collocation], scales: Mapping[str, float], budget: Budget
     ) -> None:
         self.problem, self.grid, self._budget, self._scales = problem, grid, budget, scales
         self._equations, self._conditions = self._sorted_terms()
@@ -155,7 +155,7 @@ class Steadying:
         )
         prior = np.concatenate(
             [
-                np.full(1 if piece.shares is not None else len(piece.weights), isinstance(piece.term.evaluate, Belief))
+                np.full(1 if piece.shares is not None else len(piece.weights), isinstance(piece.term.evaluate, Prior))
                 for piece in self._whole
             ]
         )
@@ -163,7 +163,7 @@ class Steadying:
         model, raw = full[:, :split], full[:, split:]
         names = [term.name for block in self._measured for term in block.terms]
         variance = 1.0 / self._scales[names[0]] ** 2 if known and names else None
-        inference = inferred(
+        inference = covariance(
             self.problem.unknowns, found.raw, model, raw, rows, measured, prior=prior, variance=variance
         )
         return inference.estimates
@@ -205,7 +205,7 @@ class Steadying:
         found = np.zeros((len(self.problem.fields), self.grid.size))
         for block in self._measured:
             for term in block.terms:
-                if isinstance(term.evaluate, Misfit) and term.evaluate.plain:
+                if isinstance(term.evaluate, Observation) and term.evaluate.plain:
                     assert term.evaluate.field is not None
                     found[self.problem.fields.index(term.evaluate.field)] = float(term.evaluate.measured.mean())
         return found

@@ -12,16 +12,16 @@ from scipy.integrate import solve_ivp
 from scipy.optimize import least_squares
 
 from sciml.baselines.integrate import BlowUpError, Budget, IntegrationError, TooManyStepsError
-from sciml.baselines.method_of_lines import Lines
+from sciml.baselines.method_of_lines import MethodOfLines
 from sciml.errors import BaselineError
 from sciml.models import Grid, GridFunction, Knots
 from sciml.problem import Problem
-from sciml.problem.collocation import Block
-from sciml.problem.observations import Belief
-from sciml.solvers import Rows
+from sciml.problem.collocation import Collocation
+from sciml.problem.observations import Prior
+from sciml.solvers import ResidualSystem
 from sciml.typing import Array
 from sciml.uncertainty import Estimate
-from sciml.uncertainty.covariance import inferred
+from sciml.uncertainty.covariance import covariance
 
 _MOST_EXPLICIT = 60_000
 
@@ -66,9 +66,9 @@ def evolve(
         method: a method of ``solve_ivp``; ``"auto"`` is DOP853, or Radau where the Jacobian is large or steps become too many.
 
     Raises:
-        BaselineError: as for ``Lines``; the solution blows up, or the time is over.
+        BaselineError: as for ``MethodOfLines``; the solution blows up, or the time is over.
     """
-    lines = Lines(problem, grid, constants)
+    lines = MethodOfLines(problem, grid, constants)
     start = lines.start()
     most, used = np.inf, 0
     fastest = lines.fastest(start)
@@ -122,7 +122,7 @@ def evolve(
     return Evolved(_function(lines, result, rtol, budget), len(result.t) - 1, chosen, evaluations=used)
 
 
-def _function(lines: Lines, result: Any, rtol: float, budget: Budget) -> GridFunction:
+def _function(lines: MethodOfLines, result: Any, rtol: float, budget: Budget) -> GridFunction:
     """Cubic pieces in time through values and rates at the integrator's steps, cut until they follow its dense output."""
     knots = result.t
     size = np.abs(result.y).max()
@@ -149,7 +149,7 @@ def _function(lines: Lines, result: Any, rtol: float, budget: Budget) -> GridFun
     return GridFunction([axes[name] for name in lines.problem.coordinates], torch.from_numpy(values))
 
 
-def _sampled(lines: Lines, result: Any, knots: Array, budget: Budget) -> Array:
+def _sampled(lines: MethodOfLines, result: Any, knots: Array, budget: Budget) -> Array:
     """Values and rates of the fields at the nodes, ``(K, 2, F, N)``.
 
     Raises:
@@ -169,7 +169,7 @@ def _sampled(lines: Lines, result: Any, knots: Array, budget: Budget) -> Array:
 def estimated(
     problem: Problem,
     grid: Grid,
-    blocks: list[Block],
+    blocks: list[Collocation],
     scales: Mapping[str, float],
     start: Array | None,
     rtol: float,
@@ -208,7 +208,7 @@ def estimated(
     def misfits(raw: Array) -> Array:
         function = evolve(problem, grid, constants_of(raw), rtol, budget, method).function
         bound = problem.bind(**{name: torch.tensor(value).double() for name, value in constants_of(raw).items()})
-        found = Rows(bound, function, {}).residuals(blocks)
+        found = ResidualSystem(bound, function, {}).residuals(blocks)
         return np.concatenate([values.detach().numpy() / scales[name] for name, values in found.items()])
 
     def slopes(raw: Array) -> Array:
@@ -238,14 +238,14 @@ def estimated(
         raise BaselineError(f"least_squares: {found.message}")
     misfit, jacobian = misfits(found.x), slopes(found.x)
     terms = [(term, block.height) for block in blocks for term in block.terms]
-    inference = inferred(
+    inference = covariance(
         unknowns,
         found.x,
         np.zeros((len(misfit), 0)),
         jacobian,
         misfit,
         np.ones(len(misfit), dtype=bool),
-        prior=np.concatenate([np.full(height, isinstance(term.evaluate, Belief)) for term, height in terms]),
+        prior=np.concatenate([np.full(height, isinstance(term.evaluate, Prior)) for term, height in terms]),
         variance=1.0 / scales[terms[0][0].name] ** 2 if known else None,
     )
     constants = constants_of(found.x)

@@ -19,7 +19,7 @@ from sciml.geometry import Face, OnFaces
 from sciml.jets import JetSpace, orders_asked
 from sciml.jets.calculus import check_residual, describe
 from sciml.problem import Dirichlet, Initial, Neumann, Problem
-from sciml.problem.conditions import Scene, target_values
+from sciml.problem.conditions import Evaluation, target_values
 from sciml.problem.functions import argument_names, evaluated
 from sciml.typing import Array, MultiIndex, Target, Values
 
@@ -110,14 +110,14 @@ class FirstOrderSystem:
             row += order
         return rate
 
-    def scene(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> Scene:
+    def scene(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> Evaluation:
         """What a measurement is evaluated on: states and their rates of change, arguments as for ``rate``."""
         rates = self.rate(t, y, constants)
         table = {key: torch.from_numpy(y[row].copy()) for row, key in enumerate(self.state)}
         for field, order in self.orders.items():
             table[(field, order)] = torch.from_numpy(rates[self.state.index((field, order - 1))].copy())
         space = JetSpace({self.coordinate: torch.from_numpy(t.copy())}, self.problem.fields, _StateJets(table))
-        return Scene(self.problem.bind(**constants), (space,))
+        return Evaluation(self.problem.bind(**constants), (space,))
 
     def _residuals(self, t: Array, y: Array, highest: Array, constants: Mapping[str, Tensor], copies: int) -> Array:
         table = {key: torch.from_numpy(y[row].copy()) for row, key in enumerate(self.state)}
@@ -125,7 +125,7 @@ class FirstOrderSystem:
             table[(field, order)] = torch.from_numpy(highest[row].copy())
         repeated = {name: value.repeat(copies) if value.ndim else value for name, value in constants.items()}
         space = JetSpace({self.coordinate: torch.from_numpy(t.copy())}, self.problem.fields, _StateJets(table))
-        scene = Scene(self.problem.bind(**repeated), (space,))
+        scene = Evaluation(self.problem.bind(**repeated), (space,))
         return np.stack([term.evaluate(scene).detach().numpy() for term in self._terms])
 
     def why_not_finite(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> str:
@@ -220,7 +220,7 @@ class FirstOrderSystem:
     ) -> Array:
         """The prescribed part of a batch of initial states, shape ``(len(self.state), size)``; NaN where nothing is."""
         start = torch.full((size,), self.problem.domain.bounds[self.coordinate][0], dtype=torch.float64)
-        scene = Scene(
+        scene = Evaluation(
             self.problem.bind(**constants), (JetSpace({self.coordinate: start}, self.problem.fields, _StateJets({})),)
         )
         state = np.full((len(self.state), size), np.nan)

@@ -20,7 +20,7 @@ from sciml.geometry import Face, OnFaces
 from sciml.jets.calculus import check_names, describe
 from sciml.models import Grid
 from sciml.problem import Dirichlet, Initial, Problem
-from sciml.problem.collocation import Block
+from sciml.problem.collocation import Collocation
 from sciml.problem.functions import argument_names
 from sciml.uncertainty import Estimate, Inference
 
@@ -62,7 +62,7 @@ def is_initial_value_problem(problem: Problem) -> bool:
 
 def solve_initial(
     problem: Problem,
-    blocks: Sequence[Block],
+    blocks: Sequence[Collocation],
     scales: Mapping[str, float],
     method: str,
     tolerance: float,

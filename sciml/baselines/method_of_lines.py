@@ -31,7 +31,7 @@ from sciml.jets.calculus import describe
 from sciml.models import Grid, GridJets
 from sciml.models.grid import split
 from sciml.problem import Initial, Problem
-from sciml.problem.conditions import Scene, Term, target_values
+from sciml.problem.conditions import Evaluation, Term, target_values
 from sciml.solvers.linearize import Linearised, evaluated, linearised
 from sciml.typing import Array
 
@@ -50,7 +50,7 @@ _HUGE = 1e30
 Level = tuple[str, int]
 
 
-class Lines:
+class MethodOfLines:
     """The system of ordinary differential equations that a problem in time is on a grid of its other coordinates.
 
     The state is, for each field and each time derivative of it below its highest, the values at the nodes.
@@ -162,7 +162,7 @@ class Lines:
             raise BaselineError(f"an initial value of {listed(extra)} is none of the state")
         columns = self._columns(self.grid.points, self.begin)
         space = JetSpace(columns, self.problem.fields, Recorder(self.grid.size))
-        scene = Scene(self.problem, (space,))
+        scene = Evaluation(self.problem, (space,))
         state = np.zeros((len(self.levels), self.grid.size))
         for row, level in enumerate(self.levels):
             if level in given:

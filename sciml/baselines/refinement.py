@@ -16,7 +16,7 @@ from sciml.baselines.collocation import NewtonError
 from sciml.baselines.integrate import BlowUpError, Budget, IntegrationError
 from sciml.errors import BaselineError
 from sciml.geometry import Box, Interface, Within
-from sciml.models import Chebyshev, Differences, Fourier, Grid, GridFunction, Nodal
+from sciml.models import Chebyshev, FiniteDifferences, Fourier, Grid, GridFunction, Nodal
 from sciml.problem import Periodic, Problem
 from sciml.typing import Array
 
@@ -166,7 +166,7 @@ def grids(problem: Problem, names: Sequence[str], family: str, sizes: Sequence[i
         for name in names:
             low, high = problem.domain.bounds[name]
             if family == "differences":
-                axes[name] = Differences(low, high, size - (name in around), order, periodic=name in around)
+                axes[name] = FiniteDifferences(low, high, size - (name in around), order, periodic=name in around)
             else:
                 axes[name] = (Fourier if name in around else Chebyshev)(low, high, size)
         yield Grid(axes)

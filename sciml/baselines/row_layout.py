@@ -18,7 +18,7 @@ from sciml.jets import JetSpace, Recorder
 from sciml.models import Chebyshev, Grid
 from sciml.models.grid import Sites, split
 from sciml.problem import Problem
-from sciml.problem.conditions import Scene, Term
+from sciml.problem.conditions import Evaluation, Term
 from sciml.typing import Array, MultiIndex
 
 Asked: TypeAlias = list[tuple[str, MultiIndex]]
@@ -193,7 +193,7 @@ def asked(problem: Problem, term: Term) -> Asked:
     normals = torch.zeros(count, len(lower), dtype=torch.float64)
     if isinstance(term.place, OnFaces):
         normals[:, [problem.coordinates.index(str(face.coordinate)) for face in term.place.faces]] = 1.0
-    value = term.evaluate(Scene(problem, (space,), normals))
+    value = term.evaluate(Evaluation(problem, (space,), normals))
     keys = list(space.jets)
     if not keys or not value.requires_grad:
         return []

@@ -13,11 +13,11 @@ from torch import Tensor
 from sciml.baselines.first_order_system import FirstOrderSystem
 from sciml.baselines.integrate import Budget, IntegrationError, Trajectory, integrate
 from sciml.errors import BaselineError
-from sciml.problem.collocation import Block
-from sciml.problem.observations import Belief, Misfit
+from sciml.problem.collocation import Collocation
+from sciml.problem.observations import Observation, Prior
 from sciml.typing import Array
 from sciml.uncertainty import Inference
-from sciml.uncertainty.covariance import inferred
+from sciml.uncertainty.covariance import covariance
 
 _STEP = 1e-4
 
@@ -36,7 +36,7 @@ class Shot:
 
 def shoot(
     system: FirstOrderSystem,
-    blocks: Sequence[Block],
+    blocks: Sequence[Collocation],
     scales: Mapping[str, float],
     rtol: float,
     budget: Budget,
@@ -93,7 +93,7 @@ def shoot(
             values = {name: value.repeat_interleave(len(times)) for name, value in repeated.items()}
             scene = system.scene(np.tile(times, count), states, values)
             for term in block.terms:
-                evaluate = term.evaluate.repeated(count) if isinstance(term.evaluate, Misfit) else term.evaluate
+                evaluate = term.evaluate.repeated(count) if isinstance(term.evaluate, Observation) else term.evaluate
                 parts.append(evaluate(scene).detach().numpy().reshape(count, -1) / scales[term.name])
         return np.concatenate(parts, axis=1)
 
@@ -118,14 +118,14 @@ def shoot(
         raise BaselineError(f"shooting failed: {error}") from error
     misfit, slopes = rows_and_slopes(found.x)
     terms = [(term, block.height) for block in blocks for term in block.terms]
-    inference = inferred(
+    inference = covariance(
         unknowns,
         found.x[:split],
         slopes[:, split:],
         slopes[:, :split],
         misfit,
         np.ones(size, dtype=bool),
-        prior=np.concatenate([np.full(height, isinstance(term.evaluate, Belief)) for term, height in terms]),
+        prior=np.concatenate([np.full(height, isinstance(term.evaluate, Prior)) for term, height in terms]),
         variance=1.0 / scales[terms[0][0].name] ** 2 if known else None,
     )
     return Shot(
@@ -159,13 +159,13 @@ def _cached(function: Callable[[Array], tuple[Array, Array]]) -> Callable[[Array
     return remembered
 
 
-def _first_value(system: FirstOrderSystem, blocks: Sequence[Block], row: int) -> float:
+def _first_value(system: FirstOrderSystem, blocks: Sequence[Collocation], row: int) -> float:
     """Where to start a free initial value: at the earliest measurement, if there is one."""
     field, order = system.state[row]
     for block in blocks:
         for term in block.terms:
             misfit = term.evaluate
-            if not isinstance(misfit, Misfit) or misfit.function is not None:
+            if not isinstance(misfit, Observation) or misfit.function is not None:
                 continue
             if (misfit.field, len(misfit.index)) == (field, order):
                 return float(misfit.measured[block.sample.points[0][:, 0].argmin()])

@@ -2,19 +2,19 @@
 
 from sciml.data.csv import read_csv
 from sciml.data.hdf5 import read_hdf5
-from sciml.data.lazy import LazyTable, Loading
+from sciml.data.lazy import LazyTable, LoaderOptions
 from sciml.data.mat import read_mat
 from sciml.data.netcdf import read_netcdf
 from sciml.data.parquet import read_parquet
 from sciml.data.read import read
-from sciml.data.reference import Stored
+from sciml.data.reference import StoredReference
 from sciml.data.streaming import Stream
 from sciml.data.table import Table
 
 __all__ = [
     "LazyTable",
-    "Loading",
-    "Stored",
+    "LoaderOptions",
+    "StoredReference",
     "Stream",
     "Table",
     "read",

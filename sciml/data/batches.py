@@ -18,7 +18,7 @@ from sciml.geometry.coordinates import points_from
 
 
 @dataclass(frozen=True)
-class Batches:
+class PointBatches:
     """Points to be read piece by piece.
 
     Attributes:
@@ -39,7 +39,7 @@ class Batches:
             yield start, self.read(start, min(start + size, self.count))
 
     @classmethod
-    def of(cls, points: Any, coordinates: Sequence[str] | None) -> Batches:
+    def of(cls, points: Any, coordinates: Sequence[str] | None) -> PointBatches:
         """The points of a table, a dict of columns, or (without ``coordinates``) an array.
 
         Args:
@@ -79,7 +79,7 @@ class Batches:
         return cls(len(whole), names, index, lambda start, stop: whole[start:stop])
 
 
-def _of_array(points: Any) -> Batches:
+def _of_array(points: Any) -> PointBatches:
     shaped = points if hasattr(points, "shape") and hasattr(points, "__getitem__") else None
     if shaped is None:
         try:
@@ -94,7 +94,7 @@ def _of_array(points: Any) -> Batches:
         part = shaped[start:stop]
         return part.detach() if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
 
-    return Batches(int(shaped.shape[0]), names, None, read)
+    return PointBatches(int(shaped.shape[0]), names, None, read)
 
 
 def _columns(points: Any) -> Mapping[str, Any] | None:

@@ -12,7 +12,7 @@ from sciml.typing import Array
 
 
 @dataclass(frozen=True)
-class Tiling:
+class ChunkGrid:
     r"""A grid of rows cut into boxes of one shape, smaller at its far ends.
 
     Rows are numbered along the grid with the last axis fastest: row :math:`\sum_k i_k \prod_{l>k} n_l` is the grid's
@@ -23,7 +23,7 @@ class Tiling:
         tile: the number of rows of a piece along each axis.
 
     Example:
-        >>> tiling = Tiling((10,), (4,))
+        >>> tiling = ChunkGrid((10,), (4,))
         >>> tiling.count, tiling.rows(2).tolist()
         (3, [8, 9])
     """
@@ -32,7 +32,7 @@ class Tiling:
     tile: tuple[int, ...]
 
     @classmethod
-    def aligned(cls, shape: Sequence[int], chunk: Sequence[int], rows: int) -> Tiling:
+    def aligned(cls, shape: Sequence[int], chunk: Sequence[int], rows: int) -> ChunkGrid:
         """Pieces of about so many rows that are made of whole chunks.
 
         A piece grows along the last axis first, where the next chunk is the next in the file. It has at least one chunk.
@@ -97,12 +97,12 @@ class Pieces:
         tilings: of each grid.
 
     Example:
-        >>> pieces = Pieces([Tiling((4,), (4,)), Tiling((6,), (4,))])
+        >>> pieces = Pieces([ChunkGrid((4,), (4,)), ChunkGrid((6,), (4,))])
         >>> pieces.count, pieces.rows(2).tolist()
         (3, [8, 9])
     """
 
-    def __init__(self, tilings: Sequence[Tiling]) -> None:
+    def __init__(self, tilings: Sequence[ChunkGrid]) -> None:
         self.tilings = tuple(tilings)
         self._first_piece = np.cumsum([0, *(tiling.count for tiling in tilings)])
         self._first_row = np.cumsum([0, *(tiling.size for tiling in tilings)])

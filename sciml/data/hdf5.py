@@ -9,10 +9,10 @@ from typing import Any
 import h5py
 import numpy as np
 
-from sciml.data.hdf5_file import Handles, find, label
-from sciml.data.hdf5_grid import Grid
+from sciml.data.hdf5_file import OpenFiles, find, label
+from sciml.data.hdf5_grid import GridTable
 from sciml.data.hdf5_plan import Plan, planned
-from sciml.data.lazy import LazyTable, Loading
+from sciml.data.lazy import LazyTable, LoaderOptions
 from sciml.data.memory import check_memory
 from sciml.data.provenance import provenance, stamp
 from sciml.data.sandbox import refusals
@@ -35,7 +35,7 @@ def read_hdf5(
     rows: tuple[int, int] | slice | None = None,
     links: str | Path | None = None,
     memory: int | None = None,
-    lazy: bool | Loading = False,
+    lazy: bool | LoaderOptions = False,
 ) -> Table | LazyTable:
     r"""Read datasets of an HDF5 file as columns of a table.
 
@@ -65,7 +65,7 @@ def read_hdf5(
             default they are refused.
         memory: the bytes that reading may take; by default half of what is free.
         lazy: True leaves the rows in the file: a ``LazyTable`` reads them when they are asked for, so that the file may be
-            larger than memory. ``Loading(...)`` says how they reach a training loop.
+            larger than memory. ``LoaderOptions(...)`` says how they reach a training loop.
 
     Returns:
         A table of float64 columns, coordinates first; a ``LazyTable`` of the same rows if that was asked for.
@@ -92,7 +92,7 @@ def read_hdf5(
     path = checked_path(path, "read_hdf5")
     if not isinstance(links, str | Path | None):
         raise DataError(f"links must be the path of a folder, below which other files may be read; given: {links!r}")
-    with refusals(path, "an HDF5 file"), Handles() as handles:
+    with refusals(path, "an HDF5 file"), OpenFiles() as handles:
         # Opening first: its errors are better than those of a file that is not there.
         handles[path]
         before = stamp(path)
@@ -127,14 +127,14 @@ def read_hdf5(
 
 
 def _lazy(path: Path, plan: Plan, missing: str, lazy: object, group: str | None, rows: object) -> LazyTable:
-    if not (lazy is True or isinstance(lazy, Loading)):
-        raise DataError(f"{path}: lazy must be True, False or sciml.Loading(...); given: {lazy!r}")
+    if not (lazy is True or isinstance(lazy, LoaderOptions)):
+        raise DataError(f"{path}: lazy must be True, False or sciml.LoaderOptions(...); given: {lazy!r}")
     if rows is not None or group is not None:
         raise DataError(
             f"{path}: a lazy table has all rows, and no groups; leave out {'rows=' if rows is not None else 'group='} and take "
             "rows from it, table.read(slice(0, 1000)), or leave out lazy="
         )
-    loading = lazy if isinstance(lazy, Loading) else Loading()
+    loading = lazy if isinstance(lazy, LoaderOptions) else LoaderOptions()
     return LazyTable(plan.grids, source=str(path), missing=missing, loading=loading, units=plan.units)
 
 
@@ -168,7 +168,7 @@ def _is_whole(value: object) -> bool:
 
 
 def _values(
-    handles: Handles, plan: Plan, start: int, stop: int, links: Path | None
+    handles: OpenFiles, plan: Plan, start: int, stop: int, links: Path | None
 ) -> tuple[dict[str, Array], list[str] | None]:
     """The columns between two rows, and the name of each row's group."""
     parts, labels, passed = [], [], 0
@@ -187,7 +187,7 @@ def _values(
     return values, labels if plan.labels is None else _texts(handles, plan, links)[start:stop]
 
 
-def _slab(handles: Handles, grid: Grid, first: int, last: int) -> dict[str, Array]:
+def _slab(handles: OpenFiles, grid: GridTable, first: int, last: int) -> dict[str, Array]:
     """The rows between two numbers: whole slices of the first dimension are read, and the rest is left out."""
     name, length = grid.dimensions[0]
     inner = grid.rows // length
@@ -196,7 +196,7 @@ def _slab(handles: Handles, grid: Grid, first: int, last: int) -> dict[str, Arra
     return {key: each[first - low * inner : last - low * inner] for key, each in values.items()}
 
 
-def _texts(handles: Handles, plan: Plan, links: Path | None) -> list[str]:
+def _texts(handles: OpenFiles, plan: Plan, links: Path | None) -> list[str]:
     assert plan.labels is not None
     dataset = find(handles, plan.path, plan.labels, links=links)
     raw = dataset[...].tolist()

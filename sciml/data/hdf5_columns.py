@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sciml.data.hdf5_file import Handles, Located, locate
+from sciml.data.hdf5_file import DatasetInfo, OpenFiles, locate
 from sciml.data.hdf5_grid import Column
 from sciml.errors import DataError
 
 
 @dataclass(frozen=True)
-class Request:
+class ColumnRequest:
     """What was asked for.
 
     Args:
@@ -29,20 +29,20 @@ class Request:
 
     Example:
         >>> import pathlib
-        >>> from sciml.data.hdf5_file import Handles
-        >>> request = Request(Handles(), pathlib.Path("run.h5"), None, {}, {"velocity": ("u", "v")}, None)
+        >>> from sciml.data.hdf5_file import OpenFiles
+        >>> request = ColumnRequest(OpenFiles(), pathlib.Path("run.h5"), None, {}, {"velocity": ("u", "v")}, None)
         >>> request.named(request.split, "V", "/velocity")
         ('u', 'v')
     """
 
-    handles: Handles
+    handles: OpenFiles
     path: Path
     wanted: dict[str, str] | None
     axes: dict[str, Sequence[str]]
     split: dict[str, Sequence[str]]
     links: Path | None
 
-    def locate(self, name: str) -> Located:
+    def locate(self, name: str) -> DatasetInfo:
         """A dataset by its path in the file."""
         return locate(self.handles, self.path, name, links=self.links)
 
@@ -70,10 +70,10 @@ def names_wanted(columns: Mapping[str, str] | Sequence[str] | None) -> dict[str,
 
 
 def split_columns(
-    request: Request,
+    request: ColumnRequest,
     ours: str,
     theirs: str,
-    dataset: Located,
+    dataset: DatasetInfo,
     axes: Sequence[str],
     components: Sequence[str],
     fixed: Mapping[str, int],

@@ -163,7 +163,7 @@ _SMALL = 2**20
 
 
 @dataclass(frozen=True)
-class Located:
+class DatasetInfo:
     r"""A dataset of numbers in an HDF5 file, found and checked, not yet read.
 
     Args:
@@ -183,7 +183,7 @@ class Located:
         >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
         >>> with h5py.File(file, "w") as content:
         ...     content["probe/u"] = [1.0, 2.0, 4.0]
-        >>> with Handles() as handles:
+        >>> with OpenFiles() as handles:
         ...     locate(handles, file, "probe/u").shape
         (3,)
     """
@@ -197,7 +197,7 @@ class Located:
     scales: tuple[str | None, ...]
 
 
-class Handles:
+class OpenFiles:
     """HDF5 files by path, each opened at its first use and for reading only; a ``with`` statement closes them.
 
     One object belongs to one process: after a fork, make another.
@@ -209,7 +209,7 @@ class Handles:
         >>> import pathlib, tempfile, h5py
         >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
         >>> h5py.File(file, "w").close()
-        >>> with Handles() as handles:
+        >>> with OpenFiles() as handles:
         ...     list(handles[file])
         []
     """
@@ -224,7 +224,7 @@ class Handles:
             self._open[path] = _opened(path)
         return self._open[path]
 
-    def __enter__(self) -> Handles:
+    def __enter__(self) -> OpenFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -238,7 +238,7 @@ class Handles:
         self.datasets.clear()
 
 
-def locate(handles: Handles, path: Path, name: str, *, links: Path | None = None) -> Located:
+def locate(handles: OpenFiles, path: Path, name: str, *, links: Path | None = None) -> DatasetInfo:
     """Find a dataset by its path inside a file, and check all that can be checked without reading it.
 
     Links are followed one by one: soft links within the file; external links, external storage and virtual datasets only
@@ -258,7 +258,7 @@ def locate(handles: Handles, path: Path, name: str, *, links: Path | None = None
     return _located(handles, path, name, links, 0)
 
 
-def _located(handles: Handles, path: Path, name: str, links: Path | None, depth: int) -> Located:
+def _located(handles: OpenFiles, path: Path, name: str, links: Path | None, depth: int) -> DatasetInfo:
     """``locate`` for the sources of virtual datasets, which may be made of others."""
     found, dataset = _followed(handles, path, name, links)
     reason = unusable(dataset)
@@ -271,7 +271,7 @@ def _located(handles: Handles, path: Path, name: str, links: Path | None, depth:
             f"{found}: {dataset.name!r} is packed ({packed}), and its numbers are not what is stored; read the file with "
             "sciml.read_netcdf, which unpacks them, or store them as they are"
         )
-    return Located(
+    return DatasetInfo(
         found,
         dataset.name,
         dataset.shape,
@@ -282,7 +282,7 @@ def _located(handles: Handles, path: Path, name: str, links: Path | None, depth:
     )
 
 
-def find(handles: Handles, path: Path, name: str, *, links: Path | None = None) -> h5py.Dataset:
+def find(handles: OpenFiles, path: Path, name: str, *, links: Path | None = None) -> h5py.Dataset:
     """A dataset of any type by its path; links are followed as ``locate`` follows them.
 
     Raises:
@@ -294,7 +294,7 @@ def find(handles: Handles, path: Path, name: str, *, links: Path | None = None) 
     return dataset
 
 
-def check_own(handles: Handles, path: Path, name: str) -> None:
+def check_own(handles: OpenFiles, path: Path, name: str) -> None:
     """Refuse a dataset whose numbers lie in another file; parts that were never written may be.
 
     Raises:
@@ -305,7 +305,7 @@ def check_own(handles: Handles, path: Path, name: str) -> None:
         raise DataError(f"{path}: {dataset.name!r} is stored in other files, which are not read; copy it into one file")
 
 
-def opened(handles: Handles, located: Located) -> h5py.Dataset:
+def opened(handles: OpenFiles, located: DatasetInfo) -> h5py.Dataset:
     """The dataset that was located, to read from."""
     key = located.path, located.name
     if key not in handles.datasets:
@@ -314,7 +314,7 @@ def opened(handles: Handles, located: Located) -> h5py.Dataset:
     return handles.datasets[key]
 
 
-def _opened_again(file: h5py.File, located: Located) -> h5py.Dataset:
+def _opened_again(file: h5py.File, located: DatasetInfo) -> h5py.Dataset:
     dataset = file[located.name]
     if dataset.external or dataset.is_virtual:
         # HDF5 looks for external storage in the working directory unless told otherwise; what was checked lies by the file.
@@ -327,7 +327,7 @@ def _opened_again(file: h5py.File, located: Located) -> h5py.Dataset:
     return dataset
 
 
-def read_part(handles: Handles, located: Located, selection: Any = ...) -> np.ndarray:
+def read_part(handles: OpenFiles, located: DatasetInfo, selection: Any = ...) -> np.ndarray:
     """The numbers of a dataset, or those of a selection, as they are stored.
 
     Raises:
@@ -379,7 +379,7 @@ def _opened(path: Path) -> h5py.File:
         ) from error
 
 
-def _followed(handles: Handles, path: Path, name: str, links: Path | None) -> tuple[Path, h5py.Dataset]:
+def _followed(handles: OpenFiles, path: Path, name: str, links: Path | None) -> tuple[Path, h5py.Dataset]:
     """The file and dataset that a path leads to, through links that may be followed."""
     start, asked = path, name
     check_safe(path, (name,))
@@ -465,7 +465,7 @@ def unusable(dataset: h5py.Dataset) -> str | None:
     return None
 
 
-def _check_storage(handles: Handles, path: Path, dataset: h5py.Dataset, links: Path | None, depth: int) -> None:
+def _check_storage(handles: OpenFiles, path: Path, dataset: h5py.Dataset, links: Path | None, depth: int) -> None:
     """That every number that is declared was written, into files that may be read."""
     what = f"{path}: {dataset.name!r}"
     if dataset.is_virtual:
@@ -499,7 +499,7 @@ def _check_storage(handles: Handles, path: Path, dataset: h5py.Dataset, links: P
         )
 
 
-def _check_virtual(handles: Handles, path: Path, dataset: h5py.Dataset, links: Path | None, depth: int) -> None:
+def _check_virtual(handles: OpenFiles, path: Path, dataset: h5py.Dataset, links: Path | None, depth: int) -> None:
     what = f"{path}: {dataset.name!r} is a virtual dataset"
     covered = 0
     for source in dataset.virtual_sources():

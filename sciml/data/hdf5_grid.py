@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sciml.data.hdf5_file import Handles, Located, read_part
+from sciml.data.hdf5_file import DatasetInfo, OpenFiles, read_part
 from sciml.errors import DataError
 from sciml.typing import Array
 
@@ -33,14 +33,14 @@ class Column:
     Example:
         >>> import pathlib
         >>> import numpy as np
-        >>> from sciml.data.hdf5_file import Located
-        >>> at = Located(pathlib.Path("run.h5"), "/V", (9, 4, 2), np.dtype("f8"), None, None, (None, None, None))
+        >>> from sciml.data.hdf5_file import DatasetInfo
+        >>> at = DatasetInfo(pathlib.Path("run.h5"), "/V", (9, 4, 2), np.dtype("f8"), None, None, (None, None, None))
         >>> Column("v", at, ("t", "x", 1)).dimensions
         ('t', 'x')
     """
 
     name: str
-    dataset: Located
+    dataset: DatasetInfo
     axes: tuple[str | int, ...]
     part: str | None = None
     factor: float = 1.0
@@ -53,7 +53,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Grid:
+class GridTable:
     r"""Rows that are the product of dimensions, the last running fastest: row :math:`(i N_x + j)` is :math:`(t_i, x_j)`.
 
     A column that depends on some of the dimensions is repeated along the others. A table of plain columns has one dimension.
@@ -68,13 +68,13 @@ class Grid:
 
     Example:
         >>> import pathlib, tempfile, h5py
-        >>> from sciml.data.hdf5_file import Handles, locate
+        >>> from sciml.data.hdf5_file import OpenFiles, locate
         >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
         >>> with h5py.File(file, "w") as content:
         ...     content["t"], content["u"] = [0.0, 1.0], [[1.0, 2.0], [3.0, 4.0]]
-        >>> with Handles() as handles:
+        >>> with OpenFiles() as handles:
         ...     t, u = (locate(handles, file, name) for name in ("t", "u"))
-        ...     grid = Grid((("t", 2), ("x", 2)), (Column("t", t, ("t",)), Column("u", u, ("t", "x"))))
+        ...     grid = GridTable((("t", 2), ("x", 2)), (Column("t", t, ("t",)), Column("u", u, ("t", "x"))))
         ...     values = grid.read(handles)
         >>> values["t"].tolist(), values["u"].tolist()
         ([0.0, 0.0, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0])
@@ -109,7 +109,7 @@ class Grid:
                     lengths[axis] = min(chunk, lengths[axis])
         return lengths
 
-    def read(self, handles: Handles, box: Mapping[str, tuple[int, int]] | None = None) -> dict[str, Array]:
+    def read(self, handles: OpenFiles, box: Mapping[str, tuple[int, int]] | None = None) -> dict[str, Array]:
         """All rows, or those of a box of indices.
 
         Args:
@@ -170,7 +170,12 @@ class Grid:
         return (where, pattern, tuple(ends)), tuple(int(low) for low, _ in ends)
 
     def _block(
-        self, handles: Handles, column: Column, first: tuple[int, ...], key: Any, ranges: Mapping[str, tuple[int, int]]
+        self,
+        handles: OpenFiles,
+        column: Column,
+        first: tuple[int, ...],
+        key: Any,
+        ranges: Mapping[str, tuple[int, int]],
     ) -> Array:
         selection = tuple(
             slice(*ranges[axis]) if isinstance(axis, str) else slice(low, high + 1)

@@ -10,9 +10,9 @@ from pathlib import Path
 import h5py
 
 from sciml._text import listed, nearest, sequences
-from sciml.data.hdf5_columns import Request, names_wanted, split_columns
-from sciml.data.hdf5_file import DAMAGED, Handles, Located, find, tree, unusable, walk
-from sciml.data.hdf5_grid import Column, Grid
+from sciml.data.hdf5_columns import ColumnRequest, names_wanted, split_columns
+from sciml.data.hdf5_file import DAMAGED, DatasetInfo, OpenFiles, find, tree, unusable, walk
+from sciml.data.hdf5_grid import Column, GridTable
 from sciml.data.layouts import recognised, sample_grids
 from sciml.data.sandbox import check_safe
 from sciml.data.units import Units, conversions
@@ -37,19 +37,19 @@ class Plan:
 
     Example:
         >>> import pathlib, tempfile, h5py
-        >>> from sciml.data.hdf5_file import Handles
+        >>> from sciml.data.hdf5_file import OpenFiles
         >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
         >>> with h5py.File(file, "w") as content:
         ...     content["t"], content["u"] = [0.0, 1.0], [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
         ...     content["x"] = [0.0, 0.5, 1.0]
-        >>> with Handles() as handles:
+        >>> with OpenFiles() as handles:
         ...     plan = planned(handles, file, axes={"u": ("t", "x")})
         >>> plan.columns, plan.rows
         (('t', 'x', 'u'), 6)
     """
 
     path: Path
-    grids: tuple[Grid, ...]
+    grids: tuple[GridTable, ...]
     group: str | None
     labels: str | None
     units: Mapping[str, str]
@@ -71,7 +71,7 @@ class Plan:
 
 
 def planned(
-    handles: Handles,
+    handles: OpenFiles,
     path: Path,
     *,
     columns: Mapping[str, str] | Sequence[str] | None = None,
@@ -95,7 +95,7 @@ def planned(
     if not isinstance(group, str | None):
         raise DataError(f"group must be the name of a dataset; given: {group!r}")
     along, parts = sequences("axes", axes, "{'u': ('t', 'x')}"), sequences("split", split, "{'V': ('u', 'v')}")
-    request = Request(handles, path, names_wanted(columns), dict(along), dict(parts), links)
+    request = ColumnRequest(handles, path, names_wanted(columns), dict(along), dict(parts), links)
     layout = recognised(handles, path, links) if axes is None else None
     if layout is not None:
         grids = sample_grids(request, layout, sample)
@@ -117,14 +117,14 @@ def planned(
     return Plan(path, tuple(_converted(grid, factors) for grid in grids), group, labels, after)
 
 
-def _grid(request: Request, group: str | None) -> Grid:
+def _grid(request: ColumnRequest, group: str | None) -> GridTable:
     """The grid of datasets that the file does not lay out by itself."""
     wanted = request.wanted if request.wanted is not None else _usable(request, group)
     check_safe(request.path, wanted.values())
     found = {ours: (theirs, request.locate(theirs)) for ours, theirs in wanted.items()}
-    coordinates: dict[str, Located] = {}
-    fields: list[tuple[str, str, Located, tuple[str, ...]]] = []
-    rest: list[tuple[str, str, Located]] = []
+    coordinates: dict[str, DatasetInfo] = {}
+    fields: list[tuple[str, str, DatasetInfo, tuple[str, ...]]] = []
+    rest: list[tuple[str, str, DatasetInfo]] = []
     for ours, (theirs, dataset) in found.items():
         names = request.named(request.axes, ours, theirs)
         if names is None and dataset.shape and all(dataset.scales[: len(dataset.shape)]):
@@ -159,16 +159,16 @@ def _grid(request: Request, group: str | None) -> Grid:
                     f"values for its axis of {axis}; name the axes in the order of the dataset"
                 )
         columns += split_columns(request, ours, theirs, dataset, (*along, *("component",) * trailing), (), {})
-    return Grid(tuple(lengths.items()), tuple(columns))
+    return GridTable(tuple(lengths.items()), tuple(columns))
 
 
 def _axis(
-    request: Request,
+    request: ColumnRequest,
     ours: str,
-    dataset: Located,
+    dataset: DatasetInfo,
     name: str | None,
-    found: Mapping[str, tuple[str, Located]],
-    coordinates: dict[str, Located],
+    found: Mapping[str, tuple[str, DatasetInfo]],
+    coordinates: dict[str, DatasetInfo],
 ) -> str:
     """The name of the coordinate along an axis; it is found in the file unless it has been already."""
     assert name is not None
@@ -193,7 +193,7 @@ def _axis(
     return column
 
 
-def _rows(request: Request, rest: Sequence[tuple[str, str, Located]]) -> Grid:
+def _rows(request: ColumnRequest, rest: Sequence[tuple[str, str, DatasetInfo]]) -> GridTable:
     """Plain columns of one length."""
     path = request.path
     columns: list[Column] = []
@@ -217,10 +217,10 @@ def _rows(request: Request, rest: Sequence[tuple[str, str, Located]]) -> Grid:
             f"{path}: the datasets have different lengths: {lengths}; name those that belong together with columns=, or say "
             "with axes= which are coordinates of which"
         )
-    return Grid((("row", next(iter(lengths.values()))),), tuple(columns))
+    return GridTable((("row", next(iter(lengths.values()))),), tuple(columns))
 
 
-def _usable(request: Request, group: str | None) -> dict[str, str]:
+def _usable(request: ColumnRequest, group: str | None) -> dict[str, str]:
     """Every dataset of numbers in the file, by the last part of its path where that is unique."""
     file = request.handles[request.path]
     names = []
@@ -238,7 +238,7 @@ def _usable(request: Request, group: str | None) -> dict[str, str]:
     return {short if last.count(short) == 1 else name: name for name, short in zip(names, last, strict=True)}
 
 
-def _is_dataset(request: Request, name: str) -> bool:
+def _is_dataset(request: ColumnRequest, name: str) -> bool:
     try:
         find(request.handles, request.path, name, links=request.links)
     except DataError:
@@ -246,7 +246,7 @@ def _is_dataset(request: Request, name: str) -> bool:
     return True
 
 
-def _check_names(request: Request, grid: Grid) -> None:
+def _check_names(request: ColumnRequest, grid: GridTable) -> None:
     names = [column.name for column in grid.columns]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -262,7 +262,7 @@ def _check_names(request: Request, grid: Grid) -> None:
                 )
 
 
-def _check_group(request: Request, grid: Grid, name: str) -> None:
+def _check_group(request: ColumnRequest, grid: GridTable, name: str) -> None:
     dataset = find(request.handles, request.path, name, links=request.links)
     if dataset.shape != grid.shape or len(grid.shape) != 1:
         raise DataError(
@@ -270,7 +270,7 @@ def _check_group(request: Request, grid: Grid, name: str) -> None:
         )
 
 
-def _converted(grid: Grid, factors: Mapping[str, tuple[float, float]]) -> Grid:
+def _converted(grid: GridTable, factors: Mapping[str, tuple[float, float]]) -> GridTable:
     return replace(
         grid,
         columns=tuple(

@@ -16,9 +16,9 @@ import h5py
 import numpy as np
 
 from sciml._text import listed, nearest
-from sciml.data.hdf5_columns import Request, split_columns
-from sciml.data.hdf5_file import Handles, find, label, locate
-from sciml.data.hdf5_grid import Column, Grid
+from sciml.data.hdf5_columns import ColumnRequest, split_columns
+from sciml.data.hdf5_file import OpenFiles, find, label, locate
+from sciml.data.hdf5_grid import Column, GridTable
 from sciml.data.sandbox import check_safe
 from sciml.errors import DataError
 
@@ -83,7 +83,7 @@ class Layout:
         return {**self.coordinates, **self.fields, **self.extra}
 
 
-def recognised(handles: Handles, path: Path, links: Path | None) -> Layout | None:
+def recognised(handles: OpenFiles, path: Path, links: Path | None) -> Layout | None:
     """The layout of a file, if it is one of those known here.
 
     - PDEBench, one dataset ``tensor`` (sample, t, x) with ``x-coordinate`` and ``t-coordinate``, or one for each field
@@ -115,7 +115,7 @@ def recognised(handles: Handles, path: Path, links: Path | None) -> Layout | Non
 class _Source:
     """A file that may have one of the layouts."""
 
-    handles: Handles
+    handles: OpenFiles
     path: Path
     links: Path | None
 
@@ -226,7 +226,7 @@ def _well(source: _Source) -> Layout:
     return Layout("The Well", coordinates, fields, samples, scalars)
 
 
-def sample_grids(request: Request, layout: Layout, sample: Any) -> tuple[Grid, ...]:
+def sample_grids(request: ColumnRequest, layout: Layout, sample: Any) -> tuple[GridTable, ...]:
     """A grid for each sample that was asked for.
 
     Args:
@@ -269,7 +269,9 @@ def sample_grids(request: Request, layout: Layout, sample: Any) -> tuple[Grid, .
     return tuple(_sample(request, layout, wanted, ours_of, number) for number in chosen)
 
 
-def _sample(request: Request, layout: Layout, wanted: dict[str, str], ours_of: dict[str, str], number: int) -> Grid:
+def _sample(
+    request: ColumnRequest, layout: Layout, wanted: dict[str, str], ours_of: dict[str, str], number: int
+) -> GridTable:
     name = layout.samples[number]
     located = {
         theirs: request.locate(layout.variables[theirs].dataset.replace("{sample}", name))
@@ -299,4 +301,4 @@ def _sample(request: Request, layout: Layout, wanted: dict[str, str], ours_of: d
             columns += split_columns(
                 request, ours, theirs, located[theirs], variable.axes, variable.components, {"sample": number}
             )
-    return Grid(tuple((axis, lengths[axis]) for axis in order), tuple(columns), label=name)
+    return GridTable(tuple((axis, lengths[axis]) for axis in order), tuple(columns), label=name)

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from sciml._text import listed, mapping, nearest, whole
-from sciml.data.chunks import Pieces, Tiling
-from sciml.data.hdf5_file import Handles, locate
-from sciml.data.hdf5_grid import Column, Grid
+from sciml.data.chunks import ChunkGrid, Pieces
+from sciml.data.hdf5_file import OpenFiles, locate
+from sciml.data.hdf5_grid import Column, GridTable
 from sciml.data.table import Table
 from sciml.errors import DataError
 from sciml.typing import Array
@@ -33,7 +33,7 @@ _CONTEXTS = ("auto", "fork", "forkserver", "spawn")
 
 
 @dataclass(frozen=True)
-class Loading:
+class LoaderOptions:
     """How the rows of a lazy table reach a training loop.
 
     Args:
@@ -51,7 +51,7 @@ class Loading:
 
     Example:
         >>> import sciml
-        >>> sciml.Loading(workers=4).at_once
+        >>> sciml.LoaderOptions(workers=4).at_once
         20000
     """
 
@@ -99,11 +99,11 @@ class LazyTable:
 
     def __init__(
         self,
-        grids: Sequence[Grid],
+        grids: Sequence[GridTable],
         *,
         source: str,
         missing: str = "error",
-        loading: Loading = Loading(),
+        loading: LoaderOptions = LoaderOptions(),
         units: Mapping[str, str] | None = None,
     ) -> None:
         if missing not in ("error", "mask"):
@@ -119,7 +119,7 @@ class LazyTable:
                 f"{source}: its parts have different columns; name those that all of them have, columns=[...]"
             )
         self.pieces = Pieces([_tiling(grid) for grid in grids])
-        self._opened: tuple[int, Handles] | None = None
+        self._opened: tuple[int, OpenFiles] | None = None
         size = 8 * self.pieces.largest * len(self._names)
         if size > _LARGEST_PIECE:
             stored = {column.dataset.name: column.dataset.chunks for column in grids[0].columns}
@@ -151,14 +151,14 @@ class LazyTable:
         columns = mapping("columns", columns, "{'t': 'run/time'}")
         if not all(isinstance(dataset, str) for dataset in columns.values()):
             raise DataError(f"columns needs the path of a dataset for each column; given: {columns!r}")
-        with Handles() as handles:
+        with OpenFiles() as handles:
             found = {name: locate(handles, path, dataset, links=links) for name, dataset in columns.items()}
         shapes = {name: each.shape for name, each in found.items()}
         if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
             raise DataError(f"{path}: columns need one axis each, all of one length; given: {shapes}")
         length = next(iter(shapes.values()), (0,))[0]
         plain = tuple(Column(name, each, ("row",)) for name, each in found.items())
-        return cls([Grid((("row", length),), plain)], source=str(path), **options)
+        return cls([GridTable((("row", length),), plain)], source=str(path), **options)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -279,13 +279,13 @@ class LazyTable:
     def __repr__(self) -> str:
         return f"LazyTable({len(self)} rows: {', '.join(self.columns)}; {self.source})"
 
-    def _handles(self) -> Handles:
+    def _handles(self) -> OpenFiles:
         """The files, opened by this very process."""
         if self._opened is not None and self._opened[0] != os.getpid():
             # HDF5 would share the parent's file descriptor with a file that it still believes to be open.
             self.close()
         if self._opened is None:
-            handles = Handles()
+            handles = OpenFiles()
             stored = {
                 (column.dataset.path, column.dataset.name): column.dataset
                 for grid in self._grids
@@ -337,11 +337,11 @@ class LazyTable:
             )
 
 
-def _tiling(grid: Grid) -> Tiling:
+def _tiling(grid: GridTable) -> ChunkGrid:
     """Pieces of a grid by the chunks of its largest dataset."""
     stored = max((column.dataset for column in grid.columns), key=lambda dataset: math.prod(dataset.shape))
     chunks = grid.chunks() if stored.chunks is not None else dict.fromkeys(dict(grid.dimensions), 1)
-    return Tiling.aligned(grid.shape, [chunks[name] for name, _ in grid.dimensions], _PIECE_ROWS)
+    return ChunkGrid.aligned(grid.shape, [chunks[name] for name, _ in grid.dimensions], _PIECE_ROWS)
 
 
 def _merged(parts: Array) -> dict[str, float]:

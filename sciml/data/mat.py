@@ -13,7 +13,7 @@ import numpy as np
 from sciml._text import sequences
 from sciml.data.arrays import as_columns, wanted_names
 from sciml.data.hdf5 import checked_path
-from sciml.data.hdf5_file import Handles, find, locate, read_part, text
+from sciml.data.hdf5_file import OpenFiles, find, locate, read_part, text
 from sciml.data.memory import check_memory
 from sciml.data.provenance import provenance, stamp
 from sciml.data.sandbox import check_safe, refusals
@@ -133,7 +133,7 @@ def _check_sizes(path: Path, shapes: Mapping[str, Sequence[int]]) -> None:
 def _new(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, Any]:
     """The variables of version 7.3, which is HDF5 with axes in the opposite order."""
     found: dict[str, Any] = {}
-    with refusals(path, "a .mat file"), Handles() as handles:
+    with refusals(path, "a .mat file"), OpenFiles() as handles:
         for name in handles[path]:
             if not name.startswith("#"):
                 found[name] = (
@@ -142,7 +142,7 @@ def _new(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, An
     return found
 
 
-def _matrix(handles: Handles, path: Path, name: str, memory: int | None) -> Any:
+def _matrix(handles: OpenFiles, path: Path, name: str, memory: int | None) -> Any:
     """A variable of version 7.3, or what it is instead of numbers."""
     check_safe(path, (name,))
     if not isinstance(handles[path].get(name, getlink=True), h5py.HardLink) or isinstance(

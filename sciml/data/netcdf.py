@@ -12,7 +12,7 @@ import numpy as np
 from sciml._text import sequences
 from sciml.data.arrays import as_columns, wanted_names
 from sciml.data.hdf5 import checked_path
-from sciml.data.hdf5_file import Handles, check_own
+from sciml.data.hdf5_file import OpenFiles, check_own
 from sciml.data.memory import check_memory
 from sciml.data.provenance import provenance, stamp
 from sciml.data.sandbox import check_safe, refusals
@@ -76,7 +76,7 @@ def read_netcdf(
         if engine == "h5netcdf":
             import h5netcdf  # noqa: F401
 
-            with refusals(path, "a NetCDF file"), Handles() as handles:
+            with refusals(path, "a NetCDF file"), OpenFiles() as handles:
                 file = handles[path]
                 # xarray opens all that there is.
                 check_safe(path)

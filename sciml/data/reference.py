@@ -30,7 +30,7 @@ _CHUNK = 16384
 _ROUNDING = 1e-9
 
 
-class Stored:
+class StoredReference:
     r"""A reference solution on a tensor grid, read from an HDF5 file, as a function of the coordinates.
 
     Between the points of the grid it is the tensor-product spline of degree 7 (less where an axis has fewer than eight
@@ -42,7 +42,7 @@ class Stored:
     with knots by the rule "not a knot", or periodic where the solution is. It is made of torch operations, so its derivatives
     are to be had by autograd, to the sixth along each coordinate. At the points themselves nothing is lost.
 
-    Assigned in a problem's class, ``reference = sciml.Stored(path)``, it is the problem's reference. A problem whose
+    Assigned in a problem's class, ``reference = sciml.StoredReference(path)``, it is the problem's reference. A problem whose
     constants are not those that the file was computed for (its attribute ``parameters``) has none. ``Solution.error`` is
     then taken at the stored points.
 
@@ -63,8 +63,8 @@ class Stored:
         >>> import numpy as np, sciml
         >>> file = pathlib.Path(tempfile.mkdtemp()) / "reference.h5"
         >>> t = np.linspace(0, 1, 21)
-        >>> sciml.Stored.write(file, {"t": t}, {"u": np.exp(-2 * t)}, parameters={"rate": 2.0})
-        >>> decay = sciml.Stored(file)
+        >>> sciml.StoredReference.write(file, {"t": t}, {"u": np.exp(-2 * t)}, parameters={"rate": 2.0})
+        >>> decay = sciml.StoredReference(file)
         >>> bool(abs(decay(t=0.33)["u"] - np.exp(-0.66)) < 1e-11)
         True
     """
@@ -74,9 +74,9 @@ class Stored:
         self._wanted = None if fields is None else tuple(fields)
 
     def __repr__(self) -> str:
-        return f"Stored({str(self.path)!r})"
+        return f"StoredReference({str(self.path)!r})"
 
-    def __get__(self, problem: Any, owner: type | None = None) -> Stored | None:
+    def __get__(self, problem: Any, owner: type | None = None) -> StoredReference | None:
         """Itself; None for a problem with other constants than those of the file, which is no reference for it."""
         if problem is None:
             return self

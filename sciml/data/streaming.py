@@ -355,5 +355,5 @@ def _no_workers(workers: int, error: RuntimeError) -> str:
     return (
         f"the {workers} worker process(es) that read the table could not be started or died: {error}. If they are spawned "
         "and this is a script, what it does must stand under `if __name__ == '__main__':`; if memory ran out, use a smaller "
-        "buffer; or let the training process read, read_hdf5(..., lazy=sciml.Loading(workers=0))"
+        "buffer; or let the training process read, read_hdf5(..., lazy=sciml.LoaderOptions(workers=0))"
     )

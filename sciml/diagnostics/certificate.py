@@ -28,16 +28,16 @@ from torch import Tensor
 from sciml.geometry import Box
 from sciml.jets.calculus import describe
 from sciml.models import Windowed
-from sciml.problem.collocation import Block
-from sciml.problem.observations import Misfit, is_measured
-from sciml.solvers import Objective, Rows, Setup
-from sciml.solvers.nonfinite import told
+from sciml.problem.collocation import Collocation
+from sciml.problem.observations import Observation, is_measured
+from sciml.solvers import DiscreteProblem, Objective, ResidualSystem
+from sciml.solvers.nonfinite import described
 from sciml.typing import MultiIndex
 from sciml.uncertainty import Estimate, Inference
 from sciml.uncertainty.covariance import from_rows
 
 
-def certificate(rows: Rows, blocks: Sequence[Block], scales: Mapping[str, float]) -> pd.DataFrame:
+def certificate(rows: ResidualSystem, blocks: Sequence[Collocation], scales: Mapping[str, float]) -> pd.DataFrame:
     """The size of every residual at the points of some blocks.
 
     Returns:
@@ -79,13 +79,13 @@ class Step:
     share: float
 
 
-def hidden_step(rows: Rows) -> Step | None:
+def hidden_step(rows: ResidualSystem) -> Step | None:
     """The largest step of a field or derivative that the equations ask for, along each coordinate; None without any."""
     found = [step for number in range(len(rows.problem.coordinates)) if (step := _along(rows, number)) is not None]
     return max(found, key=lambda step: step.share, default=None)
 
 
-def _along(rows: Rows, number: int) -> Step | None:
+def _along(rows: ResidualSystem, number: int) -> Step | None:
     problem = rows.problem
     name = problem.coordinates[number]
     asked = {pair for pair in problem.asked() if name in pair[1]}
@@ -118,7 +118,7 @@ def _along(rows: Rows, number: int) -> Step | None:
     return report
 
 
-def _lines(rows: Rows, number: int) -> tuple[Tensor, float]:
+def _lines(rows: ResidualSystem, number: int) -> tuple[Tensor, float]:
     """Where the segments of some lines through the domain, parallel to a coordinate, begin, ``(n, D)``, and their length."""
     domain = rows.problem.domain
     like = next(iter(rows.trial.state_dict().values()))
@@ -141,7 +141,7 @@ def _lines(rows: Rows, number: int) -> tuple[Tensor, float]:
 
 
 def _changes(
-    rows: Rows, number: int, starts: Tensor, length: float, asked: set[tuple[str, MultiIndex]]
+    rows: ResidualSystem, number: int, starts: Tensor, length: float, asked: set[tuple[str, MultiIndex]]
 ) -> dict[tuple[str, MultiIndex], tuple[Tensor, Tensor, Tensor]]:
     """For every derivative: its change over the segments, the integral of the next one, and its range over all nodes."""
     name = rows.problem.coordinates[number]
@@ -185,12 +185,12 @@ _AT_A_BOUND = 8.0
 _CHANCE = 1e-4
 
 
-def estimated(setup: Setup, residuals: pd.DataFrame) -> tuple[Inference, list[str]]:
+def estimated(setup: DiscreteProblem, residuals: pd.DataFrame) -> tuple[Inference, list[str]]:
     """What the measurements say, and every reason to doubt that and the fit."""
     values = {name: float(value.detach()) for name, value in setup.rows.values().items()}
     blank = Inference({name: Estimate(value, math.nan, math.nan, math.nan) for name, value in values.items()})
     misfits: dict[str, float] = {str(name): float(value) for name, value in residuals["relative"].items()}
-    measured = [term.name for block in setup.train for term in block.terms if isinstance(term.evaluate, Misfit)]
+    measured = [term.name for block in setup.train for term in block.terms if isinstance(term.evaluate, Observation)]
     doubt = [
         f"the solution explains nothing of {name!r}: its misfit is {misfits[name]:.1g} of the spread of the column"
         for name in measured
@@ -234,14 +234,14 @@ def estimated(setup: Setup, residuals: pd.DataFrame) -> tuple[Inference, list[st
     return inference, doubt
 
 
-def not_finite(setup: Setup, residuals: pd.DataFrame) -> str:
+def not_finite(setup: DiscreteProblem, residuals: pd.DataFrame) -> str:
     """What is not finite on fresh points, in a sentence; an empty one where all is."""
     if all(map(math.isfinite, residuals["relative"])):
         return ""
     lost = [str(name) for name, value in residuals["relative"].items() if not math.isfinite(value)]
     fallback = f"the residual {lost[0]!r} is not finite"
     fresh = Objective(setup.rows, setup.fresh, setup.scales, setup.weights, setup.parameters)
-    return f"on fresh points {told(fresh, fallback)}"
+    return f"on fresh points {described(fresh, fallback)}"
 
 
 def uncertified(residuals: pd.DataFrame, tolerance: float) -> list[str]:
@@ -258,7 +258,7 @@ def uncertified(residuals: pd.DataFrame, tolerance: float) -> list[str]:
     ]
 
 
-def _beyond_noise(setup: Setup, inference: Inference) -> list[str]:
+def _beyond_noise(setup: DiscreteProblem, inference: Inference) -> list[str]:
     """A reason to doubt standard deviations that were given, or equations: data farther from them than chance allows.
 
     Sums of squares are compared with chi-squared of the same mean and variance (F. E. Satterthwaite, Biometrics Bulletin 2,
@@ -267,7 +267,7 @@ def _beyond_noise(setup: Setup, inference: Inference) -> list[str]:
     total, mean, variance = 0.0, 0.0, 0.0
     for block in setup.train:
         for term in block.terms:
-            if not isinstance(term.evaluate, Misfit):
+            if not isinstance(term.evaluate, Observation):
                 continue
             scene, _ = setup.rows.scene(block)
             model = term.evaluate.model(scene).detach()
@@ -288,7 +288,7 @@ def _beyond_noise(setup: Setup, inference: Inference) -> list[str]:
     ]
 
 
-def overfit(setup: Setup, residuals: pd.DataFrame) -> list[str]:
+def overfit(setup: DiscreteProblem, residuals: pd.DataFrame) -> list[str]:
     """A reason to doubt a fit that satisfies the equations at its training points and not between them."""
     if isinstance(setup.trial, Windowed):
         # Every window was judged by points of its own; these, of the whole, are too few to tell a transient from a step.
@@ -306,7 +306,7 @@ def overfit(setup: Setup, residuals: pd.DataFrame) -> list[str]:
     ]
 
 
-def _needle(setup: Setup) -> list[str]:
+def _needle(setup: DiscreteProblem) -> list[str]:
     step = hidden_step(setup.rows)
     if step is None:
         return []
@@ -316,6 +316,6 @@ def _needle(setup: Setup) -> list[str]:
     ]
 
 
-def _bounded(setup: Setup, name: str) -> bool:
+def _bounded(setup: DiscreteProblem, name: str) -> bool:
     unknown = setup.problem.unknowns[name]
     return unknown.lower is not None or unknown.upper is not None

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sciml.problem.compatibility import contradictions
 from sciml.problem.observations import is_measured
-from sciml.solvers import Objective, Setup
+from sciml.solvers import DiscreteProblem, Objective
 
 _FEW_LOOKS = 4
 
@@ -62,7 +62,7 @@ def overfitted(history: Sequence[Mapping[str, Any]]) -> list[str]:
     return found[-1:]
 
 
-def stagnant(setup: Setup, history: Sequence[Mapping[str, Any]]) -> list[str]:
+def stagnant(setup: DiscreteProblem, history: Sequence[Mapping[str, Any]]) -> list[str]:
     r"""Why the loss no longer falls, or does not fall yet, where a certificate fails; nothing where no cause is seen.
 
     In order: the loss was still falling when the steps were used up; a single step along the gradient still lowers it by much
@@ -113,7 +113,9 @@ def _a_look(values: Sequence[float]) -> float:
     return float((few[-1] / few[0]) ** (1 / (len(few) - 1)))
 
 
-def _opposed(setup: Setup, looks: Sequence[Mapping[str, Any]], pulls: Mapping[str, Tensor], whole: Tensor) -> list[str]:
+def _opposed(
+    setup: DiscreteProblem, looks: Sequence[Mapping[str, Any]], pulls: Mapping[str, Tensor], whole: Tensor
+) -> list[str]:
     names = [name for name in pulls if float(pulls[name].norm()) > 0]
     cosines = {
         (one, other): float(pulls[one] @ pulls[other] / (pulls[one].norm() * pulls[other].norm()))

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 _SOME = 256
 
 
-class Coarse(TorchFunctionMode):
+class PrecisionMonitor(TorchFunctionMode):
     """While it is active, tensors that are coarser than float64 and meet one of float64 are remembered in ``met``.
 
     Torch computes ``torch.tensor(0.1) * x`` in float64 if x is, with a 0.1 of which eight digits are right. Numbers that are
@@ -22,7 +22,7 @@ class Coarse(TorchFunctionMode):
     Example:
         >>> import torch
         >>> x = torch.ones(3, dtype=torch.float64)
-        >>> with Coarse() as coarse:
+        >>> with PrecisionMonitor() as coarse:
         ...     y = x * torch.tensor(0.5) + torch.tensor(0.1)
         >>> coarse.met
         [tensor(0.1000)]

@@ -11,13 +11,13 @@ from torch import nn
 from sciml.diagnostics.findings import Finding, attempted, checked_mode, tell
 from sciml.diagnostics.model_checks import check_model, findings_of
 from sciml.diagnostics.problem_checks import check_constants, check_residuals
-from sciml.diagnostics.well_posedness import doubtful
+from sciml.diagnostics.well_posedness import condition_warnings
 from sciml.errors import ProblemError
 from sciml.models import Scaled
 from sciml.problem import Measurements, Problem
 from sciml.problem.compatibility import slope_contradictions
 from sciml.problem.measurements import resolve_data
-from sciml.solvers import Exact
+from sciml.solvers import HardConstraints
 from sciml.solvers.discrete_problem import built_model, device_of
 from sciml.solvers.hard_constraints import construct
 
@@ -29,7 +29,7 @@ def preflight(
     *,
     observe: Mapping[str, Callable[..., Any]] | None = None,
     noise: Any = None,
-    exact: bool | Exact = False,
+    exact: bool | HardConstraints = False,
     dtype: torch.dtype = torch.float64,
     device: str | torch.device = "auto",
 ) -> tuple[Finding, ...]:
@@ -70,7 +70,7 @@ def preflight(
     measurements = attempted(found, "data", resolve_data, problem, data, observe, noise)
     found += looked_at(problem, model, measurements, exact, dtype, device)
     if not any(each.severity == "fatal" or each.kind == "residual" for each in found):
-        sentences = [*doubtful(problem, measurements is not None), *slope_contradictions(problem)]
+        sentences = [*condition_warnings(problem, measurements is not None), *slope_contradictions(problem)]
         found += [Finding("conditions", type(problem).__name__, each, severity="warning") for each in sentences]
     return tuple(dict.fromkeys(found))
 
@@ -81,7 +81,7 @@ def checked(
     data: object,
     observe: Mapping[str, Callable[..., Any]] | None,
     noise: Any,
-    exact: bool | Exact,
+    exact: bool | HardConstraints,
     dtype: torch.dtype,
     device: str | torch.device,
     mode: str,
@@ -110,7 +110,7 @@ def looked_at(
     problem: Problem,
     model: nn.Module | None,
     measurements: Measurements | None,
-    exact: bool | Exact,
+    exact: bool | HardConstraints,
     dtype: torch.dtype,
     device: str | torch.device,
 ) -> list[Finding]:
@@ -122,7 +122,7 @@ def looked_at(
     found += [each for each in residuals if not (coarse and each.severity == "warning")]
     if model is None:
         return found
-    construction = attempted(found, "exact", lambda: construct(problem, Exact.of(exact)))
+    construction = attempted(found, "exact", lambda: construct(problem, HardConstraints.of(exact)))
     if construction is None:
         return found
     built = attempted(found, "model", built_model, model, problem, 0, [], construction)

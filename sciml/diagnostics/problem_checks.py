@@ -12,16 +12,16 @@ from torch import Tensor
 
 from sciml._text import listed
 from sciml.diagnostics.findings import Finding, attempted, caught
-from sciml.diagnostics.precision import Coarse, exact_in
+from sciml.diagnostics.precision import PrecisionMonitor, exact_in
 from sciml.errors import SciMLError
-from sciml.geometry import Place, Sample, draw
-from sciml.jets import JetSpace, MadeUp
-from sciml.jets.random import USUAL, Attempt, Part, levels_off, near_attempts, wild_attempts
+from sciml.geometry import Place, PointSet, draw
+from sciml.jets import JetSpace, RandomJets
+from sciml.jets.random import USUAL, JetKind, SomeJets, levels_off, near_kinds, wild_kinds
 from sciml.problem import Measurements, Problem
-from sciml.problem.collocation import Block
-from sciml.problem.conditions import Scene, Term
+from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.measurements import data_blocks
-from sciml.problem.observations import Belief, Misfit
+from sciml.problem.observations import Observation, Prior
 from sciml.problem.unknowns import Unknown
 from sciml.solvers.scaling import Sizes, field_sizes
 from sciml.typing import MultiIndex
@@ -95,7 +95,7 @@ def check_residuals(
     use, silent, whole = Use(), [], stated
     for block in blocks:
         for term in block.terms:
-            if isinstance(term.evaluate, Belief):
+            if isinstance(term.evaluate, Prior):
                 continue
             before = len(found)
             try:
@@ -137,7 +137,7 @@ def _once(found: Sequence[Finding]) -> list[Finding]:
     return list(kept.values())
 
 
-def _placed(problem: Problem, terms: Sequence[Term], found: list[Finding]) -> Iterator[Block]:
+def _placed(problem: Problem, terms: Sequence[Term], found: list[Finding]) -> Iterator[Collocation]:
     """The residuals at a few points of their places; those that fail there are told, and left out."""
     places: dict[Place, list[Term]] = {}
     for term in terms:
@@ -147,7 +147,7 @@ def _placed(problem: Problem, terms: Sequence[Term], found: list[Finding]) -> It
         sample = attempted(found, names, draw, place, problem.domain, _PROBES, np.random.default_rng(0))
         if sample is None:
             continue
-        block = Block(sample, tuple(there))
+        block = Collocation(sample, tuple(there))
         scene = _scene(problem, block, Sizes((0.0,) * len(problem.fields), (1.0,) * len(problem.fields)), USUAL[0])[0]
         sound = []
         for term in there:
@@ -155,10 +155,10 @@ def _placed(problem: Problem, terms: Sequence[Term], found: list[Finding]) -> It
             attempted(found, term.name, term.evaluate, scene)
             sound += [term] if len(found) == before else []
         if sound:
-            yield Block(sample, tuple(sound))
+            yield Collocation(sample, tuple(sound))
 
 
-def _few(block: Block) -> Block:
+def _few(block: Collocation) -> Collocation:
     return block.part(torch.arange(0, block.size, max(1, -(-block.size // _PROBES))))
 
 
@@ -167,20 +167,20 @@ def _near(unknown: Unknown) -> tuple[float | None, ...]:
 
 
 def _scene(
-    problem: Problem, block: Block, sizes: Sizes, attempt: Attempt
-) -> tuple[Scene, list[MadeUp], dict[str, tuple[Tensor, Tensor]]]:
+    problem: Problem, block: Collocation, sizes: Sizes, attempt: JetKind
+) -> tuple[Evaluation, list[RandomJets], dict[str, tuple[Tensor, Tensor]]]:
     """The scene of an attempt, its jets, and raw number and value of each unknown."""
     raw = {name: (unknown.raw_initial() + attempt.shift).requires_grad_() for name, unknown in problem.unknowns.items()}
     leaves = {name: (raw[name], unknown.value(raw[name])) for name, unknown in problem.unknowns.items()}
     bound = problem.bind(**{name: value for name, (_, value) in leaves.items()})
     made = [
-        MadeUp(sizes.named(problem), problem.domain.half_widths, attempt, block.size, seed)
+        RandomJets(sizes.named(problem), problem.domain.half_widths, attempt, block.size, seed)
         for seed, _ in enumerate(block.sample.points)
     ]
-    return Scene(bound, _spaces(problem, block.sample, made), block.sample.normals), made, leaves
+    return Evaluation(bound, _spaces(problem, block.sample, made), block.sample.normals), made, leaves
 
 
-def _spaces(problem: Problem, sample: Sample, suppliers: Sequence[MadeUp | Part]) -> tuple[JetSpace, ...]:
+def _spaces(problem: Problem, sample: PointSet, suppliers: Sequence[RandomJets | SomeJets]) -> tuple[JetSpace, ...]:
     return tuple(
         JetSpace(dict(zip(problem.coordinates, points.double().unbind(1), strict=True)), problem.fields, supplier)
         for points, supplier in zip(sample.points, suppliers, strict=True)
@@ -198,8 +198,8 @@ class _Met:
 
 
 def _tried(
-    problem: Problem, term: Term, block: Block, sizes: Sizes, attempt: Attempt, use: Use, met: _Met
-) -> tuple[Tensor, Scene, list[MadeUp]]:
+    problem: Problem, term: Term, block: Collocation, sizes: Sizes, attempt: JetKind, use: Use, met: _Met
+) -> tuple[Tensor, Evaluation, list[RandomJets]]:
     """The values of a residual for one kind of jets; what they depend on is added to ``use`` and ``met``."""
     scene, made, leaves = _scene(problem, block, sizes, attempt)
     values = term.evaluate(scene)
@@ -230,19 +230,19 @@ def _tried(
     return values, scene, made
 
 
-def _check(problem: Problem, term: Term, block: Block, sizes: Sizes, use: Use, precise: bool) -> list[Finding]:
+def _check(problem: Problem, term: Term, block: Collocation, sizes: Sizes, use: Use, precise: bool) -> list[Finding]:
     """What is wrong with one residual."""
     met, found = _Met(torch.zeros(block.size, dtype=torch.bool)), list[Finding]()
     for attempt in USUAL:
-        with Coarse() as coarse:
+        with PrecisionMonitor() as coarse:
             values, scene, made = _tried(problem, term, block, sizes, attempt, use, met)
         if attempt == USUAL[0] and len(values) > 1:
             found += _together(problem, term, block, scene, made, values)
     for name in tuple(met.still):
-        for attempt in near_attempts(_near(problem.unknowns[name])):
+        for attempt in near_kinds(_near(problem.unknowns[name])):
             if name in met.still:
                 _tried(problem, term, block, sizes, attempt, use, met)
-    for attempt in wild_attempts():
+    for attempt in wild_kinds():
         # A root or a logarithm of fields has a value for some of them, and a term that is cut off lives for some.
         if bool(met.finite.all()) and (met.depends or not met.jets):
             break
@@ -251,7 +251,7 @@ def _check(problem: Problem, term: Term, block: Block, sizes: Sizes, use: Use, p
         found.append(_coarse(term.name, coarse.met[0]))
     if not bool(met.finite.all()):
         return [*found, _not_finite(problem, term.name, block, ~met.finite)]
-    if met.depends or (isinstance(term.evaluate, Misfit) and term.evaluate.function is None):
+    if met.depends or (isinstance(term.evaluate, Observation) and term.evaluate.function is None):
         return found
     why = "its derivative by every field is zero at every point" if met.jets else "nothing can make it vanish"
     return [
@@ -267,10 +267,10 @@ def _check(problem: Problem, term: Term, block: Block, sizes: Sizes, use: Use, p
 
 
 def _together(
-    problem: Problem, term: Term, block: Block, scene: Scene, made: Sequence[MadeUp], values: Tensor
+    problem: Problem, term: Term, block: Collocation, scene: Evaluation, made: Sequence[RandomJets], values: Tensor
 ) -> list[Finding]:
     """Whether a residual gives the same values again, and the same at some of the points alone."""
-    again = term.evaluate(Scene(scene.problem, _spaces(problem, block.sample, made), block.sample.normals))
+    again = term.evaluate(Evaluation(scene.problem, _spaces(problem, block.sample, made), block.sample.normals))
     if not _alike(again, values):
         return [_random(term.name)]
     # Sobol points are so even that every second of them has the same mean as all.
@@ -278,8 +278,8 @@ def _together(
     chosen = order[: max(1, 2 * block.size // 3)]
     sample = block.sample.part(chosen)
     spaces = _spaces(problem, sample, [each.part(chosen) for each in made])
-    (few,) = Block(block.sample, (term,), None).part(chosen).terms
-    alike = _alike(few.evaluate(Scene(scene.problem, spaces, sample.normals)), values[chosen])
+    (few,) = Collocation(block.sample, (term,), None).part(chosen).terms
+    alike = _alike(few.evaluate(Evaluation(scene.problem, spaces, sample.normals)), values[chosen])
     return [] if alike else [_mixing(term.name)]
 
 
@@ -323,7 +323,7 @@ def _coarse(name: str, value: Tensor) -> Finding:
     )
 
 
-def _not_finite(problem: Problem, name: str, block: Block, bad: Tensor) -> Finding:
+def _not_finite(problem: Problem, name: str, block: Collocation, bad: Tensor) -> Finding:
     at = block.sample.points[0][int(bad.nonzero()[0])].tolist()
     place = ", ".join(f"{key}={value:.4g}" for key, value in zip(problem.coordinates, at, strict=True))
     return Finding(

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from sciml.errors import SciMLError
 from sciml.geometry import Domain, Interface, Interior, Within, draw
-from sciml.jets import AutogradJets, JetSpace, MadeUp
+from sciml.jets import AutogradJets, JetSpace, RandomJets
 from sciml.jets.random import USUAL
 from sciml.problem import Problem
-from sciml.problem.conditions import Scene, Term
+from sciml.problem.conditions import Evaluation, Term
 from sciml.typing import MultiIndex, Points
 
 _NEAR = 1e-6
@@ -75,9 +75,9 @@ def _coefficients_jump(problem: Problem, term: Term, sides: Tensor) -> bool:
     coordinates = dict(zip(problem.coordinates, sides.unbind(1), strict=True))
     unit = dict.fromkeys(problem.fields, (0.0, 1.0))
     for attempt in USUAL:
-        same = MadeUp(unit, problem.domain.half_widths, attempt, 1, 0).part(torch.zeros(2, dtype=torch.long))
+        same = RandomJets(unit, problem.domain.half_widths, attempt, 1, 0).part(torch.zeros(2, dtype=torch.long))
         try:
-            values = term.evaluate(Scene(bound, (JetSpace(coordinates, problem.fields, same),))).detach()
+            values = term.evaluate(Evaluation(bound, (JetSpace(coordinates, problem.fields, same),))).detach()
         except SciMLError:
             continue
         if float((values[1] - values[0]).abs()) > _BREAK * float(values.abs().max()) > 0:

@@ -31,7 +31,7 @@ from sciml.jets import JetSpace, Recorder
 from sciml.jets.calculus import describe
 from sciml.problem import Problem
 from sciml.problem.compatibility import contradictions
-from sciml.problem.conditions import Scene, Term
+from sciml.problem.conditions import Evaluation, Term
 from sciml.typing import MultiIndex
 
 _PROBES = 8
@@ -42,7 +42,7 @@ Jet = tuple[str, MultiIndex]
 
 
 @dataclass(frozen=True)
-class Demand:
+class Dependency:
     """A term of a problem, and the derivatives of fields that it truly depends on."""
 
     term: Term
@@ -71,7 +71,7 @@ class Demand:
 
 
 def warn_of_conditions(problem: Problem, measured: bool, told: list[str], depth: int) -> None:
-    """Issue a ``ConditionWarning`` for each sentence of ``doubtful`` that is not in ``told``, and add it there.
+    """Issue a ``ConditionWarning`` for each sentence of ``condition_warnings`` that is not in ``told``, and add it there.
 
     Args:
         problem: the mathematics.
@@ -79,13 +79,13 @@ def warn_of_conditions(problem: Problem, measured: bool, told: list[str], depth:
         told: what was told before.
         depth: how many calls lie between the user's and this one.
     """
-    for sentence in doubtful(problem, measured):
+    for sentence in condition_warnings(problem, measured):
         if sentence not in told:
             told.append(sentence)
             warnings.warn(f"{type(problem).__name__}: {sentence}", ConditionWarning, stacklevel=depth + 2)
 
 
-def doubtful(problem: Problem, measured: bool = False) -> list[str]:
+def condition_warnings(problem: Problem, measured: bool = False) -> list[str]:
     """A sentence for whatever in the conditions of a problem looks like a mistake, with its name and place.
 
     Args:
@@ -106,7 +106,7 @@ def doubtful(problem: Problem, measured: bool = False) -> list[str]:
         ...     @sciml.equation
         ...     def wave(self, u, x, t):
         ...         return d(u, t, t) - d(u, x, x)
-        >>> doubtful(Wave())[0][:59]
+        >>> condition_warnings(Wave())[0][:59]
         'nothing prescribes u_t at t=0: the equations take 2 conditi'
     """
     equations, conditions = _demands(problem)
@@ -145,7 +145,7 @@ def lacking(problem: Problem) -> list[str]:
     return found
 
 
-def _demands(problem: Problem) -> tuple[list[Demand], list[Demand]]:
+def _demands(problem: Problem) -> tuple[list[Dependency], list[Dependency]]:
     """Of the equations and of the conditions."""
     demands = [_demand(problem, term) for term in problem.terms()]
     equations = [each for each in demands if each.term.name in problem.equations]
@@ -153,8 +153,8 @@ def _demands(problem: Problem) -> tuple[list[Demand], list[Demand]]:
 
 
 def _apart(
-    problem: Problem, equations: list[Demand], conditions: list[Demand]
-) -> Iterator[tuple[list[str], list[Demand], list[Demand]]]:
+    problem: Problem, equations: list[Dependency], conditions: list[Dependency]
+) -> Iterator[tuple[list[str], list[Dependency], list[Dependency]]]:
     """Fields that have to do with each other, their equations, as many, and their conditions."""
     if not all(isinstance(each.term.place, Interior) for each in equations):
         return
@@ -165,8 +165,8 @@ def _apart(
             yield sorted(fields, key=problem.fields.index), own, given
 
 
-def _demand(problem: Problem, term: Term) -> Demand:
-    return Demand(term, frozenset(_gradients(problem, term, term.place)))
+def _demand(problem: Problem, term: Term) -> Dependency:
+    return Dependency(term, frozenset(_gradients(problem, term, term.place)))
 
 
 def _gradients(problem: Problem, term: Term, place: Place) -> dict[Jet, Tensor]:
@@ -176,7 +176,7 @@ def _gradients(problem: Problem, term: Term, place: Place) -> dict[Jet, Tensor]:
         JetSpace(dict(zip(problem.coordinates, points.unbind(1), strict=True)), problem.fields, Recorder(len(points)))
         for points in sample.points
     )
-    values = term.evaluate(Scene(problem.bind_initial(), spaces, sample.normals))
+    values = term.evaluate(Evaluation(problem.bind_initial(), spaces, sample.normals))
     jets = [(key, jet) for space in spaces for key, jet in space.jets.items()]
     if not jets or not values.requires_grad:
         return {}
@@ -184,7 +184,7 @@ def _gradients(problem: Problem, term: Term, place: Place) -> dict[Jet, Tensor]:
     return {key: gradient for (key, _), gradient in zip(jets, used, strict=True) if gradient is not None}
 
 
-def _twice(problem: Problem, conditions: Sequence[Demand]) -> list[str]:
+def _twice(problem: Problem, conditions: Sequence[Dependency]) -> list[str]:
     """The same derivative prescribed twice on one side."""
     found = []
     for one, two in combinations(conditions, 2):
@@ -200,7 +200,11 @@ def _twice(problem: Problem, conditions: Sequence[Demand]) -> list[str]:
 
 
 def _counted(
-    problem: Problem, fields: Sequence[str], equations: Sequence[Demand], conditions: Sequence[Demand], measured: bool
+    problem: Problem,
+    fields: Sequence[str],
+    equations: Sequence[Dependency],
+    conditions: Sequence[Dependency],
+    measured: bool,
 ) -> list[str]:
     found = []
     if not measured and problem.time is not None and Face(problem.time, "lower") in problem.domain.sides:
@@ -219,7 +223,7 @@ def _own(problem: Problem) -> tuple[str, ...]:
 
 
 def _start(
-    problem: Problem, fields: Sequence[str], equations: Sequence[Demand], conditions: Sequence[Demand]
+    problem: Problem, fields: Sequence[str], equations: Sequence[Dependency], conditions: Sequence[Dependency]
 ) -> list[str]:
     """Too few or too many conditions in time."""
     time = str(problem.time)
@@ -248,8 +252,8 @@ def _start(
 def _ordinary(
     problem: Problem,
     fields: Sequence[str],
-    equations: Sequence[Demand],
-    conditions: Sequence[Demand],
+    equations: Sequence[Dependency],
+    conditions: Sequence[Dependency],
     measured: bool,
 ) -> list[str]:
     """Too few or too many conditions over the only coordinate, wherever they lie."""
@@ -271,8 +275,8 @@ def _ordinary(
 def _around(
     problem: Problem,
     fields: Sequence[str],
-    equations: Sequence[Demand],
-    conditions: Sequence[Demand],
+    equations: Sequence[Dependency],
+    conditions: Sequence[Dependency],
     measured: bool,
 ) -> list[str]:
     """Too few or too many conditions on the sides around the inside of a partial differential equation."""
@@ -321,7 +325,7 @@ def _around(
     return found
 
 
-def _levels(fields: Iterable[str], equations: Sequence[Demand], conditions: Sequence[Demand]) -> list[str]:
+def _levels(fields: Iterable[str], equations: Sequence[Dependency], conditions: Sequence[Dependency]) -> list[str]:
     """Fields of which only derivatives and differences are spoken of: any constant may be added to them."""
     found = []
     # A periodic field is only compared with itself.
@@ -336,14 +340,14 @@ def _levels(fields: Iterable[str], equations: Sequence[Demand], conditions: Sequ
     return found
 
 
-def _takes(equations: Sequence[Demand], fields: Sequence[str], coordinate: str) -> int:
+def _takes(equations: Sequence[Dependency], fields: Sequence[str], coordinate: str) -> int:
     """The largest sum of orders by a coordinate over all ways of giving every equation a field of its own."""
     orders = np.array([[each.order(field, coordinate) for field in fields] for each in equations])
     rows, columns = linear_sum_assignment(orders, maximize=True)
     return max(0, round(float(orders[rows, columns].sum())))
 
 
-def _singular(problem: Problem, side: Side, equations: Sequence[Demand]) -> bool:
+def _singular(problem: Problem, side: Side, equations: Sequence[Dependency]) -> bool:
     """Whether an equation degenerates on a side, as at the axis of a cylinder: there regularity stands in for a condition."""
     place = OnFaces((side,))
     for each in equations:
@@ -360,16 +364,16 @@ def _singular(problem: Problem, side: Side, equations: Sequence[Demand]) -> bool
     return False
 
 
-def _levelled(fields: Sequence[str], conditions: Iterable[Demand]) -> int:
+def _levelled(fields: Sequence[str], conditions: Iterable[Dependency]) -> int:
     """How many more conditions are in order: periodic ones leave levels open, which a value on a side may pin."""
     return len(fields) if any(isinstance(each.term.place, Opposite) for each in conditions) else 0
 
 
-def _highest(equations: Iterable[Demand], field: str, coordinate: str) -> int:
+def _highest(equations: Iterable[Dependency], field: str, coordinate: str) -> int:
     return max(0, round(max((each.order(field, coordinate) for each in equations), default=0)))
 
 
-def _coupled(demands: Sequence[Demand], fields: Sequence[str]) -> list[set[str]]:
+def _coupled(demands: Sequence[Dependency], fields: Sequence[str]) -> list[set[str]]:
     """The fields in groups that no term joins."""
     groups: list[set[str]] = [{field} for field in fields]
     for each in demands:

@@ -2,8 +2,8 @@
 
 from sciml.geometry.ball import Ball, Disk
 from sciml.geometry.box import Box, Interval
-from sciml.geometry.chebyshev import Layout, clustered
-from sciml.geometry.config import built
+from sciml.geometry.chebyshev import SpectralPoints, clustered
+from sciml.geometry.config import domain_from_config
 from sciml.geometry.domain import (
     At,
     Average,
@@ -23,8 +23,8 @@ from sciml.geometry.domain import (
     clipped,
 )
 from sciml.geometry.polygon import Corner, Polygon
-from sciml.geometry.polyhedron import Solid
-from sciml.geometry.sampling import Sample, default_count, default_face_count, draw
+from sciml.geometry.polyhedron import Polyhedron
+from sciml.geometry.sampling import PointSet, default_count, default_face_count, draw
 
 __all__ = [
     "At",
@@ -39,22 +39,22 @@ __all__ = [
     "Interface",
     "Interior",
     "Interval",
-    "Layout",
     "OnFaces",
     "Opposite",
     "Piece",
     "Place",
+    "PointSet",
     "Polygon",
+    "Polyhedron",
     "Product",
     "Region",
-    "Sample",
     "Side",
-    "Solid",
+    "SpectralPoints",
     "Within",
-    "built",
     "clipped",
     "clustered",
     "default_count",
     "default_face_count",
+    "domain_from_config",
     "draw",
 ]

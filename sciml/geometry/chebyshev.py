@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from sciml.geometry.domain import Domain, Face, Interior, OnFaces, Opposite, Place
-from sciml.geometry.sampling import Sample, draw
+from sciml.geometry.sampling import PointSet, draw
 from sciml.typing import Points
 
 
-def clustered(sample: Sample, box: Domain, around: Collection[int] = ()) -> Sample:
+def clustered(sample: PointSet, box: Domain, around: Collection[int] = ()) -> PointSet:
     r"""Evenly spread points, moved so that they have the density :math:`\prod_i (1-x_i^2)^{-1/2}` on [-1, 1].
 
     Least squares by polynomials of degree n needs some n² evenly spread points along a line, and some n of these. Points on
@@ -27,7 +27,7 @@ def clustered(sample: Sample, box: Domain, around: Collection[int] = ()) -> Samp
 
     Example:
         >>> import torch, sciml
-        >>> evenly = Sample((torch.tensor([[0.0], [0.25], [0.5]], dtype=torch.float64),))
+        >>> evenly = PointSet((torch.tensor([[0.0], [0.25], [0.5]], dtype=torch.float64),))
         >>> [round(float(x), 3) for x in clustered(evenly, sciml.Box(x=(0, 1))).points[0]]
         [0.0, 0.146, 0.5]
 
@@ -51,7 +51,7 @@ _FEW = 2
 
 
 @dataclass(frozen=True)
-class Layout:
+class SpectralPoints:
     """How many clustered points each place gets.
 
     Args:
@@ -64,7 +64,7 @@ class Layout:
     across: Mapping[str, int]
     around: tuple[int, ...] = ()
 
-    def draw(self, place: Place, box: Domain, generator: np.random.Generator) -> Sample:
+    def draw(self, place: Place, box: Domain, generator: np.random.Generator) -> PointSet:
         """Points of one place, as many as it asks for."""
         if isinstance(place, Interior):
             count = self.inside

@@ -9,12 +9,12 @@ from sciml.geometry.ball import Ball, Disk
 from sciml.geometry.box import Box
 from sciml.geometry.domain import Combination, Domain, Product
 from sciml.geometry.polygon import Polygon
-from sciml.geometry.polyhedron import Solid
+from sciml.geometry.polyhedron import Polyhedron
 
-_SHAPES: Mapping[str, Any] = {"Ball": Ball, "Disk": Disk, "Polygon": Polygon, "Solid": Solid}
+_SHAPES: Mapping[str, Any] = {"Ball": Ball, "Disk": Disk, "Polygon": Polygon, "Solid": Polyhedron}
 
 
-def built(config: Mapping[str, Any]) -> Domain:
+def domain_from_config(config: Mapping[str, Any]) -> Domain:
     """The domain whose ``config`` this is.
 
     Raises:
@@ -22,7 +22,7 @@ def built(config: Mapping[str, Any]) -> Domain:
 
     Example:
         >>> import sciml
-        >>> built(sciml.Disk((0, 0), 2).config)
+        >>> domain_from_config(sciml.Disk((0, 0), 2).config)
         Disk((0, 0), 2)
     """
     options = {key: value for key, value in config.items() if key != "kind"}
@@ -30,7 +30,7 @@ def built(config: Mapping[str, Any]) -> Domain:
     if kind == "Box":
         return Box(**{name: (pair[0], pair[1]) for name, pair in options["bounds"].items()})
     if kind == "Product":
-        return Product(*map(built, options["parts"]))
+        return Product(*map(domain_from_config, options["parts"]))
     if kind in ("union", "difference", "intersection"):
-        return Combination(kind, *map(built, options["parts"]))
+        return Combination(kind, *map(domain_from_config, options["parts"]))
     return _SHAPES[kind](**options)

@@ -19,7 +19,7 @@ _CHUNK = 2**18
 _FEW = 8
 
 
-class Solid(Domain):
+class Polyhedron(Domain):
     r"""The inside of a closed surface made of triangles.
 
     Whether a point lies inside is told by the solid angle under which it sees the surface, 4π or 0. Every point is compared
@@ -40,7 +40,7 @@ class Solid(Domain):
         >>> import sciml
         >>> corners = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
         >>> sides = [(0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3)]
-        >>> wedge = sciml.Solid(corners, sides, pieces={"floor": lambda x, y, z: z == 0})
+        >>> wedge = sciml.Polyhedron(corners, sides, pieces={"floor": lambda x, y, z: z == 0})
         >>> wedge.pieces, round(wedge.measure, 6)
         (('floor', 'surface'), 0.166667)
 
@@ -61,14 +61,14 @@ class Solid(Domain):
         for what, array in (("vertices", self.vertices), ("triangles", self.triangles)):
             if array.ndim != 2 or array.shape[1] != 3 or not np.isfinite(array).all():
                 raise ProblemError(
-                    f"Solid: {what} must have three finite numbers each; given an array of shape {array.shape}"
+                    f"Polyhedron: {what} must have three finite numbers each; given an array of shape {array.shape}"
                 )
         if (
             self.triangles.dtype.kind not in "iu"
             or self.triangles.min() < 0
             or self.triangles.max() >= len(self.vertices)
         ):
-            raise ProblemError(f"Solid: triangles must be numbers of vertices, from 0 to {len(self.vertices) - 1}")
+            raise ProblemError(f"Polyhedron: triangles must be numbers of vertices, from 0 to {len(self.vertices) - 1}")
         used = self.vertices[np.unique(self.triangles)]
         ends = zip(used.min(axis=0).tolist(), used.max(axis=0).tolist(), strict=True)
         self._bounds = dict(zip(self.names, ends, strict=True))
@@ -80,7 +80,7 @@ class Solid(Domain):
         across = np.cross(self._corners[:, 1] - self._corners[:, 0], self._corners[:, 2] - self._corners[:, 0])
         lengths = np.linalg.norm(across, axis=1)
         if not (lengths > 0).all():
-            raise ProblemError(f"Solid: triangle {int(np.argmin(lengths))} has no area: take such triangles out")
+            raise ProblemError(f"Polyhedron: triangle {int(np.argmin(lengths))} has no area: take such triangles out")
         self._areas, self._normals = lengths / 2, across / lengths[:, None]
         self._pieces = self._named(pieces or {})
 
@@ -91,7 +91,7 @@ class Solid(Domain):
         names: Sequence[str] = ("x", "y", "z"),
         *,
         pieces: Mapping[str, Callable[..., Any] | Iterable[int]] | None = None,
-    ) -> Solid:
+    ) -> Polyhedron:
         """The solid in a file of STL, PLY, OBJ or another format that the library ``trimesh`` reads.
 
         Raises:
@@ -236,14 +236,14 @@ class Solid(Domain):
         alike = forth[times > 1]
         if len(alike):
             raise ProblemError(
-                f"Solid: triangles are run through in different senses, or meet in more than twos: {len(alike)} edges are run "
+                f"Polyhedron: triangles are run through in different senses, or meet in more than twos: {len(alike)} edges are run "
                 f"through in the same sense by two triangles, the first {self._edge(alike[0])}; repair the surface, for "
                 "example with trimesh.repair.fix_normals"
             )
         alone = np.setdiff1d(forth, end * len(self.vertices) + start)
         if len(alone):
             raise ProblemError(
-                f"Solid: the surface is not closed: {len(alone)} edges belong to one triangle alone, the first "
+                f"Polyhedron: the surface is not closed: {len(alone)} edges belong to one triangle alone, the first "
                 f"{self._edge(alone[0])}; add the triangles that are missing, for example with trimesh.repair.fill_holes"
             )
 
@@ -261,11 +261,11 @@ class Solid(Domain):
                 chosen[list(which)] = True
             if not chosen.any() or (owner[chosen] >= 0).any():
                 what = "is on two pieces" if chosen.any() else "has none"
-                raise ProblemError(f"Solid: every piece needs triangles of its own, and {name!r} {what}")
+                raise ProblemError(f"Polyhedron: every piece needs triangles of its own, and {name!r} {what}")
             owner[chosen] = number
         named = {str(name): np.flatnonzero(owner == number) for number, name in enumerate(given)}
         rest = np.flatnonzero(owner < 0)
         return {**named, "surface": rest} if len(rest) else named
 
     def __repr__(self) -> str:
-        return f"Solid({len(self.triangles)} triangles)"
+        return f"Polyhedron({len(self.triangles)} triangles)"

@@ -23,7 +23,7 @@ _MORE = 8
 
 
 @dataclass(frozen=True)
-class Sample:
+class PointSet:
     """Points of one place.
 
     ``points`` holds one tensor ``(n, D)``, or two with the partners on the lower and the upper face; ``normals`` the
@@ -36,16 +36,16 @@ class Sample:
     faces: tuple[int, ...] = ()
     shares: Tensor | None = None
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> Sample:
+    def to(self, device: torch.device, dtype: torch.dtype) -> PointSet:
         """The same points elsewhere."""
         normals = None if self.normals is None else self.normals.to(device, dtype)
         shares = None if self.shares is None else self.shares.to(device, dtype)
-        return Sample(tuple(points.to(device, dtype) for points in self.points), normals, self.faces, shares)
+        return PointSet(tuple(points.to(device, dtype) for points in self.points), normals, self.faces, shares)
 
-    def part(self, chosen: Tensor | slice) -> Sample:
+    def part(self, chosen: Tensor | slice) -> PointSet:
         """Some of the points, whatever sides they lie on."""
         normals, shares = (None if each is None else each[chosen] for each in (self.normals, self.shares))
-        return Sample(tuple(points[chosen] for points in self.points), normals, (), shares)
+        return PointSet(tuple(points[chosen] for points in self.points), normals, (), shares)
 
 
 def default_count(domain: Domain) -> int:
@@ -65,7 +65,7 @@ def default_face_count(domain: Domain, inside: int) -> int:
     return 1 if dimension == 1 else round(2 * inside ** ((dimension - 1) / dimension))
 
 
-def draw(place: Place, domain: Domain, count: int, generator: np.random.Generator) -> Sample:
+def draw(place: Place, domain: Domain, count: int, generator: np.random.Generator) -> PointSet:
     """Scrambled Sobol points of one place of a domain, uniform by its length, area or volume.
 
     Args:
@@ -93,23 +93,25 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
         (points,) = _collected(
             lambda unit: _both(domain.inside(unit)), len(domain.bounds), domain.filling, count, generator
         )
-        return Sample((torch.from_numpy(points),))
+        return PointSet((torch.from_numpy(points),))
     if isinstance(place, Within):
         return draw(Interior(), place.part, count, generator)
     if isinstance(place, Average):
         return _quadrature(place, domain, count, generator)
     if isinstance(place, At):
-        return Sample((torch.tensor([place.position], dtype=torch.float64),))
+        return PointSet((torch.tensor([place.position], dtype=torch.float64),))
     if isinstance(place, OnFaces | Interface):
         owner, sides = (place, place.sides) if isinstance(place, Interface) else (domain, place.faces)
         pieces = [on_side(side, owner, _on_side_count(side, owner, count), generator) for side in sides]
         points, normals = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-        return Sample((torch.from_numpy(points),), torch.from_numpy(normals), tuple(len(piece) for piece, _ in pieces))
+        return PointSet(
+            (torch.from_numpy(points),), torch.from_numpy(normals), tuple(len(piece) for piece, _ in pieces)
+        )
     column = domain.coordinates.index(place.coordinate)
     lower, _ = on_side(Face(place.coordinate, "lower"), domain, count, generator)
     upper = lower.copy()
     upper[:, column] = domain.bounds[place.coordinate][1]
-    return Sample((torch.from_numpy(lower), torch.from_numpy(upper)))
+    return PointSet((torch.from_numpy(lower), torch.from_numpy(upper)))
 
 
 def on_side(side: Side, domain: Domain | Interface, count: int, generator: np.random.Generator) -> tuple[Array, Array]:
@@ -123,12 +125,12 @@ def on_side(side: Side, domain: Domain | Interface, count: int, generator: np.ra
     return points, normals
 
 
-def _quadrature(place: Average, domain: Domain, count: int, generator: np.random.Generator) -> Sample:
+def _quadrature(place: Average, domain: Domain, count: int, generator: np.random.Generator) -> PointSet:
     """Points and shares of a rule of high order inside simple domains; elsewhere points that count alike on their sides."""
     rule = domain.quadrature(count) if isinstance(place.over, Interior) else None
     if rule is not None:
         points, weights = rule
-        return Sample((torch.from_numpy(points),), shares=torch.from_numpy(weights))
+        return PointSet((torch.from_numpy(points),), shares=torch.from_numpy(weights))
     # Such points find a mean to a lower order: there have to be more of them.
     sample = draw(place.over, domain, _MORE * count, generator)
     size = len(sample.points[0])

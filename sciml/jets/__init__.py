@@ -1,19 +1,19 @@
 """Derivatives: total derivatives of expressions, and who supplies the derivatives of fields."""
 
-from sciml.jets.analytic import ClosedJets, knows_derivatives
+from sciml.jets.analytic import AnalyticJets, knows_derivatives
 from sciml.jets.autograd import AutogradJets
 from sciml.jets.calculus import JetSpace, Supplier, d
-from sciml.jets.linear import FrozenJets
+from sciml.jets.linear import LinearJets
 from sciml.jets.operators import curl, div, grad, laplacian
-from sciml.jets.random import MadeUp, Recorder, orders_asked
+from sciml.jets.random import RandomJets, Recorder, orders_asked
 from sciml.jets.taylor import TaylorJets
 
 __all__ = [
+    "AnalyticJets",
     "AutogradJets",
-    "ClosedJets",
-    "FrozenJets",
     "JetSpace",
-    "MadeUp",
+    "LinearJets",
+    "RandomJets",
     "Recorder",
     "Supplier",
     "TaylorJets",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sciml.typing import MultiIndex, Points, Values
 
 
-class ClosedJets:
+class AnalyticJets:
     """Partial derivatives of a trial function with a method ``partial(points, orders)``, where ``orders`` are by column.
 
     Args:

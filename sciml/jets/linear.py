@@ -36,7 +36,7 @@ class Features:
 
 
 @dataclass(frozen=True)
-class Waves:
+class SineFeatures:
     r"""The jets of sines of affine functions of the coordinates, :math:`\sin z_k(x)` with :math:`z_k = \omega_k\cdot x + b_k`.
 
     Every derivative is a multiple of a sine or a cosine, :math:`\partial_\alpha \sin z = \pm\omega^\alpha \sin z` or
@@ -82,9 +82,9 @@ class Waves:
 
 @dataclass(eq=False)
 class WaveLayer(Layer):
-    """A linear layer behind ``Waves``; what it received is not spread out."""
+    """A linear layer behind ``SineFeatures``; what it received is not spread out."""
 
-    waves: Waves
+    waves: SineFeatures
 
     def outer(self, back: Tensor) -> Tensor:
         """Each point's sum over streams of outer products of cotangents ``(S, n, outputs)`` with inputs."""
@@ -109,7 +109,7 @@ def output_layer(trial: nn.Module) -> nn.Linear | None:
 
 def features_at(
     trial: nn.Module, points: Points, coordinates: Sequence[str], plan: Iterable[MultiIndex], fields: Sequence[str]
-) -> Features | Waves:
+) -> Features | SineFeatures:
     """The jets of all features of a trial function at points, for a plan of derivatives."""
     with torch.no_grad():
         waves = _waves_at(trial, points.detach(), coordinates, tuple(plan), fields)
@@ -123,7 +123,7 @@ def features_at(
 
 def _waves_at(
     trial: nn.Module, points: Points, coordinates: Sequence[str], plan: tuple[MultiIndex, ...], fields: Sequence[str]
-) -> Waves | None:
+) -> SineFeatures | None:
     """Sines and cosines at points, or None for features that are no sines of affine functions."""
     # Asked for second derivatives at one point, an affine function passes none on: that is how it is known.
     probe = TaylorJets(trial, points[:1], coordinates, fields, [(name, name) for name in coordinates])
@@ -142,7 +142,7 @@ def _waves_at(
     odd = tuple(len(index) % 2 == 1 for index in plan)
     cosines = torch.cos(angles) if any(odd) else None
     # In place, for touching new memory takes longer than the sine.
-    return Waves(outer.module, plan, odd, factors, angles.sin_() if not all(odd) else None, cosines)
+    return SineFeatures(outer.module, plan, odd, factors, angles.sin_() if not all(odd) else None, cosines)
 
 
 def _sign(order: int) -> float:
@@ -150,7 +150,7 @@ def _sign(order: int) -> float:
     return 1.0 if order % 4 < 2 else -1.0
 
 
-class FrozenJets:
+class LinearJets:
     """Partial derivatives of ``offset + scale * (W features + b)`` at points, from kept derivatives of the features.
 
     Args:
@@ -161,7 +161,7 @@ class FrozenJets:
 
     name = TaylorJets.name
 
-    def __init__(self, trial: Any, fields: Sequence[str], features: Features | Waves) -> None:
+    def __init__(self, trial: Any, fields: Sequence[str], features: Features | SineFeatures) -> None:
         layer = features.passed()
         if layer.module.bias is not None:
             layer.outputs = torch.cat([layer.outputs[:1] + layer.module.bias, layer.outputs[1:]])
@@ -175,7 +175,7 @@ class FrozenJets:
     def jet(self, field: str, index: MultiIndex) -> Values:
         """The partial derivative ``index`` of ``field``, shape ``(n,)``."""
         column = self._column[field]
-        if index not in self._stream and isinstance(self.features, Waves):
+        if index not in self._stream and isinstance(self.features, SineFeatures):
             # Sines have every derivative; only those planned are there. Zeros would be wrong.
             raise ProblemError(
                 f"a residual asks for the derivative of {field!r} by {listed(index) or 'nothing'}, which it did not ask for "

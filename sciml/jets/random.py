@@ -22,7 +22,7 @@ _FLAT = frozenset(
 
 
 @dataclass(frozen=True)
-class Attempt:
+class JetKind:
     """One kind of made-up jets.
 
     Attributes:
@@ -41,23 +41,23 @@ class Attempt:
 
 
 # Jets of natural size, far larger ones, positive ones, hardly any.
-USUAL = (Attempt(1.0), Attempt(10.0, 0.7), Attempt(-1.0), Attempt(1e-4))
+USUAL = (JetKind(1.0), JetKind(10.0, 0.7), JetKind(-1.0), JetKind(1e-4))
 
 
-def wild_attempts() -> Iterator[Attempt]:
+def wild_kinds() -> Iterator[JetKind]:
     """Jets that leave nothing untried: what is the same for all of these is so whatever the fields are."""
-    return (Attempt(1.0, seed=100 * (number + 1), wild=True) for number in range(_WILD))
+    return (JetKind(1.0, seed=100 * (number + 1), wild=True) for number in range(_WILD))
 
 
-def near_attempts(values: Sequence[float | None]) -> Iterator[Attempt]:
+def near_kinds(values: Sequence[float | None]) -> Iterator[JetKind]:
     """Fields near given values, such as an unknown's and its bounds, where a threshold that depends on it is felt."""
     for number, value in enumerate(values):
         if value is not None:
             for place, size in enumerate((1e-4, 1e-2, 1.0)):
-                yield Attempt(size, seed=1000 + 10 * number + place, near=value)
+                yield JetKind(size, seed=1000 + 10 * number + place, near=value)
 
 
-class MadeUp:
+class RandomJets:
     """Random jets at some points, the same at every call.
 
     Args:
@@ -68,7 +68,7 @@ class MadeUp:
         seed: of the random numbers, beside that of the attempt.
 
     Example:
-        >>> made = MadeUp({"u": (0.0, 1.0)}, {"x": 0.5, "t": 0.1}, USUAL[0], 3, 0)
+        >>> made = RandomJets({"u": (0.0, 1.0)}, {"x": 0.5, "t": 0.1}, USUAL[0], 3, 0)
         >>> made.jet("u", ()).shape
         torch.Size([3])
     """
@@ -77,7 +77,7 @@ class MadeUp:
         self,
         fields: Mapping[str, tuple[float, float]],
         reach: Mapping[str, float],
-        attempt: Attempt,
+        attempt: JetKind,
         count: int,
         seed: int,
     ) -> None:
@@ -108,22 +108,22 @@ class MadeUp:
         values = size * natural * noise + offset
         return values if size > 0 else values.abs()
 
-    def part(self, chosen: Tensor) -> Part:
+    def part(self, chosen: Tensor) -> SomeJets:
         """The same jets at some of the points."""
-        return Part(self, chosen)
+        return SomeJets(self, chosen)
 
 
-class Part:
+class SomeJets:
     """Made-up jets at some of their points.
 
     Example:
         >>> import torch
-        >>> made = MadeUp({"u": (0.0, 1.0)}, {"x": 0.5, "t": 0.1}, USUAL[0], 3, 0)
+        >>> made = RandomJets({"u": (0.0, 1.0)}, {"x": 0.5, "t": 0.1}, USUAL[0], 3, 0)
         >>> bool(made.part(torch.tensor([2])).jet("u", ())[0] == made.jet("u", ())[2])
         True
     """
 
-    def __init__(self, whole: MadeUp, chosen: Tensor) -> None:
+    def __init__(self, whole: RandomJets, chosen: Tensor) -> None:
         self._whole, self._chosen = whole, chosen
 
     def jet(self, field: str, index: MultiIndex) -> Values:

@@ -1,6 +1,6 @@
 """Trial functions: plain ``torch.nn.Module`` objects that map points ``(n, D)`` to fields ``(n, F)``."""
 
-from sciml.models.bases import Axis, Chebyshev, Differences, Fourier, Knots, Nodal
+from sciml.models.bases import Basis1D, Chebyshev, FiniteDifferences, Fourier, Knots, Nodal
 from sciml.models.blocks import (
     Concatenation,
     FourierFeatures,
@@ -10,28 +10,30 @@ from sciml.models.blocks import (
     Product,
     ResidualBlock,
 )
-from sciml.models.constrained import Transformed, model_of, scaled_of, with_model
+from sciml.models.constrained import Constrained, model_of, scaled_of, with_model
 from sciml.models.deep_features import DeepFeatures
 from sciml.models.grid import Grid, GridFunction, GridJets
 from sciml.models.mlp import MLP
-from sciml.models.piecewise import Elements, Tiles
+from sciml.models.piecewise import Elements, PiecewisePolynomial
 from sciml.models.random_features import RandomFeatures
 from sciml.models.scaled import Scaled
-from sciml.models.singular import Cornered, CornerFunctions, Wedge
+from sciml.models.singular import CornerExponents, CornerFunctions, CornerSingular
 from sciml.models.sliced import Sliced, sliced
 from sciml.models.spectral import Spectral
 from sciml.models.windowed import Windowed
 
 __all__ = [
     "MLP",
-    "Axis",
+    "Basis1D",
     "Chebyshev",
     "Concatenation",
+    "Constrained",
+    "CornerExponents",
     "CornerFunctions",
-    "Cornered",
+    "CornerSingular",
     "DeepFeatures",
-    "Differences",
     "Elements",
+    "FiniteDifferences",
     "Fourier",
     "FourierFeatures",
     "GatedBlock",
@@ -42,15 +44,13 @@ __all__ = [
     "Nodal",
     "PeriodicEmbedding",
     "PeriodicInputs",
+    "PiecewisePolynomial",
     "Product",
     "RandomFeatures",
     "ResidualBlock",
     "Scaled",
     "Sliced",
     "Spectral",
-    "Tiles",
-    "Transformed",
-    "Wedge",
     "Windowed",
     "model_of",
     "scaled_of",

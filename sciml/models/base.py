@@ -46,7 +46,7 @@ def part(model: nn.Module, pattern: str, what: str, others: tuple[str, ...] = ()
     return list({id(parameter): parameter for name in matching for parameter in parts[name]}.values())
 
 
-class Layered(nn.Module):
+class SequentialModel(nn.Module):
     """A model that is a sequence of layers, empty until ``build`` is told the numbers of coordinates and fields."""
 
     def __init__(self, inputs: int | None, outputs: int | None) -> None:

@@ -17,7 +17,7 @@ from sciml.models.spectral import chebyshev, waves
 from sciml.typing import Array
 
 
-class Axis(ABC):
+class Basis1D(ABC):
     """Nodes along one coordinate, and how a function goes on between them.
 
     Attributes:
@@ -52,7 +52,7 @@ class Axis(ABC):
         """From values to a derivative at points ``(m,)``: factors ``(m, s)`` of some nodes, and their numbers, None for all."""
 
 
-class Nodal(Axis):
+class Nodal(Basis1D):
     """An axis whose functions are known by their values at the nodes, so that derivatives are matrices."""
 
     def __init__(self, low: float, high: float, nodes: Array) -> None:
@@ -186,7 +186,7 @@ class Fourier(_Spectral):
         return waves(self._unit(x), len(self) // 2, order)[order] * (2 / (self.high - self.low)) ** order
 
 
-class Differences(Nodal):
+class FiniteDifferences(Nodal):
     """Equally spaced nodes with finite differences of some even order, central inside and one-sided at the ends.
 
     Between the nodes the function is a polynomial through the p + 2 nearest ones.
@@ -203,7 +203,7 @@ class Differences(Nodal):
 
     Example:
         >>> import numpy as np
-        >>> axis = Differences(0.0, 1.0, 17, theory=4)
+        >>> axis = FiniteDifferences(0.0, 1.0, 17, theory=4)
         >>> bool(np.allclose(axis.matrix(2) @ axis.nodes**5, 20 * axis.nodes**3))
         True
 
@@ -272,7 +272,7 @@ class Differences(Nodal):
         return numbers % len(self), monomials @ torch.from_numpy(_lagrange(size)).to(x)[order:]
 
 
-class Knots(Axis):
+class Knots(Basis1D):
     """Knots with a value and a slope at each: cubic pieces, numbered value, slope, value, slope, ...
 
     Args:
@@ -313,12 +313,12 @@ class Knots(Axis):
 _CUBIC = torch.tensor([[1, 0, 0, 0], [0, 1, 0, 0], [-3, -2, 3, -1], [2, 1, -2, 1]], dtype=torch.float64)
 
 
-def axis_from(config: dict[str, Any]) -> Axis:
+def axis_from(config: dict[str, Any]) -> Basis1D:
     """The axis that ``config`` describes."""
     options = {key: value for key, value in config.items() if key != "kind"}
     if config["kind"] == "knots":
         return Knots(np.array(options["nodes"]))
-    kinds: dict[str, type[Axis]] = {"chebyshev": Chebyshev, "fourier": Fourier, "differences": Differences}
+    kinds: dict[str, type[Basis1D]] = {"chebyshev": Chebyshev, "fourier": Fourier, "differences": FiniteDifferences}
     return kinds[config["kind"]](**options)
 
 

@@ -14,7 +14,7 @@ from sciml.models.scaled import Scaled
 from sciml.models.windowed import Windowed
 
 
-class Transformed(nn.Module):
+class Constrained(nn.Module):
     r"""A model between two known functions, :math:`x \mapsto g(x) + \varphi(x)\,N(x)`.
 
     Where :math:`\varphi` vanishes, the value is g's whatever N is: so conditions are satisfied exactly. All three take the
@@ -36,7 +36,7 @@ class Transformed(nn.Module):
     Example:
         >>> import torch, sciml
         >>> model = sciml.MLP(8, inputs=1, outputs=1)
-        >>> fixed = sciml.Transformed(model, g=lambda points: 1 + points, phi=lambda points: points * (1 - points))
+        >>> fixed = sciml.Constrained(model, g=lambda points: 1 + points, phi=lambda points: points * (1 - points))
         >>> fixed(torch.tensor([[0.0], [1.0]])).flatten().tolist()
         [1.0, 2.0]
 
@@ -50,7 +50,7 @@ class Transformed(nn.Module):
         super().__init__()
         if not isinstance(model, nn.Module) or not callable(g) or not callable(phi):
             raise ModelError(
-                "Transformed needs a torch.nn.Module and two functions of the points (n, D); given: "
+                "Constrained needs a torch.nn.Module and two functions of the points (n, D); given: "
                 f"{type(model).__name__}, {type(g).__name__} and {type(phi).__name__}"
             )
         self.model = model
@@ -87,7 +87,7 @@ class Transformed(nn.Module):
 
 def scaled_of(trial: nn.Module) -> Scaled | None:
     """The scaled model inside a trial function, if there is one."""
-    inner = trial.model if isinstance(trial, Transformed) else trial
+    inner = trial.model if isinstance(trial, Constrained) else trial
     return inner if isinstance(inner, Scaled) else None
 
 
@@ -103,8 +103,8 @@ def model_of(trial: nn.Module) -> nn.Module | None:
 
 def with_model(trial: nn.Module, model: nn.Module) -> nn.Module:
     """A trial function like another one, with another model inside."""
-    if isinstance(trial, Transformed):
-        return Transformed(with_model(trial.model, model), trial.g, trial.phi)
+    if isinstance(trial, Constrained):
+        return Constrained(with_model(trial.model, model), trial.g, trial.phi)
     assert isinstance(trial, Scaled)
     found, old = copy.copy(trial), trial.model
     found._modules = dict(trial._modules)

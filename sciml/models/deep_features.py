@@ -10,11 +10,11 @@ from torch import nn
 
 from sciml.errors import ModelError
 from sciml.jets.activations import SinOfFirst
-from sciml.models.base import Layered
+from sciml.models.base import SequentialModel
 from sciml.models.mlp import MLP
 
 
-class DeepFeatures(Layered):
+class DeepFeatures(SequentialModel):
     r"""Random features of what a network has learned, :math:`u = W\,[\sin(\Omega h(x) + b),\, h(x)] + c`, with W and c free.
 
     The network's last hidden layer h is frozen: a coordinate system that resolves the layers of the solution. In it the rest

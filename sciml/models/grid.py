@@ -21,7 +21,7 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from sciml.geometry import Face
-from sciml.models.bases import Axis, Nodal, axis_from
+from sciml.models.bases import Basis1D, Nodal, axis_from
 from sciml.typing import Array, MultiIndex, Values
 
 
@@ -172,7 +172,7 @@ class GridFunction(nn.Module):
 
     values: Tensor
 
-    def __init__(self, axes: Sequence[Axis], values: Tensor) -> None:
+    def __init__(self, axes: Sequence[Basis1D], values: Tensor) -> None:
         super().__init__()
         self.axes = tuple(axes)
         self.register_buffer("values", values)

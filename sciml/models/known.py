@@ -6,9 +6,9 @@ from typing import Any
 
 from sciml.models.deep_features import DeepFeatures
 from sciml.models.mlp import MLP
-from sciml.models.piecewise import Elements, Tiles
+from sciml.models.piecewise import Elements, PiecewisePolynomial
 from sciml.models.random_features import RandomFeatures
-from sciml.models.singular import Cornered
+from sciml.models.singular import CornerSingular
 from sciml.models.spectral import Spectral
 
-BUILT_IN: tuple[Any, ...] = (MLP, RandomFeatures, DeepFeatures, Spectral, Cornered, Elements, Tiles)
+BUILT_IN: tuple[Any, ...] = (MLP, RandomFeatures, DeepFeatures, Spectral, CornerSingular, Elements, PiecewisePolynomial)

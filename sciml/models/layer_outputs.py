@@ -17,7 +17,7 @@ from sciml.jets.taylor import HIGHEST, closed, seeds
 from sciml.typing import MultiIndex
 
 
-class Watched:
+class LayerOutput:
     """One layer of a module that is run: what it is given or returns, a row a point.
 
     Args:

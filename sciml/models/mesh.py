@@ -46,7 +46,7 @@ class Trace:
         return (local[..., self.elements, :] @ self.tables[order].T) * self.stretch[:, None] ** order
 
 
-class Mesh:
+class PiecewiseBasis:
     r"""Polynomials of degree n on the elements between breaks, with continuous derivatives below the order m.
 
     On each element there are n + 1 - 2m *bubbles*, polynomials that vanish with their derivatives below m at both ends, and
@@ -59,7 +59,7 @@ class Mesh:
         smooth: m, at least 1.
 
     Example:
-        >>> mesh = Mesh([0.0, 0.5, 1.0], degree=6, smooth=2)
+        >>> mesh = PiecewiseBasis([0.0, 0.5, 1.0], degree=6, smooth=2)
         >>> mesh.width
         12
     """
@@ -153,7 +153,7 @@ class Mesh:
         wanted = (values * weights).flatten(1).T
         return torch.linalg.lstsq(rows.flatten(0, 1), wanted, driver="gels").solution.T
 
-    def transferred(self, other: Mesh, weights: Tensor) -> Tensor:
+    def transferred(self, other: PiecewiseBasis, weights: Tensor) -> Tensor:
         """The weights of the function that has some weights on another mesh; exact if every break of that is one of this."""
         x = self.inside(chebyshev_places(self.degree + 1), 0).x
         # An element of this mesh may reach over several of the other.
@@ -164,12 +164,12 @@ class Mesh:
         own = other.coefficients(weights)[..., where.flatten(), :]
         return self.interpolated((own * table).sum(-1).unflatten(-1, x.shape))
 
-    def split(self, which: Array) -> Mesh:
+    def split(self, which: Array) -> PiecewiseBasis:
         """The mesh with some elements cut in half."""
         middle = ((self.breaks[:-1] + self.breaks[1:]) / 2)[which]
-        return Mesh(np.sort(np.concatenate([self.breaks, middle])), self.degree, self.smooth)
+        return PiecewiseBasis(np.sort(np.concatenate([self.breaks, middle])), self.degree, self.smooth)
 
-    def merged(self, quiet: Array) -> Mesh:
+    def merged(self, quiet: Array) -> PiecewiseBasis:
         """The mesh with pairs of neighbours joined that were one element once and are both quiet."""
         widths, whole = np.diff(self.breaks), self.breaks[-1] - self.breaks[0]
         drop, element = [], 0
@@ -181,7 +181,7 @@ class Mesh:
                 drop.append(element + 1)
                 element += 1
             element += 1
-        return self if not drop else Mesh(np.delete(self.breaks, drop), self.degree, self.smooth)
+        return self if not drop else PiecewiseBasis(np.delete(self.breaks, drop), self.degree, self.smooth)
 
 
 def gauss(count: int) -> tuple[Tensor, Tensor]:

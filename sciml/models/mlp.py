@@ -10,7 +10,7 @@ from torch import nn
 
 from sciml._text import listed, nearest
 from sciml.errors import ModelError
-from sciml.models.base import Layered
+from sciml.models.base import SequentialModel
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
@@ -22,7 +22,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 
 
-class MLP(Layered):
+class MLP(SequentialModel):
     r"""A multilayer perceptron :math:`x \mapsto W_L\,\sigma(\dots\sigma(W_1 x + b_1)\dots) + b_L`.
 
     Made without ``inputs`` and ``outputs`` it is a shape that ``fit`` fills in (in its own copy) from the problem's

@@ -130,7 +130,7 @@ def _values_of_elements(
 _CHUNK = 2**13
 
 
-class Tiles(nn.Module):
+class PiecewisePolynomial(nn.Module):
     r"""Products of polynomials, one a coordinate, on each tile of a box.
 
     .. math::  u(x) = \sum_k c_{ek} \prod_i T_{k_i}(\xi_{e_i}(x_i)), \qquad x_i \in [b_{i,e_i}, b_{i,e_i+1}]
@@ -148,7 +148,7 @@ class Tiles(nn.Module):
 
     Example:
         >>> import torch
-        >>> model = Tiles([[-1.0, 0.0, 1.0], [-1.0, 1.0]], degrees=[4, 3], outputs=1)
+        >>> model = PiecewisePolynomial([[-1.0, 0.0, 1.0], [-1.0, 1.0]], degrees=[4, 3], outputs=1)
         >>> model(torch.zeros(5, 2, dtype=torch.float64)).shape
         torch.Size([5, 1])
     """
@@ -161,7 +161,7 @@ class Tiles(nn.Module):
         increasing = all(len(each) > 1 and bool((each.diff() > 0).all()) for each in found)
         if not found or not increasing or len(degrees) != len(found) or min(degrees) < 0:
             raise ModelError(
-                "Tiles needs increasing breaks and a degree that is not negative for every coordinate; given: "
+                "PiecewisePolynomial needs increasing breaks and a degree that is not negative for every coordinate; given: "
                 f"{[list(each) for each in breaks]} and {list(degrees)}"
             )
         for column, each in enumerate(found):
@@ -176,14 +176,14 @@ class Tiles(nn.Module):
 
     @property
     def config(self) -> dict[str, Any]:
-        """What rebuilds this architecture: the keywords of ``Tiles.from_config``."""
+        """What rebuilds this architecture: the keywords of ``PiecewisePolynomial.from_config``."""
         count = len(self.breaks)
         shape = self.coefficients.shape
         degrees = [places - 1 for places in shape[count + 1 :]]
         return {"breaks": [each.tolist() for each in self.breaks], "degrees": degrees, "outputs": shape[count]}
 
     @classmethod
-    def from_config(cls, **options: Any) -> Tiles:
+    def from_config(cls, **options: Any) -> PiecewisePolynomial:
         """The architecture that ``config`` describes."""
         return cls(**options)
 

@@ -11,10 +11,10 @@ from torch import nn
 
 from sciml.errors import ModelError
 from sciml.jets.activations import Sin
-from sciml.models.base import Layered
+from sciml.models.base import SequentialModel
 
 
-class RandomFeatures(Layered):
+class RandomFeatures(SequentialModel):
     r"""Random sines of the coordinates, :math:`u(x) = \sum_k w_k \sin(\omega_k \cdot x + b_k)`, with only :math:`w` free.
 
     The frequencies are drawn once, :math:`\omega_k \sim N(0, R^2)` in coordinates scaled to [-1, 1], the phases uniformly.

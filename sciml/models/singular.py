@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sciml.errors import ModelError
 from sciml.jets.propagation import Propagation, Streams
-from sciml.models.base import Layered
+from sciml.models.base import SequentialModel
 from sciml.models.blocks import Concatenation
 from sciml.models.random_features import RandomFeatures
 from sciml.models.spectral import Spectral
@@ -25,7 +25,7 @@ _TERMS_AHEAD = 200
 
 
 @dataclass(frozen=True)
-class Wedge:
+class CornerExponents:
     r"""A corner and the functions :math:`\operatorname{Re}, \operatorname{Im}\; z^a \bar z^m (\log z)` that are singular there.
 
     With :math:`z = r e^{i(\theta - \theta_0)}`, θ₀ the direction of the bisector, they are what solutions of elliptic equations
@@ -45,7 +45,7 @@ class Wedge:
 
     Example:
         >>> import math
-        >>> wedge = Wedge((0.0, 0.0), 0.0, 1.5 * math.pi, 1.0, degree=2, spread=0)
+        >>> wedge = CornerExponents((0.0, 0.0), 0.0, 1.5 * math.pi, 1.0, degree=2, spread=0)
         >>> [(round(a, 2), m, log) for a, m, log in wedge.terms]
         [(0.33, 0, False), (0.67, 0, False), (1.33, 0, False), (1.67, 0, False), (1.0, 0, True), (2.0, 0, True)]
 
@@ -104,14 +104,14 @@ class CornerFunctions(nn.Module):
 
     Example:
         >>> import math, torch
-        >>> wedge = Wedge((0.0, 0.0), 0.0, 1.5 * math.pi, 1.0)
+        >>> wedge = CornerExponents((0.0, 0.0), 0.0, 1.5 * math.pi, 1.0)
         >>> CornerFunctions([wedge], (0.0, 0.0), (1.0, 1.0))(torch.rand(5, 2)).shape
         torch.Size([5, 24])
     """
 
     takes_coordinates = True
 
-    def __init__(self, wedges: Sequence[Wedge], center: Sequence[float], reach: Sequence[float]) -> None:
+    def __init__(self, wedges: Sequence[CornerExponents], center: Sequence[float], reach: Sequence[float]) -> None:
         super().__init__()
         self.wedges, self.center, self.reach = tuple(wedges), tuple(center), tuple(reach)
         self._terms = [wedge.terms for wedge in self.wedges]
@@ -144,7 +144,7 @@ class CornerFunctions(nn.Module):
 
     def _of(
         self,
-        wedge: Wedge,
+        wedge: CornerExponents,
         terms: Sequence[tuple[float, int, bool]],
         points: Tensor,
         orders: Sequence[tuple[int, int]],
@@ -194,13 +194,13 @@ def _analytic(powers: Sequence[float], logs: Sequence[float], z: Tensor, highest
     return found
 
 
-class Cornered(Layered):
+class CornerSingular(SequentialModel):
     r"""Smooth functions and functions that are singular at corners, side by side, with only their weights free.
 
     .. math::  u(x) = \sum_k w_k \varphi_k(x) + \sum_c \sum_j v_{cj} \psi_{cj}(x - x_c)
 
-    The first are random sines or products of polynomials, the second the functions of every ``Wedge``. Which of them an
-    equation needs, and with which factors, the least-squares solve finds out.
+    The first are random sines or products of polynomials, the second the functions of every
+    ``CornerExponents``. Which of them an equation needs, and with which factors, the least-squares solve finds out.
 
     Args:
         smooth: a ``RandomFeatures`` or ``Spectral``, whose functions are taken over.
@@ -216,8 +216,8 @@ class Cornered(Layered):
 
     Example:
         >>> import math, torch
-        >>> wedge = Wedge((0.0, 0.0), 0.0, 1.5 * math.pi, 1.0)
-        >>> model = Cornered(RandomFeatures(50), [wedge], center=(0, 0), reach=(1, 1), inputs=2, outputs=1)
+        >>> wedge = CornerExponents((0.0, 0.0), 0.0, 1.5 * math.pi, 1.0)
+        >>> model = CornerSingular(RandomFeatures(50), [wedge], center=(0, 0), reach=(1, 1), inputs=2, outputs=1)
         >>> model(torch.zeros(5, 2)).shape
         torch.Size([5, 1])
 
@@ -228,7 +228,7 @@ class Cornered(Layered):
     def __init__(
         self,
         smooth: RandomFeatures | Spectral,
-        wedges: Sequence[Wedge],
+        wedges: Sequence[CornerExponents],
         *,
         center: Sequence[float],
         reach: Sequence[float],
@@ -246,7 +246,7 @@ class Cornered(Layered):
 
     @property
     def config(self) -> dict[str, Any]:
-        """What rebuilds this architecture: the keywords of ``Cornered.from_config``."""
+        """What rebuilds this architecture: the keywords of ``CornerSingular.from_config``."""
         singular = self._singular
         return {
             "smooth": {"kind": self._kind.__name__, **self._options},
@@ -258,11 +258,11 @@ class Cornered(Layered):
         }
 
     @classmethod
-    def from_config(cls, smooth: dict[str, Any], wedges: Sequence[Sequence[Any]], **options: Any) -> Cornered:
+    def from_config(cls, smooth: dict[str, Any], wedges: Sequence[Sequence[Any]], **options: Any) -> CornerSingular:
         """The architecture that ``config`` describes."""
         kind = {each.__name__: each for each in (RandomFeatures, Spectral)}[smooth["kind"]]
         inner = kind.from_config(**{key: value for key, value in smooth.items() if key != "kind"})
-        corners = [Wedge((position[0], position[1]), *rest) for position, *rest in wedges]
+        corners = [CornerExponents((position[0], position[1]), *rest) for position, *rest in wedges]
         return cls(inner, corners, **options)
 
     def build(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
@@ -272,7 +272,7 @@ class Cornered(Layered):
             ModelError: there are not two coordinates.
         """
         if inputs != 2:
-            raise ModelError(f"Cornered is for two coordinates, in which corners have angles; given: {inputs}")
+            raise ModelError(f"CornerSingular is for two coordinates, in which corners have angles; given: {inputs}")
         inner = self._kind.from_config(**self._options)
         inner.build(inputs, outputs, generator)
         *layers, last = inner.layers

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sciml.errors import ModelError
-from sciml.models.base import Layered
+from sciml.models.base import SequentialModel
 from sciml.models.blocks import PeriodicInputs
 from sciml.models.scaled import Scaled
 from sciml.models.spectral import Spectral, chebyshev
@@ -83,12 +83,12 @@ def _model(model: nn.Module, column: int, share: float) -> nn.Module:
         return PeriodicInputs(_model(model.model, behind, share), columns, model.harmonics)
     if type(model) is Spectral and column not in model.periodic:
         return _spectral(model, column, share)
-    if isinstance(model, Layered) and len(model.layers) and type(model.layers[0]) is nn.Linear:
+    if isinstance(model, SequentialModel) and len(model.layers) and type(model.layers[0]) is nn.Linear:
         return _layered(model, column, share)
     return Sliced(copy.deepcopy(model), column, share)
 
 
-def _layered(model: Layered, column: int, share: float) -> nn.Module:
+def _layered(model: SequentialModel, column: int, share: float) -> nn.Module:
     """The first layer without a column of its weights, which the biases take over."""
     first: Any = model.layers[0]
     made = copy.deepcopy(model)

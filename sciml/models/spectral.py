@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from sciml.errors import ModelError
 from sciml.jets.propagation import Propagation, Streams
-from sciml.models.base import Layered
+from sciml.models.base import SequentialModel
 
 
-class Spectral(Layered):
+class Spectral(SequentialModel):
     r"""Products of Chebyshev polynomials, or of waves along periodic coordinates, with only their weights free.
 
     .. math::  u(x) = \sum_k w_k \prod_i \phi_{k_i}(x_i), \qquad \sum_i (k_i/n_i)^2 \le 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sciml.models.mesh import Mesh
+from sciml.models.mesh import PiecewiseBasis
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Spot:
         return _products([table[order] for table, order in zip(self.tables, orders, strict=True)])
 
 
-class Tiling:
+class TensorProductBasis:
     r"""The functions :math:`\prod_i \phi_{k_i}(x_i)`, numbered so that those that share a tile have close numbers.
 
     A coordinate's functions are sorted along it; one coordinate is outermost, and a band of width
@@ -42,13 +42,13 @@ class Tiling:
         outer: the coordinate along which the band runs.
 
     Example:
-        >>> from sciml.models.mesh import Mesh
-        >>> tiling = Tiling([Mesh([-1.0, 0.0, 1.0], 5, 2), Mesh([-1.0, 1.0], 4, 1)], outer=1)
+        >>> from sciml.models.mesh import PiecewiseBasis
+        >>> tiling = TensorProductBasis([PiecewiseBasis([-1.0, 0.0, 1.0], 5, 2), PiecewiseBasis([-1.0, 1.0], 4, 1)], outer=1)
         >>> tiling.width, tiling.band
         (50, 50)
     """
 
-    def __init__(self, meshes: Sequence[Mesh], outer: int) -> None:
+    def __init__(self, meshes: Sequence[PiecewiseBasis], outer: int) -> None:
         self.meshes, self.outer = tuple(meshes), outer
         columns = [outer, *(column for column in range(len(meshes)) if column != outer)]
         strides, stride = [0] * len(meshes), 1
@@ -111,7 +111,7 @@ class Tiling:
         degrees = [2 + 2 * column for column in range(count)]
         return found.permute(*elements, 0, *degrees).contiguous()
 
-    def transferred(self, other: Tiling, weights: Tensor) -> Tensor:
+    def transferred(self, other: TensorProductBasis, weights: Tensor) -> Tensor:
         """The weights ``(width, F)`` of the function that has some weights on another tiling."""
         found = other.table(weights)
         for mesh, old in zip(self.meshes, other.meshes, strict=True):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sciml.geometry import Region
-from sciml.problem.conditions import Dirichlet, Scene, check_target, target_values
+from sciml.problem.conditions import Dirichlet, Evaluation, check_target, target_values
 from sciml.typing import Target, Values
 
 
@@ -32,7 +32,7 @@ class Neumann(Dirichlet):
     def valued(self, field: str) -> str | None:
         return None
 
-    def residual(self, field: str, target: Target) -> Callable[[Scene], Tensor]:
+    def residual(self, field: str, target: Target) -> Callable[[Evaluation], Tensor]:
         what = f"Neumann({field}=...)"
         return lambda scene: normal_derivative(scene, field) - target_values(what, target, scene)
 
@@ -69,8 +69,8 @@ class Robin(Dirichlet):
     def valued(self, field: str) -> str | None:
         return None
 
-    def residual(self, field: str, target: Target) -> Callable[[Scene], Tensor]:
-        def residual(scene: Scene) -> Tensor:
+    def residual(self, field: str, target: Target) -> Callable[[Evaluation], Tensor]:
+        def residual(scene: Evaluation) -> Tensor:
             coefficient = target_values("Robin(coefficient=...)", self.coefficient, scene)
             given = target_values(f"Robin({field}=...)", target, scene)
             return normal_derivative(scene, field) + coefficient * scene.space.jet(field, ()) - given
@@ -78,7 +78,7 @@ class Robin(Dirichlet):
         return residual
 
 
-def normal_derivative(scene: Scene, field: str) -> Values:
+def normal_derivative(scene: Evaluation, field: str) -> Values:
     """The derivative of a field along the outward normals of a scene, shape ``(n,)``."""
     assert scene.normals is not None
     slope = torch.zeros_like(scene.normals[:, 0])

@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from sciml.geometry import Sample
+from sciml.geometry import PointSet
 from sciml.problem.conditions import Term
-from sciml.problem.observations import Misfit
+from sciml.problem.observations import Observation
 
 
 @dataclass(frozen=True)
-class Block:
+class Collocation:
     """Points, and the residuals that are evaluated there together.
 
     ``weights``, of shape ``(n,)``, says how much each point counts in the loss; None stands for ones.
     """
 
-    sample: Sample
+    sample: PointSet
     terms: tuple[Term, ...]
     weights: Tensor | None = None
 
@@ -34,19 +34,19 @@ class Block:
         """The number of rows of each residual: one if it is averaged over the points, else as many as there are points."""
         return self.size if self.sample.shares is None else 1
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> Block:
+    def to(self, device: torch.device, dtype: torch.dtype) -> Collocation:
         """The same residuals at the same points elsewhere."""
         weights = None if self.weights is None else self.weights.to(device, dtype)
-        return Block(self.sample.to(device, dtype), self.terms, weights)
+        return Collocation(self.sample.to(device, dtype), self.terms, weights)
 
-    def thinned(self, most: int) -> Block:
+    def thinned(self, most: int) -> Collocation:
         """Evenly chosen points of the block, at most so many, with their weights."""
         # A quadrature is good for nothing without all of its points.
         step = 1 if self.sample.shares is not None else -(-self.size // most)
         chosen = slice(None, None, step)
-        return Block(self.sample.part(chosen), self.terms, None if self.weights is None else self.weights[chosen])
+        return Collocation(self.sample.part(chosen), self.terms, None if self.weights is None else self.weights[chosen])
 
-    def parts(self, most: int | None) -> Iterator[tuple[slice, Block]]:
+    def parts(self, most: int | None) -> Iterator[tuple[slice, Collocation]]:
         """The block in parts of at most so many points, with their positions; whole for None."""
         if most is None or most >= self.size:
             yield slice(0, self.size), self
@@ -56,11 +56,11 @@ class Block:
             stop = min(start + most, self.size)
             yield slice(start, stop), self.part(everything[start:stop])
 
-    def part(self, chosen: Tensor) -> Block:
+    def part(self, chosen: Tensor) -> Collocation:
         """The block at some of its points, measurements with them; ``chosen`` holds their positions."""
         terms = tuple(
-            replace(term, evaluate=term.evaluate.part(chosen)) if isinstance(term.evaluate, Misfit) else term
+            replace(term, evaluate=term.evaluate.part(chosen)) if isinstance(term.evaluate, Observation) else term
             for term in self.terms
         )
         weights = None if self.weights is None else self.weights[chosen]
-        return Block(self.sample.part(chosen), terms, weights)
+        return Collocation(self.sample.part(chosen), terms, weights)

@@ -108,7 +108,7 @@ def contradictions(problem: Problem) -> list[str]:
             pair = [Reading(each, index[len(each.prescription.index) :]) for each in (first, second)]
             if all(reading.possible for reading in pair):
                 names = f"{first.term!r} and {second.term!r}"
-                found += clash(problem, names, pair, common_points(problem, first.face, second.face))
+                found += mismatch(problem, names, pair, common_points(problem, first.face, second.face))
     for condition in (each for each in problem.conditions if isinstance(each, Periodic)):
         lower, upper = Face(condition.coordinate, "lower"), Face(condition.coordinate, "upper")
         for each in given:
@@ -116,7 +116,7 @@ def contradictions(problem: Problem) -> list[str]:
             if across and each.prescription.field in (condition.fields or problem.fields):
                 names = f"{each.term!r} (here and on the opposite face) and {condition.name!r}"
                 pair = [Reading(each), Reading(each, moved=(upper,))]
-                found += clash(problem, names, pair, probes(problem, each.face, lower))
+                found += mismatch(problem, names, pair, probes(problem, each.face, lower))
     return list(dict.fromkeys(found))
 
 
@@ -163,7 +163,7 @@ class Reading:
         return values.detach()
 
 
-def clash(problem: Problem, names: str, pair: Sequence[Reading], points: Points) -> list[str]:
+def mismatch(problem: Problem, names: str, pair: Sequence[Reading], points: Points) -> list[str]:
     """A sentence about the point where two readings differ most, if they do."""
     if not len(points):
         return []
@@ -234,7 +234,7 @@ def slope_contradictions(problem: Problem) -> list[str]:
         pair = [Reading(first, _beyond(*own)), Reading(second, _beyond(*own[::-1]))]
         if all(reading.possible for reading in pair):
             names = f"{first.term!r} and {second.term!r}"
-            found += clash(problem, names, pair, common_points(problem, first.face, second.face))
+            found += mismatch(problem, names, pair, common_points(problem, first.face, second.face))
     return list(dict.fromkeys(found))
 
 

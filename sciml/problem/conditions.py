@@ -137,7 +137,7 @@ NORMAL = "normal"
 
 
 @dataclass(frozen=True)
-class Scene:
+class Evaluation:
     """What a residual is evaluated on: a problem with its unknowns bound, jets at points, outward normals.
 
     ``spaces`` has one entry, or two (lower and upper face) for paired points; ``normals`` has shape ``(n, D)`` on sides.
@@ -176,7 +176,7 @@ class Term:
 
     name: str
     place: Place
-    evaluate: Callable[[Scene], Tensor]
+    evaluate: Callable[[Evaluation], Tensor]
     field: str | None = None
     measured: bool = False
     prescription: Prescription | None = None
@@ -330,7 +330,7 @@ class Dirichlet(Targets):
         """The field whose value is prescribed, as ``Term.field``."""
         return field
 
-    def residual(self, field: str, target: Target) -> Callable[[Scene], Tensor]:
+    def residual(self, field: str, target: Target) -> Callable[[Evaluation], Tensor]:
         """The residual of one field."""
         return value_residual(self, field, (), target)
 
@@ -376,7 +376,7 @@ class Periodic(Condition):
             for order in range(max(1, problem.order(field, self.coordinate)))
         ]
 
-        def jump(field: str, index: MultiIndex) -> Callable[[Scene], Tensor]:
+        def jump(field: str, index: MultiIndex) -> Callable[[Evaluation], Tensor]:
             return lambda scene: scene.spaces[1].jet(field, index) - scene.spaces[0].jet(field, index)
 
         return tuple(
@@ -397,7 +397,7 @@ class Residual(Condition):
         check_names(f"condition {self.name!r}", self.names, (*fields, NORMAL), coordinates)
 
     def terms(self, problem: ProblemLike) -> tuple[Term, ...]:
-        def value(scene: Scene) -> object:
+        def value(scene: Evaluation) -> object:
             problem, normals = scene.problem, scene.normals
             if normals is not None and problem.promoted:
                 normals = normals[:, : -len(problem.promoted)]
@@ -443,7 +443,7 @@ def condition(*, on: Region | Interface) -> Callable[[Callable[..., Any]], Calla
     return mark
 
 
-def target_values(what: str, target: Target, scene: Scene) -> Tensor:
+def target_values(what: str, target: Target, scene: Evaluation) -> Tensor:
     """The values of a target at the points of a scene, shape ``(n,)`` or ``()``.
 
     Raises:
@@ -452,7 +452,7 @@ def target_values(what: str, target: Target, scene: Scene) -> Tensor:
     return prescribed_values(what, target, scene.problem, scene.space.coordinates)
 
 
-def value_residual(owner: Condition, field: str, index: MultiIndex, target: Target) -> Callable[[Scene], Tensor]:
+def value_residual(owner: Condition, field: str, index: MultiIndex, target: Target) -> Callable[[Evaluation], Tensor]:
     """The residual of a prescribed value or derivative."""
     what = _what(owner, field, index)
     return lambda scene: scene.space.jet(field, index) - target_values(what, target, scene)

@@ -10,7 +10,7 @@ from torch import Tensor
 from sciml._text import listed
 from sciml.errors import ProblemError
 from sciml.geometry import At, Average, Interior, OnFaces, Region
-from sciml.problem.conditions import Scene, Targets, Term, checked_region, target_values, value_residual
+from sciml.problem.conditions import Evaluation, Targets, Term, checked_region, target_values, value_residual
 from sciml.problem.protocol import ProblemLike
 from sciml.typing import Target
 
@@ -98,7 +98,7 @@ class Mean(Targets):
 
     def residual(
         self, problem: ProblemLike, over: Interior | OnFaces, field: str, target: Target
-    ) -> Callable[[Scene], Tensor]:
+    ) -> Callable[[Evaluation], Tensor]:
         """The residual of one field before it is averaged."""
         return value_residual(self, field, (), target)
 
@@ -124,7 +124,7 @@ class Integral(Mean):
 
     def residual(
         self, problem: ProblemLike, over: Interior | OnFaces, field: str, target: Target
-    ) -> Callable[[Scene], Tensor]:
+    ) -> Callable[[Evaluation], Tensor]:
         domain = problem.domain
         measure = domain.measure if isinstance(over, Interior) else sum(domain.extent(side) for side in over.faces)
         what = f"Integral({field}=...)"

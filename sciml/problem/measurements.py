@@ -13,11 +13,11 @@ from torch import Tensor
 from sciml._text import listed, nearest
 from sciml.data import LazyTable, Table
 from sciml.errors import DataError, ProblemError
-from sciml.geometry import Interior, Sample
-from sciml.problem.collocation import Block
+from sciml.geometry import Interior, PointSet
+from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
 from sciml.problem.noise import LogNormal, Noise, Normal, noise_of
-from sciml.problem.observations import DATA, Misfit, check_observed, derivative_named, prior_terms
+from sciml.problem.observations import DATA, Observation, check_observed, derivative_named, prior_terms
 from sciml.problem.problem import Problem
 from sciml.typing import Array, MultiIndex
 
@@ -170,7 +170,7 @@ class Measurements:
         return f"Measurements({repr(self.table).removeprefix('Table(')}"
 
 
-def data_blocks(problem: Problem, given: Measurements | Table) -> list[Block]:
+def data_blocks(problem: Problem, given: Measurements | Table) -> list[Collocation]:
     """The measurements of a table as residuals ``data.<column>``: what is measured, less the measured values at their points.
 
     Columns share a block unless some of their values are missing: those have a block with points of their own.
@@ -204,22 +204,22 @@ def data_blocks(problem: Problem, given: Measurements | Table) -> list[Block]:
         function = observable if callable(observable) else None
         measured = torch.from_numpy(values[seen].copy())
         alike = measurements.alike.get(column, column)
-        misfit = Misfit(field, measured, index, function, provisional, sigma, column, alike)
+        misfit = Observation(field, measured, index, function, provisional, sigma, column, alike)
         term = Term(f"{DATA}{column}", Interior(), misfit, field if misfit.plain else None, measured=True)
         if seen.all():
             whole.append(term)
         elif seen.any():
-            apart.append(Block(Sample((points[torch.from_numpy(seen)],)), (term,)))
+            apart.append(Collocation(PointSet((points[torch.from_numpy(seen)],)), (term,)))
     if not whole and not apart:
         raise ProblemError(f"the data ({table!r}) have no value that is not missing in {list(observables)}")
-    return [*([Block(Sample((points,)), tuple(whole))] if whole else []), *apart]
+    return [*([Collocation(PointSet((points,)), tuple(whole))] if whole else []), *apart]
 
 
-def prior_blocks(problem: Problem) -> list[Block]:
+def prior_blocks(problem: Problem) -> list[Collocation]:
     """What was known of constants before the data; where these rows are looked at does not matter."""
     terms = prior_terms(problem)
     middle = torch.tensor([[sum(ends) / 2 for ends in problem.domain.bounds.values()]], dtype=torch.float64)
-    return [Block(Sample((middle,)), terms)] if terms else []
+    return [Collocation(PointSet((middle,)), terms)] if terms else []
 
 
 def _provisional(noise: Noise | None) -> Noise:

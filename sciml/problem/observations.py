@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sciml.geometry import Interior
 from sciml.jets.calculus import check_names, check_residual
-from sciml.problem.conditions import Scene, Term
+from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.functions import argument_names, evaluated
 from sciml.problem.noise import Noise, Normal
 from sciml.problem.protocol import ProblemLike
@@ -28,7 +28,7 @@ def is_measured(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Misfit:
+class Observation:
     """A field, one of its derivatives or a function of fields, less the values that it should have at these very points.
 
     Attributes:
@@ -52,16 +52,16 @@ class Misfit:
     name: str = ""
     alike: str = ""
 
-    def __call__(self, scene: Scene) -> Tensor:
+    def __call__(self, scene: Evaluation) -> Tensor:
         return self.noise.rows(self.deviation(scene))
 
-    def deviation(self, scene: Scene) -> Tensor:
+    def deviation(self, scene: Evaluation) -> Tensor:
         """The deviations, in units of sigma where that is known, shape ``(n,)``."""
         model = self.model(scene)
         sigma = 1.0 if self.sigma is None else self.sigma.to(model)
         return self.noise.deviation(model, self.measured.to(model), sigma)
 
-    def model(self, scene: Scene) -> Tensor:
+    def model(self, scene: Evaluation) -> Tensor:
         """What the trial function says of the measurements, shape ``(n,)``."""
         if self.function is None:
             assert self.field is not None
@@ -72,7 +72,7 @@ class Misfit:
             arguments["self"] = scene.problem
         return check_residual(what, evaluated(what, self.function, arguments), scene.space)
 
-    def log_density(self, scene: Scene, sigma: float = 1.0) -> Tensor:
+    def log_density(self, scene: Evaluation, sigma: float = 1.0) -> Tensor:
         """The logarithm of the density of each value; ``sigma`` where its own is not known."""
         own: Tensor | float = sigma if self.sigma is None else self.sigma.to(self.measured)
         measured = self.measured.to(scene.space.jet(scene.space.fields[0]))
@@ -100,26 +100,26 @@ class Misfit:
         """The standard deviation with which as many values would say as much; 1 where it is not known."""
         return 1.0 if self.sigma is None else float(self.sigma.reciprocal().square().mean().rsqrt())
 
-    def part(self, chosen: Tensor) -> Misfit:
+    def part(self, chosen: Tensor) -> Observation:
         """The same at some of the points."""
         chosen = chosen.to(self.measured.device)
         sigma = self.sigma if self.sigma is None or self.sigma.ndim == 0 else self.sigma[chosen]
         return replace(self, measured=self.measured[chosen], sigma=sigma)
 
-    def repeated(self, times: int) -> Misfit:
+    def repeated(self, times: int) -> Observation:
         """The same values several times, one copy after another."""
         sigma = self.sigma if self.sigma is None or self.sigma.ndim == 0 else self.sigma.repeat(times)
         return replace(self, measured=self.measured.repeat(times), sigma=sigma)
 
 
 @dataclass(frozen=True)
-class Belief:
+class Prior:
     """What was known of a constant before: as though it had been measured, in standard deviations."""
 
     name: str
     unknown: Unknown
 
-    def __call__(self, scene: Scene) -> Tensor:
+    def __call__(self, scene: Evaluation) -> Tensor:
         assert self.unknown.prior is not None
         value, noise = self.unknown.prior
         like = next(iter(scene.space.coordinates.values()))
@@ -131,7 +131,7 @@ class Belief:
 def prior_terms(problem: ProblemLike) -> tuple[Term, ...]:
     """A row for every unknown of which something was known before."""
     return tuple(
-        Term(f"{PRIOR}{name}", Interior(), Belief(name, unknown), measured=True)
+        Term(f"{PRIOR}{name}", Interior(), Prior(name, unknown), measured=True)
         for name, unknown in problem.unknowns.items()
         if unknown.prior is not None
     )

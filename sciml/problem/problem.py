@@ -17,7 +17,7 @@ from sciml.geometry.coordinates import points_from
 from sciml.jets import AutogradJets, JetSpace, Recorder, orders_asked
 from sciml.jets.calculus import check_residual
 from sciml.problem.composite_fields import Composites
-from sciml.problem.conditions import Condition, Residual, Scene, Term, check_part
+from sciml.problem.conditions import Condition, Evaluation, Residual, Term, check_part
 from sciml.problem.definition import check_definition, time_of
 from sciml.problem.functions import argument_names, evaluated
 from sciml.problem.parametric import Promoted, extended, promoted
@@ -39,8 +39,8 @@ class Problem:
     that asks for a complex field and returns complex numbers becomes two, ``name.real`` and ``name.imag``.
 
     Two methods are optional: ``reference(self, **coordinates)`` returns the exact or trusted solution (torch in, torch
-    out; a dict by field, or one tensor for a single field; ``reference = sciml.Stored(path)`` reads it from a file), and
-    ``measurements(self)`` the table that ``fit`` and ``baseline`` use when no data are given.
+    out; a dict by field, or one tensor for a single field; ``reference = sciml.StoredReference(path)`` reads it from a
+    file), and ``measurements(self)`` the table that ``fit`` and ``baseline`` use when no data are given.
 
     Problems are immutable. Wrong names, shapes and regions are refused when the class is defined.
 
@@ -279,19 +279,19 @@ class Problem:
         points, shape = self.points(coordinates)
         return np.logical_or.reduce([part.contains(points.numpy()) for part in parts]).reshape(shape)
 
-    def _equation(self, name: str) -> dict[str, Callable[[Scene], Tensor]]:
+    def _equation(self, name: str) -> dict[str, Callable[[Evaluation], Tensor]]:
         """The residual of an equation under its name, or those of its real and imaginary part."""
         names = type(self)._equations[name]
 
-        def value(scene: Scene) -> object:
+        def value(scene: Evaluation) -> object:
             arguments = scene.problem.composites.arguments(scene.space, names)
             return evaluated(f"equation {name!r}", getattr(scene.problem, name), arguments)
 
         return self.parts_of(name, names, value)
 
     def parts_of(
-        self, name: str, names: Sequence[str], value: Callable[[Scene], object]
-    ) -> dict[str, Callable[[Scene], Tensor]]:
+        self, name: str, names: Sequence[str], value: Callable[[Evaluation], object]
+    ) -> dict[str, Callable[[Evaluation], Tensor]]:
         """A residual by its name, or by ``name.real`` and ``name.imag`` if it asks for complex fields and returns such numbers.
 
         Args:
@@ -305,19 +305,19 @@ class Problem:
         if not self._is_complex[name]:
             return {name: lambda scene: check_residual(name, value(scene), scene.space)}
 
-        def part(which: str) -> Callable[[Scene], Tensor]:
+        def part(which: str) -> Callable[[Evaluation], Tensor]:
             return lambda scene: check_residual(name, getattr(value(scene), which), scene.space)
 
         return {f"{name}.{which}": part(which) for which in ("real", "imag")}
 
-    def _noise(self) -> Scene:
+    def _noise(self) -> Evaluation:
         """Random jets at some points, to find out what residuals ask for and return."""
         generator = torch.Generator().manual_seed(0)
         lower = torch.tensor(self.domain.lower, dtype=torch.float64)
         upper = torch.tensor(self.domain.upper, dtype=torch.float64)
         points = lower + (upper - lower) * torch.rand(4, len(lower), dtype=torch.float64, generator=generator)
         space = JetSpace(dict(zip(self.coordinates, points.unbind(1), strict=True)), self.fields, Recorder(4))
-        return Scene(self.bind_initial(), (space,), torch.ones_like(points))
+        return Evaluation(self.bind_initial(), (space,), torch.ones_like(points))
 
     def space(self, points: Tensor, trial: Callable[[Tensor], Tensor]) -> JetSpace:
         """Coordinates and jets of a trial function at points ``(n, D)``, by nested autograd."""
@@ -359,7 +359,7 @@ class Problem:
                 fields(**dict(zip(self.coordinates, at.unbind(1), strict=True))), self.fields, at
             ),
         )
-        scene = Scene(self.bind_initial(), (space,))
+        scene = Evaluation(self.bind_initial(), (space,))
         return {
             part: residual(scene).detach().numpy()
             for name in type(self)._equations

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from sciml.jets import JetSpace
-from sciml.problem.collocation import Block
-from sciml.problem.conditions import Scene
+from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Evaluation
 from sciml.problem.problem import Problem
 from sciml.typing import MultiIndex, Values
 
@@ -25,7 +25,7 @@ class _GivenJets:
         return self._table[key]
 
 
-def is_linear(problem: Problem, blocks: tuple[Block, ...]) -> bool:
+def is_linear(problem: Problem, blocks: tuple[Collocation, ...]) -> bool:
     """Whether every residual is affine in the fields and their derivatives, checked on random jets.
 
     A problem with unknown constants counts as nonlinear: they multiply fields.
@@ -33,7 +33,7 @@ def is_linear(problem: Problem, blocks: tuple[Block, ...]) -> bool:
     return not problem.unknowns and all(_is_affine(problem, block) for block in blocks)
 
 
-def _is_affine(problem: Problem, block: Block) -> bool:
+def _is_affine(problem: Problem, block: Collocation) -> bool:
     generator = torch.Generator().manual_seed(0)
     names = problem.coordinates
     sample = block.sample.to(torch.device("cpu"), torch.float64)
@@ -47,7 +47,7 @@ def _is_affine(problem: Problem, block: Block) -> bool:
             )
             for points, table in zip(sample.points, jets, strict=True)
         )
-        return [term.evaluate(Scene(problem, spaces, sample.normals)).detach() for term in block.terms]
+        return [term.evaluate(Evaluation(problem, spaces, sample.normals)).detach() for term in block.terms]
 
     first, second = residuals(tables[0]), residuals(tables[1])
     share = 0.3

@@ -1,8 +1,8 @@
 """What survives the process: directories, checkpoints, saved solutions, reports."""
 
-from sciml.runs.checkpoint import Every
+from sciml.runs.checkpoint import CheckpointEvery
 from sciml.runs.directory import RunDirectory
 from sciml.runs.index import table
 from sciml.runs.load import load
 
-__all__ = ["Every", "RunDirectory", "load", "table"]
+__all__ = ["CheckpointEvery", "RunDirectory", "load", "table"]

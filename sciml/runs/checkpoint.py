@@ -27,7 +27,7 @@ from sciml.runs.fingerprint import differences
 from sciml.runs.history import Lines
 from sciml.runs.load import load
 from sciml.solution import Solution
-from sciml.solvers import Callback, Look
+from sciml.solvers import Callback, Report
 from sciml.solvers.callbacks import LookLog
 from sciml.solvers.journal import Content, Journal, Terminated
 from sciml.solvers.signals import INTERRUPT, Abandoned, Signals
@@ -64,7 +64,7 @@ def _phase(content: Mapping[str, Any]) -> dict[str, Any]:
         return dict(content)
     seen = LookLog()
     for each in content["seen"]:
-        seen.append(Look(**each["look"]), each["more"])
+        seen.append(Report(**each["look"]), each["more"])
     return {**content, "note": None, "seen": seen.state()}
 
 
@@ -100,7 +100,7 @@ _STATUS_OF_TERMINATION = 143
 
 
 @dataclass(frozen=True)
-class Every:
+class CheckpointEvery:
     """When a fit with a directory writes a checkpoint: whichever of the two comes first.
 
     Args:
@@ -112,7 +112,7 @@ class Every:
 
     Example:
         >>> import sciml
-        >>> sciml.Every(seconds=10)
+        >>> sciml.CheckpointEvery(seconds=10)
         Every(seconds=10, steps=None)
     """
 
@@ -124,10 +124,12 @@ class Every:
         named = [(each, kind) for each, kind in given if each is not None]
         right = [isinstance(each, kind) and not isinstance(each, bool) and 0 < each < math.inf for each, kind in named]
         if not right or not all(right):
-            raise SolverError(f"Every needs a positive number of seconds, a whole one of steps, or both; given: {self}")
+            raise SolverError(
+                f"CheckpointEvery needs a positive number of seconds, a whole one of steps, or both; given: {self}"
+            )
 
 
-class Keeper:
+class Checkpointer:
     """The directory of a fit: its lock, checkpoints, lines of history, and what it ends with.
 
     Args:
@@ -140,9 +142,9 @@ class Keeper:
         FileError: the directory cannot be written, or another process is at work in it.
     """
 
-    def __init__(self, out: str | Path | RunDirectory | None, every: Every | None, resume: bool) -> None:
-        if not isinstance(every, Every | None):
-            raise SolverError(f"checkpoint must be sciml.Every(...) or None; given: {every!r}")
+    def __init__(self, out: str | Path | RunDirectory | None, every: CheckpointEvery | None, resume: bool) -> None:
+        if not isinstance(every, CheckpointEvery | None):
+            raise SolverError(f"checkpoint must be sciml.CheckpointEvery(...) or None; given: {every!r}")
         if not isinstance(resume, bool):
             raise SolverError(f"resume must be True or False; given: {resume!r}")
         if resume and out is None:
@@ -161,7 +163,7 @@ class Keeper:
         self._last = time.perf_counter()
         self._failed = False
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> Checkpointer:
         with contextlib.ExitStack() as stack:
             if self._out is not None:
                 stack.enter_context(self._out)
@@ -283,7 +285,7 @@ class Keeper:
     def watching(self, callbacks: Sequence[Callback]) -> list[Callback]:
         """One function in place of several, which also writes every look as a line of the history."""
 
-        def watch(look: Look) -> bool:
+        def watch(look: Report) -> bool:
             self._looks += 1
             replayed = self._looks <= self._replayed
             if self._lines is not None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from sciml.models import MLP, Scaled
 from sciml.problem import Measurements, Problem
 from sciml.problem.measurements import data_blocks, resolve_data
-from sciml.solvers import Rows
+from sciml.solvers import ResidualSystem
 from sciml.solvers.discrete_problem import blocks_of
 
 _PROBES = 1024
@@ -161,7 +161,7 @@ def _residuals(problem: Problem, measurements: Measurements | None) -> dict[str,
     domain = problem.domain
     scaled = Scaled(trial, domain.lower, domain.upper, ones, ones).double()
     raw = {name: unknown.raw_initial() for name, unknown in problem.unknowns.items()}
-    rows = Rows(problem, scaled, raw, taylor=False)
+    rows = ResidualSystem(problem, scaled, raw, taylor=False)
     blocks = blocks_of(problem, problem.terms(), _PROBES, np.random.default_rng(0))
     if measurements is not None:
         # All of the data have a digest; some of their rows show what is made of them.

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from sciml._text import listed
 from sciml.data import archive
 from sciml.errors import FileError, ProblemError, SciMLError
-from sciml.geometry import Box, built
+from sciml.geometry import Box, domain_from_config
 from sciml.problem import Problem
 from sciml.runs.save import PLAIN, table_of, trial_of, without_conditions
 from sciml.solution import Solution
-from sciml.uncertainty.error_bands import Spread
+from sciml.uncertainty.error_bands import FieldCovariance
 
 _FOREIGN = (
     LookupError,
@@ -93,7 +93,7 @@ def _restored(path: Path, content: dict[str, Any], problem: Problem | None, mode
     _check(path, content)
     bounds = {key: (float(pair[0]), float(pair[1])) for key, pair in content["bounds"].items()}
     # Files of version 0.1 hold bounds alone.
-    domain = built(content["domain"]) if "domain" in content else Box(**bounds)
+    domain = domain_from_config(content["domain"]) if "domain" in content else Box(**bounds)
     if domain.bounds != bounds:
         raise FileError(f"{path} is not a saved solution: its domain has bounds {domain.bounds}, and it says {bounds}")
     fields = tuple(content["fields"])
@@ -163,5 +163,5 @@ def _whole(value: Any) -> Iterator[int]:
         yield abs(value)
 
 
-def _spread(names: list[str], directions: Tensor, quantile: float) -> Spread:
-    return Spread(tuple(names), directions, quantile)
+def _spread(names: list[str], directions: Tensor, quantile: float) -> FieldCovariance:
+    return FieldCovariance(tuple(names), directions, quantile)

@@ -15,7 +15,7 @@ from sciml._text import listed, nearest
 from sciml.data import archive
 from sciml.errors import ModelError, ProblemError
 from sciml.jets.calculus import describe
-from sciml.models import Elements, Tiles, Windowed
+from sciml.models import Elements, PiecewisePolynomial, Windowed
 from sciml.problem.observations import derivative_named
 from sciml.solution import Solution
 
@@ -76,7 +76,11 @@ def export(solution: Solution, path: str | Path, fields: Sequence[str] | None = 
         True
     """
     chosen = _fields(solution, fields)
-    if solution.model is None or isinstance(solution.trial, Windowed) or isinstance(solution.model, Elements | Tiles):
+    if (
+        solution.model is None
+        or isinstance(solution.trial, Windowed)
+        or isinstance(solution.model, Elements | PiecewisePolynomial)
+    ):
         kind = type(solution.model or solution.trial).__name__
         raise ModelError(
             f"a trial function in pieces ({kind}) chooses by the points which piece to take, and a graph of its operations "

@@ -14,11 +14,11 @@ from sciml.data import Table
 from sciml.data.provenance import Provenance
 from sciml.errors import FileError
 from sciml.models import (
+    Constrained,
     GridFunction,
     PeriodicInputs,
     Scaled,
     Sliced,
-    Transformed,
     Windowed,
     model_of,
     scaled_of,
@@ -43,7 +43,7 @@ def state_of(solution: Any) -> dict[str, Any]:
         values = solution.trial(points)
     return {
         "model": kind,
-        "exact": isinstance(solution.trial, Transformed),
+        "exact": isinstance(solution.trial, Constrained),
         "periodic": None if periodic is None else [list(periodic.columns), periodic.harmonics],
         "trial": {
             # Modules may have a state of their own beside tensors.
@@ -222,7 +222,7 @@ def trial_of(
                 "prescribe is code: pass the problem, sciml.load(path, problem)"
             )
         conditions = Conditions(problem)
-        trial = Transformed(trial, conditions.lift, conditions.distance)
+        trial = Constrained(trial, conditions.lift, conditions.distance)
     return _filled(path, trial, content, dtype)
 
 

@@ -11,11 +11,11 @@ from torch import nn
 
 from sciml.diagnostics.certificate import certificate, failures
 from sciml.errors import ProblemError
-from sciml.models import Transformed, sliced
+from sciml.models import Constrained, sliced
 from sciml.problem import Problem
 from sciml.problem.parametric import settled
 from sciml.solution import Solution
-from sciml.solvers import Rows
+from sciml.solvers import ResidualSystem
 from sciml.solvers.discrete_problem import blocks_of
 from sciml.solvers.hard_constraints import Conditions
 from sciml.solvers.scaling import field_sizes, term_sizes
@@ -34,7 +34,7 @@ def at(solution: Solution, values: Mapping[str, float]) -> Solution:
     bound = problem.bind(
         **{name: torch.tensor(value, dtype=torch.float64).to(like) for name, value in estimates.items()}
     )
-    rows = Rows(bound, trial, {})
+    rows = ResidualSystem(bound, trial, {})
     fresh = blocks_of(problem, problem.terms(), None, np.random.default_rng([solution.seed or 0, 7]))
     scales = term_sizes(problem, fresh, field_sizes(problem, fresh))
     residuals = certificate(rows, [block.to(like.device, like.dtype) for block in fresh], scales)
@@ -71,9 +71,9 @@ def at(solution: Solution, values: Mapping[str, float]) -> Solution:
 
 def _trial(trial: nn.Module, before: Problem, after: Problem, values: Mapping[str, float]) -> nn.Module:
     """The trial function without the columns of the constants that have values."""
-    if isinstance(trial, Transformed):
+    if isinstance(trial, Constrained):
         conditions = Conditions(after)
-        return Transformed(_trial(trial.model, before, after, values), conditions.lift, conditions.distance)
+        return Constrained(_trial(trial.model, before, after, values), conditions.lift, conditions.distance)
     columns = {before.coordinates.index(name): float(value) for name, value in values.items()}
     # From behind, so that columns that are still to go keep their numbers.
     for column in sorted(columns, reverse=True):

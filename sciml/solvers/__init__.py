@@ -2,15 +2,15 @@
 
 from sciml.solvers.adaptive_sampling import Adaptive
 from sciml.solvers.base import Run, Solver, Step
-from sciml.solvers.callbacks import Callback, EarlyStopping, Look, ProgressLine, Tracker
-from sciml.solvers.discrete_problem import Setup
+from sciml.solvers.callbacks import Callback, EarlyStopping, ProgressLine, Report, Tracker
+from sciml.solvers.discrete_problem import DiscreteProblem
 from sciml.solvers.first_order import Adam, FirstOrder
 from sciml.solvers.gauss_newton import GaussNewton, LinearLeastSquares
-from sciml.solvers.hard_constraints import Exact
+from sciml.solvers.hard_constraints import HardConstraints
 from sciml.solvers.lbfgs import LBFGS
 from sciml.solvers.levenberg_marquardt import LeastSquares
 from sciml.solvers.objective import Objective
-from sciml.solvers.residuals import Rows
+from sciml.solvers.residuals import ResidualSystem
 from sciml.solvers.ssbroyden import SSBroyden
 from sciml.solvers.weighting import Balanced, Causal, Weighting, Weightings, fixed
 
@@ -21,19 +21,19 @@ __all__ = [
     "Balanced",
     "Callback",
     "Causal",
+    "DiscreteProblem",
     "EarlyStopping",
-    "Exact",
     "FirstOrder",
     "GaussNewton",
+    "HardConstraints",
     "LeastSquares",
     "LinearLeastSquares",
-    "Look",
     "Objective",
     "ProgressLine",
-    "Rows",
+    "Report",
+    "ResidualSystem",
     "Run",
     "SSBroyden",
-    "Setup",
     "Solver",
     "Step",
     "Tracker",

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from sciml.errors import SolverError
-from sciml.geometry import Domain, Interior, Sample, draw
-from sciml.problem.collocation import Block
-from sciml.solvers.residuals import Rows
+from sciml.geometry import Domain, Interior, PointSet, draw
+from sciml.problem.collocation import Collocation
+from sciml.solvers.residuals import ResidualSystem
 
 _CHUNK = 4096
 
@@ -59,12 +59,12 @@ class Adaptive:
 
     def renewed(
         self,
-        rows: Rows,
-        blocks: Sequence[Block],
+        rows: ResidualSystem,
+        blocks: Sequence[Collocation],
         domain: Domain,
         scales: dict[str, float],
         generator: np.random.Generator,
-    ) -> tuple[Block, ...]:
+    ) -> tuple[Collocation, ...]:
         """The same blocks with new points inside."""
         return tuple(
             self._renewed(rows, block, domain, scales, generator)
@@ -74,8 +74,13 @@ class Adaptive:
         )
 
     def _renewed(
-        self, rows: Rows, block: Block, domain: Domain, scales: dict[str, float], generator: np.random.Generator
-    ) -> Block:
+        self,
+        rows: ResidualSystem,
+        block: Collocation,
+        domain: Domain,
+        scales: dict[str, float],
+        generator: np.random.Generator,
+    ) -> Collocation:
         like = block.sample.points[0]
         fresh = draw(Interior(), domain, self.candidates * block.size, generator).to(like.device, like.dtype)
         density = (
@@ -86,11 +91,11 @@ class Adaptive:
         chance = density / density.mean() + self.floor
         chosen = generator.choice(len(chance), block.size, replace=False, p=chance / chance.sum())
         # The weights of the old points mean nothing for the new ones.
-        sample = Sample((fresh.points[0][torch.from_numpy(chosen).to(like.device)],))
+        sample = PointSet((fresh.points[0][torch.from_numpy(chosen).to(like.device)],))
         return replace(block, sample=sample, weights=None)
 
 
-def sizes_at(rows: Rows, block: Block, scales: Mapping[str, float]) -> Tensor:
+def sizes_at(rows: ResidualSystem, block: Collocation, scales: Mapping[str, float]) -> Tensor:
     """The root of the sum of the squares of a block's scaled residuals at each of its points, shape ``(n,)``."""
     found = []
     for chosen in torch.arange(block.size, device=block.sample.points[0].device).split(_CHUNK):
@@ -101,8 +106,12 @@ def sizes_at(rows: Rows, block: Block, scales: Mapping[str, float]) -> Tensor:
 
 
 def enriched(
-    rows: Rows, blocks: Sequence[Block], domain: Domain, scales: Mapping[str, float], generator: np.random.Generator
-) -> tuple[Block, ...]:
+    rows: ResidualSystem,
+    blocks: Sequence[Collocation],
+    domain: Domain,
+    scales: Mapping[str, float],
+    generator: np.random.Generator,
+) -> tuple[Collocation, ...]:
     """The same blocks with more points inside, those of many fresh ones at which the residual is largest.
 
     A trial function that was solved for at few points may be wrong in places between them that are too narrow to be met by
@@ -116,6 +125,6 @@ def enriched(
             sizes = sizes_at(rows, replace(block, sample=fresh, weights=None), scales).nan_to_num(nan=0.0)
             worst = sizes.topk(max(1, round(_MORE * block.size))).indices
             points = torch.cat([like, fresh.points[0][worst]])
-            block = replace(block, sample=Sample((points,)), weights=None)
+            block = replace(block, sample=PointSet((points,)), weights=None)
         found.append(block)
     return tuple(found)

@@ -43,7 +43,7 @@ def exhausted(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in _SIGNS)
 
 
-class Portion:
+class BatchSize:
     """How many points are taken at a time: all, until memory does not hold them, and then as few as it takes, from there on.
 
     Args:
@@ -54,7 +54,7 @@ class Portion:
         ...     if most is None or most > 300:
         ...         raise MemoryError
         ...     return sum(sum(range(start, min(start + most, 1000))) for start in range(0, 1000, most))
-        >>> portion = Portion()
+        >>> portion = BatchSize()
         >>> portion.attempt(total, 1000), portion.size
         (499500, 250)
     """
@@ -135,7 +135,7 @@ def predicted(trial: nn.Module, points: Tensor) -> Tensor:
         return [trial(chunk.to(like)).double().cpu() for chunk in chunks if len(chunk)]
 
     with torch.no_grad():
-        found = Portion().attempt(work, min(len(points), _PREDICTED))
+        found = BatchSize().attempt(work, min(len(points), _PREDICTED))
     return torch.cat(found) if found else torch.empty((0, 0), dtype=torch.float64)
 
 

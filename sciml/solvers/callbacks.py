@@ -27,7 +27,7 @@ from sciml.errors import SolverError, TrackerWarning
 
 
 @dataclass(frozen=True)
-class Look:
+class Report:
     """The state of a fit at one look at held-out rows.
 
     ``phase`` is the solver's name, ``step`` counts over all phases, ``steps`` is the most there can be; ``loss``,
@@ -48,7 +48,7 @@ class Look:
     replayed: bool = False
 
 
-Callback: TypeAlias = Callable[[Look], object]
+Callback: TypeAlias = Callable[[Report], object]
 
 """Called at every look; a true return value ends the fit with the best state so far."""
 
@@ -88,7 +88,7 @@ class LookLog:
 
     Example:
         >>> log = LookLog()
-        >>> log.append(Look("Adam", 50, 1000, 0.1, 0.25, 0.3, 0.3, {"decay": 0.25}, {}), {"causal": 0.5})
+        >>> log.append(Report("Adam", 50, 1000, 0.1, 0.25, 0.3, 0.3, {"decay": 0.25}, {}), {"causal": 0.5})
         >>> (look, more), = LookLog.of(log.state())
         >>> look.step, look.terms, more
         (50, {'decay': 0.25}, {'causal': 0.5})
@@ -98,7 +98,7 @@ class LookLog:
         self._values, self._kinds = array("d"), array("q")
         self._names: dict[tuple[Any, ...], int] = {}
 
-    def append(self, look: Look, more: Mapping[str, float]) -> None:
+    def append(self, look: Report, more: Mapping[str, float]) -> None:
         """Add a look."""
         names = (look.phase, look.steps, tuple(look.terms), tuple(look.unknowns), tuple(more))
         self._kinds.append(self._names.setdefault(names, len(self._names)))
@@ -133,7 +133,7 @@ class LookLog:
             raise ValueError("too few or too many numbers for the looks")
         return found
 
-    def __iter__(self) -> Iterator[tuple[Look, dict[str, float]]]:
+    def __iter__(self) -> Iterator[tuple[Report, dict[str, float]]]:
         names, place = list(self._names), 0
         for kind in self._kinds:
             phase, steps, terms, unknowns, more = names[kind]
@@ -144,7 +144,7 @@ class LookLog:
                 parts.append(dict(zip(each, self._values[place : place + len(each)], strict=True)))
                 place += len(each)
             seconds, loss, held_out, best = numbers
-            yield Look(phase, int(step), steps, seconds, loss, held_out, best, parts[0], parts[1]), parts[2]
+            yield Report(phase, int(step), steps, seconds, loss, held_out, best, parts[0], parts[1]), parts[2]
 
     def __len__(self) -> int:
         return len(self._kinds)
@@ -175,7 +175,7 @@ class ProgressLine:
         if self._live is not None:
             self._live.stop()
 
-    def __call__(self, look: Look) -> None:
+    def __call__(self, look: Report) -> None:
         """Show one look."""
         unknowns = "".join(f"  {name} {value:.4g}" for name, value in look.unknowns.items())
         line = (
@@ -208,7 +208,7 @@ class Tracker:
         >>> import sciml
         >>> seen = []
         >>> tracker = sciml.Tracker(lambda numbers, step: seen.append((step, numbers["loss"])))
-        >>> tracker(sciml.Look("Adam", 50, 1000, 0.1, 0.25, 0.3, 0.3, {"decay": 0.25}, {}))
+        >>> tracker(sciml.Report("Adam", 50, 1000, 0.1, 0.25, 0.3, 0.3, {"decay": 0.25}, {}))
         >>> seen
         [(50, 0.25)]
     """
@@ -220,7 +220,7 @@ class Tracker:
             )
         self._log, self._warned = log, False
 
-    def __call__(self, look: Look) -> None:
+    def __call__(self, look: Report) -> None:
         """Tell of one look."""
         if look.replayed:
             return
@@ -236,7 +236,7 @@ class Tracker:
                 )
 
 
-def numbers_of(look: Look) -> Mapping[str, float]:
+def numbers_of(look: Report) -> Mapping[str, float]:
     """What a look holds, as numbers by name."""
     return {
         "seconds": look.seconds,

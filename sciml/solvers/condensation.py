@@ -9,7 +9,7 @@ import torch
 from scipy.linalg import cho_solve_banded, cholesky_banded
 from torch import Tensor
 
-from sciml.models.tensor_product import Tiling
+from sciml.models.tensor_product import TensorProductBasis
 from sciml.typing import Array
 
 
@@ -29,7 +29,7 @@ class Layout:
         band: how many diagonals pairs of them fill.
     """
 
-    def __init__(self, tiling: Tiling, fields: int) -> None:
+    def __init__(self, tiling: TensorProductBasis, fields: int) -> None:
         functions, inside = tiling.local()
         alone = inside.repeat(fields)
         self.order = torch.cat([torch.nonzero(alone)[:, 0], torch.nonzero(~alone)[:, 0]])
@@ -71,7 +71,7 @@ class Layout:
 
 
 @dataclass
-class Normal:
+class NormalEquations:
     """The normal equations of weights and unknowns.
 
     Attributes:

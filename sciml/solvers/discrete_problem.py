@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from sciml._text import listed, nearest
 from sciml.data import Table
 from sciml.errors import ModelError, ProblemError, SolverError
-from sciml.geometry import Average, Interior, Layout, Place, Within, default_count, default_face_count, draw
+from sciml.geometry import Average, Interior, Place, SpectralPoints, Within, default_count, default_face_count, draw
 from sciml.models import MLP, RandomFeatures, Scaled
-from sciml.models.base import Layered
+from sciml.models.base import SequentialModel
 from sciml.problem import Measurements, Problem
-from sciml.problem.collocation import Block
+from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
-from sciml.solvers.hard_constraints import Construction
+from sciml.solvers.hard_constraints import Ansatz
 from sciml.solvers.journal import Journal
-from sciml.solvers.residuals import Rows
+from sciml.solvers.residuals import ResidualSystem
 
 CONDITION_WEIGHT = 10.0
 
@@ -30,7 +30,7 @@ DATA_WEIGHT = 0.01
 
 
 @dataclass(frozen=True)
-class Setup:
+class DiscreteProblem:
     """Everything that a training loop needs, on one device and in one dtype.
 
     ``train``, ``held`` and ``fresh`` are blocks at three independent sets of points: to train on, to judge by while
@@ -43,16 +43,16 @@ class Setup:
     measurements: Measurements | None
     trial: Any
     raw: dict[str, Tensor]
-    rows: Rows
-    train: tuple[Block, ...]
-    held: tuple[Block, ...]
-    fresh: tuple[Block, ...]
+    rows: ResidualSystem
+    train: tuple[Collocation, ...]
+    held: tuple[Collocation, ...]
+    fresh: tuple[Collocation, ...]
     scales: dict[str, float]
     weights: dict[str, float]
     leading: dict[str, float]
     choices: tuple[str, ...]
     held_rows: Any
-    draw: Callable[[int | Layout, np.random.Generator], tuple[Block, ...]]
+    draw: Callable[[int | SpectralPoints, np.random.Generator], tuple[Collocation, ...]]
     inference: Any = None
     journal: Journal = field(default_factory=Journal)
 
@@ -78,7 +78,7 @@ def checked_seed(seed: object) -> int:
     return int(seed)
 
 
-def with_features(setup: Setup, count: int, scale: float | Sequence[float], seed: int) -> Setup:
+def with_features(setup: DiscreteProblem, count: int, scale: float | Sequence[float], seed: int) -> DiscreteProblem:
     """The set-up with fresh random features for its model, all weights zero, and unknowns as they were at the start."""
     problem, old = setup.problem, setup.trial
     model = RandomFeatures(count, scale)
@@ -86,7 +86,7 @@ def with_features(setup: Setup, count: int, scale: float | Sequence[float], seed
     trial = Scaled(model, problem.domain.lower, problem.domain.upper, old.offset.tolist(), old.scale.tolist())
     trial = trial.to(device=old.offset.device, dtype=old.offset.dtype)
     raw = {name: unknown.raw_initial().to(old.offset).requires_grad_() for name, unknown in problem.unknowns.items()}
-    return replace(setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw))
+    return replace(setup, trial=trial, raw=raw, rows=ResidualSystem(problem, trial, raw))
 
 
 def device_of(device: str | torch.device) -> torch.device:
@@ -108,16 +108,16 @@ def device_of(device: str | torch.device) -> torch.device:
 def blocks_of(
     problem: Problem,
     terms: Iterable[Term],
-    points: int | Mapping[str, int] | Layout | None,
+    points: int | Mapping[str, int] | SpectralPoints | None,
     generator: np.random.Generator,
-) -> list[Block]:
+) -> list[Collocation]:
     """One block for each place, with all residuals that live there."""
     places: dict[Place, list[Term]] = {}
     for term in terms:
         places.setdefault(term.place, []).append(term)
-    if isinstance(points, Layout):
+    if isinstance(points, SpectralPoints):
         domain = problem.domain
-        return [Block(points.draw(place, domain, generator), tuple(there)) for place, there in places.items()]
+        return [Collocation(points.draw(place, domain, generator), tuple(there)) for place, there in places.items()]
     wanted = {"interior": points} if isinstance(points, int) else dict(points or {})
     known = {"interior", *(name for term in terms for name in (term.name, term.name.partition(".")[0]))}
     for name, count in wanted.items():
@@ -132,12 +132,12 @@ def blocks_of(
         default = inside if isinstance(place, Interior | Within) or place == Average(Interior()) else on_face
         asked = [wanted[key] for term in there for key in (term.name, term.name.partition(".")[0]) if key in wanted]
         sample = draw(place, problem.domain, max(asked, default=default), generator)
-        blocks.append(Block(sample, tuple(there)))
+        blocks.append(Collocation(sample, tuple(there)))
     return blocks
 
 
 def built_model(
-    model: nn.Module | None, problem: Problem, seed: int, choices: list[str], construction: Construction
+    model: nn.Module | None, problem: Problem, seed: int, choices: list[str], construction: Ansatz
 ) -> nn.Module:
     """A copy of the model, built where that was left to us; the caller's generators are as they were afterwards.
 
@@ -155,7 +155,7 @@ def built_model(
         # For lazy layers of the user's, which draw from the global generator at their first call.
         torch.manual_seed(seed)
         copied = copy.deepcopy(model)
-        if isinstance(copied, Layered) and not len(copied.layers):
+        if isinstance(copied, SequentialModel) and not len(copied.layers):
             copied.build(construction.inputs, outputs, torch.Generator().manual_seed(seed))
         elif any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in copied.parameters()):
             copied(torch.zeros(2, construction.inputs))

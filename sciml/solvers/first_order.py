@@ -13,9 +13,9 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from sciml.errors import ModelError, SolverError
 from sciml.models import model_of
 from sciml.models.base import part
-from sciml.problem.collocation import Block
+from sciml.problem.collocation import Collocation
 from sciml.solvers.base import Run, Solver, Step
-from sciml.solvers.nonfinite import told
+from sciml.solvers.nonfinite import described
 from sciml.solvers.objective import Objective
 
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
@@ -226,7 +226,7 @@ class _FirstOrderRun(Run):
             if self._attempt(part, seen):
                 break
             used += len(seen)
-            why = told(
+            why = described(
                 self._objective, f"the loss grew to {float(seen[-1][0]):.1e} or its gradient beyond all numbers", part
             )
             # An optimizer that had already moved has left a good place in this very step.
@@ -237,7 +237,7 @@ class _FirstOrderRun(Run):
         self._advance(seen[0][0])
         return Step(*seen[0], used + len(seen), message=message)
 
-    def _attempt(self, part: list[Block] | None, seen: list[tuple[Tensor, dict[str, Tensor]]]) -> bool:
+    def _attempt(self, part: list[Collocation] | None, seen: list[tuple[Tensor, dict[str, Tensor]]]) -> bool:
         """One step of the optimizer; whether all was finite. What was evaluated on the way is added to ``seen``."""
 
         def closure() -> Tensor:
@@ -310,7 +310,7 @@ class _FirstOrderRun(Run):
         """Other points or weights: losses are no longer those of before."""
         self._mean = self._lowest = math.inf
 
-    def _drawn(self, block: Block) -> Block:
+    def _drawn(self, block: Collocation) -> Collocation:
         if self._batch is None or block.size <= self._batch:
             return block
         chosen = torch.randperm(block.size, generator=self._generator)[: self._batch]

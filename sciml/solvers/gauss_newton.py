@@ -28,7 +28,7 @@ from torch import Tensor
 
 from sciml.errors import SolverError
 from sciml.solvers.base import Run, Solver, Step
-from sciml.solvers.nonfinite import told
+from sciml.solvers.nonfinite import described
 from sciml.solvers.objective import Objective
 
 _TRIALS = 8
@@ -82,14 +82,14 @@ def descend(stiff: Objective, soft: Objective, stiffness: float, steps: int) -> 
 _HALVINGS = 12
 
 
-class Retreat:
+class Backtracking:
     """Linearises, and goes half of the way back to the last good place for as long as something is not finite there.
 
     A loss may be finite where its Jacobian is none, as at the end of a root, so that a step that was judged by the loss alone
     is found to be too long only when the next one begins.
 
     Example:
-        >>> Retreat().good is None
+        >>> Backtracking().good is None
         True
     """
 
@@ -150,14 +150,14 @@ class LinearLeastSquares(Solver):
 class _LinearRun(Run):
     def __init__(self, solver: LinearLeastSquares, objective: Objective) -> None:
         self._solver, self._objective = solver, objective
-        self._retreat = Retreat()
+        self._retreat = Backtracking()
 
     def step(self) -> Step:
         objective = self._objective
         rows, slopes, finite, _ = self._retreat.linearised(objective)
         position, value = objective.vector(), float(rows @ rows)
         if not finite:
-            why = told(objective, "a residual or its derivative is not finite")
+            why = described(objective, "a residual or its derivative is not finite")
             return Step(torch.tensor(value), {}, 1, "diverged", why)
         move = rank_revealing(rows, slopes, self._solver.rank_tolerance)
         length, used = 1.0, 1
@@ -169,7 +169,7 @@ class _LinearRun(Run):
             if reached < value:
                 return Step(torch.tensor(reached), terms, used)
             length /= 2
-        walled = "" if math.isfinite(reached) else told(objective, "the loss is not finite")
+        walled = "" if math.isfinite(reached) else described(objective, "the loss is not finite")
         objective.assign(position)
         terms = objective.means()
         if walled:
@@ -278,7 +278,7 @@ class GaussNewton(Solver):
 class _GaussNewtonRun(Run):
     def __init__(self, solver: GaussNewton, objective: Objective) -> None:
         self._solver, self._objective = solver, objective
-        self._slow, self._retreat = 0, Retreat()
+        self._slow, self._retreat = 0, Backtracking()
         self._chord: Chord | None = None
 
     def step(self) -> Step:
@@ -291,7 +291,7 @@ class _GaussNewtonRun(Run):
         rows, slopes, finite, _ = self._retreat.linearised(objective)
         position, value = objective.vector(), float(rows @ rows)
         if not finite:
-            why = told(objective, "a residual or its derivative is not finite")
+            why = described(objective, "a residual or its derivative is not finite")
             return Step(torch.tensor(value), {}, 1, "diverged", why)
         solve, self._chord, promised = factorised(rows, slopes)
         if self._solver.rank_tolerance > 0:
@@ -311,7 +311,7 @@ class _GaussNewtonRun(Run):
                     self._slow = self._slow + 1 if reached > self._solver.gain**2 * value else 0
                     done = "converged" if self._slow >= 2 or reached > _NOTHING * value else None
                     return Step(torch.tensor(reached), terms, used, done, "steps no longer gain" if done else "")
-        walled = "" if math.isfinite(reached) else told(objective, "the loss is not finite")
+        walled = "" if math.isfinite(reached) else described(objective, "the loss is not finite")
         objective.assign(position)
         terms = objective.means()
         if walled:

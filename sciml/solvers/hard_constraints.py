@@ -29,9 +29,9 @@ from sciml.errors import ProblemError
 from sciml.geometry import Box, Face, Opposite
 from sciml.geometry.domain import End
 from sciml.jets import AutogradJets
-from sciml.models import PeriodicInputs, Scaled, Transformed
+from sciml.models import Constrained, PeriodicInputs, Scaled
 from sciml.problem import Periodic, Problem
-from sciml.problem.collocation import Block
+from sciml.problem.collocation import Collocation
 from sciml.problem.compatibility import (
     Prescribed,
     contradictions,
@@ -50,7 +50,7 @@ _MOST_COORDINATES = 5
 
 
 @dataclass(frozen=True)
-class Exact:
+class HardConstraints:
     r"""Which conditions the trial function satisfies whatever its parameters; ``fit(..., exact=True)`` means all of them.
 
     Initial values and velocities and Dirichlet values are held by a trial function :math:`g + \varphi N`, periodic
@@ -78,7 +78,7 @@ class Exact:
         ...     @sciml.equation
         ...     def conduction(self, u, x, t):
         ...         return d(u, t) - d(u, x, x)
-        >>> solution = sciml.fit(Rod(), sciml.MLP(8), exact=sciml.Exact(), solver=sciml.LBFGS(20))
+        >>> solution = sciml.fit(Rod(), sciml.MLP(8), exact=sciml.HardConstraints(), solver=sciml.LBFGS(20))
         >>> bool(solution.residuals.loc[["initial", "dirichlet"], "max"].max() < 1e-14)
         True
 
@@ -95,17 +95,17 @@ class Exact:
             raise ProblemError(f"harmonics must be a positive whole number; given: {self.harmonics!r}")
 
     @classmethod
-    def of(cls, given: object) -> Exact:
+    def of(cls, given: object) -> HardConstraints:
         """What the argument ``exact`` of ``fit`` means.
 
         Raises:
-            ProblemError: it is neither a truth value nor an ``Exact``.
+            ProblemError: it is neither a truth value nor an ``HardConstraints``.
         """
         if isinstance(given, bool):
             return cls(given, given)
         if isinstance(given, cls):
             return given
-        raise ProblemError(f"exact must be True, False or sciml.Exact(...); given: {given!r}")
+        raise ProblemError(f"exact must be True, False or sciml.HardConstraints(...); given: {given!r}")
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ def _spans(problem: Problem, given: Sequence[Prescribed]) -> tuple[_Span, ...]:
 
 
 @dataclass(frozen=True)
-class Construction:
+class Ansatz:
     """How a trial function is put together so that conditions hold exactly; made by ``construct``.
 
     ``conditions`` is the lift and distance function, or None; ``columns`` are the periodic coordinates; ``notes`` say what was
@@ -286,19 +286,19 @@ class Construction:
         choices.append(f"periodic in {listed(names)} exactly: the model sees cosines and sines, {self.inputs} inputs")
         return PeriodicInputs(model, self.columns, self.harmonics)
 
-    def around(self, trial: Scaled) -> Scaled | Transformed:
+    def around(self, trial: Scaled) -> Scaled | Constrained:
         """The trial function that holds what is prescribed."""
         if self.conditions is None:
             return trial
-        return Transformed(trial, self.conditions.lift, self.conditions.distance)
+        return Constrained(trial, self.conditions.lift, self.conditions.distance)
 
-    def rows_left(self, trial: Scaled, blocks: Sequence[Block]) -> tuple[Block, ...]:
+    def rows_left(self, trial: Scaled, blocks: Sequence[Collocation]) -> tuple[Collocation, ...]:
         """The blocks without the residuals that vanish whatever the parameters are."""
         columns = trial.model.columns if isinstance(trial.model, PeriodicInputs) else ()
         periodic = {self.problem.coordinates[column] for column in columns}
         held = frozenset[str]() if self.conditions is None else self.conditions.terms
 
-        def open_terms(block: Block) -> tuple[Term, ...]:
+        def open_terms(block: Collocation) -> tuple[Term, ...]:
             return tuple(
                 term
                 for term in block.terms
@@ -309,7 +309,7 @@ class Construction:
         return tuple(replace(block, terms=open_terms(block)) for block in blocks if open_terms(block))
 
 
-def construct(problem: Problem, exact: Exact) -> Construction:
+def construct(problem: Problem, exact: HardConstraints) -> Ansatz:
     """Find out which conditions of a problem a trial function can hold exactly.
 
     Raises:
@@ -335,7 +335,7 @@ def construct(problem: Problem, exact: Exact) -> Construction:
             why = _not_periodic(problem, name, conditions)
             columns += [problem.coordinates.index(name)] if why is None else []
             notes += [] if why is None else [f"periodic in {name!r} by rows: {why}"]
-    return Construction(problem, conditions, tuple(columns), exact.harmonics, tuple(notes))
+    return Ansatz(problem, conditions, tuple(columns), exact.harmonics, tuple(notes))
 
 
 def _not_periodic(problem: Problem, name: str, conditions: Conditions | None) -> str | None:

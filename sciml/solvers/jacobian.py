@@ -28,15 +28,17 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, jacrev, vmap
 
-from sciml.jets import FrozenJets, JetSpace, TaylorJets
-from sciml.problem.collocation import Block
-from sciml.problem.conditions import Scene
+from sciml.jets import JetSpace, LinearJets, TaylorJets
+from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Evaluation
 from sciml.solvers.batching import exhausted, named
-from sciml.solvers.residuals import Rows
+from sciml.solvers.residuals import ResidualSystem
 from sciml.typing import MultiIndex
 
 
-def per_sample(rows: Rows, scene: Scene, block: Block, residual: Tensor, parameters: Sequence[Tensor]) -> Tensor | None:
+def per_sample(
+    rows: ResidualSystem, scene: Evaluation, block: Collocation, residual: Tensor, parameters: Sequence[Tensor]
+) -> Tensor | None:
     """The derivative of a residual, shape ``(n, p)``, or None where ``torch.func`` cannot follow the model.
 
     Args:
@@ -79,7 +81,7 @@ def _shares(residual: Tensor, space: JetSpace) -> dict[tuple[str, MultiIndex], T
 
 
 def _weighted_jets(
-    rows: Rows, jets: Sequence[tuple[str, MultiIndex]]
+    rows: ResidualSystem, jets: Sequence[tuple[str, MultiIndex]]
 ) -> Callable[[Mapping[str, Tensor], Tensor, Tensor], Tensor]:
     """The sum of a point's jets with weights, as a function of parameters, a point ``(D,)`` and weights ``(k,)``."""
     position = {name: column for column, name in enumerate(rows.problem.coordinates)}
@@ -108,8 +110,8 @@ CHUNK = 2**28
 
 
 def jacobian(
-    rows: Rows,
-    blocks: Sequence[Block],
+    rows: ResidualSystem,
+    blocks: Sequence[Collocation],
     factors: Mapping[str, float | Tensor],
     parameters: Sequence[Tensor],
     chunk: int = CHUNK,
@@ -154,24 +156,26 @@ def jacobian(
     return values, slopes
 
 
-def pieces(block: Block, row_bytes: int, chunk: int, most: int | None = None) -> Iterator[tuple[slice, Block]]:
+def pieces(
+    block: Collocation, row_bytes: int, chunk: int, most: int | None = None
+) -> Iterator[tuple[slice, Collocation]]:
     """A block in parts whose rows, and what computing them needs, stay within some bytes, and at most so many points."""
     # Every term's slopes, and one more while they are assembled.
     count = max(1, chunk // (row_bytes * (len(block.terms) + 1)))
     yield from block.parts(count if most is None else min(count, most))
 
 
-def _per_point(rows: Rows, block: Block) -> tuple[list[Tensor], dict[str, Tensor]]:
+def _per_point(rows: ResidualSystem, block: Collocation) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Raw unknowns as one leaf a point, and their values."""
     unknowns = rows.problem.unknowns
     leaves = [raw.detach().expand(block.size).clone().requires_grad_() for raw in rows.raw.values()]
     return leaves, {name: unknown.value(leaf) for (name, unknown), leaf in zip(unknowns.items(), leaves, strict=True)}
 
 
-def _rows_of(rows: Rows, block: Block, parameters: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+def _rows_of(rows: ResidualSystem, block: Collocation, parameters: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
     leaves, values = _per_point(rows, block)
     scene, suppliers = rows.scene(block, values)
-    taylor = [supplier for supplier in suppliers if isinstance(supplier, TaylorJets | FrozenJets)]
+    taylor = [supplier for supplier in suppliers if isinstance(supplier, TaylorJets | LinearJets)]
     if len(taylor) == len(suppliers):
         return _layered(scene, taylor, block, parameters, leaves)
     found = []
@@ -187,9 +191,9 @@ def _rows_of(rows: Rows, block: Block, parameters: Sequence[Tensor]) -> list[tup
 
 
 def _layered(
-    scene: Scene,
-    suppliers: Sequence[TaylorJets | FrozenJets],
-    block: Block,
+    scene: Evaluation,
+    suppliers: Sequence[TaylorJets | LinearJets],
+    block: Collocation,
     parameters: Sequence[Tensor],
     leaves: Sequence[Tensor],
 ) -> list[tuple[Tensor, Tensor]]:

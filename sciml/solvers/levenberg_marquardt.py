@@ -23,8 +23,8 @@ from sciml._text import listed
 from sciml.data.memory import require
 from sciml.errors import SolverError
 from sciml.solvers.base import Run, Solver, Step
-from sciml.solvers.gauss_newton import Retreat
-from sciml.solvers.nonfinite import told
+from sciml.solvers.gauss_newton import Backtracking
+from sciml.solvers.nonfinite import described
 from sciml.solvers.objective import Objective
 
 FACTORISATIONS = ("auto", "cholesky", "qr", "svd")
@@ -270,7 +270,7 @@ class LeastSquares(Solver):
 class _LeastSquaresRun(Run):
     def __init__(self, solver: LeastSquares, objective: Objective) -> None:
         self._solver, self._objective = solver, objective
-        self._seconds, self._retreat = 0.0, Retreat()
+        self._seconds, self._retreat = 0.0, Backtracking()
         self._core = LevenbergMarquardt(
             solver.damping, solver.trials, solver.gradient_tolerance, solver.loss_tolerance, solver.factorisation
         )
@@ -302,7 +302,7 @@ class _LeastSquaresRun(Run):
         self._seconds += time.perf_counter() - begin
         done, message = found.done, found.message
         if done == "diverged":
-            message = told(objective, message)
+            message = described(objective, message)
         if done is None and found.value <= solver.target:
             done, message = "converged", f"the loss is below the target {solver.target:g}"
         elif done is None and self._seconds >= solver.seconds:

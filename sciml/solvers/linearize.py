@@ -12,7 +12,7 @@ from torch import Tensor
 from sciml.jets import JetSpace
 from sciml.models.grid import GridJets
 from sciml.problem import Problem
-from sciml.problem.conditions import Scene, Term
+from sciml.problem.conditions import Evaluation, Term
 from sciml.typing import Array, MultiIndex
 
 
@@ -36,7 +36,7 @@ def evaluated(
 ) -> tuple[Tensor, JetSpace]:
     """A residual ``(m,)``, and the jet space that it was evaluated on; arguments as for ``linearised``."""
     space = JetSpace(points, problem.fields, jets)
-    value = term.evaluate(Scene(problem, (space,), None if normals is None else torch.from_numpy(normals)))
+    value = term.evaluate(Evaluation(problem, (space,), None if normals is None else torch.from_numpy(normals)))
     return value if after is None else after(value, space), space
 
 

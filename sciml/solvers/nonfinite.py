@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from sciml.jets.calculus import describe
-from sciml.problem.collocation import Block
-from sciml.problem.conditions import Scene, Term
+from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Evaluation, Term
 from sciml.solvers.objective import Objective
 
 _JETS_TOLD = 6
@@ -23,7 +23,7 @@ _SINGULAR = (
 
 
 @dataclass(frozen=True)
-class Culprit:
+class NonFiniteValue:
     """What is not finite.
 
     Attributes:
@@ -47,14 +47,14 @@ class Culprit:
     def __str__(self) -> str:
         place = ", ".join(f"{name} = {value:.4g}" for name, value in self.where.items())
         # What is not finite first: it is what a reader looks for.
-        told = sorted(self.jets.items(), key=lambda pair: math.isfinite(pair[1]))[:_JETS_TOLD]
-        jets = ", ".join(f"{name} = {value:.3g}" for name, value in told)
+        described = sorted(self.jets.items(), key=lambda pair: math.isfinite(pair[1]))[:_JETS_TOLD]
+        jets = ", ".join(f"{name} = {value:.3g}" for name, value in described)
         more = f" ({jets})" if jets else ""
         hint = f": {self.why}" if self.why else ""
         return f"{self.what} not finite at {self.count} of {self.size} points, first at {place}{more}{hint}"
 
 
-def told(objective: Objective, otherwise: str, blocks: Sequence[Block] | None = None) -> str:
+def described(objective: Objective, otherwise: str, blocks: Sequence[Collocation] | None = None) -> str:
     """What is not finite at the present parameters, in a sentence; ``otherwise`` where everything is.
 
     Args:
@@ -67,7 +67,7 @@ def told(objective: Objective, otherwise: str, blocks: Sequence[Block] | None = 
     return otherwise if found is None else str(found)
 
 
-def culprit(objective: Objective, blocks: Sequence[Block] | None = None) -> Culprit | None:
+def culprit(objective: Objective, blocks: Sequence[Collocation] | None = None) -> NonFiniteValue | None:
     r"""The first term whose values, or else whose gradient, are not finite; None where all are.
 
     Of a residual :math:`r(x, u, u_x, \dots)` with finite values the derivatives :math:`\partial r/\partial u_k` by every jet
@@ -99,7 +99,7 @@ def culprit(objective: Objective, blocks: Sequence[Block] | None = None) -> Culp
     if not all(bool(torch.isfinite(parameter).all()) for parameter in objective.parameters):
         block = blocks[0]
         return _at(objective, block, block.terms[0], torch.ones(block.size, dtype=torch.bool), "the parameters are")
-    single = [(block, Block(block.sample, (term,), block.weights)) for block in blocks for term in block.terms]
+    single = [(block, Collocation(block.sample, (term,), block.weights)) for block in blocks for term in block.terms]
     for _, block in single:
         found = _values(objective, block)
         if found is not None:
@@ -111,7 +111,7 @@ def culprit(objective: Objective, blocks: Sequence[Block] | None = None) -> Culp
     return None
 
 
-def _values(objective: Objective, block: Block) -> Culprit | None:
+def _values(objective: Objective, block: Collocation) -> NonFiniteValue | None:
     (term,) = block.terms
     scene, _ = objective.rows.scene(block)
     values = term.evaluate(scene).detach()
@@ -133,7 +133,7 @@ def _values(objective: Objective, block: Block) -> Culprit | None:
     return None
 
 
-def _slopes(objective: Objective, block: Block) -> Culprit | None:
+def _slopes(objective: Objective, block: Collocation) -> NonFiniteValue | None:
     (term,) = block.terms
     rows = objective.rows
     if _finite_gradient(objective, block):
@@ -162,7 +162,7 @@ def _slopes(objective: Objective, block: Block) -> Culprit | None:
     return _at(objective, block, block.terms[0], bad, what, None, "look at the activations of the model")
 
 
-def _finite_gradient(objective: Objective, block: Block) -> bool:
+def _finite_gradient(objective: Objective, block: Collocation) -> bool:
     (mean,) = objective.terms([block]).values()
     if not mean.requires_grad:
         return True
@@ -172,13 +172,13 @@ def _finite_gradient(objective: Objective, block: Block) -> bool:
 
 def _at(
     objective: Objective,
-    block: Block,
+    block: Collocation,
     term: Term,
     bad: Tensor,
     what: str,
-    scene: Scene | None = None,
+    scene: Evaluation | None = None,
     why: str = "",
-) -> Culprit:
+) -> NonFiniteValue:
     first = int(bad.nonzero()[0])
     if scene is None:
         scene, _ = objective.rows.scene(block)
@@ -186,4 +186,4 @@ def _at(
     point = block.sample.points[0][first]
     where = dict(zip(objective.rows.problem.coordinates, point.tolist(), strict=True))
     jets = {describe(*key): float(values.detach()[first]) for key, values in scene.space.jets.items()}
-    return Culprit(term.name, what, int(bad.sum()), len(bad), where, jets, why)
+    return NonFiniteValue(term.name, what, int(bad.sum()), len(bad), where, jets, why)

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from sciml.problem.collocation import Block
+from sciml.problem.collocation import Collocation
 from sciml.problem.observations import DATA
 from sciml.solvers.jacobian import jacobian
-from sciml.solvers.residuals import Rows
+from sciml.solvers.residuals import ResidualSystem
 
 
 class Objective:
     r"""The loss :math:`\sum_i w_i \operatorname{mean}_n\big(c_n (r_i(x_n)/s_i)^2\big)` and its gradient.
 
-    Terms have weights :math:`w_i` and points weights :math:`c_n` (``Block.weights``, ones unless a strategy sets them).
+    Terms have weights :math:`w_i` and points weights :math:`c_n` (``Collocation.weights``, ones unless a strategy sets them).
 
     Args:
         rows: the residuals.
@@ -29,8 +29,8 @@ class Objective:
 
     def __init__(
         self,
-        rows: Rows,
-        blocks: Sequence[Block],
+        rows: ResidualSystem,
+        blocks: Sequence[Collocation],
         scales: Mapping[str, float],
         weights: Mapping[str, float],
         parameters: Sequence[Tensor],
@@ -41,7 +41,7 @@ class Objective:
         self.weights = dict(weights)
         self.parameters = list(parameters)
         # Measured blocks for one step after another, where the measurements are not held in memory.
-        self.feed: Iterator[Sequence[Block]] | None = None
+        self.feed: Iterator[Sequence[Collocation]] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -49,14 +49,14 @@ class Objective:
         rows = sum(block.height * len(block.terms) for block in self.blocks)
         return rows, sum(parameter.numel() for parameter in self.parameters)
 
-    def next_blocks(self) -> tuple[Block, ...]:
+    def next_blocks(self) -> tuple[Collocation, ...]:
         """The blocks of the next step: all of them, but the next batch of measurements where these come in batches."""
         if self.feed is None:
             return self.blocks
         stay = [block for block in self.blocks if not any(term.name.startswith(DATA) for term in block.terms)]
         return (*stay, *next(self.feed))
 
-    def terms(self, blocks: Sequence[Block] | None = None) -> dict[str, Tensor]:
+    def terms(self, blocks: Sequence[Collocation] | None = None) -> dict[str, Tensor]:
         """The mean square of each scaled residual, with the weights of points and without that of the term."""
         found = {}
         for block in self.blocks if blocks is None else blocks:
@@ -65,7 +65,7 @@ class Objective:
                 found[name] = (squares if block.weights is None else block.weights * squares).mean()
         return found
 
-    def means(self, blocks: Sequence[Block] | None = None) -> dict[str, Tensor]:
+    def means(self, blocks: Sequence[Collocation] | None = None) -> dict[str, Tensor]:
         """The same numbers without a graph, of parts of the points where memory does not hold all of them at once."""
         found = {}
         for block in self.blocks if blocks is None else blocks:
@@ -74,7 +74,7 @@ class Objective:
                 found[name] = (squares if block.weights is None else block.weights * squares).mean()
         return found
 
-    def worst(self, blocks: Sequence[Block] | None = None) -> float:
+    def worst(self, blocks: Sequence[Collocation] | None = None) -> float:
         """The largest root mean square of a scaled residual; infinite if any is not a number."""
         squares = torch.stack(list(self.means(blocks).values()))
         largest = float(squares.max().sqrt())  # unlike Python's max, this one sees every value that is not a number
@@ -84,14 +84,14 @@ class Objective:
         """The weighted sum of terms."""
         return torch.stack([self.weights[name] * value for name, value in terms.items()]).sum()
 
-    def evaluate(self, blocks: Sequence[Block] | None = None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def evaluate(self, blocks: Sequence[Collocation] | None = None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Loss, its gradient as one vector, and the terms, all detached; of some blocks or of all."""
         blocks = self.blocks if blocks is None else blocks
         return self.rows.portion.attempt(
             lambda most: self._whole(blocks) if most is None else self._summed(blocks, most), _largest(blocks)
         )
 
-    def _whole(self, blocks: Sequence[Block]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def _whole(self, blocks: Sequence[Collocation]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         terms = self.terms(blocks)
         loss = self.total(terms)
         return loss.detach(), self._gradient(loss), {name: value.detach() for name, value in terms.items()}
@@ -100,7 +100,7 @@ class Objective:
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
         return torch.cat([gradient.reshape(-1) for gradient in gradients])
 
-    def _summed(self, blocks: Sequence[Block], most: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def _summed(self, blocks: Sequence[Collocation], most: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Loss, gradient and terms as sums over parts of the points, each with a graph of its own."""
         terms: dict[str, Tensor] = {}
         gradient = torch.zeros_like(self.vector())
@@ -149,7 +149,7 @@ class Objective:
         return found
 
     def linearised(
-        self, blocks: Sequence[Block] | None = None, weights: Mapping[str, float] | None = None
+        self, blocks: Sequence[Collocation] | None = None, weights: Mapping[str, float] | None = None
     ) -> tuple[Tensor, Tensor]:
         """The rows, scaled so that their squares add up to the loss, and their Jacobian by the parameters.
 
@@ -193,6 +193,6 @@ class Objective:
         return [(parameter, part.view_as(parameter)) for parameter, part in zip(self.parameters, parts, strict=True)]
 
 
-def _largest(blocks: Sequence[Block]) -> int:
+def _largest(blocks: Sequence[Collocation]) -> int:
     """The number of points of the largest block."""
     return max((block.size for block in blocks), default=1)

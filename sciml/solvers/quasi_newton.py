@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sciml.solvers.base import Run, Step
 from sciml.solvers.linesearch import Trial, strong_wolfe
-from sciml.solvers.nonfinite import told
+from sciml.solvers.nonfinite import described
 from sciml.solvers.objective import Objective
 
 
@@ -63,7 +63,7 @@ class QuasiNewtonRun(Run):
             self._here = (self._objective.vector(), float(loss), gradient, terms)
         position, value, gradient, terms = self._here
         if not (math.isfinite(value) and bool(torch.isfinite(gradient).all())):
-            why = told(self._objective, "the loss or its gradient is not finite")
+            why = described(self._objective, "the loss or its gradient is not finite")
             return self._stop("diverged", why, evaluations)
         if float(gradient.abs().max()) <= self._gradient_tolerance:
             return self._stop("converged", "the gradient vanishes", evaluations)
@@ -93,7 +93,7 @@ class QuasiNewtonRun(Run):
         if taken.step == 0.0:
             if walled and self._knows_nothing:
                 self._objective.assign(position + shortest * direction)
-                why = told(self._objective, "the gradient is not finite")
+                why = described(self._objective, "the gradient is not finite")
                 self._objective.assign(position)
                 return self._stop("diverged", f"no step can be taken, for however short it is, {why}", evaluations)
             self._objective.assign(position)

@@ -9,18 +9,27 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from sciml.jets import AutogradJets, ClosedJets, FrozenJets, JetSpace, Recorder, Supplier, TaylorJets, knows_derivatives
-from sciml.jets.linear import Features, Waves, features_at, output_layer
+from sciml.jets import (
+    AnalyticJets,
+    AutogradJets,
+    JetSpace,
+    LinearJets,
+    Recorder,
+    Supplier,
+    TaylorJets,
+    knows_derivatives,
+)
+from sciml.jets.linear import Features, SineFeatures, features_at, output_layer
 from sciml.jets.taylor import HIGHEST, supports
 from sciml.problem import Problem
-from sciml.problem.collocation import Block
-from sciml.problem.conditions import Scene
-from sciml.problem.observations import Misfit
-from sciml.solvers.batching import Portion
+from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Evaluation
+from sciml.problem.observations import Observation
+from sciml.solvers.batching import BatchSize
 from sciml.typing import MultiIndex
 
 
-class Rows:
+class ResidualSystem:
     """The residuals of a problem as functions of a trial function's parameters and the raw unknowns.
 
     Args:
@@ -36,9 +45,9 @@ class Rows:
         self.problem = problem
         self.trial = trial
         self.raw = raw
-        self.portion = Portion()
+        self.portion = BatchSize()
         self._unknowns = problem.unknowns
-        self._kept: dict[int, tuple[weakref.ref[Tensor], tuple[MultiIndex, ...], Features | Waves]] = {}
+        self._kept: dict[int, tuple[weakref.ref[Tensor], tuple[MultiIndex, ...], Features | SineFeatures]] = {}
         self._plans: dict[tuple[str, ...], tuple[MultiIndex, ...]] = {}
         highest = max((len(index) for _, index in problem.asked()), default=0)
         self.taylor = supports(trial, highest) if taylor is None else taylor
@@ -48,7 +57,7 @@ class Rows:
     def engine(self) -> str:
         """The name of the supplier of jets."""
         if self._closed:
-            return ClosedJets.name
+            return AnalyticJets.name
         return TaylorJets.name if self.taylor else AutogradJets.name
 
     def values(self) -> dict[str, Tensor]:
@@ -59,14 +68,14 @@ class Rows:
         """The supplier of the trial function's jets at points."""
         names, fields = self.problem.coordinates, self.problem.fields
         if self._closed:
-            return ClosedJets(self.trial, points, names, fields)
+            return AnalyticJets(self.trial, points, names, fields)
         if self.taylor and max(map(len, plan), default=0) <= HIGHEST:
             if plan and output_layer(self.trial) is not None:
-                return FrozenJets(self.trial, fields, self._features(points, plan))
+                return LinearJets(self.trial, fields, self._features(points, plan))
             return TaylorJets(self.trial, points, names, fields, plan)
         return AutogradJets(self.trial, points, names, fields)
 
-    def _features(self, points: Tensor, plan: Sequence[MultiIndex]) -> Features | Waves:
+    def _features(self, points: Tensor, plan: Sequence[MultiIndex]) -> Features | SineFeatures:
         """The jets of frozen features at points: kept as long as the points live, for solvers ask again and again."""
         kept = self._kept.get(id(points))
         if kept is None or kept[0]() is not points or not set(plan) <= set(kept[1]):
@@ -76,7 +85,9 @@ class Rows:
             memory[place] = kept
         return kept[2]
 
-    def scene(self, block: Block, values: Mapping[str, Tensor] | None = None) -> tuple[Scene, tuple[Supplier, ...]]:
+    def scene(
+        self, block: Collocation, values: Mapping[str, Tensor] | None = None
+    ) -> tuple[Evaluation, tuple[Supplier, ...]]:
         """What the residuals of a block are evaluated on, and who supplies the jets of each of its jet spaces.
 
         ``values`` replaces the values of the unknowns, for instance by one value a point.
@@ -89,9 +100,9 @@ class Rows:
             for points, supplier in zip(block.sample.points, suppliers, strict=True)
         )
         bound = self.problem.bind(**(self.values() if values is None else values))
-        return Scene(bound, spaces, block.sample.normals), suppliers
+        return Evaluation(bound, spaces, block.sample.normals), suppliers
 
-    def residuals(self, blocks: Iterable[Block]) -> dict[str, Tensor]:
+    def residuals(self, blocks: Iterable[Collocation]) -> dict[str, Tensor]:
         """Every residual by name, shape ``(n,)`` (``(1,)`` where it is averaged), in its own unit."""
         found: dict[str, Tensor] = {}
         for block in blocks:
@@ -101,7 +112,7 @@ class Rows:
                 found[term.name] = values if shares is None else (shares * values).sum().reshape(1)
         return found
 
-    def numbers(self, blocks: Sequence[Block]) -> dict[str, Tensor]:
+    def numbers(self, blocks: Sequence[Collocation]) -> dict[str, Tensor]:
         """The same without a graph, of parts of the points where memory does not hold all of them at once.
 
         Raises:
@@ -116,11 +127,11 @@ class Rows:
                 found[term.name] = whole if block.sample.shares is None or len(each) == 1 else whole.sum().reshape(1)
         return found
 
-    def _in_parts(self, block: Block, most: int | None) -> list[dict[str, Tensor]]:
+    def _in_parts(self, block: Collocation, most: int | None) -> list[dict[str, Tensor]]:
         parts = (part for _, part in block.parts(most))
         return [{name: each.detach() for name, each in self.residuals([part]).items()} for part in parts]
 
-    def _plan(self, block: Block) -> tuple[MultiIndex, ...]:
+    def _plan(self, block: Collocation) -> tuple[MultiIndex, ...]:
         """The derivatives that the residuals of a block ask for."""
         key = tuple(term.name for term in block.terms)
         if key not in self._plans:
@@ -129,19 +140,19 @@ class Rows:
             names = self.problem.coordinates
             asked: set[MultiIndex] = set()
             for term in block.terms:
-                if isinstance(term.evaluate, Misfit) and term.evaluate.function is None:
+                if isinstance(term.evaluate, Observation) and term.evaluate.function is None:
                     asked.add(term.evaluate.index)
                     continue
                 # Some normals may vanish in one coordinate: all points are needed to see what is asked for.
                 points = few if normals is None else [each.double().cpu() for each in block.sample.points]
                 evaluate = term.evaluate
-                if isinstance(evaluate, Misfit):
+                if isinstance(evaluate, Observation):
                     evaluate = evaluate.part(torch.arange(len(points[0])))
                 spaces = tuple(
                     JetSpace(dict(zip(names, each.unbind(1), strict=True)), self.problem.fields, Recorder(len(each)))
                     for each in points
                 )
-                evaluate(Scene(self.problem.bind_initial(), spaces, normals))
+                evaluate(Evaluation(self.problem.bind_initial(), spaces, normals))
                 asked |= {index for space in spaces for _, index in space.jets}
             self._plans[key] = tuple(sorted(asked))
         return self._plans[key]

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from sciml.jets import JetSpace
 from sciml.problem import Normal, Problem
-from sciml.problem.collocation import Block
-from sciml.problem.conditions import Scene
-from sciml.problem.observations import Belief, Misfit
+from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Evaluation
+from sciml.problem.observations import Observation, Prior
 from sciml.typing import MultiIndex, Values
 
 
@@ -45,7 +45,7 @@ class _NaturalJets:
         return size * noise + (0.0 if index else self._offset[field])
 
 
-def field_sizes(problem: Problem, blocks: Sequence[Block]) -> Sizes:
+def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
     """The centre and size of every field.
 
     Measured fields take the mean and standard deviation of their column; other fields the largest value that an initial
@@ -60,7 +60,7 @@ def field_sizes(problem: Problem, blocks: Sequence[Block]) -> Sizes:
     for term in sorted(terms, key=lambda term: term.measured):
         assert term.field is not None
         # With every jet zero, the residual "field less prescribed value" is minus the prescribed value.
-        prescribed = term.evaluate.measured if isinstance(term.evaluate, Misfit) else -residuals[term.name]
+        prescribed = term.evaluate.measured if isinstance(term.evaluate, Observation) else -residuals[term.name]
         if not term.measured:
             scale[term.field] = max(scale[term.field], float(prescribed.abs().max()))
         elif float(prescribed.std(correction=0)) > 0:
@@ -73,7 +73,7 @@ def field_sizes(problem: Problem, blocks: Sequence[Block]) -> Sizes:
     return sizes(_balance(problem, blocks, sizes(0.0), sizes(1.0)))
 
 
-def term_sizes(problem: Problem, blocks: Sequence[Block], sizes: Sizes) -> dict[str, float]:
+def term_sizes(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) -> dict[str, float]:
     """The natural size of every residual, in its unit.
 
     For a misfit it is the size of what was measured, so that columns count alike whatever their units; but columns whose
@@ -86,7 +86,7 @@ def term_sizes(problem: Problem, blocks: Sequence[Block], sizes: Sizes) -> dict[
     for block in blocks:
         for term in block.terms:
             size = _typical(residuals[term.name])
-            if isinstance(term.evaluate, Misfit):
+            if isinstance(term.evaluate, Observation):
                 size = _misfit_size(term.evaluate, scale)
                 in_deviations += [term.name] if term.evaluate.sigma is not None else []
             found[term.name] = size if math.isfinite(size) and size > 0 else 1.0
@@ -95,21 +95,21 @@ def term_sizes(problem: Problem, blocks: Sequence[Block], sizes: Sizes) -> dict[
         # Of the most exact column, so that its rows do not outweigh equations.
         common = max(found[name] for name in in_deviations)
         found |= dict.fromkeys(in_deviations, common)
-        found |= {term.name: common for block in blocks for term in block.terms if isinstance(term.evaluate, Belief)}
+        found |= {term.name: common for block in blocks for term in block.terms if isinstance(term.evaluate, Prior)}
     return found
 
 
-def _alike(blocks: Sequence[Block], sizes: Mapping[str, float]) -> dict[str, float]:
+def _alike(blocks: Sequence[Collocation], sizes: Mapping[str, float]) -> dict[str, float]:
     """One size for columns of one kind, whose noise is the same: that of the one that varies most."""
     kinds: dict[str, list[str]] = {}
     for block in blocks:
         for term in block.terms:
-            if isinstance(term.evaluate, Misfit) and term.evaluate.alike:
+            if isinstance(term.evaluate, Observation) and term.evaluate.alike:
                 kinds.setdefault(term.evaluate.alike, []).append(term.name)
     return {name: max(sizes[each] for each in names) for names in kinds.values() for name in names}
 
 
-def _misfit_size(misfit: Misfit, scale: Mapping[str, float]) -> float:
+def _misfit_size(misfit: Observation, scale: Mapping[str, float]) -> float:
     """How large the rows of measurements are that nothing explains; of a column that does not vary, as large as its field."""
     if misfit.plain and misfit.sigma is None and isinstance(misfit.noise, Normal):
         assert misfit.field is not None
@@ -119,7 +119,7 @@ def _misfit_size(misfit: Misfit, scale: Mapping[str, float]) -> float:
     return size if size > 1e-9 * largest / typical else max(largest / typical, 1.0)
 
 
-def _balance(problem: Problem, blocks: Sequence[Block], without: Sizes, with_unit: Sizes) -> float:
+def _balance(problem: Problem, blocks: Sequence[Collocation], without: Sizes, with_unit: Sizes) -> float:
     """The size at which the fields that nothing prescribes would balance the sources of the equations."""
 
     def equations(sizes: Sizes) -> float:
@@ -133,7 +133,7 @@ def _balance(problem: Problem, blocks: Sequence[Block], without: Sizes, with_uni
     return ratio if math.isfinite(ratio) and ratio > 0 else 1.0
 
 
-def _on_natural_jets(problem: Problem, blocks: Sequence[Block], sizes: Sizes) -> dict[str, Tensor]:
+def _on_natural_jets(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) -> dict[str, Tensor]:
     """Every residual on random jets of the given sizes."""
     generator = torch.Generator().manual_seed(0)
     bound = problem.bind_initial()
@@ -147,7 +147,7 @@ def _on_natural_jets(problem: Problem, blocks: Sequence[Block], sizes: Sizes) ->
             )
             for points in block.sample.points
         )
-        scene = Scene(bound, spaces, block.sample.normals)
+        scene = Evaluation(bound, spaces, block.sample.normals)
         for term in block.terms:
             found[term.name] = term.evaluate(scene).detach()
     return found

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from sciml.errors import FileError
-from sciml.geometry import Sample
-from sciml.problem.collocation import Block
+from sciml.geometry import PointSet
+from sciml.problem.collocation import Collocation
 from sciml.solvers.journal import Journal
 from sciml.solvers.objective import Objective
 
@@ -22,29 +22,29 @@ _PROBES = 7
 _UNBUILT = nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer
 
 
-def blocks_state(blocks: Sequence[Block], given: Sequence[Block]) -> list[dict[str, Any]]:
+def blocks_state(blocks: Sequence[Collocation], given: Sequence[Collocation]) -> list[dict[str, Any]]:
     """What has changed of some blocks since they were given: points that were drawn anew, and weights of points."""
     return [
         {
             "sample": None
             if block.sample is before.sample
-            else {each.name: getattr(block.sample, each.name) for each in fields(Sample)},
+            else {each.name: getattr(block.sample, each.name) for each in fields(PointSet)},
             "weights": block.weights,
         }
         for block, before in zip(blocks, given, strict=True)
     ]
 
 
-def blocks_of(state: Sequence[Mapping[str, Any]], given: Sequence[Block]) -> tuple[Block, ...]:
+def blocks_of(state: Sequence[Mapping[str, Any]], given: Sequence[Collocation]) -> tuple[Collocation, ...]:
     """Blocks as they were, from those that were given."""
     found = []
     for block, saved in zip(given, state, strict=True):
-        sample = block.sample if saved["sample"] is None else Sample(**saved["sample"])
+        sample = block.sample if saved["sample"] is None else PointSet(**saved["sample"])
         found.append(replace(block, sample=sample, weights=saved["weights"]))
     return tuple(found)
 
 
-def objective_state(objective: Objective, given: Sequence[Block]) -> dict[str, Any]:
+def objective_state(objective: Objective, given: Sequence[Collocation]) -> dict[str, Any]:
     """What a solver and the loop around it have changed of an objective: parameters, buffers, weights and points."""
     return {
         "vector": objective.vector(),
@@ -55,7 +55,7 @@ def objective_state(objective: Objective, given: Sequence[Block]) -> dict[str, A
     }
 
 
-def restore_objective(objective: Objective, state: Mapping[str, Any], given: Sequence[Block]) -> None:
+def restore_objective(objective: Objective, state: Mapping[str, Any], given: Sequence[Collocation]) -> None:
     """Bring an objective into a state that ``objective_state`` told."""
     objective.assign(state["vector"])
     buffers = dict(objective.rows.trial.named_buffers())

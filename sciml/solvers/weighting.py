@@ -21,7 +21,7 @@ from sciml._text import listed
 from sciml.errors import ProblemError, SolverError
 from sciml.geometry import Face, Interior, OnFaces
 from sciml.problem import Problem
-from sciml.problem.collocation import Block
+from sciml.problem.collocation import Collocation
 from sciml.solvers.objective import Objective
 
 
@@ -43,7 +43,7 @@ class Weighting(ABC):
     def record(self, objective: Objective) -> dict[str, float]:
         """The weights as columns of the history."""
 
-    def judged(self, objective: Objective, blocks: Sequence[Block]) -> tuple[tuple[Block, ...], float]:
+    def judged(self, objective: Objective, blocks: Sequence[Collocation]) -> tuple[tuple[Collocation, ...], float]:
         """Held-out blocks with the weights that their points should have, and what is to be added to their loss."""
         return tuple(blocks), 0.0
 
@@ -196,7 +196,7 @@ class Causal(Weighting):
                 change = max(change, float((block.weights - before).abs().max()))
         return change
 
-    def judged(self, objective: Objective, blocks: Sequence[Block]) -> tuple[tuple[Block, ...], float]:
+    def judged(self, objective: Objective, blocks: Sequence[Collocation]) -> tuple[tuple[Collocation, ...], float]:
         problem = objective.rows.problem
         time = problem.coordinates.index(str(problem.time))
         before, after = problem.domain.bounds[str(problem.time)]
@@ -223,16 +223,16 @@ class Causal(Weighting):
         return {"causal": min(map(float, found), default=1.0)}
 
 
-def _equations(block: Block) -> bool:
+def _equations(block: Collocation) -> bool:
     return all(isinstance(term.place, Interior) and not term.measured for term in block.terms)
 
 
-def _initial(block: Block, problem: Problem) -> bool:
+def _initial(block: Collocation, problem: Problem) -> bool:
     start = OnFaces((Face(str(problem.time), "lower"),))
     return all(term.place == start for term in block.terms)
 
 
-def _squares(objective: Objective, block: Block) -> Tensor:
+def _squares(objective: Objective, block: Collocation) -> Tensor:
     """The sum over a block's residuals of their squares by natural size, shape ``(n,)``."""
     residuals = objective.rows.numbers([block])
     return torch.stack([(values / objective.scales[name]).square() for name, values in residuals.items()]).sum(0)
@@ -272,7 +272,7 @@ class Weightings:
         """Whether weights are to be renewed after ``count`` of at most ``steps`` steps."""
         return any(count % min(rule.every, max(1, steps // 2)) == 0 for rule in self.rules)
 
-    def judge(self, objective: Objective, blocks: Sequence[Block], weights: Mapping[str, float]) -> float:
+    def judge(self, objective: Objective, blocks: Sequence[Collocation], weights: Mapping[str, float]) -> float:
         """The loss on held-out blocks by which states are compared; the weights of terms are fixed, or it could not be."""
         missing = 0.0
         for rule in self.rules:

@@ -31,10 +31,10 @@ from sciml.geometry import Box, Interior, clustered, draw
 from sciml.jets.calculus import describe
 from sciml.models import Spectral
 from sciml.problem import Problem
-from sciml.problem.collocation import Block
-from sciml.problem.conditions import Scene, Term
-from sciml.problem.observations import PRIOR, Misfit, is_measured
-from sciml.solvers import Callback, LeastSquares, Look, Objective, Setup
+from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.observations import PRIOR, Observation, is_measured
+from sciml.solvers import Callback, DiscreteProblem, LeastSquares, Objective, Report
 from sciml.solvers.discrete_problem import DATA_WEIGHT
 from sciml.solvers.gauss_newton import descend
 from sciml.solvers.state import settled
@@ -47,7 +47,7 @@ from sciml.uncertainty.covariance import from_rows
 
 
 @dataclass(frozen=True)
-class Smoothness:
+class CurvaturePenalty:
     r"""A second derivative of a field as a row in the unit of measurements:
     :math:`\tau\,\partial_i\partial_j a\,(1 + (2a/a_0)^2)^{-1/2}` with the natural size :math:`a_0`.
 
@@ -63,7 +63,7 @@ class Smoothness:
     size: float
     bounds: Mapping[str, tuple[float, float]]
 
-    def __call__(self, scene: Scene) -> Tensor:
+    def __call__(self, scene: Evaluation) -> Tensor:
         values = scene.space.jet(self.field)
         bent = self.strength * scene.space.jet(self.field, self.index) / (1 + (2 * values / self.size) ** 2).sqrt()
         for name, (lower, upper) in self.bounds.items():
@@ -85,7 +85,7 @@ def unknown_fields(problem: Problem, measured: Sequence[str]) -> tuple[str, ...]
 
 def smoothness_blocks(
     problem: Problem, fields: Sequence[str], sizes: dict[str, float], share: float, count: int
-) -> Block:
+) -> Collocation:
     """Rows that ask fields not to bend.
 
     Args:
@@ -101,10 +101,10 @@ def smoothness_blocks(
         for index in itertools.combinations_with_replacement(problem.coordinates, 2):
             mixed = math.sqrt(2) if index[0] != index[1] else 1.0
             strength = share * mixed * math.prod(reach[name] for name in index) / (sizes[field] * math.sqrt(count))
-            rows = Smoothness(field, index, strength, sizes[field], problem.domain.bounds)
+            rows = CurvaturePenalty(field, index, strength, sizes[field], problem.domain.bounds)
             terms.append(Term(f"{PRIOR}{describe(field, index)}", Interior(), rows, measured=True))
     evenly = draw(Interior(), problem.domain, count, np.random.default_rng(0))
-    return Block(clustered(evenly, problem.domain), tuple(terms))
+    return Collocation(clustered(evenly, problem.domain), tuple(terms))
 
 
 _DEGREES = {1: 48, 2: 16}
@@ -125,7 +125,7 @@ _RISES, _WORSE = 2, 1.02
 _GOOD = 1e-3
 
 
-def why_not_smooth(setup: Setup) -> str | None:
+def why_not_smooth(setup: DiscreteProblem) -> str | None:
     """Why unknown functions of this problem are not looked for here; None if they are."""
     problem = setup.problem
     if setup.measurements is None or len(problem.equations) >= len(problem.fields):
@@ -140,19 +140,19 @@ class _Tried:
     """A strength of the prior, where it led, and how well left-out measurements would be foretold."""
 
     share: float
-    setup: Setup
+    setup: DiscreteProblem
     validation: float
     fitted: float
 
 
-def solve_for_fields(setup: Setup, seed: int, watchers: Sequence[Callback], start: float) -> Found:
+def solve_for_fields(setup: DiscreteProblem, seed: int, watchers: Sequence[Callback], start: float) -> Found:
     """Polynomials for all fields by Levenberg-Marquardt, with priors that become weaker while that foretells data better."""
     problem, training = setup.problem, Training(None, None, watchers, start)
     measured = [
         term.evaluate.field
         for block in setup.train
         for term in block.terms
-        if isinstance(term.evaluate, Misfit) and term.evaluate.field is not None
+        if isinstance(term.evaluate, Observation) and term.evaluate.field is not None
     ]
     fields = unknown_fields(problem, measured)
     dimension = len(problem.coordinates)
@@ -207,7 +207,7 @@ def _constant(problem: Problem, fields: Sequence[str], degrees: tuple[int, ...])
     return model
 
 
-def _objective(setup: Setup, weight: float) -> Objective:
+def _objective(setup: DiscreteProblem, weight: float) -> Objective:
     there = weighed(setup, setup, weight)
     return Objective(there.rows, there.train, there.scales, there.weights, there.parameters)
 
@@ -224,7 +224,7 @@ def _seen(training: Training, tried: _Tried, step: int) -> bool:
     objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
     terms = {name: float(value) for name, value in objective.means().items()}
     loss = sum(setup.weights[name] * value for name, value in terms.items())
-    look = Look(
+    look = Report(
         phase=f"prior of strength {tried.share:.2g}",
         step=step,
         steps=len(_SHARES),
@@ -242,13 +242,17 @@ def _seen(training: Training, tried: _Tried, step: int) -> bool:
     return stop
 
 
-def _with_prior(plain: Setup, before: Setup | None, fields: Sequence[str], share: float, count: int) -> Setup:
+def _with_prior(
+    plain: DiscreteProblem, before: DiscreteProblem | None, fields: Sequence[str], share: float, count: int
+) -> DiscreteProblem:
     """The set-up with rows against bending, begun where the one before arrived."""
     start = plain if before is None else before
     found = begun(replace(plain, raw=start.raw), copy.deepcopy(start.trial.model))
     like = plain.trial.scale
     sizes = dict(zip(plain.problem.fields, like.tolist(), strict=True))
-    values = max(block.size for block in plain.train if any(isinstance(term.evaluate, Misfit) for term in block.terms))
+    values = max(
+        block.size for block in plain.train if any(isinstance(term.evaluate, Observation) for term in block.terms)
+    )
     block = smoothness_blocks(plain.problem, fields, sizes, share * math.sqrt(values), count).to(
         like.device, like.dtype
     )
@@ -259,10 +263,10 @@ def _with_prior(plain: Setup, before: Setup | None, fields: Sequence[str], share
     return replace(found, train=(*plain.train, block), scales=scales, weights=weights)
 
 
-def _judged(setup: Setup, share: float) -> _Tried:
+def _judged(setup: DiscreteProblem, share: float) -> _Tried:
     inference = from_rows(setup.rows, setup.train, setup.scales, setup.weights)
     squares, count = 0.0, 0
-    blocks = [block for block in setup.train if any(isinstance(term.evaluate, Misfit) for term in block.terms)]
+    blocks = [block for block in setup.train if any(isinstance(term.evaluate, Observation) for term in block.terms)]
     for name, values in setup.rows.residuals(blocks).items():
         squares += float((values.detach() / setup.scales[name]).square().sum())
         count += len(values)

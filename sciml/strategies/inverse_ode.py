@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from sciml.geometry import Layout
+from sciml.geometry import SpectralPoints
 from sciml.models import Scaled, Spectral
 from sciml.problem.observations import DATA, is_measured
-from sciml.solvers import Callback, LeastSquares, Objective, Rows, Setup
+from sciml.solvers import Callback, DiscreteProblem, LeastSquares, Objective, ResidualSystem
 from sciml.solvers.discrete_problem import DATA_WEIGHT, with_features
 from sciml.strategies.random_features import Found, most_points, part_of, take_over
 from sciml.strategies.training import Training
@@ -45,7 +45,7 @@ class Judged:
     way to the noise.
     """
 
-    setup: Setup
+    setup: DiscreteProblem
     reached: float
     misfit: float
     noise: float
@@ -56,7 +56,7 @@ class Judged:
         return self.reached <= max(_NEGLIGIBLE * self.noise, _CLOSE)
 
 
-def solve_for_constants(setup: Setup, seed: int, watchers: Sequence[Callback], start: float) -> Found:
+def solve_for_constants(setup: DiscreteProblem, seed: int, watchers: Sequence[Callback], start: float) -> Found:
     """Unknown constants and initial values of ordinary differential equations, by Levenberg-Marquardt.
 
     Random features of high frequency find the valley: measurements weigh less and less, until the equations count as exact. To
@@ -94,14 +94,16 @@ def solve_for_constants(setup: Setup, seed: int, watchers: Sequence[Callback], s
     return Found(best.setup, 0.0 if good else math.inf, "LeastSquares", reason, outcome.steps, outcome.history, ended)
 
 
-def _made_exact(training: Training, whole: Setup, best: Judged, seed: int) -> Judged:
+def _made_exact(training: Training, whole: DiscreteProblem, best: Judged, seed: int) -> Judged:
     """Steps on polynomials from the solution found, of degrees that rise until the equations hold."""
     generator = np.random.default_rng([seed, 7])
     for degree in _DEGREES:
         if best.enough or training.outcome.stopped:
             break
         # Denser towards the ends, or polynomials would swing there between points.
-        train = whole.draw(Layout(_POINTS_A_DEGREE * (degree + 1), {whole.problem.coordinates[0]: 1}), generator)
+        train = whole.draw(
+            SpectralPoints(_POINTS_A_DEGREE * (degree + 1), {whole.problem.coordinates[0]: 1}), generator
+        )
         model = Spectral(degree)
         model.build(1, len(whole.problem.fields), torch.Generator())
         candidate = begun(replace(best.setup, train=train), model)
@@ -111,23 +113,23 @@ def _made_exact(training: Training, whole: Setup, best: Judged, seed: int) -> Ju
     return best
 
 
-def begun(setup: Setup, model: nn.Module) -> Setup:
+def begun(setup: DiscreteProblem, model: nn.Module) -> DiscreteProblem:
     """The set-up with another model and the same values of the unknowns."""
     problem, old = setup.problem, setup.trial
     trial = Scaled(model, problem.domain.lower, problem.domain.upper, old.offset.tolist(), old.scale.tolist())
     trial = trial.to(device=old.offset.device, dtype=old.offset.dtype)
     raw = {name: value.detach().clone().requires_grad_() for name, value in setup.raw.items()}
-    return replace(setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw))
+    return replace(setup, trial=trial, raw=raw, rows=ResidualSystem(problem, trial, raw))
 
 
-def weighed(setup: Setup, given: Setup, weight: float) -> Setup:
+def weighed(setup: DiscreteProblem, given: DiscreteProblem, weight: float) -> DiscreteProblem:
     """The set-up with measurements of another weight; the caller's weights of columns keep their proportions."""
     share = weight / DATA_WEIGHT
     weights = {name: share * each if is_measured(name) else each for name, each in given.weights.items()}
     return replace(setup, weights=weights, leading=weights)
 
 
-def judged(setup: Setup) -> Judged:
+def judged(setup: DiscreteProblem) -> Judged:
     """A set-up with its residuals on held-out rows."""
     objective = Objective(setup.rows, setup.held, setup.scales, setup.weights, setup.parameters)
     sizes = {name: math.sqrt(float(value)) for name, value in objective.means().items()}

@@ -18,17 +18,17 @@ from torch import Tensor
 
 from sciml._text import listed
 from sciml.geometry import Box, Interior, Opposite
-from sciml.models import Scaled, Tiles
-from sciml.models.mesh import Mesh, gauss
-from sciml.models.tensor_product import Tiling
+from sciml.models import PiecewisePolynomial, Scaled
+from sciml.models.mesh import PiecewiseBasis, gauss
+from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem import Problem
 from sciml.problem.conditions import Term
 from sciml.problem.observations import DATA
-from sciml.solvers import Callback, Look, Rows, Setup
+from sciml.solvers import Callback, DiscreteProblem, Report, ResidualSystem
 from sciml.solvers.discrete_problem import DATA_WEIGHT
 from sciml.strategies.inverse_points import ROUGH, blocks_on, orders_asked_by, placeable, roughness
-from sciml.strategies.inverse_solver import Spread, gauss_newton, spread
-from sciml.strategies.inverse_system import Placed, System, Units
+from sciml.strategies.inverse_solver import ParameterCovariance, gauss_newton, spread
+from sciml.strategies.inverse_system import ElementRows, System, Units
 from sciml.strategies.random_features import Found
 from sciml.typing import Array
 from sciml.uncertainty import Inference
@@ -39,7 +39,7 @@ _SHARE = 0.8
 _CLOSE = 0.8
 
 
-def energies(tiling: Tiling, residuals: Sequence[Tensor], more: int) -> tuple[Array, Array]:
+def energies(tiling: TensorProductBasis, residuals: Sequence[Tensor], more: int) -> tuple[Array, Array]:
     """What each tile adds to the mean square of residuals on its Gauss points, and along which coordinates they oscillate.
 
     A residual that least squares leaves for want of functions along a coordinate is of high degree along it. So the mean degree
@@ -79,7 +79,7 @@ def energies(tiling: Tiling, residuals: Sequence[Tensor], more: int) -> tuple[Ar
     return energy.numpy(), (degrees / energy.clamp_min(1e-300)).numpy()
 
 
-def refined(tiling: Tiling, energy: Array, degrees: Array) -> Tiling:
+def refined(tiling: TensorProductBasis, energy: Array, degrees: Array) -> TensorProductBasis:
     """The tiling with those elements halved that hold most of the energy, along the coordinates in which it oscillates."""
     guilty = degrees >= _CLOSE * degrees.max(axis=0)
     per_element: list[Array] = []
@@ -96,7 +96,7 @@ def refined(tiling: Tiling, energy: Array, degrees: Array) -> Tiling:
         which = marked[start : start + len(own)]
         meshes.append(mesh.split(np.flatnonzero(which)) if which.any() else mesh)
         start += len(own)
-    return Tiling(meshes, tiling.outer)
+    return TensorProductBasis(meshes, tiling.outer)
 
 
 _FIRST = {True: 2, False: 4}
@@ -157,7 +157,7 @@ class _Tried:
     has them, ``spread`` that of the unknowns, ``noise`` the variance of a measurement and ``loss`` the sum of all.
     """
 
-    tiling: Tiling
+    tiling: TensorProductBasis
     stiffness: float
     weights: Tensor
     raw: dict[str, Tensor]
@@ -165,7 +165,7 @@ class _Tried:
     relative: float
     energy: Array
     degrees: Array
-    spread: Spread
+    spread: ParameterCovariance
     noise: float
     loss: float
 
@@ -182,7 +182,7 @@ class _Tried:
         )
 
 
-def solve_by_tiles(setup: Setup, watchers: Sequence[Callback] = ()) -> Found | None:
+def solve_by_tiles(setup: DiscreteProblem, watchers: Sequence[Callback] = ()) -> Found | None:
     """Fields and unknowns of a partial differential equation from measurements, or None where there is no solution.
 
     At first the equations weigh little, so that the measurements lead, and tiles are halved where equations do not hold
@@ -213,7 +213,7 @@ def solve_by_tiles(setup: Setup, watchers: Sequence[Callback] = ()) -> Found | N
 class _Search:
     """Tilings and weights tried so far."""
 
-    def __init__(self, setup: Setup, watchers: Sequence[Callback]) -> None:
+    def __init__(self, setup: DiscreteProblem, watchers: Sequence[Callback]) -> None:
         self._setup, self._watchers, problem = setup, watchers, setup.problem
         self._start = time.perf_counter()
         trial = setup.trial
@@ -237,9 +237,9 @@ class _Search:
         for name, most, across in zip(problem.coordinates, inside, joined, strict=True):
             smooth = max(1, most, across + 1)
             count = _FIRST[name == problem.time]
-            meshes.append(Mesh(np.linspace(-1, 1, count + 1), max(_LEAST_DEGREE, 2 * smooth + 4), smooth))
+            meshes.append(PiecewiseBasis(np.linspace(-1, 1, count + 1), max(_LEAST_DEGREE, 2 * smooth + 4), smooth))
         names = list(problem.coordinates)
-        self._first = Tiling(meshes, names.index(problem.time) if problem.time in names else 0)
+        self._first = TensorProductBasis(meshes, names.index(problem.time) if problem.time in names else 0)
         self.history: list[dict[str, Any]] = []
         self.now: _Tried | None = None
         self._shift = torch.zeros(len(problem.unknowns), dtype=torch.float64)
@@ -328,7 +328,7 @@ class _Search:
 
     def _tried(
         self,
-        tiling: Tiling,
+        tiling: TensorProductBasis,
         stiffness: float,
         weights: Tensor,
         raw: dict[str, Tensor],
@@ -347,7 +347,7 @@ class _Search:
             shares = block.weights
             root = torch.full((block.size,), self._rows**-0.5, dtype=torch.float64) if shares is None else shares.sqrt()
             factors = {term.name: root / scales.get(term.name, 1.0) for term in block.terms}
-            placed.append(Placed(problem, block, factors, tiling, self._units, self._highest))
+            placed.append(ElementRows(problem, block, factors, tiling, self._units, self._highest))
         # Steps along the curved valley of nearly exact equations are judged by a loss in which they count as data do.
         eased = {name: value / max(stiffness, 1.0) for name, value in terms.items() if name in self._setup.weights}
         judge = (
@@ -366,7 +366,7 @@ class _Search:
         for block in blocks_on(tiling, problem, self._equations, _MORE):
             assert block.weights is not None
             factors = {term.name: block.weights.sqrt() / scales[term.name] for term in block.terms}
-            between = Placed(problem, block, factors, tiling, self._units, self._highest)
+            between = ElementRows(problem, block, factors, tiling, self._units, self._highest)
             for term, (values, _, _) in zip(
                 block.terms, between.rows(arrived.weights, arrived.raw, slopes=False), strict=True
             ):
@@ -400,11 +400,11 @@ class _Search:
         unknowns = {
             name: float(unknown.value(found.raw[name])) for name, unknown in self._setup.problem.unknowns.items()
         }
-        name = f"Tiles({' x '.join(str(mesh.count) for mesh in found.tiling.meshes)})"
+        name = f"PiecewisePolynomial({' x '.join(str(mesh.count) for mesh in found.tiling.meshes)})"
         seconds = time.perf_counter() - self._start
         head = {"phase": name, "step": len(self.history) + 1, "seconds": seconds}
         self.history.append({**head, "loss": loss, "held_out": judged, **terms, **unknowns})
-        look = Look(
+        look = Report(
             phase=name,
             step=len(self.history),
             steps=_ROUNDS,
@@ -426,11 +426,13 @@ class _Search:
         problem, old = setup.problem, setup.trial
         meshes = now.tiling.meshes
         degrees = [mesh.degree for mesh in meshes]
-        model = Tiles([mesh.breaks.tolist() for mesh in meshes], degrees, len(problem.fields))
+        model = PiecewisePolynomial([mesh.breaks.tolist() for mesh in meshes], degrees, len(problem.fields))
         model.coefficients.copy_(now.tiling.coefficients(now.weights))
         trial = Scaled(model, problem.domain.lower, problem.domain.upper, old.offset.tolist(), old.scale.tolist())
         raw = {name: value.detach().clone().requires_grad_() for name, value in now.raw.items()}
-        solved = replace(setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw), inference=self._inference(now))
+        solved = replace(
+            setup, trial=trial, raw=raw, rows=ResidualSystem(problem, trial, raw), inference=self._inference(now)
+        )
         what = "constants" if raw else "fields"
         kind = "an ordinary" if len(problem.coordinates) == len(problem.promoted) + 1 else "a partial"
         along = f" for {listed(problem.promoted)} in a range" if problem.promoted else ""

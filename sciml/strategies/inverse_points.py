@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sciml.geometry import At, Face, Interior, OnFaces, Opposite, Place, Sample
+from sciml.geometry import At, Face, Interior, OnFaces, Opposite, Place, PointSet
 from sciml.jets import JetSpace, Recorder
-from sciml.models.mesh import Mesh, gauss
-from sciml.models.tensor_product import Tiling
+from sciml.models.mesh import PiecewiseBasis, gauss
+from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem import Problem
-from sciml.problem.collocation import Block
-from sciml.problem.conditions import Scene, Term
+from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Evaluation, Term
 from sciml.strategies.inverse_system import Units
 from sciml.typing import MultiIndex
 
@@ -57,7 +57,7 @@ class _Bend:
     index: MultiIndex
     factor: float
 
-    def __call__(self, scene: Scene) -> Tensor:
+    def __call__(self, scene: Evaluation) -> Tensor:
         return self.factor * scene.space.jet(self.field, self.index)
 
 
@@ -68,7 +68,7 @@ def placeable(place: Place) -> bool:
     return isinstance(place, Interior | Opposite | At)
 
 
-def blocks_on(tiling: Tiling, problem: Problem, terms: Sequence[Term], more: int = 0) -> list[Block]:
+def blocks_on(tiling: TensorProductBasis, problem: Problem, terms: Sequence[Term], more: int = 0) -> list[Collocation]:
     """The residuals of a problem at Gauss points of every tile, as many along each coordinate as there are functions.
 
     The weights of points are those of a mean over their place; ``more`` points along each coordinate give others.
@@ -79,28 +79,28 @@ def blocks_on(tiling: Tiling, problem: Problem, terms: Sequence[Term], more: int
     found = []
     for place, there in places.items():
         sample, shares = _placed(tiling, problem, place, more)
-        found.append(Block(sample, tuple(there), shares))
+        found.append(Collocation(sample, tuple(there), shares))
     return found
 
 
-def _placed(tiling: Tiling, problem: Problem, place: Place, more: int) -> tuple[Sample, Tensor]:
+def _placed(tiling: TensorProductBasis, problem: Problem, place: Place, more: int) -> tuple[PointSet, Tensor]:
     lines = [
         _line(mesh, *problem.domain.bounds[name], more)
         for name, mesh in zip(problem.coordinates, tiling.meshes, strict=True)
     ]
     if isinstance(place, Interior):
         points, shares = _grid(lines)
-        return Sample((points,)), shares
+        return PointSet((points,)), shares
     if isinstance(place, At):
-        return Sample((torch.tensor([place.position], dtype=torch.float64),)), torch.ones(1, dtype=torch.float64)
+        return PointSet((torch.tensor([place.position], dtype=torch.float64),)), torch.ones(1, dtype=torch.float64)
     if isinstance(place, Opposite):
         pair = [_side(lines, problem, place.coordinate, end) for end in (0, 1)]
-        return Sample(tuple(points for points, _, _ in pair)), pair[0][2]
+        return PointSet(tuple(points for points, _, _ in pair)), pair[0][2]
     assert isinstance(place, OnFaces)
     faces = [face for face in place.faces if isinstance(face, Face)]
     sides = [_side(lines, problem, face.coordinate, int(face.side == "upper")) for face in faces]
     points, normals, shares = (torch.cat([side[part] for side in sides]) for part in range(3))
-    return Sample((points,), normals, tuple(len(side[0]) for side in sides)), shares / len(sides)
+    return PointSet((points,), normals, tuple(len(side[0]) for side in sides)), shares / len(sides)
 
 
 def _side(
@@ -117,7 +117,7 @@ def _side(
     return points, normals, shares
 
 
-def _line(mesh: Mesh, low: float, high: float, more: int) -> tuple[Tensor, Tensor]:
+def _line(mesh: PiecewiseBasis, low: float, high: float, more: int) -> tuple[Tensor, Tensor]:
     """Places of one coordinate, in its unit, and their shares."""
     places, weights = gauss(mesh.degree + 1 + more)
     breaks = torch.from_numpy(mesh.breaks)
@@ -143,6 +143,6 @@ def orders_asked_by(problem: Problem, terms: Sequence[Term]) -> tuple[int, ...]:
             JetSpace(dict(zip(problem.coordinates, middle.unbind(1), strict=True)), problem.fields, Recorder(2))
             for _ in range(2 if isinstance(term.place, Opposite) else 1)
         )
-        term.evaluate(Scene(problem.bind_initial(), spaces, torch.ones_like(middle)))
+        term.evaluate(Evaluation(problem.bind_initial(), spaces, torch.ones_like(middle)))
         asked |= {index for space in spaces for _, index in space.jets}
     return tuple(max((index.count(name) for index in asked), default=0) for name in problem.coordinates)

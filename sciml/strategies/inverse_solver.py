@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from sciml.problem.observations import PRIOR
-from sciml.solvers.condensation import Factor, Normal
+from sciml.solvers.condensation import Factor, NormalEquations
 from sciml.solvers.journal import Journal
-from sciml.strategies.inverse_system import Placed, System
+from sciml.strategies.inverse_system import ElementRows, System
 
 _TINY = 1e-13
 
@@ -46,7 +46,7 @@ class Arrived:
     converged: bool
 
 
-def bordered_solve(found: Normal, factor: Factor, damping: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
+def bordered_solve(found: NormalEquations, factor: Factor, damping: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
     """The step of the weights and of the unknowns, and the matrix that is left for the unknowns alone.
 
     With N for the weights, B and g in the border, C and h in the corner: (C - B'X) dq = X'... by elimination of the weights.
@@ -138,7 +138,7 @@ _TINY_SPREAD = 1e-13
 
 
 @dataclass(frozen=True)
-class Spread:
+class ParameterCovariance:
     r"""What the rows say about the unknowns.
 
     Attributes:
@@ -162,7 +162,7 @@ class Spread:
         return (self.variance * torch.linalg.pinv(self.information, hermitian=True).diagonal()).clamp_min(0).sqrt()
 
 
-def spread(system: System, weights: Tensor, raw: Mapping[str, Tensor]) -> Spread:
+def spread(system: System, weights: Tensor, raw: Mapping[str, Tensor]) -> ParameterCovariance:
     r"""The information about the unknowns at a solution, and the noise of the measurements.
 
     The degrees of freedom are the number of measurements less the trace of the hat matrix over them,
@@ -192,11 +192,11 @@ def spread(system: System, weights: Tensor, raw: Mapping[str, Tensor]) -> Spread
             fitted += _trace(system, placed, math.sqrt(share) * slopes, math.sqrt(share) * by_raw, factor, inner, schur)
     freedom = max(rows - fitted, 0.0)
     variance = misfit / freedom if freedom > 0.5 else math.inf
-    return Spread(schur, variance, freedom, move, normal.corner.diagonal()[:count])
+    return ParameterCovariance(schur, variance, freedom, move, normal.corner.diagonal()[:count])
 
 
 def _trace(
-    system: System, placed: Placed, slopes: Tensor, by_raw: Tensor, factor: Factor, inner: Tensor, schur: Tensor
+    system: System, placed: ElementRows, slopes: Tensor, by_raw: Tensor, factor: Factor, inner: Tensor, schur: Tensor
 ) -> float:
     """The trace of the hat matrix over the rows of one residual."""
     size = len(slopes)

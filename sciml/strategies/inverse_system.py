@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from sciml.jets import JetSpace
-from sciml.models.tensor_product import Spot, Tiling
+from sciml.models.tensor_product import Spot, TensorProductBasis
 from sciml.problem import Problem
-from sciml.problem.collocation import Block
-from sciml.problem.conditions import Scene
-from sciml.solvers.condensation import Layout, Normal
+from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Evaluation
+from sciml.solvers.condensation import Layout, NormalEquations
 from sciml.typing import MultiIndex
 
 
@@ -38,7 +38,7 @@ class Units:
 class _Jets:
     """Jets at the points of a spot as leaves, so that a residual's derivatives by them can be had."""
 
-    def __init__(self, owner: Placed, spot: Spot, weights: Tensor) -> None:
+    def __init__(self, owner: ElementRows, spot: Spot, weights: Tensor) -> None:
         self._owner, self.spot = owner, spot
         self._own = weights[spot.functions]
         self.leaves: dict[tuple[str, MultiIndex], Tensor] = {}
@@ -53,7 +53,7 @@ class _Jets:
         return self.leaves[key]
 
 
-class Placed:
+class ElementRows:
     """A block of rows on a tiling.
 
     Args:
@@ -68,9 +68,9 @@ class Placed:
     def __init__(
         self,
         problem: Problem,
-        block: Block,
+        block: Collocation,
         factors: Mapping[str, Tensor],
-        tiling: Tiling,
+        tiling: TensorProductBasis,
         units: Units,
         highest: Sequence[int],
     ) -> None:
@@ -117,7 +117,7 @@ class Placed:
             JetSpace(dict(zip(problem.coordinates, points.unbind(1), strict=True)), problem.fields, each)
             for points, each in zip(self.block.sample.points, jets, strict=True)
         )
-        scene, found = Scene(bound, spaces, self.block.sample.normals), []
+        scene, found = Evaluation(bound, spaces, self.block.sample.normals), []
         for term in self.block.terms:
             residual = term.evaluate(scene)
             factor = self.factors[term.name]
@@ -155,8 +155,8 @@ class System:
 
     def __init__(
         self,
-        tiling: Tiling,
-        placed: Sequence[Placed],
+        tiling: TensorProductBasis,
+        placed: Sequence[ElementRows],
         weights: Mapping[str, float],
         fields: int,
         pull: Mapping[str, float] | None = None,
@@ -187,7 +187,9 @@ class System:
                 found[term.name] = self.weights[term.name] * float(values @ values)
         return found
 
-    def normal(self, weights: Tensor, raw: Mapping[str, Tensor], *, pulled: bool = True) -> tuple[Normal, float]:
+    def normal(
+        self, weights: Tensor, raw: Mapping[str, Tensor], *, pulled: bool = True
+    ) -> tuple[NormalEquations, float]:
         """The normal equations of the linearised rows, and the loss; with what pulls at unknowns, or without."""
         layout, count = self.layout, len(raw)
         tiles, size = layout.columns.shape
@@ -223,7 +225,7 @@ class System:
             corner[-1, place] += share * held
             corner[-1, -1] += share * held**2
         more = (torch.cat([each for each, _ in pairs]), torch.cat([each for _, each in pairs])) if pairs else None
-        return Normal(layout, grams, border, corner, more), float(corner[-1, -1])
+        return NormalEquations(layout, grams, border, corner, more), float(corner[-1, -1])
 
 
 def _zeros(*shape: int) -> Tensor:

@@ -13,19 +13,19 @@ from torch import Tensor
 from sciml._text import whole
 from sciml.data import LazyTable, Stream, Table
 from sciml.errors import DataError, SolverError
-from sciml.geometry import Box, Sample
+from sciml.geometry import Box, PointSet
 from sciml.problem import Problem
-from sciml.problem.collocation import Block
+from sciml.problem.collocation import Collocation
 from sciml.problem.measurements import data_blocks
-from sciml.problem.observations import Misfit
-from sciml.solvers import FirstOrder, Setup
+from sciml.problem.observations import Observation
+from sciml.solvers import DiscreteProblem, FirstOrder
 from sciml.typing import Array
 
 _BATCH = 8192
 
 
 @dataclass(frozen=True)
-class Feed:
+class DataStream:
     """A lazy table, and the random sample of its rows that stands for it where a whole table is needed.
 
     Args:
@@ -51,12 +51,12 @@ class Feed:
     rows: Array
     sample: Table
 
-    def batches(self, setup: Setup, solver: FirstOrder) -> Batches:
+    def batches(self, setup: DiscreteProblem, solver: FirstOrder) -> Batches:
         """Measurements for every step of a solver; rows that are held out never come."""
         batch = min(solver.batch or _BATCH, len(self.table))
         return Batches(self.table, setup, batch, solver.seed, self.rows[setup.held_rows])
 
-    def notes(self, setup: Setup, solvers: Sequence[Any]) -> str:
+    def notes(self, setup: DiscreteProblem, solvers: Sequence[Any]) -> str:
         """What of the table was used where, in a sentence; ``solvers`` are those that trained."""
         table, sample = self.table, len(self.sample)
         left = len(table) - int(setup.held_rows.sum())
@@ -72,7 +72,7 @@ class Feed:
         return f"the table is lazy, {len(table)} rows in pieces of {table.pieces.largest}: {'; '.join(parts)}"
 
 
-def fed(problem: object, data: object, seed: int) -> tuple[object, Feed | None]:
+def fed(problem: object, data: object, seed: int) -> tuple[object, DataStream | None]:
     """The data that a fit begins with; and where they are a lazy table, what feeds it.
 
     Args:
@@ -94,7 +94,7 @@ def fed(problem: object, data: object, seed: int) -> tuple[object, Feed | None]:
         return data, None
     rows = data.sample_rows(data.loading.at_once, whole("seed", seed, 0, SolverError))
     sample = data.read(rows)
-    return sample, Feed(data, rows, sample)
+    return sample, DataStream(data, rows, sample)
 
 
 class Batches:
@@ -129,7 +129,7 @@ class Batches:
         >>> batches.close()
     """
 
-    def __init__(self, table: LazyTable, setup: Setup, batch: int, seed: int, without: Array) -> None:
+    def __init__(self, table: LazyTable, setup: DiscreteProblem, batch: int, seed: int, without: Array) -> None:
         problem, measurements = setup.problem, setup.measurements
         assert measurements is not None
         self._table, self._problem, self._measurements = table, problem, measurements
@@ -157,7 +157,7 @@ class Batches:
             next(self.stream)
         self.taken += count
 
-    def __next__(self) -> tuple[Block, ...]:
+    def __next__(self) -> tuple[Collocation, ...]:
         self.taken += 1
         columns = {name: values.numpy() for name, values in next(self.stream).items()}
         rows = Table(columns, source=self._table.source, missing=self._table.missing)
@@ -168,18 +168,18 @@ class Batches:
         """End the processes that read, and close the file."""
         self.stream.close()
 
-    def _placed(self, block: Block) -> Block:
+    def _placed(self, block: Collocation) -> Collocation:
         """A block where the model is; through pinned memory, so that the training process need not wait for a GPU's copy."""
         if self._device.type != "cuda":
             return block.to(self._device, self._dtype)
         (points,) = block.sample.points
         terms = []
         for term in block.terms:
-            assert isinstance(term.evaluate, Misfit)
+            assert isinstance(term.evaluate, Observation)
             sigma = None if term.evaluate.sigma is None else self._copied(term.evaluate.sigma)
             misfit = replace(term.evaluate, measured=self._copied(term.evaluate.measured), sigma=sigma)
             terms.append(replace(term, evaluate=misfit))
-        return Block(Sample((self._copied(points),)), tuple(terms))
+        return Collocation(PointSet((self._copied(points),)), tuple(terms))
 
     def _copied(self, values: Tensor) -> Tensor:
         return values.pin_memory().to(self._device, self._dtype, non_blocking=True)

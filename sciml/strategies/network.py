@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from sciml.models import MLP, Scaled
-from sciml.solvers import Callback, LeastSquares, Rows, Setup
+from sciml.solvers import Callback, DiscreteProblem, LeastSquares, ResidualSystem
 from sciml.strategies.random_features import Found, most_points, part_of
 from sciml.strategies.training import Training, relative
 
@@ -21,7 +21,7 @@ _POINTS_A_WEIGHT = 2
 _GOOD = 1e-2
 
 
-def solve_by_network(setup: Setup, seed: int, watchers: Sequence[Callback], start: float) -> Found:
+def solve_by_network(setup: DiscreteProblem, seed: int, watchers: Sequence[Callback], start: float) -> Found:
     """A network of some hundred weights, all of them found by least squares.
 
     The number of random features that a smooth function needs grows like a power of the number of coordinates, with the
@@ -42,7 +42,7 @@ def solve_by_network(setup: Setup, seed: int, watchers: Sequence[Callback], star
     weights = sum(parameter.numel() for parameter in model.parameters())
     share = _POINTS_A_WEIGHT * weights / max(1, len(problem.equations)) / most_points(dimension)
     train = tuple(part_of(block, share, dimension) for block in setup.train)
-    setup = replace(setup, trial=trial, rows=Rows(problem, trial, setup.raw), train=train)
+    setup = replace(setup, trial=trial, rows=ResidualSystem(problem, trial, setup.raw), train=train)
     training = Training(None, None, watchers, start)
     setup = training.run(setup, [_STEPS], seed)
     reached, outcome = relative(setup), training.outcome

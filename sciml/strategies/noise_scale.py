@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from sciml.problem import Measurements, Problem
-from sciml.solvers import Setup
+from sciml.solvers import DiscreteProblem
 from sciml.strategies.training import Outcome
 from sciml.uncertainty.covariance import from_rows
 from sciml.uncertainty.model_selection import deviations
@@ -24,7 +24,7 @@ _LEAST = 1e-9
 class Attempt:
     """A trained set-up, how training went, and by which solvers."""
 
-    setup: Setup
+    setup: DiscreteProblem
     outcome: Outcome
     solver: str
 
@@ -72,7 +72,7 @@ def _wanted(problem: Problem, measurements: Measurements) -> list[str]:
     return [column for column, noise in noises.items() if (told if noise is None else not noise.known)]
 
 
-def _sizes(setup: Setup, measurements: Measurements, wanted: list[str]) -> dict[str, float] | None:
+def _sizes(setup: DiscreteProblem, measurements: Measurements, wanted: list[str]) -> dict[str, float] | None:
     """The size of each column's noise, as its misfit tells it; what was fitted shared out among all values."""
     inference = setup.inference or from_rows(setup.rows, setup.train, setup.scales, setup.weights)
     if inference.freedom < 1:

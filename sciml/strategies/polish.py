@@ -9,7 +9,7 @@ import numpy as np
 
 from sciml.errors import SolverError
 from sciml.models import MLP, DeepFeatures, model_of, with_model
-from sciml.solvers import Adaptive, GaussNewton, Rows, Setup, Solver
+from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton, ResidualSystem, Solver
 from sciml.solvers.adaptive_sampling import enriched
 
 
@@ -66,7 +66,7 @@ class Polish:
         """What takes the steps."""
         return GaussNewton(self.steps)
 
-    def begin(self, setup: Setup, scale: float, seed: int) -> Setup:
+    def begin(self, setup: DiscreteProblem, scale: float, seed: int) -> DiscreteProblem:
         """The set-up with deep features in place of the network, which has the same values.
 
         Raises:
@@ -88,9 +88,9 @@ class Polish:
         train = Adaptive().renewed(setup.rows, train, problem.domain, setup.scales, generator)
         # Constants of its own: another scale must begin where this one did.
         raw = {name: value.detach().clone().requires_grad_() for name, value in setup.raw.items()}
-        return replace(setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw), train=train)
+        return replace(setup, trial=trial, raw=raw, rows=ResidualSystem(problem, trial, raw), train=train)
 
-    def enriched(self, setup: Setup, seed: int) -> Setup:
+    def enriched(self, setup: DiscreteProblem, seed: int) -> DiscreteProblem:
         """The set-up with more points, where the residual is largest."""
         box, generator = setup.problem.domain, np.random.default_rng([seed, 4])
         return replace(setup, train=enriched(setup.rows, setup.train, box, setup.scales, generator))

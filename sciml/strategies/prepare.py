@@ -12,17 +12,17 @@ from sciml._text import listed, nearest
 from sciml.data import Table
 from sciml.diagnostics.model_checks import check_model
 from sciml.errors import ProblemError, SolverError
-from sciml.geometry import Layout
+from sciml.geometry import SpectralPoints
 from sciml.models import Scaled
 from sciml.problem import Measurements, Problem
-from sciml.problem.collocation import Block
+from sciml.problem.collocation import Collocation
 from sciml.problem.measurements import data_blocks, prior_blocks, resolve_data
 from sciml.problem.observations import is_measured
-from sciml.solvers import Exact, Rows
+from sciml.solvers import HardConstraints, ResidualSystem
 from sciml.solvers.discrete_problem import (
     CONDITION_WEIGHT,
     DATA_WEIGHT,
-    Setup,
+    DiscreteProblem,
     blocks_of,
     built_model,
     checked_seed,
@@ -44,8 +44,8 @@ def prepare(
     dtype: torch.dtype,
     device: str | torch.device,
     seed: int,
-    exact: bool | Exact = False,
-) -> Setup:
+    exact: bool | HardConstraints = False,
+) -> DiscreteProblem:
     """Check everything and put it in place; see ``sciml.fit`` for the arguments and the errors raised."""
     if dtype not in (torch.float32, torch.float64):
         raise SolverError(f"dtype must be torch.float64 or torch.float32; given: {dtype}")
@@ -56,7 +56,7 @@ def prepare(
         raise ProblemError(f"weights must be numbers by term, as in {{'initial': 100.0}}; given: {weights!r}")
     where = device_of(device)
     problem.reference_values({name: [sum(ends) / 2] * 2 for name, ends in problem.domain.bounds.items()})
-    construction = construct(problem, Exact.of(exact))
+    construction = construct(problem, HardConstraints.of(exact))
     choices: list[str] = list(construction.notes)
     measurements = resolve_data(problem, data)
     terms = problem.terms()
@@ -107,16 +107,16 @@ def prepare(
         raise ProblemError("every condition is held exactly and there is nothing else to fit: add equations or data")
     data = tuple(block for block in train if any(term.measured for term in block.terms))
 
-    def redraw(inside: int | Layout, generator: np.random.Generator) -> tuple[Block, ...]:
+    def redraw(inside: int | SpectralPoints, generator: np.random.Generator) -> tuple[Collocation, ...]:
         drawn = [block.to(where, dtype) for block in blocks_of(problem, terms, inside, generator)]
         return (*construction.rows_left(scaled, drawn), *data)
 
-    return Setup(
+    return DiscreteProblem(
         problem=problem,
         measurements=measurements,
         trial=trial,
         raw=raw,
-        rows=Rows(problem, trial, raw),
+        rows=ResidualSystem(problem, trial, raw),
         train=train,
         held=held_out,
         fresh=fresh,
@@ -147,7 +147,7 @@ def _part(measurements: Measurements, keep: Array) -> Measurements:
     return measurements.on(part)
 
 
-def _shares(blocks: Sequence[Block]) -> dict[str, float]:
+def _shares(blocks: Sequence[Collocation]) -> dict[str, float]:
     """How much each column weighs: every measurement the same, whatever the number of its column's values."""
     sizes = {term.name: block.size for block in blocks for term in block.terms if term.measured}
     return {name: size / max(sizes.values()) for name, size in sizes.items()}

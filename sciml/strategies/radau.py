@@ -22,7 +22,7 @@ from torch import Tensor
 from sciml.typing import Array
 
 
-class Stages:
+class RadauIIA:
     r"""The stages of one slab, in time from 0 to 1.
 
     Args:
@@ -35,7 +35,7 @@ class Stages:
         inverse: the rows of the inverse of the matrix of all eigenvectors that belong to them, ``(p / 2, p)``.
 
     Example:
-        >>> stages = Stages(4)
+        >>> stages = RadauIIA(4)
         >>> float(stages.nodes[-1])
         1.0
     """

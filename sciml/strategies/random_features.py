@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from sciml.geometry import Sample
-from sciml.problem.collocation import Block
-from sciml.solvers import Callback, GaussNewton, Look, Objective, Setup
+from sciml.geometry import PointSet
+from sciml.problem.collocation import Collocation
+from sciml.solvers import Callback, DiscreteProblem, GaussNewton, Objective, Report
 from sciml.solvers.discrete_problem import with_features
 from sciml.solvers.gauss_newton import factorised
 from sciml.solvers.state import settled
@@ -65,7 +65,7 @@ class Found:
     with, ``ended`` how the search did (a status of ``Solution``), ``limit`` the residual that a network hardly betters.
     """
 
-    setup: Setup
+    setup: DiscreteProblem
     relative: float
     solver: str
     reason: str
@@ -101,7 +101,7 @@ def _points_a_feature(dimension: int) -> int:
 
 
 def solve_by_features(
-    setup: Setup, seed: int, tolerance: float, *, linear: bool, watchers: Sequence[Callback] = ()
+    setup: DiscreteProblem, seed: int, tolerance: float, *, linear: bool, watchers: Sequence[Callback] = ()
 ) -> Found:
     """The best of random features of several scales and numbers, by the residual on held-out points.
 
@@ -147,7 +147,7 @@ class _StoppedError(Exception):
 class _Search:
     """Random features tried so far, and the best of them."""
 
-    def __init__(self, setup: Setup, seed: int, linear: bool, watchers: Sequence[Callback]) -> None:
+    def __init__(self, setup: DiscreteProblem, seed: int, linear: bool, watchers: Sequence[Callback]) -> None:
         self._dimension = len(setup.problem.coordinates)
         held = tuple(part_of(block, _HELD, self._dimension) for block in setup.held)
         self._setup = replace(setup, held=held)
@@ -252,7 +252,7 @@ class _Search:
         if self.best is None or relative < self.best.relative:
             solver = "LinearLeastSquares" if self._linear else "GaussNewton"
             self.best = Found(candidate, relative, solver, "")
-        look = Look(
+        look = Report(
             phase=name,
             step=len(self.history),
             steps=len(_SCALES) + 3 * len(_COUNTS[1]),
@@ -295,8 +295,13 @@ def _next_count(known: Sequence[tuple[int, float]], wish: float, most: int) -> i
 
 
 def _solved(
-    setup: Setup, count: int, scale: float | Sequence[float], seed: int, linear: bool, earlier: Setup | None
-) -> tuple[Setup, float, float, dict[str, float]]:
+    setup: DiscreteProblem,
+    count: int,
+    scale: float | Sequence[float],
+    seed: int,
+    linear: bool,
+    earlier: DiscreteProblem | None,
+) -> tuple[DiscreteProblem, float, float, dict[str, float]]:
     problem = setup.problem
     points = _points_a_feature(len(problem.coordinates)) * count * len(problem.fields) / max(1, len(problem.equations))
     share = points / most_points(len(problem.coordinates))
@@ -327,7 +332,7 @@ def linear_solve(objective: Objective) -> None:
     objective.assign(objective.vector() + (move if bool(torch.isfinite(move).all()) else solve(1e-15)))
 
 
-def take_over(setup: Setup, earlier: Setup) -> None:
+def take_over(setup: DiscreteProblem, earlier: DiscreteProblem) -> None:
     """Begin as the function that was found before, at the training points: fewer steps are left to take."""
     trial = setup.trial
     points = torch.cat([points for block in setup.train for points in block.sample.points])
@@ -340,7 +345,7 @@ def take_over(setup: Setup, earlier: Setup) -> None:
             layers[-1].weight.copy_(weight)
 
 
-def _best_by_gauss_newton(objective: Objective, held: Sequence[Block]) -> None:
+def _best_by_gauss_newton(objective: Objective, held: Sequence[Collocation]) -> None:
     """Gauss-Newton steps, ending at the one with the smallest loss on held-out rows."""
     run = GaussNewton(_STEPS, rank_tolerance=0.0).start(objective)
     best, lowest = objective.vector(), math.inf
@@ -354,7 +359,7 @@ def _best_by_gauss_newton(objective: Objective, held: Sequence[Block]) -> None:
     objective.assign(best)
 
 
-def part_of(block: Block, share: float, dimension: int) -> Block:
+def part_of(block: Collocation, share: float, dimension: int) -> Collocation:
     """The first part of a block's points: beginnings of the sequences inside and on each side; measurements and means whole."""
     if share >= 1 or block.sample.shares is not None or any(term.measured for term in block.terms):
         return block
@@ -362,7 +367,7 @@ def part_of(block: Block, share: float, dimension: int) -> Block:
     if not sample.faces:
         on_face = len(sample.points) > 1
         keep = max(1, round(block.size * (share ** ((dimension - 1) / dimension) if on_face else share)))
-        return Block(Sample(tuple(points[:keep] for points in sample.points)), block.terms)
+        return Collocation(PointSet(tuple(points[:keep] for points in sample.points)), block.terms)
     chosen, start = [], 0
     for count in sample.faces:
         keep = max(min(count, _FEW), round(count * share ** ((dimension - 1) / dimension)))
@@ -370,4 +375,4 @@ def part_of(block: Block, share: float, dimension: int) -> Block:
         start += count
     index = torch.cat(chosen).to(sample.points[0].device)
     normals = None if sample.normals is None else sample.normals[index]
-    return Block(Sample((sample.points[0][index],), normals, tuple(map(len, chosen))), block.terms)
+    return Collocation(PointSet((sample.points[0][index],), normals, tuple(map(len, chosen))), block.terms)

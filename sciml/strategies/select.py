@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from sciml.geometry import Box
 from sciml.problem.structure import is_linear
-from sciml.solvers import Adaptive, Callback, LeastSquares, Setup
+from sciml.solvers import Adaptive, Callback, DiscreteProblem, LeastSquares
 from sciml.strategies.inverse_fields import solve_for_fields, why_not_smooth
 from sciml.strategies.inverse_ode import solve_for_constants
 from sciml.strategies.inverse_pde import solve_by_tiles, why_not_tiles
 from sciml.strategies.network import solve_by_network
 from sciml.strategies.random_features import Found, solve_by_features
 from sciml.strategies.singular import has_reentrant_corners, solve_by_corners, stalls_at_corners
-from sciml.strategies.slabs import ElementWindows, why_not_elements
+from sciml.strategies.slabs import SpaceTimeSlabs, why_not_elements
 from sciml.strategies.spectral import MOST_COORDINATES, Degrees, solve_by_degrees
 from sciml.strategies.time_marching import Level, joined, march, why_not_windows
 from sciml.strategies.training import Training
@@ -64,11 +64,13 @@ _ENOUGH = 1e-6
 _FIRST_WAY = {
     FeatureWindows: "random features",
     SpectralWindows: "products of polynomials and waves",
-    ElementWindows: "piecewise polynomials",
+    SpaceTimeSlabs: "piecewise polynomials",
 }
 
 
-def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callback], start: float) -> Found | None:
+def choose(
+    setup: DiscreteProblem, seed: int, tolerance: float, watchers: Sequence[Callback], start: float
+) -> Found | None:
     """The best that can be found without a person's choosing; None where a network is the better answer.
 
     Linear problems: products of polynomials and waves on boxes of at most three coordinates, random features elsewhere and
@@ -123,7 +125,12 @@ def choose(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
 
 
 def _whole(
-    setup: Setup, seed: int, tolerance: float, linear: bool, watchers: Sequence[Callback], smooth: Found | None
+    setup: DiscreteProblem,
+    seed: int,
+    tolerance: float,
+    linear: bool,
+    watchers: Sequence[Callback],
+    smooth: Found | None,
 ) -> Found:
     """The whole domain at once: products of polynomials and waves where they are good, else these or features.
 
@@ -163,7 +170,7 @@ def _better(first: Found, second: Found | None) -> Found:
     return replace(better, history=history, solves=solves, ended=second.ended)
 
 
-def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callback], start: float) -> Found:
+def _march(setup: DiscreteProblem, seed: int, tolerance: float, watchers: Sequence[Callback], start: float) -> Found:
     problem = setup.problem
     training = Training(None, Adaptive(every=10), watchers, start)
     count = feature_count(problem)
@@ -174,7 +181,7 @@ def _march(setup: Setup, seed: int, tolerance: float, watchers: Sequence[Callbac
         wish = min(tolerance, _WISH)
         first: Level
         if why_not_elements(problem) is None:
-            elements = ElementWindows(setup, training, min(wish, _SPECTRAL_WISH), _GOOD_ENOUGH)
+            elements = SpaceTimeSlabs(setup, training, min(wish, _SPECTRAL_WISH), _GOOD_ENOUGH)
             first = Level(elements, 0.05, _SHORTEST, wish=lambda: elements.wish, accepted=_GOOD_ENOUGH)
         elif isinstance(problem.domain, Box) and len(problem.coordinates) <= MOST_COORDINATES:
             most = _WEIGHTS if tolerance > _FINE else _MORE_WEIGHTS

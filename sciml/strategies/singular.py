@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.geometry import Box, Corner, Interior, Layout, OnFaces, Polygon, Sample
-from sciml.models import Cornered, RandomFeatures, Scaled, Spectral, Wedge
+from sciml.geometry import Box, Corner, Interior, OnFaces, PointSet, Polygon, SpectralPoints
+from sciml.models import CornerExponents, CornerSingular, RandomFeatures, Scaled, Spectral
 from sciml.problem import Problem
-from sciml.problem.collocation import Block
-from sciml.solvers import Callback, Look, Objective, Rows, Setup
+from sciml.problem.collocation import Collocation
+from sciml.solvers import Callback, DiscreteProblem, Objective, Report, ResidualSystem
 from sciml.solvers.gauss_newton import factorised
 from sciml.solvers.state import settled
 from sciml.strategies.random_features import Found, linear_solve, part_of
@@ -102,7 +102,7 @@ def has_reentrant_corners(problem: Problem) -> bool:
     return plane is not None and any(corner.angle > math.pi * (1 + 1e-9) for corner in plane.corners)
 
 
-def stalls_at_corners(setup: Setup) -> bool:
+def stalls_at_corners(setup: DiscreteProblem) -> bool:
     """Whether a residual on held-out points near the corners is far larger than elsewhere, and not small beside the others."""
     plane = plane_of(setup.problem)
     if plane is None:
@@ -122,8 +122,8 @@ def stalls_at_corners(setup: Setup) -> bool:
 
 
 def near_corners(
-    blocks: Sequence[Block], plane: Plane, count: int, generator: np.random.Generator, order: int
-) -> tuple[Block, ...]:
+    blocks: Sequence[Collocation], plane: Plane, count: int, generator: np.random.Generator, order: int
+) -> tuple[Collocation, ...]:
     r"""The blocks with more points, whose distances from the corners are spread evenly on a logarithmic scale.
 
     Close to a corner derivatives of order 2k grow without bound, so that points inside count with the weight
@@ -142,12 +142,12 @@ def near_corners(
         measured = any(term.measured for term in block.terms)
         if isinstance(place, Interior) and not measured:
             points = torch.cat([like, torch.from_numpy(_inside(plane, count, generator)).to(like)])
-            found.append(Block(Sample((points,)), block.terms, plane.nearness(points) ** (2 * order)))
+            found.append(Collocation(PointSet((points,)), block.terms, plane.nearness(points) ** (2 * order)))
         elif isinstance(place, OnFaces) and block.sample.normals is not None:
             parts = [plane.domain.on_side(side, _towards_ends(_ON_SIDE, generator))[:2] for side in place.faces]
             points, normals = (torch.from_numpy(np.concatenate(each)).to(like) for each in zip(*parts, strict=True))
-            sample = Sample((torch.cat([like, points]),), torch.cat([block.sample.normals, normals]))
-            found.append(Block(sample, block.terms))
+            sample = PointSet((torch.cat([like, points]),), torch.cat([block.sample.normals, normals]))
+            found.append(Collocation(sample, block.terms))
         else:
             found.append(block)
     return tuple(found)
@@ -176,7 +176,13 @@ def _order(problem: Problem) -> int:
 
 
 def solve_by_corners(
-    setup: Setup, seed: int, tolerance: float, *, linear: bool, earlier: Found | None, watchers: Sequence[Callback] = ()
+    setup: DiscreteProblem,
+    seed: int,
+    tolerance: float,
+    *,
+    linear: bool,
+    earlier: Found | None,
+    watchers: Sequence[Callback] = (),
 ) -> Found | None:
     """The best of smooth functions with singular ones at every corner beside them, by the residual on held-out points.
 
@@ -234,7 +240,7 @@ class _Search:
 
     def __init__(
         self,
-        setup: Setup,
+        setup: DiscreteProblem,
         plane: Plane,
         seed: int,
         linear: bool,
@@ -269,7 +275,7 @@ class _Search:
                 worse = worse + 1 if reached > _ENOUGH * before else 0
         return self._stopped
 
-    def judged(self, setup: Setup) -> float:
+    def judged(self, setup: DiscreteProblem) -> float:
         """The largest relative residual of a trial function on the held-out points, those near corners among them."""
         objective = Objective(setup.rows, self._setup.held, setup.scales, setup.weights, setup.parameters)
         return objective.worst()
@@ -289,10 +295,12 @@ class _Search:
     def _smooth(self, size: int, scale: float) -> RandomFeatures | Spectral:
         return Spectral(size) if isinstance(self._plane.domain, Box) else RandomFeatures(size, scale)
 
-    def _wedges(self, degree: float, spread: float) -> list[Wedge]:
+    def _wedges(self, degree: float, spread: float) -> list[CornerExponents]:
         pairs = zip(self._plane.corners, self._plane.lengths, strict=True)
         return [
-            Wedge(corner.position, corner.start + corner.angle / 2, corner.angle, length, degree, self._order, spread)
+            CornerExponents(
+                corner.position, corner.start + corner.angle / 2, corner.angle, length, degree, self._order, spread
+            )
             for corner, length in pairs
         ]
 
@@ -314,12 +322,12 @@ class _Search:
         reached = self.judged(found)
         terms = {name: float(value) for name, value in objective.means().items()}
         loss = sum(found.weights[name] * value for name, value in terms.items())
-        name = f"Cornered({found.trial.model.extra_repr()})"
+        name = f"CornerSingular({found.trial.model.extra_repr()})"
         self.history.append({"phase": name, "step": len(self.history) + 1, "loss": loss, "held_out": reached, **terms})
         if self.best is None or reached < self.best.relative:
             solver = "LinearLeastSquares" if self._linear else "GaussNewton"
             self.best = Found(found, reached, solver, "", limit=_GOOD)
-        look = Look(
+        look = Report(
             phase=name,
             step=len(self.history),
             steps=len(_SCALES) + len(_FEATURES),
@@ -334,16 +342,16 @@ class _Search:
         self._stopped = any(wishes)
         return reached
 
-    def _candidate(self, smooth: RandomFeatures | Spectral, degree: float, spread: float) -> Setup:
+    def _candidate(self, smooth: RandomFeatures | Spectral, degree: float, spread: float) -> DiscreteProblem:
         """The set-up with a model, all its weights zero, and points for it."""
         setup, problem, old = self._setup, self._setup.problem, self._setup.trial
         wedges = [wedge for wedge in self._wedges(degree, spread) if wedge.terms]
-        model = Cornered(smooth, wedges, center=old.center.tolist(), reach=old.reach.tolist())
+        model = CornerSingular(smooth, wedges, center=old.center.tolist(), reach=old.reach.tolist())
         model.build(2, len(problem.fields), torch.Generator().manual_seed(self._seed))
         domain = problem.domain
         trial = Scaled(model, domain.lower, domain.upper, old.offset.tolist(), old.scale.tolist()).to(old.offset)
         rows_a_weight = len(problem.fields) / max(1, len(problem.equations))
-        inside: int | Layout
+        inside: int | SpectralPoints
         if isinstance(smooth, Spectral):
             assert isinstance(smooth.degree, int)
             inside = layout_of(Degrees((smooth.degree,) * 2, ()).model(problem), problem)
@@ -353,9 +361,9 @@ class _Search:
         each = max(len(wedge.terms) for wedge in wedges)
         count = math.ceil((_INSIDE + 2 * _A_FUNCTION * each) * rows_a_weight)
         train = near_corners(setup.draw(inside, generator), self._plane, count, generator, self._order)
-        return replace(setup, trial=trial, rows=Rows(problem, trial, setup.raw), train=train)
+        return replace(setup, trial=trial, rows=ResidualSystem(problem, trial, setup.raw), train=train)
 
-    def _begin(self, setup: Setup) -> None:
+    def _begin(self, setup: DiscreteProblem) -> None:
         """Let the smooth functions be as close as they can to what was found before."""
         before = self.best or self._earlier
         if before is None or before.relative > _UNRESOLVED:
@@ -371,7 +379,7 @@ class _Search:
             if bool(torch.isfinite(weight).all()):
                 trial.model.layers[-1].weight[:, :count] = weight
 
-    def _solve(self, setup: Setup, objective: Objective) -> None:
+    def _solve(self, setup: DiscreteProblem, objective: Objective) -> None:
         """Whole Gauss-Newton steps, ending at the best on held-out points.
 
         The rows next to a corner bend so much that the loss may rise on the way; steps shortened until it falls get stuck.

@@ -26,7 +26,7 @@ from torch import Tensor
 from sciml.strategies.slab_system import Evaluated, Part, Slab
 
 
-class Inverse:
+class Preconditioner:
     """Maps residuals at the stages to rates that make them, approximately.
 
     Args:

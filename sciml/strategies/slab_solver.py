@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sciml.solvers.journal import Journal
-from sciml.strategies.slab_preconditioner import Inverse
+from sciml.strategies.slab_preconditioner import Preconditioner
 from sciml.strategies.slab_system import Evaluated, Site, Slab
 from sciml.typing import Array
 
@@ -65,7 +65,7 @@ def _solved(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], shares: Te
     evaluated = slab.evaluate(sites, rates, slopes=True)
     if not _finite(evaluated):
         return Solved(rates, False, 0, 0)
-    inverse = Inverse(slab, evaluated[:count], evaluated[count:], shares)
+    inverse = Preconditioner(slab, evaluated[:count], evaluated[count:], shares)
     earlier, products = math.inf, 0
     for step in range(1, _STEPS + 1):
         values = [each.values for each in evaluated]
@@ -90,7 +90,9 @@ def _solved(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], shares: Te
     return Solved(rates, False, _STEPS, products)
 
 
-def _linearised(slab: Slab, inverse: Inverse, evaluated: Sequence[Evaluated], count: int, direction: Tensor) -> Tensor:
+def _linearised(
+    slab: Slab, inverse: Preconditioner, evaluated: Sequence[Evaluated], count: int, direction: Tensor
+) -> Tensor:
     """The approximate inverse of the Jacobian times the Jacobian times a direction, both flat."""
     rates = direction.view(slab.stages.count, len(slab.orders), slab.mesh.width)
     found = slab.product(evaluated, rates)

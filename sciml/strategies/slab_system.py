@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from sciml.jets import JetSpace
-from sciml.models.mesh import Mesh, Trace
+from sciml.models.mesh import PiecewiseBasis, Trace
 from sciml.problem import Problem
-from sciml.problem.conditions import Scene, Term
-from sciml.strategies.radau import Stages, start_values
+from sciml.problem.conditions import Evaluation, Term
+from sciml.strategies.radau import RadauIIA, start_values
 from sciml.typing import MultiIndex
 
 # A field's number and its order of time derivative, to each element's weights at all times.
@@ -68,8 +68,8 @@ class Slab:
     """
 
     problem: Problem
-    mesh: Mesh
-    stages: Stages
+    mesh: PiecewiseBasis
+    stages: RadauIIA
     begin: float
     length: float
     orders: tuple[int, ...]
@@ -135,7 +135,7 @@ class Slab:
         if site.side:
             normals = torch.zeros(len(when), len(names), dtype=torch.float64)
             normals[:, [name != time for name in names].index(True)] = float(site.side)
-        values = site.term.evaluate(Scene(self.problem, tuple(spaces), normals))
+        values = site.term.evaluate(Evaluation(self.problem, tuple(spaces), normals))
         found = site.factor * values.detach().reshape(shape)
         if not slopes:
             return Evaluated(site, found)
@@ -200,7 +200,7 @@ def initial_values(problem: Problem, terms: Sequence[Term], begin: float, x: Ten
         assert term.prescription is not None
         key = (term.prescription.field, len(term.prescription.index))
         # The residual is the value less the prescribed one.
-        found[key] = -term.evaluate(Scene(problem, (space,), None)).detach()
+        found[key] = -term.evaluate(Evaluation(problem, (space,), None)).detach()
     return found
 
 

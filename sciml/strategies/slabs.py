@@ -12,11 +12,11 @@ from torch import Tensor
 from sciml.geometry import Box, Face, Interior, OnFaces, Opposite
 from sciml.jets import JetSpace, Recorder
 from sciml.models import Elements, Scaled
-from sciml.models.mesh import Mesh, chebyshev_places, gauss
+from sciml.models.mesh import PiecewiseBasis, chebyshev_places, gauss
 from sciml.problem import Problem
-from sciml.problem.conditions import Scene, Term
-from sciml.solvers import Look, Rows, Setup
-from sciml.strategies.radau import Stages, start_polynomial
+from sciml.problem.conditions import Evaluation, Term
+from sciml.solvers import DiscreteProblem, Report, ResidualSystem
+from sciml.strategies.radau import RadauIIA, start_polynomial
 from sciml.strategies.slab_solver import Solved, solve
 from sciml.strategies.slab_system import Evaluated, Site, Slab, initial_values
 from sciml.strategies.training import Training
@@ -84,7 +84,7 @@ def asked(problem: Problem, term: Term) -> set[tuple[str, MultiIndex]]:
         JetSpace(dict(zip(problem.coordinates, middle.unbind(1), strict=True)), problem.fields, Recorder(2))
         for _ in range(count)
     )
-    term.evaluate(Scene(problem.bind_initial(), spaces, torch.ones_like(middle)))
+    term.evaluate(Evaluation(problem.bind_initial(), spaces, torch.ones_like(middle)))
     return {key for space in spaces for key in space.jets}
 
 
@@ -96,8 +96,8 @@ class _Tried:
     are ``in_space``, what more stages would leave of it, and ``places``, the same in each element.
     """
 
-    setup: Setup
-    mesh: Mesh
+    setup: DiscreteProblem
+    mesh: PiecewiseBasis
     solved: bool
     whole: float
     reached: float
@@ -106,7 +106,7 @@ class _Tried:
 
 
 @dataclass
-class ElementWindows:
+class SpaceTimeSlabs:
     """Solves windows by slabs of time on elements: an attempt for ``windows.march``.
 
     Elements are halved where the residual between the points of the quadrature is large, and joined again where it has become
@@ -124,11 +124,11 @@ class ElementWindows:
         accepted: one that is still good enough where elements can be refined no more.
     """
 
-    setup: Setup
+    setup: DiscreteProblem
     training: Training
     wish: float
     accepted: float
-    stages: Stages = field(default_factory=lambda: Stages(_STAGES))
+    stages: RadauIIA = field(default_factory=lambda: RadauIIA(_STAGES))
 
     def __post_init__(self) -> None:
         problem = self.setup.problem
@@ -149,14 +149,14 @@ class ElementWindows:
         self._orders = tuple(problem.order(name, self._time) for name in problem.fields)
         self._units = tuple(self.setup.trial.scale.tolist())
         low, high = problem.domain.bounds[self._space]
-        self._mesh = Mesh(np.linspace(low, high, _FIRST + 1), self._degree, self._smooth)
-        self._finer: Mesh | None = None
+        self._mesh = PiecewiseBasis(np.linspace(low, high, _FIRST + 1), self._degree, self._smooth)
+        self._finer: PiecewiseBasis | None = None
         self._hold = self._patience = _HOLD
         self._begin, self._count = math.nan, 0
         self._missed = (math.nan, math.inf)
-        self._ends: dict[int, tuple[Scaled, Mesh, tuple[Tensor, ...]]] = {}
+        self._ends: dict[int, tuple[Scaled, PiecewiseBasis, tuple[Tensor, ...]]] = {}
 
-    def __call__(self, begin: float, end: float, before: Setup | None) -> tuple[Setup, float]:
+    def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         """The window's set-up, and its relative residual; that of very short windows counts by their length."""
         if begin != self._begin:
             self._go_on(begin, end)
@@ -186,7 +186,7 @@ class ElementWindows:
             self._goal = min(_LOOSER * self._goal, self.accepted)
         self.wish = max(self._goal, _BACK * self.wish)
 
-    def _resolved(self, begin: float, end: float, before: Setup | None) -> _Tried:
+    def _resolved(self, begin: float, end: float, before: DiscreteProblem | None) -> _Tried:
         """The window on as many elements as it takes, or as are worth it."""
         found, earlier = self._tried(self._mesh, begin, end, before), None
         for _ in range(_REFINEMENTS):
@@ -217,7 +217,7 @@ class ElementWindows:
             self.wish = max(self.wish, _GIVE_WAY * found.reached)
         return found
 
-    def _tried(self, mesh: Mesh, begin: float, end: float, before: Setup | None) -> _Tried:
+    def _tried(self, mesh: PiecewiseBasis, begin: float, end: float, before: DiscreteProblem | None) -> _Tried:
         first, last = self.setup.problem.domain.bounds[self._time]
         share = min(1.0, (end - begin) / (_SHORT * (last - first)))
         starts = self._starts(mesh, begin, before)
@@ -237,7 +237,7 @@ class ElementWindows:
             reached = min(reached, self.accepted)
         return _Tried(setup, mesh, solved.converged, whole, reached, share * in_space, share * by_element)
 
-    def _starts(self, mesh: Mesh, begin: float, before: Setup | None) -> tuple[Tensor, ...]:
+    def _starts(self, mesh: PiecewiseBasis, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
         """Each field's weights, and its time derivatives', at the start, from the window before or the initial conditions."""
         if before is not None and id(before.trial) in self._ends:
             _, other, ends = self._ends[id(before.trial)]
@@ -262,7 +262,7 @@ class ElementWindows:
             starts.append(weights)
         return tuple(starts)
 
-    def _start_values(self, x: Tensor, begin: float, before: Setup | None) -> dict[tuple[str, int], Tensor]:
+    def _start_values(self, x: Tensor, begin: float, before: DiscreteProblem | None) -> dict[tuple[str, int], Tensor]:
         if before is None:
             return initial_values(self._problem, self._initial, begin, x)
         columns = {self._space: x, self._time: torch.full_like(x, begin)}
@@ -274,14 +274,14 @@ class ElementWindows:
             for power in range(order)
         }
 
-    def _remember(self, slab: Slab, solved: Solved, trial: Scaled, before: Setup | None) -> None:
+    def _remember(self, slab: Slab, solved: Solved, trial: Scaled, before: DiscreteProblem | None) -> None:
         """Keep how a window ended: asking its function, the next one would begin with its rounding."""
         ends = tuple(slab.end(solved.rates, number) for number in range(len(self._orders)))
         earlier = {key: kept for key, kept in self._ends.items() if before is not None and key == id(before.trial)}
         # The trial function stays with its number, so that no other one can get it.
         self._ends = {**earlier, id(trial): (trial, slab.mesh, ends)}
 
-    def _sites(self, mesh: Mesh, places: Tensor) -> tuple[list[Site], list[Site]]:
+    def _sites(self, mesh: PiecewiseBasis, places: Tensor) -> tuple[list[Site], list[Site]]:
         """Where equations and conditions are taken, in their natural sizes."""
         scales = self.setup.scales
         trace = mesh.inside(places, self._highest)
@@ -299,7 +299,7 @@ class ElementWindows:
                 ends.append(Site(term, (mesh.end(upper=upper, highest=self._highest),), factor, 1 if upper else -1))
         return inside, ends
 
-    def _judged(self, slab: Slab, solved: Solved, before: Setup | None) -> tuple[float, Array]:
+    def _judged(self, slab: Slab, solved: Solved, before: DiscreteProblem | None) -> tuple[float, Array]:
         """The largest relative residual of any term between the stages, and in each element what is not of time's making."""
         mesh = slab.mesh
         places, shares = gauss(self._degree + 3)
@@ -321,7 +321,9 @@ class ElementWindows:
         worst = float(torch.stack(sizes).max().sqrt())
         return worst if math.isfinite(worst) else math.inf, torch.stack(local).amax(0).sqrt().numpy()
 
-    def _misfits(self, mesh: Mesh, starts: tuple[Tensor, ...], begin: float, before: Setup | None) -> list[Tensor]:
+    def _misfits(
+        self, mesh: PiecewiseBasis, starts: tuple[Tensor, ...], begin: float, before: DiscreteProblem | None
+    ) -> list[Tensor]:
         """For every field and derivative at the start the mean square of what the elements miss, in each of them."""
         places, shares = gauss(self._degree + 3)
         trace, found = mesh.inside(places, 0), []
@@ -331,7 +333,7 @@ class ElementWindows:
             found.append(((values - wanted.view_as(values)) / self._units[number]).square() @ (shares / 2))
         return found
 
-    def _resolving_start(self, begin: float) -> Mesh:
+    def _resolving_start(self, begin: float) -> PiecewiseBasis:
         """Elements as narrow as the initial values ask for: where they jump, the jump's place is all that matters."""
         mesh = self._mesh
         while True:
@@ -343,7 +345,7 @@ class ElementWindows:
                 return mesh
             mesh = mesh.split(coarse)
 
-    def _setup_of(self, slab: Slab, solved: Solved) -> Setup:
+    def _setup_of(self, slab: Slab, solved: Solved) -> DiscreteProblem:
         """The window's function as the trial function of a set-up."""
         mesh, old, whole = slab.mesh, self.setup.trial, self.setup.problem
         weights = torch.zeros(len(self._orders), slab.stages.count + max(self._orders), mesh.width, dtype=torch.float64)
@@ -369,14 +371,16 @@ class ElementWindows:
         sub = whole.on(whole.domain.between(self._time, slab.begin, slab.begin + slab.length))
         trial = Scaled(model, sub.domain.lower, sub.domain.upper, old.offset.tolist(), old.scale.tolist())
         trial = trial.to(old.offset)
-        return replace(self.setup, problem=sub, trial=trial, rows=Rows(sub, trial, {}), train=(), held=(), fresh=())
+        return replace(
+            self.setup, problem=sub, trial=trial, rows=ResidualSystem(sub, trial, {}), train=(), held=(), fresh=()
+        )
 
     def _record(self, begin: float, solved: Solved, reached: float) -> None:
         """Tell the watchers; one of them may want it to end."""
         outcome = self.training.outcome
         outcome.steps += solved.steps
         outcome.evaluations += solved.products
-        look = Look(
+        look = Report(
             phase=f"Elements, from {self._time} = {begin:.4g}",
             step=outcome.steps,
             steps=outcome.steps,

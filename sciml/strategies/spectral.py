@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from sciml.geometry import Layout
+from sciml.geometry import SpectralPoints
 from sciml.models import Scaled, Spectral
 from sciml.problem import Periodic, Problem
-from sciml.solvers import Callback, GaussNewton, Look, Objective, Rows, Setup
+from sciml.solvers import Callback, DiscreteProblem, GaussNewton, Objective, Report, ResidualSystem
 from sciml.solvers.state import settled
 from sciml.strategies.random_features import Found, part_of
 from sciml.strategies.training import relative
@@ -61,7 +61,7 @@ def wave_columns(problem: Problem) -> tuple[int, ...]:
     return tuple(found)
 
 
-def layout_of(model: Spectral, problem: Problem) -> Layout:
+def layout_of(model: Spectral, problem: Problem) -> SpectralPoints:
     """Points for a spectral trial function: a small multiple of its weights inside, and of its functions on each face."""
     basis = model.basis
     rows = _ROWS_A_WEIGHT * basis.width * len(problem.fields) / max(1, len(problem.equations))
@@ -69,17 +69,17 @@ def layout_of(model: Spectral, problem: Problem) -> Layout:
     for column, name in enumerate(problem.coordinates):
         functions = len({product[:column] + product[column + 1 :] for product in basis.products})
         across[name] = math.ceil(_ROWS_A_WEIGHT * functions)
-    return Layout(math.ceil(rows), across, model.periodic)
+    return SpectralPoints(math.ceil(rows), across, model.periodic)
 
 
-def spectral_setup(setup: Setup, degrees: Degrees, seed: int) -> Setup:
+def spectral_setup(setup: DiscreteProblem, degrees: Degrees, seed: int) -> DiscreteProblem:
     """The set-up with products of polynomials and waves for its model, all weights zero, and points for them."""
     problem, old = setup.problem, setup.trial
     model = degrees.model(problem)
     box = problem.domain
     trial = Scaled(model, box.lower, box.upper, old.offset.tolist(), old.scale.tolist()).to(old.offset)
     train = setup.draw(layout_of(model, problem), np.random.default_rng([seed, 5]))
-    return replace(setup, trial=trial, rows=Rows(problem, trial, setup.raw), train=train)
+    return replace(setup, trial=trial, rows=ResidualSystem(problem, trial, setup.raw), train=train)
 
 
 @dataclass
@@ -134,7 +134,7 @@ class Degrees:
 
 
 def solve_by_degrees(
-    setup: Setup, seed: int, tolerance: float, *, linear: bool, watchers: Sequence[Callback] = ()
+    setup: DiscreteProblem, seed: int, tolerance: float, *, linear: bool, watchers: Sequence[Callback] = ()
 ) -> Found | None:
     """The best of products of polynomials and waves of growing degrees, by the residual on held-out points.
 
@@ -177,12 +177,12 @@ def solve_by_degrees(
 class _Search:
     """Degrees tried so far, and the best of them."""
 
-    def __init__(self, setup: Setup, seed: int, linear: bool, watchers: Sequence[Callback]) -> None:
+    def __init__(self, setup: DiscreteProblem, seed: int, linear: bool, watchers: Sequence[Callback]) -> None:
         held = tuple(part_of(block, _HELD, len(setup.problem.coordinates)) for block in setup.held)
         self._setup = replace(setup, held=held)
         self._seed, self._linear, self._watchers = seed, linear, watchers
         self._start = time.perf_counter()
-        self._last: Setup | None = None
+        self._last: DiscreteProblem | None = None
         self.best: Found | None = None
         self.history: list[dict[str, Any]] = []
 
@@ -215,7 +215,7 @@ class _Search:
             solver = "LinearLeastSquares" if self._linear else "GaussNewton"
             self.best = Found(solved, reached, solver, "", limit=_GOOD)
         self._last = solved
-        look = Look(
+        look = Report(
             phase=name,
             step=len(self.history),
             steps=_USUAL,
@@ -229,7 +229,7 @@ class _Search:
         wishes = [bool(watch(look)) for watch in self._watchers]
         return model, reached, any(wishes)
 
-    def _solved(self, degrees: Degrees) -> Setup:
+    def _solved(self, degrees: Degrees) -> DiscreteProblem:
         found = spectral_setup(self._setup, degrees, self._seed)
         if self._last is not None and not self._linear:
             found.trial.model.start_from(self._last.trial.model)
@@ -246,5 +246,5 @@ class _Search:
         return found
 
 
-def _objective(setup: Setup) -> Objective:
+def _objective(setup: DiscreteProblem) -> Objective:
     return Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)

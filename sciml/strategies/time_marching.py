@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from sciml.errors import SolverError
-from sciml.geometry import At, Average, Face, Layout, OnFaces, Opposite, default_count, default_face_count, draw
+from sciml.geometry import At, Average, Face, OnFaces, Opposite, SpectralPoints, default_count, default_face_count, draw
 from sciml.jets.calculus import describe
 from sciml.models import MLP, Scaled, Windowed
-from sciml.models.base import Layered
+from sciml.models.base import SequentialModel
 from sciml.problem import Problem
-from sciml.problem.collocation import Block
+from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
-from sciml.problem.observations import Misfit
-from sciml.solvers import Rows, Setup
+from sciml.problem.observations import Observation
+from sciml.solvers import DiscreteProblem, ResidualSystem
 from sciml.solvers.discrete_problem import CONDITION_WEIGHT, blocks_of
 from sciml.solvers.scaling import Sizes, field_sizes, term_sizes
 
@@ -79,7 +79,7 @@ class Marched:
     is whether Ctrl-C ended it between two windows.
     """
 
-    setups: tuple[Setup, ...]
+    setups: tuple[DiscreteProblem, ...]
     edges: tuple[float, ...]
     worst: float
     complete: bool
@@ -129,14 +129,14 @@ def time_order(problem: Problem) -> int:
 
 
 def window(
-    setup: Setup,
+    setup: DiscreteProblem,
     model: nn.Module,
     begin: float,
     end: float,
-    before: Setup | None,
-    inside: int | Layout | None,
+    before: DiscreteProblem | None,
+    inside: int | SpectralPoints | None,
     seed: int,
-) -> Setup:
+) -> DiscreteProblem:
     """The set-up of one window.
 
     Args:
@@ -156,15 +156,15 @@ def window(
     terms = tuple(term for term in sub.terms() if before is None or term.place != start)
     device, dtype = setup.trial.offset.device, setup.trial.offset.dtype
 
-    def blocks(count: int | Layout, generator: np.random.Generator) -> tuple[Block, ...]:
+    def blocks(count: int | SpectralPoints, generator: np.random.Generator) -> tuple[Collocation, ...]:
         drawn = [block.to(device, dtype) for block in blocks_of(sub, terms, count, generator)]
         if before is not None:
             sample = (
                 count.draw(start, sub.domain, generator)
-                if isinstance(count, Layout)
+                if isinstance(count, SpectralPoints)
                 else draw(start, sub.domain, default_face_count(sub.domain, count), generator)
             ).to(device, dtype)
-            drawn.append(Block(sample, _start_terms(before, sub, start, sample.points[0])))
+            drawn.append(Collocation(sample, _start_terms(before, sub, start, sample.points[0])))
         return tuple(drawn)
 
     generator = np.random.default_rng([seed, 3])
@@ -183,7 +183,7 @@ def window(
         setup,
         problem=sub,
         trial=trial,
-        rows=Rows(sub, trial, {}),
+        rows=ResidualSystem(sub, trial, {}),
         train=train,
         held=held,
         scales=scales,
@@ -193,19 +193,21 @@ def window(
     )
 
 
-def _start_terms(before: Setup, sub: Problem, start: OnFaces, points: Tensor) -> tuple[Term, ...]:
+def _start_terms(before: DiscreteProblem, sub: Problem, start: OnFaces, points: Tensor) -> tuple[Term, ...]:
     """Fields, and their time derivatives below the highest, equal those of the window before."""
     time = sub.time
     assert time is not None
     asked = [(field, (time,) * power) for field in sub.fields for power in range(sub.order(field, time))]
     supplier = before.rows.supplier(points)
     return tuple(
-        Term(f"start.{describe(*pair)}", start, Misfit(pair[0], values, pair[1]), pair[0] if not pair[1] else None)
+        Term(f"start.{describe(*pair)}", start, Observation(pair[0], values, pair[1]), pair[0] if not pair[1] else None)
         for pair, values in ((pair, supplier.jet(*pair).detach()) for pair in asked)
     )
 
 
-def _sizes(sub: Problem, blocks: Sequence[Block], setup: Setup, before: Setup | None) -> Sizes:
+def _sizes(
+    sub: Problem, blocks: Sequence[Collocation], setup: DiscreteProblem, before: DiscreteProblem | None
+) -> Sizes:
     """The fields' sizes at the start of a window, but never a tiny fraction of what they were before."""
     if before is None:
         return Sizes(tuple(setup.trial.offset.tolist()), tuple(setup.trial.scale.tolist()))
@@ -239,17 +241,17 @@ def continued(before: Scaled, after: Scaled) -> None:
 def fresh_model(model: nn.Module, problem: Problem, seed: int) -> nn.Module:
     """A copy of a model, built for a problem's coordinates and fields if it was not yet."""
     found = copy.deepcopy(model)
-    if isinstance(found, Layered) and not len(found.layers):
+    if isinstance(found, SequentialModel) and not len(found.layers):
         found.build(len(problem.coordinates), len(problem.fields), torch.Generator().manual_seed(seed))
     return found
 
 
-def _without_points(setup: Setup) -> Setup:
+def _without_points(setup: DiscreteProblem) -> DiscreteProblem:
     """A solved window, which needs its points no more: the jets kept for them would fill the memory window after window."""
     return replace(setup, train=(), held=(), fresh=())
 
 
-def joined(setup: Setup, marched: Marched) -> Setup:
+def joined(setup: DiscreteProblem, marched: Marched) -> DiscreteProblem:
     """The set-up of the whole problem with the windows' functions as its trial function."""
     problem = setup.problem
     assert problem.time is not None
@@ -259,10 +261,10 @@ def joined(setup: Setup, marched: Marched) -> Setup:
         problem.coordinates.index(problem.time),
         time_order(problem),
     ).to(setup.trial.offset)
-    return replace(setup, trial=trial, rows=Rows(problem, trial, setup.raw))
+    return replace(setup, trial=trial, rows=ResidualSystem(problem, trial, setup.raw))
 
 
-Attempt = Callable[[float, float, Setup | None], tuple[Setup, float]]
+Attempt = Callable[[float, float, DiscreteProblem | None], tuple[DiscreteProblem, float]]
 
 
 @dataclass(frozen=True)
@@ -283,7 +285,7 @@ class Level:
 
 
 def march(
-    setup: Setup, levels: Sequence[Level], *, wish: float, ended: Callable[[], bool], hopeless: float = 1e-2
+    setup: DiscreteProblem, levels: Sequence[Level], *, wish: float, ended: Callable[[], bool], hopeless: float = 1e-2
 ) -> Marched:
     """Solve window after window, their lengths chosen by the residual on held-out rows.
 
@@ -305,7 +307,7 @@ def march(
     whole = end - begin
     edges: list[float] = [begin]
     residuals: list[float] = []
-    setups: list[Setup] = []
+    setups: list[DiscreteProblem] = []
     level, interrupted, tried = 0, False, 0
     climbed: list[float] = []
     length, ceiling = levels[0].share * whole, math.inf

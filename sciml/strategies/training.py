@@ -18,12 +18,12 @@ from sciml.errors import ArchiveWarning, FileError, SciMLError
 from sciml.solvers import (
     Adaptive,
     Callback,
+    DiscreteProblem,
     EarlyStopping,
     FirstOrder,
-    Look,
     Objective,
+    Report,
     Run,
-    Setup,
     Solver,
     Step,
     Weightings,
@@ -32,7 +32,7 @@ from sciml.solvers.batching import exhausted, named
 from sciml.solvers.callbacks import LookLog
 from sciml.solvers.signals import Abandoned
 from sciml.solvers.state import generator_of, generator_state, objective_state, placed, restore_objective
-from sciml.strategies.minibatches import Batches, Feed
+from sciml.strategies.minibatches import Batches, DataStream
 from sciml.strategies.polish import Polish
 
 ENDED = ("diverged", "stopped", "interrupted")
@@ -83,7 +83,7 @@ class Training:
         watchers: Sequence[Callback],
         start: float,
         weightings: Weightings | None = None,
-        feed: Feed | None = None,
+        feed: DataStream | None = None,
     ) -> None:
         self.outcome = Outcome()
         self.weightings = weightings or Weightings()
@@ -96,7 +96,7 @@ class Training:
         """How long the fit has been at work."""
         return time.perf_counter() - self._start
 
-    def run(self, setup: Setup, stages: Sequence[Stage], seed: int, label: str = "") -> Setup:
+    def run(self, setup: DiscreteProblem, stages: Sequence[Stage], seed: int, label: str = "") -> DiscreteProblem:
         """Run all stages; the set-up they arrive at, its parameters the best ones found, however it ended."""
         self._most = self.outcome.steps + sum(stage.steps for stage in stages)
         several = len(stages) > 1
@@ -111,7 +111,7 @@ class Training:
                 break
         return setup
 
-    def _polished(self, setup: Setup, polish: Polish, seed: int, label: str) -> Setup:
+    def _polished(self, setup: DiscreteProblem, polish: Polish, seed: int, label: str) -> DiscreteProblem:
         """The best of some polished set-ups and the one given, by the loss on held-out rows."""
         best, lowest = setup, held_out(setup)
         try:
@@ -139,7 +139,7 @@ class Training:
                 phase.go_to(last=False)
         return best
 
-    def seen(self, look: Look, more: dict[str, float]) -> bool:
+    def seen(self, look: Report, more: dict[str, float]) -> bool:
         """Record a look; whether a watcher wants to stop."""
         head = {name: getattr(look, name) for name in ("phase", "step", "seconds", "loss", "held_out")}
         self.outcome.history.append({**head, **look.terms, **more})
@@ -158,7 +158,7 @@ class _Phase:
     def __init__(
         self,
         training: Training,
-        setup: Setup,
+        setup: DiscreteProblem,
         solver: Solver,
         weights: dict[str, float],
         seed: int,
@@ -370,7 +370,7 @@ class _Phase:
             self.lowest, self._best = judged, self._objective.vector()
         self._held.append(judged)
         unknowns = {name: float(value.detach()) for name, value in self._setup.rows.values().items()}
-        look = Look(
+        look = Report(
             phase=self._name,
             step=self._training.outcome.steps,
             steps=self._training._most,
@@ -393,14 +393,14 @@ class _Phase:
             return False
 
 
-def held_out(setup: Setup, weights: dict[str, float] | None = None) -> float:
+def held_out(setup: DiscreteProblem, weights: dict[str, float] | None = None) -> float:
     """The loss on held-out rows; infinite where it is not a number, so that nothing counts as worse."""
     objective = Objective(setup.rows, setup.held, setup.scales, weights or setup.weights, setup.parameters)
     value = objective.value()
     return math.inf if math.isnan(value) else value
 
 
-def relative(setup: Setup) -> float:
+def relative(setup: DiscreteProblem) -> float:
     """The largest root mean square of a residual on held-out rows, as a share of its natural size."""
     objective = Objective(setup.rows, setup.held, setup.scales, setup.weights, setup.parameters)
     return objective.worst()

@@ -14,13 +14,13 @@ from sciml._text import listed
 from sciml.errors import ModelError, ProblemError, SolverError
 from sciml.geometry import default_count
 from sciml.models import (
-    Cornered,
+    Constrained,
+    CornerSingular,
     DeepFeatures,
     PeriodicInputs,
     RandomFeatures,
     Scaled,
     Spectral,
-    Transformed,
     Windowed,
     model_of,
     scaled_of,
@@ -29,15 +29,15 @@ from sciml.models.base import part
 from sciml.models.known import BUILT_IN
 from sciml.problem import Problem
 from sciml.solution import Solution
-from sciml.solvers import LBFGS, GaussNewton, LeastSquares, Rows, Setup, Solver
+from sciml.solvers import LBFGS, DiscreteProblem, GaussNewton, LeastSquares, ResidualSystem, Solver
 
-LINEAR = (RandomFeatures, Spectral, DeepFeatures, Cornered)
+LINEAR = (RandomFeatures, Spectral, DeepFeatures, CornerSingular)
 
 _ROWS_A_WEIGHT = 3
 
 
 @dataclass(frozen=True)
-class Beginning:
+class WarmStart:
     """A solution that a fit begins from.
 
     Attributes:
@@ -53,7 +53,7 @@ class Beginning:
     @classmethod
     def of(
         cls, start: Any, problem: Problem, model: nn.Module | None, *, exact: bool | None = None
-    ) -> Beginning | None:
+    ) -> WarmStart | None:
         """What the argument ``start`` of ``fit`` means.
 
         Args:
@@ -72,7 +72,7 @@ class Beginning:
             return None
         if not isinstance(start, Solution):
             raise SolverError(f"start must be a solution or the path of a saved one; given: {start!r}")
-        solution, exact = start, isinstance(start.trial, Transformed) if exact is None else exact
+        solution, exact = start, isinstance(start.trial, Constrained) if exact is None else exact
         if not isinstance(problem, Problem):
             return None
         _check_names(solution, problem)
@@ -116,7 +116,7 @@ class Beginning:
         wanted = _ROWS_A_WEIGHT * weights // max(1, len(problem.equations))
         return wanted if wanted > default_count(problem.domain) else None
 
-    def begun(self, setup: Setup) -> Setup:
+    def begun(self, setup: DiscreteProblem) -> DiscreteProblem:
         """The set-up with this model, in the scaling it was trained in, and the unknowns that it shares.
 
         Raises:
@@ -128,7 +128,7 @@ class Beginning:
             getattr(each.model, "columns", ()) if isinstance(each.model, PeriodicInputs) else ()
             for each in (scaled, self.scaled)
         ]
-        if isinstance(setup.trial, Transformed) != self.exact or around[0] != around[1]:
+        if isinstance(setup.trial, Constrained) != self.exact or around[0] != around[1]:
             held = "holds conditions exactly" if self.exact or around[1] else "does not hold conditions exactly"
             raise ProblemError(
                 f"start: the solution of {self.solution.name} {held} and this fit does the opposite, so the same model would "
@@ -149,7 +149,7 @@ class Beginning:
         note = f"start: {type(model_of(self.scaled)).__name__} of a solution of {self.solution.name}"
         note += f", with {', '.join(kept)}" if kept else ""
         note += f"; from their initial values: {', '.join(new)}" if new else ""
-        rows = Rows(setup.problem, setup.trial, setup.raw)
+        rows = ResidualSystem(setup.problem, setup.trial, setup.raw)
         return replace(setup, rows=rows, choices=(*setup.choices, note))
 
     def _check_periods(self, problem: Problem) -> None:
@@ -194,7 +194,7 @@ def _check_names(solution: Solution, problem: Problem) -> None:
         )
 
 
-def frozen(setup: Setup, patterns: str | Sequence[str]) -> Setup:
+def frozen(setup: DiscreteProblem, patterns: str | Sequence[str]) -> DiscreteProblem:
     """The set-up with parts of the model that no solver varies.
 
     Args:
@@ -221,11 +221,11 @@ def frozen(setup: Setup, patterns: str | Sequence[str]) -> Setup:
     own = list(model.parameters())
     still = sum(each.numel() for each in own if not each.requires_grad)
     note = f"frozen: {listed(names)}, {still} of {sum(each.numel() for each in own)} parameters"
-    rows = Rows(setup.problem, setup.trial, setup.raw)
+    rows = ResidualSystem(setup.problem, setup.trial, setup.raw)
     return replace(setup, rows=rows, choices=(*setup.choices, note))
 
 
-def check_stages(begin: Beginning | None, freeze: object, windows: object, polish: bool) -> None:
+def check_stages(begin: WarmStart | None, freeze: object, windows: object, polish: bool) -> None:
     """Refuse what would take another model than the one that is begun from or frozen in part.
 
     Raises:

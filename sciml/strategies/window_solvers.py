@@ -11,9 +11,9 @@ import torch
 from sciml.geometry import Face, Interior, OnFaces
 from sciml.models import MLP, RandomFeatures
 from sciml.problem import Problem
-from sciml.problem.collocation import Block
-from sciml.problem.conditions import Scene, Term
-from sciml.solvers import GaussNewton, LeastSquares, Objective, Setup
+from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Evaluation, Term
+from sciml.solvers import DiscreteProblem, GaussNewton, LeastSquares, Objective
 from sciml.solvers.gauss_newton import rank_revealing
 from sciml.strategies.polish import Polish
 from sciml.strategies.spectral import Degrees, layout_of
@@ -57,7 +57,7 @@ class FeatureWindows:
     ``scales`` are tried for the first window; the best and the next larger one for those after it.
     """
 
-    setup: Setup
+    setup: DiscreteProblem
     training: Training
     seed: int
     features: int
@@ -65,9 +65,9 @@ class FeatureWindows:
     wish: float
     found: float | None = None
 
-    def __call__(self, begin: float, end: float, before: Setup | None) -> tuple[Setup, float]:
+    def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         """The window's set-up and its relative residual on held-out rows."""
-        best: tuple[Setup, float] | None = None
+        best: tuple[DiscreteProblem, float] | None = None
         for scale in [each for each in self.scales if self.found is None or self.found <= each <= 2 * self.found]:
             solved = self._solved(begin, end, before, scale)
             reached = relative(solved)
@@ -80,7 +80,7 @@ class FeatureWindows:
             self.found = chosen
         return best
 
-    def _solved(self, begin: float, end: float, before: Setup | None, scale: float) -> Setup:
+    def _solved(self, begin: float, end: float, before: DiscreteProblem | None, scale: float) -> DiscreteProblem:
         problem = self.setup.problem
         model = RandomFeatures(
             self.features, [_IN_TIME if name == problem.time else scale for name in problem.coordinates]
@@ -105,7 +105,7 @@ class SpectralWindows:
     not help, and the wish gives way, up to what is ``accepted``.
     """
 
-    setup: Setup
+    setup: DiscreteProblem
     training: Training
     seed: int
     wish: float
@@ -113,9 +113,9 @@ class SpectralWindows:
     bases: Sequence[Degrees]
     most: int
 
-    def __call__(self, begin: float, end: float, before: Setup | None) -> tuple[Setup, float]:
+    def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         """The window's set-up and its relative residual on held-out rows."""
-        best: tuple[Setup, float, Degrees] | None = None
+        best: tuple[DiscreteProblem, float, Degrees] | None = None
         other = math.inf
         for degrees in self.bases:
             solved = self._resolved(begin, end, before, degrees)
@@ -134,8 +134,8 @@ class SpectralWindows:
         return best[0], best[1]
 
     def _resolved(
-        self, begin: float, end: float, before: Setup | None, degrees: Degrees
-    ) -> tuple[Setup, float, Degrees]:
+        self, begin: float, end: float, before: DiscreteProblem | None, degrees: Degrees
+    ) -> tuple[DiscreteProblem, float, Degrees]:
         """A window solved with degrees in space as high as it takes."""
         problem = self.setup.problem
         fields, time = len(problem.fields), problem.coordinates.index(str(problem.time))
@@ -167,7 +167,7 @@ class SpectralWindows:
                 return solved, reached, degrees
             degrees, earlier = higher, reached
 
-    def _solved(self, begin: float, end: float, before: Setup | None, degrees: Degrees) -> Setup:
+    def _solved(self, begin: float, end: float, before: DiscreteProblem | None, degrees: Degrees) -> DiscreteProblem:
         problem = self.setup.problem
         model = degrees.model(problem)
         setup = window(self.setup, model, begin, end, before, layout_of(model, problem), self.seed)
@@ -184,13 +184,13 @@ class DeepWindows:
     A window's network begins as that of the last window that was solved, continued in time.
     """
 
-    setup: Setup
+    setup: DiscreteProblem
     training: Training
     seed: int
     wish: float
-    last: Setup | None = None
+    last: DiscreteProblem | None = None
 
-    def __call__(self, begin: float, end: float, before: Setup | None) -> tuple[Setup, float]:
+    def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         """The window's set-up and its relative residual on held-out rows."""
         problem, label = self.setup.problem, f", from {self.setup.problem.time} = {begin:.4g}"
         network = window(self.setup, fresh_model(_NETWORK, problem, self.seed), begin, end, before, _POINTS, self.seed)
@@ -218,7 +218,7 @@ class DeepWindows:
         return best, reached
 
 
-def _start_constant(setup: Setup) -> None:
+def _start_constant(setup: DiscreteProblem) -> None:
     """Begin a window of polynomials with what its start prescribes and no higher degrees in time."""
     problem, model = setup.problem, setup.trial.model
     assert problem.time is not None
@@ -235,7 +235,7 @@ def _start_constant(setup: Setup) -> None:
     objective.assign(objective.vector() + move)
 
 
-def stand_still(setup: Setup) -> None:
+def stand_still(setup: DiscreteProblem) -> None:
     """Begin a window with the function that has its start's values at all times.
 
     For a model that is linear in its parameters that is one linear solve: the rows at the start, and a highest time derivative
@@ -250,7 +250,9 @@ def stand_still(setup: Setup) -> None:
         index = (time,) * max(1, problem.order(name, time))
         terms.append(_vanishing(name, index))
         scales[terms[-1].name], weights[terms[-1].name] = size / reach ** len(index), 1.0
-    inside = [Block(block.sample, tuple(terms)) for block in setup.train if block.terms[0].place == Interior()][:1]
+    inside = [Collocation(block.sample, tuple(terms)) for block in setup.train if block.terms[0].place == Interior()][
+        :1
+    ]
     given = [block for block in setup.train if block.terms[0].place == start]
     GaussNewton(1, rank_tolerance=0.0).start(
         Objective(setup.rows, [*given, *inside], scales, weights, setup.parameters)
@@ -258,7 +260,7 @@ def stand_still(setup: Setup) -> None:
 
 
 def _vanishing(name: str, index: MultiIndex) -> Term:
-    def residual(scene: Scene) -> torch.Tensor:
+    def residual(scene: Evaluation) -> torch.Tensor:
         return scene.space.jet(name, index)
 
     return Term(f"still.{name}", Interior(), residual)

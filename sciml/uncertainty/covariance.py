@@ -12,9 +12,9 @@ import torch
 from scipy import stats
 
 from sciml.problem import Normal, Unknown
-from sciml.problem.collocation import Block
-from sciml.problem.observations import PRIOR, Misfit
-from sciml.solvers import Rows
+from sciml.problem.collocation import Collocation
+from sciml.problem.observations import PRIOR, Observation
+from sciml.solvers import ResidualSystem
 from sciml.solvers.jacobian import jacobian
 from sciml.typing import Array
 
@@ -75,7 +75,7 @@ class Inference:
         return max(self.measurements - self.fitted, 0.0)
 
 
-def inferred(
+def covariance(
     unknowns: Mapping[str, Unknown],
     raw: Array,
     model_part: Array,
@@ -230,8 +230,8 @@ def _estimate(unknown: Unknown, raw: float, error: float, quantile: float) -> Es
 
 
 def from_rows(
-    rows: Rows,
-    blocks: Sequence[Block],
+    rows: ResidualSystem,
+    blocks: Sequence[Collocation],
     scales: Mapping[str, float],
     weights: Mapping[str, float],
     *,
@@ -253,7 +253,9 @@ def from_rows(
     """
     # In double precision whatever the fit was made in: what counts as zero is judged by the rounding of float64.
     trial = copy.deepcopy(rows.trial).double().cpu()
-    rows = Rows(rows.problem, trial, {name: value.detach().double().cpu() for name, value in rows.raw.items()})
+    rows = ResidualSystem(
+        rows.problem, trial, {name: value.detach().double().cpu() for name, value in rows.raw.items()}
+    )
     parameters = [parameter for parameter in trial.parameters() if parameter.requires_grad]
     # Fewer rows than the model has parameters would leave it free between them, and every interval too wide.
     enough = 3 * sum(parameter.numel() for parameter in parameters) // max(1, len(rows.problem.equations))
@@ -274,7 +276,7 @@ def from_rows(
         for term in block.terms:
             place = slice(start, start + block.height)
             start += block.height
-            if isinstance(term.evaluate, Misfit) and term.evaluate.noise.robust:
+            if isinstance(term.evaluate, Observation) and term.evaluate.noise.robust:
                 if not factors[term.name]:
                     continue
                 deviations = values[place] / factors[term.name]
@@ -284,7 +286,7 @@ def from_rows(
                 matrix[place] *= float(curvature.mean()) / size
     split = matrix.shape[1] - len(rows.raw)
     common = [scales[term.name] for block in thin for term in block.terms if term.measured]
-    return inferred(
+    return covariance(
         rows.problem.unknowns,
         torch.stack(list(rows.raw.values())).numpy() if rows.raw else np.zeros(0),
         matrix[:, :split],
@@ -296,19 +298,19 @@ def from_rows(
     )
 
 
-def _without_loss(block: Block) -> Block:
+def _without_loss(block: Collocation) -> Collocation:
     """A block whose rows are deviations, whatever the loss that was made of them."""
     plain = tuple(
         replace(term, evaluate=replace(term.evaluate, noise=Normal()))
-        if isinstance(term.evaluate, Misfit) and term.evaluate.noise.robust
+        if isinstance(term.evaluate, Observation) and term.evaluate.noise.robust
         else term
         for term in block.terms
     )
-    return Block(block.sample, plain, block.weights)
+    return Collocation(block.sample, plain, block.weights)
 
 
-def _thin(block: Block, most: int) -> Block:
+def _thin(block: Collocation, most: int) -> Collocation:
     """Measurements as they are, other blocks with at most some hundred points; in float64 on the CPU."""
     whole = block.sample.shares is not None or any(term.measured for term in block.terms)
     thin = block.sample.part(slice(None, None, 1 if whole else -(-block.size // most)))
-    return Block(thin.to(torch.device("cpu"), torch.float64), block.terms)
+    return Collocation(thin.to(torch.device("cpu"), torch.float64), block.terms)

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sciml.geometry import Interior, Sample, draw
+from sciml.geometry import Interior, PointSet, draw
 from sciml.problem import Problem
-from sciml.problem.collocation import Block
-from sciml.problem.conditions import Scene, Term
-from sciml.solvers import Rows, Setup
+from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Evaluation, Term
+from sciml.solvers import DiscreteProblem, ResidualSystem
 from sciml.solvers.jacobian import jacobian
 from sciml.typing import Array
 from sciml.uncertainty.covariance import Inference
@@ -30,7 +30,7 @@ _MOST = 128
 
 
 @dataclass(frozen=True)
-class Spread:
+class FieldCovariance:
     """Directions in the space of parameters along which the solution scatters by one standard deviation each.
 
     Attributes:
@@ -44,7 +44,7 @@ class Spread:
     quantile: float
 
 
-def spread_of(setup: Setup, inference: Inference) -> Spread | None:
+def spread_of(setup: DiscreteProblem, inference: Inference) -> FieldCovariance | None:
     """The directions that move the fields most; None where nothing was inferred."""
     trial = setup.trial
     names = tuple(name for name, parameter in trial.named_parameters() if parameter.requires_grad)
@@ -59,7 +59,7 @@ def spread_of(setup: Setup, inference: Inference) -> Spread | None:
     scale = moved.square().mean(dim=1, keepdim=True).sqrt().clamp(min=1e-300)
     _, singular, right = torch.linalg.svd(moved / scale, full_matrices=False)
     kept = (singular > _KEPT * singular[0]).nonzero()[:, 0][:_MOST]
-    return Spread(names, torch.from_numpy(whole) @ right[kept].T, inference.quantile)
+    return FieldCovariance(names, torch.from_numpy(whole) @ right[kept].T, inference.quantile)
 
 
 def field_slopes(problem: Problem, trial: nn.Module, points: Tensor, names: Sequence[str]) -> Tensor:
@@ -67,20 +67,20 @@ def field_slopes(problem: Problem, trial: nn.Module, points: Tensor, names: Sequ
     parameters = dict(trial.named_parameters())
 
     def value(field: str) -> Term:
-        def evaluate(scene: Scene) -> Tensor:
+        def evaluate(scene: Evaluation) -> Tensor:
             return scene.space.jet(field)
 
         return Term(f"value.{field}", Interior(), evaluate, field)
 
     terms = tuple(value(field) for field in problem.fields)
     like = next(iter(parameters.values()))
-    block = Block(Sample((points.to(like),)), terms)
+    block = Collocation(PointSet((points.to(like),)), terms)
     chosen = [parameters[name] for name in names]
     free = [parameter.requires_grad for parameter in chosen]
     try:
         for parameter in chosen:
             parameter.requires_grad_()
-        rows = Rows(problem.bind_initial(), trial, {})
+        rows = ResidualSystem(problem.bind_initial(), trial, {})
         _, slopes = jacobian(rows, [block], dict.fromkeys((term.name for term in terms), 1.0), chosen)
     finally:
         for parameter, before in zip(chosen, free, strict=True):
@@ -88,7 +88,7 @@ def field_slopes(problem: Problem, trial: nn.Module, points: Tensor, names: Sequ
     return slopes.double().cpu().reshape(len(terms), len(points), -1)
 
 
-def standard_errors(problem: Problem, trial: nn.Module, spread: Spread, points: Tensor) -> dict[str, Array]:
+def standard_errors(problem: Problem, trial: nn.Module, spread: FieldCovariance, points: Tensor) -> dict[str, Array]:
     """Standard errors of all fields at points ``(n, D)``, each of shape ``(n,)``."""
     slopes = field_slopes(problem, trial, points, spread.names)
     errors = (slopes @ spread.directions).norm(dim=2)

@@ -22,23 +22,23 @@ from torch import Tensor, nn
 
 from sciml.errors import ProblemError
 from sciml.problem import Measurements, Problem
-from sciml.problem.collocation import Block
+from sciml.problem.collocation import Collocation
 from sciml.problem.measurements import data_blocks, resolve_data
-from sciml.problem.observations import DATA, Misfit
-from sciml.solvers import Rows
+from sciml.problem.observations import DATA, Observation
+from sciml.solvers import ResidualSystem
 from sciml.uncertainty.covariance import Inference
 
 
 def deviations(
-    rows: Rows, blocks: Sequence[Block], measurements: Measurements, columns: Sequence[str]
+    rows: ResidualSystem, blocks: Sequence[Collocation], measurements: Measurements, columns: Sequence[str]
 ) -> dict[str, Tensor]:
     """Deviations of the model from measured values by column, as the column's own noise sees them, in units of the column."""
     found = {}
     for block in blocks:
-        terms = {term.evaluate.name: term for term in block.terms if isinstance(term.evaluate, Misfit)}
+        terms = {term.evaluate.name: term for term in block.terms if isinstance(term.evaluate, Observation)}
         for column in set(terms) & set(columns):
             misfit = terms[column].evaluate
-            assert isinstance(misfit, Misfit)
+            assert isinstance(misfit, Observation)
             plain = replace(misfit, noise=measurements.noise_or_normal(column), sigma=None)
             scene, _ = rows.scene(block)
             found[column] = plain.deviation(scene).detach().double().cpu()
@@ -46,7 +46,7 @@ def deviations(
 
 
 def statistics(
-    rows: Rows, blocks: Sequence[Block], inference: Inference, found: Collection[str] = ()
+    rows: ResidualSystem, blocks: Sequence[Collocation], inference: Inference, found: Collection[str] = ()
 ) -> dict[str, float]:
     """What is known of a fit to measurements; empty where there are none, or where nothing was inferred.
 
@@ -62,7 +62,7 @@ def statistics(
     for block in blocks:
         for term in block.terms:
             misfit = term.evaluate
-            if not isinstance(misfit, Misfit) or not term.name.startswith(DATA):
+            if not isinstance(misfit, Observation) or not term.name.startswith(DATA):
                 continue
             with torch.no_grad():
                 scene, _ = rows.scene(block)
@@ -97,7 +97,9 @@ def scored(problem: Problem, trial: nn.Module, data: Any, **how: Any) -> pd.Data
         )
     like = next(trial.buffers())
     blocks = [block.to(like.device, like.dtype) for block in data_blocks(problem, measurements)]
-    found = deviations(Rows(problem, trial, {}), blocks, measurements, list(measurements.observables(problem)))
+    found = deviations(
+        ResidualSystem(problem, trial, {}), blocks, measurements, list(measurements.observables(problem))
+    )
     rows = {}
     for column, values in found.items():
         size = float(values.square().mean().sqrt())

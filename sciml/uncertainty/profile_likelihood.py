@@ -19,8 +19,8 @@ import torch
 from scipy.optimize import brentq
 
 from sciml.errors import SolverError
-from sciml.problem.observations import Misfit, is_measured
-from sciml.solvers import LeastSquares, Objective, Rows, Setup
+from sciml.problem.observations import Observation, is_measured
+from sciml.solvers import DiscreteProblem, LeastSquares, Objective, ResidualSystem
 from sciml.solvers.state import settled
 from sciml.uncertainty.covariance import Inference
 
@@ -35,7 +35,7 @@ _MOSTLY = 0.5
 _FARTHEST = 100.0
 
 
-def profiled(setup: Setup, inference: Inference) -> Inference:
+def profiled(setup: DiscreteProblem, inference: Inference) -> Inference:
     """The inference with intervals from profile likelihoods in the place of those from the covariance.
 
     Raises:
@@ -61,7 +61,7 @@ def profiled(setup: Setup, inference: Inference) -> Inference:
 class _Profile:
     """One constant held at values farther and farther from its estimate."""
 
-    def __init__(self, setup: Setup, inference: Inference, name: str) -> None:
+    def __init__(self, setup: DiscreteProblem, inference: Inference, name: str) -> None:
         self._setup, self._name = setup, name
         self._unknown = setup.problem.unknowns[name]
         self._raw = float(setup.raw[name].detach())
@@ -112,11 +112,11 @@ class _Profile:
         bound = self._unknown.upper if rising else self._unknown.lower
         return (math.inf if rising else -math.inf) if bound is None else float(bound)
 
-    def _begun(self) -> Setup:
+    def _begun(self) -> DiscreteProblem:
         trial = copy.deepcopy(self._setup.trial)
         raw = {name: value.detach().clone().requires_grad_() for name, value in self._setup.raw.items()}
         problem = self._setup.problem
-        return replace(self._setup, trial=trial, raw=raw, rows=Rows(problem, trial, raw))
+        return replace(self._setup, trial=trial, raw=raw, rows=ResidualSystem(problem, trial, raw))
 
     def _fall(self, distance: float) -> float:
         """By how much twice the log-likelihood falls when the constant is held at a distance from its estimate."""
@@ -126,11 +126,13 @@ class _Profile:
         rest = {
             key: each.detach().clone().requires_grad_() for key, each in self._state.raw.items() if key != self._name
         }
-        self._state = replace(self._setup, problem=problem, trial=trial, raw=rest, rows=Rows(problem, trial, rest))
+        self._state = replace(
+            self._setup, problem=problem, trial=trial, raw=rest, rows=ResidualSystem(problem, trial, rest)
+        )
         return (_refit(self._state) - self._least) / self._unit
 
 
-def _refit(setup: Setup) -> float:
+def _refit(setup: DiscreteProblem) -> float:
     """The least loss of a set-up from where it is, which it arrives at."""
     objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
 
@@ -144,16 +146,16 @@ def _refit(setup: Setup) -> float:
     return objective.value()
 
 
-def _loss_of_one(setup: Setup, inference: Inference) -> float:
+def _loss_of_one(setup: DiscreteProblem, inference: Inference) -> float:
     """What a measurement one standard deviation off adds to the loss; of columns of different weights, one of the heaviest."""
     terms = [
         (setup.weights[term.name] / block.size, term)
         for block in setup.train
         for term in block.terms
-        if isinstance(term.evaluate, Misfit)
+        if isinstance(term.evaluate, Observation)
     ]
     weight, heaviest = max(terms, key=lambda each: each[0])
-    assert isinstance(heaviest.evaluate, Misfit)
+    assert isinstance(heaviest.evaluate, Observation)
     # Of a robust loss the rows are no standardised scores, as those of the inference are.
     robust = heaviest.evaluate.noise.robust
     return weight * (1.0 / setup.scales[heaviest.name] ** 2 if robust else inference.variance)

@@ -18,7 +18,7 @@ import torch
 
 import sciml
 from sciml.gallery import load_problem
-from sciml.runs.checkpoint import CHECKPOINT, Keeper
+from sciml.runs.checkpoint import CHECKPOINT, Checkpointer
 
 _INTERVAL = 60.0
 
@@ -38,17 +38,17 @@ FITS: dict[str, Callable[..., sciml.Solution]] = {
 
 def measured(fit: Callable[..., sciml.Solution]) -> tuple[float, list[float], float]:
     """The seconds of a fit, those of each of its checkpoints, and the size of the largest in MB."""
-    taken, sizes, save = list[float](), [0.0], Keeper._save
+    taken, sizes, save = list[float](), [0.0], Checkpointer._save
 
-    def timed(self: Keeper, journal: Any) -> None:
+    def timed(self: Checkpointer, journal: Any) -> None:
         begin = time.perf_counter()
         save(self, journal)
         taken.append(time.perf_counter() - begin)
         assert self.run is not None
         sizes.append((self.run.path / CHECKPOINT).stat().st_size / 1e6)
 
-    with tempfile.TemporaryDirectory() as place, mock.patch.object(Keeper, "_save", timed):
-        solution = fit(out=Path(place), checkpoint=sciml.Every(seconds=2))
+    with tempfile.TemporaryDirectory() as place, mock.patch.object(Checkpointer, "_save", timed):
+        solution = fit(out=Path(place), checkpoint=sciml.CheckpointEvery(seconds=2))
     return solution.seconds, taken, max(sizes)
 
 

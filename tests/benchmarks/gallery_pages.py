@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from sciml import gallery
-from sciml.data import Stored
+from sciml.data import StoredReference
 
 from . import report
 from .markup import markdown
@@ -226,7 +226,7 @@ def known_to(name: str) -> float:
     if name not in gallery.names():
         return 0.0
     reference = getattr(type(gallery.problem(name)), "reference", None)
-    return float(reference.attributes["converged_to"]) if isinstance(reference, Stored) else 0.0
+    return float(reference.attributes["converged_to"]) if isinstance(reference, StoredReference) else 0.0
 
 
 def _estimated(part: Mapping[str, Any], unknown: str) -> str:

@@ -8,10 +8,10 @@ import torch
 from torch.func import functional_call, grad, jacrev, vmap
 
 import sciml
-from sciml.geometry import Sample
+from sciml.geometry import PointSet
 from sciml.models import Scaled
-from sciml.problem.collocation import Block
-from sciml.solvers import Objective, Rows
+from sciml.problem.collocation import Collocation
+from sciml.solvers import Objective, ResidualSystem
 from sciml.solvers.jacobian import jacobian
 
 from .case import Case, Target
@@ -32,7 +32,7 @@ def ratio(ours: Callable[[], object], other: Callable[[], object], repeats: int 
     return statistics.median(seconds[ours]) / statistics.median(seconds[other])
 
 
-def on_points(problem: sciml.Problem, widths: tuple[int, ...], count: int, seed: int) -> tuple[Scaled, Block]:
+def on_points(problem: sciml.Problem, widths: tuple[int, ...], count: int, seed: int) -> tuple[Scaled, Collocation]:
     """A network, and the equations of a problem at random points."""
     generator = torch.Generator().manual_seed(seed)
     model = sciml.MLP(*widths)
@@ -42,7 +42,7 @@ def on_points(problem: sciml.Problem, widths: tuple[int, ...], count: int, seed:
     flat = [0.0] * len(problem.fields)
     trial = Scaled(model, problem.domain.lower, problem.domain.upper, flat, [1.0] * len(flat))
     terms = tuple(term for term in problem.terms() if term.name in problem.equations)
-    return trial, Block(Sample((points,)), terms)
+    return trial, Collocation(PointSet((points,)), terms)
 
 
 def training_step(problem: type[sciml.Problem], count: int = 10_000) -> Callable[[int], float]:
@@ -54,7 +54,7 @@ def training_step(problem: type[sciml.Problem], count: int = 10_000) -> Callable
         ones = {term.name: 1.0 for term in block.terms}
 
         def step(taylor: bool) -> Callable[[], object]:
-            rows = Rows(made, trial, {}, taylor=taylor)
+            rows = ResidualSystem(made, trial, {}, taylor=taylor)
             return Objective(rows, [block], ones, ones, list(trial.parameters())).evaluate
 
         return ratio(step(True), step(False))
@@ -66,7 +66,7 @@ def row_jacobian(seed: int, count: int = 4096) -> float:
     """The Jacobian of all rows against ``vmap(jacrev)`` of one: Burgers, 20×3 tanh."""
     problem = Burgers()
     trial, block = on_points(problem, (20,) * 3, count, seed)
-    rows = Rows(problem, trial, {})
+    rows = ResidualSystem(problem, trial, {})
     parameters = dict(trial.named_parameters())
     buffers = dict(trial.named_buffers())
 

@@ -75,7 +75,7 @@ def _whole(name: str, interval: float) -> tuple[Any, float]:
         attend(journal, *state)
 
     with tempfile.TemporaryDirectory() as place, mock.patch.object(Journal, "_attend", noted):
-        whole = FITS[name](out=place, checkpoint=sciml.Every(seconds=interval))
+        whole = FITS[name](out=place, checkpoint=sciml.CheckpointEvery(seconds=interval))
     return whole, float(np.diff(moments).max())
 
 
@@ -91,7 +91,7 @@ def _to_the_end(
             def work(tell: Any) -> None:
                 start = time.time()
                 tell(f"{start!r}")
-                options = {"out": path, "resume": True, "checkpoint": sciml.Every(seconds=interval)}
+                options = {"out": path, "resume": True, "checkpoint": sciml.CheckpointEvery(seconds=interval)}
                 _same(whole, FITS[name](**options), tell)
 
             with Child(work) as child:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sciml import Problem, Stored
+from sciml import Problem, StoredReference
 from sciml.gallery import load_problem
 
 ROOT = Path(__file__).parents[2]
@@ -32,13 +32,13 @@ def save(
     """Write a reference."""
     path = path_of(name)
     path.parent.mkdir(exist_ok=True)
-    Stored.write(path, axes, fields, parameters, **attributes)
+    StoredReference.write(path, axes, fields, parameters, **attributes)
     return path
 
 
-def load(name: str) -> Stored:
+def load(name: str) -> StoredReference:
     """Read a reference."""
-    return Stored(path_of(name))
+    return StoredReference(path_of(name))
 
 
 def difference(one: np.ndarray, other: np.ndarray) -> float:

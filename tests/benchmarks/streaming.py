@@ -74,7 +74,7 @@ def forget(path: Path) -> None:
 def table_of(path: Path, workers: int) -> sciml.LazyTable:
     """The file as a lazy table."""
     columns = dict(zip(COLUMNS, COLUMNS, strict=True))
-    return sciml.LazyTable.of(path, columns, loading=sciml.Loading(workers=workers))
+    return sciml.LazyTable.of(path, columns, loading=sciml.LoaderOptions(workers=workers))
 
 
 def speed(rows: int, seconds: float) -> dict[str, float]:
