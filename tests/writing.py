@@ -165,7 +165,7 @@ def write_parquet(directory, value):
 
 
 def write_solution(directory, value):
-    solution = sciml.load(Path(__file__).parent / "data" / "solution_format_1.pt")
+    solution = sciml.load(Path(__file__).parent / "fixtures" / "solution_format_1.pt")
     return dataclasses.replace(solution, message=f"{value}" * 20_000).save(directory / "solution.pt")
 
 

@@ -236,8 +236,8 @@ class Polyhedron(Domain):
         alike = forth[times > 1]
         if len(alike):
             raise ProblemError(
-                f"Polyhedron: triangles are run through in different senses, or meet in more than twos: {len(alike)} edges are run "
-                f"through in the same sense by two triangles, the first {self._edge(alike[0])}; repair the surface, for "
+                f"Polyhedron: triangles are run through in different senses, or meet in more than twos: {len(alike)} edges are "
+                f"run through in the same sense by two triangles, the first {self._edge(alike[0])}; repair the surface, for "
                 "example with trimesh.repair.fix_normals"
             )
         alone = np.setdiff1d(forth, end * len(self.vertices) + start)

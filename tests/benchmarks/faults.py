@@ -102,7 +102,7 @@ def numbers(name: str) -> list[int]:
 def proofs(folder: Path = ROOT / "tests") -> dict[int, list[Proof]]:
     """The tests of each fault, by file and place."""
     found: dict[int, list[Proof]] = {number: [] for number in FAULTS}
-    for path in sorted(folder.glob("test_*.py")):
+    for path in sorted(folder.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.FunctionDef):
                 continue
@@ -113,7 +113,7 @@ def proofs(folder: Path = ROOT / "tests") -> dict[int, list[Proof]]:
                 told = doc or re.sub(r"^(_?(and_)?(fault_)?\d+)+_", "", node.name.removeprefix("test_fault_")).replace(
                     "_", " "
                 )
-                found[number].append(Proof(path.name, node.name, told))
+                found[number].append(Proof(str(path.relative_to(folder)), node.name, told))
     return found
 
 
@@ -121,7 +121,9 @@ def table(found: dict[int, list[Proof]]) -> str:
     """The table in Markdown; a fault without a test is marked."""
     lines = ["| # | where | fault | required | proven by |", "|---|---|---|---|---|"]
     for number, (where, fault, required) in FAULTS.items():
-        tests = [f"{each.line.rstrip('.')} ([{each.file[5:-3]}](../tests/{each.file}))" for each in found[number]]
+        tests = [
+            f"{each.line.rstrip('.')} ([{Path(each.file).stem[5:]}](../tests/{each.file}))" for each in found[number]
+        ]
         told = "<br>".join(test.replace("|", "\\|") for test in tests) or "**missing**"
         lines.append(f"| {number} | {where} | {fault} | {required} | {told} |")
     return "\n".join(lines)

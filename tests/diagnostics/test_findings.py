@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 import torch
 from conftest import problem_class
-from test_gallery import NAMES
 from torch import nn
 from torch.nn import functional
 
@@ -19,6 +18,7 @@ from sciml.diagnostics import problem_checks as residual_checks
 from sciml.errors import DataError, ModelError, PreflightWarning, ProblemError, SciMLError, SolverError
 from sciml.problem import compatibility as prescribed
 
+NAMES = sorted(sciml.gallery.names())
 SQUARE = sciml.Box(x=(0, 1), y=(0, 1))
 STRIP = sciml.Box(x=(0, 1), t=(0, 1))
 

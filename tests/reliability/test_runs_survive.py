@@ -6,12 +6,12 @@ import shutil
 import signal
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from children import Child
+from conftest import ROOT
 from test_resuming import Growth, KilledError, kill, same  # noqa: F401 - kill is a fixture
 
 import sciml
@@ -375,7 +375,7 @@ def test_damaged_checkpoints_fall_back_one_generation(tmp_path, kill):  # noqa: 
     same(fitted(), resumed)
 
 
-FORMAT_1 = Path(__file__).parent / "data" / "checkpoint_format_1"
+FORMAT_1 = ROOT / "tests" / "fixtures" / "checkpoint_format_1"
 
 
 @pytest.mark.parametrize("name", ["adam", "lbfgs"])

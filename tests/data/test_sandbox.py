@@ -16,10 +16,10 @@ from conftest import ROOT
 import sciml
 from sciml.data import sandbox as damage
 from sciml.data import sandbox as probe
-from sciml.data import sandbox as walker
+from sciml.data import walker
 from sciml.errors import ArchiveWarning, DataError
 
-DAMAGED = ROOT / "tests" / "damaged"
+DAMAGED = ROOT / "tests" / "fixtures" / "damaged"
 BAD = DAMAGED / "chunk_below_checksum.h5"
 
 
@@ -112,7 +112,7 @@ def test_paths_of_other_types_and_modules_that_print_do_no_harm(prober, good, tm
 def test_a_helper_that_fails_is_no_damage(prober, good, tmp_path, monkeypatch):
     program = tmp_path / "walker.py"
     program.write_text(
-        (ROOT / "sciml" / "datasets" / "walker.py").read_text().replace("found = walked(", "found = unknown(")
+        (ROOT / "sciml" / "data" / "walker.py").read_text().replace("found = walked(", "found = unknown(")
     )
     monkeypatch.setattr(probe, "_WALKER", program)
     with pytest.warns(ArchiveWarning, match=r"failed \(NameError: .*good.h5 is read as it is"):

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 from matplotlib.figure import Figure
 from torch import nn
 from writing import WRITERS, on_a_small_disk, other
@@ -27,7 +28,7 @@ from sciml.errors import ArchiveWarning, FileError
 from sciml.runs import RunDirectory, report
 from sciml.runs.directory import MANIFEST
 
-OLD = Path(__file__).parent / "data" / "solution_format_1.pt"
+OLD = ROOT / "tests" / "fixtures" / "solution_format_1.pt"
 FLIPS = 500
 
 
@@ -383,7 +384,7 @@ def test_fault_7_an_old_torch_reads_nothing(monkeypatch, tmp_path):
     for version in ("2.10.0", "2.13.0+cpu", "3.0.0", "unknown"):
         monkeypatch.setattr(torch, "__version__", version)
         archive.load_tensors(tmp_path / "a.pt")
-    wanted = (Path(__file__).parent.parent / "pyproject.toml").read_text()
+    wanted = (ROOT / "pyproject.toml").read_text()
     assert '"torch>=2.10"' in wanted
 
 

@@ -423,7 +423,11 @@ def test_fault_56_a_real_allocator():
         "loss, gradient, _ = objective.evaluate()\n"
         "print(objective.rows.portion.size, repr(float(loss)), repr(float(gradient.norm())))\n"
     )
-    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+    environment = {
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'tests' / 'solvers'}",
+        "OMP_NUM_THREADS": "1",
+        "MALLOC_ARENA_MAX": "1",
+    }
     run = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, env=environment, check=False
     )

@@ -21,7 +21,7 @@ from sciml.data import sandbox as probe
 from sciml.data.sandbox import refusals
 from sciml.errors import ArchiveWarning, DataError, FileError, SciMLError
 
-DAMAGED = ROOT / "tests" / "damaged"
+DAMAGED = ROOT / "tests" / "fixtures" / "damaged"
 CASES = 25
 
 

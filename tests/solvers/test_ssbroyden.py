@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import problem_class
-from test_solvers import Plain, rosenbrock, run
+from test_linesearch import Plain, rosenbrock, run
 
 import sciml
 from sciml.solvers.ssbroyden import updated
