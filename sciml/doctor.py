@@ -21,7 +21,7 @@ from sciml.problem import Measurements, Problem
 from sciml.problem.measurements import resolve_data
 from sciml.runs import RunDirectory, load
 from sciml.solution import Solution
-from sciml.solvers import DiscreteProblem, HardConstraints, Objective, ResidualSystem
+from sciml.solvers import DiscreteProblem, HardConstraints, ResidualSystem
 from sciml.strategies.prepare import prepare
 from sciml.strategies.transfer import LINEAR
 
@@ -189,7 +189,7 @@ def _examined(
         else thin
         for block, thin in zip(setup.train, blocks, strict=True)
     ]
-    objective = Objective(setup.rows, blocks, setup.scales, weights, setup.parameters)
+    objective = setup.objective(blocks, weights)
     terms, conflicts, gradient = term_gradients(objective)
     points = torch.cat([each for block in blocks for each in block.sample.points])[:_LAYER_POINTS]
     layers = layer_states(setup.trial, setup.parameters, gradient, points)

@@ -30,7 +30,7 @@ from sciml.jets.calculus import describe
 from sciml.models import Windowed
 from sciml.problem.collocation import Collocation
 from sciml.problem.observations import Observation, is_measured
-from sciml.solvers import DiscreteProblem, Objective, ResidualSystem
+from sciml.solvers import DiscreteProblem, ResidualSystem
 from sciml.solvers.nonfinite import described
 from sciml.typing import MultiIndex
 from sciml.uncertainty import Estimate, Inference
@@ -240,7 +240,7 @@ def not_finite(setup: DiscreteProblem, residuals: pd.DataFrame) -> str:
         return ""
     lost = [str(name) for name, value in residuals["relative"].items() if not math.isfinite(value)]
     fallback = f"the residual {lost[0]!r} is not finite"
-    fresh = Objective(setup.rows, setup.fresh, setup.scales, setup.weights, setup.parameters)
+    fresh = setup.objective(setup.fresh)
     return f"on fresh points {described(fresh, fallback)}"
 
 
@@ -295,7 +295,7 @@ def overfit(setup: DiscreteProblem, residuals: pd.DataFrame) -> list[str]:
         return []
     if not len(failures(residuals, _NEGLIGIBLE)):
         return _needle(setup)
-    objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
+    objective = setup.objective()
     trained, held_out = objective.value(), float(objective.total(objective.means(setup.held)))
     # What is not finite is another matter, and told elsewhere.
     if held_out <= _MOST_OVERFIT * trained or not (math.isfinite(held_out) and math.isfinite(trained)):

@@ -81,7 +81,7 @@ def stagnant(setup: DiscreteProblem, history: Sequence[Mapping[str, Any]]) -> li
     fell = min(losses[-quarter:]) / min(losses[:-quarter]) if min(losses[:-quarter]) > 0 else 1.0
     if fell < 1 - _STILL_FALLING or _a_look(losses) < 1 - _FALLING_A_LOOK:
         return ["the loss was still falling when the steps were used up: use more of them, or a larger learning rate"]
-    objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
+    objective = setup.objective()
     pulls = {name: objective.weights[name] * pull for name, pull in objective.pulls().items()}
     whole = torch.stack(list(pulls.values())).sum(0)
     if not bool(torch.isfinite(whole).all()):

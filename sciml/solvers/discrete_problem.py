@@ -22,6 +22,7 @@ from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
 from sciml.solvers.hard_constraints import Ansatz
 from sciml.solvers.journal import Journal
+from sciml.solvers.objective import Objective
 from sciml.solvers.residuals import ResidualSystem
 
 CONDITION_WEIGHT = 10.0
@@ -66,6 +67,42 @@ class DiscreteProblem:
         """The tensors to be varied."""
         return [parameter for parameter in self.trial.parameters() if parameter.requires_grad] + list(self.raw.values())
 
+    def objective(
+        self, points: Sequence[Collocation] | None = None, weights: Mapping[str, float] | None = None
+    ) -> Objective:
+        """The loss at the training points, or at others, with the weights of terms or with others."""
+        return Objective(
+            self.rows,
+            self.train if points is None else points,
+            self.scales,
+            self.weights if weights is None else weights,
+            self.parameters,
+        )
+
+    def with_model(self, model: nn.Module, *, problem: Problem | None = None, **changes: Any) -> DiscreteProblem:
+        """The same set-up with another model between the same units.
+
+        Args:
+            model: maps coordinates scaled to [-1, 1] to fields of order one.
+            problem: the problem on another domain, to which the coordinates are scaled then.
+            changes: further fields of the set-up, such as ``train`` or ``raw``.
+        """
+        stated, old = self.problem if problem is None else problem, self.trial
+        domain = stated.domain
+        trial = Scaled(model, domain.lower, domain.upper, old.offset.tolist(), old.scale.tolist())
+        return self.with_trial(trial.to(old.offset), problem=stated, **changes)
+
+    def with_trial(self, trial: nn.Module, **changes: Any) -> DiscreteProblem:
+        """The same set-up with another trial function, in physical units."""
+        found = replace(self, trial=trial, **changes)
+        return replace(found, rows=ResidualSystem(found.problem, trial, found.raw))
+
+    def with_unknowns(self, raw: Mapping[str, Tensor] | None = None) -> DiscreteProblem:
+        """The same set-up with copies of raw numbers for its unknowns: these, or their initial ones."""
+        start = {name: unknown.raw_initial().to(self.trial.offset) for name, unknown in self.problem.unknowns.items()}
+        own = {name: value.detach().clone().requires_grad_() for name, value in (start if raw is None else raw).items()}
+        return replace(self, raw=own, rows=ResidualSystem(self.problem, self.trial, own))
+
 
 def checked_seed(seed: object) -> int:
     """A seed as a number.
@@ -80,13 +117,10 @@ def checked_seed(seed: object) -> int:
 
 def with_features(setup: DiscreteProblem, count: int, scale: float | Sequence[float], seed: int) -> DiscreteProblem:
     """The set-up with fresh random features for its model, all weights zero, and unknowns as they were at the start."""
-    problem, old = setup.problem, setup.trial
+    problem = setup.problem
     model = RandomFeatures(count, scale)
     model.build(len(problem.coordinates), len(problem.fields), torch.Generator().manual_seed(seed))
-    trial = Scaled(model, problem.domain.lower, problem.domain.upper, old.offset.tolist(), old.scale.tolist())
-    trial = trial.to(device=old.offset.device, dtype=old.offset.dtype)
-    raw = {name: unknown.raw_initial().to(old.offset).requires_grad_() for name, unknown in problem.unknowns.items()}
-    return replace(setup, trial=trial, raw=raw, rows=ResidualSystem(problem, trial, raw))
+    return setup.with_model(model).with_unknowns()
 
 
 def device_of(device: str | torch.device) -> torch.device:

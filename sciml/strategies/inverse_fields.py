@@ -178,9 +178,7 @@ def solve_for_fields(setup: DiscreteProblem, seed: int, watchers: Sequence[Callb
         if not tried:
             raise
     best = min(tried, key=lambda each: each.validation)
-    objective = Objective(
-        best.setup.rows, best.setup.held, best.setup.scales, best.setup.weights, best.setup.parameters
-    )
+    objective = best.setup.objective(best.setup.held)
     terms = {name: float(value) for name, value in objective.means().items()}
     reached = math.sqrt(max((value for name, value in terms.items() if not is_measured(name)), default=0.0))
     reason = (
@@ -209,7 +207,7 @@ def _constant(problem: Problem, fields: Sequence[str], degrees: tuple[int, ...])
 
 def _objective(setup: DiscreteProblem, weight: float) -> Objective:
     there = weighed(setup, setup, weight)
-    return Objective(there.rows, there.train, there.scales, there.weights, there.parameters)
+    return there.objective()
 
 
 def _risen(tried: Sequence[_Tried]) -> bool:
@@ -221,7 +219,7 @@ def _risen(tried: Sequence[_Tried]) -> bool:
 def _seen(training: Training, tried: _Tried, step: int) -> bool:
     """Record a strength of the prior; whether a watcher wants to stop."""
     setup = tried.setup
-    objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
+    objective = setup.objective()
     terms = {name: float(value) for name, value in objective.means().items()}
     loss = sum(setup.weights[name] * value for name, value in terms.items())
     look = Report(

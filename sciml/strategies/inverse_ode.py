@@ -13,7 +13,7 @@ from torch import nn
 from sciml.geometry import SpectralPoints
 from sciml.models import Scaled, Spectral
 from sciml.problem.observations import DATA, is_measured
-from sciml.solvers import Callback, DiscreteProblem, LeastSquares, Objective, ResidualSystem
+from sciml.solvers import Callback, DiscreteProblem, LeastSquares, ResidualSystem
 from sciml.solvers.discrete_problem import DATA_WEIGHT, with_features
 from sciml.strategies.random_features import Found, most_points, part_of, take_over
 from sciml.strategies.training import Training
@@ -131,7 +131,7 @@ def weighed(setup: DiscreteProblem, given: DiscreteProblem, weight: float) -> Di
 
 def judged(setup: DiscreteProblem) -> Judged:
     """A set-up with its residuals on held-out rows."""
-    objective = Objective(setup.rows, setup.held, setup.scales, setup.weights, setup.parameters)
+    objective = setup.objective(setup.held)
     sizes = {name: math.sqrt(float(value)) for name, value in objective.means().items()}
     misfit = max((size for name, size in sizes.items() if name.startswith(DATA)), default=0.0)
     reached = max((size for name, size in sizes.items() if not is_measured(name)), default=0.0)

@@ -307,7 +307,7 @@ def _solved(
     share = points / most_points(len(problem.coordinates))
     train = tuple(part_of(block, share, len(problem.coordinates)) for block in setup.train)
     candidate = replace(with_features(setup, count, scale, seed), train=train)
-    objective = Objective(candidate.rows, train, setup.scales, setup.weights, candidate.parameters)
+    objective = candidate.objective(train, setup.weights)
 
     def work() -> None:
         if linear:

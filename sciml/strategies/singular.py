@@ -277,7 +277,7 @@ class _Search:
 
     def judged(self, setup: DiscreteProblem) -> float:
         """The largest relative residual of a trial function on the held-out points, those near corners among them."""
-        objective = Objective(setup.rows, self._setup.held, setup.scales, setup.weights, setup.parameters)
+        objective = setup.objective(self._setup.held)
         return objective.worst()
 
     def _scale(self, level: tuple[int, float, float], wish: float) -> float:
@@ -309,7 +309,7 @@ class _Search:
         found = self._candidate(smooth, degree, spread)
         if found.parameters[0].numel() > _MOST_WEIGHTS[self._linear]:
             return math.inf
-        objective = Objective(found.rows, found.train, found.scales, found.weights, found.parameters)
+        objective = found.objective()
 
         def work() -> None:
             if self._linear:

@@ -247,4 +247,4 @@ class _Search:
 
 
 def _objective(setup: DiscreteProblem) -> Objective:
-    return Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
+    return setup.objective()

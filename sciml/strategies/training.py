@@ -21,7 +21,6 @@ from sciml.solvers import (
     DiscreteProblem,
     EarlyStopping,
     FirstOrder,
-    Objective,
     Report,
     Run,
     Solver,
@@ -168,7 +167,7 @@ class _Phase:
     ) -> None:
         self._training, self._setup, self._solver = training, setup, solver
         self._name = f"{solver.name}{label}"
-        self._objective = Objective(setup.rows, setup.train, setup.scales, weights, setup.parameters)
+        self._objective = setup.objective(weights=weights)
         self._fixed = dict(weights)
         self._polishing = polishing
         self._sampler = None if polishing else training._sampler
@@ -395,12 +394,12 @@ class _Phase:
 
 def held_out(setup: DiscreteProblem, weights: dict[str, float] | None = None) -> float:
     """The loss on held-out rows; infinite where it is not a number, so that nothing counts as worse."""
-    objective = Objective(setup.rows, setup.held, setup.scales, weights or setup.weights, setup.parameters)
+    objective = setup.objective(setup.held, weights or setup.weights)
     value = objective.value()
     return math.inf if math.isnan(value) else value
 
 
 def relative(setup: DiscreteProblem) -> float:
     """The largest root mean square of a residual on held-out rows, as a share of its natural size."""
-    objective = Objective(setup.rows, setup.held, setup.scales, setup.weights, setup.parameters)
+    objective = setup.objective(setup.held)
     return objective.worst()

@@ -226,7 +226,7 @@ def _start_constant(setup: DiscreteProblem) -> None:
     given = [block for block in setup.train if block.terms[0].place == start]
     if not given:
         return
-    objective = Objective(setup.rows, given, setup.scales, setup.weights, setup.parameters)
+    objective = setup.objective(given)
     rows, slopes = objective.linearised()
     degrees = model.basis.degrees_of[:, problem.coordinates.index(problem.time)].to(rows.device)
     low = torch.cat([degrees < max(1, problem.order(name, problem.time)) for name in problem.fields])

@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 
 from sciml.errors import SolverError
 from sciml.problem.observations import Observation, is_measured
-from sciml.solvers import DiscreteProblem, LeastSquares, Objective, ResidualSystem
+from sciml.solvers import DiscreteProblem, LeastSquares, ResidualSystem
 from sciml.solvers.state import settled
 from sciml.uncertainty.covariance import Inference
 
@@ -96,9 +96,7 @@ class _Profile:
 
     def _by_data(self) -> bool:
         """Whether it is the data that speak against the last value, not a trial function too coarse for the solution there."""
-        objective = Objective(
-            self._state.rows, self._state.train, self._state.scales, self._state.weights, self._state.parameters
-        )
+        objective = self._state.objective()
         broken = sum(
             self._state.weights[name] * float(value)
             for name, value in objective.means().items()
@@ -134,7 +132,7 @@ class _Profile:
 
 def _refit(setup: DiscreteProblem) -> float:
     """The least loss of a set-up from where it is, which it arrives at."""
-    objective = Objective(setup.rows, setup.train, setup.scales, setup.weights, setup.parameters)
+    objective = setup.objective()
 
     def work() -> None:
         run = _REFIT.start(objective)
