@@ -13,7 +13,7 @@ from sciml import d
 from sciml.errors import ModelError
 from sciml.jets import AnalyticJets, AutogradJets, knows_derivatives
 from sciml.models import Elements, Scaled, Windowed
-from sciml.strategies.slabs import why_not_elements
+from sciml.strategies.slabs import not_on_elements
 
 PI = math.pi
 
@@ -353,7 +353,7 @@ def test_why_elements_are_not_used():
         members = {"domain": box, "fields": ["u"], "conditions": [sciml.Initial(u=0.0)], **parts}
         if "balance" not in members:
             members["balance"] = sciml.equation(lambda self, u, x, t: d(u, t) - d(u, x))
-        return why_not_elements(type("Case", (sciml.Problem,), members)())
+        return not_on_elements(type("Case", (sciml.Problem,), members)())
 
     assert reason() is None
     two = sciml.equation(lambda self, u, x, t: d(u, t))
