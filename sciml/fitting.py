@@ -168,6 +168,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         except KeyboardInterrupt:
             status, message = "interrupted", "intervals are from the covariance"
     doubt += overfit(setup, residuals)
+    spread = spread_of(setup, inference)
     said = _MESSAGES.get(status, message)
     if message and status in _MESSAGES:
         said = f"{said} ({message})"
@@ -206,7 +207,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         data=setup.table,
         tolerance=float(options.tolerance),
         statistics=statistics(setup.rows, setup.train, inference, _found(setup)),
-        spread=spread_of(setup, inference),
+        spread=spread,
     )
 
 
