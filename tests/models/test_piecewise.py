@@ -69,7 +69,7 @@ def system_of(problem, of, measured=40):
         torch.tensor([2.0, 1.0]).double(),
     )
     table = sciml.Table({"x": np.linspace(0, 2, measured), "t": np.linspace(1, 4, measured), "u": np.ones(measured)})
-    blocks = [*blocks_on(of, problem, problem.terms()), *sciml.measurements.data_blocks(problem, table)]
+    blocks = [*blocks_on(of, problem, problem.terms()), *sciml.problem.measurements.data_blocks(problem, table)]
     placed = []
     for block in blocks:
         root = torch.full((block.size,), measured**-0.5).double() if block.weights is None else block.weights.sqrt()

@@ -341,19 +341,19 @@ def test_fault_13_a_file_system_without_locks_is_said(tmp_path, monkeypatch):
 
 
 def test_files_beside_a_run_are_listed_with_it(tmp_path):
-    run_directory.write_file(tmp_path / "alone.csv", b"t\n0\n")
+    archive.write_file(tmp_path / "alone.csv", b"t\n0\n")
     assert [each.name for each in tmp_path.iterdir()] == ["alone.csv"]
     with RunDirectory(tmp_path) as run:
         run.write("a.json", b"{}")
-        run_directory.write_file(tmp_path / "during.csv", b"t\n1\n")
-    run_directory.write_file(tmp_path / "after.csv", b"t\n2\n")
+        archive.write_file(tmp_path / "during.csv", b"t\n1\n")
+    archive.write_file(tmp_path / "after.csv", b"t\n2\n")
     listed = {"a.json", "during.csv", "after.csv"}
     assert set(json.loads((tmp_path / MANIFEST).read_text())["files"]) == listed
     with other(writing.hold, tmp_path) as (_, told):
         told.recv()
-        run_directory.write_file(tmp_path / "another.csv", b"t\n3\n")
+        archive.write_file(tmp_path / "another.csv", b"t\n3\n")
         with pytest.raises(FileError, match="is being written"):
-            run_directory.write_file(tmp_path / "after.csv", b"t\n3\n")
+            archive.write_file(tmp_path / "after.csv", b"t\n3\n")
     assert set(json.loads((tmp_path / MANIFEST).read_text())["files"]) == listed
 
 
