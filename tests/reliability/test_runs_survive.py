@@ -174,7 +174,7 @@ def test_fault_10_another_fit_is_not_resumed(name, unfinished):
 def test_fault_10_versions_that_differ_are_told(unfinished, monkeypatch, tmp_path):
     """Another version of torch may round otherwise: a warning, and the fit is resumed."""
     copied = shutil.copytree(unfinished, tmp_path / "copy")
-    monkeypatch.setattr("sciml.fingerprint.torch.__version__", "2.99")
+    monkeypatch.setattr("sciml.runs.fingerprint.torch.__version__", "2.99")
     with pytest.warns(ArchiveWarning, match=r"versions.torch: .* then, 2.99 now.*may differ.*in rounding"):
         same(fitted(), fitted(out=copied, resume=True))
 

@@ -373,6 +373,7 @@ def test_a_map_of_two_coordinates_is_drawn():
     assert len(solution_of_two().plot().axes) == 2
 
 
+@pytest.mark.slow
 def test_periodic_conditions_train():
     class Ring(sciml.Problem):
         """u_x = cos x on a ring, with its mean pinned at one point."""
@@ -481,7 +482,7 @@ def test_where_to_write_is_checked_before_the_fit_and_never_loses_it(tmp_path, m
     def fail(*_):
         raise FileError("no space left")
 
-    monkeypatch.setattr("sciml.report.write", fail)
+    monkeypatch.setattr("sciml.runs.report.write", fail)
     with pytest.warns(UserWarning, match="was not written: no space left"):
         assert sciml.fit(Decay(), sciml.MLP(4), solver=sciml.Adam(1), out=tmp_path / "run").nit == 1
 

@@ -221,7 +221,7 @@ def test_a_callback_ends_the_march_with_what_there_is():
 
 @pytest.mark.parametrize("where", ["in a window", "between windows"])
 def test_ctrl_c_keeps_the_windows_that_were_solved(where, monkeypatch):
-    import sciml.marching as marching
+    import sciml.strategies.window_solvers as marching
 
     calls = []
 
