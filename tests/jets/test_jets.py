@@ -61,6 +61,7 @@ def test_taylor_mode_agrees_with_nested_autograd_to_fourth_order(activation):
                 assert torch.allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_jets_of_a_network_are_those_of_its_formula():
     """Against SymPy: every derivative to fourth order by three coordinates, with no differentiation of ours involved."""
     generator = torch.Generator().manual_seed(3)

@@ -206,6 +206,7 @@ def test_powers_of_the_conjugate_are_what_varying_coefficients_add():
     assert spread < 0.05 * analytic
 
 
+@pytest.mark.slow
 def test_a_slit():
     height = math.tan(0.025)
     outline = [(0, 0), (1, height), (1, 1), (-1, 1), (-1, -1), (1, -1), (1, -height)]
@@ -218,6 +219,7 @@ def test_a_slit():
     assert solution.residuals["relative"].max() < 1e-6
 
 
+@pytest.mark.slow
 def test_smooth_solutions_do_not_stall_at_corners_and_others_do():
     for problem, stalls in ((Loaded(), True), (Smooth(), False)):
         setup = ready(problem)
@@ -277,6 +279,7 @@ def test_points_near_corners_lie_where_they_should():
             assert np.hypot(*added.T).min() < 1e-3
 
 
+@pytest.mark.slow
 def test_contradictory_conditions_of_a_nonlinear_equation_of_fourth_order(monkeypatch):
     """A lid next to walls at rest: velocities are continuous at the corners, vorticity is not."""
     monkeypatch.setattr(corners, "_DEGREES", {2: ((14, 4, 1), (20, 6, 2), (26, 6, 2))})

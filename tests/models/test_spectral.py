@@ -221,6 +221,7 @@ def test_solutions_are_saved_and_loaded(tmp_path):
     np.testing.assert_array_equal(again(x=x, t=0.2)["u"], solution(x=x, t=0.2)["u"])
 
 
+@pytest.mark.slow
 def test_three_coordinates():
     class Plate(sciml.Problem):
         domain = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 0.1))

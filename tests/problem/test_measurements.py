@@ -237,6 +237,7 @@ def test_pelts_with_errors_in_per_cent_give_the_published_rates():
         assert row["standard_error"] == pytest.approx(error, rel=0.25)
 
 
+@pytest.mark.slow
 def test_pelts_give_the_rates_of_shooting():
     """Sharp peaks: polynomials that do not resolve them once left a rate half a standard error off."""
     problem = sciml.gallery.problem("lynx_hare")

@@ -194,6 +194,7 @@ def test_constants_are_found_to_many_digits_from_exact_values(name):
         assert row["low"] < value < row["high"]
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_about_as_often_as_they_say():
     held = []
     for seed in range(12):
@@ -203,6 +204,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
     assert sum(held) >= 9
 
 
+@pytest.mark.slow
 def test_a_shock_is_resolved_and_its_viscosity_found_from_exact_values():
     problem = problem_class("burgers_inverse")()
     generator = np.random.default_rng(3)
@@ -214,6 +216,7 @@ def test_a_shock_is_resolved_and_its_viscosity_found_from_exact_values():
     assert solution.error()["u"] < 1e-4
 
 
+@pytest.mark.slow
 def test_what_no_row_sees_is_said():
     class Blind(Heat):
         lost = sciml.Unknown(1.0)

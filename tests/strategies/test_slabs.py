@@ -81,6 +81,7 @@ def test_second_order_in_time():
     assert solution.error()["u"] < 1e-7
 
 
+@pytest.mark.slow
 def test_many_reflections_of_a_pulse():
     """A wave in a box that loses half its energy to friction: five times to and fro."""
 
@@ -110,6 +111,7 @@ def test_many_reflections_of_a_pulse():
     assert np.abs(solution(x=x, t=t)["u"] - truth).max() < 1e-6
 
 
+@pytest.mark.slow
 def test_a_start_that_jumps_inside():
     """Burgers' equation from a step, exact on the whole line by Cole and Hopf."""
 

@@ -123,6 +123,7 @@ def fourier(problem, modes, time, steps):
     return x, np.fft.ifft(v).real
 
 
+@pytest.mark.slow
 def test_waves_in_windows_follow_solitons_to_many_digits():
     """`fit` solves this on elements now; waves are for two coordinates beside time, and this shows that they work."""
     problem = Solitons()

@@ -373,6 +373,7 @@ def test_a_map_of_two_coordinates_is_drawn():
     assert len(solution_of_two().plot().axes) == 2
 
 
+@pytest.mark.slow
 def test_periodic_conditions_train():
     class Ring(sciml.Problem):
         """u_x = cos x on a ring, with its mean pinned at one point."""

@@ -52,6 +52,7 @@ def test_a_network_that_is_too_small_is_no_success_and_says_by_how_much(burgers)
     assert "more than 0.001: try a larger model" in network.message
 
 
+@pytest.mark.slow
 def test_a_grid_is_distilled_with_its_derivatives():
     grid = sciml.baseline(Decay())
     plain, sloped = (

@@ -322,6 +322,7 @@ def test_a_wave_carried_round_nearly_eight_times():
     assert solution.error()["u"] <= 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "target", "solver"),
     [
@@ -346,6 +347,7 @@ def test_three_constants_are_found_from_exact_samples():
         assert solution.unknowns["estimate"][key] == pytest.approx(value, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_conductivity_is_found_where_only_the_pressure_was_measured():
     solution = sciml.fit(problem_class("darcy_inverse")())
     assert solution.success
