@@ -35,7 +35,6 @@ from sciml.problem.conditions import Evaluation, Term
 from sciml.typing import MultiIndex
 
 _PROBES = 8
-
 _NEVER = -1000.0
 
 Jet = tuple[str, MultiIndex]
