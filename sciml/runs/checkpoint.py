@@ -1,7 +1,4 @@
-"""Checkpoints of earlier formats, as the present one has them.
-
-What a fit leaves in its directory while it runs, so that it can be continued whatever happens to the machine.
-"""
+"""Checkpointing: what a fit leaves in its directory while it runs, so that it can be resumed whatever happens."""
 
 from __future__ import annotations
 
@@ -28,73 +25,13 @@ from sciml.runs.history import Lines
 from sciml.runs.load import load
 from sciml.solution import Solution
 from sciml.solvers import Callback, Report
-from sciml.solvers.callbacks import LookLog
 from sciml.solvers.journal import Content, Journal, Terminated
 from sciml.solvers.signals import INTERRUPT, Abandoned, Signals
 from sciml.solvers.state import as_plain, model_as_it_was, model_state, model_values
 
-FORMAT = 2
-
-# Format 1 knew neither steps that are taken back nor sums in parts, and held looks one by one.
-_RETREAT = {"share": 1.0, "why": "", "several": False, "most": 0.0, "lowest": math.inf, "good": None}
-
-
-def upgraded(content: dict[str, Any]) -> dict[str, Any]:
-    """The content of a checkpoint in the present format.
-
-    Raises:
-        KeyError, TypeError, AttributeError: it is no checkpoint.
-    """
-    if content["checkpoint"] != 1:
-        return content
-    journal = content["journal"]
-    entries = [[index, name, cost, _phase(each)] for index, name, cost, each in journal["entries"]]
-    live = journal["live"]
-    if live is not None:
-        index, name, state = live
-        solver = {**(_RETREAT if "optimizer" in state["solver"] else {"good": None}), **state["solver"]}
-        state = {**_phase(state), "solver": solver, "objective": {**state["objective"], "portion": None}}
-        live = [index, name, state]
-    return {**content, "checkpoint": FORMAT, "journal": {**journal, "entries": entries, "live": live}}
-
-
-def _phase(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of a phase; other pieces of work are as they were."""
-    if "best" not in content:
-        return dict(content)
-    seen = LookLog()
-    for each in content["seen"]:
-        seen.append(Report(**each["look"]), each["more"])
-    return {**content, "note": None, "seen": seen.state()}
-
-
-def comparable(content: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fingerprints of a checkpoint and of a fit, without what the checkpoint's format told otherwise or not at all.
-
-    Raises:
-        KeyError, TypeError, AttributeError: it is no checkpoint.
-    """
-    before = dict(content["fingerprint"])
-    if content["checkpoint"] > 1:
-        return before, dict(now)
-    return _without(before), _without(now)
-
-
-def _without(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-    problem = {name: each for name, each in fingerprint["problem"].items() if name != "residuals"}
-    versions = {name: each for name, each in fingerprint["versions"].items() if name != "threads"}
-    data = fingerprint["data"] and {name: each for name, each in fingerprint["data"].items() if name != "noise"}
-    return {
-        **{name: each for name, each in fingerprint.items() if name != "code"},
-        "problem": problem,
-        "data": data,
-        "versions": versions,
-    }
-
-
 CHECKPOINT, RECORD, HISTORY, ASIDE = "checkpoint.pt", "run.json", "history.jsonl", "checkpoint.aside.pt"
 
-_RECORD_FORMAT = 1
+FORMAT, _RECORD_FORMAT = 2, 1
 
 _STATUS_OF_TERMINATION = 143
 
@@ -113,7 +50,7 @@ class CheckpointEvery:
     Example:
         >>> import sciml
         >>> sciml.CheckpointEvery(seconds=10)
-        Every(seconds=10, steps=None)
+        CheckpointEvery(seconds=10, steps=None)
     """
 
     seconds: float | None = 60.0
@@ -370,15 +307,9 @@ class Checkpointer:
                     f"{run.path / CHECKPOINT} was written by a newer version of the library (format {content['checkpoint']}, "
                     f"this one reads up to {FORMAT}): update it, or begin anew in another directory"
                 )
-            self._compare(*comparable(content, fingerprint))
-            content = upgraded(content)
-            return {
-                "journal": content["journal"],
-                "seconds": float(content["seconds"]),
-                "looks": int(content["looks"]),
-                "model": content["model"],
-                "values": content.get("values"),
-            }
+            self._compare(content["fingerprint"], fingerprint)
+            numbers = {"seconds": float(content["seconds"]), "looks": int(content["looks"])}
+            return {**numbers, **{name: content[name] for name in ("journal", "model", "values")}}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileError(f"{run.path / CHECKPOINT} is no checkpoint of a fit: {error!r}") from error
 

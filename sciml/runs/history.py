@@ -1,9 +1,8 @@
-"""A history that grows line by line: one JSON object a look."""
+"""Training history as JSON Lines: one JSON object for each report on held-out rows."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -53,7 +52,7 @@ class Lines:
         """Write the line of a number, unless it is there."""
         if index < self._count or self._failed:
             return
-        rest = memoryview((json.dumps(_plain(content), default=str) + "\n").encode())
+        rest = memoryview((json.dumps(finite(content)) + "\n").encode())
         try:
             assert self._file is not None
             while rest:
@@ -108,10 +107,12 @@ def _whole(content: bytes) -> list[bytes]:
     return found
 
 
-def _plain(value: Any) -> Any:
-    """Numbers that are not finite become null: JSON has none."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def finite(content: Any) -> Any:
+    """Nested values as JSON knows them; numbers that are not finite, which it does not know, become None.
+
+    Example:
+        >>> finite({"loss": float("nan"), 3: (1.5,)})
+        {'loss': None, '3': [1.5]}
+    """
+    text = json.dumps(content, default=lambda value: value.item() if hasattr(value, "item") else str(value))
+    return json.loads(text, parse_constant=lambda constant: None)

@@ -241,7 +241,7 @@ def same(one, other):
 @pytest.mark.parametrize("name", FITS)
 def test_fault_11_a_resumed_fit_equals_one_that_was_never_killed(name, kill, tmp_path, monkeypatch):
     """Bitwise, for every solver and strategy, after one or two kills."""
-    monkeypatch.setattr("sciml.journal._WORTH", 0.0)
+    monkeypatch.setattr("sciml.solvers.journal._WORTH", 0.0)
     options = {"out": tmp_path, "checkpoint": sciml.CheckpointEvery(seconds=None, steps=1)}
     kills = SHORT.get(name, (6, 3) if name in TWICE else (6,))
     with warnings.catch_warnings(action="ignore", category=sciml.ConditionWarning):
