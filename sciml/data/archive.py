@@ -383,14 +383,14 @@ def unpacked(data: bytes, path: Path) -> dict[str, Any]:
         >>> unpacked(packed({"seed": 1}), pathlib.Path("a.pt"))["seed"]
         1
     """
-    content = _tensors(_checked(data, path), path)
+    content = _tensors(checked(data, path), path)
     found = content.get("sciml_format")
     if type(found) is not int or found != FORMAT:
         raise FileError(f"{path} is not a file of sciml's (format {FORMAT}); its format is {found!r}")
     return content
 
 
-def _checked(data: bytes, path: Path) -> memoryview:
+def checked(data: bytes, path: Path) -> memoryview:
     """What follows the header of a file, which agrees with the checksum there.
 
     Raises:
@@ -407,20 +407,6 @@ def _checked(data: bytes, path: Path) -> memoryview:
     if hashlib.sha256(inner).hexdigest().encode() != header[2]:
         raise FileError(f"{path} is damaged: its content does not agree with its checksum (SHA-256)")
     return inner
-
-
-def has_own_checksum(path: Path) -> bool:
-    """Whether a file begins as those of ``packed`` do, and agrees with the checksum in it.
-
-    Raises:
-        FileError: it does not agree, or cannot be read.
-        OSError: it cannot be opened.
-    """
-    with path.open("rb") as file:
-        own = file.read(6) == b"sciml "
-    if own:
-        _checked(read(path), path)
-    return own
 
 
 def save_tensors(path: Path, content: dict[str, Any]) -> None:

@@ -98,23 +98,6 @@ def lock(directory: Path) -> FileLock:
     return found
 
 
-def holder(directory: Path) -> dict[str, Any] | None:
-    """Who holds the lock of a directory: ``pid``, ``host``, ``since`` (``unknown`` if unreadable); None if nobody does."""
-    try:
-        file = (directory / LOCK).open("rb")
-    except OSError:
-        return None
-    with file:
-        try:
-            if os.name == "nt":  # pragma: no cover - a locked byte cannot be read there
-                file.read(1)
-            else:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError as error:
-            return _described(file) if error.errno in _TAKEN else None
-    return None
-
-
 def _described(file: BinaryIO) -> dict[str, Any]:
     """What the file of a lock says of its holder."""
     unknown = dict.fromkeys(("pid", "host", "since"), "unknown")
@@ -133,13 +116,15 @@ def digest_of(path: Path) -> str:
 def _state(path: Path) -> tuple[str, str]:
     """Whether a file that is not listed is whole, damaged or missing, and what to do; ``unlisted`` without own checksum."""
     try:
-        if archive.has_own_checksum(path):
-            return "whole", "nothing; it has a checksum of its own"
+        with path.open("rb") as file:
+            if file.read(6) != b"sciml ":
+                return "unlisted", "nothing; it was not written as a file of the run, and cannot be checked"
+        archive.checked(archive.read(path), path)
     except FileNotFoundError:
         return "missing", "write it again"
     except OSError as error:
         return "damaged", str(error)
-    return "unlisted", "nothing; it was not written as a file of the run, and cannot be checked"
+    return "whole", "nothing; it has a checksum of its own"
 
 
 def _manifest(directory: Path) -> tuple[dict[str, list[str]], str]:
@@ -281,8 +266,7 @@ class RunDirectory:
         Raises:
             FileError: as ``write``.
         """
-        self._check_name(name)
-        self._check_held(name)
+        self._check(name, write=True)
         with self._mutex, archive.temporary(self.path / name) as temporary:
             yield temporary
             self._install(name, temporary)
@@ -320,7 +304,7 @@ class RunDirectory:
         Raises:
             FileError: the lock is not held, or the file cannot be removed.
         """
-        self._check_held(name)
+        self._check(name, write=True)
         with self._mutex:
             rest = {each: entry for each, entry in _manifest(self.path)[0].items() if each != name}
             # A file that is not listed is no alarm; one that is listed but missing would be.
@@ -334,7 +318,7 @@ class RunDirectory:
 
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name, in any generation, whole or not."""
-        self._check_name(name)
+        self._check(name, write=False)
         return (self.path / name).is_file() or (self.path / PREVIOUS / name).is_file()
 
     def verify(self) -> pd.DataFrame:
@@ -395,9 +379,9 @@ class RunDirectory:
         A file that is written meanwhile is looked at again: only what stays the same between two looks is damage.
 
         Args:
-            file: in the directory, or in that of the copies.
+            file: in the directory, or its copy.
             age: 0 for the file, 1 for its copy.
-            read: its content or digest.
+            read: gives its content or digest.
         """
         before = None
         for _ in range(_LOOKS):
@@ -420,7 +404,7 @@ class RunDirectory:
 
     @staticmethod
     def holder(path: str | Path) -> dict[str, Any] | None:
-        """Who writes into a directory now: process, host and since when; None if nobody does.
+        """Who writes into a directory now: ``pid``, ``host`` and ``since`` (``unknown`` if unreadable); None if nobody does.
 
         Example:
             >>> import os, tempfile
@@ -430,7 +414,19 @@ class RunDirectory:
             >>> RunDirectory.holder(run.path) is None
             True
         """
-        return holder(Path(path))
+        try:
+            file = (Path(path) / LOCK).open("rb")
+        except OSError:
+            return None
+        with file:
+            try:
+                if os.name == "nt":  # pragma: no cover - a locked byte cannot be read there
+                    file.read(1)
+                else:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError as error:
+                return _described(file) if error.errno in _TAKEN else None
+        return None
 
     @staticmethod
     def may_have(name: object) -> bool:
@@ -442,14 +438,12 @@ class RunDirectory:
         """
         return isinstance(name, str) and _NAME.fullmatch(name) is not None and name != MANIFEST
 
-    def _check_name(self, name: str) -> None:
+    def _check(self, name: str, *, write: bool) -> None:
         if not self.may_have(name):
             raise FileError(
                 f"a file of a run has a plain name, such as 'summary.json', that is not {MANIFEST!r}; given: {name!r}"
             )
-
-    def _check_held(self, name: str) -> None:
-        if not self.held:
+        if write and not self.held:
             raise FileError(
                 f"cannot change {name} in {self.path} without its lock: with RunDirectory({str(self.path)!r}) as run: ..."
             )
@@ -530,7 +524,7 @@ class RunDirectory:
         )
 
     def _newest(self, name: str, parse: Callable[[bytes, Path], _Value]) -> _Value:
-        self._check_name(name)
+        self._check(name, write=False)
         tried = []
         for age, file in enumerate((self.path / name, self.path / PREVIOUS / name)):
             _, content, agrees = self._look(file, age, archive.read)
@@ -557,15 +551,14 @@ def _recorded(path: Path) -> contextlib.AbstractContextManager[Path] | None:
     """How a file in the directory of a run is replaced; None for files elsewhere."""
     if not (path.parent / MANIFEST).is_file():
         path = archive.followed(path)
-    run = _held.get(path.parent.resolve())
     if not RunDirectory.may_have(path.name):
         return None
+    run = _held.get(path.parent.resolve())
     if run is not None:
         return run.replaced(path.name) if run.held else None
-    listed_there = path.name in _manifest(path.parent)[0]
-    if (path.parent / MANIFEST).is_file() and (listed_there or holder(path.parent) is None):
-        return _opened(path)
-    return None
+    files, state = _manifest(path.parent)
+    free = state != "missing" and (path.name in files or RunDirectory.holder(path.parent) is None)
+    return _opened(path) if free else None
 
 
 @contextlib.contextmanager

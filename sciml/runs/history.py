@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import warnings
@@ -37,7 +38,7 @@ class Lines:
     """
 
     def __init__(self, path: Path, keep: int = 0) -> None:
-        self._path, self._count, self._failed = path, 0, False
+        self._path, self._count = path, 0
         self._file: FileIO | None = None
         try:
             # Lines that are damaged are written anew, as those that are missing.
@@ -50,11 +51,10 @@ class Lines:
 
     def write(self, index: int, content: Mapping[str, Any]) -> None:
         """Write the line of a number, unless it is there."""
-        if index < self._count or self._failed:
+        if index < self._count or self._file is None:
             return
         rest = memoryview((json.dumps(finite(content)) + "\n").encode())
         try:
-            assert self._file is not None
             while rest:
                 # A disk that becomes full takes a part.
                 rest = rest[self._file.write(rest) or 0 :]
@@ -64,10 +64,9 @@ class Lines:
 
     def flush(self) -> None:
         """Have all lines written through to the disk."""
-        if self._failed or self._file is None:
-            return
         try:
-            os.fsync(self._file.fileno())
+            if self._file is not None:
+                os.fsync(self._file.fileno())
         except OSError as error:
             self._fail(error)
 
@@ -77,7 +76,8 @@ class Lines:
             self._file.close()
 
     def _fail(self, error: OSError) -> None:
-        self._failed = True
+        self.close()
+        self._file = None
         warnings.warn(f"{self._path} ends here, the fit goes on: {error}", ArchiveWarning, stacklevel=3)
 
 
@@ -95,16 +95,14 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def _whole(content: bytes) -> list[bytes]:
     """The lines up to the first that is cut off or none of ours."""
-    found = []
-    for line in content.splitlines(keepends=True):
+
+    def good(line: bytes) -> bool:
         try:
-            good = line.endswith(b"\n") and isinstance(json.loads(line), dict)
+            return line.endswith(b"\n") and isinstance(json.loads(line), dict)
         except (ValueError, RecursionError):
-            good = False
-        if not good:
-            break
-        found.append(line)
-    return found
+            return False
+
+    return list(itertools.takewhile(good, content.splitlines(keepends=True)))
 
 
 def finite(content: Any) -> Any:

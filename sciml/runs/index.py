@@ -15,7 +15,7 @@ import pandas as pd
 
 from sciml.data.memory import readable
 from sciml.errors import FileError
-from sciml.runs.directory import LOCK, holder
+from sciml.runs.directory import LOCK, RunDirectory
 
 RECORD, HISTORY, SUMMARY = "run.json", "history.jsonl", "summary.json"
 
@@ -156,7 +156,7 @@ def _row(path: Path) -> dict[str, Any]:
     except OSError as error:
         return row | {"state": "damaged", "note": f"cannot be listed: {error.strerror or error}"}
     record, summary, look = folder.json(RECORD), folder.json(SUMMARY), folder.last_report()
-    writer = holder(path) if LOCK in folder.sizes else None
+    writer = RunDirectory.holder(path) if LOCK in folder.sizes else None
     state, ended = ("running", False) if writer is not None else _state(folder, record, summary)
     # While it runs, the summary is that of the run before.
     done = (summary or {}) if ended else {}

@@ -161,7 +161,7 @@ def test_a_lock_that_cannot_be_taken_is_not_held_by_somebody(tmp_path, monkeypat
     monkeypatch.setattr(fcntl, "flock", fail)
     with pytest.raises(FileError, match=f"cannot lock .*{os.strerror(number)}"):
         lock.lock(tmp_path)
-    assert lock.holder(tmp_path) is None
+    assert RunDirectory.holder(tmp_path) is None
 
 
 def test_a_lock_that_is_held_is_told_so(tmp_path):
@@ -173,5 +173,5 @@ def test_a_lock_that_is_held_is_told_so(tmp_path):
         other.stdout.readline()
         with pytest.raises(FileError, match="is being written by process"):
             lock.lock(tmp_path)
-        assert lock.holder(tmp_path) is not None
+        assert RunDirectory.holder(tmp_path) is not None
         other.communicate(b"\n")
