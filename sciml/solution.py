@@ -361,7 +361,7 @@ class Solution:
         path = Path(path)
         from sciml.runs import save as saving
 
-        archive.write_file(path, archive.packed(saving.state_of(self)))
+        archive.write_file(path, archive.packed(saving.to_record(self)))
         return path
 
     def export(self, path: str | Path, fields: Any = None) -> Path:

@@ -1,4 +1,4 @@
-"""The trial function of a solution as a program that needs torch alone: a graph of its operations in a file."""
+"""Export with ``torch.export``: the trial function of a solution as a graph of operations that needs torch alone."""
 
 from __future__ import annotations
 
@@ -76,11 +76,8 @@ def export(solution: Solution, path: str | Path, fields: Sequence[str] | None = 
         True
     """
     chosen = _fields(solution, fields)
-    if (
-        solution.model is None
-        or isinstance(solution.trial, Windowed)
-        or isinstance(solution.model, Elements | PiecewisePolynomial)
-    ):
+    pieces = isinstance(solution.model, Elements | PiecewisePolynomial | Windowed)
+    if solution.model is None or pieces:
         kind = type(solution.model or solution.trial).__name__
         raise ModelError(
             f"a trial function in pieces ({kind}) chooses by the points which piece to take, and a graph of its operations "

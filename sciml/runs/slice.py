@@ -1,4 +1,4 @@
-"""Solutions for a range of constants, taken at one value of them."""
+"""Parametric solutions at a value of their parameters."""
 
 from __future__ import annotations
 
