@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from torch import Tensor
 
+from sciml.errors import SolverError
 from sciml.solvers.objective import Objective
 
 
@@ -65,3 +67,30 @@ class Solver(ABC):
     def name(self) -> str:
         """The name in histories and reports."""
         return type(self).__name__
+
+
+def check_settings(given: object, *, whole: str = "", positive: str = "", not_negative: str = "") -> None:
+    """Refuse a record of settings of which some are out of range; None counts as not given.
+
+    Args:
+        given: the record.
+        whole: its fields that must be whole numbers of at least 1, separated by blanks.
+        positive: those that must be positive.
+        not_negative: those that must not be negative.
+
+    Raises:
+        SolverError: with the names of the fields and the record.
+    """
+    for names, wanted, allowed in (
+        (
+            whole.split(),
+            "be positive whole numbers of at least 1",
+            lambda value: isinstance(value, Integral) and int(value) > 0,
+        ),
+        (positive.split(), "be positive", lambda value: value > 0),
+        (not_negative.split(), "not be negative", lambda value: value >= 0),
+    ):
+        values = [getattr(given, name) for name in names]
+        if not all(value is None or (not isinstance(value, bool) and allowed(value)) for value in values):
+            named = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+            raise SolverError(f"{named} must {wanted}; given: {given}")
