@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
+import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,7 +57,7 @@ class Run(ABC):
 class Solver(ABC):
     """A strategy: an immutable record of settings that starts runs.
 
-    ``steps`` is the most steps that it may take, ``look`` how many steps lie between two looks at held-out rows.
+    ``steps`` is the most steps that it may take, ``look`` how many steps lie between two reports on held-out rows.
     """
 
     steps: int
@@ -67,6 +71,32 @@ class Solver(ABC):
     def name(self) -> str:
         """The name in histories and reports."""
         return type(self).__name__
+
+    def __repr__(self) -> str:
+        """The call that makes the solver, with those arguments that differ from the defaults."""
+        shown = []
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                shown += [f"{key}={_as_code(value)}" for key, value in getattr(self, name).items()]
+                continue
+            value = getattr(self, name, parameter.default)
+            if value != parameter.default and not (parameter.default is None and value == {}):
+                shown.append(f"{name}={_as_code(value)}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _as_code(value: object) -> str:
+    """A value as an expression in Python: classes and functions by module and name."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    if not hasattr(value, "__qualname__"):
+        return repr(value)
+    # By the outermost package that has it: torch.optim.SGD, and not torch.optim.sgd.SGD.
+    rooms = list(itertools.accumulate(value.__module__.split("."), "{}.{}".format))
+    home = next(
+        (each for each in rooms if getattr(sys.modules.get(each), value.__qualname__, None) is value), rooms[-1]
+    )
+    return f"{home}.{value.__qualname__}"
 
 
 def check_settings(given: object, *, whole: str = "", positive: str = "", not_negative: str = "") -> None:

@@ -337,7 +337,7 @@ class Chord:
         return torch.linalg.solve_triangular(self.triangle, inner, upper=True)[:, 0] / self.norms
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GaussNewton(Solver):
     r"""Gauss-Newton steps by QR factors of the Jacobian, for models that are linear in their parameters.
 
@@ -378,7 +378,7 @@ class GaussNewton(Solver):
         return _GaussNewtonRun(self, objective)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinearLeastSquares(GaussNewton):
     r"""Linear least squares: two rank-revealing Gauss-Newton steps :math:`J\,\delta = -r`, without damping.
 

@@ -120,7 +120,7 @@ class LevenbergMarquardt:
         return Advance(reached, best, tried)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LeastSquares(Solver):
     r"""Levenberg-Marquardt: :math:`\delta = -(J^T J + \lambda D^2)^{-1} J^T r`, the default for small models in float64.
 
