@@ -54,18 +54,23 @@ class DampedSystem:
 
     Args:
         rows: r, shape ``(m,)``.
-        slopes: J with columns of norm at most one, shape ``(m, p)``.
+        slopes: J, shape ``(m, p)``.
+        scale: the diagonal of D, shape ``(p,)``, at least the norms of the columns.
         factorisation: ``"cholesky"`` of the smaller of JᵀJ and JJᵀ, which squares the condition number; ``"qr"`` of J
             itself; ``"auto"`` is the first down to the damping that its rounding allows, and the second below; ``"svd"`` of J,
             slow, but one serves for all dampings and the directions that the rows do not see stay as they are.
     """
 
-    def __init__(self, rows: Tensor, slopes: Tensor, factorisation: str = "auto") -> None:
-        self._rows, self._slopes, self._factorisation = rows, slopes, factorisation
+    def __init__(self, rows: Tensor, slopes: Tensor, scale: Tensor, factorisation: str = "auto") -> None:
+        self._rows, self._slopes, self._scale, self._factorisation = rows, slopes / scale, scale, factorisation
         self._wide = slopes.shape[0] < slopes.shape[1]
 
     def step(self, damping: float) -> Tensor | None:
         """The step for a damping, shape ``(p,)``, or None where the factorisation fails."""
+        move = self._scaled(damping)
+        return None if move is None else move / self._scale
+
+    def _scaled(self, damping: float) -> Tensor | None:
         if self._factorisation == "svd":
             left, values, right = self._singular
             # Below rounding a direction is not seen at all.
@@ -119,24 +124,10 @@ class DampedSystem:
         return basis, triangle
 
 
-def unit_columns(slopes: Tensor) -> tuple[Tensor, Tensor]:
-    """A matrix with columns scaled to unit norm, and the norms; a column of zeros has the norm 1."""
+def column_norms(slopes: Tensor) -> Tensor:
+    """The norms of the columns of a matrix, 1 for a column of zeros."""
     norms = slopes.norm(dim=0)
-    norms = torch.where(norms > 0, norms, torch.ones_like(norms))
-    return slopes / norms, norms
-
-
-@dataclass(frozen=True)
-class _ScaledSystem:
-    """A dense system in the scaled parameters, whose steps are those of the parameters themselves."""
-
-    system: DampedSystem
-    norms: Tensor
-    share: float
-
-    def step(self, damping: float) -> Tensor | None:
-        move = self.system.step(self.share * damping)
-        return None if move is None else move / self.norms
+    return torch.where(norms > 0, norms, torch.ones_like(norms))
 
 
 @dataclass(frozen=True)
@@ -246,14 +237,14 @@ def descend(stiff: Objective, soft: Objective, stiffness: float, steps: int) -> 
     def linearise(position: Tensor) -> LinearizedSystem:
         stiff.assign(position)
         rows, slopes = stiff.linearised()
-        scaled, norms = unit_columns(slopes)
-        return _ScaledSystem(DampedSystem(rows, scaled, "qr"), norms, stiffness)
+        return DampedSystem(rows, slopes, column_norms(slopes), "qr")
 
     def merit(position: Tensor) -> float:
         stiff.assign(position)
         return soft.value()
 
-    rule = Damping(first=1e-3, lowered=0.1, least=1e-14, rest=1e-14)
+    least = 1e-14 * stiffness
+    rule = Damping(first=1e-3 * stiffness, lowered=0.1, least=least, rest=least, most=1e6 * stiffness)
     found = damped_gauss_newton(linearise, merit, stiff.vector(), steps, rule, tolerance=1e-5, patience=2)
     stiff.assign(found.position)
     return found.steps
@@ -295,11 +286,10 @@ def factorised(rows: Tensor, slopes: Tensor) -> tuple[Callable[[float], Tensor],
     The second function returns a step for any gradient :math:`J^Tr`; there is none where rows are too few. The number is by how
     much the square of the rows would fall if they were linear.
     """
-    scaled, norms = unit_columns(slopes)
-    size = slopes.shape[1]
+    norms, size = column_norms(slopes), slopes.shape[1]
     # R of [J r] holds R of J and Qᵀr: Q is never formed. Blocked, and so faster than pivoting through all rows; the triangle
     # has the same singular values.
-    upper = torch.linalg.qr(torch.cat([scaled, rows[:, None]], dim=1), mode="r").R
+    upper = torch.linalg.qr(torch.cat([slopes / norms, rows[:, None]], dim=1), mode="r").R
     triangle, image = upper[:size, :size], upper[:size, size]
 
     def solve(tolerance: float) -> Tensor:

@@ -83,12 +83,11 @@ class LevenbergMarquardt:
             return Advance(position, value, 0, "converged", why)
         # The largest norms so far: a column that shrinks on the way would otherwise lose the damping that holds it.
         self.norms = norms = norms if self.norms is None else torch.maximum(self.norms, norms)
-        slopes = slopes / norms
-        system = DampedSystem(rows, slopes, self._factorisation)
+        system = DampedSystem(rows, slopes, norms, self._factorisation)
         best, reached, foreseen, tried, damping = value, None, 0.0, 0, self.damping
         for trial in range(self._trials):
             move = system.step(damping)
-            arrived = None if move is None else position + move / norms
+            arrived = None if move is None else position + move
             loss = math.inf if arrived is None else value_at(arrived)
             tried += arrived is not None
             if move is not None and math.isfinite(loss) and loss < best:

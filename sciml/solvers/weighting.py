@@ -1,11 +1,4 @@
-"""The interface between the training loop and every rule that sets weights.
-
-All rules that set weights in one fit.
-
-Weights of terms that make them pull alike.
-
-Weights of points that make the solution grow from the start of time.
-"""
+"""Loss weights that follow the training: balanced terms, causal points, and the interface of such rules."""
 
 from __future__ import annotations
 
@@ -15,18 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from sciml._text import listed
 from sciml.errors import ProblemError, SolverError
-from sciml.geometry import Face, Interior, OnFaces
+from sciml.geometry import Face, OnFaces
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
+from sciml.solvers.adaptive_sampling import of_equations, squares_at
+from sciml.solvers.base import check_settings
 from sciml.solvers.objective import Objective
 
 
 class Weighting(ABC):
-    """A strategy: an immutable record of how the weights of an objective follow from its state.
+    """A rule for weights: an immutable record of how those of an objective follow from its state.
 
     ``every`` is how many steps lie between renewals; the loop renews at least once in the middle of a phase, after every redraw
     of points, and when a solver has converged. Between renewals the weights are constants to the solver. The certificate is
@@ -61,6 +55,8 @@ _METHODS = ("gradient", "ntk")
 _FLOOR = 1e-5
 
 _MOST_POINTS = 64
+
+_NOTICEABLE = 0.01
 
 
 @dataclass(frozen=True)
@@ -100,8 +96,7 @@ class Balanced(Weighting):
     def __post_init__(self) -> None:
         if self.method not in _METHODS:
             raise SolverError(f"method must be one of {listed(_METHODS)}; given: {self.method!r}")
-        if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
-            raise SolverError(f"every must be a positive whole number of steps; given: {self.every!r}")
+        check_settings(self, whole="every")
         if not 0 <= self.smoothing < 1:
             raise SolverError(f"smoothing must be at least 0 and less than 1; given: {self.smoothing!r}")
 
@@ -174,9 +169,9 @@ class Causal(Weighting):
     every: int = 10
 
     def __post_init__(self) -> None:
-        whole = all(isinstance(each, int) and not isinstance(each, bool) for each in (self.chunks, self.every))
-        if not whole or min(self.chunks, self.every) < 1 or not 0 < self.strength < float("inf"):
-            raise SolverError(f"chunks and every must be positive whole numbers and strength positive; given: {self}")
+        check_settings(self, whole="chunks every")
+        if not 0 < self.strength < math.inf:
+            raise SolverError(f"strength must be positive and finite; given: {self}")
 
     def check(self, problem: Problem) -> None:
         if problem.time is None:
@@ -201,16 +196,18 @@ class Causal(Weighting):
         time = problem.coordinates.index(str(problem.time))
         before, after = problem.domain.bounds[str(problem.time)]
         # Equations share one block: they all live inside.
-        position = next((k for k, block in enumerate(blocks) if _equations(block)), None)
+        position = next((k for k, block in enumerate(blocks) if of_equations(block)), None)
         if position is None:
             return tuple(blocks), 0.0
         block = blocks[position]
         share = (block.sample.points[0][:, time] - before) / (after - before)
         chunk = (share * self.chunks).long().clamp(0, self.chunks - 1)
-        squares = _squares(objective, block)
+        squares = squares_at(objective.rows, block, objective.scales)
         losses = squares.new_zeros(self.chunks).index_add(0, chunk, squares)
         losses = losses / torch.bincount(chunk, minlength=self.chunks).clamp(min=1)
-        start = sum(float(_squares(objective, each).mean()) for each in blocks if _initial(each, problem))
+        place = OnFaces((Face(str(problem.time), "lower"),))
+        initial = [each for each in blocks if all(term.place == place for term in each.terms)]
+        start = sum(float(squares_at(objective.rows, each, objective.scales).mean()) for each in initial)
         exponents = -self.strength * (losses.cumsum(0) - losses + start)
         if not bool(torch.isfinite(exponents).all()):
             return tuple(blocks), math.nan
@@ -221,24 +218,6 @@ class Causal(Weighting):
     def record(self, objective: Objective) -> dict[str, float]:
         found = [block.weights.min() for block in objective.blocks if block.weights is not None]
         return {"causal": min(map(float, found), default=1.0)}
-
-
-def _equations(block: Collocation) -> bool:
-    return all(isinstance(term.place, Interior) and not term.measured for term in block.terms)
-
-
-def _initial(block: Collocation, problem: Problem) -> bool:
-    start = OnFaces((Face(str(problem.time), "lower"),))
-    return all(term.place == start for term in block.terms)
-
-
-def _squares(objective: Objective, block: Collocation) -> Tensor:
-    """The sum over a block's residuals of their squares by natural size, shape ``(n,)``."""
-    residuals = objective.rows.numbers([block])
-    return torch.stack([(values / objective.scales[name]).square() for name, values in residuals.items()]).sum(0)
-
-
-_NOTICEABLE = 0.01
 
 
 @dataclass(frozen=True)
