@@ -129,9 +129,9 @@ class LookLog:
         names, values = list(self._names), iter(self._values)
         for kind in self._kinds:
             phase, steps, *parts = names[kind]
-            step, *numbers = itertools.islice(values, len(_NUMBERS))
+            step, seconds, loss, held_out, best = itertools.islice(values, len(_NUMBERS))
             terms, unknowns, more = ({name: next(values) for name in part} for part in parts)
-            yield Report(phase, int(step), steps, *numbers, terms, unknowns), more
+            yield Report(phase, int(step), steps, seconds, loss, held_out, best, terms, unknowns), more
 
     def __len__(self) -> int:
         return len(self._kinds)
