@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -40,12 +40,13 @@ def backtracking(trials: Iterable[tuple[float, Tensor]], merit: Callable[[Tensor
 
 @dataclass(frozen=True)
 class Trial:
-    """A point on the line: step length, loss, slope along the line, and the whole gradient there."""
+    """A point on the line: step length, loss, slope along the line, the whole gradient, and the terms of the loss."""
 
     step: float
     loss: float
     slope: float
     gradient: Tensor
+    terms: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def strong_wolfe(
