@@ -28,17 +28,12 @@ from sciml.solvers.objective import Objective
 # longer governs the directions of small singular values, and steps along them are noise.
 _ROUNDING_OF_SQUARES = 1e-10
 
+# Halvings of the way back to the last good place.
 _HALVINGS = 12
-
-_NOTHING = 0.9
-
-_WORTH = 0.2
-
-_FEW_ROWS = 1e-14
-
-_COARSER = 1e4
-
-_COARSEST = 1e-10
+# A step that leaves more of the loss than this gains nothing; one by an old triangle is taken while it leaves less than that.
+_NOTHING, _WORTH = 0.9, 0.2
+# Rank tolerances: where rows are fewer than columns, and of a second trial with fewer directions.
+_FEW_ROWS, _COARSER, _COARSEST = 1e-14, 1e4, 1e-10
 
 
 class LinearizedSystem(Protocol):
@@ -131,37 +126,6 @@ def column_norms(slopes: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Damping:
-    """The rule for the damping: multiplied by ten until a step is accepted, and by ``lowered`` after it.
-
-    Below ``least`` it becomes ``rest``, and grows from ``least`` again; beyond ``most`` no step lowers the merit.
-    """
-
-    first: float
-    lowered: float
-    least: float
-    rest: float
-    most: float = 1e6
-
-    def moves(
-        self, system: LinearizedSystem, damping: float, lengths: Sequence[float]
-    ) -> Iterator[tuple[float, Tensor]]:
-        """Every damping with its step at all lengths, longest first."""
-        while damping <= self.most:
-            move = system.step(damping)
-            if move is None:
-                damping = max(10 * damping, 1e3 * self.rest)
-                continue
-            for length in lengths:
-                yield damping, length * move
-            damping = max(10 * damping, self.least)
-
-    def after(self, accepted: float) -> float:
-        """The damping to begin the next step with."""
-        return accepted * self.lowered if accepted * self.lowered > self.least else self.rest
-
-
-@dataclass(frozen=True)
 class Descent:
     """Where an iteration ended: position ``(p,)``, merit, steps taken, and whether the merit hardly falls any further."""
 
@@ -171,19 +135,11 @@ class Descent:
     converged: bool
 
 
-def damped_gauss_newton(
-    linearise: Callable[[Tensor], LinearizedSystem],
-    merit: Callable[[Tensor], float],
-    position: Tensor,
-    steps: int,
-    rule: Damping,
-    *,
-    lengths: Sequence[float] = (1.0,),
-    tolerance: float,
-    patience: int = 1,
-    stop: Callable[[], bool] = lambda: False,
-) -> Descent:
+@dataclass(frozen=True)
+class DampedGaussNewton:
     r"""Damped Gauss-Newton steps for as long as they lower a merit function, which need not be the sum of squares.
+
+    The damping is multiplied by ten until a step is accepted, and by ``lowered`` after it.
 
     Where equations weigh :math:`10^4` times as much as measurements, their solutions form a narrow curved valley, and steps
     that must lower that loss can only be as long as the valley is straight. A step to the bottom of the *linearised* valley
@@ -191,47 +147,72 @@ def damped_gauss_newton(
     merit in which equations weigh far less (a natural level function).
 
     Args:
-        linearise: the least-squares system at a position.
-        merit: what steps have to lower, at a position.
-        position: where to begin, shape ``(p,)``.
-        steps: the most steps.
-        rule: how the damping changes.
-        lengths: the fractions of a step that are tried with each damping.
+        first: the damping to begin with.
+        lowered: the factor after an accepted step.
+        least: a lower damping becomes ``rest``, and grows from here again.
+        rest: what stands for no damping.
         tolerance: a relative fall of the merit that counts as none.
         patience: as many such steps in turn count as converged.
-        stop: called after each step; true ends the iteration.
+        most: no step with a larger damping is tried.
+        lengths: the fractions of a step that are tried with each damping.
 
     Reference: H. G. Bock, E. Kostina and J. P. Schloeder, On the role of natural level functions to achieve global convergence
     for damped Newton methods, in System Modelling and Optimization, Kluwer 2000; J. Nocedal and S. J. Wright, Numerical
     Optimization, 2nd ed., Springer 2006, chapter 10.
     """
-    value, damping, idle = merit(position), rule.first, 0
-    for count in range(steps):
-        here = position
-        # A value that is the same to rounding is accepted: it ends the iteration without a search through all dampings.
-        bound = math.nextafter(value * (1 + 1e-12), math.inf)
-        moves = rule.moves(linearise(here), damping, lengths)
-        found = backtracking(moves, lambda move, here=here: merit(here + move), bound)  # type: ignore[misc]
-        if found.move is None:
-            return Descent(position, value, count, True)
-        idle = idle + 1 if value - found.value <= tolerance * value else 0
-        position, value, damping = here + found.move, found.value, rule.after(found.damping)
-        if idle >= patience or stop():
-            return Descent(position, value, count + 1, idle >= patience)
-    return Descent(position, value, steps, False)
+
+    first: float
+    lowered: float
+    least: float
+    rest: float
+    tolerance: float
+    patience: int = 1
+    most: float = 1e6
+    lengths: Sequence[float] = (1.0,)
+
+    def minimise(
+        self,
+        linearise: Callable[[Tensor], LinearizedSystem],
+        merit: Callable[[Tensor], float],
+        position: Tensor,
+        steps: int,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Descent:
+        """At most so many steps from a position ``(p,)``, fewer where ``stop`` returns true after one."""
+        value, damping, idle = merit(position), self.first, 0
+        for count in range(steps):
+            here = position
+            # A value that is the same to rounding is accepted: it ends the iteration without a search through all dampings.
+            bound = math.nextafter(value * (1 + 1e-12), math.inf)
+            moves = self._moves(linearise(here), damping)
+            found = backtracking(moves, lambda move, here=here: merit(here + move), bound)  # type: ignore[misc]
+            if found.move is None:
+                return Descent(position, value, count, True)
+            idle = idle + 1 if value - found.value <= self.tolerance * value else 0
+            position, value, damping = here + found.move, found.value, found.damping * self.lowered
+            damping = damping if damping > self.least else self.rest
+            if idle >= self.patience or stop():
+                return Descent(position, value, count + 1, idle >= self.patience)
+        return Descent(position, value, steps, False)
+
+    def _moves(self, system: LinearizedSystem, damping: float) -> Iterator[tuple[float, Tensor]]:
+        while damping <= self.most:
+            move = system.step(damping)
+            if move is None:
+                damping = max(10 * damping, 1e3 * self.rest)
+                continue
+            yield from ((damping, length * move) for length in self.lengths)
+            damping = max(10 * damping, self.least)
 
 
 def descend(stiff: Objective, soft: Objective, stiffness: float, steps: int) -> int:
-    """Damped Gauss-Newton steps of the stiff objective for as long as they lower the soft one.
+    """Damped Gauss-Newton steps of the stiff objective for as long as they lower the soft one; how many there were.
 
     Args:
         stiff: rows and Jacobian of the steps.
         soft: the same rows with other weights; it has the same parameters.
         stiffness: how many times less measurements weigh in the stiff one; damping is in proportion to them.
         steps: the most steps.
-
-    Returns:
-        The steps taken; the parameters are those of the last one.
     """
 
     def linearise(position: Tensor) -> LinearizedSystem:
@@ -243,9 +224,9 @@ def descend(stiff: Objective, soft: Objective, stiffness: float, steps: int) -> 
         stiff.assign(position)
         return soft.value()
 
-    least = 1e-14 * stiffness
-    rule = Damping(first=1e-3 * stiffness, lowered=0.1, least=least, rest=least, most=1e6 * stiffness)
-    found = damped_gauss_newton(linearise, merit, stiff.vector(), steps, rule, tolerance=1e-5, patience=2)
+    first, least, most = 1e-3 * stiffness, 1e-14 * stiffness, 1e6 * stiffness
+    method = DampedGaussNewton(first, 0.1, least=least, rest=least, tolerance=1e-5, patience=2, most=most)
+    found = method.minimise(linearise, merit, stiff.vector(), steps)
     stiff.assign(found.position)
     return found.steps
 

@@ -15,23 +15,19 @@ from torch import Tensor
 
 from sciml.problem.observations import PRIOR
 from sciml.solvers.condensation import Factor, NormalEquations
-from sciml.solvers.gauss_newton import Damping, damped_gauss_newton
+from sciml.solvers.gauss_newton import DampedGaussNewton
 from sciml.solvers.journal import Journal
 from sciml.strategies.inverse_system import ElementRows, System
 
 # Without any damping the band would hardly be positive definite.
 _TINY = 1e-13
 
-_DAMPING = Damping(first=_TINY, lowered=0.01, least=1e-6, rest=_TINY)
-
 # What a step violates of nearly exact equations falls with the square of its length.
 _LENGTHS = (1.0, 0.5, 0.2, 0.05)
-
+# The longest step of a raw unknown.
 _FAR = 3.0
-
-_EXACT = 256
-
-_PROBES = 64
+# Rows whose hat matrix is computed entry by entry, and the random vectors that stand for more of them.
+_EXACT, _PROBES = 256, 64
 
 
 @dataclass(frozen=True)
@@ -115,15 +111,13 @@ def gauss_newton(
         return position[: weights.numel()].view_as(weights), dict(zip(raw, values, strict=True))
 
     def compute() -> dict[str, object]:
-        found = damped_gauss_newton(
+        method = DampedGaussNewton(_TINY, 0.01, least=1e-6, rest=_TINY, tolerance=tolerance, lengths=_LENGTHS)
+        found = method.minimise(
             lambda position: _CondensedSystem(system.normal(*parts(position))[0]),
             lambda position: system.judged(*parts(position)),
             torch.cat([weights.flatten(), *(value.view(1) for value in raw.values())]),
             steps,
-            _DAMPING,
-            lengths=_LENGTHS,
-            tolerance=tolerance,
-            stop=stop,
+            stop,
         )
         there = parts(found.position)
         return vars(Minimum(*there, system.loss(*there), found.steps, found.converged))
