@@ -47,9 +47,8 @@ def partitions(count: int) -> tuple[tuple[tuple[int, ...], ...], ...]:
     return tuple(found)
 
 
+# A product of streams by their positions, in increasing order.
 Monomial = tuple[int, ...]
-
-"""A product of streams by their positions, in increasing order."""
 
 
 @dataclass(frozen=True)
@@ -96,17 +95,12 @@ def rule_of(present: tuple[MultiIndex, ...], plan: tuple[MultiIndex, ...]) -> Ru
                     slopes.setdefault(order, {}).setdefault(factor, Counter())[len(indices), rest] += times
         indices.append(index)
         bells.append({order: tuple((times, each) for each, times in found[order].items()) for order in sorted(found)})
-    return Rule(
-        tuple(indices),
-        tuple(bells),
-        {
-            order: {
-                factor: tuple((times, output, rest) for (output, rest), times in parts.items())
-                for factor, parts in sorted(slopes[order].items())
-            }
-            for order in sorted(slopes)
-        },
-    )
+    parts = {order: dict(sorted(slopes[order].items())) for order in sorted(slopes)}
+    by_order = {
+        order: {factor: tuple((times, *place) for place, times in each.items()) for factor, each in factors.items()}
+        for order, factors in parts.items()
+    }
+    return Rule(tuple(indices), tuple(bells), by_order)
 
 
 class _Expansion:
@@ -129,10 +123,9 @@ class _Expansion:
         for position, bell in enumerate(self._rule.bells, 1):
             found = None
             for order, monomials in bell.items():
-                total: Tensor | None = self._streams[monomials[0][1][0]] if order == 1 else None
+                total: Any = self._streams[monomials[0][1][0]] if order == 1 else None
                 for times, monomial in monomials if order > 1 else ():
                     total = self._added(total, self._product(monomial[:-1]), self._streams[monomial[-1]], times)
-                assert total is not None
                 found = self._added(found, values[order], total, out=target[position])
         return into
 
@@ -147,15 +140,13 @@ class _Expansion:
         found: list[Tensor | None] = [None] * count
         found[0] = self._added(None, values[1], given[0], out=target[0])
         for order, factors in self._rule.slopes.items():
-            power = None
+            power: Any = None
             for factor, parts in factors.items():
-                slope = given[parts[0][1]] if order == 1 else None
+                slope: Any = given[parts[0][1]] if order == 1 else None
                 for times, output, rest in parts if order > 1 else ():
                     slope = self._added(slope, given[output], self._product(rest), times)
-                assert slope is not None
                 found[factor] = self._added(found[factor], values[order], slope, out=target[factor])
                 power = self._added(power, self._streams[factor], slope)
-            assert power is not None
             found[0] = self._added(found[0], values[order + 1], power, 1 / order)
         if into is None:
             return torch.stack([torch.zeros_like(self._streams[0]) if each is None else each for each in found])
@@ -284,15 +275,10 @@ class _Dense(torch.autograd.Function):
 
 
 def compose(streams: Tensor, rule: Rule, known: Derivatives) -> Tensor:
-    """Streams through an activation, differentiable as often as the activation is known.
+    """Streams ``(S, n, width)`` through an activation, differentiable as often as the activation is known.
 
-    Args:
-        streams: shape ``(S, n, width)``: the values, then the derivatives in the order that ``rule_of`` was told.
-        rule: from ``rule_of``.
-        known: the activation and its derivatives.
-
-    Returns:
-        Shape ``(len(rule.indices), n, width)``.
+    The first are the values, then come the derivatives in the order that ``rule_of`` was given; ``known`` is the activation
+    and its derivatives. The result has the shape ``(len(rule.indices), n, width)``.
     """
     found: Tensor = _Compose.apply(streams, rule, known)
     return found
@@ -301,16 +287,10 @@ def compose(streams: Tensor, rule: Rule, known: Derivatives) -> Tensor:
 def dense(
     streams: Tensor, weight: Tensor, bias: Tensor | None, rule: Rule | None = None, known: Derivatives | None = None
 ) -> Tensor:
-    """Streams through an activation, if one is given, and a linear layer.
+    """Streams ``(S, n, inputs)`` through an activation, if one is given as to ``compose``, and a linear layer.
 
-    Args:
-        streams: shape ``(S, n, inputs)``, as ``compose`` takes them.
-        weight: shape ``(outputs, inputs)``.
-        bias: shape ``(outputs,)``, or None.
-        rule: from ``rule_of``, with ``known`` the activation before the layer.
-
-    Returns:
-        Shape ``(len(rule.indices), n, outputs)``, or ``(S, n, outputs)`` without an activation.
+    The weight has the shape ``(outputs, inputs)``, the result ``(len(rule.indices), n, outputs)``, or ``(S, n, outputs)``
+    without an activation.
     """
     found: Tensor = _Dense.apply(streams, weight, bias, rule, known)
     return found
