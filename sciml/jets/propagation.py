@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
@@ -64,7 +65,7 @@ class Layer:
     def inputs(self) -> Tensor:
         """What was multiplied by the weights, shape ``(S, n, inputs)``, without a graph."""
         with torch.no_grad():
-            return Streams(self.streams.indices, self.streams.before, self.streams.rule, self.streams.known).values
+            return replace(self.streams).values
 
     def outer(self, back: Tensor) -> Tensor:
         """Each point's sum over streams of outer products of cotangents ``(S, n, outputs)`` with inputs."""
@@ -87,6 +88,13 @@ class JetBlock(Protocol):
     def jets(self, streams: Streams, propagation: Propagation) -> Streams:
         """The streams behind the module."""
         ...
+
+
+def splittings(index: MultiIndex) -> Iterator[tuple[MultiIndex, MultiIndex]]:
+    """The parts of a derivative and what is left of it, for each choice of its coordinates."""
+    for chosen in itertools.product((False, True), repeat=len(index)):
+        chosen = chosen[::-1]
+        yield tuple(itertools.compress(index, chosen)), tuple(itertools.compress(index, (not each for each in chosen)))
 
 
 class Propagation:
@@ -143,14 +151,11 @@ class Propagation:
         left, right = first.parts(), second.parts()
         found: dict[MultiIndex, Tensor] = {}
         for index in self.plan:
-            for mask in range(1 << len(index)):
-                here = tuple(name for place, name in enumerate(index) if mask >> place & 1)
-                there = tuple(name for place, name in enumerate(index) if not mask >> place & 1)
+            for here, there in splittings(index):
                 if here in left and there in right:
                     # Multiplication saves its factors, not its result, so the sum may grow in place.
-                    known = found.get(index)
                     a, b = left[here], right[there]
-                    found[index] = a * b if known is None else known.addcmul_(a, b)
+                    found[index] = found[index].addcmul_(a, b) if index in found else a * b
         return Streams(tuple(found), torch.stack(list(found.values())))
 
     def concatenation(self, branches: Iterable[Streams]) -> Streams:

@@ -14,16 +14,13 @@ from sciml.problem.collocation import Collocation
 from sciml.solvers.base import check_settings
 from sciml.solvers.residuals import ResidualSystem
 
-_CHUNK = 4096
-
-_CANDIDATES = 4
-
-_MORE = 0.25
+# Points that residuals are evaluated at together; fresh points as a multiple of a block's, and the part of it that is added.
+_CHUNK, _CANDIDATES, _MORE = 4096, 4, 0.25
 
 
 @dataclass(frozen=True)
 class Adaptive:
-    r"""Redraw the points inside the domain now and then, more of them where the equations are violated.
+    r"""Residual-based adaptive distribution: points inside are redrawn, more of them where the equations are violated.
 
     From ``candidates`` times as many fresh Sobol points, points are drawn without replacement with probability
     proportional to :math:`|r|^k/\operatorname{mean}|r|^k + c`. The number of points stays the same; points on faces and

@@ -23,20 +23,16 @@ OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
 UNKNOWNS = "unknowns"
 
-_LEAST_SHARE = 2.0**-20
-
-_RUN_AWAY = 1e6
-
-_NEARLY = 10.0
-
-_RECENT = 0.1
-
+# The smallest fraction of the learning rate, and how many times the first loss counts as divergence.
+_LEAST_SHARE, _RUN_AWAY = 2.0**-20, 1e6
+# A place is good where the loss is at most so many times its lowest running mean; the weight of the last loss in that mean.
+_NEARLY, _RECENT = 10.0, 0.1
 # What a run keeps beside its optimizer and scheduler, as plain values.
 _PLAIN = ("share", "why", "several", "most", "mean", "lowest")
 
 
 class FirstOrder(Solver):
-    """Any optimizer of ``torch.optim``, with any scheduler, on all points at once or on a random part a step.
+    """First-order methods: any optimizer of ``torch.optim``, with any scheduler, on all points or on random batches.
 
     Args:
         optimizer: a class of ``torch.optim``, or any function from parameters to an optimizer.
@@ -46,7 +42,7 @@ class FirstOrder(Solver):
         scheduler_options: keywords for a scheduler class.
         clip: the largest norm of the gradient; longer ones are scaled down. None does not clip.
         batch: the most points of every place (the inside, faces, measurements) that a step uses, drawn afresh for each step
-            without replacement; None uses all. The loss of a step is then that of its part. Rows of a lazy table come in
+            without replacement; None uses all. The loss of a step is then that of its batch. Rows of a lazy table come in
             batches of this size (by default 8,192), every row once before any comes again.
         seed: seed of these draws.
         look: steps between reports on held-out rows.
@@ -97,10 +93,8 @@ class FirstOrder(Solver):
         check_settings(self, whole="steps look batch")
         for name, rate in self.rates.items():
             if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
-                raise SolverError(
-                    f"rates: {name!r} needs a positive learning rate; given: {rate!r} (what is not to change at all goes into "
-                    "fit(..., freeze=...))"
-                )
+                frozen = "what is not to change at all goes into fit(..., freeze=...)"
+                raise SolverError(f"rates: {name!r} needs a positive learning rate; given: {rate!r} ({frozen})")
 
     @property
     def name(self) -> str:
@@ -144,11 +138,7 @@ class Adam(FirstOrder):
 
 
 def groups_of(objective: Objective, rates: Mapping[str, float]) -> list[dict[str, Any]]:
-    """What is varied, in groups for ``torch.optim``: first all that has no rate of its own, then a group a rate.
-
-    Raises:
-        ModelError: a name that no part of the model and no unknown has.
-    """
+    """The parameters in groups for ``torch.optim``: first all without a rate of their own, then a group for each rate."""
     raw = objective.rows.raw
     named: dict[str, list[Tensor]] = {}
     model = model_of(objective.rows.trial) or objective.rows.trial
@@ -245,9 +235,6 @@ class _FirstOrderRun(Run):
 
     def _stepped(self, closure: Callable[[], Tensor]) -> None:
         """One step of the optimizer, at a share of the rate that the scheduler wants."""
-        if self._share == 1.0:
-            self._optimizer.step(closure)  # type: ignore[arg-type]
-            return
         groups = [group for group in self._optimizer.param_groups if "lr" in group]
         rates = [group["lr"] for group in groups]
         try:
@@ -291,10 +278,9 @@ class _FirstOrderRun(Run):
         return block.part(chosen.to(block.sample.points[0].device))
 
     def _advance(self, loss: Tensor) -> None:
-        if isinstance(self._scheduler, ReduceLROnPlateau):
-            self._scheduler.step(loss)
-        elif self._scheduler is not None:
-            self._scheduler.step()
+        scheduler: Any = self._scheduler
+        if scheduler is not None:
+            scheduler.step(*([loss] if isinstance(scheduler, ReduceLROnPlateau) else []))
         self._keep_shares()
 
     def _keep_shares(self) -> None:

@@ -9,6 +9,7 @@ Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, s
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,15 +60,16 @@ class DampedSystem:
     def __init__(self, rows: Tensor, slopes: Tensor, scale: Tensor, factorisation: str = "auto") -> None:
         self._rows, self._slopes, self._scale, self._factorisation = rows, slopes / scale, scale, factorisation
         self._wide = slopes.shape[0] < slopes.shape[1]
+        self._unit = torch.eye(min(slopes.shape), dtype=slopes.dtype, device=slopes.device)
 
     def step(self, damping: float) -> Tensor | None:
-        """The step for a damping, shape ``(p,)``, or None where the factorisation fails."""
+        """See ``LinearizedSystem``."""
         move = self._scaled(damping)
         return None if move is None else move / self._scale
 
     def _scaled(self, damping: float) -> Tensor | None:
         if self._factorisation == "svd":
-            left, values, right = self._singular
+            left, values, right = self._singular_values
             # Below rounding a direction is not seen at all.
             seen = values > torch.finfo(values.dtype).eps * max(self._slopes.shape) * values.max()
             shares = torch.where(seen, values / (values.square() + damping), torch.zeros_like(values))
@@ -95,10 +97,6 @@ class DampedSystem:
         return -torch.linalg.solve_triangular(factor[:, :-1], factor[:, -1:], upper=True)[:, 0]
 
     @cached_property
-    def _unit(self) -> Tensor:
-        return torch.eye(min(self._slopes.shape), dtype=self._slopes.dtype, device=self._slopes.device)
-
-    @cached_property
     def _square(self) -> Tensor:
         return self._slopes @ self._slopes.T if self._wide else self._slopes.T @ self._slopes
 
@@ -109,14 +107,12 @@ class DampedSystem:
         return torch.linalg.qr(whole, mode="r").R[: self._slopes.shape[1]]
 
     @cached_property
-    def _singular(self) -> tuple[Tensor, Tensor, Tensor]:
-        left, values, right = torch.linalg.svd(self._slopes, full_matrices=False)
-        return left, values, right
+    def _singular_values(self) -> Any:
+        return torch.linalg.svd(self._slopes, full_matrices=False)
 
     @cached_property
-    def _factors(self) -> tuple[Tensor, Tensor]:
-        basis, triangle = torch.linalg.qr(self._slopes.T)
-        return basis, triangle
+    def _factors(self) -> Any:
+        return torch.linalg.qr(self._slopes.T)
 
 
 def column_norms(slopes: Tensor) -> Tensor:
@@ -206,13 +202,10 @@ class DampedGaussNewton:
 
 
 def descend(stiff: Objective, soft: Objective, stiffness: float, steps: int) -> int:
-    """Damped Gauss-Newton steps of the stiff objective for as long as they lower the soft one; how many there were.
+    """Take damped Gauss-Newton steps of the stiff objective for as long as they lower the soft one, and count them.
 
-    Args:
-        stiff: rows and Jacobian of the steps.
-        soft: the same rows with other weights; it has the same parameters.
-        stiffness: how many times less measurements weigh in the stiff one; damping is in proportion to them.
-        steps: the most steps.
+    Both have the same rows and parameters; measurements weigh ``stiffness`` times less in the stiff one, and damping is in
+    proportion to them.
     """
 
     def linearise(position: Tensor) -> LinearizedSystem:
@@ -238,22 +231,20 @@ class Backtracking:
     is found to be too long only when the next one begins.
     """
 
-    def __init__(self) -> None:
-        self.good: Tensor | None = None
+    good: Tensor | None = None
 
     def linearised(self, objective: Objective) -> tuple[Tensor, Tensor, bool, int]:
         """The rows ``(m,)``, their Jacobian ``(m, p)``, whether both are finite, and how often the last step was halved."""
-        halvings = 0
-        while True:
+        for halvings in itertools.count():
             rows, slopes = objective.linearised()
-            if math.isfinite(float(rows @ rows)) and bool(torch.isfinite(slopes).all()):
-                self.good = objective.vector()
-                return rows, slopes, True, halvings
             here = objective.vector()
+            if math.isfinite(float(rows @ rows)) and bool(torch.isfinite(slopes).all()):
+                self.good = here
+                return rows, slopes, True, halvings
             if self.good is None or halvings >= _HALVINGS or torch.equal(self.good, here):
-                return rows, slopes, False, halvings
-            halvings += 1
+                break
             objective.assign((self.good + here) / 2)
+        return rows, slopes, False, halvings
 
 
 def rank_revealing(rows: Tensor, slopes: Tensor, rank_tolerance: float) -> Tensor:
@@ -356,7 +347,7 @@ class LinearLeastSquares(GaussNewton):
     For a problem and a model that are linear in their parameters the first step is the solution; the second polishes away most
     of its rounding.
 
-    Args: those of ``GaussNewton``.
+    Args: those of ``GaussNewton``, with other defaults.
 
     Example:
         >>> import sciml

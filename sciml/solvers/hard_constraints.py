@@ -17,6 +17,7 @@ element domains, Numerische Mathematik 21 (1973); for periodic conditions S. Don
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
@@ -44,9 +45,8 @@ from sciml.problem.compatibility import (
 from sciml.problem.conditions import Term
 from sciml.typing import Points, Values
 
-_SMOOTH = 1e-6
-
-_MOST_COORDINATES = 5
+# A relative gap across opposite faces that counts as none; coordinates along which values may be prescribed.
+_SMOOTH, _MOST_COORDINATES = 1e-6, 5
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,7 @@ class HardConstraints:
 
     @classmethod
     def of(cls, given: object) -> HardConstraints:
-        """What the argument ``exact`` of ``fit`` means.
-
-        Raises:
-            ProblemError: it is neither a truth value nor an ``HardConstraints``.
-        """
+        """What the argument ``exact`` of ``fit`` means: a truth value or a record, else there is a ProblemError."""
         if isinstance(given, bool):
             return cls(given, given)
         if isinstance(given, cls):
@@ -145,9 +141,6 @@ class _Span:
 class Conditions:
     """The lift g and the distance function of the conditions of a problem that are held exactly; both see points ``(n, D)``.
 
-    Args:
-        problem: the mathematics.
-
     ``terms`` are the names of the residuals that vanish exactly.
 
     Raises:
@@ -156,10 +149,9 @@ class Conditions:
     """
 
     def __init__(self, problem: Problem) -> None:
-        clashes = contradictions(problem)
-        if clashes:
+        for each in contradictions(problem):
             raise ProblemError(
-                f"{clashes[0]}: no function can hold both exactly; make them agree there, or fit with exact=False"
+                f"{each}: no function can hold both exactly; make them agree there, or fit with exact=False"
             )
         self.problem = problem.bind_initial()
         everything = prescribed(problem)
@@ -183,13 +175,9 @@ class Conditions:
 
     def distance(self, points: Points) -> Tensor:
         """The function that vanishes where g is prescribed, shape ``(n, F)``."""
-        columns = []
-        for spans in self.spans.values():
-            product = torch.ones_like(points[:, 0])
-            for span in spans:
-                product = product * span.distance(self.problem, points)
-            columns.append(product)
-        return torch.stack(columns, dim=1)
+        one = torch.ones_like(points[:, 0])
+        factors = ([span.distance(self.problem, points) for span in spans] for spans in self.spans.values())
+        return torch.stack([math.prod(each, start=one) for each in factors], dim=1)
 
     def _lifted(self, points: Points, spans: Sequence[_Span]) -> Values:
         if not spans:
@@ -237,8 +225,7 @@ def _spans(problem: Problem, given: Sequence[Prescribed]) -> tuple[_Span, ...]:
 class Ansatz:
     """How a trial function is put together so that conditions hold exactly; made by ``construct``.
 
-    ``conditions`` is the lift and distance function, or None; ``columns`` are the periodic coordinates; ``notes`` say what was
-    done and what was left.
+    ``columns`` are the periodic coordinates; ``notes`` say what was done and what was left.
     """
 
     problem: Problem

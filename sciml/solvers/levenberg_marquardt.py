@@ -24,13 +24,9 @@ from sciml.solvers.objective import Objective
 
 FACTORISATIONS = ("auto", "cholesky", "qr", "svd")
 
-_LEAST_DAMPING = 1e-30
-
-_MOST_DAMPING = 1e12
-
-_TRUSTED = 0.9
-
-_IDLE_STEPS = 4
+_LEAST_DAMPING, _MOST_DAMPING = 1e-30, 1e12
+# The part of the foreseen fall from which the linear model is trusted; steps without a fall that count as convergence.
+_TRUSTED, _IDLE_STEPS = 0.9, 4
 
 
 @dataclass(frozen=True)
@@ -79,8 +75,7 @@ class LevenbergMarquardt:
         floor = 1e-8 * float(norms.max())
         norms = norms.clamp(min=floor if floor > 0 else 1.0)
         if float(((slopes.T @ rows) / norms).abs().max()) <= self._gradient_tolerance * math.sqrt(value):
-            why = "the rows are orthogonal to every column of the Jacobian"
-            return Advance(position, value, 0, "converged", why)
+            return Advance(position, value, 0, "converged", "the rows are orthogonal to every column of the Jacobian")
         # The largest norms so far: a column that shrinks on the way would otherwise lose the damping that holds it.
         self.norms = norms = norms if self.norms is None else torch.maximum(self.norms, norms)
         system = DampedSystem(rows, slopes, norms, self._factorisation)

@@ -135,10 +135,7 @@ class Objective:
     def linearised(
         self, blocks: Sequence[Collocation] | None = None, weights: Mapping[str, float] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The rows, scaled so that their squares add up to the loss, and their Jacobian by the parameters.
-
-        ``blocks`` and ``weights`` of terms may take the place of the objective's own.
-        """
+        """The rows, scaled so that their squares add up to the loss, and their Jacobian; of these blocks and weights or all."""
         weights = self.weights if weights is None else weights
         blocks = self.blocks if blocks is None else blocks
         factors: dict[str, float | Tensor] = {}
@@ -149,8 +146,7 @@ class Objective:
         raw = {id(value) for value in self.rows.raw.values()}
         model = [parameter for parameter in self.parameters if id(parameter) not in raw]
         # The parts that a Jacobian is made of are smaller where memory holds no larger ones.
-        work = lambda most: jacobian(self.rows, blocks, factors, model)  # noqa: E731
-        return self.rows.portion.attempt(work, _largest(blocks))
+        return self.rows.portion.attempt(lambda _: jacobian(self.rows, blocks, factors, model), _largest(blocks))
 
     def value(self) -> float:
         """The loss at the present parameters, nothing else."""

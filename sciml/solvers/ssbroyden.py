@@ -91,8 +91,7 @@ class _SSBroydenRun(QuasiNewtonRun):
         if self._inverse is None:
             return
         self._inverse = (self._inverse + self._inverse.T) / 2
-        _, failed = torch.linalg.cholesky_ex(self._inverse)
-        if int(failed):
+        if int(torch.linalg.cholesky_ex(self._inverse).info):
             self._forget()
 
     def state_dict(self) -> dict[str, Any]:
@@ -104,14 +103,9 @@ class _SSBroydenRun(QuasiNewtonRun):
 
 
 def updated(inverse: Tensor, length: float, move: Tensor, change: Tensor, gradient: Tensor) -> None:
-    """Update an inverse Hessian in place.
+    """Update an inverse Hessian ``(n, n)`` in place.
 
-    Args:
-        inverse: H, shape ``(n, n)``.
-        length: the step length along -H times the gradient.
-        move: s, shape ``(n,)``.
-        change: y, the change of the gradient over the move.
-        gradient: the gradient where the move began.
+    The step of this length along -H times ``gradient`` was the move s; y is the change of the gradient over it.
     """
     across = inverse @ change
     curvature = float(change @ across)

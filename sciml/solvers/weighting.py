@@ -42,21 +42,13 @@ class Weighting(ABC):
         return tuple(blocks), 0.0
 
     def check(self, problem: Problem) -> None:
-        """Refuse a problem that the rule does not apply to.
-
-        Raises:
-            ProblemError: with the reason.
-        """
+        """Refuse a problem that the rule does not apply to, by a ProblemError with the reason."""
         return
 
 
 _METHODS = ("gradient", "ntk")
-
-_FLOOR = 1e-5
-
-_MOST_POINTS = 64
-
-_NOTICEABLE = 0.01
+# Of the mean pull, what is added to each; points of a term for its neural tangent kernel; a change of weights that counts.
+_FLOOR, _MOST_POINTS, _NOTICEABLE = 1e-5, 64, 0.01
 
 
 @dataclass(frozen=True)
@@ -105,14 +97,12 @@ class Balanced(Weighting):
         mean = sum(pulls.values()) / len(pulls)
         if not 0 < mean < math.inf:
             return 0.0
-        keep = 0.0 if first else self.smoothing
-        change = 0.0
+        keep, changes = 0.0 if first else self.smoothing, [0.0]
         for name, pull in pulls.items():
             old = objective.weights[name]
-            new = keep * old + (1 - keep) * mean / (pull + _FLOOR * mean)
-            objective.weights[name] = new
-            change = max(change, abs(new - old) / new)
-        return change
+            objective.weights[name] = new = keep * old + (1 - keep) * mean / (pull + _FLOOR * mean)
+            changes.append(abs(new - old) / new)
+        return max(changes)
 
     def record(self, objective: Objective) -> dict[str, float]:
         names = [term.name for block in objective.blocks for term in block.terms]
@@ -181,25 +171,22 @@ class Causal(Weighting):
             )
 
     def renew(self, objective: Objective, *, first: bool = False) -> float:
-        old = {id(block.sample): block.weights for block in objective.blocks}
-        objective.blocks, _ = self.judged(objective, objective.blocks)
-        change = 0.0
-        for block in objective.blocks:
+        old, changes = objective.blocks, [0.0]
+        objective.blocks, _ = self.judged(objective, old)
+        for block, before in zip(objective.blocks, old, strict=True):
             if block.weights is not None:
-                before = old[id(block.sample)]
-                before = torch.ones_like(block.weights) if before is None else before
-                change = max(change, float((block.weights - before).abs().max()))
-        return change
+                weights = torch.ones_like(block.weights) if before.weights is None else before.weights
+                changes.append(float((block.weights - weights).abs().max()))
+        return max(changes)
 
     def judged(self, objective: Objective, blocks: Sequence[Collocation]) -> tuple[tuple[Collocation, ...], float]:
         problem = objective.rows.problem
         time = problem.coordinates.index(str(problem.time))
         before, after = problem.domain.bounds[str(problem.time)]
         # Equations share one block: they all live inside.
-        position = next((k for k, block in enumerate(blocks) if of_equations(block)), None)
-        if position is None:
+        block = next((each for each in blocks if of_equations(each)), None)
+        if block is None:
             return tuple(blocks), 0.0
-        block = blocks[position]
         share = (block.sample.points[0][:, time] - before) / (after - before)
         chunk = (share * self.chunks).long().clamp(0, self.chunks - 1)
         squares = squares_at(objective.rows, block, objective.scales)
@@ -211,9 +198,8 @@ class Causal(Weighting):
         exponents = -self.strength * (losses.cumsum(0) - losses + start)
         if not bool(torch.isfinite(exponents).all()):
             return tuple(blocks), math.nan
-        found = list(blocks)
-        found[position] = replace(block, weights=exponents.exp()[chunk])
-        return tuple(found), -float(torch.expm1(exponents).mean())
+        found = replace(block, weights=exponents.exp()[chunk])
+        return tuple(found if each is block else each for each in blocks), -float(torch.expm1(exponents).mean())
 
     def record(self, objective: Objective) -> dict[str, float]:
         found = [block.weights.min() for block in objective.blocks if block.weights is not None]
