@@ -1,4 +1,4 @@
-"""Derivatives of activation functions, as far as jets need them."""
+"""Activation functions and their derivatives to fifth order."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _SPACE = "_sciml_jet_space"
 
 
 class Supplier(Protocol):
-    """Whoever can provide partial derivatives of fields at points."""
+    """A supplier of jets: provides partial derivatives of fields at points."""
 
     def jet(self, field: str, index: MultiIndex) -> Values:
         """The partial derivative ``index`` of ``field``, shape ``(n,)``; ``()`` is the field itself.

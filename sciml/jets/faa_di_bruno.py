@@ -183,34 +183,8 @@ def _room(streams: Tensor, tiles: Sequence[slice], count: int) -> Tensor:
     return streams.new_empty(count, tiles[0].stop if tiles else 0, streams.shape[2])
 
 
-class _Compose(torch.autograd.Function):
-    """All streams behind an activation from all streams before it."""
-
-    @staticmethod
-    def forward(streams: Tensor, rule: Rule, known: Derivatives) -> Tensor:
-        found = streams.new_empty(len(rule.indices), *streams.shape[1:])
-        for tile in _tiles(streams):
-            _Expansion(rule, known, streams[:, tile]).push(found[:, tile])
-        return found
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        streams, ctx.rule, ctx.known = inputs
-        ctx.save_for_backward(streams)
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None, None]:
-        (streams,), (cotangent,) = ctx.saved_tensors, cotangents
-        if torch.is_grad_enabled():
-            return _Expansion(ctx.rule, ctx.known, streams, extra=1).pull(cotangent), None, None
-        found = torch.empty_like(streams)
-        for tile in _tiles(streams):
-            _Expansion(ctx.rule, ctx.known, streams[:, tile], extra=1).pull(cotangent[:, tile], found[:, tile])
-        return found, None, None
-
-
 class _Dense(torch.autograd.Function):
-    """A linear layer on all streams, and the activation before it if there is one.
+    """An activation on all streams, if there is one, and the linear layer behind it, if its weight is not None.
 
     What lies between the two is made tile by tile, here and once more in the gradient, and never as a whole: new memory
     costs more than the arithmetic.
@@ -218,18 +192,20 @@ class _Dense(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        streams: Tensor, weight: Tensor, bias: Tensor | None, rule: Rule | None, known: Derivatives | None
+        streams: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Rule | None, known: Derivatives | None
     ) -> Tensor:
         count = len(streams) if rule is None else len(rule.indices)
-        found = streams.new_empty(count, streams.shape[1], len(weight))
-        across, tiles = weight.T, _tiles(streams)
-        room = _room(streams, tiles, count)
+        found = streams.new_empty(count, streams.shape[1], streams.shape[2] if weight is None else len(weight))
+        tiles = _tiles(streams)
+        room = found if weight is None else _room(streams, tiles, count)
         for tile in tiles:
-            inputs = streams[:, tile]
+            inputs, outputs = streams[:, tile], found[:, tile]
             if rule is not None and known is not None:
-                inputs = _Expansion(rule, known, inputs).push(room[:, : inputs.shape[1]])
-            for source, target in zip(inputs, found[:, tile], strict=True):
-                torch.mm(source, across, out=target)
+                between = outputs if weight is None else room[:, : inputs.shape[1]]
+                inputs = _Expansion(rule, known, inputs).push(between)
+            if weight is not None:
+                for source, target in zip(inputs, outputs, strict=True):
+                    torch.mm(source, weight.T, out=target)
         if bias is not None:
             found[0] += bias
         return found
@@ -251,24 +227,25 @@ class _Dense(torch.autograd.Function):
                 inputs = streams if rule is None else compose(streams, rule, known)
                 across = cotangent.flatten(0, 1).T @ inputs.flatten(0, 1)
             if of_streams:
-                back = cotangent @ weight
+                back = cotangent if weight is None else cotangent @ weight
                 back = back if rule is None else _Expansion(rule, known, streams, extra=1).pull(back)
             return back, across, of_the_bias, None, None
         found = torch.empty_like(streams) if of_streams else None
         across = torch.zeros_like(weight) if of_weight else None
         tiles = _tiles(streams)
-        room = _room(streams, tiles, len(cotangent))
+        room = cotangent if weight is None else _room(streams, tiles, len(cotangent))
         for tile in tiles:
             inputs, given = streams[:, tile], cotangent[:, tile]
-            between = room[:, : inputs.shape[1]]
+            between = given if weight is None else room[:, : inputs.shape[1]]
             expansion = None if rule is None else _Expansion(rule, known, inputs, extra=int(of_streams))
             if across is not None:
                 for left, right in zip(given, inputs if expansion is None else expansion.push(between), strict=True):
                     torch.addmm(across, left.T, right, out=across)
             if found is not None:
                 back = found[:, tile] if expansion is None else between
-                for source, target in zip(given, back, strict=True):
-                    torch.mm(source, weight, out=target)
+                if weight is not None:
+                    for source, target in zip(given, back, strict=True):
+                        torch.mm(source, weight, out=target)
                 if expansion is not None:
                     expansion.pull(back, found[:, tile])
         return found, across, of_the_bias, None, None
@@ -280,7 +257,7 @@ def compose(streams: Tensor, rule: Rule, known: Derivatives) -> Tensor:
     The first are the values, then come the derivatives in the order that ``rule_of`` was given; ``known`` is the activation
     and its derivatives. The result has the shape ``(len(rule.indices), n, width)``.
     """
-    found: Tensor = _Compose.apply(streams, rule, known)
+    found: Tensor = _Dense.apply(streams, None, None, rule, known)
     return found
 
 

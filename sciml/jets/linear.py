@@ -1,4 +1,4 @@
-"""Jets of trial functions that are linear in what is varied: what they are made of is computed once and kept."""
+"""Jets of trial functions that are linear in their parameters, such as random features: the features' jets are kept."""
 
 from __future__ import annotations
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -74,7 +75,7 @@ class Layer:
 
 @runtime_checkable
 class JetBlock(Protocol):
-    """A module that can pass jets: what a class must have beside ``forward`` to be propagated.
+    """A module that jets can pass: what a class must have beside ``forward`` to be propagated.
 
     The two say the same thing, for values and for jets; a subclass that overrides ``forward`` alone is propagated no more.
     Parameters may stand in linear layers only. One that must be given coordinates, not a layer's outputs, has an attribute
@@ -90,11 +91,14 @@ class JetBlock(Protocol):
         ...
 
 
-def splittings(index: MultiIndex) -> Iterator[tuple[MultiIndex, MultiIndex]]:
+@cache
+def splittings(index: MultiIndex) -> tuple[tuple[MultiIndex, MultiIndex], ...]:
     """The parts of a derivative and what is left of it, for each choice of its coordinates."""
-    for chosen in itertools.product((False, True), repeat=len(index)):
-        chosen = chosen[::-1]
-        yield tuple(itertools.compress(index, chosen)), tuple(itertools.compress(index, (not each for each in chosen)))
+    masks = itertools.product((False, True), repeat=len(index))
+    return tuple(
+        (tuple(itertools.compress(index, mask)), tuple(itertools.compress(index, map(operator.not_, mask))))
+        for mask in masks
+    )
 
 
 class Propagation:
@@ -142,7 +146,7 @@ class Propagation:
         return module.jets(streams, self)
 
     def activation(self, known: Derivatives, streams: Streams) -> Streams:
-        """Streams through an activation, computed when somebody wants them."""
+        """Streams through an activation, computed when they are asked for."""
         rule = rule_of(streams.indices, self.plan)
         return Streams(rule.indices, streams.values, rule, known)
 

@@ -1,4 +1,4 @@
-"""Points where the residual is large: residual-based adaptive distribution (RAD)."""
+"""Residual-based adaptive distribution (RAD): collocation points where the residual is large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface between the training loop and every solver."""
+"""Solvers: the interface between the training loop and every algorithm, and the check of their settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sciml.solvers.objective import Objective
 
 @dataclass(frozen=True)
 class Step:
-    """What one step did.
+    """The result of one step.
 
     ``loss`` and ``terms`` are those at the point the step arrived at, or (first-order methods) left from;
     ``evaluations`` counts gradients; ``done`` is None, ``"converged"``, ``"diverged"`` or (out of time) ``"budget"``, and then
@@ -39,10 +39,10 @@ class Run(ABC):
 
     @abstractmethod
     def step(self) -> Step:
-        """Advance once."""
+        """Take one step."""
 
     def renewed(self) -> None:
-        """Take note that the points of the objective have changed."""
+        """Called when the points or weights of the objective have changed."""
         return
 
     @abstractmethod
@@ -55,7 +55,7 @@ class Run(ABC):
 
 
 class Solver(ABC):
-    """A strategy: an immutable record of settings that starts runs.
+    """A solver: an immutable record of settings that starts runs.
 
     ``steps`` is the most steps that it may take, ``look`` how many steps lie between two reports on held-out rows.
     """

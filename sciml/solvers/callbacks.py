@@ -47,7 +47,7 @@ Callback: TypeAlias = Callable[[Report], object]
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """Stop a phase when the loss on held-out rows has not fallen for a while.
+    """Early stopping of a phase when the loss on held-out rows has not fallen for a while.
 
     Args:
         patience: the number of reports without improvement that are waited for.
@@ -138,7 +138,7 @@ class LookLog:
 
 
 class ProgressLine:
-    """One line, rewritten in place on a terminal; where there is none, a plain line now and then.
+    """Progress on one line, rewritten in place on a terminal; where there is none, a plain line now and then.
 
     Args:
         console: where to write; standard error when not given.

@@ -46,7 +46,7 @@ class LinearizedSystem(Protocol):
 
 
 class DampedSystem:
-    """A dense Jacobian, from which the step for any damping is had.
+    """A dense damped least-squares system: one Jacobian gives the step for any damping.
 
     Args:
         rows: r, shape ``(m,)``.
@@ -225,7 +225,7 @@ def descend(stiff: Objective, soft: Objective, stiffness: float, steps: int) -> 
 
 
 class Backtracking:
-    """Linearises, and goes half of the way back to the last good place for as long as something is not finite there.
+    """Backtracking where a linearisation is not finite: by halves to the last place where it was.
 
     A loss may be finite where its Jacobian is none, as at the end of a root, so that a step that was judged by the loss alone
     is found to be too long only when the next one begins.

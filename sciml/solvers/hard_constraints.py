@@ -51,7 +51,7 @@ _SMOOTH, _MOST_COORDINATES = 1e-6, 5
 
 @dataclass(frozen=True)
 class HardConstraints:
-    r"""Which conditions the trial function satisfies whatever its parameters; ``fit(..., exact=True)`` means all of them.
+    r"""Hard constraints: conditions that the trial function satisfies whatever its parameters; ``exact=True`` means all.
 
     Initial values and velocities and Dirichlet values are held by a trial function :math:`g + \varphi N`, periodic
     coordinates by showing the model cosines and sines in their place. Neumann conditions and conditions of your own stay
@@ -199,7 +199,7 @@ class Conditions:
 
 
 def _constant(spans: Sequence[_Span]) -> float | None:
-    """The one number that is prescribed everywhere, if it is one."""
+    """The one number that is prescribed everywhere, or None."""
     given = {each.constant() for span in spans for each in (span.lower, span.upper) if each is not None}
     still = all(span.velocity is None or span.velocity.constant() == 0.0 for span in spans)
     return given.pop() if still and len(given) == 1 else None
@@ -277,7 +277,7 @@ class Ansatz:
 
 
 def construct(problem: Problem, exact: HardConstraints) -> Ansatz:
-    """Find out which conditions of a problem a trial function can hold exactly.
+    """The ansatz that holds as many conditions of a problem exactly as it can.
 
     Raises:
         ProblemError: ``exact.values`` is wished for and two conditions contradict each other, or the domain is no box.

@@ -31,7 +31,7 @@ _TRUSTED, _IDLE_STEPS = 0.9, 4
 
 @dataclass(frozen=True)
 class Advance:
-    """What one iteration did: where it arrived, the squared norm of the rows there, how many points it tried, how it ended."""
+    """The result of one iteration: its end, the squared norm of the rows there, the points tried, and how it ended."""
 
     position: Tensor
     value: float
@@ -41,7 +41,7 @@ class Advance:
 
 
 class LevenbergMarquardt:
-    """The iteration; ``damping``, ``norms`` (the diagonal of D) and ``idle`` are its whole state.
+    """The Levenberg-Marquardt iteration; ``damping``, ``norms`` (the diagonal of D) and ``idle`` are its whole state.
 
     Args:
         damping: the damping to begin with.

@@ -1,4 +1,4 @@
-"""What solvers minimise: the weighted mean squares of all residuals, as a function of one vector."""
+"""The objective function of solvers: weighted mean squares of all residuals, as a function of one vector."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ _FLOOR, _MOST_POINTS, _NOTICEABLE = 1e-5, 64, 0.01
 
 @dataclass(frozen=True)
 class Balanced(Weighting):
-    r"""Weights of terms from how strongly they pull at the parameters, in place of fixed ones.
+    r"""Balanced weights of terms: from their gradients or their neural tangent kernels, in place of fixed ones.
 
     Every term i has a pull :math:`a_i`: by ``"gradient"`` the norm of its gradient, :math:`\lVert\nabla L_i\rVert`, so that all
     terms change the parameters by as much; by ``"ntk"`` the mean over its points of :math:`\lVert\nabla r_i\rVert^2`, the
@@ -66,7 +66,7 @@ class Balanced(Weighting):
     Args:
         method: ``"gradient"`` or ``"ntk"``; the latter takes at most 64 points of each term.
         every: steps between renewals.
-        smoothing: :math:`\alpha`, the share of the old weights that is kept.
+        smoothing: :math:`\alpha`, the fraction of the old weights that is kept.
 
     Raises:
         SolverError: an unknown method, or a number out of range.
@@ -125,7 +125,7 @@ def tangent_traces(objective: Objective) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Causal(Weighting):
-    r"""Weights of the points inside that let the equations count at a time only once they hold before it.
+    r"""Causal weights of the points inside: equations count at a time only once they hold before it.
 
     Time is cut into chunks. With :math:`L_k` the sum over the equations of the mean of :math:`(r/s)^2` in chunk k, and
     :math:`L_0` that over the conditions at the start, the points of chunk k weigh
