@@ -100,16 +100,9 @@ def _as_code(value: object) -> str:
 
 
 def check_settings(given: object, *, whole: str = "", positive: str = "", not_negative: str = "") -> None:
-    """Refuse a record of settings of which some are out of range; None counts as not given.
+    """Refuse a record of settings with fields out of range (their names separated by blanks) by a SolverError.
 
-    Args:
-        given: the record.
-        whole: its fields that must be whole numbers of at least 1, separated by blanks.
-        positive: those that must be positive.
-        not_negative: those that must not be negative.
-
-    Raises:
-        SolverError: with the names of the fields and the record.
+    None counts as not given. Whole numbers must be at least 1.
     """
     for names, wanted, allowed in (
         (

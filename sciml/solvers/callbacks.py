@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
+import json
 import warnings
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeAlias
 
-import torch
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -72,11 +70,8 @@ class EarlyStopping:
         return not min(held_out[-self.patience :]) < before * (1.0 - self.improvement)
 
 
-_NUMBERS = ("step", "seconds", "loss", "held_out", "best")
-
-
 class LookLog:
-    """Reports of a phase and what else is in their lines of the history, in columns: numbers in one array, names once.
+    """Reports of a phase and what else is in their lines of the history, a line of JSON each, as a checkpoint keeps them.
 
     Example:
         >>> log = LookLog()
@@ -87,54 +82,35 @@ class LookLog:
     """
 
     def __init__(self) -> None:
-        self._values, self._kinds = array("d"), array("q")
-        self._names: dict[tuple[Any, ...], int] = {}
+        self._lines: list[str] = []
 
     def append(self, report: Report, more: Mapping[str, float]) -> None:
         """Add a report."""
-        parts = report.terms, report.unknowns, more
-        names = (report.phase, report.steps, *map(tuple, parts))
-        self._kinds.append(self._names.setdefault(names, len(self._names)))
-        self._values.extend(float(getattr(report, name)) for name in _NUMBERS)
-        self._values.extend(float(value) for part in parts for value in part.values())
+        self._lines.append(json.dumps([list(vars(report).values()), more], default=float))
 
-    def state(self) -> dict[str, Any]:
-        """Everything as tensors and plain values."""
-        names = [[phase, steps, *map(list, rest)] for phase, steps, *rest in self._names]
-        kinds = torch.tensor(self._kinds, dtype=torch.int64)
-        return {"names": names, "kinds": kinds, "values": torch.tensor(self._values, dtype=torch.float64)}
+    def state(self) -> dict[str, str]:
+        """Everything as plain values."""
+        return {"lines": "\n".join(self._lines)}
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> LookLog:
         """The reports of a state.
 
         Raises:
-            TypeError: the state is none.
-            ValueError: it holds too few or too many numbers, or names that are not there.
+            TypeError: it holds no text, or a line of it is no report.
+            ValueError: a line of it is not JSON.
         """
         found = cls()
-        for phase, steps, *rest in state["names"]:
-            if not (isinstance(phase, str) and isinstance(steps, int) and len(rest) == 3):
-                raise TypeError("the names of reports are texts")
-            found._names[(phase, steps, *(tuple(map(str, names)) for names in rest))] = len(found._names)
-        found._kinds, found._values = array("q", state["kinds"].tolist()), array("d", state["values"].tolist())
-        sizes = [len(_NUMBERS) + sum(map(len, names[2:])) for names in found._names]
-        if any(not 0 <= kind < len(sizes) for kind in found._kinds):
-            raise ValueError("reports with names that are not there")
-        if sum(sizes[kind] for kind in found._kinds) != len(found._values):
-            raise ValueError("too few or too many numbers for the reports")
+        for each in map(json.loads, str.splitlines(state["lines"])):
+            found.append(Report(*each[0]), each[1])
         return found
 
     def __iter__(self) -> Iterator[tuple[Report, dict[str, float]]]:
-        names, values = list(self._names), iter(self._values)
-        for kind in self._kinds:
-            phase, steps, *parts = names[kind]
-            step, seconds, loss, held_out, best = itertools.islice(values, len(_NUMBERS))
-            terms, unknowns, more = ({name: next(values) for name in part} for part in parts)
-            yield Report(phase, int(step), steps, seconds, loss, held_out, best, terms, unknowns), more
+        for values, more in map(json.loads, self._lines):
+            yield Report(*values), more
 
     def __len__(self) -> int:
-        return len(self._kinds)
+        return len(self._lines)
 
 
 class ProgressLine:

@@ -14,11 +14,7 @@ from sciml.typing import Array
 
 
 class Layout:
-    """Which weights live on one tile alone, and how the others are numbered.
-
-    Args:
-        tiling: the functions.
-        fields: each has weights of its own.
+    """Which weights live on one tile of a basis alone, and how the others are numbered; each field has weights of its own.
 
     Attributes:
         columns: the weights of every tile, ``(T, S)``, those that live on it alone first.

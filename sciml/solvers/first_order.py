@@ -308,7 +308,7 @@ class _FirstOrderRun(Run):
             self._scheduler.load_state_dict(own["scheduler"])
         self._good = own["good"]
         for name in _PLAIN:
-            setattr(self, f"_{name}", own[name])
+            setattr(self, f"_{name}", own.get(name, getattr(self, f"_{name}")))
 
     def _restore_types(self, saved: Mapping[str, Any]) -> None:
         """Put tensors back as they were saved: torch casts what belongs to a parameter to the parameter's own type."""

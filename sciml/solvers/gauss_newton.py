@@ -20,6 +20,7 @@ import torch
 from scipy.linalg import lstsq
 from torch import Tensor
 
+from sciml.errors import SolverError
 from sciml.solvers.base import Run, Solver, Step, check_settings
 from sciml.solvers.linesearch import backtracking
 from sciml.solvers.nonfinite import described
@@ -317,7 +318,7 @@ class GaussNewton(Solver):
         halvings: how often a step that does not lower the loss is halved.
 
     Raises:
-        SolverError: a setting is not positive.
+        SolverError: a setting is out of range.
 
     Example:
         >>> import sciml
@@ -335,6 +336,8 @@ class GaussNewton(Solver):
 
     def __post_init__(self) -> None:
         check_settings(self, whole="steps look", positive="gain", not_negative="rank_tolerance halvings")
+        if self.gain > 1:
+            raise SolverError(f"gain must be at most 1; given: {self}")
 
     def start(self, objective: Objective) -> Run:
         return _GaussNewtonRun(self, objective)

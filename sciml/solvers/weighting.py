@@ -202,8 +202,8 @@ class Causal(Weighting):
         return tuple(found if each is block else each for each in blocks), -float(torch.expm1(exponents).mean())
 
     def record(self, objective: Objective) -> dict[str, float]:
-        found = [block.weights.min() for block in objective.blocks if block.weights is not None]
-        return {"causal": min(map(float, found), default=1.0)}
+        found = [float(block.weights.min()) for block in objective.blocks if block.weights is not None]
+        return {"causal": min(found, default=1.0)}
 
 
 @dataclass(frozen=True)
@@ -214,12 +214,7 @@ class Weightings:
 
     @classmethod
     def of(cls, weights: object, causal: object, problem: object) -> Weightings:
-        """What the arguments ``weights`` and ``causal`` of ``fit`` mean.
-
-        Raises:
-            SolverError: ``causal`` is something else.
-            ProblemError: a rule does not apply to the problem.
-        """
+        """What the arguments ``weights`` and ``causal`` of ``fit`` mean, refused where a rule does not apply to the problem."""
         if not isinstance(causal, Causal | None):
             raise SolverError(f"causal must be sciml.Causal(...) or None; given: {causal!r}")
         # Points first: how strongly a term pulls depends on their weights.
