@@ -10,9 +10,11 @@ from itertools import pairwise
 import numpy as np
 import torch
 from scipy import sparse
+from torch import Tensor
 
 from sciml._text import listed
 from sciml.baselines.integrate import Budget
+from sciml.baselines.row_layout import sparse_slopes
 from sciml.errors import BaselineError
 from sciml.geometry import At, Average, Face, Interior, OnFaces, Opposite
 from sciml.models import Grid, GridFunction, GridJets
@@ -23,7 +25,7 @@ from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
 from sciml.problem.observations import Observation, Prior
 from sciml.solvers.factorization import DENSE, SingularError, solved_least, solved_square
-from sciml.solvers.linearize import Linearised, linearised
+from sciml.solvers.linearize import evaluation, linearize, per_point
 from sciml.typing import Array
 from sciml.uncertainty import Estimate
 from sciml.uncertainty.covariance import covariance
@@ -58,7 +60,7 @@ class _Piece:
     term: Term
     sites: Sites
     weights: Array
-    normals: Array | None = None
+    normals: Tensor | None = None
     shares: Array | None = None
 
 
@@ -144,8 +146,8 @@ class CollocationSystem:
         rows, jacobian = self.rows(self._whole, found.values, found.raw)
         if jacobian.shape[1] > DENSE:
             return {
-                name: Estimate(float(value), np.nan, np.nan, np.nan)
-                for name, value in self._constants(found.raw)[0].items()
+                name: Estimate(float(unknown.value(torch.tensor(number))), np.nan, np.nan, np.nan)
+                for (name, unknown), number in zip(self.problem.unknowns.items(), found.raw, strict=True)
             }
         measured = np.concatenate(
             [
@@ -188,7 +190,7 @@ class CollocationSystem:
                 taken[numbers] = True
                 numbers, weights = numbers[free], weights[free]
             if len(numbers):
-                normals = np.zeros((len(numbers), len(grid.axes)))
+                normals = torch.zeros(len(numbers), len(grid.axes), dtype=torch.float64)
                 normals[:, list(grid.axes).index(face.coordinate)] = face.sign
                 found.append(_Piece(term, grid.at_nodes(numbers), weights, normals))
         return found
@@ -327,44 +329,25 @@ class CollocationSystem:
     def rows(self, pieces: list[_Piece], values: Array, raw: Array) -> tuple[Array, sparse.csr_array]:
         """Weighted residuals, and their derivatives by nodal values and raw unknowns."""
         by_field = {(name, 0): values[row] for row, name in enumerate(self.problem.fields)}
-        unknowns, stretch = self._constants(raw)
+        offsets = {(name, 0): row * self.grid.size for row, name in enumerate(self.problem.fields)}
+        unknowns = dict(zip(self.problem.unknowns, torch.from_numpy(raw), strict=True))
         rows, blocks = [], []
         for piece in pieces:
             points = torch.from_numpy(piece.sites.points)
-            columns = dict(zip(self.problem.coordinates, points.unbind(1), strict=True))
-            found = linearised(
-                piece.term,
-                self.problem,
-                columns,
-                GridJets(by_field, piece.sites),
-                normals=piece.normals,
-                unknowns=unknowns,
-            )
-            residual, slopes = found.residual, self._slopes(piece, found, stretch)
+            leaves, constants = per_point(self.problem, unknowns, len(points))
+            jets = GridJets(by_field, piece.sites)
+            scene = evaluation(self.problem.bind(**constants), [points], [jets], piece.normals)
+            linear = linearize(piece.term, scene, leaves)
+            residual = linear.values.detach().numpy()
+            extra = [linear.by_unknown.get(name, torch.zeros(len(points)))[:, None].numpy() for name in leaves]
+            own = sparse_slopes(linear, piece.sites, offsets, values.size)
+            slopes = sparse.csr_array(sparse.hstack([own, *map(sparse.csr_array, extra)]))
             if piece.shares is not None:
                 residual = np.array([piece.shares @ residual])
                 slopes = sparse.csr_array(piece.shares[None, :] @ slopes)
             rows.append(piece.weights * residual)
             blocks.append(sparse.diags_array(piece.weights) @ slopes)
         return np.concatenate(rows), sparse.csr_array(sparse.vstack(blocks))
-
-    def _constants(self, raw: Array) -> tuple[dict[str, float], dict[str, float]]:
-        """The unknowns' values, and their derivatives by the raw numbers."""
-        values, stretch = {}, {}
-        for number, (name, unknown) in zip(raw, self.problem.unknowns.items(), strict=True):
-            at = torch.tensor(number, dtype=torch.float64, requires_grad=True)
-            value = unknown.value(at)
-            values[name], stretch[name] = float(value.detach()), float(torch.autograd.grad(value, at)[0])
-        return values, stretch
-
-    def _slopes(self, piece: _Piece, found: Linearised, stretch: Mapping[str, float]) -> sparse.csr_array:
-        count = len(piece.sites.points)
-        parts: list[sparse.csr_array] = [sparse.csr_array((count, self.grid.size)) for _ in self.problem.fields]
-        place = {name: row for row, name in enumerate(self.problem.fields)}
-        for (name, index), slope in found.slopes.items():
-            parts[place[name]] = parts[place[name]] + sparse.diags_array(slope) @ piece.sites.operator(index)
-        extra = [sparse.csr_array(factor * found.by_unknown[name][:, None]) for name, factor in stretch.items()]
-        return sparse.csr_array(sparse.hstack([*parts, *extra]))
 
     def _least(self, jacobian: sparse.csr_array, rows: Array) -> Array:
         try:
