@@ -5,7 +5,7 @@ Made-up jets: random numbers in the place of fields and their derivatives, of na
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -176,7 +176,7 @@ class Recorder:
         return 0.5 + torch.rand(self._size, dtype=torch.float64, generator=self._generator)
 
 
-def orders_asked(jets: Mapping[tuple[str, MultiIndex], object], coordinate: str) -> dict[str, int]:
+def orders_asked(jets: Iterable[tuple[str, MultiIndex]], coordinate: str) -> dict[str, int]:
     """The highest derivative by ``coordinate`` that was asked of each field."""
     orders: dict[str, int] = {}
     for field, index in jets:

@@ -73,7 +73,7 @@ def promoted(problem: ProblemLike, ranges: Mapping[str, tuple[float, float]]) ->
         ) or inspect.isfunction(cls.reference)
         members["reference"] = _reference(cls) if formula else None
     made: Any = object.__new__(type(cls.__name__, (cls,), members))
-    kept = {key: value for key, value in problem.__dict__.items() if key not in ranges}
+    kept = {key: value for key, value in problem.__dict__.items() if key not in ranges and key != "_system"}
     given = tuple(name for name in problem.__dict__["_given"] if name not in names)
     made.__dict__.update(kept, domain=domain, _origin=origin, _given=given, _is_complex={})
     return made

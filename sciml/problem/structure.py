@@ -1,22 +1,128 @@
-"""Whether a problem is linear, found out by numbers."""
+"""The compiled problem: its terms, the jets that each asks for, orders of derivatives, and whether it is linear."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from sciml.jets import JetSpace
+from sciml.geometry import Opposite
+from sciml.jets import JetSpace, Recorder, orders_asked
 from sciml.problem.collocation import Collocation
-from sciml.problem.conditions import Evaluation
-from sciml.problem.problem import Problem
+from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.protocol import ProblemLike
 from sciml.typing import MultiIndex, Values
 
+Asked = tuple[tuple[str, MultiIndex], ...]
 
-class _GivenJets:
-    """Jets out of a table, random at the first request for each."""
+_PROBES = 4
 
-    def __init__(self, table: dict[tuple[str, MultiIndex], Tensor], size: int, generator: torch.Generator) -> None:
-        self._table, self._size, self._generator = table, size, generator
+
+class System:
+    """A problem compiled once: what it consists of, found by evaluating its residuals on random jets.
+
+    Every problem has one, ``problem.system``; nobody else evaluates equations to find out what they contain.
+
+    Args:
+        problem: the mathematics.
+
+    Example:
+        >>> import sciml
+        >>> system = sciml.gallery.problem("burgers").system
+        >>> system.order("u", "x"), system.order("u", "t")
+        (2, 1)
+        >>> [term.name for term in system.terms]
+        ['momentum', 'initial', 'dirichlet']
+    """
+
+    def __init__(self, problem: ProblemLike) -> None:
+        self.problem = problem
+        self._asked: dict[str, Asked] = {}
+
+    @cached_property
+    def terms(self) -> tuple[Term, ...]:
+        """Every residual: the equations, then the conditions, each under a name of its own."""
+        return self.problem.terms()
+
+    @cached_property
+    def equations_ask(self) -> Asked:
+        """The jets that the equations ask for, by field and multi-index."""
+        scene = self.scene()
+        for term in self.problem.equation_residuals():
+            term.evaluate(scene)
+        return tuple(scene.space.jets)
+
+    def order(self, field: str, coordinate: str) -> int:
+        """The highest derivative of a field by a coordinate that the equations contain."""
+        return orders_asked(self.equations_ask, coordinate).get(field, 0)
+
+    def asked(self, term: Term) -> Asked:
+        """The jets that one residual asks for, by field and multi-index."""
+        if term.name not in self._asked:
+            scene = self.scene(pair=isinstance(term.place, Opposite))
+            term.evaluate(scene)
+            self._asked[term.name] = tuple(dict.fromkeys(key for space in scene.spaces for key in space.jets))
+        return self._asked[term.name]
+
+    def depends(self, term: Term, normals: Tensor | None = None) -> Asked:
+        """The jets that the value of a residual depends on: those of ``asked`` whose partial derivatives do not vanish."""
+        scene = self.scene(normals=normals)
+        value, keys = term.evaluate(scene), tuple(scene.space.jets)
+        if not keys or not value.requires_grad:
+            return ()
+        slopes = torch.autograd.grad(value.sum(), [scene.space.jets[key] for key in keys], allow_unused=True)
+        return tuple(key for key, slope in zip(keys, slopes, strict=True) if slope is not None)
+
+    def scene(self, *, pair: bool = False, normals: Tensor | None = None) -> Evaluation:
+        """Random jets at some points of the domain, for finding out what residuals ask for and return."""
+        problem, generator = self.problem, torch.Generator().manual_seed(0)
+        lower, upper = (
+            torch.tensor(each, dtype=torch.float64) for each in (problem.domain.lower, problem.domain.upper)
+        )
+        points = lower + (upper - lower) * torch.rand(_PROBES, len(lower), dtype=torch.float64, generator=generator)
+        columns = dict(zip(problem.coordinates, points.unbind(1), strict=True))
+        spaces = tuple(JetSpace(columns, problem.fields, Recorder(_PROBES)) for _ in range(2 if pair else 1))
+        return Evaluation(problem.bind_initial(), spaces, torch.ones_like(points) if normals is None else normals)
+
+    def linear(self, blocks: Iterable[Collocation]) -> bool:
+        """Whether every residual is affine in the fields and their derivatives, checked on random jets at these points.
+
+        A problem with unknown constants counts as nonlinear: they multiply fields.
+        """
+        return not self.problem.unknowns and all(self._affine(block) for block in blocks)
+
+    def _affine(self, block: Collocation) -> bool:
+        generator = torch.Generator().manual_seed(0)
+        sample = block.sample.to(torch.device("cpu"), torch.float64)
+        first, second = ([_RememberedJets(len(each), generator) for each in sample.points] for _ in range(2))
+
+        def residuals(jets: Sequence[_RememberedJets]) -> list[Tensor]:
+            spaces = tuple(
+                JetSpace(dict(zip(self.problem.coordinates, points.unbind(1), strict=True)), self.problem.fields, own)
+                for points, own in zip(sample.points, jets, strict=True)
+            )
+            scene = Evaluation(self.problem, spaces, sample.normals)
+            return [term.evaluate(scene).detach() for term in block.terms]
+
+        ones, twos = residuals(first), residuals(second)
+        share = 0.3
+        mixed = [one.mixed(two, share) for one, two in zip(first, second, strict=True)]
+        for value, one, two in zip(residuals(mixed), ones, twos, strict=True):
+            gap = (value - share * one - (1 - share) * two).abs().max()
+            if not float(gap) <= 1e-9 * float(1 + one.abs().max() + two.abs().max()):
+                return False
+        return True
+
+
+class _RememberedJets:
+    """Standard normal jets, drawn at the first request for each."""
+
+    def __init__(
+        self, size: int, generator: torch.Generator, known: Mapping[tuple[str, MultiIndex], Tensor] | None = None
+    ):
+        self._size, self._generator, self._table = size, generator, dict(known or {})
 
     def jet(self, field: str, index: MultiIndex) -> Values:
         key = (field, index)
@@ -24,36 +130,6 @@ class _GivenJets:
             self._table[key] = torch.randn(self._size, dtype=torch.float64, generator=self._generator)
         return self._table[key]
 
-
-def is_linear(problem: Problem, blocks: tuple[Collocation, ...]) -> bool:
-    """Whether every residual is affine in the fields and their derivatives, checked on random jets.
-
-    A problem with unknown constants counts as nonlinear: they multiply fields.
-    """
-    return not problem.unknowns and all(_is_affine(problem, block) for block in blocks)
-
-
-def _is_affine(problem: Problem, block: Collocation) -> bool:
-    generator = torch.Generator().manual_seed(0)
-    names = problem.coordinates
-    sample = block.sample.to(torch.device("cpu"), torch.float64)
-    size = len(sample.points[0])
-    tables: list[list[dict[tuple[str, MultiIndex], Tensor]]] = [[{} for _ in sample.points] for _ in range(2)]
-
-    def residuals(jets: list[dict[tuple[str, MultiIndex], Tensor]]) -> list[Tensor]:
-        spaces = tuple(
-            JetSpace(
-                dict(zip(names, points.unbind(1), strict=True)), problem.fields, _GivenJets(table, size, generator)
-            )
-            for points, table in zip(sample.points, jets, strict=True)
-        )
-        return [term.evaluate(Evaluation(problem, spaces, sample.normals)).detach() for term in block.terms]
-
-    first, second = residuals(tables[0]), residuals(tables[1])
-    share = 0.3
-    mixed = [{key: share * a[key] + (1 - share) * b[key] for key in a} for a, b in zip(*tables, strict=True)]
-    for value, one, two in zip(residuals(mixed), first, second, strict=True):
-        gap = (value - share * one - (1 - share) * two).abs().max()
-        if not float(gap) <= 1e-9 * float(1 + one.abs().max() + two.abs().max()):
-            return False
-    return True
+    def mixed(self, other: _RememberedJets, share: float) -> _RememberedJets:
+        table = {key: share * self._table[key] + (1 - share) * other._table[key] for key in self._table}
+        return _RememberedJets(self._size, self._generator, table)

@@ -8,7 +8,6 @@ from conftest import problem_class
 
 import sciml
 from sciml import d
-from sciml.problem.structure import is_linear
 from sciml.solvers.discrete_problem import with_features
 from sciml.strategies import network
 from sciml.strategies import random_features as automatic
@@ -33,7 +32,7 @@ def blocks_of(problem):
 )
 def test_linearity_is_measured(name, linear):
     problem = problem_class(name)()
-    assert is_linear(problem, blocks_of(problem)) is linear
+    assert problem.system.linear(blocks_of(problem)) is linear
 
 
 def test_a_nonlinear_condition_counts():
@@ -51,7 +50,7 @@ def test_a_nonlinear_condition_counts():
             return d(u, x) + u**4
 
     problem = Radiation()
-    assert not is_linear(problem, blocks_of(problem))
+    assert not problem.system.linear(blocks_of(problem))
     solution = sciml.fit(problem)
     a = float(solution(x=1.0)["u"])
     assert abs((a - 1) + a**4) < 1e-8
@@ -60,7 +59,7 @@ def test_a_nonlinear_condition_counts():
 def test_unknowns_make_a_problem_nonlinear():
     heat = problem_class("heat_rod")
     problem = heat(kappa=sciml.Unknown(0.4))
-    assert not is_linear(problem, ())
+    assert not problem.system.linear(())
 
 
 class Advection(sciml.Problem):
