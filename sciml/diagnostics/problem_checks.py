@@ -15,14 +15,16 @@ from sciml.diagnostics.findings import Finding, attempted, caught
 from sciml.diagnostics.precision import PrecisionMonitor, exact_in
 from sciml.errors import SciMLError
 from sciml.geometry import Place, PointSet, draw
-from sciml.jets import JetSpace, RandomJets
+from sciml.jets import RandomJets
 from sciml.jets.random import USUAL, JetKind, SomeJets, levels_off, near_kinds, wild_kinds
 from sciml.problem import Measurements, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.measurements import data_blocks
 from sciml.problem.observations import Observation, Prior
+from sciml.problem.protocol import ProblemLike
 from sciml.problem.unknowns import Unknown
+from sciml.solvers.linearize import evaluation, linearize
 from sciml.solvers.scaling import Sizes, field_sizes
 from sciml.typing import MultiIndex
 
@@ -176,14 +178,11 @@ def _scene(
         RandomJets(sizes.named(problem), problem.domain.half_widths, attempt, block.size, seed)
         for seed, _ in enumerate(block.sample.points)
     ]
-    return Evaluation(bound, _spaces(problem, block.sample, made), block.sample.normals), made, leaves
+    return _evaluation(bound, block.sample, made), made, leaves
 
 
-def _spaces(problem: Problem, sample: PointSet, suppliers: Sequence[RandomJets | SomeJets]) -> tuple[JetSpace, ...]:
-    return tuple(
-        JetSpace(dict(zip(problem.coordinates, points.double().unbind(1), strict=True)), problem.fields, supplier)
-        for points, supplier in zip(sample.points, suppliers, strict=True)
-    )
+def _evaluation(problem: ProblemLike, sample: PointSet, suppliers: Sequence[RandomJets | SomeJets]) -> Evaluation:
+    return evaluation(problem, [points.double() for points in sample.points], suppliers, sample.normals)
 
 
 @dataclass
@@ -201,24 +200,16 @@ def _tried(
 ) -> tuple[Tensor, Evaluation, list[RandomJets]]:
     """The values of a residual for one kind of jets; what they depend on is added to ``use`` and ``met``."""
     scene, made, leaves = _scene(problem, block, sizes, attempt)
-    values = term.evaluate(scene)
+    linear = linearize(term, scene, {name: raw for name, (raw, _) in leaves.items()})
+    values = linear.values
     met.finite |= torch.isfinite(values.detach())
-    jets = [(key, jet) for space in scene.spaces for key, jet in space.jets.items()]
-    inputs = [*(jet for _, jet in jets), *(raw for raw, _ in leaves.values())]
-    slopes = (
-        torch.autograd.grad(values.sum(), inputs, allow_unused=True, retain_graph=True)
-        if values.requires_grad and inputs
-        else [None] * len(inputs)
-    )
-    for (key, _), slope in zip(jets, slopes, strict=False):
-        if slope is not None:
-            met.jets = True
-            use.jets.setdefault(key, term.name)
-            use.fields.add(key[0])
-            met.depends = met.depends or bool((slope != 0).any())
-    for (name, (_, value)), slope in zip(leaves.items(), slopes[len(jets) :], strict=True):
-        if slope is None:
-            continue
+    for key, slope in (each for by_jet in linear.by_jet for each in by_jet.items()):
+        met.jets = True
+        use.jets.setdefault(key, term.name)
+        use.fields.add(key[0])
+        met.depends = met.depends or bool((slope != 0).any())
+    for name, slope in linear.by_unknown.items():
+        value = leaves[name][1]
         use.mentioned.add(name)
         if bool((slope != 0).any()):
             use.unknowns.add(name)
@@ -269,16 +260,16 @@ def _together(
     problem: Problem, term: Term, block: Collocation, scene: Evaluation, made: Sequence[RandomJets], values: Tensor
 ) -> list[Finding]:
     """Whether a residual gives the same values again, and the same at some of the points alone."""
-    again = term.evaluate(Evaluation(scene.problem, _spaces(problem, block.sample, made), block.sample.normals))
+    again = term.evaluate(_evaluation(scene.problem, block.sample, made))
     if not _alike(again, values):
         return [_random(term.name)]
     # Sobol points are so even that every second of them has the same mean as all.
     order = torch.randperm(block.size, generator=torch.Generator().manual_seed(0))
     chosen = order[: max(1, 2 * block.size // 3)]
     sample = block.sample.part(chosen)
-    spaces = _spaces(problem, sample, [each.part(chosen) for each in made])
     (few,) = Collocation(block.sample, (term,), None).part(chosen).terms
-    alike = _alike(few.evaluate(Evaluation(scene.problem, spaces, sample.normals)), values[chosen])
+    some = _evaluation(scene.problem, sample, [each.part(chosen) for each in made])
+    alike = _alike(few.evaluate(some), values[chosen])
     return [] if alike else [_mixing(term.name)]
 
 

@@ -20,24 +20,21 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from sciml._text import listed
 from sciml.errors import ConditionWarning
 from sciml.geometry import Face, Interior, OnFaces, Opposite, Place, Side, draw
-from sciml.jets import JetSpace, Recorder
+from sciml.jets import Recorder
 from sciml.jets.calculus import describe
 from sciml.problem import Problem
 from sciml.problem.compatibility import contradictions
-from sciml.problem.conditions import Evaluation, Term
-from sciml.typing import MultiIndex
+from sciml.problem.conditions import Term
+from sciml.solvers.linearize import Jet, evaluation, linearize
 
 _PROBES = 8
 _NEVER = -1000.0
-
-Jet = tuple[str, MultiIndex]
 
 
 @dataclass(frozen=True)
@@ -171,16 +168,8 @@ def _demand(problem: Problem, term: Term) -> Dependency:
 def _gradients(problem: Problem, term: Term, place: Place) -> dict[Jet, Tensor]:
     """The derivatives of a term by the jets that it depends on, at some points of a place."""
     sample = draw(place, problem.domain, _PROBES, np.random.default_rng(0))
-    spaces = tuple(
-        JetSpace(dict(zip(problem.coordinates, points.unbind(1), strict=True)), problem.fields, Recorder(len(points)))
-        for points in sample.points
-    )
-    values = term.evaluate(Evaluation(problem.bind_initial(), spaces, sample.normals))
-    jets = [(key, jet) for space in spaces for key, jet in space.jets.items()]
-    if not jets or not values.requires_grad:
-        return {}
-    used = torch.autograd.grad(values.sum(), [jet for _, jet in jets], allow_unused=True)
-    return {key: gradient for (key, _), gradient in zip(jets, used, strict=True) if gradient is not None}
+    recorders = [Recorder(len(points)) for points in sample.points]
+    return linearize(term, evaluation(problem.bind_initial(), sample.points, recorders, sample.normals)).jets
 
 
 def _twice(problem: Problem, conditions: Sequence[Dependency]) -> list[str]:
