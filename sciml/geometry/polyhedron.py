@@ -1,10 +1,9 @@
-"""Solids inside closed surfaces of triangles, as files of STL hold them."""
+"""Polyhedra: the inside of closed surfaces of triangles, as STL files hold them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,11 +21,11 @@ _FEW = 8
 class Polyhedron(Domain):
     r"""The inside of a closed surface made of triangles.
 
-    Whether a point lies inside is told by the solid angle under which it sees the surface, 4π or 0. Every point is compared
-    with every triangle, so that some thousands of triangles are bearable and millions are not.
+    A point lies inside where the solid angle under which it sees the surface is 4π, and not 0. Every point is compared with
+    every triangle: some thousands of triangles take little time, millions too much.
 
     Args:
-        vertices: points ``(V, 3)``.
+        vertices: points ``(V, 3)``, in the coordinates' unit.
         triangles: the numbers of three vertices for each triangle, ``(T, 3)``, all run through in the same sense.
         names: the names of the coordinates, which have the same unit.
         pieces: names for parts of the surface: for each the numbers of its triangles, or a function of the coordinates of
@@ -56,7 +55,7 @@ class Polyhedron(Domain):
         *,
         pieces: Mapping[str, Callable[..., Any] | Iterable[int]] | None = None,
     ) -> None:
-        self.names = checked_names("Solid", names, 3)
+        names = checked_names("Polyhedron", names, 3)
         self.vertices, self.triangles = np.asarray(vertices, dtype=np.float64), np.asarray(triangles)
         for what, array in (("vertices", self.vertices), ("triangles", self.triangles)):
             if array.ndim != 2 or array.shape[1] != 3 or not np.isfinite(array).all():
@@ -71,7 +70,7 @@ class Polyhedron(Domain):
             raise ProblemError(f"Polyhedron: triangles must be numbers of vertices, from 0 to {len(self.vertices) - 1}")
         used = self.vertices[np.unique(self.triangles)]
         ends = zip(used.min(axis=0).tolist(), used.max(axis=0).tolist(), strict=True)
-        self._bounds = dict(zip(self.names, ends, strict=True))
+        self._bounds = dict(zip(names, ends, strict=True))
         self._check_closed()
         if self._volume() < 0:
             # The normals of a surface that was run through in the other sense point inward.
@@ -92,7 +91,7 @@ class Polyhedron(Domain):
         *,
         pieces: Mapping[str, Callable[..., Any] | Iterable[int]] | None = None,
     ) -> Polyhedron:
-        """The solid in a file of STL, PLY, OBJ or another format that the library ``trimesh`` reads.
+        """The polyhedron in a file of STL, PLY, OBJ or another format that the library ``trimesh`` reads.
 
         Raises:
             MissingExtraError: ``trimesh`` is not installed.
@@ -117,10 +116,6 @@ class Polyhedron(Domain):
         return cls(vertices, triangles, names, pieces=pieces)
 
     @property
-    def bounds(self) -> Mapping[str, tuple[float, float]]:
-        return MappingProxyType(self._bounds)
-
-    @property
     def measure(self) -> float:
         """The volume."""
         return self._volume()
@@ -135,17 +130,17 @@ class Polyhedron(Domain):
             "kind": "Solid",
             "vertices": self.vertices.tolist(),
             "triangles": self.triangles.tolist(),
-            "names": list(self.names),
+            "names": list(self.bounds),
             "pieces": {name: numbers.tolist() for name, numbers in self._pieces.items()},
         }
 
     def distance(self, points: Any) -> Array:
         at = self.points(points)
-        away = [self._nearest(part) for part in self._parts(at)]
-        return np.where(self._within(at), -1.0, 1.0) * (np.concatenate(away) if away else np.empty(0))
+        away = [np.empty(0), *map(self._nearest, self._parts(at))]
+        return np.where(self._within(at), -1.0, 1.0) * np.concatenate(away)
 
     def inside(self, unit: Array) -> tuple[Array, Array]:
-        points = np.array(self.lower) + (np.array(self.upper) - np.array(self.lower)) * unit
+        points = self._in_box(unit)
         return points, self._within(points)
 
     def freedom(self, side: Side) -> int:
@@ -178,14 +173,14 @@ class Polyhedron(Domain):
         # The determinant of the corners seen from a point is linear in the point; scalar products follow from distances.
         slope, constant = np.cross(a, b) + np.cross(b, c) + np.cross(c, a), (a * np.cross(b, c)).sum(axis=1)
         ab, bc, ca = (((one - two) ** 2).sum(axis=1) for one, two in ((a, b), (b, c), (c, a)))
-        found = []
+        found = [np.empty(0)]
         for part in self._parts(at):
             away = cdist(part, self.vertices)
             x, y, z = (away[:, self.triangles[:, k]] for k in range(3))
             xx, yy, zz = x * x, y * y, z * z
             below = x * y * z + 0.5 * (z * (xx + yy - ab) + x * (yy + zz - bc) + y * (zz + xx - ca))
             found.append(2 * np.arctan2(constant - part @ slope.T, below).sum(axis=1))
-        return np.concatenate(found) > 2 * np.pi if found else np.empty(0, dtype=bool)
+        return np.concatenate(found) > 2 * np.pi
 
     def _nearest(self, at: Array) -> Array:
         """The distance from the nearest triangle, of some that are nearest when products of matrices do the comparing."""
@@ -228,10 +223,7 @@ class Polyhedron(Domain):
 
     def _check_closed(self) -> None:
         """Refuse a surface with holes, or one whose triangles are not all run through in the same sense."""
-        start, end = (
-            self.triangles.astype(np.int64).ravel(),
-            np.roll(self.triangles, -1, axis=1).astype(np.int64).ravel(),
-        )
+        start, end = (ends.astype(np.int64).ravel() for ends in (self.triangles, np.roll(self.triangles, -1, axis=1)))
         forth, times = np.unique(start * len(self.vertices) + end, return_counts=True)
         alike = forth[times > 1]
         if len(alike):

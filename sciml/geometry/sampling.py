@@ -143,7 +143,7 @@ def _quadrature(place: Average, domain: Domain, count: int, generator: np.random
 
 def _on_side_count(side: Side, domain: Domain | Interface, count: int) -> int:
     # Unlike faces, pieces can be many and of very different sizes.
-    return max(_FEW, round(count * domain.share(side))) if isinstance(side, Piece) else count
+    return max(_FEW, round(count * domain.relative_size(side))) if isinstance(side, Piece) else count
 
 
 def _both(made: tuple[Array, Array]) -> tuple[tuple[Array, ...], Array]:

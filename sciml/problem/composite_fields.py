@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +15,8 @@ from torch import Tensor
 from sciml._text import listed, nearest
 from sciml.errors import ProblemError
 from sciml.jets import JetSpace
-from sciml.problem.conditions import NORMAL, Condition, Periodic, Targets
+
+NORMAL = "normal"
 
 
 @dataclass(frozen=True)
@@ -65,26 +65,18 @@ class Composites:
                 found |= space.named([name])
         return found
 
-    def condition(self, given: Condition, time: str | None) -> Condition:
-        """A condition whose targets are those of fields.
+    def targets(self, owner: str, targets: Mapping[str, Any], time: str | None) -> dict[str, Any]:
+        """The targets of a condition by field, from those of complex fields and vectors: ``h_t`` becomes ``u_t`` and ``v_t``.
 
         Raises:
             ProblemError: the target of a vector has another number of components.
         """
-        if isinstance(given, Targets) and any(self._split(key, time)[0] in self.names for key in given.targets):
-            found = copy.copy(given)
-            found.targets = {
-                f"{part}{suffix}": target
-                for key, whole in given.targets.items()
-                for name, suffix in [self._split(key, time)]
-                for part, target in self._targets(f"{type(given).__name__}({key}=...)", name, whole).items()
-            }
-            return found
-        if isinstance(given, Periodic) and set(given.fields) & set(self.names):
-            again = copy.copy(given)
-            again.fields = tuple(part for name in given.fields for part in self.parts(name))
-            return again
-        return given
+        found: dict[str, Any] = {}
+        for key, whole in targets.items():
+            name, suffix = self._split(key, time)
+            parts = self._targets(f"{owner}({key}=...)", name, whole)
+            found |= {f"{part}{suffix}": target for part, target in parts.items()}
+        return found
 
     def joined(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The values of the complex fields, from those of their parts: arrays or tensors."""

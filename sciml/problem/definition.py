@@ -104,5 +104,5 @@ def check_definition(cls: type[Any], base: type) -> Composites:
         if isinstance(condition, Residual):
             condition.check(known, domain.coordinates, time)
         else:
-            composites.condition(condition, time).check(fields, domain.coordinates, time)
+            condition.by_field(composites, time).check(fields, domain.coordinates, time)
     return composites

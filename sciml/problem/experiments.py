@@ -15,7 +15,8 @@ import pandas as pd
 from sciml._text import listed, nearest
 from sciml.data import Table
 from sciml.errors import DataError, ProblemError
-from sciml.problem.conditions import Condition, Periodic, Residual, Targets
+from sciml.problem.boundary_conditions import Periodic
+from sciml.problem.conditions import Condition, Residual, Targets
 from sciml.problem.measurements import Measurements
 from sciml.problem.noise import Noise
 from sciml.problem.observations import derivative_named
