@@ -830,11 +830,7 @@ def grid(*rules: tuple[Array, Array]) -> tuple[Array, Array]:
 
 
 def checked_names(kind: str, names: Sequence[str], count: int) -> tuple[str, ...]:
-    """Names of coordinates.
-
-    Raises:
-        ProblemError: not as many different names as there are coordinates.
-    """
+    """Names of coordinates, which must be so many different ones."""
     found = tuple(names)
     if len(found) != count or len(set(found)) != count or not all(isinstance(name, str) and name for name in found):
         raise ProblemError(f"{kind}: names must be {count} different names of coordinates; given: {names!r}")

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Collocation: points, and the residuals that are evaluated there together."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from sciml.problem.observations import Observation
 
 @dataclass(frozen=True)
 class Collocation:
-    """Points, and the residuals that are evaluated there together.
-
-    ``weights``, of shape ``(n,)``, says how much each point counts in the loss; None stands for ones.
-    """
+    """Points, the residuals there, and the loss weights ``(n,)`` of the points; None stands for ones."""
 
     sample: PointSet
     terms: tuple[Term, ...]

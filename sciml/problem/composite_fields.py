@@ -1,4 +1,4 @@
-"""Fields that belong together: the real and imaginary part of a complex one, the components of a vector."""
+"""Complex and vector fields: real fields that have a name together."""
 
 from __future__ import annotations
 
@@ -66,11 +66,7 @@ class Composites:
         return found
 
     def targets(self, owner: str, targets: Mapping[str, Any], time: str | None) -> dict[str, Any]:
-        """The targets of a condition by field, from those of complex fields and vectors: ``h_t`` becomes ``u_t`` and ``v_t``.
-
-        Raises:
-            ProblemError: the target of a vector has another number of components.
-        """
+        """The targets of a condition by field: those of a complex field ``h_t`` become ``u_t`` and ``v_t``."""
         found: dict[str, Any] = {}
         for key, whole in targets.items():
             name, suffix = self._split(key, time)
@@ -92,15 +88,11 @@ class Composites:
         for name, pair in self.complexes.items():
             if name in found:
                 whole = found.pop(name)
-                found |= {part: take(whole) for part, take in zip(pair, (_real, _imaginary), strict=True)}
+                found |= {pair[0]: whole.real, pair[1]: _imaginary(whole)}
         return found
 
     def stacked(self, values: Any, fields: Sequence[str], points: Tensor) -> Tensor:
-        """Values by field, or complex field, as one tensor ``(n, F)``.
-
-        Raises:
-            ProblemError: other fields, or values that are not one a point.
-        """
+        """Values by field, or complex field, one a point, as one tensor ``(n, F)``."""
         if isinstance(values, Tensor) and len(fields) == 1:
             values = {fields[0]: values}
         if isinstance(values, Tensor) and [sorted(fields)] == [sorted(pair) for pair in self.complexes.values()]:
@@ -149,14 +141,11 @@ class Composites:
 
 
 def checked(owner: str, complexes: Any, vectors: Any, fields: Sequence[str], coordinates: Sequence[str]) -> Composites:
-    """The composites of a problem class.
-
-    Raises:
-        ProblemError: no dict of names; a name that is a field, a coordinate or given twice; an unknown component, one that
-            belongs to two complex fields, or one that a vector has twice.
-    """
-    for what, given in (("complex_fields", complexes), ("vectors", vectors)):
-        shown = '{"h": ("u", "v")}' if what == "complex_fields" else '{"velocity": ("u", "v")}'
+    """The composites of a problem class; refuses wrong shapes, taken names, and parts that are unknown or given twice."""
+    for what, given, example in (
+        ("complex_fields", complexes, '{"h": ("u", "v")}'),
+        ("vectors", vectors, '{"velocity": ("u", "v")}'),
+    ):
         sound = isinstance(given, Mapping) and all(
             isinstance(name, str)
             and name.isidentifier()
@@ -165,7 +154,9 @@ def checked(owner: str, complexes: Any, vectors: Any, fields: Sequence[str], coo
             for name, parts in given.items()
         )
         if not sound:
-            raise ProblemError(f"{owner}: {what} must be names of fields under a name, as in {shown}; given: {given!r}")
+            raise ProblemError(
+                f"{owner}: {what} must be names of fields under a name, as in {example}; given: {given!r}"
+            )
     for name in (*complexes, *vectors):
         if name in fields or name in coordinates or (name in complexes and name in vectors):
             raise ProblemError(
@@ -173,19 +164,18 @@ def checked(owner: str, complexes: Any, vectors: Any, fields: Sequence[str], coo
                 "complex field or a vector needs a name of its own"
             )
     owners: dict[str, str] = {}
-    for name, parts in complexes.items():
-        for part in parts:
-            if part not in fields:
-                raise ProblemError(
-                    f"{owner}: complex_fields: {name!r} has the part {part!r}, which is no field; fields: {listed(fields)}."
-                    f"{nearest(str(part), fields)}"
-                )
-            if part in owners:
-                raise ProblemError(
-                    f"{owner}: complex_fields: {part!r} is a part of {owners[part]!r} and of {name!r}; every field is a part "
-                    "of one complex field at most, and once"
-                )
-            owners[part] = name
+    for name, part in ((name, part) for name, parts in complexes.items() for part in parts):
+        if part not in fields:
+            raise ProblemError(
+                f"{owner}: complex_fields: {name!r} has the part {part!r}, which is no field; fields: {listed(fields)}."
+                f"{nearest(str(part), fields)}"
+            )
+        if part in owners:
+            raise ProblemError(
+                f"{owner}: complex_fields: {part!r} is a part of {owners[part]!r} and of {name!r}; every field is a part "
+                "of one complex field at most, and once"
+            )
+        owners[part] = name
     known = (*fields, *complexes)
     for name, parts in vectors.items():
         for part in parts:
@@ -194,10 +184,8 @@ def checked(owner: str, complexes: Any, vectors: Any, fields: Sequence[str], coo
                 raise ProblemError(
                     f"{owner}: vectors: the component {part!r} of {name!r} {wrong}; fields: {listed(known)}"
                 )
-    return Composites(
-        {name: (parts[0], parts[1]) for name, parts in complexes.items()},
-        {name: tuple(parts) for name, parts in vectors.items()},
-    )
+    pairs = {name: (parts[0], parts[1]) for name, parts in complexes.items()}
+    return Composites(pairs, {name: tuple(parts) for name, parts in vectors.items()})
 
 
 def _real(value: Any) -> Any:

@@ -28,11 +28,7 @@ _PROBES = 64
 
 
 def prescribed_values(what: str, target: Target, problem: ProblemLike, coordinates: Mapping[str, Tensor]) -> Tensor:
-    """The values of a target at coordinates of shape ``(n,)``, differentiable by them; shape ``(n,)`` or ``()``.
-
-    Raises:
-        ProblemError: the target's function fails, or returns something that is neither.
-    """
+    """The values of a target at coordinates of shape ``(n,)``, differentiable by them; shape ``(n,)`` or ``()``."""
     like = next(iter(coordinates.values()))
     value: object = target
     if callable(target):
@@ -52,11 +48,7 @@ def prescribed_values(what: str, target: Target, problem: ProblemLike, coordinat
 
 
 def check_target(what: str, target: Target, coordinates: Sequence[str]) -> None:
-    """Refuse a target that is neither a number nor a function of coordinates.
-
-    Raises:
-        ProblemError: with what was given and what may be asked for.
-    """
+    """Refuse a target that is neither a number nor a function of coordinates."""
     if callable(target):
         for name in argument_names(target):
             if name not in coordinates:
@@ -71,11 +63,7 @@ def check_target(what: str, target: Target, coordinates: Sequence[str]) -> None:
 
 
 def checked_region(what: str, on: object) -> Region:
-    """The argument ``on`` of a condition.
-
-    Raises:
-        ProblemError: it is no region.
-    """
+    """The argument ``on`` of a condition, which must be a region."""
     if not isinstance(on, Region):
         raise ProblemError(
             f"{what}: on= must be a region such as domain.faces('x'), domain.piece('inlet') or domain.boundary; given: {on!r}"
@@ -89,11 +77,7 @@ def checked_place(what: str, on: object) -> Region | Interface:
 
 
 def place_of(on: Region | Interface, problem: ProblemLike) -> Place:
-    """Where a condition lies, for one problem.
-
-    Raises:
-        ProblemError: on a side that the problem's domain lacks, or on an inner surface that reaches beyond the domain.
-    """
+    """Where a condition lies, for one problem: sides that its domain has, or an inner surface inside it."""
     if isinstance(on, Region):
         return OnFaces(on.resolve(problem.domain, problem.time, problem.promoted))
     if problem.time is not None:
@@ -106,11 +90,7 @@ def place_of(on: Region | Interface, problem: ProblemLike) -> Place:
 
 
 def check_part(what: str, part: Domain, problem: ProblemLike) -> None:
-    """Refuse a part that is no part of a problem's domain.
-
-    Raises:
-        ProblemError: other coordinates, or points beyond the domain.
-    """
+    """Refuse a part of a problem's domain with other coordinates, or with points beyond it."""
     own = problem.domain
     if part.coordinates == own.coordinates:
         unit = np.random.default_rng(0).random((_PROBES, len(own.coordinates)))
@@ -125,7 +105,7 @@ def check_part(what: str, part: Domain, problem: ProblemLike) -> None:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a residual is evaluated on: a problem with its unknowns bound, jets at points, outward normals.
+    """The arguments of a residual: a problem with its unknowns bound, jets at points, outward normals.
 
     ``spaces`` has one entry, or two (lower and upper face) for paired points; ``normals`` has shape ``(n, D)`` on sides.
     """
@@ -180,22 +160,14 @@ class Condition(ABC):
 
     @abstractmethod
     def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
-        """Refuse names that the problem does not have.
-
-        Raises:
-            ProblemError: with the wrong name and the right ones.
-        """
+        """Refuse names that the problem does not have, by a ``ProblemError`` with the right ones."""
 
     @abstractmethod
     def terms(self, problem: ProblemLike) -> tuple[Term, ...]:
         """The residuals of this condition for one problem."""
 
     def by_field(self, composites: Composites, time: str | None) -> Condition:
-        """The condition with fields in place of the complex fields and vectors that it names.
-
-        Raises:
-            ProblemError: the target of a vector has another number of components.
-        """
+        """The condition with fields in place of the complex fields and vectors that it names."""
         return self
 
     def label(self, part: str, parts: int) -> str:
@@ -302,14 +274,9 @@ def condition(*, on: Region | Interface) -> Callable[[Callable[..., Any]], Calla
     Example:
         >>> import sciml
         >>> from sciml import d
-        >>> class Cooling(sciml.Problem):
-        ...     domain = sciml.Interval(x=(0, 1))
-        ...     fields = ["u"]
-        ...     @sciml.condition(on=domain.face(x=1))
-        ...     def convection(self, u, x):
-        ...         return d(u, x) + 2.0 * u
-        >>> [condition.name for condition in Cooling().conditions]
-        ['convection']
+        >>> @sciml.condition(on=sciml.Interval(x=(0, 1)).face(x=1))
+        ... def convection(self, u, x):
+        ...     return d(u, x) + 2.0 * u
     """
     region = checked_place("condition", on)
 

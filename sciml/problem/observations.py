@@ -1,4 +1,4 @@
-"""Misfits: what a trial function says of a measurement, less what was measured, as residuals like any other."""
+"""Observations and priors: measured values as residuals like any other."""
 
 from __future__ import annotations
 
@@ -159,11 +159,6 @@ def _coordinates_of(text: str, coordinates: Sequence[str]) -> MultiIndex | None:
 
 
 def check_observed(name: str, function: Any, problem: ProblemLike) -> None:
-    """Refuse what cannot say what was measured.
-
-    Raises:
-        ProblemError: no function, or one that asks for names that the problem does not have.
-    """
-    what = f"observe={{{name!r}: ...}}"
+    """Refuse an observed function that asks for names that the problem does not have."""
     fields = (*problem.fields, *problem.composites.names)
-    check_names(what, argument_names(function), fields, problem.coordinates)
+    check_names(f"observe={{{name!r}: ...}}", argument_names(function), fields, problem.coordinates)

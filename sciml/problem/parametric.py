@@ -1,4 +1,4 @@
-"""Constants promoted to coordinates: one problem for a whole range of their values."""
+"""Parametric problems: constants promoted to coordinates."""
 
 from __future__ import annotations
 
@@ -97,11 +97,7 @@ def with_columns(problem: ProblemLike, coordinates: Mapping[str, Any]) -> Any:
 
 
 def settled(problem: ProblemLike, values: Mapping[str, float]) -> Any:
-    """The problem with some or all of its promoted constants at one value each.
-
-    Raises:
-        ProblemError: a name that was not promoted, or a value that is no finite number.
-    """
+    """The problem with some or all of its promoted constants at one value each."""
     owner = type(problem).__name__
     if not problem.promoted:
         raise ProblemError(
