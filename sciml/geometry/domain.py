@@ -183,20 +183,14 @@ class Region:
 
 
 def _missing(side: Side, domain: Domain) -> str:
-    """What to say when a region names a side that the domain does not have."""
     if isinstance(side, Piece):
         return (
             f"a condition lies on the piece {side.name!r}, but the pieces of {domain!r} are {listed(domain.pieces)}: use "
             "domain.piece(...) of the problem's own domain"
         )
-    if side.coordinate not in domain.bounds:
-        return (
-            f"a condition lies on a face of {side.coordinate!r}, but the domain has the coordinates "
-            f"{listed(domain.coordinates)}: use domain.faces(...) of the problem's own domain"
-        )
     return (
-        f"a condition lies on a face of {side.coordinate!r}, but {domain!r} has no such face; its pieces are "
-        f"{listed(domain.pieces)}"
+        f"a condition lies on a face of {side.coordinate!r}, but {domain!r} has no such face; its coordinates are "
+        f"{listed(domain.coordinates)}, its pieces {listed(domain.pieces)}: use domain.faces(...) of the problem's own domain"
     )
 
 

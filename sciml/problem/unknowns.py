@@ -66,6 +66,11 @@ class Unknown:
         if self.prior is not None:
             object.__setattr__(self, "prior", _prior(self.prior))
 
+    @property
+    def _bound(self) -> float | None:
+        """The bound, if there is only one."""
+        return self.upper if self.lower is None else self.lower
+
     def raw_initial(self) -> Tensor:
         """The raw number that stands for the initial value."""
         return self.raw(self.initial)
@@ -82,12 +87,10 @@ class Unknown:
                 f"Unknown: {value:g} does not lie strictly between the bounds; lower={low}, upper={high}"
             )
         if low is not None and high is not None:
-            share = (value - low) / (high - low)
-            found = math.log(share / (1 - share))
-        elif low is not None:
-            found = math.log((value - low) / (self.initial - low))
-        elif high is not None:
-            found = math.log((high - value) / (high - self.initial))
+            fraction = (value - low) / (high - low)
+            found = math.log(fraction / (1 - fraction))
+        elif self._bound is not None:
+            found = math.log((value - self._bound) / (self.initial - self._bound))
         else:
             found = (value - self.initial) / (abs(self.initial) or 1.0)
         return torch.tensor(found, dtype=torch.float64)
@@ -96,10 +99,8 @@ class Unknown:
         """The value that a raw number stands for; differentiable, of the same shape."""
         if self.lower is not None and self.upper is not None:
             return self.lower + (self.upper - self.lower) * torch.sigmoid(raw)
-        if self.lower is not None:
-            return self.lower + (self.initial - self.lower) * torch.exp(raw)
-        if self.upper is not None:
-            return self.upper - (self.upper - self.initial) * torch.exp(raw)
+        if self._bound is not None:
+            return self._bound + (self.initial - self._bound) * torch.exp(raw)
         return self.initial + (abs(self.initial) or 1.0) * raw
 
 
