@@ -1,4 +1,4 @@
-"""The gallery: problems that come with the library, by name; and problem classes from any Python file."""
+"""The gallery: example problems by name, and problem classes from any Python file."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def names() -> tuple[str, ...]:
 
 
 def path(name: str) -> Path:
-    """The file in which a problem of the gallery is stated.
+    """The Python file in which a problem of the gallery is stated.
 
     Args:
         name: one of ``names()``.
 
     Returns:
-        The path of the Python file.
+        Its path.
 
     Raises:
         ProblemError: there is no such problem; the message lists near names.
@@ -118,16 +118,10 @@ def load_problem(file: str) -> Problem:
 
 
 def problem_class(file: str) -> type[Problem]:
-    """The class that ``load_problem`` makes a problem of.
-
-    Args:
-        file: as for ``load_problem``.
+    """The class that ``load_problem`` makes a problem of, with its arguments and errors.
 
     Returns:
         The class.
-
-    Raises:
-        ProblemError: as for ``load_problem``.
 
     Example:
         >>> problem_class("burgers:Burgers").__name__
@@ -152,10 +146,7 @@ def problem_class(file: str) -> type[Problem]:
 
 
 def split(file: str) -> tuple[str, str | None]:
-    """The file and the class in ``FILE[:CLASS]``.
-
-    Args:
-        file: the text.
+    """The file in the text ``FILE[:CLASS]``, and the class.
 
     Returns:
         The file, and the name of the class or None.
@@ -190,10 +181,8 @@ def _file(name: str) -> Path:
 
 
 def _near(name: str) -> str:
-    close = difflib.get_close_matches(name, names(), n=3, cutoff=0.5)
-    if close:
-        return f" Did you mean {' or '.join(repr(each) for each in close)}? `sciml list` shows them all"
-    return " `sciml list` shows them all"
+    close = " or ".join(map(repr, difflib.get_close_matches(name, names(), n=3, cutoff=0.5)))
+    return f"{f' Did you mean {close}?' if close else ''} `sciml list` shows them all"
 
 
 def _module(file: Path) -> ModuleType:

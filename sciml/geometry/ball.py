@@ -59,26 +59,12 @@ class Ball(Domain):
             raise ProblemError(f"{kind}: radius must be a positive number; given: {radius!r}")
         ends = ((at - self.radius, at + self.radius) for at in self.center)
         self._bounds = dict(zip(checked_names(kind, names, dimension), ends, strict=True))
-        self._piece = Piece(str(piece))
-
-    @property
-    def measure(self) -> float:
-        """The area of a disk, the volume of a ball."""
-        half = len(self.center) / 2
-        return math.pi**half / math.gamma(half + 1) * self.radius ** len(self.center)
-
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        return (self._piece,)
+        self._sides = {Piece(str(piece)): None}
+        self.measure = math.pi ** (dimension / 2) / math.gamma(dimension / 2 + 1) * self.radius**dimension
 
     @property
     def config(self) -> dict[str, Any]:
-        own = {
-            "center": list(self.center),
-            "radius": self.radius,
-            "names": list(self.bounds),
-            "piece": self._piece.name,
-        }
+        own = {"center": list(self.center), "radius": self.radius, "names": list(self.bounds), "piece": self.pieces[0]}
         return {"kind": type(self).__name__, **own}
 
     def distance(self, points: Any) -> Array:
@@ -94,9 +80,6 @@ class Ball(Domain):
         unit, shares = grid(*[gauss(nodes)] * (dimension - 1), turns)
         points = np.array(self.center) + self.radius * unit[:, :1] * _directions(unit[:, 1:])
         return points, shares * dimension * unit[:, 0] ** (dimension - 1)
-
-    def freedom(self, side: Side) -> int:
-        return len(self.center) - 1
 
     def on_side(self, side: Side, unit: Array) -> Placed:
         normals = _directions(unit)

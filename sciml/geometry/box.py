@@ -36,16 +36,8 @@ class Box(Domain):
         if not bounds:
             raise ProblemError("a box needs at least one coordinate, as in Box(x=(0, 1), t=(0, 2)); none was given")
         self._bounds = {name: _checked_bounds(name, pair) for name, pair in bounds.items()}
-
-    @property
-    def measure(self) -> float:
-        """The volume of the box, in the product of the coordinates' units."""
-        return math.prod(upper - lower for lower, upper in self.bounds.values())
-
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        """Both faces of every coordinate."""
-        return tuple(Face(name, side) for name in self.coordinates for side in ("lower", "upper"))
+        self._sides = {Face(name, side): None for name in bounds for side in ("lower", "upper")}
+        self.measure = math.prod(upper - lower for lower, upper in self._bounds.values())
 
     @property
     def config(self) -> dict[str, Any]:
@@ -72,9 +64,6 @@ class Box(Domain):
             return None
         unit, shares = grid(*[gauss(nodes)] * len(self.bounds))
         return self.inside(unit)[0], shares
-
-    def freedom(self, side: Side) -> int:
-        return len(self.bounds) - 1
 
     def on_side(self, side: Side, unit: Array) -> Placed:
         assert isinstance(side, Face)

@@ -28,7 +28,7 @@ Placed: TypeAlias = tuple[Array, Array, Array]
 
 # Tolerances and steps in units of the domain's diameter.
 _ON, _STEP = 1e-9, 1e-6
-_PROBES, _VOLUME_PROBES = 256, 2**16
+_PROBES, _VOLUME_POWER = 256, 16
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,11 @@ class Domain(ABC):
         array([False,  True])
     """
 
+    measure: float
+    """The length, area or volume, in the product of the coordinates' units."""
     _bounds: dict[str, tuple[float, float]]
+    # What each side is to the class: its number, its owner.
+    _sides: dict[Side, Any]
 
     @property
     def bounds(self) -> Mapping[str, tuple[float, float]]:
@@ -219,19 +223,14 @@ class Domain(ABC):
         return MappingProxyType(self._bounds)
 
     @property
-    @abstractmethod
-    def measure(self) -> float:
-        """The length, area or volume, in the product of the coordinates' units."""
-
-    @property
-    @abstractmethod
     def sides(self) -> tuple[Side, ...]:
         """The sides of the boundary; each of them gets points of its own."""
+        return tuple(self._sides)
 
     @property
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """The domain in plain values, from which ``sciml.geometry.domain_from_config`` makes it again."""
+        """The domain in plain values, of which ``sciml.geometry.domain_from_config`` makes it."""
 
     @abstractmethod
     def distance(self, points: Any) -> Array:
@@ -240,9 +239,9 @@ class Domain(ABC):
         For unions, differences and intersections its sign is right, and its size is at most that of the distance.
         """
 
-    @abstractmethod
     def freedom(self, side: Side) -> int:
-        """How many numbers in [0, 1] a point on a side takes."""
+        """The number of coordinates in [0, 1] that a point on a side takes."""
+        return len(self.bounds) - 1
 
     @abstractmethod
     def on_side(self, side: Side, unit: Array) -> Placed:
@@ -273,7 +272,7 @@ class Domain(ABC):
 
     @property
     def half_widths(self) -> dict[str, float]:
-        """Half of what each coordinate extends over, in its unit."""
+        """Half the width of each coordinate's range, in its unit."""
         return {name: (upper - lower) / 2 for name, (lower, upper) in self.bounds.items()}
 
     @property
@@ -336,7 +335,7 @@ class Domain(ABC):
         )
 
     def interface(self, other: Domain) -> Interface:
-        """Where the boundaries of this domain and another one meet, with normals out of this one: ``left.interface(right)``.
+        """The surface where the boundaries of two domains meet, with normals out of this one: ``left.interface(right)``.
 
         Raises:
             ProblemError: other coordinates, or no piece of the boundaries in common.
@@ -519,7 +518,7 @@ class Interface:
         return replace(self, names=names)
 
     def freedom(self, side: Side) -> int:
-        """How many numbers in [0, 1] a point on a side takes."""
+        """The number of coordinates in [0, 1] that a point on a side takes."""
         return self.first.freedom(side)
 
     def on_side(self, side: Side, unit: Array) -> Placed:
@@ -572,10 +571,6 @@ class _Composite(Domain):
     _sides: dict[Side, tuple[int, Side, float]]
 
     @property
-    def sides(self) -> tuple[Side, ...]:
-        return tuple(self._sides)
-
-    @property
     def config(self) -> dict[str, Any]:
         return {"kind": self.kind, "parts": [part.config for part in self.parts]}
 
@@ -614,6 +609,7 @@ class Product(_Composite):
                 "coordinates with names=..., or use |, & or - for domains with the same coordinates"
             )
         self._bounds = {name: ends for factor in self.parts for name, ends in factor.bounds.items()}
+        self.measure = math.prod(factor.measure for factor in self.parts)
         self._sides = {}
         filling = [factor.filling for factor in self.parts]
         taken = 0
@@ -624,10 +620,6 @@ class Product(_Composite):
                 here = Piece(own.name, own.number + taken) if isinstance(own, Piece) else own
                 self._sides[here] = (number, own, factor.kept(own) * others)
             taken += sum(isinstance(own, Piece) for own in factor.sides)
-
-    @property
-    def measure(self) -> float:
-        return math.prod(factor.measure for factor in self.parts)
 
     def distance(self, points: Any) -> Array:
         parts = np.stack([factor.distance(at) for factor, at in zip(self.parts, self._split(points), strict=True)])
@@ -738,7 +730,11 @@ class Combination(_Composite):
             "difference": (np.array(first.lower), np.array(first.upper)),
         }[operation]
         self._bounds = dict(zip(first.coordinates, zip(*(each.tolist() for each in ends), strict=True), strict=True))
-        if (ends[0] >= ends[1]).any() or self.measure == 0:
+        self.measure = 0.0
+        if (ends[0] < ends[1]).all():
+            unit = qmc.Sobol(len(self._bounds), rng=np.random.default_rng(0)).random_base2(_VOLUME_POWER)
+            self.measure = float(self.inside(unit)[1].mean()) * math.prod((ends[1] - ends[0]).tolist())
+        if self.measure == 0:
             raise ProblemError(f"nothing remains of {self!r}: the {operation} of the two domains is empty")
         self._sides = {}
         for number, part in enumerate(self.parts):
@@ -751,15 +747,6 @@ class Combination(_Composite):
                         own,
                         kept,
                     )
-
-    @cached_property
-    def _filling(self) -> float:
-        unit = qmc.Sobol(len(self._bounds), rng=np.random.default_rng(0)).random_base2(int(math.log2(_VOLUME_PROBES)))
-        return float(self.inside(unit)[1].mean())
-
-    @property
-    def measure(self) -> float:
-        return self._filling * math.prod(upper - lower for lower, upper in self._bounds.values())
 
     def distance(self, points: Any) -> Array:
         first, second = (part.distance(points) for part in self.parts)

@@ -83,6 +83,8 @@ class Polygon(Domain):
         normals = np.stack([along[:, 1], -along[:, 0]], axis=1) / self._lengths[:, None]
         self._normals = np.where(self._left[:, None], normals, -normals)
         self._check()
+        outer, *inner = (abs(_area(ring)) for ring in self.rings)
+        self.measure = outer - sum(inner)
         self._names = _edge_names(edges or {}, len(self._start))
         self._sides = {Piece(name, self._names[:i].count(name)): i for i, name in enumerate(self._names)}
 
@@ -100,16 +102,6 @@ class Polygon(Domain):
             )
         rings = [[tuple(point[:2]) for point in ring.coords][:-1] for ring in (shape.exterior, *shape.interiors)]
         return cls(rings[0], holes=rings[1:], names=names)
-
-    @property
-    def measure(self) -> float:
-        """The area, holes taken off."""
-        outer, *holes = (abs(_area(ring)) for ring in self.rings)
-        return outer - sum(holes)
-
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        return tuple(self._sides)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -192,26 +184,19 @@ class Polygon(Domain):
             shares.append(weights * (right - left) * (top - bottom))
         return np.concatenate(points), np.concatenate(shares) / self.measure
 
-    def freedom(self, side: Side) -> int:
-        return 1
-
     def on_side(self, side: Side, unit: Array) -> Placed:
-        number = self._number(side)
+        number = self._sides[side]
         points = self._start[number] + unit * (self._end[number] - self._start[number])
         return points, np.tile(self._normals[number], (len(unit), 1)), np.ones(len(unit), dtype=bool)
 
     def extent(self, side: Side) -> float:
-        return float(self._lengths[self._number(side)])
+        return float(self._lengths[self._sides[side]])
 
     def meeting(self, one: Side, two: Side, unit: Array) -> Array:
-        first, second = self._number(one), self._number(two)
+        first, second = self._sides[one], self._sides[two]
         pairs = ((self._end[first], self._start[second]), (self._end[second], self._start[first]))
         common = [end for end, start in pairs if first != second and (end == start).all()]
         return np.array(common).reshape(-1, 2)
-
-    def _number(self, side: Side) -> int:
-        assert isinstance(side, Piece)
-        return self._sides[side]
 
     def _check(self) -> None:
         """Refuse edges that cross or touch, and holes that lie outside."""

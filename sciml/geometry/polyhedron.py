@@ -72,7 +72,10 @@ class Polyhedron(Domain):
         ends = zip(used.min(axis=0).tolist(), used.max(axis=0).tolist(), strict=True)
         self._bounds = dict(zip(names, ends, strict=True))
         self._check_closed()
-        if self._volume() < 0:
+        a, b, c = (self.vertices - self.vertices.mean(axis=0))[self.triangles].transpose(1, 0, 2)
+        volume = float(np.einsum("ij,ij->", a, np.cross(b, c))) / 6
+        self.measure = abs(volume)
+        if volume < 0:
             # The normals of a surface that was run through in the other sense point inward.
             self.triangles = self.triangles[:, ::-1]
         self._corners = self.vertices[self.triangles]
@@ -81,7 +84,7 @@ class Polyhedron(Domain):
         if not (lengths > 0).all():
             raise ProblemError(f"Polyhedron: triangle {int(np.argmin(lengths))} has no area: take such triangles out")
         self._areas, self._normals = lengths / 2, across / lengths[:, None]
-        self._pieces = self._named(pieces or {})
+        self._sides = self._named(pieces or {})
 
     @classmethod
     def read(
@@ -116,22 +119,13 @@ class Polyhedron(Domain):
         return cls(vertices, triangles, names, pieces=pieces)
 
     @property
-    def measure(self) -> float:
-        """The volume."""
-        return self._volume()
-
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        return tuple(Piece(name) for name in self._pieces)
-
-    @property
     def config(self) -> dict[str, Any]:
         return {
             "kind": "Solid",
             "vertices": self.vertices.tolist(),
             "triangles": self.triangles.tolist(),
             "names": list(self.bounds),
-            "pieces": {name: numbers.tolist() for name, numbers in self._pieces.items()},
+            "pieces": {side.describe(self): numbers.tolist() for side, numbers in self._sides.items()},
         }
 
     def distance(self, points: Any) -> Array:
@@ -147,7 +141,7 @@ class Polyhedron(Domain):
         return 3
 
     def on_side(self, side: Side, unit: Array) -> Placed:
-        numbers = self._numbers(side)
+        numbers = self._sides[side]
         ends = self._areas[numbers].cumsum()
         chosen = numbers[np.minimum(np.searchsorted(ends, unit[:, 0] * ends[-1], side="right"), len(numbers) - 1)]
         # The root makes points of a triangle uniform: a strip at a share s of the way from a corner has a width of s.
@@ -157,11 +151,7 @@ class Polyhedron(Domain):
         return points, self._normals[chosen], np.ones(len(unit), dtype=bool)
 
     def extent(self, side: Side) -> float:
-        return float(self._areas[self._numbers(side)].sum())
-
-    def _numbers(self, side: Side) -> Array:
-        assert isinstance(side, Piece)
-        return self._pieces[side.name]
+        return float(self._areas[self._sides[side]].sum())
 
     def _parts(self, at: Array) -> list[Array]:
         step = max(1, _CHUNK // len(self.triangles))
@@ -217,10 +207,6 @@ class Polyhedron(Domain):
             above &= at @ inward.T >= (start * inward).sum(axis=1)
         return np.where(above, high**2, edges)
 
-    def _volume(self) -> float:
-        a, b, c = (self.vertices - self.vertices.mean(axis=0))[self.triangles].transpose(1, 0, 2)
-        return float(np.einsum("ij,ij->", a, np.cross(b, c))) / 6
-
     def _check_closed(self) -> None:
         """Refuse a surface with holes, or one whose triangles are not all run through in the same sense."""
         start, end = (ends.astype(np.int64).ravel() for ends in (self.triangles, np.roll(self.triangles, -1, axis=1)))
@@ -243,7 +229,7 @@ class Polyhedron(Domain):
         one, two = (", ".join(f"{value:g}" for value in self.vertices[k]) for k in divmod(int(key), len(self.vertices)))
         return f"from ({one}) to ({two})"
 
-    def _named(self, given: Mapping[str, Callable[..., Any] | Iterable[int]]) -> dict[str, Array]:
+    def _named(self, given: Mapping[str, Callable[..., Any] | Iterable[int]]) -> dict[Side, Array]:
         owner = np.full(len(self.triangles), -1)
         for number, (name, which) in enumerate(given.items()):
             chosen = np.zeros(len(owner), dtype=bool)
@@ -255,9 +241,13 @@ class Polyhedron(Domain):
                 what = "is on two pieces" if chosen.any() else "has none"
                 raise ProblemError(f"Polyhedron: every piece needs triangles of its own, and {name!r} {what}")
             owner[chosen] = number
-        named = {str(name): np.flatnonzero(owner == number) for number, name in enumerate(given)}
+        named: dict[Side, Array] = {
+            Piece(str(name)): np.flatnonzero(owner == number) for number, name in enumerate(given)
+        }
         rest = np.flatnonzero(owner < 0)
-        return {**named, "surface": rest} if len(rest) else named
+        if len(rest):
+            named[Piece("surface")] = rest
+        return named
 
     def __repr__(self) -> str:
         return f"Polyhedron({len(self.triangles)} triangles)"

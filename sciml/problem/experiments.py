@@ -144,10 +144,10 @@ def experiments(problems: Mapping[str, Problem], *, own: Collection[str] = ()) -
 
     Example:
         >>> import sciml
-        >>> slow, fast = (sciml.gallery.problem("logistic_growth", start=u, rate=sciml.Unknown(1.0)) for u in (0.1, 0.2))
-        >>> both = sciml.experiments({"slow": slow, "fast": fast})
+        >>> Growth, rate = sciml.gallery.problem_class("logistic_growth"), sciml.Unknown(1.0)
+        >>> both = sciml.experiments({"few": Growth(start=0.1, rate=rate), "more": Growth(start=0.2, rate=rate)})
         >>> both.fields, both.equations, list(both.unknowns)
-        (('u_slow', 'u_fast'), ('growth_slow', 'growth_fast'), ['rate'])
+        (('u_few', 'u_more'), ('growth_few', 'growth_more'), ['rate'])
     """
     members = _checked(problems, own)
     first = next(iter(members.values()))
