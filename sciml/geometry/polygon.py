@@ -212,8 +212,7 @@ class Polygon(Domain):
                 )
             turn = self._end[following] - self._start[following]
             ahead = self._end[i] - self._start[i]
-            area = ahead[0] * turn[1] - ahead[1] * turn[0]
-            if abs(area) <= 1e-12 * np.hypot(*ahead) * np.hypot(*turn) and ahead @ turn < 0:
+            if abs(_cross(ahead, turn)) <= 1e-12 * np.hypot(*ahead) * np.hypot(*turn) and ahead @ turn < 0:
                 raise ProblemError(
                     f"Polygon: the boundary turns back on itself at {_shown(self._end[i])}: take that vertex out"
                 )
@@ -251,22 +250,22 @@ def _ring(what: str, vertices: Iterable[Sequence[float]]) -> Array:
 
 def _area(ring: Array) -> float:
     """The area of a ring, positive when it is run through counter-clockwise."""
-    x, y = (ring - ring[0]).T
-    return 0.5 * float((x * np.roll(y, -1) - np.roll(x, -1) * y).sum())
+    corners = ring - ring[0]
+    return 0.5 * float(_cross(corners, np.roll(corners, -1, axis=0)).sum())
+
+
+def _cross(one: Array, two: Array) -> Array:
+    return one[..., 0] * two[..., 1] - one[..., 1] * two[..., 0]
 
 
 def _meet(start: Array, end: Array, starts: Array, ends: Array) -> Array:
     """Whether a segment has a point in common with each of others."""
 
     def turn(one: Array, two: Array, at: Array) -> Array:
-        return np.sign(
-            (two[..., 0] - one[..., 0]) * (at[..., 1] - one[..., 1])
-            - (two[..., 1] - one[..., 1]) * (at[..., 0] - one[..., 0])
-        )
+        return np.sign(_cross(two - one, at - one))
 
-    across = (turn(start, end, starts) * turn(start, end, ends) <= 0) & (
-        turn(starts, ends, start) * turn(starts, ends, end) <= 0
-    )
+    across = turn(start, end, starts) * turn(start, end, ends) <= 0
+    across &= turn(starts, ends, start) * turn(starts, ends, end) <= 0
     # Segments on one line meet only if their extents do.
     apart = (np.maximum(starts, ends) < np.minimum(start, end)) | (np.minimum(starts, ends) > np.maximum(start, end))
     return across & ~apart.any(axis=1)
@@ -276,8 +275,7 @@ def _inside(at: Array, start: Array, end: Array) -> Array:
     """Whether points lie inside: an odd number of edges is crossed on the way to the right, each owning its lower end alone."""
     crossed = (start[:, 1] > at[:, 1:]) != (end[:, 1] > at[:, 1:])
     along, gap = end - start, at[:, None, :] - start
-    side = along[:, 0] * gap[:, :, 1] - along[:, 1] * gap[:, :, 0]
-    return (crossed & ((side > 0) == (along[:, 1] > 0))).sum(axis=1) % 2 == 1
+    return (crossed & ((_cross(along, gap) > 0) == (along[:, 1] > 0))).sum(axis=1) % 2 == 1
 
 
 def _edge_names(given: Mapping[str, int | Sequence[int]], count: int) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,10 +31,8 @@ def prescribed_values(what: str, target: Target, problem: ProblemLike, coordinat
     like = next(iter(coordinates.values()))
     value: object = target
     if callable(target):
-        arguments: dict[str, object] = {name: coordinates[name] for name in argument_names(target)}
-        if "self" in inspect.signature(target).parameters:
-            arguments["self"] = with_columns(problem, coordinates)
-        value = evaluated(f"the target function of {what}", target, arguments)
+        arguments = {name: coordinates[name] for name in argument_names(target)}
+        value = evaluated(f"the target function of {what}", target, arguments, with_columns(problem, coordinates))
     if isinstance(value, Tensor):
         check_precision(f"the target of {what}", value, like)
     values = torch.as_tensor(value, dtype=like.dtype, device=like.device)
@@ -250,8 +247,8 @@ class Residual(Condition):
             problem, normals = scene.problem, scene.normals
             if normals is not None and problem.promoted:
                 normals = normals[:, : -len(problem.promoted)]
-            named = {"self": problem, **problem.composites.arguments(scene.space, self.names, normals)}
-            return evaluated(f"condition {self.name!r}", self.function, named)
+            named = problem.composites.arguments(scene.space, self.names, normals)
+            return evaluated(f"condition {self.name!r}", self.function, named, problem)
 
         place = place_of(self.on, problem)
         parts = problem.parts_of(self.name, self.names, value)

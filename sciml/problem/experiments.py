@@ -53,11 +53,8 @@ class Experiments(Problem):
             DataError: no table for an experiment, or one for none.
         """
         members = type(self)._members
-        said = observe is not None or noise is not None
-        parts = {
-            name: Measurements.of(each).with_more(observe, noise) if said else Measurements.of(each)
-            for name, each in self._tables(data).items()
-        }
+        tables = self._tables(data)
+        parts = {name: Measurements.of(each).with_more(observe, noise) for name, each in tables.items()}
         if not parts:
             return None
         columns: dict[str, Array] = {}
@@ -69,7 +66,6 @@ class Experiments(Problem):
         for experiment, part in parts.items():
             place = slice(start, start + len(part))
             start += len(part)
-            sizes = {each.sigma for each in map(part.noise_of, part.table.columns) if each is not None}
             for column in part.table.columns:
                 coordinate = column in self.coordinates
                 name = column if coordinate else self._named(column, experiment)
@@ -78,7 +74,7 @@ class Experiments(Problem):
                     continue
                 alike[name] = column
                 own = part.noise_of(column)
-                if own is not None and column not in sizes:
+                if own is not None and column not in part.sizes:
                     sigma = self._named(own.sigma, experiment) if isinstance(own.sigma, str) else own.sigma
                     noises[name] = replace(own, sigma=sigma)
             for column, function in part.observe.items():

@@ -27,8 +27,15 @@ def argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(each.name for each in parameters if each.name != "self" and each.default is each.empty)
 
 
-def evaluated(what: str, function: Callable[..., Any], arguments: Mapping[str, object]) -> Any:
-    """The value of a user's function; its own exceptions become a ``ProblemError`` that names it."""
+def evaluated(
+    what: str, function: Callable[..., Any], arguments: Mapping[str, object], problem: object | None = None
+) -> Any:
+    """The value of a user's function; its own exceptions become a ``ProblemError`` that names it.
+
+    A function that asks for ``self`` receives the problem, if one is given.
+    """
+    if problem is not None and "self" in inspect.signature(function).parameters:
+        arguments = {"self": problem, **arguments}
     try:
         return function(**arguments)
     except (SciMLError, torch.OutOfMemoryError):

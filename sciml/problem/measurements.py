@@ -18,13 +18,12 @@ from sciml.geometry import Interior, PointSet
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
 from sciml.problem.noise import LogNormal, Noise, Normal, noise_of
-from sciml.problem.observations import DATA, Observation, check_observed, derivative_named, prior_terms
+from sciml.problem.observations import DATA, PRIOR, Observation, Prior, check_observed, derivative_named
 from sciml.problem.problem import Problem
 from sciml.typing import Array, MultiIndex
 
 _FAR = 1e-9
 _SHOWN = 5
-OUTSIDE = ("error", "drop")
 
 
 class Measurements:
@@ -63,7 +62,7 @@ class Measurements:
         noise: Any = None,
         outside: str = "error",
     ) -> None:
-        if outside not in OUTSIDE:
+        if outside not in ("error", "drop"):
             raise DataError(f"outside must be 'error' or 'drop'; given: {outside!r}")
         if isinstance(table, pd.DataFrame | Mapping):
             table = Table(table)
@@ -75,8 +74,7 @@ class Measurements:
             )
         if not isinstance(observe, Mapping | None) or not all(map(callable, (observe or {}).values())):
             raise ProblemError(f"observe must be functions by column, {{'in_bed': lambda I: I}}; given: {observe!r}")
-        self.table = table
-        self.outside = outside
+        self.table, self.outside = table, outside
         self.notes: tuple[str, ...] = ()
         self.observe = dict(observe or {})
         self.found: frozenset[str] = frozenset()
@@ -95,7 +93,7 @@ class Measurements:
 
     @classmethod
     def of(cls, given: Any) -> Measurements:
-        """Measurements from what a person hands in."""
+        """Measurements from a table, or as they are."""
         return given if isinstance(given, Measurements) else cls(given)
 
     def noise_of(self, column: str) -> Noise | None:
@@ -120,6 +118,8 @@ class Measurements:
 
     def with_more(self, observe: Mapping[str, Callable[..., Any]] | None, noise: Any) -> Measurements:
         """The same with more observed functions, and another noise if one is given."""
+        if observe is None and noise is None:
+            return self
         kept = self._common or self.noise or None
         both = {**self.observe, **(observe or {})}
         return Measurements(self.table, observe=both, noise=kept if noise is None else noise, outside=self.outside)
@@ -145,20 +145,20 @@ class Measurements:
                 found[column] = self.observe[column]
             elif column in problem.fields:
                 found[column] = (column, ())
-            elif column not in self._sizes:
+            elif column not in self.sizes:
                 named = derivative_named(column, problem.fields, problem.coordinates)
                 if named is not None:
                     found[column] = named
         return found
 
     @property
-    def _sizes(self) -> set[float | str | None]:
+    def sizes(self) -> set[float | str | None]:
         """The columns that hold standard deviations, and other sizes of noise."""
         return {each.sigma for each in (*self.noise.values(), self._common) if each is not None}
 
     def unused(self, problem: Problem) -> list[str]:
-        """The columns that say nothing."""
-        used = {*problem.coordinates, *self.observables(problem), *self._sizes}
+        """The columns that measure nothing and are no coordinate and no standard deviation."""
+        used = {*problem.coordinates, *self.observables(problem), *self.sizes}
         return [name for name in self.table.columns if name not in used]
 
     def __len__(self) -> int:
@@ -217,8 +217,9 @@ def data_blocks(problem: Problem, given: Measurements | Table) -> list[Collocati
 
 
 def prior_blocks(problem: Problem) -> list[Collocation]:
-    """What was known of constants before the data; where these rows are looked at does not matter."""
-    terms = prior_terms(problem)
+    """The priors of constants as residuals, a row for each; they do not depend on the point."""
+    priors = {name: Prior(name, unknown) for name, unknown in problem.unknowns.items() if unknown.prior is not None}
+    terms = tuple(Term(f"{PRIOR}{name}", Interior(), prior, measured=True) for name, prior in priors.items())
     middle = torch.tensor([[sum(ends) / 2 for ends in problem.domain.bounds.values()]], dtype=torch.float64)
     return [Collocation(PointSet((middle,)), terms)] if terms else []
 
@@ -247,18 +248,16 @@ def resolve_data(
     join = getattr(problem, "joined", None)
     if join is not None and (not isinstance(data, Measurements) or data.table.groups):
         data, observe, noise = join(data, observe, noise), None, None
-    if data is None:
-        own = getattr(problem, "measurements", None)
-        data = None if own is None else own()
+    own = getattr(problem, "measurements", None)
+    if data is None and own is not None:
+        data = own()
     if data is None:
         if observe is not None or noise is not None:
             raise ProblemError(
                 f"observe= and noise= say what data mean, and {type(problem).__name__} has none: pass data="
             )
         return None
-    found = data if isinstance(data, Measurements) else Measurements(data, observe=observe, noise=noise)
-    if found is data and (observe is not None or noise is not None):
-        found = found.with_more(observe, noise)
+    found = Measurements.of(data).with_more(observe, noise)
     data_blocks(problem, found)
     table = found.table
     for column in found.noise:
