@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -19,6 +19,11 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """A `` Did you mean 'x'?`` when one of ``names`` is close to ``name``, otherwise an empty string."""
     close = difflib.get_close_matches(str(name), list(names), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def among(name: object, names: Collection[str]) -> str:
+    """The names to choose from, and the one that was probably meant by ``name``: ``'u', 'v'. Did you mean 'u'?``."""
+    return f"{listed(names)}.{nearest(str(name), names)}"
 
 
 def mapping(option: str, given: object, example: str) -> dict[str, Any]:

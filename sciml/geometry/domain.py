@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy.stats import qmc
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed, nearest
 from sciml.errors import ProblemError
 from sciml.typing import Array
 
@@ -294,8 +294,7 @@ class Domain(ABC):
         for name in names:
             if name not in self.pieces:
                 raise ProblemError(
-                    f"{type(self).__name__} has no piece {name!r}; its pieces are {listed(self.pieces)}."
-                    f"{nearest(str(name), self.pieces)}"
+                    f"{type(self).__name__} has no piece {name!r}; its pieces are {among(name, self.pieces)}"
                 )
         if not names:
             raise ProblemError(f"piece() takes the name of a piece: {listed(self.pieces)}")
@@ -425,8 +424,7 @@ class Domain(ABC):
     def _known(self, name: str) -> tuple[float, float]:
         if name not in self.bounds:
             raise ProblemError(
-                f"the domain has no coordinate {name!r}; its coordinates are {listed(self.coordinates)}."
-                f"{nearest(name, self.coordinates)}"
+                f"the domain has no coordinate {name!r}; its coordinates are {among(name, self.coordinates)}"
             )
         return self.bounds[name]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed
 from sciml.errors import ProblemError
 from sciml.geometry import Face, Interface, OnFaces, Opposite, Place, Region
 from sciml.jets.calculus import check_names, describe
@@ -65,7 +65,7 @@ class Initial(Targets):
             if match:
                 return field, (str(time),) * (len(match.group(1)) // len(str(time)))
         right = [f"{field}{suffix}" for field in fields for suffix in ("", f"_{time}")]
-        raise ProblemError(f"Initial names {key!r}; it may name {listed(right)}.{nearest(key, right)}")
+        raise ProblemError(f"Initial names {key!r}; it may name {among(key, right)}")
 
     def orders(self, problem: ProblemLike) -> dict[tuple[str, int], Target]:
         """The targets by field and number of time derivatives."""
@@ -208,8 +208,7 @@ class Periodic(Condition):
     def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
         if self.coordinate not in coordinates:
             raise ProblemError(
-                f"Periodic names the coordinate {self.coordinate!r}; coordinates: {listed(coordinates)}."
-                f"{nearest(self.coordinate, coordinates)}"
+                f"Periodic names the coordinate {self.coordinate!r}; coordinates: {among(self.coordinate, coordinates)}"
             )
         check_names("Periodic", self.fields, fields, ())
 

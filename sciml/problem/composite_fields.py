@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed, nearest
 from sciml.errors import ProblemError
 from sciml.jets import JetSpace
 
@@ -167,8 +167,7 @@ def checked(owner: str, complexes: Any, vectors: Any, fields: Sequence[str], coo
     for name, part in ((name, part) for name, parts in complexes.items() for part in parts):
         if part not in fields:
             raise ProblemError(
-                f"{owner}: complex_fields: {name!r} has the part {part!r}, which is no field; fields: {listed(fields)}."
-                f"{nearest(str(part), fields)}"
+                f"{owner}: complex_fields: {name!r} has the part {part!r}, which is no field; fields: {among(part, fields)}"
             )
         if part in owners:
             raise ProblemError(

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed, nearest
 from sciml.errors import ProblemError
 from sciml.geometry import Domain, Interface, OnFaces, Place, Region
 from sciml.jets import JetSpace
@@ -202,7 +202,7 @@ class Targets(Condition):
         """The field and the derivative that the name ``key`` stands for."""
         if key in fields:
             return key, ()
-        raise ProblemError(f"{type(self).__name__} names {key!r}; fields: {listed(fields)}.{nearest(key, fields)}")
+        raise ProblemError(f"{type(self).__name__} names {key!r}; fields: {among(key, fields)}")
 
     @abstractmethod
     def place(self, problem: ProblemLike) -> Place:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed
 from sciml.data import Table
 from sciml.errors import DataError, ProblemError
 from sciml.problem.boundary_conditions import Periodic
@@ -111,9 +111,7 @@ class Experiments(Problem):
             )
         for name in data:
             if name not in names:
-                raise DataError(
-                    f"there is no experiment {name!r}; experiments: {listed(names)}.{nearest(str(name), names)}"
-                )
+                raise DataError(f"there is no experiment {name!r}; experiments: {among(name, names)}")
         silent = [name for name in names if name not in data]
         if silent:
             raise DataError(f"the experiment {listed(silent)} has no data; given: {listed(data)}")
@@ -254,7 +252,6 @@ def _checked(problems: Any, own: Collection[str]) -> dict[str, Problem]:
     for name in own:
         if name not in first.unknowns:
             raise ProblemError(
-                f"own names {name!r}, which is no unknown of {type(first).__name__}; unknowns: {listed(first.unknowns)}."
-                f"{nearest(name, first.unknowns)}"
+                f"own names {name!r}, which is no unknown of {type(first).__name__}; unknowns: {among(name, first.unknowns)}"
             )
     return members

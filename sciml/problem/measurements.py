@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sciml._text import listed, nearest
+from sciml._text import among, nearest
 from sciml.data import LazyTable, Table
 from sciml.errors import DataError, ProblemError
 from sciml.geometry import Interior, PointSet
@@ -87,8 +87,8 @@ class Measurements:
             for column in names:
                 if column not in table.columns:
                     raise ProblemError(
-                        f"{what} names the column {column!r}, which {table.source} lacks; columns: {listed(table.columns)}."
-                        f"{nearest(column, table.columns)}"
+                        f"{what} names the column {column!r}, which {table.source} lacks; columns: "
+                        f"{among(column, table.columns)}"
                     )
 
     @classmethod

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed
 from sciml.errors import ProblemError
 from sciml.geometry import At, Average, Box, Domain
 from sciml.problem.protocol import ProblemLike
@@ -47,9 +47,7 @@ def promoted(problem: ProblemLike, ranges: Mapping[str, tuple[float, float]]) ->
     constants = problem.constants
     for name in ranges:
         if name not in constants:
-            raise ProblemError(
-                f"{owner} has no constant {name!r} to promote; constants: {listed(constants)}.{nearest(name, constants)}"
-            )
+            raise ProblemError(f"{owner} has no constant {name!r} to promote; constants: {among(name, constants)}")
         value = constants[name]
         scalar = isinstance(value, int | float | Unknown) or (isinstance(value, Tensor) and value.ndim == 0)
         if not scalar or isinstance(value, bool):
@@ -108,8 +106,7 @@ def settled(problem: ProblemLike, values: Mapping[str, float]) -> Any:
     for name, value in values.items():
         if name not in problem.promoted:
             raise ProblemError(
-                f"{name!r} is no promoted constant of {owner}; promoted: {listed(problem.promoted)}."
-                f"{nearest(name, problem.promoted)}"
+                f"{name!r} is no promoted constant of {owner}; promoted: {among(name, problem.promoted)}"
             )
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
             raise ProblemError(f"at({name}=...) needs a finite number; given: {value!r}")
