@@ -145,7 +145,14 @@ class Solution:
         """
         tensors = any(isinstance(value, Tensor) for value in coordinates.values())
         points, shape = points_from(coordinates, self.coordinates, next(self.trial.buffers()) if tensors else None)
-        self._warn_outside(points.detach())
+        outside = ~self.domain.contains(points.detach().cpu().numpy())
+        if outside.any():
+            warnings.warn(
+                f"{int(outside.sum())} of {len(points)} points lie outside the domain {self.domain!r}; the values "
+                "there are extrapolated and nothing vouches for them",
+                ExtrapolationWarning,
+                stacklevel=2,
+            )
         values: Any
         if tensors:
             values = self.trial(points)
@@ -224,16 +231,6 @@ class Solution:
 
         return slicing.at(self, constants)
 
-    def _warn_outside(self, points: Tensor) -> None:
-        outside = ~self.domain.contains(points.cpu().numpy())
-        if outside.any():
-            warnings.warn(
-                f"{int(outside.sum())} of {len(points)} points lie outside the domain {self.domain!r}; the values "
-                "there are extrapolated and nothing vouches for them",
-                ExtrapolationWarning,
-                stacklevel=3,
-            )
-
     def grid(self, resolution: int | None = None) -> dict[str, np.ndarray]:
         """A dense grid by coordinate; on domains that are no boxes, the points of it that lie inside, one after another.
 
@@ -265,7 +262,11 @@ class Solution:
         """
         grid = self.grid(resolution)
         truth, own = self.truth(grid, reference), self(**grid)
-        return {name: _relative(own[name][there], truth[name][there]) for name, there in self.lives(grid).items()}
+        found = {}
+        for name, there in self.lives(grid).items():
+            size = float(np.linalg.norm(truth[name][there]))
+            found[name] = float(np.linalg.norm((own[name] - truth[name])[there])) / (size if size > 0 else 1.0)
+        return found
 
     def _estimates(self) -> dict[str, float]:
         return {str(name): float(value) for name, value in self.unknowns["estimate"].items()}
@@ -370,11 +371,6 @@ class Solution:
         head = f"<p><b>{name}</b>: {outcome}, {self.status} in {self.seconds:.1f} s. {message}</p>"
         frames = [frame for frame in (self.unknowns, self.residuals) if len(frame)]
         return head + "".join(frame.to_html(float_format="{:.4g}".format) for frame in frames)
-
-
-def _relative(values: np.ndarray, truth: np.ndarray) -> float:
-    size = float(np.linalg.norm(truth))
-    return float(np.linalg.norm(values - truth)) / (size if size > 0 else 1.0)
 
 
 def unknowns_frame(estimates: Mapping[str, Estimate]) -> pd.DataFrame:

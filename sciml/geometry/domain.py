@@ -172,26 +172,19 @@ class Region:
         )
         faces = tuple(dict.fromkeys((*around, *self.faces)))
         for face in (*faces, *self.excluded):
-            if face not in domain.sides:
-                raise ProblemError(_missing(face, domain))
+            if face in domain.sides:
+                continue
+            place = f"the piece {face.name!r}" if isinstance(face, Piece) else f"a face of {face.coordinate!r}"
+            raise ProblemError(
+                f"a condition lies on {place}, but {domain!r} has no such face or piece; the pieces of {domain!r} are "
+                f"{listed(domain.pieces)}: use domain.face(...) or domain.piece(...) of the problem's own domain"
+            )
         if not faces:
             raise ProblemError(
                 "a condition lies on an empty region: the domain has no boundary apart from its time faces; "
                 "use sciml.Initial for the start, or domain.face(...) to name one face"
             )
         return faces
-
-
-def _missing(side: Side, domain: Domain) -> str:
-    if isinstance(side, Piece):
-        return (
-            f"a condition lies on the piece {side.name!r}, but the pieces of {domain!r} are {listed(domain.pieces)}: use "
-            "domain.piece(...) of the problem's own domain"
-        )
-    return (
-        f"a condition lies on a face of {side.coordinate!r}, but {domain!r} has no such face; its coordinates are "
-        f"{listed(domain.coordinates)}, its pieces {listed(domain.pieces)}: use domain.faces(...) of the problem's own domain"
-    )
 
 
 class Domain(ABC):

@@ -96,7 +96,9 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
         return PointSet((torch.tensor([place.position], dtype=torch.float64),))
     if isinstance(place, OnFaces | Interface):
         owner, sides = (place, place.sides) if isinstance(place, Interface) else (domain, place.faces)
-        pieces = [on_side(side, owner, _on_side_count(side, owner, count), generator) for side in sides]
+        # Unlike faces, pieces can be many and of very different sizes.
+        sizes = [max(_FEW, round(count * owner.relative_size(it))) if isinstance(it, Piece) else count for it in sides]
+        pieces = [on_side(side, owner, size, generator) for side, size in zip(sides, sizes, strict=True)]
         points, normals = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
         return PointSet(
             (torch.from_numpy(points),), torch.from_numpy(normals), tuple(len(piece) for piece, _ in pieces)
@@ -130,11 +132,6 @@ def _quadrature(place: Average, domain: Domain, count: int, generator: np.random
         extents = np.array([domain.extent(side) for side in place.over.faces])
         shares = np.repeat(extents / extents.sum() / sample.faces, sample.faces)
     return replace(sample, shares=torch.from_numpy(shares))
-
-
-def _on_side_count(side: Side, domain: Domain | Interface, count: int) -> int:
-    # Unlike faces, pieces can be many and of very different sizes.
-    return max(_FEW, round(count * domain.relative_size(side))) if isinstance(side, Piece) else count
 
 
 def _collected(

@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -123,8 +124,11 @@ class Composites:
         if name in self.complexes:
             if not callable(target) and not isinstance(target, int | float | complex | Tensor):
                 return dict.fromkeys(self.complexes[name], target)
-            takes = zip(self.complexes[name], (_real, _imaginary), strict=True)
-            return {part: _after(target, take) if callable(target) else take(target) for part, take in takes}
+            takes: tuple[Callable[[Any], Any], ...] = (attrgetter("real"), _imaginary)
+            return {
+                part: _after(target, take) if callable(target) else take(target)
+                for part, take in zip(self.complexes[name], takes, strict=True)
+            }
         if name not in self.vectors:
             return {name: target}
         parts = self.vectors[name]
@@ -185,10 +189,6 @@ def checked(owner: str, complexes: Any, vectors: Any, fields: Sequence[str], coo
                 )
     pairs = {name: (parts[0], parts[1]) for name, parts in complexes.items()}
     return Composites(pairs, {name: tuple(parts) for name, parts in vectors.items()})
-
-
-def _real(value: Any) -> Any:
-    return value.real
 
 
 def _imaginary(value: Any) -> Any:

@@ -6,7 +6,7 @@ import inspect
 import math
 import numbers
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from torch import Tensor
 
@@ -18,15 +18,14 @@ from sciml.problem.unknowns import Unknown
 
 
 class Promoted:
-    """What stands in a class for a constant that is a coordinate: its values are known at points alone."""
+    """The descriptor of a constant that is a coordinate, whose values are known at points alone."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __get__(self, problem: ProblemLike | None, owner: type) -> Promoted:
-        return self if problem is None else self._refuse(owner)
-
-    def _refuse(self, owner: type) -> NoReturn:
+        if problem is None:
+            return self
         raise ProblemError(
             f"{owner.__name__}: {self.name!r} is a coordinate of this problem and has no single value; self.{self.name} is "
             "a tensor in equations, conditions, targets and the reference, and nowhere else"

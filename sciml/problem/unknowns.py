@@ -64,7 +64,18 @@ class Unknown:
                 f"lower={self.lower}, upper={self.upper}"
             )
         if self.prior is not None:
-            object.__setattr__(self, "prior", _prior(self.prior))
+            self._set_prior(self.prior)
+
+    def _set_prior(self, given: Any) -> None:
+        pair = isinstance(given, tuple | list) and len(given) == 2
+        noise = noise_of(given[1]) if pair and isinstance(given[0], numbers.Real) and math.isfinite(given[0]) else None
+        if noise is None or not isinstance(noise.sigma, int | float) or isinstance(noise, Poisson):
+            raise ProblemError(
+                f"Unknown: prior must be a value and its standard deviation, (0.5, 0.1), or a value and a noise model of known "
+                f"sigma, (0.5, sciml.LogNormal(0.2)); given: {given!r}"
+            )
+        noise.check("the prior of an Unknown", np.array([float(given[0])]))
+        object.__setattr__(self, "prior", (float(given[0]), noise))
 
     @property
     def _bound(self) -> float | None:
@@ -102,18 +113,3 @@ class Unknown:
         if self._bound is not None:
             return self._bound + (self.initial - self._bound) * torch.exp(raw)
         return self.initial + (abs(self.initial) or 1.0) * raw
-
-
-def _prior(given: Any) -> tuple[float, Any]:
-    """A prior as its value and a noise model."""
-    pair = isinstance(given, tuple | list) and len(given) == 2
-    number = pair and isinstance(given[0], numbers.Real) and math.isfinite(given[0])
-    if number:
-        noise = noise_of(given[1])
-        if isinstance(noise.sigma, int | float) and not isinstance(noise, Poisson):
-            noise.check("the prior of an Unknown", np.array([float(given[0])]))
-            return float(given[0]), noise
-    raise ProblemError(
-        f"Unknown: prior must be a value and its standard deviation, (0.5, 0.1), or a value and a noise model of known sigma, "
-        f"(0.5, sciml.LogNormal(0.2)); given: {given!r}"
-    )
