@@ -77,7 +77,7 @@ def problem(name: str, **constants: Any) -> Problem:
 
 
 def table() -> pd.DataFrame:
-    """What the gallery holds.
+    """The contents of the gallery.
 
     Returns:
         A row for each problem, indexed by its name: ``line`` (what it is), ``coordinates``, ``fields`` and ``unknowns``
@@ -160,7 +160,7 @@ def split(file: str) -> tuple[str, str | None]:
 
 
 def _root() -> Path:
-    """Where ``problems`` and ``data`` are siblings: inside the installed package, or the checkout around it."""
+    """The folder of ``problems`` and ``data``: inside the installed package, or the checkout around it."""
     installed = Path(__file__).parent / "_gallery"
     checkout = Path(__file__).parent.parent
     # An installed package stands among strangers, one of which may be called "problems".

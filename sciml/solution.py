@@ -117,7 +117,7 @@ class Solution:
 
     @property
     def device(self) -> torch.device:
-        """Where the trial function lives."""
+        """The device of the trial function."""
         return next(self.trial.buffers()).device
 
     @property
@@ -149,7 +149,7 @@ class Solution:
         if outside.any():
             warnings.warn(
                 f"{int(outside.sum())} of {len(points)} points lie outside the domain {self.domain!r}; the values "
-                "there are extrapolated and nothing vouches for them",
+                "there are extrapolated and have no certificate",
                 ExtrapolationWarning,
                 stacklevel=2,
             )
@@ -283,7 +283,7 @@ class Solution:
         return {name: self.problem.lives(name, points) for name in self.fields}
 
     def truth(self, points: Mapping[str, Any], reference: Any = None) -> dict[str, np.ndarray]:
-        """What the fields should be at points: of a reference given, or of the problem's own at the estimated constants.
+        """The reference values of the fields at points: of ``reference``, or of the problem at the estimated constants.
 
         Raises:
             ProblemError: there is no reference, or it lacks a field or has another shape than the points.

@@ -26,7 +26,7 @@ TrialFunction: TypeAlias = Callable[[Tensor], Tensor]
 """Anything that maps points ``(n, D)`` to fields ``(n, F)``, each row by itself."""
 
 Target: TypeAlias = float | int | Tensor | Callable[..., object]
-"""What a condition prescribes: a number, or a function of the coordinates it names (and of ``self``, if it asks)."""
+"""The target of a condition: a number, or a function of the coordinates it names (and of ``self``, if it asks)."""
 
 Array: TypeAlias = np.ndarray
 """A NumPy array."""

@@ -1,7 +1,7 @@
 """Domains, their boundaries, and set operations: union, intersection, difference and product.
 
-A domain knows its bounds, measure and signed distance, and places points on each side of its boundary. Regions and interfaces
-describe parts of boundaries; a place is where an equation or condition holds.
+A domain has bounds, a measure, a signed distance, and points on each side of its boundary. Regions and interfaces describe
+parts of boundaries; a place is where an equation or condition holds.
 """
 
 from __future__ import annotations
@@ -350,7 +350,7 @@ class Domain(ABC):
         return Interface(self.between(name, lower, value), self.between(name, value, upper))
 
     def contains(self, points: Any) -> Array:
-        """Whether each point lies inside or on the boundary, shape ``(n,)``."""
+        """True for points inside or on the boundary, shape ``(n,)``."""
         return self.distance(points) <= _ON * self.diameter
 
     @property
@@ -462,7 +462,7 @@ class Domain(ABC):
 
 @dataclass(frozen=True)
 class Interface:
-    """What the boundaries of two domains with the same coordinates have in common; made by ``first.interface(second)``.
+    """The common part of the boundaries of two domains with the same coordinates; made by ``first.interface(second)``.
 
     Normals point out of the first domain, into the second. Conditions lie on it as on a piece of a boundary; it is itself
     no part of the boundary of the domain that holds both. What a part has of the boundary of the whole is

@@ -259,7 +259,7 @@ def _cross(one: Array, two: Array) -> Array:
 
 
 def _meet(start: Array, end: Array, starts: Array, ends: Array) -> Array:
-    """Whether a segment has a point in common with each of others."""
+    """True where a segment has a point in common with another one, ``(m,)``."""
 
     def turn(one: Array, two: Array, at: Array) -> Array:
         return np.sign(_cross(two - one, at - one))
@@ -272,7 +272,7 @@ def _meet(start: Array, end: Array, starts: Array, ends: Array) -> Array:
 
 
 def _inside(at: Array, start: Array, end: Array) -> Array:
-    """Whether points lie inside: an odd number of edges is crossed on the way to the right, each owning its lower end alone."""
+    """True for points inside: a ray to the right crosses an odd number of edges, which own their lower ends alone."""
     crossed = (start[:, 1] > at[:, 1:]) != (end[:, 1] > at[:, 1:])
     along, gap = end - start, at[:, None, :] - start
     return (crossed & ((_cross(along, gap) > 0) == (along[:, 1] > 0))).sum(axis=1) % 2 == 1

@@ -158,7 +158,7 @@ class Polyhedron(Domain):
         return [at[first : first + step] for first in range(0, len(at), step)]
 
     def _within(self, at: Array) -> Array:
-        """Whether the solid angle under which the surface is seen is that of the whole sphere."""
+        """True for points from which the surface is seen under the solid angle of the whole sphere."""
         a, b, c = self._corners.transpose(1, 0, 2)
         # The determinant of the corners seen from a point is linear in the point; scalar products follow from distances.
         slope, constant = np.cross(a, b) + np.cross(b, c) + np.cross(c, a), (a * np.cross(b, c)).sum(axis=1)

@@ -1,4 +1,4 @@
-"""What is stated: equations, conditions, unknowns, measurements and their noise, experiments."""
+"""Problem statements: equations, conditions, unknowns, measurements and their noise, experiments."""
 
 from sciml.problem.boundary_conditions import Dirichlet, Initial, Neumann, Periodic, Robin
 from sciml.problem.conditions import Condition, condition

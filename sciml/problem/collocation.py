@@ -38,7 +38,7 @@ class Collocation:
 
     def thinned(self, most: int) -> Collocation:
         """Evenly chosen points of the block, at most so many, with their weights."""
-        # A quadrature is good for nothing without all of its points.
+        # A quadrature needs all of its points.
         step = 1 if self.sample.shares is not None else -(-self.size // most)
         chosen = slice(None, None, step)
         return Collocation(self.sample.part(chosen), self.terms, None if self.weights is None else self.weights[chosen])

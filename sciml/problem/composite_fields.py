@@ -49,11 +49,11 @@ class Composites:
         return tuple(part for each in self.vectors.get(name, ()) for part in self.parts(each)) or (name,)
 
     def has_complex(self, names: Iterable[str]) -> bool:
-        """Whether a residual with these arguments receives complex numbers."""
+        """True if a residual with these arguments receives complex numbers."""
         return any(name in self.complexes or self.has_complex(self.vectors.get(name, ())) for name in names)
 
     def arguments(self, space: JetSpace, names: Sequence[str], normals: Tensor | None = None) -> dict[str, Any]:
-        """What a residual function receives under its arguments' names: tensors of shape ``(n,)``, or tuples of them."""
+        """The arguments of a residual function by name: tensors of shape ``(n,)``, or tuples of them."""
         found: dict[str, Any] = {}
         for name in names:
             if name == NORMAL and normals is not None and name not in (*space.fields, *space.coordinates, *self.names):
@@ -208,7 +208,7 @@ def _component(what: str, number: int, parts: Sequence[str]) -> Callable[[Any], 
 
 
 def _after(target: Callable[..., Any], take: Callable[[Any], Any]) -> Callable[..., Any]:
-    """What is taken from the values of a function, with the function's own arguments."""
+    """The composition of ``take`` and a function, with the function's own arguments."""
 
     @functools.wraps(target)
     def taken(**arguments: Any) -> Any:

@@ -74,7 +74,7 @@ def checked_place(what: str, on: object) -> Region | Interface:
 
 
 def place_of(on: Region | Interface, problem: ProblemLike) -> Place:
-    """Where a condition lies, for one problem: sides that its domain has, or an inner surface inside it."""
+    """The place of a condition in one problem: sides that its domain has, or an inner surface inside it."""
     if isinstance(on, Region):
         return OnFaces(on.resolve(problem.domain, problem.time, problem.promoted))
     if problem.time is not None:
@@ -147,7 +147,7 @@ class Term:
 
 
 class Condition(ABC):
-    """What a problem demands on part of its boundary.
+    """A condition of a problem on part of its boundary.
 
     Subclasses check their names when a problem class is defined and list their terms when a problem is solved.
     """
@@ -206,10 +206,10 @@ class Targets(Condition):
 
     @abstractmethod
     def place(self, problem: ProblemLike) -> Place:
-        """Where the condition holds."""
+        """The place where the condition holds."""
 
     def operator(self, problem: ProblemLike, place: Place) -> Callable[[Evaluation, str, MultiIndex], Tensor]:
-        """What is equal to the target, of a field and a derivative, shape ``(n,)``."""
+        """The left-hand side of the condition, as a function of a field and a derivative, shape ``(n,)``."""
         return lambda scene, field, index: scene.space.jet(field, index)
 
     def terms(self, problem: ProblemLike) -> tuple[Term, ...]:

@@ -24,7 +24,7 @@ from sciml.typing import Array
 
 
 class Experiments(Problem):
-    """What ``experiments`` makes: each field, equation and condition of a problem once for every experiment."""
+    """The problem that ``experiments`` makes: each field, equation and condition once for every experiment."""
 
     _members: ClassVar[dict[str, Problem]] = {}
     _own: ClassVar[tuple[str, ...]] = ()

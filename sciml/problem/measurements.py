@@ -105,7 +105,7 @@ class Measurements:
         return self.noise_of(column) or Normal()
 
     def known(self, problem: Problem) -> bool:
-        """Whether the size of every column's noise was given, and not found from the data."""
+        """True if the size of every column's noise was given, and not found from the data."""
         columns = self.observables(problem)
         return all(self.noise_or_normal(column).known and column not in self.found for column in columns)
 
@@ -131,7 +131,7 @@ class Measurements:
         return again
 
     def observables(self, problem: Problem) -> dict[str, tuple[str, MultiIndex] | Callable[..., Any]]:
-        """What each column measures: a field and its derivative, or a function.
+        """The observable of each column: a field and its derivative, or a function.
 
         Raises:
             ProblemError: a function asks for what the problem does not have.
@@ -307,7 +307,7 @@ def _inside(problem: Problem, given: Measurements) -> Measurements:
 
 
 def _counted(problem: Problem, table: Table, wrong: Array, what: str) -> str:
-    """How many rows are wrong, and the first few of them."""
+    """The number of wrong rows, and the first few of them."""
     rows = np.flatnonzero(wrong)
     first = int(rows[0])
     point = np.array([table[name][first] for name in problem.coordinates])
@@ -320,7 +320,7 @@ def _counted(problem: Problem, table: Table, wrong: Array, what: str) -> str:
 
 
 def _in_bounds(problem: Problem, points: Array) -> Array:
-    """Whether each coordinate of points ``(..., D)`` lies between its bounds, to rounding."""
+    """True where a coordinate of points ``(..., D)`` lies between its bounds, to rounding."""
     lower, upper = np.array(problem.domain.lower), np.array(problem.domain.upper)
     slack = _FAR * (upper - lower)
     return (points >= lower - slack) & (points <= upper + slack)

@@ -45,7 +45,7 @@ class Noise(ABC):
 
     @property
     def known(self) -> bool:
-        """Whether the size of the scatter is given, and not to be found from the data."""
+        """True if the size of the scatter is given, and not to be found from the data."""
         return self.sigma is not None
 
     def check(self, what: str, measured: Array) -> None:  # noqa: B027 - most have nothing to refuse

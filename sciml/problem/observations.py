@@ -21,7 +21,7 @@ DATA, PRIOR = "data.", "prior."
 
 
 def is_measured(name: str) -> bool:
-    """Whether a term of this name is a measurement, or what was known of a constant before."""
+    """True if a term of this name is a measurement or the prior of a constant."""
     return name.startswith((DATA, PRIOR))
 
 
@@ -83,7 +83,7 @@ class Observation:
 
     @property
     def plain(self) -> bool:
-        """Whether a field itself was measured."""
+        """True if a field itself was measured."""
         return self.function is None and self.index == ()
 
     @property

@@ -64,7 +64,7 @@ def promoted(problem: ProblemLike, ranges: Mapping[str, tuple[float, float]]) ->
     members: dict[str, Any] = {name: Promoted(name) for name in names}
     members |= {"domain": domain, "_promoted": names, "__module__": cls.__module__, "__doc__": cls.__doc__}
     if hasattr(cls, "reference"):
-        # A stored reference belongs to one value of the constants; a formula knows them all.
+        # A stored reference belongs to one value of the constants; a formula holds for all.
         formula = isinstance(
             inspect.getattr_static(cls, "reference"), staticmethod | classmethod
         ) or inspect.isfunction(cls.reference)
@@ -117,6 +117,6 @@ def settled(problem: ProblemLike, values: Mapping[str, float]) -> Any:
 
 
 def extended(part: Domain, problem: ProblemLike) -> Domain:
-    """A part of a domain that knows nothing of promoted constants, for all of their values."""
+    """A part of a domain without promoted constants, for all of their values."""
     ranges = {name: problem.domain.bounds[name] for name in problem.promoted if name not in part.bounds}
     return part * Box(**ranges) if ranges else part
