@@ -92,9 +92,20 @@ def table() -> pd.DataFrame:
         >>> sciml.gallery.table().loc["lynx_hare", "truth"]
         'measured'
     """
-    rows = {name: _row(name, problem(name)) for name in names()}
-    columns = ["line", "coordinates", "fields", "unknowns", "truth"]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    rows = {}
+    for name in names():
+        stated = problem(name)
+        kept = any((_root() / "data" / name).glob("reference.*"))
+        truth = [("stored" if kept else "exact")] if stated.has_reference else []
+        truth += ["measured"] if hasattr(stated, "measurements") else []
+        rows[name] = {
+            "line": " ".join((inspect.getdoc(type(stated)) or "").partition("\n\n")[0].split()),
+            "coordinates": stated.coordinates,
+            "fields": tuple(stated.fields),
+            "unknowns": tuple(stated.unknowns),
+            "truth": ", ".join(truth) or "none",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["line", "coordinates", "fields", "unknowns", "truth"])
 
 
 def load_problem(file: str) -> Problem:
@@ -204,16 +215,3 @@ def _module(file: Path) -> ModuleType:
     finally:
         sys.path.remove(folder)
     return module
-
-
-def _row(name: str, stated: Problem) -> dict[str, Any]:
-    kept = any((_root() / "data" / name).glob("reference.*"))
-    truth = [("stored" if kept else "exact")] if stated.has_reference else []
-    truth += ["measured"] if hasattr(stated, "measurements") else []
-    return {
-        "line": " ".join((inspect.getdoc(type(stated)) or "").partition("\n\n")[0].split()),
-        "coordinates": stated.coordinates,
-        "fields": tuple(stated.fields),
-        "unknowns": tuple(stated.unknowns),
-        "truth": ", ".join(truth) or "none",
-    }

@@ -262,11 +262,11 @@ class Solution:
         """
         grid = self.grid(resolution)
         truth, own = self.truth(grid, reference), self(**grid)
-        found = {}
-        for name, there in self.lives(grid).items():
-            size = float(np.linalg.norm(truth[name][there]))
-            found[name] = float(np.linalg.norm((own[name] - truth[name])[there])) / (size if size > 0 else 1.0)
-        return found
+        norm = np.linalg.norm
+        return {
+            name: float(norm((own[name] - truth[name])[there]) / (norm(truth[name][there]) or 1.0))
+            for name, there in self.lives(grid).items()
+        }
 
     def _estimates(self) -> dict[str, float]:
         return {str(name): float(value) for name, value in self.unknowns["estimate"].items()}

@@ -35,7 +35,20 @@ class Box(Domain):
     def __init__(self, **bounds: tuple[float, float]) -> None:
         if not bounds:
             raise ProblemError("a box needs at least one coordinate, as in Box(x=(0, 1), t=(0, 2)); none was given")
-        self._bounds = {name: _checked_bounds(name, pair) for name, pair in bounds.items()}
+        self._bounds = {}
+        for name, pair in bounds.items():
+            try:
+                lower, upper = map(float, pair)
+            except (TypeError, ValueError):
+                raise ProblemError(
+                    f"bounds of {name!r} must be a pair of numbers (lower, upper); given: {pair!r}"
+                ) from None
+            if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
+                points = ", which has no points inside" if lower == upper else ""
+                raise ProblemError(
+                    f"bounds of {name!r} must be finite and increasing; given: ({lower:g}, {upper:g}){points}"
+                )
+            self._bounds[name] = lower, upper
         self._sides = {Face(name, side): None for name in bounds for side in ("lower", "upper")}
         self.measure = math.prod(upper - lower for lower, upper in self._bounds.values())
 
@@ -126,16 +139,3 @@ class Interval(Box):
                 "Use Box for more"
             )
         super().__init__(**bounds)
-
-
-def _checked_bounds(name: str, pair: object) -> tuple[float, float]:
-    try:
-        lower, upper = (float(value) for value in pair)  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        raise ProblemError(f"bounds of {name!r} must be a pair of numbers (lower, upper); given: {pair!r}") from None
-    if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
-        raise ProblemError(
-            f"bounds of {name!r} must be finite and increasing; given: ({lower:g}, {upper:g})"
-            + (", which has no points inside" if lower == upper else "")
-        )
-    return lower, upper
