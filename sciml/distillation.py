@@ -74,15 +74,8 @@ def distil(
 
     Example:
         >>> import sciml
-        >>> from sciml import d
-        >>> class Decay(sciml.Problem):
-        ...     domain = sciml.Interval(t=(0, 1))
-        ...     fields = ["u"]
-        ...     conditions = [sciml.Initial(u=1.0)]
-        ...     @sciml.equation
-        ...     def decay(self, u, t):
-        ...         return d(u, t) + 2.0 * u
-        >>> network = sciml.distil(sciml.baseline(Decay()), sciml.MLP(6), points=100)
+        >>> growth = sciml.baseline(sciml.gallery.problem("logistic_growth"))
+        >>> network = sciml.distil(growth, sciml.MLP(6), points=100)
         >>> network.success, sciml.embed(network, {"t": [0.0, 1.0]}).shape
         (True, (2, 6))
 

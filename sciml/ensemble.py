@@ -116,18 +116,10 @@ def ensemble(
 
     Example:
         >>> import numpy as np, sciml
-        >>> from sciml import d
-        >>> class Decay(sciml.Problem):
-        ...     domain = sciml.Interval(t=(0, 1))
-        ...     fields = ["u"]
-        ...     rate = sciml.Unknown(1.0)
-        ...     conditions = [sciml.Initial(u=1.0)]
-        ...     @sciml.equation
-        ...     def decay(self, u, t):
-        ...         return d(u, t) + self.rate * u
-        >>> t = np.linspace(0, 1, 20)
-        >>> data = {"t": t, "u": np.exp(-2 * t) + 0.01 * np.random.default_rng(0).normal(size=20)}
-        >>> many = sciml.ensemble(Decay(), data=data, members=4)
+        >>> t = np.linspace(0, 6, 20)
+        >>> data = {"t": t, "u": 1 / (1 + 9 * np.exp(-2 * t)) + 0.01 * np.random.default_rng(0).normal(size=20)}
+        >>> growth = sciml.gallery.problem("logistic_growth", rate=sciml.Unknown(1.0))
+        >>> many = sciml.ensemble(growth, data=data, members=4)
         >>> bool(abs(many.unknowns.loc["rate", "estimate"] - 2) < 0.1), len(many.solutions)
         (True, 4)
 

@@ -92,16 +92,8 @@ def baseline(
 
     Example:
         >>> import sciml
-        >>> from sciml import d
-        >>> class Decay(sciml.Problem):
-        ...     domain = sciml.Interval(t=(0, 1))
-        ...     fields = ["u"]
-        ...     conditions = [sciml.Initial(u=1.0)]
-        ...     @sciml.equation
-        ...     def decay(self, u, t):
-        ...         return d(u, t) + 2.0 * u
-        >>> round(float(sciml.baseline(Decay())(t=1.0)["u"]), 6)
-        0.135335
+        >>> round(float(sciml.baseline(sciml.gallery.problem("logistic_growth"))(t=6.0)["u"]), 6)
+        0.978178
     """
     tolerance = _checked(problem, method, n, tolerance, time_limit)
     budget = Budget(time_limit)

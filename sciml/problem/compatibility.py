@@ -21,8 +21,8 @@ from torch import Tensor
 from sciml.geometry import Box, Face, OnFaces, Piece, Side
 from sciml.geometry.sampling import on_side
 from sciml.jets.calculus import describe
-from sciml.problem.boundary_conditions import Neumann
-from sciml.problem.conditions import Periodic, Prescription, place_of, prescribed_values
+from sciml.problem.boundary_conditions import Neumann, Periodic
+from sciml.problem.conditions import Prescription, place_of, prescribed_values
 from sciml.problem.problem import Problem
 from sciml.typing import MultiIndex, Points
 

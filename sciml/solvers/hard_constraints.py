@@ -66,19 +66,9 @@ class HardConstraints:
         ProblemError: ``harmonics`` is not a positive whole number.
 
     Example:
-        >>> import torch, sciml
-        >>> from sciml import d
-        >>> class Rod(sciml.Problem):
-        ...     domain = sciml.Box(x=(0, 1), t=(0, 0.5))
-        ...     fields = ["u"]
-        ...     conditions = [
-        ...         sciml.Initial(u=lambda x: torch.sin(torch.pi * x)),
-        ...         sciml.Dirichlet(u=0.0, on=domain.faces("x")),
-        ...     ]
-        ...     @sciml.equation
-        ...     def conduction(self, u, x, t):
-        ...         return d(u, t) - d(u, x, x)
-        >>> solution = sciml.fit(Rod(), sciml.MLP(8), exact=sciml.HardConstraints(), solver=sciml.LBFGS(20))
+        >>> import sciml
+        >>> rod = sciml.gallery.problem("heat_rod")
+        >>> solution = sciml.fit(rod, sciml.MLP(8), exact=sciml.HardConstraints(), solver=sciml.LBFGS(20))
         >>> bool(solution.residuals.loc[["initial", "dirichlet"], "max"].max() < 1e-14)
         True
 

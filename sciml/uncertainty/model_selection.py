@@ -128,19 +128,12 @@ def criteria(*solutions: Any, held_out: Any = None, **how: Any) -> pd.DataFrame:
 
     Example:
         >>> import numpy as np, sciml
-        >>> from sciml import d
-        >>> class Growth(sciml.Problem):
-        ...     domain = sciml.Interval(t=(0, 2))
-        ...     fields = ["u"]
-        ...     rate, limit = sciml.Unknown(1.0), 1e9
-        ...     conditions = [sciml.Initial(u=1.0)]
-        ...     @sciml.equation
-        ...     def growth(self, u, t):
-        ...         return d(u, t) - self.rate * u * (1 - u / self.limit)
-        >>> t = np.linspace(0, 2, 20)
-        >>> data = {"t": t, "u": 3 / (1 + 2 * np.exp(-2 * t)) + 0.02 * np.random.default_rng(0).normal(size=20)}
-        >>> free, limited = sciml.fit(Growth(), data=data), sciml.fit(Growth(limit=sciml.Unknown(4.0, lower=0)), data=data)
-        >>> bool(sciml.criteria(free, limited).loc["Growth_2", "weight"] > 0.99)
+        >>> t = np.linspace(0, 6, 20)
+        >>> data = {"t": t, "u": 4 / (1 + 39 * np.exp(-t)) + 0.02 * np.random.default_rng(0).normal(size=20)}
+        >>> rate, limit = sciml.Unknown(0.8), sciml.Unknown(5.0, lower=0)
+        >>> free = sciml.fit(sciml.gallery.problem("logistic_growth", rate=rate, capacity=1e9), data=data)
+        >>> limited = sciml.fit(sciml.gallery.problem("logistic_growth", rate=rate, capacity=limit), data=data)
+        >>> bool(sciml.criteria(free, limited).loc["LogisticGrowth_2", "weight"] > 0.99)
         True
 
     Reference: K. P. Burnham and D. R. Anderson, Model Selection and Multimodel Inference, 2nd ed., Springer 2002.
