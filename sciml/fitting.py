@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from sciml.diagnostics.certificate import certificate, estimated, not_finite, overfit, uncertified
+from sciml.diagnostics.certificate import Certificate
 from sciml.diagnostics.convergence import overfitted, stagnant
 from sciml.diagnostics.preflight import checked
 from sciml.diagnostics.well_posedness import warn_of_conditions
@@ -149,22 +149,22 @@ def concluded(
     """
     setup, outcome = done.setup, done.outcome
     setup.trial.eval()
-    residuals = certificate(setup.rows, setup.fresh, setup.scales)
-    if not outcome.ended and (lost := not_finite(setup, residuals)):
+    issued = Certificate.issue(setup, tolerance)
+    inference = issued.inference
+    if not outcome.ended and (lost := issued.not_finite()):
         outcome.status, outcome.message = "diverged", lost
-    inference, doubt = estimated(setup, residuals)
     if intervals == "profile" and inference.measurements and not outcome.stopped:
         try:
             inference = profiled(setup, inference)
         except KeyboardInterrupt:
             outcome.status, outcome.message = "interrupted", "intervals are from the covariance"
     spread = spread_of(setup, inference)
-    doubt += overfit(setup, residuals)
+    reasons = issued.reasons
     message = _MESSAGES.get(outcome.status, outcome.message)
     if outcome.message and outcome.status in _MESSAGES:
         message = f"{message} ({outcome.message})"
-    doubt = [*(failed := uncertified(residuals, tolerance)), *doubt]
-    remarks = overfitted(outcome.history) or (stagnant(setup, outcome.history) if failed and not outcome.ended else [])
+    explain = issued.fails and not outcome.ended
+    remarks = overfitted(outcome.history) or (stagnant(setup, outcome.history) if explain else [])
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     return Solution(
         trial=setup.trial.requires_grad_(False),
@@ -174,10 +174,10 @@ def concluded(
         domain=problem.domain,
         unknowns=unknowns_frame(inference.estimates),
         history=pd.DataFrame(outcome.history),
-        residuals=residuals,
-        success=outcome.status in ("converged", "plateau", "budget", "stopped") and not doubt,
+        residuals=issued.residuals,
+        success=outcome.status in ("converged", "plateau", "budget", "stopped") and not reasons,
         status=outcome.status,
-        message="; ".join([message, *doubt, *remarks]),
+        message="; ".join([message, *reasons, *remarks]),
         nit=outcome.steps,
         nfev=outcome.evaluations,
         seconds=time.perf_counter() - clock,

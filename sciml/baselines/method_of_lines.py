@@ -26,7 +26,7 @@ from sciml._text import listed
 from sciml.baselines.integrate import BlowUpError, IntegrationError
 from sciml.baselines.row_layout import Row, arranged
 from sciml.errors import BaselineError
-from sciml.jets import JetSpace, Recorder
+from sciml.jets import JetSpace, RandomJets
 from sciml.jets.calculus import describe
 from sciml.models import Grid, GridJets
 from sciml.models.grid import split
@@ -161,7 +161,7 @@ class MethodOfLines:
         if extra:
             raise BaselineError(f"an initial value of {listed(extra)} is none of the state")
         columns = self._columns(self.grid.points, self.begin)
-        space = JetSpace(columns, self.problem.fields, Recorder(self.grid.size))
+        space = JetSpace(columns, self.problem.fields, RandomJets(self.grid.size))
         scene = Evaluation(self.problem, (space,))
         state = np.zeros((len(self.levels), self.grid.size))
         for row, level in enumerate(self.levels):

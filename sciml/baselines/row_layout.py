@@ -14,7 +14,7 @@ from scipy.special import roots_jacobi
 from sciml._text import listed
 from sciml.errors import BaselineError
 from sciml.geometry import Face, OnFaces, Opposite
-from sciml.jets import JetSpace, Recorder
+from sciml.jets import JetSpace, RandomJets
 from sciml.models import Chebyshev, Grid
 from sciml.models.grid import Sites, split
 from sciml.problem import Problem
@@ -189,7 +189,7 @@ def asked(problem: Problem, term: Term) -> Asked:
     count = 4
     lower, upper = (torch.tensor(each, dtype=torch.float64) for each in (problem.domain.lower, problem.domain.upper))
     points = lower + (upper - lower) * torch.rand(count, len(lower), dtype=torch.float64, generator=generator)
-    space = JetSpace(dict(zip(problem.coordinates, points.unbind(1), strict=True)), problem.fields, Recorder(count))
+    space = JetSpace(dict(zip(problem.coordinates, points.unbind(1), strict=True)), problem.fields, RandomJets(count))
     normals = torch.zeros(count, len(lower), dtype=torch.float64)
     if isinstance(term.place, OnFaces):
         normals[:, [problem.coordinates.index(str(face.coordinate)) for face in term.place.faces]] = 1.0

@@ -14,7 +14,7 @@ from sciml._text import listed, nearest
 from sciml.errors import ProblemError
 from sciml.geometry import Domain, Interior, Place, Within, clipped
 from sciml.geometry.coordinates import points_from
-from sciml.jets import AutogradJets, JetSpace, Recorder, orders_asked
+from sciml.jets import AutogradJets, JetSpace, RandomJets, orders_asked
 from sciml.jets.calculus import check_residual
 from sciml.problem.composite_fields import Composites
 from sciml.problem.conditions import Condition, Evaluation, Residual, Term, check_part
@@ -316,7 +316,7 @@ class Problem:
         lower = torch.tensor(self.domain.lower, dtype=torch.float64)
         upper = torch.tensor(self.domain.upper, dtype=torch.float64)
         points = lower + (upper - lower) * torch.rand(4, len(lower), dtype=torch.float64, generator=generator)
-        space = JetSpace(dict(zip(self.coordinates, points.unbind(1), strict=True)), self.fields, Recorder(4))
+        space = JetSpace(dict(zip(self.coordinates, points.unbind(1), strict=True)), self.fields, RandomJets(4))
         return Evaluation(self.bind_initial(), (space,), torch.ones_like(points))
 
     def space(self, points: Tensor, trial: Callable[[Tensor], Tensor]) -> JetSpace:

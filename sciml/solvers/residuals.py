@@ -14,7 +14,7 @@ from sciml.jets import (
     AutogradJets,
     JetSpace,
     LinearJets,
-    Recorder,
+    RandomJets,
     Supplier,
     TaylorJets,
     knows_derivatives,
@@ -149,7 +149,7 @@ class ResidualSystem:
                 if isinstance(evaluate, Observation):
                     evaluate = evaluate.part(torch.arange(len(points[0])))
                 spaces = tuple(
-                    JetSpace(dict(zip(names, each.unbind(1), strict=True)), self.problem.fields, Recorder(len(each)))
+                    JetSpace(dict(zip(names, each.unbind(1), strict=True)), self.problem.fields, RandomJets(len(each)))
                     for each in points
                 )
                 evaluate(Evaluation(self.problem.bind_initial(), spaces, normals))

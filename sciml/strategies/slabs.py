@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sciml.geometry import Box, Face, Interior, OnFaces, Opposite
-from sciml.jets import JetSpace, Recorder
+from sciml.jets import JetSpace, RandomJets
 from sciml.models import Elements, Scaled
 from sciml.models.mesh import PiecewiseBasis, chebyshev_places, gauss
 from sciml.problem import Problem
@@ -81,7 +81,7 @@ def asked(problem: Problem, term: Term) -> set[tuple[str, MultiIndex]]:
     low, high = (torch.tensor(bounds, dtype=torch.float64) for bounds in ends)
     middle = (0.5 * (low + high)).expand(2, -1)
     spaces = tuple(
-        JetSpace(dict(zip(problem.coordinates, middle.unbind(1), strict=True)), problem.fields, Recorder(2))
+        JetSpace(dict(zip(problem.coordinates, middle.unbind(1), strict=True)), problem.fields, RandomJets(2))
         for _ in range(count)
     )
     term.evaluate(Evaluation(problem.bind_initial(), spaces, torch.ones_like(middle)))

@@ -841,8 +841,8 @@ def test_many_coordinates_cost_no_more_than_few_a_coordinate(monkeypatch):
     conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
     problem = made(eval(source, {"d": d}), domain=domain, conditions=conditions)
     comparisons, rows_seen = [], []
-    clash, forward = prescribed.clash, sciml.MLP.forward
-    monkeypatch.setattr(prescribed, "clash", lambda *given: comparisons.append(1) or clash(*given))
+    clash, forward = prescribed.mismatch, sciml.MLP.forward
+    monkeypatch.setattr(prescribed, "mismatch", lambda *given: comparisons.append(1) or clash(*given))
     monkeypatch.setattr(sciml.MLP, "forward", lambda self, at: rows_seen.append(len(at)) or forward(self, at))
     assert found(problem, sciml.MLP(16)) == []
     assert not comparisons
