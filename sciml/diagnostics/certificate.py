@@ -19,13 +19,9 @@ from sciml.uncertainty import Estimate, Inference
 from sciml.uncertainty.covariance import from_rows
 
 _MOST_DRIFT = 0.5
-
 _MOST_OVERFIT = 30.0
-
 _NEGLIGIBLE = 1e-3
-
 _AT_A_BOUND = 8.0
-
 _CHANCE = 1e-4
 
 

@@ -24,13 +24,9 @@ from sciml.jets.calculus import describe
 from sciml.problem import Problem
 
 _PROBES = 11
-
 _STRONG = 5.0
-
 _SAME, _COMB, _ROUGH = 1e-9, 1e-9, 1e-10
-
 _RANDOM = (nn.modules.dropout._DropoutNd, nn.RReLU)
-
 _SMOOTH = "use a smooth activation such as tanh, sin, silu or gelu"
 
 

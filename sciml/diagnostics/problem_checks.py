@@ -26,9 +26,7 @@ from sciml.solvers.scaling import evaluation, field_sizes
 from sciml.typing import MultiIndex
 
 _PROBES = 24
-
 _SAME = 1e-9
-
 _SOME = 256
 
 # Functions that are flat far away.
@@ -91,23 +89,16 @@ def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
 def check_constants(problem: Problem, *, precise: bool = True) -> Iterator[Finding]:
     """Constants that are tensors with gradients, or of a lower precision than the fit (``precise``: float64)."""
     for name, value in problem.constants.items():
-        if not isinstance(value, Tensor):
-            continue
-        if value.requires_grad:
-            yield Finding(
-                "constant",
-                name,
-                f"the constant {name!r} is a tensor that asks for gradients, and no solver varies it",
-                f"{name} = sciml.Unknown({float(value.detach().mean()):.4g}) is a constant that is estimated; else detach it",
-            )
-        if precise and value.is_floating_point() and value.dtype != torch.float64 and not _exact(value):
-            yield Finding(
-                "constant",
-                name,
-                f"the constant {name!r} is a tensor of {value.dtype}, so only its first digits are right in float64",
-                "give a number, or a tensor with dtype=torch.float64",
-                "warning",
-            )
+        if isinstance(value, Tensor) and value.requires_grad:
+            what = f"the constant {name!r} is a tensor that asks for gradients, and no solver varies it"
+            mean = float(value.detach().mean())
+            remedy = f"{name} = sciml.Unknown({mean:.4g}) is a constant that is estimated; else detach it"
+            yield Finding("constant", name, what, remedy)
+        lower = isinstance(value, Tensor) and value.is_floating_point() and value.dtype != torch.float64
+        if precise and lower and not _exact(value):
+            what = f"the constant {name!r} is a tensor of {value.dtype}, so only its first digits are right in float64"
+            remedy = "give a number, or a tensor with dtype=torch.float64"
+            yield Finding("constant", name, what, remedy, "warning")
 
 
 @dataclass
@@ -275,6 +266,10 @@ def _levels_off(values: Tensor, leaf: Tensor) -> bool:
     return False
 
 
+def _fault(name: str, what: str, remedy: str, severity: str = "error") -> Finding:
+    return Finding("residual", name, f"the residual {name!r} {what}", remedy, severity)
+
+
 def _check(
     problem: Problem, term: Term, block: Collocation, fields: Fields, use: Use, precise: bool
 ) -> Iterator[Finding]:
@@ -298,29 +293,26 @@ def _check(
     if monitor.met and precise:
         value = monitor.met[0]
         example = f" such as {float(value.reshape(-1)[0]):.9g}" if value.numel() else ""
-        yield Finding(
-            "residual",
+        yield _fault(
             name,
-            f"the residual {name!r} computes with a tensor of {value.dtype}{example}, of which only the first digits are right",
+            f"computes with a tensor of {value.dtype}{example}, of which only the first digits are right",
             "give a plain number, or dtype=x.dtype; torch.tensor(0.1) and torch.where(..., 1.0, 0.1) make such tensors",
             "warning",
         )
     if not bool(met.finite.all()):
         at = block.sample.points[0][int((~met.finite).nonzero()[0])].tolist()
         place = ", ".join(f"{key}={value:.4g}" for key, value in zip(problem.coordinates, at, strict=True))
-        yield Finding(
-            "residual",
+        yield _fault(
             name,
-            f"the residual {name!r} is not finite at {int((~met.finite).sum())} of {block.size} points, whatever the fields "
+            f"is not finite at {int((~met.finite).sum())} of {block.size} points, whatever the fields "
             f"are, the first at {place}",
             "look for a division by zero, or a root or logarithm of a negative number, in its coefficients and targets",
         )
     elif not (met.on_fields or (isinstance(term.evaluate, Observation) and term.evaluate.function is None)):
         why = "its derivative by every field is zero at every point" if met.on_jets else "nothing can make it vanish"
-        yield Finding(
-            "residual",
+        yield _fault(
             name,
-            f"the residual {name!r} does not depend on any field; {why}",
+            f"does not depend on any field; {why}",
             f"use a field of {listed(problem.fields)} in {name!r}, without .detach() or torch.no_grad(), or remove it",
         )
 
@@ -331,10 +323,9 @@ def _pointwise(
     """Whether a residual gives the same values again, and the same at some of the points alone."""
     name = term.name
     if not _alike(term.evaluate(evaluation(scene.problem, block.sample, jets)), values):
-        yield Finding(
-            "residual",
+        yield _fault(
             name,
-            f"the residual {name!r} gives other values when it is evaluated again at the same points: it is random",
+            "gives other values when it is evaluated again at the same points: it is random",
             f"draw random numbers of {name!r} once, when the problem is made",
         )
         return
@@ -344,10 +335,9 @@ def _pointwise(
     few = Collocation(block.sample, (term,)).part(chosen)
     alone = evaluation(scene.problem, few.sample, [each.part(chosen) for each in jets])
     if not _alike(few.terms[0].evaluate(alone), values[chosen]):
-        yield Finding(
-            "residual",
+        yield _fault(
             name,
-            f"the residual {name!r} mixes points (a mean, sum, sort or product over points?)",
+            "mixes points (a mean, sum, sort or product over points?)",
             "its value at one point must depend on fields and coordinates at that point alone; for means over the domain "
             "there is sciml.Mean, for integrals sciml.Integral",
         )

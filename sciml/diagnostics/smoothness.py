@@ -29,15 +29,10 @@ from sciml.typing import MultiIndex, Points
 
 # Surfaces nearer than this (by their diameter) are met; coefficients are compared this far aside, and jump by this much.
 _NEAR, _ASIDE, _BREAK = 1e-6, 1e-7, 1e-5
-
 _FEWEST_LINES, _MOST_LINES, _ALL_LINES = 2, 4, 12
-
 _INTERVALS, _PARTS, _ROUNDS, _PLACES = 24, 8, 9, 6
-
 _JUMP, _RESOLVED = 1e-6, 1e-9
-
 _SEGMENTS, _LINES, _HALVINGS, _SHARE, _BETWEEN = 64, 8, 4, 0.02, 5
-
 _GAUSS = np.polynomial.legendre.leggauss(8)
 
 # Nodes and weights on [0, 1], the ends among the nodes.

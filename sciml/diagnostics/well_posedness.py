@@ -36,7 +36,6 @@ from sciml.solvers.scaling import evaluation
 from sciml.typing import MultiIndex
 
 _PROBES = 8
-
 _NEVER = -1000.0
 
 Jet = tuple[str, MultiIndex]

@@ -26,7 +26,6 @@ from sciml.problem.problem import Problem
 from sciml.typing import MultiIndex, Points
 
 _PROBES = 64
-
 _AGREEMENT = 1e-6
 
 

@@ -12,7 +12,7 @@ G. Schwarz, Estimating the dimension of a model, Annals of Statistics 6 (1978).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,19 +29,23 @@ from sciml.solvers import ResidualSystem
 from sciml.uncertainty.covariance import Inference
 
 
+def observations(blocks: Sequence[Collocation]) -> Iterator[tuple[Observation, Collocation]]:
+    """Every misfit of measurements, and where it is taken; what priors say is none."""
+    for block in blocks:
+        for term in block.terms:
+            if isinstance(term.evaluate, Observation) and term.name.startswith(DATA):
+                yield term.evaluate, block
+
+
 def deviations(
     rows: ResidualSystem, blocks: Sequence[Collocation], measurements: Measurements, columns: Sequence[str]
 ) -> dict[str, Tensor]:
     """Deviations of the model from measured values by column, as the column's own noise sees them, in units of the column."""
     found = {}
-    for block in blocks:
-        terms = {term.evaluate.name: term for term in block.terms if isinstance(term.evaluate, Observation)}
-        for column in set(terms) & set(columns):
-            misfit = terms[column].evaluate
-            assert isinstance(misfit, Observation)
-            plain = replace(misfit, noise=measurements.noise_or_normal(column), sigma=None)
-            scene, _ = rows.scene(block)
-            found[column] = plain.deviation(scene).detach().double().cpu()
+    for misfit, block in observations(blocks):
+        if misfit.name in columns:
+            plain = replace(misfit, noise=measurements.noise_or_normal(misfit.name), sigma=None)
+            found[misfit.name] = plain.deviation(rows.scene(block)[0]).detach().double().cpu()
     return {column: found[column] for column in columns}
 
 
@@ -59,23 +63,17 @@ def statistics(
     if not inference.measurements or not math.isfinite(inference.variance):
         return {}
     count, likelihood, square, sizes, fitted = 0, 0.0, 0.0, {}, 0
-    for block in blocks:
-        for term in block.terms:
-            misfit = term.evaluate
-            if not isinstance(misfit, Observation) or not term.name.startswith(DATA):
-                continue
-            with torch.no_grad():
-                scene, _ = rows.scene(block)
-            deviation = misfit.deviation(scene).detach()
-            values = len(deviation)
-            sigma = 1.0
-            if misfit.sigma is None:
-                sigma = math.sqrt(float(deviation.square().mean())) or 1e-300
-            fitted += misfit.sigma is None or misfit.name in found
-            density = misfit.log_density(scene, sigma).detach()
-            sizes[f"sigma.{misfit.name}"] = sigma if misfit.sigma is None else misfit.typical_sigma
-            count, likelihood = count + values, likelihood + float(density.sum())
-            square += float((deviation / sigma).square().sum())
+    for misfit, block in observations(blocks):
+        with torch.no_grad():
+            scene, _ = rows.scene(block)
+        deviation, sigma = misfit.deviation(scene).detach(), 1.0
+        if misfit.sigma is None:
+            sigma = math.sqrt(float(deviation.square().mean())) or 1e-300
+        fitted += misfit.sigma is None or misfit.name in found
+        sizes[f"sigma.{misfit.name}"] = sigma if misfit.sigma is None else misfit.typical_sigma
+        count += len(deviation)
+        likelihood += float(misfit.log_density(scene, sigma).detach().sum())
+        square += float((deviation / sigma).square().sum())
     parameters = inference.fitted + fitted
     return {
         "measurements": float(count),
@@ -147,23 +145,21 @@ def criteria(*solutions: Any, held_out: Any = None, **how: Any) -> pd.DataFrame:
     """
     if len(solutions) < 2:
         raise ProblemError(f"criteria needs at least two solutions; given: {len(solutions)}")
-    names: list[str] = []
+    found: dict[str, dict[str, float]] = {}
     for each in solutions:
         if not isinstance(getattr(each, "statistics", None), Mapping):
             raise ProblemError(f"criteria compares solutions of sciml.fit; given: {type(each).__name__}")
-        count = 1 + sum(other.name == each.name for other in solutions[: len(names)])
-        names.append(each.name if count == 1 else f"{each.name}_{count}")
         if not each.statistics:
             raise ProblemError(
                 f"{each.name} has no statistics: they come from sciml.fit with data and unknown constants"
             )
-    counts = {name: each.statistics["measurements"] for name, each in zip(names, solutions, strict=True)}
+        count = sum(other.name == each.name for other in solutions[: len(found)])
+        found[f"{each.name}_{count + 1}" if count else each.name] = each.statistics
+    counts = {name: each["measurements"] for name, each in found.items()}
     if len(set(counts.values())) > 1:
         raise ProblemError(f"criteria compares fits to the same measurements; their numbers differ: {counts}")
     kept = ("measurements", "parameters", "log_likelihood", "AIC", "BIC")
-    table = pd.DataFrame(
-        {name: {key: each.statistics[key] for key in kept} for name, each in zip(names, solutions, strict=True)}
-    ).T
+    table = pd.DataFrame({name: {key: each[key] for key in kept} for name, each in found.items()}).T
     weight = (-(table["AIC"] - table["AIC"].min()) / 2).map(math.exp)
     table["weight"] = weight / weight.sum()
     if held_out is not None:
