@@ -89,7 +89,7 @@ def doctor(
             raise ProblemError(f"the solution of {what.name} is without its problem: doctor(..., problem=...)")
         data, model = what.data if data is None else data, None
     if not isinstance(stated, Problem):
-        raise ProblemError(f"doctor looks at a problem, a solution or a file; given: {what!r}")
+        raise ProblemError(f"doctor takes a problem, a solution or a file; given: {what!r}")
     found = preflight(stated, model, data, observe=observe, noise=noise, exact=exact, device="cpu")
     checkup = Checkup(type(stated).__name__, pd.DataFrame(found, columns=_FINDINGS), artefacts, trained=trained)
     if any(each.severity == "fatal" for each in found) and not trained:

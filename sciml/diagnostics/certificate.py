@@ -88,27 +88,24 @@ class Certificate:
         blank = Inference({name: Estimate(value, math.nan, math.nan, math.nan) for name, value in values.items()})
         measured, problem = list(_observations(setup)), setup.problem
         fields = bool(problem.equations) and len(problem.equations) < len(problem.fields)
-        obstacle = ""
-        if not values and not (measured and fields):
-            return cls(setup, residuals, blank, tolerance)
-        if not measured:
+        inference, obstacle = blank, ""
+        if values and not measured:
             obstacle = "the unknowns cannot be estimated without measurements"
         elif not all(map(math.isfinite, values.values())):
             obstacle = "an unknown is not finite"
-        else:
+        elif values or (measured and fields):
+            known = setup.measurements is not None and setup.measurements.known(problem)
             try:
-                known = setup.measurements is not None and setup.measurements.known(problem)
                 inference = setup.inference or from_rows(
                     setup.rows, setup.train, setup.scales, setup.weights, known=known
                 )
-                return cls(setup, residuals, inference, tolerance)
             except KeyboardInterrupt:
                 obstacle = "interrupted before the intervals were computed"
-        return cls(setup, residuals, blank, tolerance, obstacle)
+        return cls(setup, residuals, inference, tolerance, obstacle)
 
     @property
     def fails(self) -> bool:
-        """Whether a residual is too large."""
+        """True if a residual is too large."""
         return bool(uncertified(self.residuals, self.tolerance))
 
     @property

@@ -23,7 +23,7 @@ from sciml.solvers import Objective
 from sciml.typing import Array
 from sciml.uncertainty.covariance import eliminated
 
-_CONFLICT, _UNHEARD, _VANISHING = -0.5, 1e-3, 1e-4
+_CONFLICT, _WEAKEST, _VANISHING = -0.5, 1e-3, 1e-4
 _DEAD, _SATURATED = 0.2, 0.8
 _OWN, _WEAK, _ALIKE, _ILL = 1e-3, 1e-4, 0.98, 1e8
 _REACHABLE, _SMALL = 0.5, 1e-4
@@ -32,7 +32,7 @@ _FLAT_SLOPE, _DEAD_SLOPE, _DIGITS = 1e-2, 1e-6, 1e-8
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Checkup:
-    """What keeps a fit from getting better, or what kept it.
+    """Gradients, singular values and findings that keep a fit from getting better, or kept it.
 
     Attributes:
         name: of the problem.
@@ -76,7 +76,7 @@ class Checkup:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What the tables say and what to do; a single sentence where nothing stands out."""
+        """What the tables show and what to do; a single sentence where nothing stands out."""
         found = [f"{row['what']}{row['remedy'] and ': ' + row['remedy']}" for _, row in self.findings.iterrows()]
         found += [*self._of_terms(), *self._of_layers(), *self._of_jacobian(), *self._of_unknowns()]
         for _, row in self.artefacts.iterrows():
@@ -87,7 +87,7 @@ class Checkup:
     def tables(self) -> Iterator[tuple[str, str, pd.DataFrame]]:
         """The tables that are not empty, each with a title and what it means."""
         meanings = {
-            "terms": "relative residuals should fall below 0.05; a term with hardly a gradient is not heard",
+            "terms": "relative residuals should fall below 0.05; a term with hardly a gradient does not fall",
             "conflicts": "cosines between gradients: near -1 one term undoes another's steps",
             "layers": "a gradient far below the others does not train its layer; dead units do nothing",
             "jacobian": "first-order solvers crawl along small singular values; least squares does not mind",
@@ -110,7 +110,7 @@ class Checkup:
 
     @property
     def _good(self) -> bool:
-        """Whether all that is left are measurements, whose scatter nothing explains."""
+        """True if all that is left are measurements, whose scatter nothing explains."""
         own = [value for name, value in self.terms["relative"].items() if not is_measured(str(name))]
         return self.trained and max(own, default=0.0) < _SMALL
 
@@ -124,16 +124,16 @@ class Checkup:
             )
             return
         gradients = self.terms["gradient"]
-        heard = _UNHEARD * float(gradients.max())
+        least = _WEAKEST * float(gradients.max())
         for name, row in self.terms.iterrows():
             scatter = self.trained and is_measured(str(name))
-            if not scatter and row["relative"] > _SMALL and row["gradient"] < heard:
+            if not scatter and row["relative"] > _SMALL and row["gradient"] < least:
                 yield (
                     f"{name!r} has {row['gradient'] / gradients.max():.0e} of the largest gradient and a residual of "
-                    f"{row['relative']:.1e}: it is hardly heard; raise its weight, or weights=sciml.Balanced()"
+                    f"{row['relative']:.1e}: it hardly counts in a step; raise its weight, or weights=sciml.Balanced()"
                 )
         for one, two in combinations(self.conflicts.index, 2):
-            cosine, strong = float(self.conflicts.loc[one, two]), min(gradients[[one, two]]) > heard
+            cosine, strong = float(self.conflicts.loc[one, two]), min(gradients[[one, two]]) > least
             if cosine < _CONFLICT and strong and not self._good:
                 yield (
                     f"{one!r} and {two!r} pull against each other (cosine {cosine:.2f})"
@@ -171,7 +171,7 @@ class Checkup:
         # Fewer rows than parameters leave directions unseen whatever the model is.
         if row["rank"] < row["parameters"] <= row["rows"]:
             yield (
-                f"the {row['rows']:.0f} rows looked at see {row['rank']:.0f} of {row['parameters']:.0f} directions of the "
+                f"the {row['rows']:.0f} rows used determine {row['rank']:.0f} of {row['parameters']:.0f} directions of the "
                 "parameters, to double precision: first-order solvers do not move along the others; sciml.LeastSquares or "
                 "sciml.SSBroyden"
             )

@@ -23,7 +23,7 @@ _RISE, _FALL, _RISING_LOOKS = 3.0, 2.0, 5
 
 
 def overfitted(history: Sequence[Mapping[str, Any]]) -> list[str]:
-    r"""Whether the training loss went on falling in some phase while that on held-out points rose.
+    r"""Overfitting: the training loss went on falling in some phase while that on held-out points rose.
 
     The lowest held-out loss of the phase must lie at least five reports before its end, each of the last five reports three
     times above it, and the training loss must have fallen by a factor of two since: reports scatter, and a rise in one means
@@ -102,7 +102,7 @@ def stagnant(setup: DiscreteProblem, history: Sequence[Mapping[str, Any]]) -> li
 
 
 def _falls(values: Sequence[float]) -> bool:
-    """Whether values fall by some per cent from one of the last few reports to the next, in the mean."""
+    """True if values fall by some per cent from one of the last few reports to the next, in the mean."""
     few = values[-_FEW_LOOKS:]
     if len(few) < _FEW_LOOKS or not all(math.isfinite(each) and each > 0 for each in few):
         return False

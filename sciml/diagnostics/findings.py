@@ -62,15 +62,7 @@ Check: TypeAlias = Callable[..., Iterable[Finding] | None]
 
 
 class Findings(list[Finding]):
-    """The findings of several checks, all of which are run whatever the others find.
-
-    Example:
-        >>> found = Findings()
-        >>> found.check("model", lambda: [Finding("model", "net", "the model is a list", severity="warning")])
-        True
-        >>> [each.where for each in found]
-        ['net']
-    """
+    """The findings of several checks, all of which are run whatever the others find."""
 
     def attempt(
         self, where: str, function: Callable[..., _Result], *arguments: object, **options: object
@@ -94,7 +86,7 @@ class Findings(list[Finding]):
 
         return self.attempt(where, run) is not None
 
-    def tell(self, mode: str, name: str, depth: int) -> None:
+    def report(self, mode: str, name: str, depth: int) -> None:
         """Raise or warn, all findings together.
 
         Args:

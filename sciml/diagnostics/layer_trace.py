@@ -47,7 +47,7 @@ def passages(trial: nn.Module, points: Tensor) -> list[Passage]:
         leaf = next(module.children(), None) is None
 
         def record(_: nn.Module, into: object, out: object) -> None:
-            found.append(Passage(path, type(module).__name__, tuple(_tensors(into)), tuple(_tensors(out)), leaf))
+            found.append(Passage(path, type(module).__name__, tuple(tensors_of(into)), tuple(tensors_of(out)), leaf))
 
         return record
 
@@ -115,9 +115,10 @@ def culprit(bad: Callable[..., bool], *runs: Sequence[Passage]) -> str | None:
     return None
 
 
-def _tensors(value: object) -> Iterator[Tensor]:
+def tensors_of(value: object) -> Iterator[Tensor]:
+    """The tensors in a value, and in the lists, tuples and dicts that it is made of."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, list | tuple | dict):
         for each in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(each)
+            yield from tensors_of(each)

@@ -138,13 +138,13 @@ def _precision(trial: nn.Module, points: Tensor) -> Iterator[Finding]:
         "precision",
         where,
         f"the model computes in {wrong} although it was cast to {points.dtype} (first in {where}), so its derivatives have the "
-        "digits of the coarser type alone",
+        "digits of the lower precision alone",
         f"take the cast out of its forward, or fit with dtype={wrong}",
     )
 
 
 def _steps(trial: nn.Module, points: Tensor) -> Iterator[Finding]:
-    """A model that passes through a coarser floating-point type: its values go up in steps."""
+    """A model that passes through a lower floating-point precision: its values go up in steps."""
     step = (points.amax(dim=0) - points.amin(dim=0)) * _COMB
     with torch.no_grad():
         comb = torch.stack([trial(points + number * step) for number in range(4)])
@@ -163,14 +163,14 @@ def _steps(trial: nn.Module, points: Tensor) -> Iterator[Finding]:
     yield Finding(
         "precision",
         where,
-        f"the model's values go up in steps of some {rough:.0e}, as though computed in a coarser floating-point type, in "
+        f"the model's values go up in steps of some {rough:.0e}, as though computed in a lower floating-point precision, in "
         f"{where}",
         "take .float(), .half(), autocast or rounding out of its forward",
     )
 
 
 def _mixing(trial: nn.Module, points: Tensor) -> Finding | None:
-    """Whether values at one point depend on which other points there are, or on chance."""
+    """Values at one point that depend on which other points there are, or on random numbers."""
     changing = _changing(trial, points)
     if changing is not None:
         # What it does to points is asked of a copy that has stopped to change.

@@ -40,7 +40,7 @@ def preflight(
 
     Args:
         problem: the problem.
-        model: the model that is to be fitted; without one the problem and the data are looked at.
+        model: the model that is to be fitted; without one the problem and the data are checked.
         data: measurements, as for ``fit``.
         observe: as for ``fit``.
         noise: as for ``fit``.
@@ -104,7 +104,7 @@ def checked(
     found = Findings()
     measurements = found.attempt("data", resolve_data, problem, data, observe, noise)
     found += _findings(problem, model, measurements, exact, dtype, device)
-    found.tell(mode, type(problem).__name__, depth + 1)
+    found.report(mode, type(problem).__name__, depth + 1)
     return measurements
 
 
@@ -122,12 +122,10 @@ def _findings(
     imprecise = any(each.severity == "warning" for each in found)
     residuals, use = check_residuals(problem, measurements, precise=precise)
     found += [each for each in residuals if not (imprecise and each.severity == "warning")]
-    construction = (
-        None if model is None else found.attempt("exact", lambda: construct(problem, HardConstraints.of(exact)))
-    )
-    if construction is None:
+    if model is None:
         return found
-    built = found.attempt("model", built_model, model, problem, 0, [], construction)
+    construction = found.attempt("exact", lambda: construct(problem, HardConstraints.of(exact)))
+    built = construction and found.attempt("model", built_model, model, problem, 0, [], construction)
     if built is None:
         return found
     ones = [1.0] * len(problem.fields)

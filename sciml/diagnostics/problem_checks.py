@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from sciml._text import listed
 from sciml.diagnostics.findings import Finding, Findings
+from sciml.diagnostics.layer_trace import tensors_of
 from sciml.geometry import Place, draw
 from sciml.jets import RandomJets
 from sciml.jets.random import USUAL, WILD, JetKind, near_kinds
@@ -64,26 +65,18 @@ class PrecisionMonitor(TorchFunctionMode):
         """The function as it is, after a look at its arguments."""
         kwargs = dict(kwargs or {})
         if not self.met:
-            given = [each for each in _tensors((*args, *kwargs.values())) if each.is_floating_point()]
+            given = [each for each in tensors_of((*args, *kwargs.values())) if each.is_floating_point()]
             if any(each.dtype == torch.float64 for each in given):
                 self.met += [each.detach() for each in given if each.dtype != torch.float64 and not _exact(each)][:1]
         return func(*args, **kwargs)
 
 
 def _exact(value: Tensor) -> bool:
-    """Whether numbers of a lower precision are what was meant by them, as 0.5 and 1e9 are and 0.1 is not."""
+    """True if numbers of a lower precision are what was meant by them, as 0.5 and 1e9 are and 0.1 is not."""
     some = value.detach().float().cpu().flatten()[:_SOME].numpy()
     # The shortest text that stands for a number is what was meant by it.
     meant = np.array([float(str(each)) for each in some])
     return bool((~np.isfinite(meant) | (meant == some.astype(np.float64))).all())
-
-
-def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)
 
 
 def check_constants(problem: Problem, *, precise: bool = True) -> Iterator[Finding]:
@@ -252,7 +245,7 @@ class _Dependence:
 
 
 def _levels_off(values: Tensor, leaf: Tensor) -> bool:
-    """Whether values depend on a tensor through functions that are flat far away, as the exponential is."""
+    """True if values depend on a tensor through functions that are flat far away, as the exponential is."""
     waiting, seen = [(values.grad_fn, False)], set[tuple[object, bool]]()
     while waiting:
         node, flat = waiting.pop()
@@ -320,7 +313,7 @@ def _check(
 def _pointwise(
     term: Term, block: Collocation, scene: Evaluation, jets: Sequence[RandomJets], values: Tensor
 ) -> Iterator[Finding]:
-    """Whether a residual gives the same values again, and the same at some of the points alone."""
+    """A residual that gives other values at a second evaluation, or at some of the points alone."""
     name = term.name
     if not _alike(term.evaluate(evaluation(scene.problem, block.sample, jets)), values):
         yield _fault(
@@ -344,7 +337,7 @@ def _pointwise(
 
 
 def _alike(one: Tensor, two: Tensor) -> bool:
-    """Whether values are the same but for rounding; what is not finite must be so in both."""
+    """True if values are the same but for rounding; what is not finite must be so in both."""
     one, two = one.detach(), two.detach()
     finite = torch.isfinite(one)
     if not torch.equal(finite, torch.isfinite(two)):

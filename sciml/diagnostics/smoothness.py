@@ -165,26 +165,17 @@ def _kinks_along(trial: nn.Module, problem: Problem, asked: Sequence[Jet], colum
             if not float(miss[place]) > _JUMP * size:
                 break
             sides = _placed(at[place].repeat(2, 1), column, torch.stack([start[place], start[place] + length]))
-            if not broken_at(problem, sides):
+            if not _broken_at(problem, sides):
                 found.append(Kink(*pair, coordinate, sides, float(miss[place]) / size))
                 break
     return found
 
 
-def broken_at(problem: Problem, ends: Points) -> bool:
-    """Whether a jump between two points is the problem's own.
+def _broken_at(problem: Problem, ends: Points) -> bool:
+    """True if a jump between two points ``(2, D)`` very close to each other is the problem's own.
 
     That is so on a surface on which conditions lie or which an equation ends at, and where the coefficients of an equation
     jump, so that the same fields and derivatives give it other values at either side.
-
-    Args:
-        problem: the mathematics.
-        ends: two points very close to each other, shape ``(2, D)``.
-
-    Example:
-        >>> import torch, sciml
-        >>> broken_at(sciml.gallery.problem("heat_rod"), torch.full((2, 2), 0.3, dtype=torch.float64))
-        False
     """
     middle = ends.mean(dim=0, keepdim=True).numpy()
 

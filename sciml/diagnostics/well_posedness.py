@@ -70,18 +70,18 @@ class Dependency:
         return max((float(index.count(coordinate)) for own, index in self.jets if own == field), default=_NEVER)
 
 
-def warn_of_conditions(problem: Problem, measured: bool, told: list[str], depth: int) -> None:
-    """Issue a ``ConditionWarning`` for each sentence of ``condition_warnings`` that is not in ``told``, and add it there.
+def warn_of_conditions(problem: Problem, measured: bool, earlier: list[str], depth: int) -> None:
+    """Issue a ``ConditionWarning`` for each sentence of ``condition_warnings`` that is not in ``earlier``, and add it there.
 
     Args:
         problem: the mathematics.
         measured: whether measurements may stand in for conditions.
-        told: earlier sentences.
+        earlier: earlier sentences.
         depth: how many calls lie between the user's and this one.
     """
     for sentence in condition_warnings(problem, measured):
-        if sentence not in told:
-            told.append(sentence)
+        if sentence not in earlier:
+            earlier.append(sentence)
             warnings.warn(f"{type(problem).__name__}: {sentence}", ConditionWarning, stacklevel=depth + 2)
 
 
@@ -204,7 +204,7 @@ class _System:
         # A periodic field is only compared with itself.
         stated = [each for each in (*self.equations, *self.conditions) if not isinstance(each.term.place, Opposite)]
         return [
-            f"{field} is determined up to a constant: equations and conditions speak of its derivatives alone; add "
+            f"{field} is determined up to a constant: equations and conditions contain its derivatives alone; add "
             f"sciml.Mean({field}=0.0), or sciml.Point({field}=..., at=...)"
             for field in self.fields
             if any(field in each.fields for each in self.equations)
@@ -298,7 +298,7 @@ class _System:
         ]
 
     def _degenerate(self, side: Side) -> bool:
-        """Whether an equation degenerates on a side, as at a cylinder's axis: regularity stands in for a condition there."""
+        """True if an equation degenerates on a side, as at a cylinder's axis: regularity stands in for a condition there."""
         for each in self.equations:
             gradients = _gradients(self.problem, each.term, OnFaces((side,)))
             highest = max((len(index) for _, index in gradients), default=0)

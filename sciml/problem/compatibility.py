@@ -62,7 +62,7 @@ def prescribed(problem: Problem) -> tuple[Prescribed, ...]:
 
 
 def depends_on_unknowns(problem: Problem, given: Prescribed) -> bool:
-    """Whether what is prescribed changes with an unknown constant of the problem."""
+    """True if what is prescribed changes with an unknown constant of the problem."""
     if not problem.unknowns:
         return False
     leaves = {
@@ -192,7 +192,7 @@ class Reading:
 
     @property
     def possible(self) -> bool:
-        """Whether values on the face determine the rate: not if it points away from the face."""
+        """True if values on the face determine the rate: not if it points away from the face."""
         return self.given.face.coordinate not in self.rate
 
     def values(self, problem: Problem, points: Points) -> Tensor:

@@ -42,7 +42,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Inference:
-    """What the linearised problem says at the solution.
+    """Inference from the linearised problem at the solution.
 
     Attributes:
         estimates: of each unknown.
@@ -116,7 +116,9 @@ def covariance(
         variance = float((misfit[counted] ** 2).sum()) / freedom if freedom > 0.5 else math.inf
     inverse = np.where(seen, 1.0 / np.where(seen, singular, 1.0), 0.0)
     constants = right.T * inverse
-    errors = math.sqrt(variance) * np.linalg.norm(constants, axis=1)
+    errors = np.full(len(raw), math.inf)
+    if math.isfinite(variance):
+        errors = math.sqrt(variance) * np.linalg.norm(constants, axis=1)
     move, quantile = constants @ (left.T @ misfit), _quantile(freedom, known=known)
     found, drift = _estimates(unknowns, raw, errors, right.T, seen, singular / largest, move, quantile)
     spread = _NONE
@@ -240,7 +242,7 @@ def from_rows(
     *,
     known: bool = False,
 ) -> Inference:
-    """What is inferred at a trained trial function, the equations and conditions counting as exact.
+    """Inference at a trained trial function, with the equations and conditions taken as exact.
 
     Every residual that is not a measurement enters with a weight so large that the measurements can hardly bend it: then
     the tangent space of the model that satisfies the linearised problem is what the measurements choose from, and the

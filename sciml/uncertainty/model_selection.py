@@ -1,4 +1,4 @@
-r"""How well measurements speak for a model: log-likelihood, Akaike's and Schwarz' criteria.
+r"""Model selection: the log-likelihood of measurements, Akaike's and Schwarz' criteria.
 
 With L the likelihood of n measurements, k the numbers that were fitted to them (the trace of the hat matrix, and every standard
 deviation that was found):
@@ -30,7 +30,7 @@ from sciml.uncertainty.covariance import Inference
 
 
 def observations(blocks: Sequence[Collocation]) -> Iterator[tuple[Observation, Collocation]]:
-    """Every misfit of measurements, and where it is taken; what priors say is none."""
+    """Every misfit of measurements, priors excepted, and the points where it is taken."""
     for block in blocks:
         for term in block.terms:
             if isinstance(term.evaluate, Observation) and term.name.startswith(DATA):
@@ -52,7 +52,7 @@ def deviations(
 def statistics(
     rows: ResidualSystem, blocks: Sequence[Collocation], inference: Inference, found: Collection[str] = ()
 ) -> dict[str, float]:
-    """What is known of a fit to measurements; empty where there are none, or where nothing was inferred.
+    """Statistics of a fit to measurements; empty where there are none, or where nothing was inferred.
 
     Args:
         rows: the residuals at the solution.
@@ -108,17 +108,17 @@ def scored(problem: Problem, trial: nn.Module, data: Any, **how: Any) -> pd.Data
 
 
 def criteria(*solutions: Any, held_out: Any = None, **how: Any) -> pd.DataFrame:
-    r"""Models of the same measurements side by side, the best first: what the data speak for.
+    r"""Model selection: models of the same measurements by information criteria, the best first.
 
     Args:
         solutions: two or more of ``fit``, of the same or of different problems, fitted to the same measurements.
-        held_out: measurements that none of them has seen, to foretell; their misfits are then compared, too.
+        held_out: measurements that none of them was fitted to; their misfits are then compared, too.
         how: ``observe`` and ``noise`` of these, as for ``fit``.
 
     Returns:
         A DataFrame by solution (its problem's name, with a number where that occurs twice), in the order of AIC:
-        ``measurements``, ``parameters``, ``log_likelihood``, ``AIC``, ``BIC``; ``weight``, Akaike's, the share of belief that
-        each deserves, :math:`e^{-\Delta/2}` with the differences of AIC, normalised; and ``held_out``, the root mean square of
+        ``measurements``, ``parameters``, ``log_likelihood``, ``AIC``, ``BIC``; ``weight``, Akaike's, its probability
+        among these, :math:`e^{-\Delta/2}` with the differences of AIC, normalised; and ``held_out``, the root mean square of
         the misfits relative to each column's standard deviation.
 
     Raises:

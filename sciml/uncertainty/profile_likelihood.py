@@ -47,7 +47,8 @@ def profiled(setup: DiscreteProblem, inference: Inference) -> Inference:
         if not math.isfinite(estimate.standard_error):
             found[name] = estimate
             continue
-        low, high = sorted(_Profile(setup, inference, name).end(side) for side in (-1, 1))
+        profile = _Profile(setup, inference, name)
+        low, high = sorted(profile.end(side) for side in (-1, 1))
         found[name] = replace(estimate, low=low, high=high)
     return replace(inference, estimates=found)
 
@@ -89,7 +90,7 @@ class _Profile:
         return float(self._unknown.value(torch.tensor(self._raw + side * found, dtype=torch.float64)))
 
     def _by_data(self) -> bool:
-        """Whether it is the data that speak against the last value, not a trial function too coarse for the solution there."""
+        """True if the data contradict the last value, and not a trial function that cannot represent the solution there."""
         objective = self._state.objective()
         broken = sum(
             self._state.weights[name] * float(value)
