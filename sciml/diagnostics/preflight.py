@@ -125,7 +125,9 @@ def _findings(
     if model is None:
         return found
     construction = found.attempt("exact", lambda: construct(problem, HardConstraints.of(exact)))
-    built = construction and found.attempt("model", built_model, model, problem, 0, [], construction)
+    if construction is None:
+        return found
+    built = found.attempt("model", built_model, model, problem, 0, [], construction)
     if built is None:
         return found
     ones = [1.0] * len(problem.fields)

@@ -214,7 +214,7 @@ class _Dependence:
     def __init__(self, problem: Problem, term: Term, block: Collocation, fields: Fields, use: Use) -> None:
         self._problem, self._term, self._block, self._fields, self._use = problem, term, block, fields, use
         self.finite = torch.zeros(block.size, dtype=torch.bool)
-        self.on_fields, self.on_jets, self.still = False, False, set[str]()
+        self.on_fields, self.on_jets, self.mentioned = False, False, set[str]()
 
     def on(self, kind: JetKind) -> tuple[Tensor, Evaluation, list[RandomJets]]:
         """The values of the residual on one kind of jets, its scene and the jets."""
@@ -234,13 +234,12 @@ class _Dependence:
         for (name, (_, value)), slope in zip(leaves.items(), slopes[len(jets) :], strict=True):
             if slope is None:
                 continue
-            use.mentioned.add(name)
+            self.mentioned.add(name)
             if bool((slope != 0).any()):
                 use.unknowns.add(name)
-                self.still.discard(name)
-            elif name not in use.unknowns:
-                self.still.add(name)
-                use.flat |= {name} if _levels_off(values, value) else set()
+            elif name not in use.unknowns and _levels_off(values, value):
+                use.flat.add(name)
+        use.mentioned |= self.mentioned
         return values, scene, made
 
 
@@ -273,10 +272,10 @@ def _check(
             values, scene, jets = met.on(kind)
         if kind == USUAL[0] and len(values) > 1:
             yield from _pointwise(term, block, scene, jets, values)
-    for unknown in tuple(met.still):
+    for unknown in sorted(met.mentioned - use.unknowns):
         given = problem.unknowns[unknown]
         for kind in near_kinds((given.initial, given.lower, given.upper)):
-            if unknown in met.still:
+            if unknown not in use.unknowns:
                 met.on(kind)
     for kind in WILD:
         # A root or a logarithm of fields has a value for some of them, and a term that is cut off lives for some.

@@ -116,11 +116,9 @@ def covariance(
         variance = float((misfit[counted] ** 2).sum()) / freedom if freedom > 0.5 else math.inf
     inverse = np.where(seen, 1.0 / np.where(seen, singular, 1.0), 0.0)
     constants = right.T * inverse
-    errors = np.full(len(raw), math.inf)
-    if math.isfinite(variance):
-        errors = math.sqrt(variance) * np.linalg.norm(constants, axis=1)
     move, quantile = constants @ (left.T @ misfit), _quantile(freedom, known=known)
-    found, drift = _estimates(unknowns, raw, errors, right.T, seen, singular / largest, move, quantile)
+    errors, shares = _errors(constants, variance), singular / largest
+    found, drift = _estimates(unknowns, raw, errors, right.T, seen, shares, move, quantile)
     spread = _NONE
     if math.isfinite(variance):
         # An unknown drags the model's parameters along; beside that they scatter for themselves.
@@ -146,6 +144,12 @@ def eliminated(model_part: Array, raw_part: Array) -> tuple[Array, Array, Array]
     kept = singular > _KEPT * singular[0]
     basis = left[:, kept]
     return basis, raw_part - basis @ (basis.T @ raw_part), right[kept].T / singular[kept]
+
+
+def _errors(columns: Array, variance: float) -> Array:
+    """Standard errors from columns that make a covariance, times a variance."""
+    sizes = np.linalg.norm(columns, axis=1)
+    return math.sqrt(variance) * sizes if math.isfinite(variance) else np.full_like(sizes, math.inf)
 
 
 def _quantile(freedom: float, *, known: bool) -> float:
@@ -211,12 +215,8 @@ def from_information(
     shares, directions = np.linalg.eigh(information / unit / unit[:, None])
     seen = shares > _UNSEEN**2
     inverse = np.where(seen, 1.0 / np.where(seen, shares, 1.0), 0.0)
-    covariance = variance * ((directions * inverse) @ directions.T) / unit / unit[:, None]
-    quantile = _quantile(freedom, known=known)
-    errors = (
-        np.hypot(np.sqrt(np.maximum(np.diag(covariance), 0.0)), added) if math.isfinite(variance) else added + math.inf
-    )
-    singular = np.sqrt(np.maximum(shares, 0.0))
+    errors = np.hypot(_errors(directions * np.sqrt(inverse) / unit[:, None], variance), added)
+    quantile, singular = _quantile(freedom, known=known), np.sqrt(np.maximum(shares, 0.0))
     found, drift = _estimates(unknowns, raw, errors, directions, seen, singular, move, quantile)
     return Inference(found, drift, measurements, measurements - freedom, variance, quantile)
 
@@ -314,6 +314,5 @@ def _without_loss(block: Collocation) -> Collocation:
 
 def _thin(block: Collocation, most: int) -> Collocation:
     """Measurements as they are, other blocks with at most some hundred points; in float64 on the CPU."""
-    whole = block.sample.shares is not None or any(term.measured for term in block.terms)
-    thin = block.sample.part(slice(None, None, 1 if whole else -(-block.size // most)))
-    return Collocation(thin.to(torch.device("cpu"), torch.float64), block.terms)
+    thin = block if any(term.measured for term in block.terms) else block.thinned(most)
+    return Collocation(thin.sample.to(torch.device("cpu"), torch.float64), block.terms)
