@@ -27,7 +27,7 @@ from sciml.baselines.first_order_system import check_affine
 from sciml.baselines.integrate import BlowUpError, IntegrationError
 from sciml.baselines.row_layout import Row, arranged, sparse_slopes
 from sciml.errors import BaselineError
-from sciml.jets import JetSpace, Recorder
+from sciml.jets import JetSpace, RandomJets
 from sciml.jets.calculus import describe
 from sciml.models import Grid, GridJets
 from sciml.problem import Initial, Problem
@@ -155,7 +155,7 @@ class MethodOfLines:
         extra = [describe(name, (self.time,) * k) for name, k in given if (name, k) not in self.levels]
         if extra:
             raise BaselineError(f"an initial value of {listed(extra)} is none of the state")
-        scene = evaluation(self.problem, [self._points(self.grid.points, self.begin)], [Recorder(self.grid.size)])
+        scene = evaluation(self.problem, [self._points(self.grid.points, self.begin)], [RandomJets(self.grid.size)])
         state = np.zeros((len(self.levels), self.grid.size))
         for row, level in enumerate(self.levels):
             if level in given:

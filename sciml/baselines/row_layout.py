@@ -16,12 +16,12 @@ from torch import Tensor
 from sciml._text import listed
 from sciml.errors import BaselineError
 from sciml.geometry import Face, OnFaces, Opposite
-from sciml.jets import Recorder
 from sciml.models import Chebyshev, Grid
 from sciml.models.grid import Sites, split
 from sciml.problem import Problem
 from sciml.problem.conditions import Term
-from sciml.solvers.linearize import Jet, Linearization, evaluation, linearize
+from sciml.problem.structure import Asked
+from sciml.solvers.linearize import Jet, Linearization
 from sciml.typing import Array
 
 Asked: TypeAlias = list[Jet]
@@ -85,7 +85,7 @@ def arranged(problem: Problem, grid: Grid, top: Mapping[str, int]) -> tuple[Row,
             f"{type(problem).__name__} has {len(equations)} equation(s) for {len(problem.fields)} field(s); as "
             "many are needed"
         )
-    kinds = [asked(problem, term) for term in equations]
+    kinds = [problem.system.depends(term) for term in equations]
     times = [_lacking(problem, top, kind) for kind in kinds]
     owner = _matched(problem, top, kinds)
     taken = {name: np.full(grid.size, -1) for name in problem.fields}
@@ -106,7 +106,7 @@ def arranged(problem: Problem, grid: Grid, top: Mapping[str, int]) -> tuple[Row,
             normal = np.zeros((int(free.sum()), len(problem.coordinates)))
             normal[:, problem.coordinates.index(face.coordinate)] = face.sign
             normals.append(normal)
-        times_of = _lacking(problem, top, asked(problem, term))
+        times_of = _lacking(problem, top, problem.system.depends(term))
         sites = grid.at_nodes(np.concatenate(places))
         if len(sites.points):
             outward = torch.from_numpy(np.concatenate(normals))
@@ -168,7 +168,7 @@ def _owners(problem: Problem, face: Face, terms: Sequence[Term]) -> list[str]:
     cost = np.full((len(terms), len(slots)), 1000.0)
     for row, term in enumerate(terms):
         reach: dict[str, int] = {}
-        for name, index in asked(problem, term):
+        for name, index in problem.system.depends(term):
             reach[name] = max(reach.get(name, 0), index.count(face.coordinate))
         if not reach:
             raise BaselineError(f"the condition {term.name!r} contains no field")
@@ -209,18 +209,6 @@ def _inside(problem: Problem, grid: Grid, name: str, numbers: Array, counts: Cou
     places, _ = roots_jacobi(len(numbers), upper, lower)
     points = (axis.low + axis.high) / 2 + (axis.high - axis.low) / 2 * places
     return grid.at_points(points[:, None])
-
-
-def asked(problem: Problem, term: Term) -> Asked:
-    """The jets that a term contains."""
-    generator = torch.Generator().manual_seed(0)
-    count = 4
-    lower, upper = (torch.tensor(each, dtype=torch.float64) for each in (problem.domain.lower, problem.domain.upper))
-    points = lower + (upper - lower) * torch.rand(count, len(lower), dtype=torch.float64, generator=generator)
-    normals = torch.zeros(count, len(lower), dtype=torch.float64)
-    if isinstance(term.place, OnFaces):
-        normals[:, [problem.coordinates.index(str(face.coordinate)) for face in term.place.faces]] = 1.0
-    return list(linearize(term, evaluation(problem, [points], [Recorder(count)], normals)).jets)
 
 
 def _lacking(problem: Problem, top: Mapping[str, int], found: Asked) -> int:
