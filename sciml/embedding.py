@@ -25,16 +25,15 @@ from sciml.models import (
     Constrained,
     CornerSingular,
     DeepFeatures,
-    Elements,
     GridFunction,
     PeriodicInputs,
+    PiecewisePolynomial,
     RandomFeatures,
     Spectral,
     Windowed,
     model_of,
     scaled_of,
 )
-from sciml.models.hermite import Hermite
 from sciml.models.layer_outputs import LayerOutput
 from sciml.typing import MultiIndex
 
@@ -149,7 +148,7 @@ def model_to_embed_with(trial: nn.Module, engine: str) -> nn.Module:
         model = model_of(trial)
     if isinstance(model, Windowed):
         inner = [model_of(each) for each in model.windows]
-        if any(isinstance(each, Elements) for each in inner):
+        if any(isinstance(each, PiecewisePolynomial) for each in inner):
             raise ModelError(
                 f"this solution is made of {len(inner)} windows of time on elements: piecewise polynomials, whose coefficients "
                 f"belong to one piece each, so there are no coordinates that mean the same everywhere; {_REMEDY}"
@@ -159,13 +158,16 @@ def model_to_embed_with(trial: nn.Module, engine: str) -> nn.Module:
             f"this solution is made of {len(inner)} windows of time, each with a model of its own ({kinds}), so there is no "
             f"one layer to embed with; {_REMEDY}"
         )
-    if isinstance(model, Elements):
+    if isinstance(model, PiecewisePolynomial):
         raise ModelError(
             "this solution is made of piecewise polynomials, whose coefficients belong to one piece each, so there are no "
             f"coordinates that mean the same everywhere; {_REMEDY}"
         )
     if model is None:
-        held = {GridFunction: "values at the nodes of a grid", Hermite: "values at times, joined by polynomials"}
+        held = {
+            GridFunction: "values at the nodes of a grid",
+            PiecewisePolynomial: "values at times, joined by polynomials",
+        }
         what = held.get(type(trial), f"a {type(trial).__name__}")
         raise ModelError(
             f"this solution comes from {engine} and has no network: it holds {what}, so nothing was learned that could be "

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sciml.baselines.first_order_system import FirstOrderSystem
 from sciml.errors import BaselineError
-from sciml.models.hermite import Hermite
+from sciml.models import PiecewisePolynomial, hermite
 from sciml.typing import Array
 
 _MOST_EXPLICIT = 20_000
@@ -198,7 +198,7 @@ class TooManyStepsError(Exception):
 
 def trial_from(
     system: FirstOrderSystem, path: Trajectory, constants: Mapping[str, Tensor], tolerance: float
-) -> Hermite:
+) -> PiecewisePolynomial:
     """The first path of a batch as a piecewise polynomial, with knots until it is as exact as the integration."""
     fields = [system.state.index((name, 0)) for name in system.orders]
 
@@ -215,7 +215,7 @@ def trial_from(
     while True:
         knots = _subdivided(path.steps, pieces)
         jets = at(knots)
-        trial = Hermite(torch.from_numpy(knots), [torch.from_numpy(each) for each in jets])
+        trial = hermite(torch.from_numpy(knots), [torch.from_numpy(each) for each in jets])
         between = (knots[1:] + knots[:-1]) / 2
         gap = np.abs(trial(torch.from_numpy(between[:, None])).numpy().T - path.dense(between)[fields, 0])
         size = np.array([[np.abs(each[0]).max()] for each in jets])

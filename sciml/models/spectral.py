@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from sciml.errors import ModelError
 from sciml.jets.propagation import Propagation, Streams
 from sciml.models.base import SequentialModel
+from sciml.models.bases import chebyshev, waves
 
 
 class Spectral(SequentialModel):
@@ -227,35 +228,6 @@ class Products(nn.Module):
                 factor = table[:, number, None]
                 share = factor if share is None else share * factor
             yield share, long[:, :count]
-
-
-def chebyshev(x: Tensor, degree: int, highest: int) -> list[Tensor]:
-    r"""Derivatives of :math:`T_0, \dots, T_n` at points ``(m,)`` from order zero to ``highest``, each ``(m, n + 1)``."""
-    columns = [torch.ones_like(x), x]
-    for _ in range(2, degree + 1):
-        columns.append(2 * x * columns[-1] - columns[-2])
-    found = [torch.stack(columns[: degree + 1], dim=1)]
-    # T_n' = n (T_{n-1} + T_{n-3} + ...) twice over, T_0 once.
-    number = torch.arange(degree + 1, dtype=x.dtype, device=x.device)
-    below = number[None, :] - number[:, None]
-    slope = torch.where((below > 0) & (below % 2 == 1), 2 * number[None, :], torch.zeros_like(below))
-    slope[0] /= 2
-    for _ in range(highest):
-        found.append(found[-1] @ slope)
-    return found
-
-
-def waves(x: Tensor, degree: int, highest: int) -> list[Tensor]:
-    r"""Derivatives of 1, :math:`\cos\pi x, \sin\pi x, \cos 2\pi x, \dots` at points ``(m,)``, each ``(m, 2n + 1)``."""
-    k = math.pi * torch.arange(1, degree + 1, dtype=x.dtype, device=x.device)
-    cos, sin = (x[:, None] * k).cos(), (x[:, None] * k).sin()
-    found = []
-    for order in range(highest + 1):
-        constant = torch.ones_like(x) if order == 0 else torch.zeros_like(x)
-        pairs = torch.stack([cos, sin], dim=2).flatten(1)
-        found.append(torch.cat([constant[:, None], pairs], dim=1))
-        cos, sin = -k * sin, k * cos
-    return found
 
 
 def _whole(number: object) -> bool:

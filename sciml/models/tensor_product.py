@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sciml.models.mesh import PiecewiseBasis
+from sciml.models.bases import PiecewiseBasis
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class TensorProductBasis:
         outer: the coordinate along which the band runs.
 
     Example:
-        >>> from sciml.models.mesh import PiecewiseBasis
+        >>> from sciml.models.bases import PiecewiseBasis
         >>> tiling = TensorProductBasis([PiecewiseBasis([-1.0, 0.0, 1.0], 5, 2), PiecewiseBasis([-1.0, 1.0], 4, 1)], outer=1)
         >>> tiling.width, tiling.band
         (50, 50)
@@ -67,12 +67,12 @@ class TensorProductBasis:
     def spot(self, points: Tensor, highest: Sequence[int]) -> Spot:
         """What there is at points ``(n, D)``, with derivatives up to the highest by each coordinate."""
         tile = torch.zeros(len(points), dtype=torch.int64)
-        functions, tables = torch.zeros(len(points), 1, dtype=torch.int64), []
+        functions, tables = torch.zeros(len(points), 1, dtype=torch.int64), list[tuple[Tensor, ...]]()
         for column, (mesh, most) in enumerate(zip(self.meshes, highest, strict=True)):
             element, places, found = mesh.scattered(points[:, column], most)
             tile = tile * mesh.count + element
             functions = (functions[:, :, None] + self._numbers[column][places][:, None, :]).flatten(1)
-            tables.append(found)
+            tables.append(tuple(found))
         return Spot(tile, functions, tuple(tables))
 
     def local(self) -> tuple[Tensor, Tensor]:

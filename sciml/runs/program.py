@@ -15,7 +15,7 @@ from sciml._text import listed, nearest
 from sciml.data import archive
 from sciml.errors import ModelError, ProblemError
 from sciml.jets.calculus import describe
-from sciml.models import Elements, PiecewisePolynomial, Windowed
+from sciml.models import PiecewisePolynomial, Windowed
 from sciml.problem.observations import derivative_named
 from sciml.solution import Solution
 
@@ -79,7 +79,7 @@ def export(solution: Solution, path: str | Path, fields: Sequence[str] | None = 
     if (
         solution.model is None
         or isinstance(solution.trial, Windowed)
-        or isinstance(solution.model, Elements | PiecewisePolynomial)
+        or isinstance(solution.model, PiecewisePolynomial)
     ):
         kind = type(solution.model or solution.trial).__name__
         raise ModelError(

@@ -14,17 +14,18 @@ from sciml.data import Table
 from sciml.data.provenance import Provenance
 from sciml.errors import FileError
 from sciml.models import (
+    BUILT_IN,
     Constrained,
     GridFunction,
     PeriodicInputs,
+    PiecewisePolynomial,
     Scaled,
     Sliced,
     Windowed,
+    hermite,
     model_of,
     scaled_of,
 )
-from sciml.models.hermite import Hermite
-from sciml.models.known import BUILT_IN
 from sciml.problem import Problem
 from sciml.solvers.hard_constraints import Conditions
 
@@ -139,8 +140,8 @@ def without_conditions(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _kind(trial: nn.Module) -> dict[str, Any]:
     """What a trial function is made of, as plain values."""
-    if isinstance(trial, Hermite):
-        return {"kind": "hermite"}
+    if isinstance(trial, PiecewisePolynomial):
+        return {"kind": "pieces", **trial.config}
     if isinstance(trial, GridFunction):
         return {"kind": "grid", **trial.config}
     if isinstance(trial, Windowed):
@@ -195,7 +196,12 @@ def trial_of(
     kind = dict(content["model"])
     dtype = {"float32": torch.float32, "float64": torch.float64}[content["dtype"]]
     if kind["kind"] == "hermite":
-        return Hermite.from_state(content["trial"])
+        # A file of before 0.2, which held values and derivatives at knots.
+        knots, *jets = content["trial"].values()
+        return hermite(knots, jets)
+    if kind["kind"] == "pieces":
+        pieces = PiecewisePolynomial(kind["breaks"], kind["degrees"], kind["outputs"])
+        return _filled(path, pieces, content, dtype)
     if kind["kind"] == "grid":
         return _filled(path, GridFunction.from_config(kind["axes"], kind["shape"]), content, dtype)
     if kind["kind"] == "windowed":

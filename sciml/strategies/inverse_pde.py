@@ -19,7 +19,7 @@ from torch import Tensor
 from sciml._text import listed
 from sciml.geometry import Box, Interior, Opposite
 from sciml.models import PiecewisePolynomial, Scaled
-from sciml.models.mesh import PiecewiseBasis, gauss
+from sciml.models.bases import PiecewiseBasis, gauss
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem import Problem
 from sciml.problem.conditions import Term

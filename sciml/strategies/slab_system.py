@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sciml.jets import JetSpace
-from sciml.models.mesh import PiecewiseBasis, Trace
+from sciml.models.bases import PiecewiseBasis, Trace
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, Term
 from sciml.strategies.radau import RadauIIA, start_values
