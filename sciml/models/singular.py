@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sciml.errors import ModelError
 from sciml.jets.propagation import Propagation, Streams
-from sciml.models.base import SequentialModel
+from sciml.models.base import Block, SequentialModel, linear
 from sciml.models.blocks import Concatenation
 from sciml.models.random_features import RandomFeatures
 from sciml.models.spectral import Spectral
@@ -82,7 +82,7 @@ class CornerExponents:
         return tuple(found)
 
 
-class CornerFunctions(nn.Module):
+class CornerFunctions(Block):
     r"""All singular functions of some corners, and their derivatives in closed form; no parameters.
 
     .. math::  \partial_x^p \partial_y^q\, f(z)\, \bar z^m = \sum_j c_j\, f^{(j)}(z)\, (\bar z^m)^{(p + q - j)}, \qquad
@@ -109,6 +109,7 @@ class CornerFunctions(nn.Module):
         torch.Size([5, 24])
     """
 
+    arguments = ("wedges", "center", "reach")
     takes_coordinates = True
 
     def __init__(self, wedges: Sequence[CornerExponents], center: Sequence[float], reach: Sequence[float]) -> None:
@@ -125,10 +126,6 @@ class CornerFunctions(nn.Module):
     def forward(self, points: Tensor) -> Tensor:
         """``(n, 2)`` to ``(n, width)``."""
         return self._at(points, [(0, 0)], (1.0, 1.0))[0]
-
-    def parts(self) -> Sequence[nn.Module]:
-        """No other modules."""
-        return []
 
     def jets(self, streams: Streams, propagation: Propagation) -> Streams:
         """Every derivative from those of the analytic functions."""
@@ -280,9 +277,7 @@ class CornerSingular(SequentialModel):
         self.smooth_width = last.in_features
         smooth = nn.Sequential(*layers).requires_grad_(False)
         width = self.smooth_width + self._singular.width
-        outer = nn.utils.skip_init(nn.Linear, width, outputs, bias=False, dtype=torch.float64)
-        nn.init.zeros_(outer.weight)
-        self.layers.extend([Concatenation(smooth, self._singular), outer])
+        self.layers.extend([Concatenation(smooth, self._singular), linear(width, outputs, zero=True, bias=False)])
 
     def extra_repr(self) -> str:
         smooth, singular = self._kind.from_config(**self._options), self._singular

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sciml.errors import ModelError
 from sciml.jets.propagation import Propagation, Streams
-from sciml.models.base import SequentialModel
+from sciml.models.base import Block, SequentialModel, linear
 from sciml.models.bases import chebyshev, waves
 
 
@@ -45,6 +44,8 @@ class Spectral(SequentialModel):
     Mathematical Society 145 (2017), for the set of degrees; J. P. Boyd, Chebyshev and Fourier Spectral Methods, Dover 2001.
     """
 
+    arguments = ("degree", "periodic")
+
     def __init__(
         self,
         degree: int | Sequence[int] = 16,
@@ -65,16 +66,8 @@ class Spectral(SequentialModel):
         self.build_if_asked(0)
 
     @property
-    def config(self) -> dict[str, Any]:
-        """What rebuilds this architecture: the keywords of ``Spectral.from_config``."""
-        inputs = self.basis.inputs if len(self.layers) else None
-        degree = self.degree if isinstance(self.degree, int) else list(self.degree)
-        return {"degree": degree, "periodic": list(self.periodic), **self.widths, "inputs": inputs}
-
-    @classmethod
-    def from_config(cls, **options: Any) -> Spectral:
-        """The architecture that ``config`` describes."""
-        return cls(**options)
+    def widths(self) -> dict[str, int | None]:
+        return {**super().widths, "inputs": self.basis.inputs if len(self.layers) else None}
 
     @property
     def weight(self) -> Tensor:
@@ -103,9 +96,7 @@ class Spectral(SequentialModel):
                 "degree, or one for each coordinate, and count columns from 0"
             )
         basis = Products(degrees, self.periodic)
-        outer = nn.utils.skip_init(nn.Linear, basis.width, outputs, bias=False, dtype=torch.float64)
-        nn.init.zeros_(outer.weight)
-        self.layers.extend([basis, outer])
+        self.layers.extend([basis, linear(basis.width, outputs, zero=True, bias=False)])
 
     def start_from(self, other: Spectral) -> None:
         """Take over the weights of products that both have; the others become zero."""
@@ -132,7 +123,7 @@ class Spectral(SequentialModel):
         return f"degree={' x '.join(map(str, degrees))}{around}"
 
 
-class Products(nn.Module):
+class Products(Block):
     """All products of one function a coordinate whose degrees lie in the ellipsoid; no parameters.
 
     Args:
@@ -181,10 +172,6 @@ class Products(nn.Module):
         tables = [table[0] for table in self._tables(points, [0] * self.inputs)]
         pieces = [long if share is None else share * long for share, long in self._factors(tables)]
         return torch.cat(pieces, dim=1)
-
-    def parts(self) -> Sequence[nn.Module]:
-        """No other modules."""
-        return []
 
     def jets(self, streams: Streams, propagation: Propagation) -> Streams:
         """Derivatives of products are products of derivatives."""
