@@ -480,6 +480,19 @@ def axis_from(config: dict[str, Any]) -> Basis1D:
     return found
 
 
+def products(
+    bases: Sequence[Basis1D], sizes: Sequence[int], points: Tensor, orders: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """At points ``(n, D)`` the numbers of the products that do not vanish, the last basis fastest, and a derivative."""
+    numbers, values = torch.zeros(1, 1, dtype=torch.int64, device=points.device), points.new_ones(len(points), 1)
+    for column, (basis, size, order) in enumerate(zip(bases, sizes, orders, strict=True)):
+        own, table = basis.table(points[:, column], order)
+        own = torch.arange(size, device=points.device)[None] if own is None else own
+        numbers = (numbers[:, :, None] * size + own[:, None, :]).flatten(1)
+        values = (values[:, :, None] * table[:, None, :]).flatten(1)
+    return numbers.expand_as(values), values
+
+
 def located(x: Tensor, breaks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The element of each place, half its width, and the place scaled to [-1, 1]; the outermost continue outside."""
     element = torch.bucketize(x.detach().contiguous(), breaks[1:-1], right=True)

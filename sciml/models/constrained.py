@@ -1,4 +1,4 @@
-"""Trial functions that satisfy conditions exactly: a model between two known functions."""
+"""Hard constraints: trial functions that satisfy conditions exactly, a model between two known functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model between physical units and numbers of order one."""
+"""Nondimensionalisation: a model between physical units and numbers of order one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trial functions at fixed values of their last coordinates."""
+"""Slices of trial functions: a coordinate, such as a promoted parameter, fixed at one value."""
 
 from __future__ import annotations
 

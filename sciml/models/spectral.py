@@ -1,4 +1,4 @@
-"""Products of waves and Chebyshev polynomials: a trial function that is linear in its parameters."""
+"""Spectral methods: products of Chebyshev polynomials and Fourier modes with free coefficients."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Spectral(SequentialModel):
 
     in coordinates scaled to [-1, 1], where :math:`\phi_k` is the polynomial :math:`T_k`, or :math:`\cos \pi kx` and
     :math:`\sin \pi kx` along a periodic coordinate. A linear problem is then one linear least-squares problem, and functions
-    that are analytic on the whole domain are reached exponentially fast: where a solution is smooth, nothing is better. Where
-    it has layers thinner than about 1/n, corners or more than three or four coordinates, networks and random features are.
+    that are analytic on the whole domain are approximated exponentially fast in n. Where a solution has layers thinner than
+    about 1/n, corners or more than three or four coordinates, networks and random features are better.
 
     Args:
         degree: the highest degree n along every coordinate, or one for each; along a periodic one the highest harmonic.
@@ -126,10 +126,6 @@ class Spectral(SequentialModel):
 class Products(Block):
     """All products of one function a coordinate whose degrees lie in the ellipsoid; no parameters.
 
-    Args:
-        degrees: the highest degree along each coordinate.
-        periodic: columns along which the functions are waves.
-
     Attributes:
         products: for each product its function's number along each coordinate; waves are numbered 1, cos, sin, cos, ...
         width: the number of products.
@@ -185,7 +181,11 @@ class Products(Block):
             for column, (name, table) in enumerate(zip(names, tables, strict=True)):
                 count = index.count(name)
                 factors.append(table[count] * units[name][column] ** count if count else table[0])
-            self._into(found[place], factors)
+            start = 0
+            for share, long in self._factors(factors):
+                part = found[place, :, start : start + long.shape[1]]
+                torch.mul(long, 1.0 if share is None else share, out=part)
+                start += long.shape[1]
         return Streams(propagation.plan, found)
 
     def _tables(self, points: Tensor, most: Sequence[int]) -> list[list[Tensor]]:
@@ -194,17 +194,6 @@ class Products(Block):
             (waves if column in self._periodic else chebyshev)(points[:, column], degree, highest)
             for column, (degree, highest) in enumerate(zip(self._degrees, most, strict=True))
         ]
-
-    def _into(self, found: Tensor, tables: Sequence[Tensor]) -> None:
-        """Write all products at n points into ``(n, width)``."""
-        start = 0
-        for share, long in self._factors(tables):
-            stop = start + long.shape[1]
-            if share is None:
-                found[:, start:stop] = long
-            else:
-                torch.mul(long, share, out=found[:, start:stop])
-            start = stop
 
     def _factors(self, tables: Sequence[Tensor]) -> Iterator[tuple[Tensor | None, Tensor]]:
         """Group after group of products: what they have in common ``(n, 1)``, and the functions of the longest table."""
