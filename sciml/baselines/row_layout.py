@@ -21,10 +21,8 @@ from sciml.models.grid import Sites, split
 from sciml.problem import Problem
 from sciml.problem.conditions import Term
 from sciml.problem.structure import Asked
-from sciml.solvers.linearize import Jet, Linearization
+from sciml.solvers.linearize import Linearization
 from sciml.typing import Array
-
-Asked: TypeAlias = list[Jet]
 
 Counts: TypeAlias = Mapping[tuple[str, Face], int]
 

@@ -16,9 +16,7 @@ from sciml.data import Table
 from sciml.data.provenance import Provenance
 from sciml.errors import FileError, ProblemError
 from sciml.geometry import domain_from_config
-from sciml.models import Constrained, GridFunction, PeriodicInputs, Scaled, Sliced, Windowed
-from sciml.models.hermite import Hermite
-from sciml.models.known import BUILT_IN
+from sciml.models import BUILT_IN, Constrained, GridFunction, PeriodicInputs, Scaled, Sliced, Windowed
 from sciml.problem import Problem
 from sciml.solution import Solution
 from sciml.solvers.hard_constraints import Conditions
@@ -189,11 +187,10 @@ def _described(module: Any) -> dict[str, Any]:
         return {"kind": "Windowed", "column": module.column, "order": module.order, "windows": windows}
     if type(module) in _KNOWN.values():
         return {"kind": type(module).__name__, **module.config}
-    kind = "Hermite" if isinstance(module, Hermite) else "module"
-    return {"kind": kind, "class": f"{type(module).__module__}.{type(module).__qualname__}"}
+    return {"kind": "module", "class": f"{type(module).__module__}.{type(module).__qualname__}"}
 
 
-def _built(path: Path, kind: Mapping[str, Any], blank: Any, model: nn.Module | None, state: Any) -> nn.Module:
+def _built(path: Path, kind: Mapping[str, Any], blank: Any, model: nn.Module | None) -> nn.Module:
     """The module that ``_described`` describes, to be filled with a saved state."""
     options = {key: value for key, value in kind.items() if key not in ("kind", "around")}
     if kind["kind"] == "Windowed":
@@ -203,10 +200,8 @@ def _built(path: Path, kind: Mapping[str, Any], blank: Any, model: nn.Module | N
                 f"{path} holds windows with models of class {own['class']}: only windows of the library's own models can be "
                 "read; solve again, or keep the solution in memory"
             )
-        windows = [_built(path, each, blank, None, state) for each in options["windows"]]
+        windows = [_built(path, each, blank, None) for each in options["windows"]]
         module: nn.Module = Windowed(list(range(len(windows) + 1)), windows, options["column"], options["order"])
-    elif kind["kind"] == "Hermite":
-        module = Hermite.from_state(state)
     elif kind["kind"] in _KNOWN:
         module = _KNOWN[kind["kind"]].from_config(**options)
     elif model is None:
@@ -230,7 +225,7 @@ def _trial(path: Path, record: Mapping[str, Any], problem: Problem | None, model
     dtype = {"float32": torch.float32, "float64": torch.float64}[record["dtype"]]
     inputs, outputs = len(record["bounds"]), len(record["fields"])
     blank = [0.0] * inputs, [1.0] * inputs, [0.0] * outputs, [1.0] * outputs
-    trial = _built(path, record["model"], blank, model, record["trial"]).to(dtype)
+    trial = _built(path, record["model"], blank, model).to(dtype)
     if record["exact"]:
         if problem is None:
             raise FileError(

@@ -17,7 +17,7 @@ from torch import Tensor
 from sciml._text import listed
 from sciml.geometry import Box, Interior, Opposite
 from sciml.models import PiecewisePolynomial
-from sciml.models.mesh import PiecewiseBasis, gauss
+from sciml.models.bases import PiecewiseBasis, gauss
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem.conditions import Term
 from sciml.problem.observations import DATA

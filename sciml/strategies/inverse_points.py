@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sciml.geometry import At, Face, Interior, OnFaces, Opposite, Place, PointSet
 from sciml.jets import JetSpace, RandomJets
-from sciml.models.mesh import PiecewiseBasis, gauss
+from sciml.models.bases import PiecewiseBasis, gauss
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation

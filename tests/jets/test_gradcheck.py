@@ -57,15 +57,6 @@ def tiles():
     return model, plain, (torch.tensor([[-0.7, 0.3], [0.1, -0.4], [0.5, 0.6]], dtype=F64),)
 
 
-def elements():
-    """The same for the model of a slab of time."""
-    model = piecewise.Elements([-1.0, 0.2, 1.0], time_degree=2, degree=3, outputs=2, time=1)
-    _, plain, points = tiles()
-    other, *_ = tiles()
-    model.coefficients.copy_(other.coefficients[:, 0].transpose(-1, -2))
-    return model, plain, points
-
-
 CASES = {
     "_Dense": [
         lambda: (lambda values: compose(values, RULE, TANH), nested, (normal(4, 3, 2),)),
@@ -77,7 +68,6 @@ CASES = {
         lambda: (dense, linear, (normal(4, 3, 2), normal(3, 2, seed=1), normal(3, seed=2))),
     ],
     "_Piecewise": [tiles],
-    "_PiecewiseElements": [elements],
 }
 
 
