@@ -272,14 +272,12 @@ class FiniteDifferences(Nodal):
 
 @dataclass(frozen=True)
 class Trace:
-    """Values and derivatives at the same places of some elements.
+    """The local basis at the same q places of some elements, such as the ``upper`` end of the last one.
 
     Attributes:
-        elements: which.
-        tables: the local basis and its derivatives at the places, each ``(q, J)``.
-        stretch: what a derivative is multiplied by in each element.
+        tables: the local basis and its derivatives by the scaled coordinate, each ``(q, J)``.
+        stretch: the factor of a derivative in each element.
         x: the coordinate, ``(elements, q)``.
-        upper: whether it is the upper end of the last element.
     """
 
     elements: slice

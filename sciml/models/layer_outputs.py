@@ -189,21 +189,15 @@ def _one_row_a_point(layer: nn.Module, given: Any, count: int, sequence_first: b
 
 
 def _sequence_first(module: nn.Module, layer: nn.Module) -> bool:
-    """Whether a layer is one of torch's that have time in front of the points, or a part of one.
-
-    Shapes cannot tell where there are as many points as times.
-    """
-    kinds = (
-        nn.RNNBase,
-        nn.MultiheadAttention,
-        nn.Transformer,
-        nn.TransformerEncoder,
-        nn.TransformerDecoder,
-        nn.TransformerEncoderLayer,
-        nn.TransformerDecoderLayer,
-    )
+    """Whether a layer belongs to one of torch's that have time before the points; shapes alone cannot show it."""
     for part in module.modules():
-        if isinstance(part, kinds) and any(inner is layer for inner in part.modules()):
+        if isinstance(part, _SEQUENTIAL) and any(inner is layer for inner in part.modules()):
             inside = (each for each in part.modules() if isinstance(each, nn.RNNBase | nn.MultiheadAttention))
             return not next(inside).batch_first
     return False
+
+
+_SEQUENTIAL = (
+    *(nn.RNNBase, nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder),
+    *(nn.TransformerEncoderLayer, nn.TransformerDecoderLayer),
+)
