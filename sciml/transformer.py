@@ -1,6 +1,6 @@
 """Autoencoders and supervised encoders as a scikit-learn transformer.
 
-Imported when ``sciml.Embedding`` is asked for, since scikit-learn is an extra.
+Imported at the first use of ``sciml.Embedding``, since scikit-learn is an extra.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Embedding:
-        """Train an encoder, or find out the width of the model's layer.
+        """Train an encoder, or measure the width of the model's layer.
 
         Args:
             X: rows, shape ``(n, p)``; for a solution its coordinates, by name in a DataFrame, else in order.

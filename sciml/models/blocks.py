@@ -182,7 +182,7 @@ class _Waves(Block):
 
     def __init__(self, frequencies: Tensor, plain: Sequence[int]) -> None:
         super().__init__()
-        # In double precision: a rounded period would not be the one asked for.
+        # In double precision: a rounded period would be another one.
         self.register_buffer("frequencies", frequencies.to(torch.float64, copy=True))
         self._plain = list(plain)
         self.width = 2 * len(frequencies) + len(self._plain)
@@ -261,7 +261,7 @@ class PeriodicEmbedding(_Waves):
 
     Args:
         coordinates: the names of the columns of the points.
-        periods: the period L of each periodic coordinate, in the unit in which the block meets it. At the head of a model
+        periods: the period L of each periodic coordinate, in the unit of the block's inputs. At the head of a model
             that ``fit`` trains coordinates are scaled to [-1, 1], so that the whole side of a box has the period 2.
         harmonics: K.
 

@@ -90,7 +90,7 @@ class LayerOutput:
         """
         caught = self._run(points)
         if not caught and not torch.is_grad_enabled():
-            # Some layers of torch take a fused path, past their parts, as long as nothing asks for gradients.
+            # Without gradients some layers of torch take a fused path that does not call their parts.
             with torch.enable_grad():
                 asking = points.detach().requires_grad_() if points.is_floating_point() else points
                 caught = self._run(asking)
@@ -116,7 +116,7 @@ class LayerOutput:
         except (SciMLError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            # Modules are the user's: whatever they raise, it is about these points or about themselves.
+            # Any exception of a user's module is about these points or about itself.
             raise ProblemError(
                 f"the module does not accept points of shape {tuple(points.shape)}: {type(error).__name__}: {error}"
             ) from error

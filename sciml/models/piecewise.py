@@ -59,7 +59,7 @@ class PiecewisePolynomial(Block):
 
     @property
     def breaks(self) -> tuple[Tensor, ...]:
-        """For each coordinate where its elements meet, and both ends."""
+        """The ends of the elements along each coordinate."""
         return tuple(getattr(self, f"breaks_{column}") for column in range(len(self.degrees)))
 
     def forward(self, points: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class PiecewisePolynomial(Block):
         return self.partial(points, (0,) * len(self.breaks))
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
-        """A derivative of the fields, ``(n, F)``, by so many times each coordinate."""
+        """A derivative of the fields, ``(n, F)``, of given orders by each coordinate."""
         found: Tensor = _Piecewise.apply(points, self.coefficients, tuple(orders), *self.breaks)
         return found
 
