@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from sciml._text import whole
 from sciml.data import Table
 from sciml.embedding import checked_jets
 from sciml.errors import ProblemError, SolverError
@@ -41,7 +42,7 @@ def distil(
     tolerance: float = 1e-2,
     seed: int = 0,
 ) -> Solution:
-    r"""Fit one network to a solution, whatever that is made of: windows, elements, polished features, values on a grid.
+    r"""Fit one network to a solution of any kind: windows, elements, polished features, values on a grid.
 
     The network N makes the distance to the solution u least squares,
 
@@ -83,8 +84,7 @@ def distil(
     start = time.perf_counter()
     if not isinstance(solution, Solution):
         raise ProblemError(f"distil needs a solution of fit or baseline; given: {type(solution).__name__}")
-    if isinstance(points, bool) or not isinstance(points, int) or points < 8:
-        raise ProblemError(f"points must be a whole number of at least 8; given: {points!r}")
+    whole("points", points, 8, ProblemError)
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < math.inf:
         raise SolverError(f"tolerance must be a positive number; given: {tolerance!r}")
     seed = checked_seed(seed)

@@ -1,6 +1,6 @@
 """Autoencoders and supervised encoders as a scikit-learn transformer.
 
-Imported when ``sciml.Embedding`` is asked for, since scikit-learn is an extra.
+Imported at the first use of ``sciml.Embedding``, since scikit-learn is an extra.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _gives_back(estimator: Embedding) -> bool:
 
 
 class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    r"""A scikit-learn transformer from rows to an embedding of them: of a network given, or of one that it trains.
+    r"""A scikit-learn transformer from rows to an embedding of them, by a network that is given or trained.
 
     Given a solution or a module, the rows are points and the embedding is that of ``sciml.embed``; nothing is trained. Without
     one ``fit`` trains an encoder by L-BFGS:
@@ -251,7 +251,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Embedding:
-        """Train an encoder, or find out the width of the model's layer.
+        """Train an encoder, or measure the width of the model's layer.
 
         Args:
             X: rows, shape ``(n, p)``; for a solution its coordinates, by name in a DataFrame, else in order.
@@ -264,7 +264,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self.encoder_, self.network_, self.error_, self.n_iter_ = self.model, None, None, 0
             self._n_features_out = self._embedded(rows[:1]).shape[1]
             return self
-        # What scikit-learn hands over may be locked, and torch wants none of that.
+        # Arrays of scikit-learn may be read-only, which torch does not support.
         rows = np.array(rows)
         self._check(rows.shape[1])
         seed = self._seed()
@@ -285,11 +285,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return self
 
     def _check(self, columns: int) -> None:
-        """Refuse settings that are none.
-
-        Raises:
-            ModelError: with the setting.
-        """
+        """Refuse invalid settings with a ``ModelError``."""
         if not isinstance(self.target, str) or self.target not in ("X", "y"):
             raise ModelError(f"target must be 'X' or 'y'; given: {self.target!r}")
         if self.layer is not None:
@@ -316,11 +312,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             )
 
     def _seed(self) -> int:
-        """A seed for torch: the number given, or one drawn as scikit-learn draws.
-
-        Raises:
-            ModelError: what was given is no seed.
-        """
+        """A seed for torch: the number given, or one drawn as scikit-learn draws."""
         given = self.random_state
         if isinstance(given, np.random.RandomState | None):
             return int(check_random_state(given).randint(2**31 - 1))
@@ -390,13 +382,13 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return np.array([f"z{number}" for number in range(count)], dtype=object)
 
     def __sklearn_tags__(self) -> Any:
-        """What scikit-learn has to know: that y is needed where it is the target."""
+        """Tags for scikit-learn: y is needed where it is the target."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = self.model is None and self.target == "y"
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: of a solution all but the problem, whose class may be code of a notebook."""
+        """The state to pickle: of a solution all but the problem, whose class may be code of a notebook."""
         state = dict(super().__getstate__())
         for name in ("model", "encoder_"):
             if isinstance(state.get(name), Solution):

@@ -52,10 +52,10 @@ def linear(
 
 
 class Block(nn.Module):
-    """A module that shows its arguments, and for jets hands the modules inside it to the propagation.
+    """A module that shows its arguments, can be rebuilt from them, and hands the modules inside it to jets.
 
     Attributes:
-        arguments: the names of the attributes that ``repr`` shows.
+        arguments: the names of the constructor's arguments, which are attributes as well.
     """
 
     arguments: ClassVar[tuple[str, ...]] = ()
@@ -64,8 +64,24 @@ class Block(nn.Module):
         """The modules inside."""
         return list(self.children())
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """The plain values that rebuild this architecture: the keywords of ``from_config``."""
+        return {name: _plain(getattr(self, name)) for name in self.arguments}
+
+    @classmethod
+    def from_config(cls, *values: Any, **options: Any) -> Self:
+        """The architecture that ``config`` describes."""
+        return cls(*values, **options)
+
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={_shown(getattr(self, name))}" for name in self.arguments)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return value.tolist() if isinstance(value, Tensor) else value
 
 
 def _shown(value: object) -> str:
@@ -111,14 +127,7 @@ class SequentialModel(Block):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The plain values that rebuild this architecture: the keywords of ``from_config``."""
-        values = {name: getattr(self, name) for name in self.arguments}
-        return {name: list(each) if isinstance(each, tuple) else each for name, each in values.items()} | self.widths
-
-    @classmethod
-    def from_config(cls, *values: Any, **options: Any) -> Self:
-        """The architecture that ``config`` describes."""
-        return cls(*values, **options)
+        return super().config | self.widths
 
     def narrowed(self, column: int) -> None:
         """Adapt the arguments after the first layer lost the column of a coordinate, which now has one value."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Any
@@ -19,6 +19,35 @@ from torch import Tensor
 
 from sciml.errors import ModelError, ProblemError
 from sciml.typing import Array
+
+
+def chebyshev(x: Tensor, degree: int, highest: int) -> list[Tensor]:
+    r"""Derivatives of :math:`T_0, \dots, T_n` at points ``(m,)`` from order zero to ``highest``, each ``(m, n + 1)``."""
+    columns = [torch.ones_like(x), x]
+    for _ in range(2, degree + 1):
+        columns.append(2 * x * columns[-1] - columns[-2])
+    found = [torch.stack(columns[: degree + 1], dim=1)]
+    # T_n' = n (T_{n-1} + T_{n-3} + ...) twice over, T_0 once.
+    number = torch.arange(degree + 1, dtype=x.dtype, device=x.device)
+    below = number[None, :] - number[:, None]
+    slope = torch.where((below > 0) & (below % 2 == 1), 2 * number[None, :], torch.zeros_like(below))
+    slope[0] /= 2
+    for _ in range(highest):
+        found.append(found[-1] @ slope)
+    return found
+
+
+def waves(x: Tensor, degree: int, highest: int) -> list[Tensor]:
+    r"""Derivatives of 1, :math:`\cos\pi x, \sin\pi x, \cos 2\pi x, \dots` at points ``(m,)``, each ``(m, 2n + 1)``."""
+    k = math.pi * torch.arange(1, degree + 1, dtype=x.dtype, device=x.device)
+    cos, sin = (x[:, None] * k).cos(), (x[:, None] * k).sin()
+    found = []
+    for order in range(highest + 1):
+        constant = torch.ones_like(x) if order == 0 else torch.zeros_like(x)
+        pairs = torch.stack([cos, sin], dim=2).flatten(1)
+        found.append(torch.cat([constant[:, None], pairs], dim=1))
+        cos, sin = -k * sin, k * cos
+    return found
 
 
 class Basis1D(ABC):
@@ -85,20 +114,22 @@ class Nodal(Basis1D):
 class _Spectral(Nodal):
     """Global functions: a value depends on all nodes."""
 
+    expansion: Callable[[Tensor, int, int], list[Tensor]]
+    degree: int
+
     @cached_property
     def _weights_of_values(self) -> Tensor:
         """From values at the nodes to weights of the functions, ``(n, n)``."""
         return torch.linalg.inv(self._functions(torch.from_numpy(self.nodes), 0))
 
-    @abstractmethod
     def _functions(self, x: Tensor, order: int) -> Tensor:
         """A derivative of the functions that values are expanded in, ``(m, n)``."""
+        factor = 2 / (self.high - self.low)
+        unit = (2 * x - (self.low + self.high)) / (self.high - self.low)
+        return self.expansion(unit, self.degree, order)[order] * factor**order
 
     def table(self, x: Tensor, order: int) -> tuple[Tensor | None, Tensor]:
         return None, self._functions(x, order) @ self._weights_of_values.to(x)
-
-    def _unit(self, x: Tensor) -> Tensor:
-        return (2 * x - (self.low + self.high)) / (self.high - self.low)
 
 
 class Chebyshev(_Spectral):
@@ -120,8 +151,10 @@ class Chebyshev(_Spectral):
     """
 
     kind = "chebyshev"
+    expansion = staticmethod(chebyshev)
 
     def __init__(self, low: float, high: float, count: int) -> None:
+        self.degree = count - 1
         unit = -np.cos(np.pi * np.arange(count) / (count - 1))
         super().__init__(low, high, low + (high - low) * (unit - unit[::-1] + 2) / 4)
 
@@ -148,9 +181,6 @@ class Chebyshev(_Spectral):
             np.fill_diagonal(found, -found.sum(axis=1))
         return sparse.csr_array(found)
 
-    def _functions(self, x: Tensor, order: int) -> Tensor:
-        return chebyshev(self._unit(x), len(self) - 1, order)[order] * (2 / (self.high - self.low)) ** order
-
 
 class Fourier(_Spectral):
     """Equally spaced nodes round a periodic coordinate, an odd number of them, so that no wave is left without its partner.
@@ -170,10 +200,12 @@ class Fourier(_Spectral):
     """
 
     kind = "fourier"
+    expansion = staticmethod(waves)
     periodic = True
 
     def __init__(self, low: float, high: float, count: int) -> None:
         count += 1 - count % 2
+        self.degree = count // 2
         super().__init__(low, high, low + (high - low) * np.arange(count) / count)
 
     @property
@@ -182,9 +214,6 @@ class Fourier(_Spectral):
 
     def _matrix(self, order: int) -> sparse.csr_array:
         return sparse.csr_array(self.table(torch.from_numpy(self.nodes), order)[1].numpy())
-
-    def _functions(self, x: Tensor, order: int) -> Tensor:
-        return waves(self._unit(x), len(self) // 2, order)[order] * (2 / (self.high - self.low)) ** order
 
 
 class FiniteDifferences(Nodal):
@@ -272,14 +301,12 @@ class FiniteDifferences(Nodal):
 
 @dataclass(frozen=True)
 class Trace:
-    """Values and derivatives at the same places of some elements.
+    """The local basis at the same q places of some elements, such as the ``upper`` end of the last one.
 
     Attributes:
-        elements: which.
-        tables: the local basis and its derivatives at the places, each ``(q, J)``.
-        stretch: what a derivative is multiplied by in each element.
+        tables: the local basis and its derivatives by the scaled coordinate, each ``(q, J)``.
+        stretch: the factor of a derivative in each element.
         x: the coordinate, ``(elements, q)``.
-        upper: whether it is the upper end of the last element.
     """
 
     elements: slice
@@ -498,35 +525,6 @@ def located(x: Tensor, breaks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     element = torch.bucketize(x.detach().contiguous(), breaks[1:-1], right=True)
     half = (breaks.diff() / 2)[element]
     return element, half, (x - breaks[element]) / half - 1
-
-
-def chebyshev(x: Tensor, degree: int, highest: int) -> list[Tensor]:
-    r"""Derivatives of :math:`T_0, \dots, T_n` at points ``(m,)`` from order zero to ``highest``, each ``(m, n + 1)``."""
-    columns = [torch.ones_like(x), x]
-    for _ in range(2, degree + 1):
-        columns.append(2 * x * columns[-1] - columns[-2])
-    found = [torch.stack(columns[: degree + 1], dim=1)]
-    # T_n' = n (T_{n-1} + T_{n-3} + ...) twice over, T_0 once.
-    number = torch.arange(degree + 1, dtype=x.dtype, device=x.device)
-    below = number[None, :] - number[:, None]
-    slope = torch.where((below > 0) & (below % 2 == 1), 2 * number[None, :], torch.zeros_like(below))
-    slope[0] /= 2
-    for _ in range(highest):
-        found.append(found[-1] @ slope)
-    return found
-
-
-def waves(x: Tensor, degree: int, highest: int) -> list[Tensor]:
-    r"""Derivatives of 1, :math:`\cos\pi x, \sin\pi x, \cos 2\pi x, \dots` at points ``(m,)``, each ``(m, 2n + 1)``."""
-    k = math.pi * torch.arange(1, degree + 1, dtype=x.dtype, device=x.device)
-    cos, sin = (x[:, None] * k).cos(), (x[:, None] * k).sin()
-    found = []
-    for order in range(highest + 1):
-        constant = torch.ones_like(x) if order == 0 else torch.zeros_like(x)
-        pairs = torch.stack([cos, sin], dim=2).flatten(1)
-        found.append(torch.cat([constant[:, None], pairs], dim=1))
-        cos, sin = -k * sin, k * cos
-    return found
 
 
 def gauss(count: int) -> tuple[Tensor, Tensor]:

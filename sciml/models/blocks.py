@@ -1,18 +1,7 @@
 r"""Building blocks of networks: residual, gated, product and periodic layers, through which jets pass by Taylor mode.
 
-The modified multilayer perceptron of Wang, Teng and Perdikaris, for instance, has two branches that every layer mixes anew:
-
-    >>> import torch
-    >>> from torch import nn
-    >>> from sciml import GatedBlock
-    >>> first, second = (nn.Sequential(nn.Linear(2, 8), nn.Tanh()) for _ in range(2))
-    >>> hidden = nn.Sequential(nn.Linear(2, 8), nn.Tanh())
-    >>> for _ in range(2):
-    ...     hidden = GatedBlock(nn.Sequential(hidden, nn.Linear(8, 8), nn.Tanh()), first, second)
-    >>> nn.Sequential(hidden, nn.Linear(8, 1))(torch.zeros(5, 2)).shape
-    torch.Size([5, 1])
-
-Jets pass a branch that is used more than once with the same inputs only once.
+Jets pass a branch that is used more than once with the same inputs only once, as in a modified multilayer perceptron, where
+every ``GatedBlock`` mixes the same two branches.
 """
 
 from __future__ import annotations
@@ -92,11 +81,15 @@ class GatedBlock(_Branches):
         ModelError: one of them is not a module.
 
     Example:
+        The modified multilayer perceptron of the first reference has two branches that every layer mixes anew.
+
         >>> import torch, sciml
         >>> from torch import nn
-        >>> block = sciml.GatedBlock(nn.Sequential(nn.Linear(2, 8), nn.Sigmoid()), nn.Linear(2, 8), nn.Linear(2, 8))
-        >>> block(torch.zeros(5, 2)).shape
-        torch.Size([5, 8])
+        >>> first, second, hidden = (nn.Sequential(nn.Linear(2, 8), nn.Tanh()) for _ in range(3))
+        >>> for _ in range(2):
+        ...     hidden = sciml.GatedBlock(nn.Sequential(hidden, nn.Linear(8, 8), nn.Tanh()), first, second)
+        >>> nn.Sequential(hidden, nn.Linear(8, 1))(torch.zeros(5, 2)).shape
+        torch.Size([5, 1])
 
     Reference: S. Wang, Y. Teng and P. Perdikaris, Understanding and mitigating gradient flow pathologies in
     physics-informed neural networks, SIAM Journal on Scientific Computing 43 (2021); S. Wang, B. Li, Y. Chen and
@@ -112,7 +105,7 @@ class GatedBlock(_Branches):
         return second + gate * (first - second)
 
     def jets(self, streams: Streams, propagation: Propagation) -> Streams:
-        """One product by the rule of Leibniz."""
+        """The same combination of streams, with products by the rule of Leibniz."""
         gate, first, second = self._all(streams, propagation)
         return propagation.sum(second, propagation.product(gate, propagation.sum(first, second, -1.0)))
 
@@ -189,7 +182,7 @@ class _Waves(Block):
 
     def __init__(self, frequencies: Tensor, plain: Sequence[int]) -> None:
         super().__init__()
-        # In double precision: a rounded period would not be the one asked for.
+        # In double precision: a rounded period would be another one.
         self.register_buffer("frequencies", frequencies.to(torch.float64, copy=True))
         self._plain = list(plain)
         self.width = 2 * len(frequencies) + len(self._plain)
@@ -268,7 +261,7 @@ class PeriodicEmbedding(_Waves):
 
     Args:
         coordinates: the names of the columns of the points.
-        periods: the period L of each periodic coordinate, in the unit in which the block meets it. At the head of a model
+        periods: the period L of each periodic coordinate, in the unit of the block's inputs. At the head of a model
             that ``fit`` trains coordinates are scaled to [-1, 1], so that the whole side of a box has the period 2.
         harmonics: K.
 

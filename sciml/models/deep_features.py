@@ -12,14 +12,15 @@ from sciml.errors import ModelError
 from sciml.jets.activations import SinOfFirst
 from sciml.models.base import SequentialModel, linear
 from sciml.models.mlp import MLP
+from sciml.models.random_features import check_draw
 
 
 class DeepFeatures(SequentialModel):
-    r"""Random features of what a network has learned, :math:`u = W\,[\sin(\Omega h(x) + b),\, h(x)] + c`, with W and c free.
+    r"""Random features of a network's last hidden layer, :math:`u = W\,[\sin(\Omega h(x) + b),\, h(x)] + c`, with W and c free.
 
-    The network's last hidden layer h is frozen: a coordinate system that resolves the layers of the solution. In it the rest
-    of the solution is smooth, and random sines of it, :math:`\Omega \sim N(0, R^2/\text{width})`, are a basis in which the
-    problem is a linear trial function's again. W begins as the network's own last layer, so nothing is lost.
+    The last hidden layer h is frozen: coordinates that resolve the thin layers of the solution, in which the rest of it is
+    smooth. Random sines of h, :math:`\Omega \sim N(0, R^2/\text{width})`, are a trial function that is linear in its
+    parameters. W is the network's own last layer at first, so the function is the same.
 
     Args:
         network: a trained ``MLP``.
@@ -46,10 +47,7 @@ class DeepFeatures(SequentialModel):
         super().__init__(None, None)
         if not isinstance(network, MLP) or not len(network.layers):
             raise ModelError(f"deep features need a trained sciml.MLP; given: {type(network).__name__}")
-        if isinstance(features, bool) or not isinstance(features, int) or features < 1 or not 0 < scale < math.inf:
-            raise ModelError(
-                f"features must be a positive integer and scale positive; given: {features!r} and {scale!r}"
-            )
+        check_draw(features, scale, [scale])
         self.features, self.scale = features, scale
         self.network: dict[str, Any] = network.config
         last = network.layers[-1]

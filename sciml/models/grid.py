@@ -105,14 +105,7 @@ class Sites:
 
 
 class GridJets:
-    """Jets of nodal values at sites.
-
-    Args:
-        values: of each field the values at the nodes, and of its time derivatives where time is no axis, by field and the
-            number of time derivatives; each ``(N,)``.
-        sites: where.
-        time: the name of the coordinate that is no axis, if there is one.
-    """
+    """Jets of nodal values ``(N,)``, given by field and number of derivatives by ``time`` where that is no axis."""
 
     name = "differentiation matrices"
 
@@ -159,7 +152,6 @@ class GridFunction(Block):
 
     @property
     def config(self) -> dict[str, Any]:
-        """What rebuilds this function, its values apart: the keywords of ``GridFunction.from_config``."""
         return {"axes": [axis.config for axis in self.axes], "shape": list(self.values.shape)}
 
     @classmethod

@@ -90,7 +90,7 @@ class LayerOutput:
         """
         caught = self._run(points)
         if not caught and not torch.is_grad_enabled():
-            # Some layers of torch take a fused path, past their parts, as long as nothing asks for gradients.
+            # Without gradients some layers of torch take a fused path that does not call their parts.
             with torch.enable_grad():
                 asking = points.detach().requires_grad_() if points.is_floating_point() else points
                 caught = self._run(asking)
@@ -116,7 +116,7 @@ class LayerOutput:
         except (SciMLError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            # Modules are the user's: whatever they raise, it is about these points or about themselves.
+            # Any exception of a user's module is about these points or about itself.
             raise ProblemError(
                 f"the module does not accept points of shape {tuple(points.shape)}: {type(error).__name__}: {error}"
             ) from error
@@ -189,21 +189,15 @@ def _one_row_a_point(layer: nn.Module, given: Any, count: int, sequence_first: b
 
 
 def _sequence_first(module: nn.Module, layer: nn.Module) -> bool:
-    """Whether a layer is one of torch's that have time in front of the points, or a part of one.
-
-    Shapes cannot tell where there are as many points as times.
-    """
-    kinds = (
-        nn.RNNBase,
-        nn.MultiheadAttention,
-        nn.Transformer,
-        nn.TransformerEncoder,
-        nn.TransformerDecoder,
-        nn.TransformerEncoderLayer,
-        nn.TransformerDecoderLayer,
-    )
+    """Whether a layer belongs to one of torch's that have time before the points; shapes alone cannot show it."""
     for part in module.modules():
-        if isinstance(part, kinds) and any(inner is layer for inner in part.modules()):
+        if isinstance(part, _SEQUENTIAL) and any(inner is layer for inner in part.modules()):
             inside = (each for each in part.modules() if isinstance(each, nn.RNNBase | nn.MultiheadAttention))
             return not next(inside).batch_first
     return False
+
+
+_SEQUENTIAL = (
+    *(nn.RNNBase, nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder),
+    *(nn.TransformerEncoderLayer, nn.TransformerDecoderLayer),
+)

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sciml.errors import ModelError
+from sciml.models.base import Block
 from sciml.models.bases import PiecewiseBasis, chebyshev, located
 
 _CHUNK = 2**13
 
 
-class PiecewisePolynomial(nn.Module):
+class PiecewisePolynomial(Block):
     r"""Piecewise polynomials in several variables: products of polynomials, one a coordinate, on each tile of a box.
 
     .. math::  u(x) = \sum_k c_{ek} \prod_i T_{k_i}(\xi_{e_i}(x_i)), \qquad x_i \in [b_{i,e_i}, b_{i,e_i+1}]
@@ -38,6 +39,7 @@ class PiecewisePolynomial(nn.Module):
         torch.Size([5, 1])
     """
 
+    arguments = ("breaks", "degrees", "outputs")
     coefficients: Tensor
 
     def __init__(self, breaks: Sequence[Sequence[float]], degrees: Sequence[int], outputs: int) -> None:
@@ -49,6 +51,7 @@ class PiecewisePolynomial(nn.Module):
                 "PiecewisePolynomial needs increasing breaks and a degree that is not negative for every coordinate; given: "
                 f"{[list(each) for each in breaks]} and {list(degrees)}"
             )
+        self.degrees, self.outputs = tuple(degrees), outputs
         for column, each in enumerate(found):
             self.register_buffer(f"breaks_{column}", each)
         shape = (*(len(each) - 1 for each in found), outputs, *(degree + 1 for degree in degrees))
@@ -56,34 +59,21 @@ class PiecewisePolynomial(nn.Module):
 
     @property
     def breaks(self) -> tuple[Tensor, ...]:
-        """For each coordinate where its elements meet, and both ends."""
-        return tuple(getattr(self, f"breaks_{column}") for column in range((self.coefficients.dim() - 1) // 2))
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """What rebuilds this architecture: the keywords of ``PiecewisePolynomial.from_config``."""
-        count = len(self.breaks)
-        shape = self.coefficients.shape
-        degrees = [places - 1 for places in shape[count + 1 :]]
-        return {"breaks": [each.tolist() for each in self.breaks], "degrees": degrees, "outputs": shape[count]}
-
-    @classmethod
-    def from_config(cls, **options: Any) -> PiecewisePolynomial:
-        """The architecture that ``config`` describes."""
-        return cls(**options)
+        """The ends of the elements along each coordinate."""
+        return tuple(getattr(self, f"breaks_{column}") for column in range(len(self.degrees)))
 
     def forward(self, points: Tensor) -> Tensor:
         """Fields ``(n, F)`` at points ``(n, D)``; the outermost pieces continue outside."""
         return self.partial(points, (0,) * len(self.breaks))
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
-        """A derivative of the fields, ``(n, F)``, by so many times each coordinate."""
+        """A derivative of the fields, ``(n, F)``, of given orders by each coordinate."""
         found: Tensor = _Piecewise.apply(points, self.coefficients, tuple(orders), *self.breaks)
         return found
 
     def extra_repr(self) -> str:
         elements = " x ".join(str(len(each) - 1) for each in self.breaks)
-        return f"{elements} tiles of degree {' x '.join(map(str, self.config['degrees']))}"
+        return f"{elements} tiles of degree {' x '.join(map(str, self.degrees))}"
 
 
 class _Piecewise(torch.autograd.Function):

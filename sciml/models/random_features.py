@@ -12,12 +12,19 @@ from sciml.jets.activations import Sin
 from sciml.models.base import SequentialModel, linear
 
 
+def check_draw(features: object, scale: object, scales: Sequence[float]) -> None:
+    """Refuse numbers of features and scales that are not positive with a ``ModelError``."""
+    whole_number = isinstance(features, int) and not isinstance(features, bool) and features >= 1
+    if not whole_number or not scales or not all(0 < each < math.inf for each in scales):
+        raise ModelError(f"features must be a positive integer and scale positive; given: {features!r} and {scale!r}")
+
+
 class RandomFeatures(SequentialModel):
     r"""Random sines of the coordinates, :math:`u(x) = \sum_k w_k \sin(\omega_k \cdot x + b_k)`, with only :math:`w` free.
 
     The frequencies are drawn once, :math:`\omega_k \sim N(0, R^2)` in coordinates scaled to [-1, 1], the phases uniformly.
-    A linear problem is then one linear least-squares problem. The scale R matters by orders of magnitude; the residual on
-    fresh points tells a good one. Where the solution varies faster along one coordinate, R may be one number a coordinate.
+    A linear problem is then one linear least-squares problem. The scale R changes the error by orders of magnitude; the
+    residual on fresh points measures it. Where the solution varies faster along one coordinate, give one R a coordinate.
 
     Args:
         features: the number M of features.
@@ -53,11 +60,7 @@ class RandomFeatures(SequentialModel):
     ) -> None:
         super().__init__(inputs, outputs)
         scales = [scale] if isinstance(scale, int | float) else list(scale)
-        positive = all(0 < each < math.inf for each in scales) and scales
-        if isinstance(features, bool) or not isinstance(features, int) or features < 1 or not positive:
-            raise ModelError(
-                f"features must be a positive integer and scale positive; given: {features!r} and {scale!r}"
-            )
+        check_draw(features, scale, scales)
         self.features = features
         self.scale = float(scale) if isinstance(scale, int | float) else tuple(map(float, scale))
         self.build_if_asked(seed)

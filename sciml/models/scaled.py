@@ -60,7 +60,7 @@ class Scaled(Block):
         return self.offset + self.scale * self.model((points - self.center) / self.reach)
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
-        """A derivative of the fields, ``(n, F)``, by so many times each coordinate, for a model that knows its own."""
+        """A derivative of the fields, ``(n, F)``, of given orders by each coordinate, if the model has a ``partial``."""
         model: Any = self.model
         found: Tensor = self.scale * model.partial((points - self.center) / self.reach, orders)
         for order, reach in zip(orders, self.reach, strict=True):

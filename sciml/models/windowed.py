@@ -67,7 +67,7 @@ class Windowed(Block):
         return self._by_window(points, self._window)
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
-        """A derivative of the fields, ``(n, F)``, by so many times each coordinate, for windows that know their own."""
+        """A derivative of the fields, ``(n, F)``, of given orders by each coordinate, if the windows have a ``partial``."""
         return self._by_window(points, lambda number, own: self._partial_in(number, own, list(orders)))
 
     def _by_window(self, points: Tensor, values: Callable[[int, Tensor], Tensor]) -> Tensor:
@@ -84,31 +84,26 @@ class Windowed(Block):
 
     def _window(self, number: int, points: Tensor) -> Tensor:
         values = self.windows[number](points)
-        if number == 0:
-            return values
-        begin, end = self.edges[number], self.edges[number + 1]
-        passed = points[:, self.column] - begin
-        at = self._at_time(points, begin.expand(len(points)))
-        fade = _at(_FADING, passed / (end - begin))[:, None]
-        for power, gap in enumerate(self._gaps(number, at)):
-            values = values + fade * (passed**power / math.factorial(power))[:, None] * gap
-        return values
+        gaps = self._gaps(number, self._at_time(points, self.edges[number].expand(len(points)))) if number else []
+        return self._joined(number, points, values, gaps, 0)
 
     def _partial_in(self, number: int, points: Tensor, orders: list[int]) -> Tensor:
         """A derivative in one window, of the fading difference too."""
         here: Any = self.windows[number]
-        values = here.partial(points, orders)
-        if number == 0:
-            return values
         before: Any = self.windows[number - 1]
-        begin, length = self.edges[number], float(self.edges[number + 1] - self.edges[number])
-        share = (points[:, self.column] - begin) / length
-        at = self._at_time(points, begin.expand(len(points)))
-        for power in range(self.order):
-            polynomial = _FADING * Polynomial([0.0] * power + [1.0]) * (length**power / math.factorial(power))
-            slope = _at(polynomial.deriv(orders[self.column]), share) / length ** orders[self.column]
+        at, gaps = self._at_time(points, self.edges[number].expand(len(points))), []
+        for power in range(self.order if number else 0):
             across = [power if column == self.column else order for column, order in enumerate(orders)]
-            values = values + slope[:, None] * (before.partial(at, across) - here.partial(at, across))
+            gaps.append(before.partial(at, across) - here.partial(at, across))
+        return self._joined(number, points, here.partial(points, orders), gaps, orders[self.column])
+
+    def _joined(self, number: int, points: Tensor, values: Tensor, gaps: Sequence[Tensor], order: int) -> Tensor:
+        """Values of a window plus the fading differences, differentiated by time."""
+        length = float(self.edges[number + 1] - self.edges[number])
+        share = (points[:, self.column] - self.edges[number]) / length
+        for power, gap in enumerate(gaps):
+            fading = _FADING * Polynomial([0.0] * power + [1.0]) * (length**power / math.factorial(power))
+            values = values + _at(fading.deriv(order), share)[:, None] / length**order * gap
         return values
 
     def _at_time(self, points: Tensor, time: Tensor) -> Tensor:
