@@ -86,34 +86,30 @@ class DampedSystem:
         return -torch.cholesky_solve((self._slopes.T @ self._rows)[:, None], factor)[:, 0]
 
     def _by_qr(self, damping: float) -> Tensor:
-        below = math.sqrt(damping) * self._unit
-        if self._wide:
-            # The solution of smallest norm of [J, √λ I] (δ, z) = -r, from the factors of its transpose.
-            basis, triangle = self._factors
-            inner, factor = torch.linalg.qr(torch.cat([triangle, below]))
-            found = torch.linalg.solve_triangular(factor.T, self._rows[:, None], upper=False)
-            return -(basis @ (inner[: len(triangle)] @ found))[:, 0]
-        whole = torch.cat([self._triangle, torch.nn.functional.pad(below, (0, 1))])
-        factor = torch.linalg.qr(whole, mode="r").R[: len(below)]
-        return -torch.linalg.solve_triangular(factor[:, :-1], factor[:, -1:], upper=True)[:, 0]
+        basis, triangle = self._triangle
+        below = torch.nn.functional.pad(math.sqrt(damping) * self._unit, (0, 1))
+        factor = torch.linalg.qr(torch.cat([triangle, below]), mode="r").R[: len(below)]
+        move = -torch.linalg.solve_triangular(factor[:, :-1], factor[:, -1:], upper=True)[:, 0]
+        return move if basis is None else basis @ move
 
     @cached_property
     def _square(self) -> Tensor:
         return self._slopes @ self._slopes.T if self._wide else self._slopes.T @ self._slopes
 
     @cached_property
-    def _triangle(self) -> Tensor:
-        """R of J = QR, with Qᵀr as one more column: Q itself is never formed."""
-        whole = torch.cat([self._slopes, self._rows[:, None]], dim=1)
-        return torch.linalg.qr(whole, mode="r").R[: self._slopes.shape[1]]
+    def _triangle(self) -> tuple[Tensor | None, Tensor]:
+        """R of J = QR, with Qᵀr as one more column; where rows are few, of J in a basis of the steps of smallest norm."""
+        basis, slopes = None, self._slopes
+        if self._wide:
+            basis, upper = torch.linalg.qr(slopes.T)
+            slopes = upper.T
+        whole = torch.cat([slopes, self._rows[:, None]], dim=1)
+        # Q itself is never formed.
+        return basis, torch.linalg.qr(whole, mode="r").R[: slopes.shape[1]]
 
     @cached_property
     def _singular_values(self) -> Any:
         return torch.linalg.svd(self._slopes, full_matrices=False)
-
-    @cached_property
-    def _factors(self) -> Any:
-        return torch.linalg.qr(self._slopes.T)
 
 
 def column_norms(slopes: Tensor) -> Tensor:
