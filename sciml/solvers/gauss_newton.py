@@ -221,8 +221,8 @@ def descend(stiff: Objective, soft: Objective, stiffness: float, steps: int) -> 
     return found.steps
 
 
-class Backtracking:
-    """Backtracking where a linearisation is not finite: by halves to the last place where it was.
+class FiniteLinearization:
+    """Linearisations that are finite: where one is not, the step is halved back towards the last place where it was.
 
     A loss may be finite where its Jacobian is none, as at the end of a root, so that a step that was judged by the loss alone
     is found to be too long only when the next one begins.
@@ -365,7 +365,7 @@ class LinearLeastSquares(GaussNewton):
 class _GaussNewtonRun(Run):
     def __init__(self, solver: GaussNewton, objective: Objective) -> None:
         self._solver, self._objective = solver, objective
-        self._slow, self._retreat = 0, Backtracking()
+        self._slow, self._linearization = 0, FiniteLinearization()
         self._chord: Chord | None = None
 
     def step(self) -> Step:
@@ -373,7 +373,7 @@ class _GaussNewtonRun(Run):
         step = self._by_chord()
         if step is not None:
             return step
-        rows, slopes, finite, _ = self._retreat.linearised(objective)
+        rows, slopes, finite, _ = self._linearization.linearised(objective)
         position, value = objective.vector(), float(rows @ rows)
         if not finite:
             why = described(objective, "a residual or its derivative is not finite")
@@ -429,8 +429,8 @@ class _GaussNewtonRun(Run):
 
     def state_dict(self) -> dict[str, Any]:
         chord = None if self._chord is None else [self._chord.triangle, self._chord.norms]
-        return {"slow": self._slow, "good": self._retreat.good, "chord": chord}
+        return {"slow": self._slow, "good": self._linearization.good, "chord": chord}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._slow, self._retreat.good = state["slow"], state["good"]
+        self._slow, self._linearization.good = state["slow"], state["good"]
         self._chord = None if state["chord"] is None else Chord(*state["chord"])
