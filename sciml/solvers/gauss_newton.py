@@ -169,9 +169,8 @@ class DampedGaussNewton:
         merit: Callable[[Tensor], float],
         position: Tensor,
         steps: int,
-        stop: Callable[[], bool] = lambda: False,
     ) -> Descent:
-        """At most so many steps from a position ``(p,)``, fewer where ``stop`` returns true after one."""
+        """At most so many steps from a position ``(p,)``."""
         value, damping, idle = merit(position), self.first, 0
         for count in range(steps):
             here = position
@@ -184,8 +183,8 @@ class DampedGaussNewton:
             idle = idle + 1 if value - found.value <= self.tolerance * value else 0
             position, value, damping = here + found.move, found.value, found.damping * self.lowered
             damping = damping if damping > self.least else self.rest
-            if idle >= self.patience or stop():
-                return Descent(position, value, count + 1, idle >= self.patience)
+            if idle >= self.patience:
+                return Descent(position, value, count + 1, True)
         return Descent(position, value, steps, False)
 
     def _moves(self, system: LinearizedSystem, damping: float) -> Iterator[tuple[float, Tensor]]:
