@@ -41,18 +41,15 @@ class AutogradJets:
                 f"the model returned {shape} for {len(points)} points; expected ({len(points)}, {len(fields)}): one "
                 f"column for each field, {listed(fields)}"
             )
-        self._jets: dict[tuple[str, MultiIndex], Values] = {
-            (field, ()): output[:, column] for column, field in enumerate(fields)
-        }
+        self._values = dict(zip(fields, output.unbind(1), strict=True))
         self._gradients: dict[tuple[str, MultiIndex], Tensor] = {}
 
     def jet(self, field: str, index: MultiIndex) -> Values:
         """The partial derivative ``index`` of ``field``, shape ``(n,)``."""
-        key = (field, index)
-        if key not in self._jets:
-            *parent, last = index
-            self._jets[key] = self._gradient(field, tuple(parent))[:, self._position[last]]
-        return self._jets[key]
+        if not index:
+            return self._values[field]
+        *parent, last = index
+        return self._gradient(field, tuple(parent))[:, self._position[last]]
 
     def _gradient(self, field: str, index: MultiIndex) -> Tensor:
         key = (field, index)

@@ -95,10 +95,11 @@ def rule_of(present: tuple[MultiIndex, ...], plan: tuple[MultiIndex, ...]) -> Ru
                     slopes.setdefault(order, {}).setdefault(factor, Counter())[len(indices), rest] += times
         indices.append(index)
         bells.append({order: tuple((times, each) for each, times in found[order].items()) for order in sorted(found)})
-    parts = {order: dict(sorted(slopes[order].items())) for order in sorted(slopes)}
     by_order = {
-        order: {factor: tuple((times, *place) for place, times in each.items()) for factor, each in factors.items()}
-        for order, factors in parts.items()
+        order: {
+            factor: tuple((times, *place) for place, times in parts.items()) for factor, parts in sorted(each.items())
+        }
+        for order, each in sorted(slopes.items())
     }
     return Rule(tuple(indices), tuple(bells), by_order)
 

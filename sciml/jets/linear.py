@@ -72,12 +72,9 @@ class SineFeatures:
 
     def halves(self) -> list[tuple[Tensor, list[int]]]:
         """Sines and cosines, each with the places of its derivatives in the plan."""
-        pairs = ((self.sines, False), (self.cosines, True))
-        return [
-            (waves, [place for place, each in enumerate(self.odd) if each is odd])
-            for waves, odd in pairs
-            if waves is not None
-        ]
+        places = [[place for place, each in enumerate(self.odd) if each is odd] for odd in (False, True)]
+        halves = zip((self.sines, self.cosines), places, strict=True)
+        return [(waves, where) for waves, where in halves if waves is not None]
 
 
 @dataclass(eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -16,14 +17,7 @@ T = TypeVar("T")
 _PREDICTED = 16384
 
 # What allocators of CPUs and of accelerators' libraries say; torch has a class of its own only for its own one.
-_SIGNS = (
-    "can't allocate memory",
-    "cannot allocate memory",
-    "not enough memory",
-    "out of memory",
-    "bad_alloc",
-    "alloc_failed",
-)
+_SIGNS = re.compile("can(no|')t allocate memory|not enough memory|out of memory|bad_alloc|alloc_failed", re.IGNORECASE)
 
 
 def exhausted(error: BaseException) -> bool:
@@ -33,11 +27,9 @@ def exhausted(error: BaseException) -> bool:
         >>> exhausted(RuntimeError("DefaultCPUAllocator: can't allocate memory")), exhausted(RuntimeError("shapes differ"))
         (True, False)
     """
-    if isinstance(error, SciMLError):
+    if isinstance(error, SciMLError) or not isinstance(error, RuntimeError | MemoryError):
         return False
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in _SIGNS)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or _SIGNS.search(str(error)) is not None
 
 
 class BatchSize:

@@ -174,7 +174,7 @@ class _FirstOrderRun(Run):
             self._keep_shares()
         except (TypeError, ValueError, KeyError) as error:
             raise SolverError(f"{solver.name} or its scheduler cannot be made with these settings: {error}") from error
-        # What share of the rates is taken since a step led to where nothing is finite, and the last place that was good.
+        # The fraction of the rates since a step led to where nothing is finite, and the last place that was good.
         self._share, self._why, self._several, self._most = 1.0, "", False, 0.0
         # The running mean of the loss, and the lowest that it has been.
         self._mean = self._lowest = math.inf
@@ -234,7 +234,7 @@ class _FirstOrderRun(Run):
         return True
 
     def _stepped(self, closure: Callable[[], Tensor]) -> None:
-        """One step of the optimizer, at a share of the rate that the scheduler wants."""
+        """One step of the optimizer, at a fraction of the scheduler's rate."""
         groups = [group for group in self._optimizer.param_groups if "lr" in group]
         rates = [group["lr"] for group in groups]
         try:
@@ -246,15 +246,12 @@ class _FirstOrderRun(Run):
                 group["lr"] = rate
 
     def _retreated(self, good: Tensor | None, why: str) -> str:
-        """Go back to the last good parameters, at half the rate; a note on it, empty where nothing is left.
-
-        The moments of an optimizer hold finite gradients alone and stay. One that evaluates several times a step pairs its
-        moves with differences of gradients, and begins again.
-        """
+        """Go back to the last good parameters, at half the rate; a note on it, empty where nothing is left."""
         first, halved = self._optimizer.param_groups[0].get("lr"), self._share / 2
         if good is None or first is None or halved < _LEAST_SHARE or torch.equal(good, self._objective.vector()):
             return ""
         self._objective.assign(good)
+        # Moments are made of finite gradients alone and stay; pairs of moves and differences of gradients do not.
         if self._several:
             self._optimizer.state.clear()
         self._share, self._why = halved, self._why or why

@@ -86,34 +86,30 @@ class DampedSystem:
         return -torch.cholesky_solve((self._slopes.T @ self._rows)[:, None], factor)[:, 0]
 
     def _by_qr(self, damping: float) -> Tensor:
-        below = math.sqrt(damping) * self._unit
-        if self._wide:
-            # The solution of smallest norm of [J, √λ I] (δ, z) = -r, from the factors of its transpose.
-            basis, triangle = self._factors
-            inner, factor = torch.linalg.qr(torch.cat([triangle, below]))
-            found = torch.linalg.solve_triangular(factor.T, self._rows[:, None], upper=False)
-            return -(basis @ (inner[: len(triangle)] @ found))[:, 0]
-        whole = torch.cat([self._triangle, torch.nn.functional.pad(below, (0, 1))])
-        factor = torch.linalg.qr(whole, mode="r").R[: len(below)]
-        return -torch.linalg.solve_triangular(factor[:, :-1], factor[:, -1:], upper=True)[:, 0]
+        basis, triangle = self._triangle
+        below = torch.nn.functional.pad(math.sqrt(damping) * self._unit, (0, 1))
+        factor = torch.linalg.qr(torch.cat([triangle, below]), mode="r").R[: len(below)]
+        move = -torch.linalg.solve_triangular(factor[:, :-1], factor[:, -1:], upper=True)[:, 0]
+        return move if basis is None else basis @ move
 
     @cached_property
     def _square(self) -> Tensor:
         return self._slopes @ self._slopes.T if self._wide else self._slopes.T @ self._slopes
 
     @cached_property
-    def _triangle(self) -> Tensor:
-        """R of J = QR, with Qᵀr as one more column: Q itself is never formed."""
-        whole = torch.cat([self._slopes, self._rows[:, None]], dim=1)
-        return torch.linalg.qr(whole, mode="r").R[: self._slopes.shape[1]]
+    def _triangle(self) -> tuple[Tensor | None, Tensor]:
+        """R of J = QR, with Qᵀr as one more column; where rows are few, of J in a basis of the steps of smallest norm."""
+        basis, slopes = None, self._slopes
+        if self._wide:
+            basis, upper = torch.linalg.qr(slopes.T)
+            slopes = upper.T
+        whole = torch.cat([slopes, self._rows[:, None]], dim=1)
+        # Q itself is never formed.
+        return basis, torch.linalg.qr(whole, mode="r").R[: slopes.shape[1]]
 
     @cached_property
     def _singular_values(self) -> Any:
         return torch.linalg.svd(self._slopes, full_matrices=False)
-
-    @cached_property
-    def _factors(self) -> Any:
-        return torch.linalg.qr(self._slopes.T)
 
 
 def column_norms(slopes: Tensor) -> Tensor:
@@ -173,9 +169,8 @@ class DampedGaussNewton:
         merit: Callable[[Tensor], float],
         position: Tensor,
         steps: int,
-        stop: Callable[[], bool] = lambda: False,
     ) -> Descent:
-        """At most so many steps from a position ``(p,)``, fewer where ``stop`` returns true after one."""
+        """At most so many steps from a position ``(p,)``."""
         value, damping, idle = merit(position), self.first, 0
         for count in range(steps):
             here = position
@@ -188,8 +183,8 @@ class DampedGaussNewton:
             idle = idle + 1 if value - found.value <= self.tolerance * value else 0
             position, value, damping = here + found.move, found.value, found.damping * self.lowered
             damping = damping if damping > self.least else self.rest
-            if idle >= self.patience or stop():
-                return Descent(position, value, count + 1, idle >= self.patience)
+            if idle >= self.patience:
+                return Descent(position, value, count + 1, True)
         return Descent(position, value, steps, False)
 
     def _moves(self, system: LinearizedSystem, damping: float) -> Iterator[tuple[float, Tensor]]:
@@ -225,8 +220,8 @@ def descend(stiff: Objective, soft: Objective, stiffness: float, steps: int) -> 
     return found.steps
 
 
-class Backtracking:
-    """Backtracking where a linearisation is not finite: by halves to the last place where it was.
+class FiniteLinearization:
+    """Linearisations that are finite: where one is not, the step is halved back towards the last place where it was.
 
     A loss may be finite where its Jacobian is none, as at the end of a root, so that a step that was judged by the loss alone
     is found to be too long only when the next one begins.
@@ -369,7 +364,7 @@ class LinearLeastSquares(GaussNewton):
 class _GaussNewtonRun(Run):
     def __init__(self, solver: GaussNewton, objective: Objective) -> None:
         self._solver, self._objective = solver, objective
-        self._slow, self._retreat = 0, Backtracking()
+        self._slow, self._linearization = 0, FiniteLinearization()
         self._chord: Chord | None = None
 
     def step(self) -> Step:
@@ -377,7 +372,7 @@ class _GaussNewtonRun(Run):
         step = self._by_chord()
         if step is not None:
             return step
-        rows, slopes, finite, _ = self._retreat.linearised(objective)
+        rows, slopes, finite, _ = self._linearization.linearised(objective)
         position, value = objective.vector(), float(rows @ rows)
         if not finite:
             why = described(objective, "a residual or its derivative is not finite")
@@ -433,8 +428,8 @@ class _GaussNewtonRun(Run):
 
     def state_dict(self) -> dict[str, Any]:
         chord = None if self._chord is None else [self._chord.triangle, self._chord.norms]
-        return {"slow": self._slow, "good": self._retreat.good, "chord": chord}
+        return {"slow": self._slow, "good": self._linearization.good, "chord": chord}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._slow, self._retreat.good = state["slow"], state["good"]
+        self._slow, self._linearization.good = state["slow"], state["good"]
         self._chord = None if state["chord"] is None else Chord(*state["chord"])

@@ -18,7 +18,7 @@ from sciml._text import listed
 from sciml.data.memory import require
 from sciml.errors import SolverError
 from sciml.solvers.base import Run, Solver, Step, check_settings
-from sciml.solvers.gauss_newton import Backtracking, DampedSystem
+from sciml.solvers.gauss_newton import DampedSystem, FiniteLinearization
 from sciml.solvers.nonfinite import described
 from sciml.solvers.objective import Objective
 
@@ -174,7 +174,7 @@ class LeastSquares(Solver):
 class _LeastSquaresRun(Run):
     def __init__(self, solver: LeastSquares, objective: Objective) -> None:
         self._solver, self._objective = solver, objective
-        self._seconds, self._retreat = 0.0, Backtracking()
+        self._seconds, self._linearization = 0.0, FiniteLinearization()
         self._core = LevenbergMarquardt(
             solver.damping, solver.trials, solver.gradient_tolerance, solver.loss_tolerance, solver.factorisation
         )
@@ -195,7 +195,7 @@ class _LeastSquaresRun(Run):
             objective.assign(position)
             return objective.value()
 
-        rows, slopes, _, halvings = self._retreat.linearised(objective)
+        rows, slopes, _, halvings = self._linearization.linearised(objective)
         # What was too long a step once would be so again.
         self._core.damping *= 10.0**halvings
         found = self._core.advance(objective.vector(), rows, slopes, value_at)
@@ -217,8 +217,8 @@ class _LeastSquaresRun(Run):
     def state_dict(self) -> dict[str, Any]:
         core = self._core
         state = {"damping": core.damping, "norms": core.norms, "idle": core.idle, "seconds": self._seconds}
-        return {**state, "good": self._retreat.good}
+        return {**state, "good": self._linearization.good}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._core.damping, self._core.norms, self._core.idle = state["damping"], state["norms"], state["idle"]
-        self._seconds, self._retreat.good = state["seconds"], state["good"]
+        self._seconds, self._linearization.good = state["seconds"], state["good"]

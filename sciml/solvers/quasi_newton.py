@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -17,41 +18,33 @@ from sciml.solvers.objective import Objective
 
 
 class QuasiNewtonRun(Run):
-    r"""A line search along :math:`-H \nabla f`, with the approximate inverse Hessian H kept by a subclass.
+    r"""A line search along :math:`-H \nabla f`; a subclass says how the approximate inverse Hessian H acts and is updated.
 
     H is updated from a move and the change of the gradient along it where their angle allows it, whatever their size, so that
-    updates go on where losses are tiny.
+    updates go on where losses are tiny. What represents it is ``_inverse``; None is the identity.
     """
 
     def __init__(self, objective: Objective, gradient_tolerance: float) -> None:
         self._objective = objective
         self._gradient_tolerance = gradient_tolerance
         self._here: tuple[Tensor, float, Tensor, Mapping[str, Tensor]] | None = None
+        self._inverse: Any = None
         self._counted = False
 
     @abstractmethod
     def _direction(self, gradient: Tensor) -> Tensor:
         """The negative product of H and a gradient."""
 
-    @property
-    @abstractmethod
-    def _knows_nothing(self) -> bool:
-        """Whether H is still the identity."""
-
     @abstractmethod
     def _learn(self, length: float, move: Tensor, change: Tensor, gradient: Tensor) -> None:
         """Update H by a step: its length, its move, the change of the gradient, and the gradient where it began."""
 
-    @abstractmethod
-    def _forget(self) -> None:
-        """Begin again with the identity."""
-
     def state_dict(self) -> dict[str, Any]:
         # The point and its gradient are computed again from the parameters, which gives the same bits.
-        return {"counted": self._here is not None}
+        return {"counted": self._here is not None, "inverse": copy.deepcopy(self._inverse)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._counted = state["counted"]
+        self._counted, self._inverse = state["counted"], copy.deepcopy(state["inverse"])
 
     def step(self) -> Step:
         evaluations = 0
@@ -70,9 +63,9 @@ class QuasiNewtonRun(Run):
         direction = self._direction(gradient)
         slope = float(direction @ gradient)
         if not -math.inf < slope < 0:
-            self._forget()
+            self._inverse = None
             direction, slope = -gradient, -float(gradient @ gradient)
-        first = min(1.0, 1.0 / float(gradient.abs().sum())) if self._knows_nothing else 1.0
+        first = min(1.0, 1.0 / float(gradient.abs().sum())) if self._inverse is None else 1.0
         trials: list[Trial] = []
 
         def evaluate(length: float) -> Trial:
@@ -89,15 +82,15 @@ class QuasiNewtonRun(Run):
         if taken.step == 0.0:
             shortest = min(trials, key=lambda trial: trial.step)
             why = ""
-            if self._knows_nothing and not math.isfinite(shortest.loss):
+            if self._inverse is None and not math.isfinite(shortest.loss):
                 self._objective.assign(position + shortest.step * direction)
                 why = described(self._objective, "the gradient is not finite")
             self._objective.assign(position)
             if why:
                 return self._stop("diverged", f"no step can be taken, for however short it is, {why}", evaluations)
-            if self._knows_nothing:
+            if self._inverse is None:
                 return self._stop("converged", "no lower point exists along the gradient, to rounding", evaluations)
-            self._forget()
+            self._inverse = None
             return Step(torch.tensor(value), terms, evaluations)
         move, change = taken.step * direction, taken.gradient - gradient
         if float(move @ change) > 1e-14 * float(move.norm() * change.norm()):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -69,11 +67,6 @@ class _SSBroydenRun(QuasiNewtonRun):
         needed = 2 * self._size**2 * like.element_size()
         what = f"SSBroyden with {self._size} parameters (a dense matrix of {self._size} x {self._size})"
         require(needed, solver.memory, like, what, "use sciml.LBFGS, or a smaller model")
-        self._inverse: Tensor | None = None
-
-    @property
-    def _knows_nothing(self) -> bool:
-        return self._inverse is None
 
     def _direction(self, gradient: Tensor) -> Tensor:
         return -gradient if self._inverse is None else -(self._inverse @ gradient)
@@ -83,23 +76,13 @@ class _SSBroydenRun(QuasiNewtonRun):
             self._inverse = torch.eye(self._size, dtype=move.dtype, device=move.device)
         updated(self._inverse, length, move, change, gradient)
 
-    def _forget(self) -> None:
-        self._inverse = None
-
     def renewed(self) -> None:
         super().renewed()
         if self._inverse is None:
             return
         self._inverse = (self._inverse + self._inverse.T) / 2
         if int(torch.linalg.cholesky_ex(self._inverse).info):
-            self._forget()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "inverse": None if self._inverse is None else self._inverse.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._inverse = None if state["inverse"] is None else state["inverse"].clone()
+            self._inverse = None
 
 
 def updated(inverse: Tensor, length: float, move: Tensor, change: Tensor, gradient: Tensor) -> None:

@@ -132,7 +132,7 @@ class Causal(Weighting):
 
     .. math::  c_k = \exp\Big(-\varepsilon \sum_{j<k} L_j\Big).
 
-    Held-out rows have such weights of their own, and to their loss is added the share of time that does not count yet, the
+    Held-out rows have such weights of their own, and to their loss is added the fraction of time that does not count yet, the
     mean of :math:`1 - c_k`: the best state is the one that has come farthest. The smallest weight is the column ``causal`` of
     ``solution.history``; it nears 1 when all of time is solved. Points on faces and measurements keep their weights.
 

@@ -6,7 +6,7 @@ The weights are eliminated; what is left is the information about the unknowns.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,7 +91,6 @@ def gauss_newton(
     raw: Mapping[str, Tensor],
     steps: int,
     tolerance: float,
-    stop: Callable[[], bool] = lambda: False,
     journal: Journal | None = None,
 ) -> Minimum:
     """Lower the loss that steps are judged by through Gauss-Newton steps, damped where they would raise it.
@@ -102,7 +101,6 @@ def gauss_newton(
         raw: the unknowns to begin with.
         steps: how many at most.
         tolerance: a relative fall of the loss that counts as none.
-        stop: called after each step; true ends the iteration.
         journal: holds the result if it was found before an interruption.
     """
 
@@ -117,7 +115,6 @@ def gauss_newton(
             lambda position: system.judged(*parts(position)),
             torch.cat([weights.flatten(), *(value.view(1) for value in raw.values())]),
             steps,
-            stop,
         )
         there = parts(found.position)
         return vars(Minimum(*there, system.loss(*there), found.steps, found.converged))
