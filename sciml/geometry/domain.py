@@ -807,3 +807,17 @@ def checked_names(kind: str, names: Sequence[str], count: int) -> tuple[str, ...
     if len(found) != count or len(set(found)) != count or not all(isinstance(name, str) and name for name in found):
         raise ProblemError(f"{kind}: names must be {count} different names of coordinates; given: {names!r}")
     return found
+
+
+def in_parts(function: Callable[[Array], Array], points: Array, most: int) -> Array:
+    """Values ``(n,)`` of a function of points, evaluated for at most so many of them at a time."""
+    parts = (points[first : first + max(1, most)] for first in range(0, len(points), max(1, most)))
+    return np.concatenate([np.empty(0), *map(function, parts)])
+
+
+def segment_distance(gap: Array, along: Array) -> Array:
+    """Distances ``(...)`` of points from segments, by the vectors ``(..., D)`` from their starts to the points and the ends."""
+    dot = partial(np.einsum, "...i,...i->...")
+    position = np.clip(dot(gap, along) / dot(along, along), 0, 1)
+    away = gap - position[..., None] * along
+    return np.sqrt(dot(away, away))
