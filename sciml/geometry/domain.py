@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy.stats import qmc
 
-from sciml._text import among, listed, nearest
+from sciml._text import among, listed
 from sciml.errors import ProblemError
 from sciml.typing import Array
 
@@ -500,12 +500,10 @@ class Interface:
         Raises:
             ProblemError: none of it lies on one of them.
         """
-        own = [side.describe(self.first) for side in self.sides]
+        own = dict.fromkeys(side.describe(self.first) for side in self.sides)
         for name in names:
             if name not in own:
-                raise ProblemError(
-                    f"{self!r} has no piece {name!r}; its pieces are {listed(dict.fromkeys(own))}.{nearest(name, own)}"
-                )
+                raise ProblemError(f"{self!r} has no piece {name!r}; its pieces are {among(name, own)}")
         return replace(self, names=names)
 
     def freedom(self, side: Side) -> int:
