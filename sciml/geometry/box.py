@@ -64,7 +64,8 @@ class Box(Domain):
     def contains(self, points: Any) -> Array:
         at = self.points(points)
         # Distances, which take five times as long, are only needed where some points are not clearly inside.
-        if ((at >= self.lower) & (at <= self.upper)).all():
+        ends = zip(at.T, self.lower, self.upper, strict=True)
+        if all((column >= low).all() and (column <= high).all() for column, low, high in ends):
             return np.ones(len(at), dtype=bool)
         return super().contains(at)
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy.stats import qmc
 
-from sciml._text import among, listed, nearest
+from sciml._text import among, listed
 from sciml.errors import ProblemError
 from sciml.typing import Array
 
@@ -500,12 +500,10 @@ class Interface:
         Raises:
             ProblemError: none of it lies on one of them.
         """
-        own = [side.describe(self.first) for side in self.sides]
+        own = dict.fromkeys(side.describe(self.first) for side in self.sides)
         for name in names:
             if name not in own:
-                raise ProblemError(
-                    f"{self!r} has no piece {name!r}; its pieces are {listed(dict.fromkeys(own))}.{nearest(name, own)}"
-                )
+                raise ProblemError(f"{self!r} has no piece {name!r}; its pieces are {among(name, own)}")
         return replace(self, names=names)
 
     def freedom(self, side: Side) -> int:
@@ -807,3 +805,17 @@ def checked_names(kind: str, names: Sequence[str], count: int) -> tuple[str, ...
     if len(found) != count or len(set(found)) != count or not all(isinstance(name, str) and name for name in found):
         raise ProblemError(f"{kind}: names must be {count} different names of coordinates; given: {names!r}")
     return found
+
+
+def in_parts(function: Callable[[Array], Array], points: Array, most: int) -> Array:
+    """Values ``(n,)`` of a function of points, evaluated for at most so many of them at a time."""
+    parts = (points[first : first + max(1, most)] for first in range(0, len(points), max(1, most)))
+    return np.concatenate([np.empty(0), *map(function, parts)])
+
+
+def segment_distance(gap: Array, along: Array) -> Array:
+    """Distances ``(...)`` of points from segments, by the vectors ``(..., D)`` from their starts to the points and the ends."""
+    dot = partial(np.einsum, "...i,...i->...")
+    position = np.clip(dot(gap, along) / dot(along, along), 0, 1)
+    away = gap - position[..., None] * along
+    return np.sqrt(dot(away, away))

@@ -12,7 +12,18 @@ import numpy as np
 
 from sciml._text import listed
 from sciml.errors import ProblemError
-from sciml.geometry.domain import Domain, Piece, Placed, Region, Side, checked_names, gauss, grid
+from sciml.geometry.domain import (
+    Domain,
+    Piece,
+    Placed,
+    Region,
+    Side,
+    checked_names,
+    gauss,
+    grid,
+    in_parts,
+    segment_distance,
+)
 from sciml.typing import Array
 
 _CHUNK = 2**20
@@ -150,16 +161,10 @@ class Polygon(Domain):
         return tuple(corner for corner in self.corners() if corner.angle > math.pi * (1 + 1e-9))
 
     def distance(self, points: Any) -> Array:
-        at = self.points(points)
-        step = max(1, _CHUNK // len(self._start))
-        parts = [self._distance(at[first : first + step]) for first in range(0, len(at), step)]
-        return np.concatenate([np.empty(0), *parts])
+        return in_parts(self._distance, self.points(points), _CHUNK // len(self._start))
 
     def _distance(self, at: Array) -> Array:
-        along = self._end - self._start
-        gap = at[:, None, :] - self._start
-        share = np.clip((gap * along).sum(axis=2) / self._lengths**2, 0, 1)
-        nearest = np.hypot(*np.moveaxis(gap - share[:, :, None] * along, 2, 0)).min(axis=1)
+        nearest = segment_distance(at[:, None, :] - self._start, self._end - self._start).min(axis=1)
         return np.where(_inside(at, self._start, self._end), -nearest, nearest)
 
     def quadrature(self, count: int) -> tuple[Array, Array]:

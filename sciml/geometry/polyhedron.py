@@ -10,7 +10,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from sciml.errors import FileError, MissingExtraError, ProblemError
-from sciml.geometry.domain import Domain, Piece, Placed, Side, checked_names
+from sciml.geometry.domain import Domain, Piece, Placed, Side, checked_names, in_parts, segment_distance
 from sciml.typing import Array
 
 _CHUNK = 2**18
@@ -130,8 +130,8 @@ class Polyhedron(Domain):
 
     def distance(self, points: Any) -> Array:
         at = self.points(points)
-        away = [np.empty(0), *map(self._nearest, self._parts(at))]
-        return np.where(self._within(at), -1.0, 1.0) * np.concatenate(away)
+        nearest = in_parts(self._nearest, at, _CHUNK // len(self.triangles))
+        return np.where(self._within(at), -nearest, nearest)
 
     def inside(self, unit: Array) -> tuple[Array, Array]:
         points = self._in_box(unit)
@@ -153,24 +153,20 @@ class Polyhedron(Domain):
     def extent(self, side: Side) -> float:
         return float(self._areas[self._sides[side]].sum())
 
-    def _parts(self, at: Array) -> list[Array]:
-        step = max(1, _CHUNK // len(self.triangles))
-        return [at[first : first + step] for first in range(0, len(at), step)]
-
     def _within(self, at: Array) -> Array:
         """True for points from which the surface is seen under the solid angle of the whole sphere."""
+        return in_parts(self._solid_angle, at, _CHUNK // len(self.triangles)) > 2 * np.pi
+
+    def _solid_angle(self, at: Array) -> Array:
         a, b, c = self._corners.transpose(1, 0, 2)
         # The determinant of the corners seen from a point is linear in the point; scalar products follow from distances.
         slope, constant = np.cross(a, b) + np.cross(b, c) + np.cross(c, a), (a * np.cross(b, c)).sum(axis=1)
         ab, bc, ca = (((one - two) ** 2).sum(axis=1) for one, two in ((a, b), (b, c), (c, a)))
-        found = [np.empty(0)]
-        for part in self._parts(at):
-            away = cdist(part, self.vertices)
-            x, y, z = (away[:, self.triangles[:, k]] for k in range(3))
-            xx, yy, zz = x * x, y * y, z * z
-            below = x * y * z + 0.5 * (z * (xx + yy - ab) + x * (yy + zz - bc) + y * (zz + xx - ca))
-            found.append(2 * np.arctan2(constant - part @ slope.T, below).sum(axis=1))
-        return np.concatenate(found) > 2 * np.pi
+        away = cdist(at, self.vertices)
+        x, y, z = (away[:, self.triangles[:, k]] for k in range(3))
+        xx, yy, zz = x * x, y * y, z * z
+        below = x * y * z + 0.5 * (z * (xx + yy - ab) + x * (yy + zz - bc) + y * (zz + xx - ca))
+        return 2 * np.arctan2(constant - at @ slope.T, below).sum(axis=1)
 
     def _nearest(self, at: Array) -> Array:
         """The distance from the nearest triangle, of some that are nearest when products of matrices do the comparing."""
@@ -186,8 +182,7 @@ class Polyhedron(Domain):
         for k in range(3):
             start, along = self._corners[chosen, k], (self._corners[:, (k + 1) % 3] - self._corners[:, k])[chosen]
             gap = at[:, None, :] - start
-            share = np.clip((gap * along).sum(axis=2) / (along**2).sum(axis=2), 0, 1)
-            edges = np.minimum(edges, np.linalg.norm(gap - share[:, :, None] * along, axis=2))
+            edges = np.minimum(edges, segment_distance(gap, along))
             above &= (gap * np.cross(self._normals[chosen], along)).sum(axis=2) >= 0
         return np.where(above, np.abs(high), edges).min(axis=1)
 

@@ -57,6 +57,11 @@ def promoted(problem: ProblemLike, ranges: Mapping[str, tuple[float, float]]) ->
             f"{owner}.promote: the condition {tied[0]!r} holds at one point or for a mean, which with {listed(ranges)} as a "
             "coordinate would be one for all values together: use Initial or Dirichlet, or solve for each value"
         )
+
+    def reference(self: Any, **coordinates: Any) -> Any:
+        own = {name: values for name, values in coordinates.items() if name not in self.promoted}
+        return super(type(self), with_columns(self, coordinates)).reference(**own)
+
     domain = problem.domain * Box(**ranges)
     origin: Any = problem.__dict__.get("_origin", problem)
     cls = type(origin)
@@ -65,23 +70,14 @@ def promoted(problem: ProblemLike, ranges: Mapping[str, tuple[float, float]]) ->
     members |= {"domain": domain, "_promoted": names, "__module__": cls.__module__, "__doc__": cls.__doc__}
     if hasattr(cls, "reference"):
         # A stored reference belongs to one value of the constants; a formula holds for all.
-        formula = isinstance(
-            inspect.getattr_static(cls, "reference"), staticmethod | classmethod
-        ) or inspect.isfunction(cls.reference)
-        members["reference"] = _reference(cls) if formula else None
+        static = inspect.getattr_static(cls, "reference")
+        formula = isinstance(static, staticmethod | classmethod) or inspect.isfunction(cls.reference)
+        members["reference"] = reference if formula else None
     made: Any = object.__new__(type(cls.__name__, (cls,), members))
     kept = {key: value for key, value in problem.__dict__.items() if key not in ranges and key != "_system"}
     given = tuple(name for name in problem.__dict__["_given"] if name not in names)
     made.__dict__.update(kept, domain=domain, _origin=origin, _given=given, _is_complex={})
     return made
-
-
-def _reference(cls: Any) -> Any:
-    def reference(self: Any, **coordinates: Any) -> Any:
-        own = {name: values for name, values in coordinates.items() if name not in self.promoted}
-        return super(type(self), with_columns(self, coordinates)).reference(**own)
-
-    return reference
 
 
 def with_columns(problem: ProblemLike, coordinates: Mapping[str, Any]) -> Any:
