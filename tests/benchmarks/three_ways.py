@@ -14,6 +14,7 @@ import sciml
 
 README = Path(__file__).parent.parent.parent / "README.md"
 NETWORK = (20, 20, 20)
+TRUTH = {"sigma": 10.0, "rho": 28.0, "beta": 8 / 3}
 ROWS = {
     "harmonic_oscillator": "harmonic oscillator",
     "heat_rod": "heat in a rod",
@@ -32,7 +33,7 @@ def measured(problem, solve):
     except sciml.errors.SciMLError as error:
         return f"refused: {error}"
     seconds = time.perf_counter() - begin
-    truth = getattr(problem, "truth", None)
+    truth = TRUTH if type(problem).__name__ == "LorenzInverse" else None
     errors = (
         [abs(solution.unknowns["estimate"][name] / value - 1) for name, value in truth.items()]
         if truth
