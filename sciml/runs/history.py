@@ -106,7 +106,7 @@ def _whole(content: bytes) -> list[bytes]:
 
 
 def finite(content: Any) -> Any:
-    """Nested values as JSON knows them; numbers that are not finite, which it does not know, become None.
+    """Nested values of JSON; numbers that are not finite, which JSON lacks, become None.
 
     Example:
         >>> finite({"loss": float("nan"), 3: (1.5,)})

@@ -1,4 +1,4 @@
-"""``load``: a solution from its file."""
+"""Loading of saved solutions."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 from collections.abc import Iterator
@@ -19,15 +20,12 @@ from sciml.data import archive
 from sciml.diagnostics import Checkup
 from sciml.errors import FileError
 from sciml.runs import save as saving
-from sciml.runs.directory import MANIFEST, RunDirectory
+from sciml.runs.directory import MANIFEST, SOLUTION, SUMMARY, RunDirectory
 from sciml.runs.fingerprint import versions
 from sciml.runs.history import finite
 from sciml.solution import Solution
 
-SUMMARY, SOLUTION = "summary.json", "solution.pt"
-
 _MOST = 2**24
-
 _NONE = type(None)
 
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -166,16 +164,13 @@ def unknowns_table(solution: Solution, other: Solution | None = None) -> RichTab
     # Two solutions side by side have room in eighty columns only without lines between the columns.
     table = RichTable(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     table.add_column("unknown", no_wrap=True)
-    for each in [solution] if other is None else [solution, other]:
-        table.add_column(short_name(each), justify="right", no_wrap=True)
-        table.add_column("± s.e.", justify="right", no_wrap=True)
-        table.add_column("95 % interval", justify="right", no_wrap=True)
+    shown = [solution] if other is None else [solution, other]
+    for head in (head for each in shown for head in (short_name(each), "± s.e.", "95 % interval")):
+        table.add_column(head, justify="right", no_wrap=True)
     for name in solution.unknowns.index:
-        cells = []
-        for each in [solution] if other is None else [solution, other]:
-            value, error, low, high = each.unknowns.loc[name]
-            cells += [f"{value:.4g}", f"{error:.2g}", f"{low:.3g} … {high:.3g}"]
-        table.add_row(str(name), *cells)
+        rows = (each.unknowns.loc[name] for each in shown)
+        cells = ((f"{value:.4g}", f"{error:.2g}", f"{low:.3g} … {high:.3g}") for value, error, low, high in rows)
+        table.add_row(str(name), *itertools.chain(*cells))
     return table
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -106,12 +107,12 @@ def from_record(path: Path, record: Mapping[str, Any], problem: Problem | None, 
     domain = domain_from_config(record["domain"])
     if domain.bounds != bounds:
         raise FileError(f"{path} is not a saved solution: its domain has bounds {domain.bounds}, and it says {bounds}")
-    fields = tuple(record["fields"])
+    names = tuple(record["fields"])
     if problem is not None and not isinstance(problem, Problem):
         raise ProblemError(f"load: problem must be a problem object; given: {problem!r}")
-    if problem is not None and (problem.coordinates != tuple(bounds) or tuple(problem.fields) != fields):
+    if problem is not None and (problem.coordinates != tuple(bounds) or tuple(problem.fields) != names):
         raise FileError(
-            f"{path} holds a solution of {record['name']} with coordinates {listed(bounds)} and fields {listed(fields)}, "
+            f"{path} holds a solution of {record['name']} with coordinates {listed(bounds)} and fields {listed(names)}, "
             f"not of {type(problem).__name__} with {listed(problem.coordinates)} and {listed(problem.fields)}"
         )
     frames: dict[str, Any] = {
@@ -140,24 +141,20 @@ def without_conditions(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _origin(data: Table) -> dict[str, Any]:
-    """What a table knows besides its numbers."""
+    """Units, groups and provenance of a table."""
     source = data.provenance
     return {
         "units": dict(data.units),
         "group": data.grouped_by,
         "labels": None if data.labels is None else list(map(str, data.labels)),
-        "provenance": None
-        if source is None
-        else {
-            **{name: _plain(getattr(source, name)) for name in ("reader", "rows", "options", "versions")},
-            "path": str(source.path),
-            "stamp": list(source.stamp),
-        },
+        "provenance": source and {each.name: _plain(getattr(source, each.name)) for each in fields(source)},
     }
 
 
 def _plain(value: Any) -> Any:
     """A value as numbers, texts, lists and dicts; anything else as its ``repr``."""
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if type(value) in (list, tuple):
@@ -174,7 +171,7 @@ def _table(path: Path, record: Mapping[str, Any]) -> Table | None:
     if group is not None:
         columns[group] = origin["labels"]
     if source is not None:
-        source = Provenance(**{**source, "path": Path(source["path"]), "stamp": tuple(source["stamp"])})
+        source = Provenance(**{**source, "path": Path(source["path"])})
     return Table(columns, source=str(path), missing="mask", group=group, units=origin["units"], provenance=source)
 
 

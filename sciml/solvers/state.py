@@ -18,7 +18,6 @@ from sciml.solvers.journal import Journal
 from sciml.solvers.objective import Objective
 
 _PROBES = 7
-
 _UNBUILT = nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer
 
 
@@ -27,7 +26,7 @@ def objective_state(objective: Objective, given: Sequence[Collocation]) -> dict[
 
     Args:
         objective: as it is.
-        given: its blocks when the phase began; points are told only where they were drawn anew.
+        given: its blocks when the phase began; points are kept only where they were drawn anew.
     """
     blocks = []
     for block, before in zip(objective.blocks, given, strict=True):
@@ -116,7 +115,7 @@ def as_plain(content: Any, where: str = "") -> Any:
 
 
 def settled(journal: Journal, name: str, objective: Objective, work: Callable[[], object]) -> None:
-    """Do work that ends with other parameters of an objective, unless the journal knows which."""
+    """Do work that ends with other parameters of an objective, unless the journal holds them."""
 
     def compute() -> dict[str, Any]:
         work()
