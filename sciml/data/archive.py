@@ -335,20 +335,7 @@ def packed(content: dict[str, Any]) -> bytes:
 
 
 def unpacked(data: bytes, path: Path) -> dict[str, Any]:
-    """What ``packed`` packed; code in it is never run.
-
-    Args:
-        data: the whole content of a file.
-        path: of the file, for messages.
-
-    Raises:
-        FileError: it is damaged, holds anything but tensors and plain values, or is not one of ours.
-
-    Example:
-        >>> import pathlib
-        >>> unpacked(packed({"seed": 1}), pathlib.Path("a.pt"))["seed"]
-        1
-    """
+    """What ``packed`` packed, from the bytes of a file; anything else is a ``FileError``, and code in it is never run."""
     content = _tensors(checked(data, path), path)
     found = content.get("sciml_format")
     if type(found) is not int or found != FORMAT:
@@ -397,11 +384,7 @@ def load_tensors(path: Path) -> dict[str, Any]:
 
 
 def read(path: Path) -> bytes:
-    """The content of a file.
-
-    Raises:
-        FileError: there is none, or it cannot be read.
-    """
+    """The content of a file; a ``FileError`` if there is none, or it cannot be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

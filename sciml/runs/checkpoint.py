@@ -286,11 +286,7 @@ def _alike(before: Tensor | None, now: Tensor | None) -> bool:
 
 
 def _compare(run: RunDirectory, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to continue another fit, by the fingerprints of the two.
-
-    Raises:
-        FileError: with the differences.
-    """
+    """Refuse to continue another fit, by the fingerprints of the two; warn where only versions or code differ."""
     found = differences(before, now)
     essential = [each for each in found if not each.startswith(("versions.", "code."))]
     if essential:
@@ -310,11 +306,7 @@ def _warn(message: str) -> None:
 
 
 def read_record(directory: Path) -> Content | None:
-    """The content of ``run.json`` in a directory; None where there is none.
-
-    Raises:
-        FileError: it cannot be read, or is none of ours.
-    """
+    """The content of ``run.json`` in a directory; None where there is none, a ``FileError`` where it is damaged."""
     path = directory / RECORD
     try:
         if not path.exists():

@@ -51,12 +51,7 @@ _held: dict[Path, RunDirectory] = {}
 
 
 def lock(directory: Path) -> FileLock:
-    """Lock a directory at once or not at all, until ``release`` or the end of the process; copies of the process lack it.
-
-    Raises:
-        FileError: another process holds it, named by number and host; or its file cannot be written.
-        ArchiveWarning: a warning, that the file system has no locks.
-    """
+    """Lock a directory at once, or raise a ``FileError`` that names the holder; the lock ends with the process."""
 
     def describe(handle: int) -> None:
         since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

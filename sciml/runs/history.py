@@ -82,11 +82,7 @@ class Lines:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a history, up to the first that is none.
-
-    Raises:
-        FileError: the file cannot be read.
-    """
+    """All whole lines of a history, up to the first that is none; a ``FileError`` where it cannot be read."""
     try:
         return [json.loads(line) for line in _whole(path.read_bytes())]
     except OSError as error:

@@ -75,11 +75,7 @@ def table(directory: str | Path = "runs") -> pd.DataFrame:
 
 
 class _Folder:
-    """The files of a folder and of the generation before, with their sizes, and ``notes`` on what is wrong with them.
-
-    Raises:
-        OSError: it cannot be listed.
-    """
+    """The files of a folder and of the generation before, with their sizes, and ``notes`` on what is wrong with them."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.notes = path, list[str]()

@@ -90,18 +90,7 @@ def to_record(solution: Solution) -> dict[str, Any]:
 
 
 def from_record(path: Path, record: Mapping[str, Any], problem: Problem | None, model: nn.Module | None) -> Solution:
-    """The solution of a record; see ``load``.
-
-    Args:
-        path: of the file, for messages.
-        record: as ``to_record`` makes it.
-        problem: what it is a solution of, where it is known.
-        model: an object of the user's own class, where the model is one.
-
-    Raises:
-        FileError: the values are of other kinds, or belong to another problem or model.
-        ProblemError: the problem is none.
-    """
+    """The solution of a record that ``load`` read at ``path``; a ``FileError`` where it does not fit the problem or model."""
     _check(path, record)
     bounds = {key: (float(pair[0]), float(pair[1])) for key, pair in record["bounds"].items()}
     domain = domain_from_config(record["domain"])
@@ -219,11 +208,7 @@ def _built(path: Path, kind: Mapping[str, Any], blank: Any, model: nn.Module | N
 
 
 def _trial(path: Path, record: Mapping[str, Any], problem: Problem | None, model: nn.Module | None) -> nn.Module:
-    """The trial function that was saved, checked by the values that it had.
-
-    Raises:
-        FileError: it needs the user's own model or problem, or does not fit those given.
-    """
+    """The trial function that was saved, checked by the values that it had; it may need the user's own model or problem."""
     dtype = {"float32": torch.float32, "float64": torch.float64}[record["dtype"]]
     inputs, outputs = len(record["bounds"]), len(record["fields"])
     blank = [0.0] * inputs, [1.0] * inputs, [0.0] * outputs, [1.0] * outputs
@@ -254,11 +239,7 @@ def _trial(path: Path, record: Mapping[str, Any], problem: Problem | None, model
 
 
 def _check(path: Path, record: Mapping[str, Any]) -> None:
-    """Refuse values of other kinds than ``to_record`` writes, and models that say they are larger than what is stored.
-
-    Raises:
-        FileError: with the first such value.
-    """
+    """Refuse values of other kinds than ``to_record`` writes, and models that say they are larger than what is stored."""
     for name, kinds in _PLAIN.items():
         if not isinstance(record[name], kinds) or (isinstance(record[name], bool) and kinds is not bool):
             raise FileError(f"{path} is not a saved solution: {name!r} is {str(record[name])[:50]!r}")

@@ -61,11 +61,7 @@ class Journal:
         self._closed = False
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what another journal holds, from the beginning.
-
-        Raises:
-            FileError: the state is none.
-        """
+        """Take over what another journal holds, from the beginning; a ``FileError`` where that is damaged."""
         try:
             self._entries = {
                 int(place): (str(name), float(cost), dict(each)) for place, name, cost, each in state["entries"]

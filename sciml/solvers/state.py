@@ -93,11 +93,7 @@ def placed(content: Any, like: Tensor) -> Any:
 
 
 def as_plain(content: Any, where: str = "") -> Any:
-    """The same content as tensors, numbers, texts, lists and dicts, which is all that is ever read from a file.
-
-    Raises:
-        FileError: it holds something else, such as an object of a class of the user's.
-    """
+    """The same content as tensors, numbers, texts, lists and dicts, all that files may hold; otherwise a ``FileError``."""
     if content is None or type(content) in (bool, int, float, str):
         return content
     if isinstance(content, Tensor):
@@ -136,11 +132,7 @@ def model_state(model: nn.Module | None) -> dict[str, Any] | None:
 
 
 def model_as_it_was(model: nn.Module | None, state: dict[str, Any] | None) -> nn.Module | None:
-    """A model with the values that it had when the fit began for the first time.
-
-    Raises:
-        FileError: it has others.
-    """
+    """A model with the values that it had when the fit began for the first time; a ``FileError`` where it has others."""
     if model is None or state is None:
         return model
     found = copy.deepcopy(model)
