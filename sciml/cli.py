@@ -132,9 +132,7 @@ def _fit(command: dict[str, Any], directory: Path, *, resume: bool) -> None:
 
 @app.command()
 def baseline(
-    file: File,
-    tolerance: Annotated[float, typer.Option(help="Relative accuracy aimed at.")] = 1e-6,
-    out: Out = None,
+    file: File, tolerance: Annotated[float, typer.Option(help="Relative accuracy aimed at.")] = 1e-6, out: Out = None
 ) -> None:
     """Solve the problem in FILE by SciPy."""
     problem = _problem(file)
@@ -157,7 +155,7 @@ def runs(
     found = sciml.runs.table(directory)
     heads = ("name", "problem", "state", "steps", "held-out", "seconds", "when (UTC)", "size", "note")
     frame = pd.DataFrame(lines_of(found), columns=heads)
-    # A column that says nothing leaves its room to the others; in a narrow terminal the size and seconds go first.
+    # An empty column leaves its room to the others; in a narrow terminal the size and seconds go first.
     narrow = ["seconds", "size"] if _console.width < 100 else []
     frame = frame.drop(columns=narrow if frame["note"].any() else [*narrow, "note"])
     table = Table(title=f"Runs in {directory}", title_justify="left")

@@ -28,40 +28,30 @@ from sciml._text import listed
 from sciml.errors import FileError
 
 FORMAT = 2
-
 PREVIOUS = ".previous"
 
 # From this version of HDF5 on the structure of a file has checksums, and not only its numbers.
 HDF5 = ("v110", "v110")
-
 _HEADER = re.compile(rb"sciml ([0-9]{1,6}) ([0-9a-f]{64})\n")
-
 _LENGTH = len(b"sciml 2 \n") + 64
 
 # Distinguishes this process from a dead one that had the same number, as happens in containers.
 _PROCESS = secrets.token_hex(4)
 
-# A file's name may have 255 bytes, its temporary one 35 more than what is taken of it.
+# A file's name may have 255 bytes, its temporary one 43 more than what is taken of it.
 _NAME_BYTES = 100
 
 # What file systems answer that have no such thing.
 _UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
-
-_TEMPORARY = re.compile(r"\..+?\.(?:(\d+)-([0-9a-f]{8})\.)?\w{8}\.tmp")
-
+_TEMPORARY = re.compile(r"\..+?\.(?:(\d+)-([0-9a-f]{8})\.)?\w{8,16}\.tmp")
 _OLDEST = (2, 10)
-
 _DEPTH = 100
-
 _MOST_VALUES = 2**31
 
 # A tensor may repeat its elements without taking memory for them; whoever copies it takes the memory.
 _REPEATED = 2**28
-
 _DIRECTORY, _ENCRYPTED = 0x10, 0x2041
-
 _VALUES = {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size}
-
 _CONTAINERS = {dict, OrderedDict, list, tuple, set}
 
 _DTYPES = {
@@ -204,9 +194,7 @@ def replaced(path: Path) -> Iterator[Path]:
     """A file beside another one to write to, which takes its place when the block ends well and vanishes when it does not.
 
     It has the permissions of the other; where there is none, those of any new file. A symbolic link stays, and leads to it.
-
-    Raises:
-        FileError: the file cannot be written (no space, no permission); an older file of that name is still there.
+    Where it cannot be written (no space, no permission), a ``FileError`` is raised, and the older file is still there.
     """
     path = followed(path)
     with temporary(path) as beside:
@@ -215,25 +203,17 @@ def replaced(path: Path) -> Iterator[Path]:
         moved(beside, path)
 
 
-# ``runs.directory`` says here how a file in the directory of a run is replaced; None for files elsewhere.
+# ``runs.directory`` sets here how a file in the directory of a run is replaced; None for files elsewhere.
 recorder: Callable[[Path], contextlib.AbstractContextManager[Path] | None] = lambda path: None  # noqa: E731
 
 
 def recorded(path: Path) -> contextlib.AbstractContextManager[Path]:
-    """As ``replaced``; a file in the directory of a run is listed there, with its previous generation.
-
-    Raises:
-        FileError: the file cannot be written, or is one of a run that another process writes; an older one is still there.
-    """
+    """As ``replaced``; a file in the directory of a run is listed there, with its previous generation."""
     return recorder(path) or replaced(path)
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """As ``write_atomic``; a file in the directory of a run is listed there, with its previous generation.
-
-    Raises:
-        FileError: as ``recorded``.
-    """
+    """As ``write_atomic``; a file in the directory of a run is listed there, with its previous generation."""
     with recorded(path) as temporary:
         temporary.write_bytes(content)
 
@@ -244,11 +224,7 @@ def followed(path: Path) -> Path:
 
 
 def moved(source: Path, target: Path) -> None:
-    """Rename a file, for good before anything else is done.
-
-    Raises:
-        FileError: it has its new name, and that could not be written through to the disk.
-    """
+    """Rename a file, for good before anything else is done."""
     os.replace(source, target)
     try:
         flush(target.parent)
@@ -262,34 +238,24 @@ def moved(source: Path, target: Path) -> None:
 def temporary(path: Path) -> Iterator[Path]:
     """An empty file beside another one, gone when the block ends unless it was moved into the place of the other.
 
-    Raises:
-        FileError: anything that the system refuses within the block.
+    Nobody may read it who may not read the other. Whatever the system refuses within the block is a ``FileError``.
     """
-    name = ""
+    beginning = os.fsencode(path.name)[:_NAME_BYTES].decode(errors="ignore") or "file"
+    found = path.parent / f".{beginning}.{os.getpid()}-{_PROCESS}.{secrets.token_hex(8)}.tmp"
+    mode = _mode(path)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        name = _made(path)
-        yield Path(name)
+        # The system takes off what the umask forbids; to ask for the umask would change it for other threads.
+        os.close(os.open(found, flags, 0o666 if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR))
+        yield found
     except OSError as error:
         if isinstance(error, FileError):
             raise
         raise FileError(f"cannot write {path}: {error}; what was there before is unchanged") from error
     finally:
-        if name and os.path.exists(name):
-            os.unlink(name)
-
-
-def _made(path: Path) -> str:
-    """Make the temporary file of another, which nobody may read who may not read that."""
-    beginning = os.fsencode(path.name)[:_NAME_BYTES].decode(errors="ignore") or "file"
-    mode = _mode(path)
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-    while True:
-        name = path.parent / f".{beginning}.{os.getpid()}-{_PROCESS}.{secrets.token_hex(4)}.tmp"
-        with contextlib.suppress(FileExistsError):
-            # The system takes off what the umask forbids; to ask for the umask would change it for other threads.
-            os.close(os.open(name, flags, 0o666 if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR))
-            return str(name)
+        with contextlib.suppress(OSError):
+            found.unlink(missing_ok=True)
 
 
 def _mode(path: Path) -> int | None:
@@ -338,15 +304,15 @@ def orphaned(name: str) -> bool:
         return found is not None
     if int(found[1]) == os.getpid():
         return found[2] != _PROCESS
-    # On Windows signal 0 would end the process; an open file cannot be removed there anyway.
-    if os.name != "nt":
-        with contextlib.suppress(PermissionError):
-            try:
-                os.kill(int(found[1]), 0)
-            except (ProcessLookupError, OverflowError):
-                return True
+    try:
+        # On Windows signal 0 would end the process; an open file cannot be removed there anyway.
+        if os.name != "nt":
+            os.kill(int(found[1]), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:
         return False
-    return True
+    return os.name == "nt"
 
 
 def packed(content: dict[str, Any]) -> bytes:
@@ -369,20 +335,7 @@ def packed(content: dict[str, Any]) -> bytes:
 
 
 def unpacked(data: bytes, path: Path) -> dict[str, Any]:
-    """What ``packed`` packed; code in it is never run.
-
-    Args:
-        data: the whole content of a file.
-        path: of the file, for messages.
-
-    Raises:
-        FileError: it is damaged, holds anything but tensors and plain values, or is not one of ours.
-
-    Example:
-        >>> import pathlib
-        >>> unpacked(packed({"seed": 1}), pathlib.Path("a.pt"))["seed"]
-        1
-    """
+    """What ``packed`` packed, from the bytes of a file; anything else is a ``FileError``, and code in it is never run."""
     content = _tensors(checked(data, path), path)
     found = content.get("sciml_format")
     if type(found) is not int or found != FORMAT:
@@ -391,11 +344,7 @@ def unpacked(data: bytes, path: Path) -> dict[str, Any]:
 
 
 def checked(data: bytes, path: Path) -> memoryview:
-    """What follows the header of a file, which agrees with the checksum there.
-
-    Raises:
-        FileError: it is damaged, or not one of ours.
-    """
+    """What follows the header of a file, which agrees with the checksum there."""
     if not data:
         raise FileError(f"{path} is damaged: it is empty")
     header = _HEADER.match(data[: _LENGTH + 6])
@@ -410,11 +359,7 @@ def checked(data: bytes, path: Path) -> memoryview:
 
 
 def save_tensors(path: Path, content: dict[str, Any]) -> None:
-    """Save tensors and plain values (numbers, texts, lists, dicts) with a checksum.
-
-    Raises:
-        FileError: the file cannot be written.
-    """
+    """Save tensors and plain values (numbers, texts, lists, dicts) with a checksum."""
     write_atomic(path, packed(content))
 
 
@@ -439,11 +384,7 @@ def load_tensors(path: Path) -> dict[str, Any]:
 
 
 def read(path: Path) -> bytes:
-    """The content of a file.
-
-    Raises:
-        FileError: there is none, or it cannot be read.
-    """
+    """The content of a file; a ``FileError`` if there is none, or it cannot be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

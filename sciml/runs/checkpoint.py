@@ -19,20 +19,18 @@ from torch import Tensor, nn
 from sciml.errors import ArchiveWarning, FileError, SciMLError, SolverError
 from sciml.problem import Problem
 from sciml.runs import report
-from sciml.runs.directory import RunDirectory
+from sciml.runs.directory import CHECKPOINT, HISTORY, RECORD, SOLUTION, RunDirectory
 from sciml.runs.fingerprint import differences
 from sciml.runs.history import Lines
 from sciml.runs.load import load
 from sciml.solution import Solution
 from sciml.solvers import Callback, Report
 from sciml.solvers.journal import Content, Journal, Terminated
-from sciml.solvers.signals import INTERRUPT, Abandoned, Signals
+from sciml.solvers.signals import INTERRUPT, TERMINATE, Abandoned, Signals
 from sciml.solvers.state import as_plain, model_as_it_was, model_state, model_values
 
-CHECKPOINT, RECORD, HISTORY, ASIDE = "checkpoint.pt", "run.json", "history.jsonl", "checkpoint.aside.pt"
-
+ASIDE = "checkpoint.aside.pt"
 FORMAT, _RECORD_FORMAT = 2, 1
-
 _STATUS_OF_TERMINATION = 143
 
 
@@ -100,12 +98,10 @@ class Checkpointer:
         self._failed = False
 
     def __enter__(self) -> Checkpointer:
-        with contextlib.ExitStack() as stack:
-            if self._out is not None:
-                stack.enter_context(self._out)
-            if self.run is not None:
-                stack.enter_context(self._signals)
-            self._stack = stack.pop_all()
+        if self._out is not None:
+            self._stack.enter_context(self._out)
+        if self.run is not None:
+            self._stack.enter_context(self._signals)
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -117,7 +113,7 @@ class Checkpointer:
             if self._lines is not None:
                 self._lines.close()
             self._stack.close()
-        if isinstance(error, Terminated) or (error is None and self._signals.terminates):
+        if isinstance(error, Terminated) or (error is None and self._signals.request() == TERMINATE):
             raise SystemExit(_STATUS_OF_TERMINATION) from None
         if isinstance(error, Abandoned):
             raise KeyboardInterrupt from None
@@ -145,7 +141,7 @@ class Checkpointer:
         try:
             record = read_record(run.path)
         except FileError as error:
-            # The checkpoint knows by itself what it is of.
+            # The checkpoint holds a fingerprint too.
             record = None
             _warn(f"{error}; it is written anew")
         if self._resume and record is not None:
@@ -153,7 +149,7 @@ class Checkpointer:
             ended = record.get("ended")
             if ended is not None and ended["status"] != "interrupted":
                 try:
-                    return load(run.path / report.SOLUTION, problem, model), model
+                    return load(run.path / SOLUTION, problem, model), model
                 except FileError as error:
                     raise FileError(
                         f"the fit in {run.path} was finished, and its solution cannot be read: {error}. Call fit without "
@@ -189,7 +185,7 @@ class Checkpointer:
         self._last = time.perf_counter()
         self._start = self._last - self.seconds
         self._known = {"fingerprint": known, "model": state, "values": values}
-        self.journal = Journal(None if self._every is None else self._save, self._due, self._signals.wish)
+        self.journal = Journal(None if self._every is None else self._save, self._due, self._signals.request)
         if before is not None:
             self.journal.load_state_dict(before["journal"])
         return None, model
@@ -202,9 +198,9 @@ class Checkpointer:
             replayed = self._looks <= self._replayed
             if self._lines is not None:
                 self._lines.write(self._looks - 1, {k: v for k, v in vars(look).items() if k != "replayed"})
-            wishes = [bool(each(replace(look, replayed=replayed))) for each in callbacks]
+            ends = [bool(each(replace(look, replayed=replayed))) for each in callbacks]
             # Where it went on before it goes on now.
-            return any(wishes) and not replayed
+            return any(ends) and not replayed
 
         return [watch]
 
@@ -213,7 +209,7 @@ class Checkpointer:
         run = self.run
         if run is None:
             return
-        if self._signals.wish() == INTERRUPT and solution.status != "interrupted":
+        if self._signals.request() == INTERRUPT and solution.status != "interrupted":
             _warn("Ctrl-C came when everything was computed: the solution is whole")
         # The fit is done: what it found must not be lost because a file could not be written.
         trouble = "the solution was not written"
@@ -241,7 +237,7 @@ class Checkpointer:
             "checkpoint": FORMAT,
             "journal": journal,
             "seconds": time.perf_counter() - self._start,
-            # Killed while it is told again what happened before, a fit must not forget the rest of it.
+            # A fit that is killed while it replays must not lose the rest of what it replays.
             "looks": max(self._looks, self._replayed),
         }
         try:
@@ -256,7 +252,7 @@ class Checkpointer:
         self._last = time.perf_counter()
 
     def _recalled(self, run: RunDirectory, fingerprint: Mapping[str, Any]) -> Content | None:
-        """What a checkpoint knows, or None where the fit begins anew; then the checkpoint is set aside."""
+        """The content of a checkpoint, or None where the fit begins anew; then the checkpoint is set aside."""
         if not self._resume:
             run.write(ASIDE, run.read(CHECKPOINT))
             run.remove(CHECKPOINT)
@@ -290,11 +286,7 @@ def _alike(before: Tensor | None, now: Tensor | None) -> bool:
 
 
 def _compare(run: RunDirectory, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to continue another fit, by the fingerprints of the two.
-
-    Raises:
-        FileError: with the differences.
-    """
+    """Refuse to continue another fit, by the fingerprints of the two; warn where only versions or code differ."""
     found = differences(before, now)
     essential = [each for each in found if not each.startswith(("versions.", "code."))]
     if essential:
@@ -314,11 +306,7 @@ def _warn(message: str) -> None:
 
 
 def read_record(directory: Path) -> Content | None:
-    """What ``run.json`` of a directory says; None where there is none.
-
-    Raises:
-        FileError: it cannot be read, or is none of ours.
-    """
+    """The content of ``run.json`` in a directory; None where there is none, a ``FileError`` where it is damaged."""
     path = directory / RECORD
     try:
         if not path.exists():

@@ -15,7 +15,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 from filelock import FileLock, Timeout
@@ -29,25 +29,20 @@ if os.name != "nt":
     import fcntl
 
 LOCK, MANIFEST = ".lock", "manifest.json"
+RECORD, HISTORY, CHECKPOINT = "run.json", "history.jsonl", "checkpoint.pt"
+SOLUTION, SUMMARY = "solution.pt", "summary.json"
 
-# Whoever asks for the holder of a lock has a share of it for a moment.
+# A process that looks for the holder of a lock shares it for a moment.
 _PATIENCE = 0.2
-
 _UNSUPPORTED = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
-
 _TAKEN = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
-
 _FORMAT = 1
-
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,149}")
-
 _MOST_BYTES = 2**24
 
 # How often files are looked at again that another process may be writing.
 _LOOKS = 100
-
 _NOTHING = "nothing"
 
 _Value = TypeVar("_Value")
@@ -56,31 +51,19 @@ _held: dict[Path, RunDirectory] = {}
 
 
 def lock(directory: Path) -> FileLock:
-    """Lock a directory at once or not at all, until ``release`` or the end of the process; copies of the process lack it.
-
-    Raises:
-        FileError: another process holds it, named by number and host; or its file cannot be written.
-        ArchiveWarning: a warning, that the file system has no locks.
-    """
+    """Lock a directory at once, or raise a ``FileError`` that names the holder; the lock ends with the process."""
 
     def describe(handle: int) -> None:
         since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         os.ftruncate(handle, 0)
         os.write(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}).encode())
 
-    found = FileLock(
-        directory / LOCK,
-        _PATIENCE,
-        thread_local=False,
-        poll_interval=0.01,
-        preserve_lock_file=True,
-        on_acquired=describe,
-    )
+    options: Any = {"thread_local": False, "poll_interval": 0.01, "preserve_lock_file": True, "on_acquired": describe}
+    found = FileLock(directory / LOCK, _PATIENCE, **options)
     try:
         found.acquire()
     except Timeout:
-        with (directory / LOCK).open("rb") as file:
-            other = _described(file)
+        other = _described(directory)
         raise FileError(
             f"{directory} is being written by process {other['pid']} on {other['host']} since {other['since']}: wait until it "
             "ends, stop it, or choose another directory"
@@ -98,11 +81,12 @@ def lock(directory: Path) -> FileLock:
     return found
 
 
-def _described(file: BinaryIO) -> dict[str, Any]:
-    """What the file of a lock says of its holder."""
+def _described(directory: Path) -> dict[str, Any]:
+    """The holder of a lock by the text of its file."""
     unknown = dict.fromkeys(("pid", "host", "since"), "unknown")
     try:
-        return {**unknown, **json.loads(file.read(4096))}
+        with (directory / LOCK).open("rb") as file:
+            return {**unknown, **json.loads(file.read(4096))}
     except (OSError, ValueError, TypeError, RecursionError):
         return unknown
 
@@ -360,7 +344,7 @@ class RunDirectory:
         entry, digest, agrees = self._look(self.path / name, 0, digest_of)
         entry_of_copy, digest_of_copy, good = self._look(self.path / copy, 1, digest_of)
         if agrees:
-            unfinished = "" if digest == entry[0] else "; a later write did not come to its end"
+            unfinished = "; a later write did not come to its end" if entry and digest != entry[0] else ""
             found.append((name, "newest", "whole", _NOTHING + unfinished))
         else:
             remedy = f"the one saved before it is whole: it is taken, or copy {copy}" if good else "write it again"
@@ -378,10 +362,7 @@ class RunDirectory:
 
         A file that is written meanwhile is looked at again: only what stays the same between two looks is damage.
 
-        Args:
-            file: in the directory, or its copy.
-            age: 0 for the file, 1 for its copy.
-            read: gives its content or digest.
+        ``age`` is 0 for the file, 1 for its copy; ``read`` gives the content or the digest.
         """
         before = None
         for _ in range(_LOOKS):
@@ -425,7 +406,7 @@ class RunDirectory:
                 else:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError as error:
-                return _described(file) if error.errno in _TAKEN else None
+                return _described(Path(path)) if error.errno in _TAKEN else None
         return None
 
     @staticmethod

@@ -24,13 +24,9 @@ from sciml.solvers import ResidualSystem
 from sciml.solvers.discrete_problem import blocks_of
 
 _PROBES = 1024
-
 _DIGITS = 10
-
 _MOST_TEXT = 200
-
 _DEEPEST = 8
-
 _ADDRESS = r" at 0x[0-9a-f]+"
 
 
@@ -198,7 +194,7 @@ def _model(model: nn.Module | None) -> Any:
         if isinstance(value, Tensor)
         and not isinstance(value, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer)
     }
-    # Where something lies in memory says nothing of it.
+    # Addresses in memory differ from run to run.
     structure = re.sub(_ADDRESS, "", repr(model))
     return {"class": type(model).__qualname__, "structure": structure, "shapes": shapes}
 

@@ -82,11 +82,7 @@ class Lines:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a history, up to the first that is none.
-
-    Raises:
-        FileError: the file cannot be read.
-    """
+    """All whole lines of a history, up to the first that is none; a ``FileError`` where it cannot be read."""
     try:
         return [json.loads(line) for line in _whole(path.read_bytes())]
     except OSError as error:
@@ -106,7 +102,7 @@ def _whole(content: bytes) -> list[bytes]:
 
 
 def finite(content: Any) -> Any:
-    """Nested values as JSON knows them; numbers that are not finite, which it does not know, become None.
+    """Nested values of JSON; numbers that are not finite, which JSON lacks, become None.
 
     Example:
         >>> finite({"loss": float("nan"), 3: (1.5,)})

@@ -15,19 +15,13 @@ import pandas as pd
 
 from sciml.data.memory import readable
 from sciml.errors import FileError
-from sciml.runs.directory import LOCK, RunDirectory
-
-RECORD, HISTORY, SUMMARY = "run.json", "history.jsonl", "summary.json"
-
-CHECKPOINT, SOLUTION = "checkpoint.pt", "solution.pt"
+from sciml.runs.directory import CHECKPOINT, HISTORY, LOCK, RECORD, SOLUTION, SUMMARY, RunDirectory
 
 STATES = ("running", "success", "not a success", "interrupted", "unfinished", "damaged", "not a run")
 
 # Far more than a fit writes there; a larger file is none of ours.
 _MOST_BYTES = 2**22
-
 _TAIL = 2**16
-
 _COLUMNS = ("problem", "state", "pid", "steps", "held_out", "seconds", "when", "bytes", "note", "path")
 
 
@@ -81,11 +75,7 @@ def table(directory: str | Path = "runs") -> pd.DataFrame:
 
 
 class _Folder:
-    """The files of a folder and of the generation before, with their sizes, and ``notes`` on what is wrong with them.
-
-    Raises:
-        OSError: it cannot be listed.
-    """
+    """The files of a folder and of the generation before, with their sizes, and ``notes`` on what is wrong with them."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.notes = path, list[str]()

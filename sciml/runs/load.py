@@ -1,4 +1,4 @@
-"""``load``: a solution from its file."""
+"""Loading of saved solutions."""
 
 from __future__ import annotations
 
@@ -44,11 +44,7 @@ def load(path: str | Path, problem: Problem | None = None, model: nn.Module | No
 
 
 def load_weights(path: str | Path, model: nn.Module | None = None) -> tuple[Solution, bool]:
-    """A saved solution as a beginning: its model without the conditions that it held exactly, and whether it held any.
-
-    Raises:
-        FileError: as ``load``.
-    """
+    """A saved solution to begin from: its model without the conditions that it held exactly, and whether it held any."""
     return _loaded(path, None, model, conditions=False)
 
 

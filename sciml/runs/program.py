@@ -20,7 +20,6 @@ from sciml.problem.observations import derivative_named
 from sciml.solution import Solution
 
 _PROBES = 11
-
 _DISTIL = "sciml.distil(solution) makes one network of it, which can be exported"
 
 
@@ -59,12 +58,12 @@ def export(solution: Solution, path: str | Path, fields: Sequence[str] | None = 
 
     Example:
         >>> import tempfile, pathlib, torch, sciml
-        >>> solution = sciml.fit(sciml.gallery.problem("logistic_growth"), sciml.MLP(8), solver=sciml.LBFGS(20))
+        >>> solution = sciml.fit(sciml.gallery.problem("harmonic_oscillator"), sciml.MLP(8), solver=sciml.LBFGS(20))
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = solution.export(pathlib.Path(folder) / "growth.pt2")
+        ...     path = solution.export(pathlib.Path(folder) / "oscillator.pt2")
         ...     program = torch.export.load(path).module()
         >>> t = torch.tensor([[0.25], [0.5], [1.0]], dtype=torch.float64)
-        >>> bool((program(t)[:, 0] == solution(t=t[:, 0])["u"]).all())
+        >>> bool((program(t)[:, 0] == solution(t=t[:, 0])[solution.fields[0]]).all())
         True
     """
     chosen = _fields(solution, fields)

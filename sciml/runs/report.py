@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 from collections.abc import Iterator
@@ -14,20 +15,16 @@ from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from sciml._text import listed
 from sciml.data import archive
 from sciml.diagnostics import Checkup
 from sciml.errors import FileError
 from sciml.runs import save as saving
-from sciml.runs.directory import MANIFEST, RunDirectory
+from sciml.runs.directory import MANIFEST, SOLUTION, SUMMARY, RunDirectory
 from sciml.runs.fingerprint import versions
 from sciml.runs.history import finite
 from sciml.solution import Solution
 
-SUMMARY, SOLUTION = "summary.json", "solution.pt"
-
 _MOST = 2**24
-
 _NONE = type(None)
 
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -122,35 +119,33 @@ def read_summary(path: str | Path) -> dict[str, Any]:
     else:
         content = archive.read(path)
     try:
-        found = json.loads(content.decode(), parse_constant=_refused)
+        return _checked(json.loads(content.decode(), parse_constant=_refused))
     except (ValueError, RecursionError, MemoryError) as error:
         raise FileError(f"{path} is no summary of a run, or is damaged: {str(error)[:200]}") from error
-    wrong = _wrong(found)
-    if wrong:
-        raise FileError(f"{path} is no summary of a run: {wrong}")
-    return found
 
 
 def _refused(constant: str) -> None:
     raise ValueError(f"{constant} is not a number")
 
 
-def _wrong(found: Any) -> str:
-    """What is not as ``summary`` makes it, in words; empty if nothing is."""
+def _checked(found: Any) -> dict[str, Any]:
+    """What ``summary`` makes; anything else is a ``ValueError``."""
     if not isinstance(found, dict):
-        return f"it holds {type(found).__name__}, not names and values"
+        raise ValueError(f"it holds {type(found).__name__}, not names and values")
     for name, kinds in _KINDS.items():
         if name not in found:
-            return f"it has no {name!r}"
+            raise ValueError(f"it has no {name!r}")
         if type(found[name]) not in kinds:
-            return f"{name!r} is {str(found[name])[:50]!r}; expected {' or '.join(kind.__name__ for kind in kinds)}"
-    numbers = (int, float, type(None))
+            expected = " or ".join(kind.__name__ for kind in kinds)
+            raise ValueError(f"{name!r} is {str(found[name])[:50]!r}; expected {expected}")
     rows = [found["points"], found["relative_l2"] or {}, *found["residuals"].values(), *found["unknowns"].values()]
-    if not all(isinstance(row, dict) and all(type(each) in numbers for each in row.values()) for row in rows):
-        return f"not all of {listed(('points', 'relative_l2', 'residuals', 'unknowns'))} are numbers by name"
+    if not all(
+        isinstance(row, dict) and all(type(each) in (int, float, _NONE) for each in row.values()) for row in rows
+    ):
+        raise ValueError("not all of 'points', 'relative_l2', 'residuals', 'unknowns' are numbers by name")
     if not all(isinstance(each, str) for each in [*found["fields"], *found["versions"].values()]):
-        return "a field or a version is no text"
-    return ""
+        raise ValueError("a field or a version is no text")
+    return found
 
 
 def png(figure: Figure) -> bytes:
@@ -166,16 +161,13 @@ def unknowns_table(solution: Solution, other: Solution | None = None) -> RichTab
     # Two solutions side by side have room in eighty columns only without lines between the columns.
     table = RichTable(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     table.add_column("unknown", no_wrap=True)
-    for each in [solution] if other is None else [solution, other]:
-        table.add_column(short_name(each), justify="right", no_wrap=True)
-        table.add_column("± s.e.", justify="right", no_wrap=True)
-        table.add_column("95 % interval", justify="right", no_wrap=True)
+    shown = [solution] if other is None else [solution, other]
+    for head in (head for each in shown for head in (short_name(each), "± s.e.", "95 % interval")):
+        table.add_column(head, justify="right", no_wrap=True)
     for name in solution.unknowns.index:
-        cells = []
-        for each in [solution] if other is None else [solution, other]:
-            value, error, low, high = each.unknowns.loc[name]
-            cells += [f"{value:.4g}", f"{error:.2g}", f"{low:.3g} … {high:.3g}"]
-        table.add_row(str(name), *cells)
+        rows = (each.unknowns.loc[name] for each in shown)
+        cells = ((f"{value:.4g}", f"{error:.2g}", f"{low:.3g} … {high:.3g}") for value, error, low, high in rows)
+        table.add_row(str(name), *itertools.chain(*cells))
     return table
 
 
@@ -195,15 +187,7 @@ def checkup_tables(checkup: Checkup) -> Iterator[RichTable]:
 def table_of(
     frame: pd.DataFrame, title: str, name: str = "", digits: str = ".3g", meaning: str | None = None
 ) -> RichTable:
-    """A DataFrame as a table for a terminal.
-
-    Args:
-        frame: a row for each row; numbers stand to the right, those that are not known stay empty.
-        title: above the table.
-        name: of the index.
-        digits: the format of numbers that are not whole.
-        meaning: a line below the table.
-    """
+    """A DataFrame as a table for a terminal: ``name`` heads the index, ``digits`` formats numbers that are not whole."""
     table = RichTable(title=title, caption=meaning, title_justify="left", caption_justify="left")
     table.add_column(name, overflow="fold")
     for column, kind in frame.dtypes.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -87,29 +88,18 @@ def to_record(solution: Solution) -> dict[str, Any]:
 
 
 def from_record(path: Path, record: Mapping[str, Any], problem: Problem | None, model: nn.Module | None) -> Solution:
-    """The solution of a record; see ``load``.
-
-    Args:
-        path: of the file, for messages.
-        record: as ``to_record`` makes it.
-        problem: what it is a solution of, where it is known.
-        model: an object of the user's own class, where the model is one.
-
-    Raises:
-        FileError: the values are of other kinds, or belong to another problem or model.
-        ProblemError: the problem is none.
-    """
+    """The solution of a record that ``load`` read at ``path``; a ``FileError`` where it does not fit the problem or model."""
     _check(path, record)
     bounds = {key: (float(pair[0]), float(pair[1])) for key, pair in record["bounds"].items()}
     domain = domain_from_config(record["domain"])
     if domain.bounds != bounds:
         raise FileError(f"{path} is not a saved solution: its domain has bounds {domain.bounds}, and it says {bounds}")
-    fields = tuple(record["fields"])
+    names = tuple(record["fields"])
     if problem is not None and not isinstance(problem, Problem):
         raise ProblemError(f"load: problem must be a problem object; given: {problem!r}")
-    if problem is not None and (problem.coordinates != tuple(bounds) or tuple(problem.fields) != fields):
+    if problem is not None and (problem.coordinates != tuple(bounds) or tuple(problem.fields) != names):
         raise FileError(
-            f"{path} holds a solution of {record['name']} with coordinates {listed(bounds)} and fields {listed(fields)}, "
+            f"{path} holds a solution of {record['name']} with coordinates {listed(bounds)} and fields {listed(names)}, "
             f"not of {type(problem).__name__} with {listed(problem.coordinates)} and {listed(problem.fields)}"
         )
     frames: dict[str, Any] = {
@@ -138,24 +128,20 @@ def without_conditions(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _origin(data: Table) -> dict[str, Any]:
-    """What a table knows besides its numbers."""
+    """Units, groups and provenance of a table."""
     source = data.provenance
     return {
         "units": dict(data.units),
         "group": data.grouped_by,
         "labels": None if data.labels is None else list(map(str, data.labels)),
-        "provenance": None
-        if source is None
-        else {
-            **{name: _plain(getattr(source, name)) for name in ("reader", "rows", "options", "versions")},
-            "path": str(source.path),
-            "stamp": list(source.stamp),
-        },
+        "provenance": source and {each.name: _plain(getattr(source, each.name)) for each in fields(source)},
     }
 
 
 def _plain(value: Any) -> Any:
     """A value as numbers, texts, lists and dicts; anything else as its ``repr``."""
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if type(value) in (list, tuple):
@@ -172,7 +158,7 @@ def _table(path: Path, record: Mapping[str, Any]) -> Table | None:
     if group is not None:
         columns[group] = origin["labels"]
     if source is not None:
-        source = Provenance(**{**source, "path": Path(source["path"]), "stamp": tuple(source["stamp"])})
+        source = Provenance(**{**source, "path": Path(source["path"])})
     return Table(columns, source=str(path), missing="mask", group=group, units=origin["units"], provenance=source)
 
 
@@ -217,11 +203,7 @@ def _built(path: Path, kind: Mapping[str, Any], blank: Any, model: nn.Module | N
 
 
 def _trial(path: Path, record: Mapping[str, Any], problem: Problem | None, model: nn.Module | None) -> nn.Module:
-    """The trial function that was saved, checked by the values that it had.
-
-    Raises:
-        FileError: it needs the user's own model or problem, or does not fit those given.
-    """
+    """The trial function that was saved, checked by the values that it had; it may need the user's own model or problem."""
     dtype = {"float32": torch.float32, "float64": torch.float64}[record["dtype"]]
     inputs, outputs = len(record["bounds"]), len(record["fields"])
     blank = [0.0] * inputs, [1.0] * inputs, [0.0] * outputs, [1.0] * outputs
@@ -252,11 +234,7 @@ def _trial(path: Path, record: Mapping[str, Any], problem: Problem | None, model
 
 
 def _check(path: Path, record: Mapping[str, Any]) -> None:
-    """Refuse values of other kinds than ``to_record`` writes, and models that say they are larger than what is stored.
-
-    Raises:
-        FileError: with the first such value.
-    """
+    """Refuse values of other kinds than ``to_record`` writes, and models that say they are larger than what is stored."""
     for name, kinds in _PLAIN.items():
         if not isinstance(record[name], kinds) or (isinstance(record[name], bool) and kinds is not bool):
             raise FileError(f"{path} is not a saved solution: {name!r} is {str(record[name])[:50]!r}")

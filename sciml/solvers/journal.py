@@ -18,12 +18,11 @@ from sciml.errors import FileError
 
 # What is computed faster than it is worth its place is computed again; beyond so many bytes, what costs least a byte.
 _WORTH = 0.02
-
 _MOST_BYTES = 2**26
 
 Content = dict[str, Any]
 
-Wish = Callable[[], str | None]
+Request = Callable[[], str | None]
 
 
 class Journal:
@@ -33,8 +32,8 @@ class Journal:
 
     Args:
         save: writes the state that it is handed to a safe place.
-        due: says whether it is time to save, given the number of pieces and steps since the last time.
-        wish: asked after every step and piece of work: ``"interrupt"``, ``"terminate"`` or None.
+        due: whether it is time to save, given the number of pieces and steps since the last time.
+        request: called after every step and piece of work: ``"interrupt"``, ``"terminate"`` or None.
 
     Example:
         >>> states = []
@@ -50,9 +49,9 @@ class Journal:
         self,
         save: Callable[[Content], None] | None = None,
         due: Callable[[int], bool] = lambda steps: False,
-        wish: Wish = lambda: None,
+        request: Request = lambda: None,
     ) -> None:
-        self._save, self._due, self._wish = save, due, wish
+        self._save, self._due, self._request = save, due, request
         self._entries: dict[int, tuple[str, float, Content]] = {}
         self._phases: set[int] = set()
         # Only what was read from a checkpoint and is still to come: a state of now changes with the next step.
@@ -62,11 +61,7 @@ class Journal:
         self._closed = False
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Know what another journal knew, from the beginning.
-
-        Raises:
-            FileError: the state is none.
-        """
+        """Take over what another journal holds, from the beginning; a ``FileError`` where that is damaged."""
         try:
             self._entries = {
                 int(place): (str(name), float(cost), dict(each)) for place, name, cost, each in state["entries"]
@@ -120,7 +115,7 @@ class Journal:
         return known, live[2]
 
     def step(self, state: Callable[[], Content]) -> None:
-        """A step of a phase is done; ``state`` tells the state from which it can be continued."""
+        """A step of a phase is done; ``state`` gives the state from which it can be continued."""
         self._steps += 1
         self._attend(state)
 
@@ -136,7 +131,7 @@ class Journal:
     def save(self, state: Callable[[], Content] | None = None) -> None:
         """Write everything known, with the state of the phase that is under way.
 
-        In the middle of a phase whose state is not told nothing is written: what was written last belongs together.
+        In the middle of a phase whose state is not given nothing is written: what was written last belongs together.
         """
         if self._save is None or (self._at is not None and state is None):
             return
@@ -161,14 +156,14 @@ class Journal:
         return index, content
 
     def _attend(self, state: Callable[[], Content] | None = None) -> None:
-        """Save if it is time to, and do what the world outside asks for."""
-        wish = None if self._closed else self._wish()
-        if wish is None and (self._save is None or not self._due(self._steps)):
+        """Save if it is time to, and answer a request to end."""
+        request = None if self._closed else self._request()
+        if request is None and (self._save is None or not self._due(self._steps)):
             return
         self.save(state)
-        if wish is not None:
+        if request is not None:
             self.close()
-            raise KeyboardInterrupt if wish == "interrupt" else Terminated
+            raise KeyboardInterrupt if request == "interrupt" else Terminated
 
     def _trim(self) -> None:
         """Forget what is computed again most cheaply for its size; never a phase, for what follows may be under way."""
@@ -182,17 +177,7 @@ class Journal:
 
 
 class Terminated(BaseException):
-    """The process was asked to end, and everything is saved.
-
-    Not an ``Exception``: whoever handles errors of a fit must not take it for one.
-
-    Raises:
-        Terminated: itself, from within a fit that keeps a journal.
-
-    Example:
-        >>> issubclass(Terminated, Exception)
-        False
-    """
+    """The process was asked to end, and everything is saved; handlers of errors must not take it for an ``Exception``."""
 
 
 def _foreign(index: int, known: str, name: str) -> FileError:

@@ -18,7 +18,6 @@ from sciml.solvers.journal import Journal
 from sciml.solvers.objective import Objective
 
 _PROBES = 7
-
 _UNBUILT = nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer
 
 
@@ -27,7 +26,7 @@ def objective_state(objective: Objective, given: Sequence[Collocation]) -> dict[
 
     Args:
         objective: as it is.
-        given: its blocks when the phase began; points are told only where they were drawn anew.
+        given: its blocks when the phase began; points are kept only where they were drawn anew.
     """
     blocks = []
     for block, before in zip(objective.blocks, given, strict=True):
@@ -94,11 +93,7 @@ def placed(content: Any, like: Tensor) -> Any:
 
 
 def as_plain(content: Any, where: str = "") -> Any:
-    """The same content as tensors, numbers, texts, lists and dicts, which is all that is ever read from a file.
-
-    Raises:
-        FileError: it holds something else, such as an object of a class of the user's.
-    """
+    """The same content as tensors, numbers, texts, lists and dicts, all that files may hold; otherwise a ``FileError``."""
     if content is None or type(content) in (bool, int, float, str):
         return content
     if isinstance(content, Tensor):
@@ -116,7 +111,7 @@ def as_plain(content: Any, where: str = "") -> Any:
 
 
 def settled(journal: Journal, name: str, objective: Objective, work: Callable[[], object]) -> None:
-    """Do work that ends with other parameters of an objective, unless the journal knows which."""
+    """Do work that ends with other parameters of an objective, unless the journal holds them."""
 
     def compute() -> dict[str, Any]:
         work()
@@ -137,11 +132,7 @@ def model_state(model: nn.Module | None) -> dict[str, Any] | None:
 
 
 def model_as_it_was(model: nn.Module | None, state: dict[str, Any] | None) -> nn.Module | None:
-    """A model with the values that it had when the fit began for the first time.
-
-    Raises:
-        FileError: it has others.
-    """
+    """A model with the values that it had when the fit began for the first time; a ``FileError`` where it has others."""
     if model is None or state is None:
         return model
     found = copy.deepcopy(model)
