@@ -42,7 +42,7 @@ class Prescribed:
         """The prescribed values at points ``(n, D)``, shape ``(n,)``, differentiable by the points."""
         columns = dict(zip(problem.coordinates, points.unbind(1), strict=True))
         values = prescribed_values(self.prescription.what, self.prescription.target, problem, columns)
-        # Added zeros keep -0 out of messages.
+        # A difference keeps -0 out of messages.
         return values.expand(points.shape[0]) if self.sign > 0 else 0.0 - values.expand(points.shape[0])
 
     def constant(self) -> float | None:
