@@ -43,7 +43,7 @@ Jet = tuple[str, MultiIndex]
 
 
 def _gaps(
-    jets_at: Callable[[Points, set[Jet]], Mapping[Jet, Tensor]],
+    jets_at: Callable[[Points, Sequence[Jet]], Mapping[Jet, Tensor]],
     pairs: Iterable[tuple[Jet, Jet]],
     column: int,
     starts: Points,
@@ -64,7 +64,7 @@ def _gaps(
     points = starts.repeat_interleave(len(nodes), 0)
     points[:, column] += (length * nodes).repeat(len(starts))
     pairs, inner = list(pairs), weights != 0
-    jets = jets_at(points, {key for pair in pairs for key in pair})
+    jets = jets_at(points, list(dict.fromkeys(key for pair in pairs for key in pair)))
     found = []
     for jet, below in pairs:
         f, g = (jets[key].reshape(len(starts), -1) for key in (below, jet))
@@ -135,7 +135,7 @@ def _kinks_along(trial: nn.Module, problem: Problem, asked: Sequence[Jet], colum
     coordinate = problem.coordinates[column]
     low, high = problem.domain.bounds[coordinate]
 
-    def jets_at(points: Points, wanted: set[Jet]) -> dict[Jet, Tensor]:
+    def jets_at(points: Points, wanted: Sequence[Jet]) -> dict[Jet, Tensor]:
         jets = AutogradJets(trial, points, problem.coordinates, problem.fields)
         return {key: jets.jet(*key).detach() for key in wanted}
 
@@ -231,7 +231,7 @@ def _step_along(rows: ResidualSystem, column: int) -> Step | None:
         return None
     plan = [index for pair in pairs for _, index in pair]
 
-    def jets_at(points: Points, wanted: set[Jet]) -> Mapping[Jet, Tensor]:
+    def jets_at(points: Points, wanted: Sequence[Jet]) -> Mapping[Jet, Tensor]:
         def sampled(most: int | None) -> dict[Jet, Tensor]:
             suppliers = [rows.supplier(part, plan) for part in points.split(most or len(points))]
             return {key: torch.cat([each.jet(*key).detach() for each in suppliers]) for key in wanted}

@@ -32,6 +32,7 @@ from sciml.problem import Problem
 from sciml.problem.compatibility import contradictions
 from sciml.problem.conditions import Term
 from sciml.solvers.linearize import Jet, evaluation, linearize
+from sciml.typing import Array
 
 _PROBES = 8
 _NEVER = -1000.0
@@ -69,11 +70,7 @@ class Dependency:
 def warn_of_conditions(problem: Problem, measured: bool, earlier: list[str], depth: int) -> None:
     """Issue a ``ConditionWarning`` for each sentence of ``condition_warnings`` that is not in ``earlier``, and add it there.
 
-    Args:
-        problem: the mathematics.
-        measured: whether measurements may stand in for conditions.
-        earlier: earlier sentences.
-        depth: how many calls lie between the user's and this one.
+    ``measured`` is as for ``condition_warnings``, and ``depth`` the number of calls between the user's and this one.
     """
     for sentence in condition_warnings(problem, measured):
         if sentence not in earlier:
@@ -90,20 +87,8 @@ def condition_warnings(problem: Problem, measured: bool = False) -> list[str]:
 
     Returns:
         Sentences on conditions that contradict each other where they meet, on prescriptions that are made twice, on
-        coordinates with too few or too many conditions, and on fields of which only derivatives are prescribed.
-
-    Example:
-        >>> import sciml
-        >>> from sciml import d
-        >>> class Wave(sciml.Problem):
-        ...     domain = sciml.Box(x=(0, 1), t=(0, 1))
-        ...     fields = ["u"]
-        ...     conditions = [sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
-        ...     @sciml.equation
-        ...     def wave(self, u, x, t):
-        ...         return d(u, t, t) - d(u, x, x)
-        >>> condition_warnings(Wave())[0][:59]
-        'nothing prescribes u_t at t=0: the equations take 2 conditi'
+        coordinates with too few or too many conditions, and on fields of which only derivatives are prescribed, such as
+        ``nothing prescribes u_t at t=0: the equations take 2 conditions in t and there are 1``.
     """
     demands = _dependencies(problem)
     found = contradictions(problem) + _twice(problem, demands)
@@ -275,18 +260,19 @@ class _System:
                 found.append(f"too few conditions on the two faces of {name}: {count} {given or 'none'}")
         return found
 
+    def _matrix(self, coordinate: str) -> Array:
+        """The orders of equations (rows) in fields (columns)."""
+        return np.array([[each.order(field, coordinate) for field in self.fields] for each in self.equations])
+
     def _takes(self, coordinate: str) -> int:
         """The largest sum of orders by a coordinate over all ways of giving every equation a field of its own."""
-        orders = np.array([[each.order(field, coordinate) for field in self.fields] for each in self.equations])
+        orders = self._matrix(coordinate)
         rows, columns = linear_sum_assignment(orders, maximize=True)
         return max(0, round(float(orders[rows, columns].sum())))
 
     def _orders(self, coordinate: str) -> list[int]:
         """The highest derivative of each field by a coordinate."""
-        return [
-            max(0, round(max((each.order(field, coordinate) for each in self.equations), default=0)))
-            for field in self.fields
-        ]
+        return [max(0, round(order)) for order in self._matrix(coordinate).max(axis=0).tolist()]
 
     def _degenerate(self, side: Side) -> bool:
         """True if an equation degenerates on a side, as at a cylinder's axis: regularity stands in for a condition there."""
