@@ -9,6 +9,7 @@ import torch
 from conftest import problem_class
 
 import sciml
+from problems import Harmonic
 from sciml import d
 from sciml.models import PiecewisePolynomial
 from sciml.strategies import inverse_pde as recovery
@@ -276,21 +277,13 @@ def test_ctrl_c_leaves_the_best_so_far():
 
 
 def test_what_cannot_be_put_on_tiles_is_said():
-    class Round(sciml.Problem):
-        domain = sciml.Disk((0, 0), 1)
-        fields = ["u"]
-
-        @sciml.equation
-        def balance(self, u, x, y):
-            return d(u, x, x) + d(u, y, y)
-
     class Average(Heat):
         conditions = [sciml.Mean(u=0.0)]
 
     class Two(Heat):
         fields = ["u", "v"]
 
-    assert "no box" in why_not_tiles(Round())
+    assert "no box" in why_not_tiles(Harmonic())
     assert "more fields" in why_not_tiles(Two())
     assert "without points" in why_not_tiles(Average())
     assert why_not_tiles(Heat()) is None

@@ -11,25 +11,9 @@ import torch
 from torch import nn
 
 import sciml
+from problems import Decay
 from sciml import d
 from sciml.errors import FileError, ProblemError
-
-
-class Decay(sciml.Problem):
-    """u_t = -2 u, from 1."""
-
-    domain = sciml.Interval(t=(0, 1))
-    fields = ["u"]
-    rate = 2.0
-    conditions = [sciml.Initial(u=1.0)]
-
-    @sciml.equation
-    def decay(self, u, t):
-        return d(u, t) + self.rate * u
-
-    def reference(self, t):
-        return torch.exp(-self.rate * t)
-
 
 QUICK = sciml.LBFGS(600)
 
