@@ -83,7 +83,7 @@ AT_WORK = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "required"), settings())
+@pytest.mark.parametrize(("kind", "required"), [*settings()])
 def test_settings_are_printed_as_the_call_that_makes_them(kind, required):
     names = {name: getattr(space, name) for space in (sciml.solvers, sciml.strategies) for name in space.__all__}
     made = kind(**required)

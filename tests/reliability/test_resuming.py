@@ -18,7 +18,7 @@ from sciml import d
 from sciml.runs.checkpoint import Checkpointer
 from sciml.runs.history import read_lines
 
-HALF_COLD = sciml.Box(x=(0, 1), t=(0, 0.2))
+BRIEF_ROD = sciml.Box(x=(0, 1), t=(0, 0.2))
 
 
 class Decay(sciml.Problem):
@@ -95,7 +95,7 @@ def growing(solver, model=None, **options):
 
 def heating(solver, **options):
     return lambda **more: sciml.fit(
-        Heat(domain=HALF_COLD), sciml.MLP(5, 5), solver=solver, points=128, **options, **more
+        Heat(domain=BRIEF_ROD), sciml.MLP(5, 5), solver=solver, points=128, **options, **more
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from children import Child
 from conftest import ROOT
-from test_resuming import HALF_COLD, KilledError, kill, same  # noqa: F401 - kill is a fixture
+from test_resuming import BRIEF_ROD, KilledError, kill, same  # noqa: F401 - kill is a fixture
 
 import sciml
 from problems import Growth, Heat
@@ -194,7 +194,7 @@ def test_fault_12_sampler_and_generator_go_on_where_they_were(tmp_path, kill):  
     def fit(**options):
         solver = sciml.Adam(12, batch=32, look=2)
         return sciml.fit(
-            Heat(domain=HALF_COLD),
+            Heat(domain=BRIEF_ROD),
             sciml.MLP(4),
             solver=solver,
             points=64,

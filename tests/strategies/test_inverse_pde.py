@@ -230,6 +230,7 @@ def test_what_no_row_sees_is_said():
     assert "do not determine" in solution.message
 
 
+@pytest.mark.slow
 def test_an_equation_that_the_data_contradict_is_no_success(monkeypatch):
     monkeypatch.setattr(recovery, "_EFFORT", 1e7)
 

@@ -428,6 +428,7 @@ def test_data_that_contradict_the_equations_are_no_success():
     assert "explains nothing of 'data.u'" in solution.message
 
 
+@pytest.mark.slow
 def test_float32_has_intervals_too():
     t = np.linspace(0, 1, 20)
     data = {"t": t, "u": np.exp(-2 * t) + 0.01 * np.random.default_rng(0).normal(size=20)}
