@@ -1,18 +1,11 @@
-"""What ``fit`` makes of solvers, samplers and other settings, before anything is computed.
-
-From a trained set-up to a solution: its certificate, intervals, doubts and message.
-
-``fit``: from a problem to its solution.
-"""
+"""Fit: from a problem and its measurements to a solution, by the strategies that serve it."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -21,13 +14,12 @@ import pandas as pd
 import torch
 from torch import nn
 
-from sciml.diagnostics.certificate import certificate, estimated, not_finite, overfit, uncertified
+from sciml._text import listed
+from sciml.diagnostics.certificate import Certificate
 from sciml.diagnostics.convergence import overfitted, stagnant
 from sciml.diagnostics.preflight import checked
 from sciml.diagnostics.well_posedness import warn_of_conditions
 from sciml.errors import ProblemError, SolverError
-from sciml.geometry import Interior
-from sciml.models import PeriodicInputs, RandomFeatures, Scaled
 from sciml.problem import Measurements, Problem
 from sciml.runs import CheckpointEvery, RunDirectory
 from sciml.runs.checkpoint import Checkpointer
@@ -50,16 +42,14 @@ from sciml.solvers import (
     Weightings,
     fixed,
 )
-from sciml.solvers.journal import Journal
 from sciml.strategies import Polish, Windows
 from sciml.strategies.minibatches import fed
-from sciml.strategies.noise_scale import Attempt, in_passes
-from sciml.strategies.prepare import prepare
-from sciml.strategies.random_features import Found, most_points
-from sciml.strategies.select import choose
-from sciml.strategies.time_marching import Level, continued, joined, march, why_not_windows, window
-from sciml.strategies.training import Outcome, Stage, Training, relative, stage_name
-from sciml.strategies.transfer import WarmStart, check_stages, frozen
+from sciml.strategies.network import Train
+from sciml.strategies.noise_scale import iterate
+from sciml.strategies.search import ENDED, Candidate, Log, Options, Workspace, search
+from sciml.strategies.select import select
+from sciml.strategies.training import Stage, stage_name
+from sciml.strategies.transfer import WarmStart, check_stages
 from sciml.uncertainty.error_bands import spread_of
 from sciml.uncertainty.model_selection import statistics
 from sciml.uncertainty.profile_likelihood import profiled
@@ -133,39 +123,58 @@ _MESSAGES = {
 }
 
 
-def concluded(
-    problem: Problem, done: Attempt, notes: list[str], *, seed: int, tolerance: float, intervals: str, clock: float
-) -> Solution:
+def warm_start(start: Any, problem: Problem, model: nn.Module | None) -> WarmStart | None:
+    """What the argument ``start`` of ``fit`` means; see ``WarmStart.of``."""
+    if isinstance(start, str | Path):
+        start, exact = load_weights(start, model)
+        return WarmStart.of(start, problem, model, exact=exact)
+    return WarmStart.of(start, problem, model)
+
+
+def fingerprinted(
+    options: Options, solvers: Sequence[Stage], intervals: str, strategy: Any, begin: WarmStart | None
+) -> dict[str, Any]:
+    """The settings by which a fit is known again when it is resumed."""
+    names = "points", "weights", "exact", "dtype", "seed", "sampler", "early_stopping", "tolerance", "windows", "freeze"
+    return {
+        "solver": solvers,
+        **{name: getattr(options, name) for name in names},
+        "rules": options.weightings.rules,
+        "intervals": intervals,
+        "strategy": strategy,
+        "start": None if begin is None else begin.scaled.state_dict(),
+    }
+
+
+def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options, intervals: str) -> Solution:
     """The solution of a fit, judged on points that nothing was trained on.
 
     Args:
-        problem: the mathematics.
-        done: the trained set-up, and how it was arrived at.
-        notes: choices to be told beside those of the set-up.
-        seed: of the fit.
-        tolerance: the relative residual above which the certificate fails.
+        best: the candidate that was settled on.
+        notes: choices to be told beside those of the discrete problem.
+        log: the record of the fit.
+        options: its settings.
         intervals: the kind of intervals of unknown constants.
-        clock: when the fit began, as ``time.perf_counter`` tells it.
     """
-    setup, outcome = done.setup, done.outcome
+    setup, status, message = best.discrete, best.status, best.message
     setup.trial.eval()
-    residuals = certificate(setup.rows, setup.fresh, setup.scales)
-    if not outcome.ended and (lost := not_finite(setup, residuals)):
-        outcome.status, outcome.message = "diverged", lost
-    inference, doubt = estimated(setup, residuals)
-    if intervals == "profile" and inference.measurements and not outcome.stopped:
+    issued = Certificate.issue(setup, options.tolerance)
+    inference = issued.inference
+    if not best.ended and (lost := issued.not_finite()):
+        status, message = "diverged", lost
+    if intervals == "profile" and inference.measurements and status not in ("stopped", "interrupted"):
         try:
             inference = profiled(setup, inference)
         except KeyboardInterrupt:
-            outcome.status, outcome.message = "interrupted", "intervals are from the covariance"
-    spread = spread_of(setup, inference)
-    doubt += overfit(setup, residuals)
-    message = _MESSAGES.get(outcome.status, outcome.message)
-    if outcome.message and outcome.status in _MESSAGES:
-        message = f"{message} ({outcome.message})"
-    doubt = [*(failed := uncertified(residuals, tolerance)), *doubt]
-    remarks = overfitted(outcome.history) or (stagnant(setup, outcome.history) if failed and not outcome.ended else [])
+            status, message = "interrupted", "intervals are from the covariance"
+    spread, reasons = spread_of(setup, inference), issued.reasons
+    said = _MESSAGES.get(status, message)
+    if message and status in _MESSAGES:
+        said = f"{said} ({message})"
+    explain = issued.fails and status not in ENDED
+    remarks = overfitted(log.history) or (stagnant(setup, log.history) if explain else [])
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
+    problem = setup.problem
     return Solution(
         trial=setup.trial.requires_grad_(False),
         problem=problem,
@@ -173,27 +182,28 @@ def concluded(
         fields=tuple(problem.fields),
         domain=problem.domain,
         unknowns=unknowns_frame(inference.estimates),
-        history=pd.DataFrame(outcome.history),
-        residuals=residuals,
-        success=outcome.status in ("converged", "plateau", "budget", "stopped") and not doubt,
-        status=outcome.status,
-        message="; ".join([message, *doubt, *remarks]),
-        nit=outcome.steps,
-        nfev=outcome.evaluations,
-        seconds=time.perf_counter() - clock,
-        solver=done.solver,
+        history=pd.DataFrame(log.history),
+        residuals=issued.residuals,
+        success=status in ("converged", "plateau", "budget", "stopped") and not reasons,
+        status=status,
+        message="; ".join([said, *reasons, *remarks]),
+        nit=log.steps,
+        nfev=log.evaluations,
+        seconds=log.seconds,
+        solver=best.solver,
         engine=setup.rows.engine,
-        seed=seed,
+        seed=options.seed,
         points={term.name: block.size for block in setup.train for term in block.terms},
         choices=(
             *setup.choices,
+            *([best.reason] if best.reason else []),
             *setup.rows.portion.said(),
             *notes,
-            *(f"{name}: {note}" for name, note in outcome.notes.items()),
+            *(f"{name}: {note}" for name, note in log.notes.items()),
             f"points: {counts}",
         ),
         data=setup.table,
-        tolerance=float(tolerance),
+        tolerance=float(options.tolerance),
         statistics=statistics(setup.rows, setup.train, inference, _found(setup)),
         spread=spread,
     )
@@ -211,6 +221,7 @@ def fit(
     data: Any = None,
     observe: Mapping[str, Callable[..., Any]] | None = None,
     noise: Any = None,
+    strategy: Any = "auto",
     solver: Any = None,
     points: int | Mapping[str, int] | None = None,
     weights: Mapping[str, float] | Balanced | None = None,
@@ -255,6 +266,9 @@ def fit(
         noise: how columns scatter: ``Normal``, ``Huber``, ``StudentT``, ``LogNormal``, ``Poisson``, a standard deviation, the
             name of a column of such, or a dict of these by column; see ``Measurements``. Where a size is not given, it is found
             from the misfit of a first fit.
+        strategy: the way to solve it: ``"auto"``, or one or several of ``sciml.strategies`` in turn, such as
+            ``sciml.strategies.Spectral(20)``, as objects or by name. ``choices`` of the solution says what was tried, what was
+            left out, and why.
         solver: a solver or several in turn, each from the best state of the one before: ``Adam``, ``LBFGS``,
             ``FirstOrder``, ``LeastSquares``, ``SSBroyden``, ``GaussNewton``, ``Polish``, or a class of ``torch.optim``. By
             default Adam, then L-BFGS.
@@ -330,138 +344,62 @@ def fit(
     """
     clock = time.perf_counter()
     check(problem, early_stopping, callbacks, tolerance, intervals)
-    exactly = None
-    if isinstance(start, str | Path):
-        start, exactly = load_weights(start, model)
-    begin = WarmStart.of(start, problem, model, exact=exactly)
+    begin = warm_start(start, problem, model)
     solvers = stages_of(begin.solvers(problem) if begin is not None and solver is None else solver)
-    keeper = Checkpointer(out, checkpoint, resume)
-    adaptive = sampler_of(sampler, problem)
-    windows = windows if isinstance(windows, Windows | None) else Windows(windows)
-    check_stages(begin, freeze, windows, any(isinstance(each, Polish) for each in solvers))
-    weightings, weights = Weightings.of(weights, causal, problem), fixed(weights)
+    record = Checkpointer(out, checkpoint, resume)
+    options = Options(
+        solver=solver,
+        points=points,
+        weights=fixed(weights),
+        exact=exact,
+        dtype=dtype,
+        device=device,
+        seed=seed,
+        sampler=sampler_of(sampler, problem),
+        early_stopping=early_stopping,
+        tolerance=tolerance,
+        windows=windows if isinstance(windows, Windows | None) else Windows(windows),
+        freeze=freeze,
+        weightings=Weightings.of(weights, causal, problem),
+    )
+    check_stages(begin, freeze, options.windows, any(isinstance(each, Polish) for each in solvers))
     line = ProgressLine() if progress else None
-    watchers = keeper.watching([*callbacks, *([line] if line is not None else [])])
-    told = list[str]()
     data, feed = fed(problem, data, seed)
-    unchosen = model is None and solver is None and points is None and windows is None
-    if begin is not None:
-        model, points = begin.model, begin.points(problem) if points is None else points
+    model = model if begin is None else begin.model
+    # Only where nothing but the problem was named is the way to be chosen.
+    named = model, solver, points, windows, begin, *options.weightings.rules
+    free = all(each is None for each in named) and not freeze and exact is False
 
-    def attempt(measurements: Measurements | None) -> Attempt:
-        found, setup, outcome = None, None, Outcome()
-        if unchosen and begin is None and not freeze and not weightings.rules and exact is False:
-            found = _chosen(
-                problem, measurements, weights, dtype, device, seed, tolerance, watchers, clock, told, keeper.journal
-            )
-        stages = solvers
-        if found is None or not found.taken:
-            setup = prepare(problem, model, measurements, points, weights, dtype, device, seed, exact)
-            setup = replace(setup, journal=keeper.journal)
-            setup = frozen(setup if begin is None else begin.begun(setup), freeze)
-            warn_of_conditions(problem, setup.table is not None, told, depth=3)
-            training = Training(early_stopping, adaptive, watchers, clock, weightings, feed)
-            stages = [*solvers, Polish()] if found is not None and setup.table is None else solvers
-            setup = _trained(setup, stages, windows, training, seed)
-            outcome = training.outcome
-        return _better(found, setup, outcome, stages)
-
-    with keeper, line or contextlib.nullcontext():
+    with record, line or contextlib.nullcontext():
         measurements = checked(problem, model, data, observe, noise, exact, dtype, device, preflight, depth=1)
-        settings = {
-            "solver": solvers,
-            "points": points,
-            "weights": weights,
-            "rules": weightings.rules,
-            "exact": exact,
-            "dtype": dtype,
-            "seed": seed,
-            "sampler": adaptive,
-            "early_stopping": early_stopping,
-            "tolerance": tolerance,
-            "intervals": intervals,
-            "windows": windows,
-            "freeze": freeze,
-            "start": None if begin is None else begin.scaled.state_dict(),
-        }
-        told_apart = partial(fingerprint, problem, model, measurements, settings, device)
-        finished, model = keeper.begin(problem, model, told_apart)
+        settings = fingerprinted(options, solvers, intervals, strategy, begin)
+        finished, model = record.begin(
+            problem, model, partial(fingerprint, problem, model, measurements, settings, device)
+        )
         if finished is not None:
             return finished
-        clock -= keeper.seconds
-        done, notes = in_passes(attempt, problem, measurements)
+        watchers = record.watching([*callbacks, *([] if line is None else [line])])
+        log = Log(watchers, clock - record.seconds)
+        work = Workspace(problem, measurements, options, log, record.journal, feed)
+        train = Train(model, tuple(solvers), begin)
+        warned = False
+
+        def solve(measurements: Measurements | None) -> Candidate:
+            nonlocal work, warned
+            work = work.on(measurements)
+            ways = select(work, strategy, train, free=free)
+            if not warned:
+                warn_of_conditions(problem, measurements is not None, [], depth=3)
+                warned = True
+            found = search(ways, work)
+            if found is None:
+                raise SolverError(f"{listed([way.name for way in ways])} found no solution of {type(problem).__name__}")
+            return found
+
+        best, notes = iterate(solve, problem, measurements)
         if feed is not None:
-            used = done.solver.split(", ")
-            notes.append(feed.notes(done.setup, [each for each in solvers if stage_name(each) in used]))
-        solution = concluded(problem, done, notes, seed=seed, tolerance=tolerance, intervals=intervals, clock=clock)
-        keeper.end(solution)
+            used = best.solver.split(", ")
+            notes.append(feed.notes(best.discrete, [each for each in solvers if stage_name(each) in used]))
+        solution = concluded(best, [*notes, *work.choices], log, options, intervals)
+        record.end(solution)
     return solution
-
-
-def _better(found: Found | None, setup: DiscreteProblem | None, outcome: Outcome, stages: Sequence[Stage]) -> Attempt:
-    """What the search found, or the network that was to do better; the search may still have done better."""
-    if found is None or not (setup is None or found.relative < relative(setup)):
-        assert setup is not None
-        return Attempt(setup, outcome, ", ".join(stage_name(each) for each in stages))
-    status = outcome.status if outcome.stopped else found.ended
-    steps, evaluations = found.solves + outcome.steps, found.solves + outcome.evaluations
-    whole = Outcome(status, "", steps, evaluations, [*found.history, *outcome.history])
-    return Attempt(replace(found.setup, choices=(*found.setup.choices, found.reason)), whole, found.solver)
-
-
-def _chosen(
-    problem: Problem,
-    measurements: Measurements | None,
-    weights: Mapping[str, float] | None,
-    dtype: torch.dtype,
-    device: Any,
-    seed: int,
-    tolerance: float,
-    watchers: Sequence[Callback],
-    start: float,
-    told: list[str],
-    journal: Journal,
-) -> Found | None:
-    """What can be found without a model, solver or points of the caller's; None where a network is the better answer."""
-    dimension = len(problem.coordinates)
-    if dtype != torch.float64 or not problem.equations:
-        return None
-    setup = prepare(problem, RandomFeatures(), measurements, most_points(dimension), weights, dtype, device, seed)
-    warn_of_conditions(problem, setup.table is not None, told, depth=4)
-    return choose(replace(setup, journal=journal), seed, tolerance, watchers, start)
-
-
-def _trained(
-    setup: DiscreteProblem, stages: Sequence[Stage], windows: Windows | None, training: Training, seed: int
-) -> DiscreteProblem:
-    """The set-up after all stages, in one piece or in windows."""
-    if windows is None:
-        return training.run(setup, stages, seed)
-    problem = setup.problem
-    obstacle = why_not_windows(problem, setup.table is not None)
-    if obstacle is None and (not isinstance(setup.trial, Scaled) or isinstance(setup.trial.model, PeriodicInputs)):
-        obstacle = "exact= holds conditions of the whole of time; leave one of the two"
-    if obstacle is not None:
-        raise SolverError(f"windows= cannot be used for {type(problem).__name__}: {obstacle}")
-    blank = copy.deepcopy(setup.trial.model)
-    # What follows a polish is another model: a network is continued from the one that was polished.
-    polishing = next((place for place, stage in enumerate(stages) if isinstance(stage, Polish)), len(stages))
-    trained: list[DiscreteProblem] = []
-
-    def attempt(begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
-        inside = next((block.size for block in setup.train if block.terms[0].place == Interior()), None)
-        piece = window(setup, copy.deepcopy(blank), begin, end, before, inside, seed)
-        if trained and type(trained[-1].trial.model) is type(blank):
-            continued(trained[-1].trial, piece.trial)
-        label = f", from {problem.time} = {begin:.4g}"
-        piece = training.run(piece, stages[:polishing], seed, label)
-        trained.append(piece)
-        if not training.outcome.ended:
-            piece = training.run(piece, stages[polishing:], seed, label)
-        return piece, relative(piece)
-
-    share = 1.0 / windows.count
-    ended = lambda: training.outcome.ended  # noqa: E731
-    return joined(
-        setup, march(setup, [Level(attempt, share, share, share)], wish=math.inf, hopeless=math.inf, ended=ended)
-    )

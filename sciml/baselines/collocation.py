@@ -1,4 +1,4 @@
-"""Problems without time on a grid: Gauss-Newton with the exact Jacobian of the problem's own residuals."""
+"""Collocation on grids for problems without time: Gauss-Newton with the exact sparse Jacobian of the problem's residuals."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from itertools import pairwise
 import numpy as np
 import torch
 from scipy import sparse
+from torch import Tensor
 
 from sciml._text import listed
 from sciml.baselines.integrate import Budget
+from sciml.baselines.row_layout import sparse_slopes
 from sciml.errors import BaselineError
 from sciml.geometry import At, Average, Face, Interior, OnFaces, Opposite
 from sciml.models import Grid, GridFunction, GridJets
+from sciml.models.bases import chebyshev, waves
 from sciml.models.grid import Sites
-from sciml.models.spectral import chebyshev, waves
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
-from sciml.problem.observations import Observation, Prior
-from sciml.solvers.factorization import DENSE, SingularError, solved_least, solved_square
-from sciml.solvers.linearize import Linearised, linearised
+from sciml.problem.observations import Observation
+from sciml.solvers.factorization import SingularError, solved_least, solved_square
+from sciml.solvers.linearize import evaluation, linearize, per_point
 from sciml.typing import Array
-from sciml.uncertainty import Estimate
-from sciml.uncertainty.covariance import covariance
 
 _STEPS = 60
 
@@ -42,23 +42,13 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Steady:
-    """The outcome on one grid: the function, nodal values ``(F, N)``, raw unknowns, and Newton's steps."""
-
-    function: GridFunction
-    values: Array
-    raw: Array
-    steps: int
-
-
-@dataclass(frozen=True)
 class _Piece:
     """A term at its sites, with the weight of each row; one row in all where it is averaged."""
 
     term: Term
     sites: Sites
     weights: Array
-    normals: Array | None = None
+    normals: Tensor | None = None
     shares: Array | None = None
 
 
@@ -91,23 +81,19 @@ class CollocationSystem:
         self, problem: Problem, grid: Grid, measured: Sequence[Collocation], scales: Mapping[str, float], budget: Budget
     ) -> None:
         self.problem, self.grid, self._budget, self._scales = problem, grid, budget, scales
-        self._equations, self._conditions = self._sorted_terms()
-        self._measured = measured
-        self._square = self._layout(square=True)
-        self._whole = self._layout(square=False)
-
-    def _sorted_terms(self) -> tuple[list[Term], list[Term]]:
-        terms = self.problem.terms()
-        equations = [term for term in terms if term.name in self.problem.equations]
-        conditions = [
-            term for term in terms if term.name not in self.problem.equations and not isinstance(term.place, Opposite)
-        ]
-        for term in conditions:
+        terms = problem.terms()
+        self._equations = [term for term in terms if term.name in problem.equations]
+        others = [term for term in terms if not (term.name in problem.equations or isinstance(term.place, Opposite))]
+        for term in others:
             if isinstance(term.place, OnFaces) and not all(isinstance(face, Face) for face in term.place.faces):
                 raise BaselineError(
                     f"the condition {term.name!r} lies on a piece of the boundary that is no face of a box"
                 )
-        return equations, conditions
+        # Prescribed values first: at a corner they are kept, and a slope there follows from them.
+        self._conditions = sorted(others, key=lambda term: term.field is None)
+        self._measured = measured
+        self._square = self._layout(square=True)
+        self._whole = self._layout(square=False)
 
     def _layout(self, *, square: bool) -> list[_Piece]:
         grid, problem = self.grid, self.problem
@@ -124,8 +110,7 @@ class CollocationSystem:
         pieces = [_Piece(term, grid.at_nodes(numbers), weights) for term in self._equations]
         claimed: dict[int, Array] = {}
         counts: dict[Face, int] = {}
-        # Prescribed values first: at a corner they are kept, and a slope there follows from them.
-        for term in sorted(self._conditions, key=lambda term: term.field is None):
+        for term in self._conditions:
             pieces += self._condition(term, claimed if square else None, counts)
         for block in self._measured:
             sites = grid.at_points(block.sample.points[0].numpy())
@@ -138,35 +123,6 @@ class CollocationSystem:
             else replace(piece, weights=exact * piece.weights / self._scales.get(piece.term.name, 1.0))
             for piece in pieces
         ]
-
-    def intervals(self, found: Steady, *, known: bool) -> dict[str, Estimate]:
-        """Estimates of the unknowns with intervals from the Jacobian at the solution; without them on very large grids."""
-        rows, jacobian = self.rows(self._whole, found.values, found.raw)
-        if jacobian.shape[1] > DENSE:
-            return {
-                name: Estimate(float(value), np.nan, np.nan, np.nan)
-                for name, value in self._constants(found.raw)[0].items()
-            }
-        measured = np.concatenate(
-            [
-                np.full(1 if piece.shares is not None else len(piece.weights), piece.term.measured)
-                for piece in self._whole
-            ]
-        )
-        prior = np.concatenate(
-            [
-                np.full(1 if piece.shares is not None else len(piece.weights), isinstance(piece.term.evaluate, Prior))
-                for piece in self._whole
-            ]
-        )
-        full, split = jacobian.toarray(), found.values.size
-        model, raw = full[:, :split], full[:, split:]
-        names = [term.name for block in self._measured for term in block.terms]
-        variance = 1.0 / self._scales[names[0]] ** 2 if known and names else None
-        inference = covariance(
-            self.problem.unknowns, found.raw, model, raw, rows, measured, prior=prior, variance=variance
-        )
-        return inference.estimates
 
     def _condition(self, term: Term, claimed: dict[int, Array] | None, counts: dict[Face, int]) -> list[_Piece]:
         grid, place = self.grid, term.place
@@ -188,7 +144,7 @@ class CollocationSystem:
                 taken[numbers] = True
                 numbers, weights = numbers[free], weights[free]
             if len(numbers):
-                normals = np.zeros((len(numbers), len(grid.axes)))
+                normals = torch.zeros(len(numbers), len(grid.axes), dtype=torch.float64)
                 normals[:, list(grid.axes).index(face.coordinate)] = face.sign
                 found.append(_Piece(term, grid.at_nodes(numbers), weights, normals))
         return found
@@ -201,61 +157,62 @@ class CollocationSystem:
         return self.grid.at_nodes(numbers), np.concatenate([self.grid.face_weights(face) for face in faces])
 
     def guess(self) -> Array:
-        """Where Newton's method begins on the first grid: at zero, or at the mean of what was measured."""
+        """The first nodal values of Newton's method, ``(F * N,)``: zero, or the mean of what was measured."""
         found = np.zeros((len(self.problem.fields), self.grid.size))
         for block in self._measured:
             for term in block.terms:
                 if isinstance(term.evaluate, Observation) and term.evaluate.plain:
                     assert term.evaluate.field is not None
                     found[self.problem.fields.index(term.evaluate.field)] = float(term.evaluate.measured.mean())
-        return found
+        return found.ravel()
 
-    def solve(self, start: Array, raw: Array) -> Steady:
-        """Gauss-Newton from nodal values ``(F, N)`` and raw unknown constants, its steps halved until they improve.
+    def solve(self, start: Array) -> tuple[Array, int]:
+        """Gauss-Newton from nodal values and raw unknown constants ``(F * N + q,)``, its steps halved until they improve.
+
+        Returns:
+            The solution, of the same shape, and the number of steps.
 
         Raises:
             BaselineError: the rows leave something undetermined, Newton does not converge, or the time is over.
         """
         if self._measured:
-            return self._hardened(start, raw)
-        count = sum(len(piece.weights) for piece in self._square)
-        if count == start.size:
+            # Equations that weigh more and more: exact at once, they would leave steps no room.
+            steps = 0
+            for share in (1e-4, 1e-2, 1.0):
+                pieces = [
+                    piece if piece.term.measured else replace(piece, weights=share * piece.weights)
+                    for piece in self._whole
+                ]
+                start, more = self._newton(pieces, start, square=False)
+                steps += more
+            return start, steps
+        if sum(len(piece.weights) for piece in self._square) == len(start):
             try:
-                return self._newton(self._square, start, raw, square=True)
+                return self._newton(self._square, start, square=True)
             except SingularError:
                 pass
-        return self._newton(self._whole, start, raw, square=False)
+        return self._newton(self._whole, start, square=False)
 
-    def _hardened(self, start: Array, raw: Array) -> Steady:
-        """Gauss-Newton with equations that weigh more and more: exact at once, they would leave steps no room."""
-        values, steps = start, 0
-        for share in (1e-4, 1e-2, 1.0):
-            pieces = [
-                piece if piece.term.measured else replace(piece, weights=share * piece.weights) for piece in self._whole
-            ]
-            found = self._newton(pieces, values, raw, square=False)
-            values, raw, steps = found.values, found.raw, steps + found.steps
-        return replace(found, steps=steps)
-
-    def _newton(self, pieces: list[_Piece], start: Array, raw: Array, *, square: bool) -> Steady:
-        values = start.copy()
-        rows, jacobian = self.rows(pieces, values, raw)
+    def _newton(self, pieces: list[_Piece], now: Array, *, square: bool) -> tuple[Array, int]:
+        nodal = len(self.problem.fields) * self.grid.size
+        rows, jacobian = self.linearized(pieces, now)
         first = size = float(np.linalg.norm(rows))
         if not (np.isfinite(size) and np.isfinite(jacobian.data).all()):
+            starts = now[:nodal].reshape(len(self.problem.fields), -1)[:, 0]
             raise NotFiniteError(
                 f"{type(self.problem).__name__}: residuals or their derivatives are not finite at the starting values "
-                f"{listed([f'{each:g}' for each in start[:, 0]])} of {listed(self.problem.fields)}"
+                f"{listed([f'{each:g}' for each in starts])} of {listed(self.problem.fields)}"
             )
         for number in range(_STEPS):
             self._budget.check()
             step = -(solved_square(jacobian, rows) if square else self._least(jacobian, rows))
             share = 1.0
             while True:
-                moved = values + share * step[: values.size].reshape(values.shape)
-                new_raw = raw + share * step[values.size :]
-                new_rows, new_jacobian = self.rows(pieces, moved, new_raw)
+                moved = now + share * step
+                new_rows, new_jacobian = self.linearized(pieces, moved)
                 new_size = float(np.linalg.norm(new_rows))
-                if new_size < size or share * np.abs(step).max() <= 1e-9 * (np.abs(values).max() + 1e-300):
+                moved_by = share * np.abs(step).max()
+                if new_size < size or moved_by <= 1e-9 * (np.abs(now[:nodal]).max() + 1e-300):
                     break
                 share /= 2
                 if share < 1e-4 and size <= _ROUNDING * first:
@@ -266,16 +223,15 @@ class CollocationSystem:
                         "contradictory conditions"
                     )
             moved_by = share * np.abs(step).max()
-            largest = np.abs(moved).max()
+            largest = np.abs(moved[:nodal]).max()
             # In the last digits the residual is noise: a step that no longer lowers it ends the search.
             settled = moved_by <= 1e-11 * (largest + 1e-300) or (
                 share == 1.0 and new_size >= 0.5 * size and moved_by <= 1e-7 * largest
             )
-            if np.isfinite(new_size):
-                values, raw, rows, jacobian, size = moved, new_raw, new_rows, new_jacobian, new_size
+            now, rows, jacobian, size = moved, new_rows, new_jacobian, new_size
             if settled or size == 0.0:
                 self._check_determined(pieces, jacobian)
-                return Steady(self._function(values), values, raw, number + 1)
+                return now, number + 1
         raise NewtonError(f"Newton's method did not converge in {_STEPS} steps; the residual is {size:.1e}")
 
     def _check_determined(self, pieces: list[_Piece], jacobian: sparse.csr_array) -> None:
@@ -295,7 +251,7 @@ class CollocationSystem:
             whole[row * count : (row + 1) * count, row * width : (row + 1) * width] = smooth
         seen = jacobian @ whole
         # Each term in its own size, whatever its unit.
-        starts = np.cumsum([0, *(1 if piece.shares is not None else len(piece.weights) for piece in pieces)])
+        starts = np.cumsum([0, *(len(piece.weights) for piece in pieces)])
         for low, high in pairwise(starts):
             seen[low:high] /= np.linalg.norm(seen[low:high], 2) or 1.0
         _, sizes, directions = np.linalg.svd(seen, full_matrices=False)
@@ -320,27 +276,29 @@ class CollocationSystem:
             tables.append(table.numpy())
         return np.linalg.qr(reduce(np.kron, tables))[0]
 
-    def _function(self, values: Array) -> GridFunction:
-        shaped = np.stack([each.reshape(self.grid.shape) for each in values], axis=-1)
-        return GridFunction(list(self.grid.axes.values()), torch.from_numpy(shaped))
+    def function(self, solution: Array) -> GridFunction:
+        """The function behind nodal values."""
+        fields = len(self.problem.fields)
+        shaped = np.moveaxis(solution[: fields * self.grid.size].reshape(fields, *self.grid.shape), 0, -1)
+        return GridFunction(list(self.grid.axes.values()), torch.from_numpy(np.ascontiguousarray(shaped)))
 
-    def rows(self, pieces: list[_Piece], values: Array, raw: Array) -> tuple[Array, sparse.csr_array]:
+    def linearized(self, pieces: list[_Piece], now: Array) -> tuple[Array, sparse.csr_array]:
         """Weighted residuals, and their derivatives by nodal values and raw unknowns."""
-        by_field = {(name, 0): values[row] for row, name in enumerate(self.problem.fields)}
-        unknowns, stretch = self._constants(raw)
+        fields, count = self.problem.fields, self.grid.size
+        offsets = {(name, 0): row * count for row, name in enumerate(fields)}
+        by_field = {key: now[start : start + count] for key, start in offsets.items()}
+        raw = dict(zip(self.problem.unknowns, torch.from_numpy(now[len(fields) * count :]), strict=True))
         rows, blocks = [], []
         for piece in pieces:
             points = torch.from_numpy(piece.sites.points)
-            columns = dict(zip(self.problem.coordinates, points.unbind(1), strict=True))
-            found = linearised(
-                piece.term,
-                self.problem,
-                columns,
-                GridJets(by_field, piece.sites),
-                normals=piece.normals,
-                unknowns=unknowns,
-            )
-            residual, slopes = found.residual, self._slopes(piece, found, stretch)
+            leaves, constants = per_point(self.problem, raw, len(points))
+            jets = GridJets(by_field, piece.sites)
+            at = evaluation(self.problem.bind(**constants), [points], [jets], piece.normals)
+            linear = linearize(piece.term, at, leaves)
+            residual, zero = linear.values.detach().numpy(), torch.zeros(len(points))
+            extra = [sparse.csr_array(linear.by_unknown.get(name, zero)[:, None].numpy()) for name in leaves]
+            own = sparse_slopes(linear, piece.sites, offsets, len(fields) * count)
+            slopes = sparse.csr_array(sparse.hstack([own, *extra]))
             if piece.shares is not None:
                 residual = np.array([piece.shares @ residual])
                 slopes = sparse.csr_array(piece.shares[None, :] @ slopes)
@@ -348,23 +306,9 @@ class CollocationSystem:
             blocks.append(sparse.diags_array(piece.weights) @ slopes)
         return np.concatenate(rows), sparse.csr_array(sparse.vstack(blocks))
 
-    def _constants(self, raw: Array) -> tuple[dict[str, float], dict[str, float]]:
-        """The unknowns' values, and their derivatives by the raw numbers."""
-        values, stretch = {}, {}
-        for number, (name, unknown) in zip(raw, self.problem.unknowns.items(), strict=True):
-            at = torch.tensor(number, dtype=torch.float64, requires_grad=True)
-            value = unknown.value(at)
-            values[name], stretch[name] = float(value.detach()), float(torch.autograd.grad(value, at)[0])
-        return values, stretch
-
-    def _slopes(self, piece: _Piece, found: Linearised, stretch: Mapping[str, float]) -> sparse.csr_array:
-        count = len(piece.sites.points)
-        parts: list[sparse.csr_array] = [sparse.csr_array((count, self.grid.size)) for _ in self.problem.fields]
-        place = {name: row for row, name in enumerate(self.problem.fields)}
-        for (name, index), slope in found.slopes.items():
-            parts[place[name]] = parts[place[name]] + sparse.diags_array(slope) @ piece.sites.operator(index)
-        extra = [sparse.csr_array(factor * found.by_unknown[name][:, None]) for name, factor in stretch.items()]
-        return sparse.csr_array(sparse.hstack([*parts, *extra]))
+    def rows(self, solution: Array) -> tuple[Array, sparse.csr_array]:
+        """The rows of least squares, measurements last, and their derivatives."""
+        return self.linearized(self._whole, solution)
 
     def _least(self, jacobian: sparse.csr_array, rows: Array) -> Array:
         try:

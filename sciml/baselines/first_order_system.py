@@ -1,4 +1,4 @@
-r"""A problem in one coordinate as a first-order system, derived from its own residuals.
+r"""First-order system of ordinary differential equations, derived from the residuals of a problem in one coordinate.
 
 Every residual must be affine in the highest derivatives :math:`h`: :math:`r = c(t, y) + M(t, y)\,h`, so that
 :math:`h = -M^{-1}c`. The columns of :math:`M` are differences of residuals at unit vectors; one evaluation on a batch of
@@ -7,7 +7,7 @@ points gives :math:`c` and :math:`M` for a whole batch of states.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import torch
@@ -15,12 +15,11 @@ from torch import Tensor
 
 from sciml._text import listed
 from sciml.errors import BaselineError
-from sciml.geometry import Face, OnFaces
-from sciml.jets import JetSpace, orders_asked
 from sciml.jets.calculus import check_residual, describe
-from sciml.problem import Dirichlet, Initial, Neumann, Problem
+from sciml.problem import Dirichlet, Initial, Problem
 from sciml.problem.conditions import Evaluation, target_values
 from sciml.problem.functions import argument_names, evaluated
+from sciml.solvers.linearize import evaluation
 from sciml.typing import Array, MultiIndex, Target, Values
 
 _LARGE = 1e4
@@ -35,7 +34,7 @@ class _StateJets:
     def jet(self, field: str, index: MultiIndex) -> Values:
         if (field, len(index)) not in self._table:
             raise BaselineError(f"a condition or column needs {describe(field, index)}, which is no part of the state")
-        return self._table[(field, len(index))]
+        return self._table[field, len(index)]
 
 
 class FirstOrderSystem:
@@ -45,21 +44,14 @@ class FirstOrderSystem:
         problem: a problem in one coordinate.
 
     Raises:
-        BaselineError: more than one coordinate, a different number of equations and fields, a field without derivative,
+        BaselineError: a different number of equations and fields, a field without derivative,
             or residuals that are not affine in the highest derivatives.
     """
 
     def __init__(self, problem: Problem) -> None:
-        name = type(problem).__name__
-        if len(problem.coordinates) != 1:
-            raise BaselineError(
-                f"{name} has the coordinates {listed(problem.coordinates)}; this baseline integrates problems in "
-                "one coordinate"
-            )
-        self.problem = problem
+        name, self.problem = type(problem).__name__, problem
         (self.coordinate,) = problem.coordinates
-        found = orders_asked(problem.asked(), self.coordinate)
-        self.orders = {field: found.get(field, 0) for field in problem.fields}
+        self.orders = {field: problem.order(field, self.coordinate) for field in problem.fields}
         algebraic = [field for field, order in self.orders.items() if order == 0]
         if algebraic:
             raise BaselineError(
@@ -89,11 +81,12 @@ class FirstOrderSystem:
         """
         count, size = len(self.orders), y.shape[1]
         # One batch: first with all highest derivatives zero, then with each of them one.
-        unit = 1.0
+        unit, copies = 1.0, count + 1
+        repeated = {name: value.repeat(copies) if value.ndim else value for name, value in constants.items()}
         while True:
-            highest = np.repeat(np.vstack([np.zeros(count), unit * np.eye(count)]), size, axis=0)
-            residuals = self._residuals(np.tile(t, count + 1), np.tile(y, count + 1), highest.T, constants, count + 1)
-            parts = residuals.reshape(count, count + 1, size)
+            highest = np.repeat(np.vstack([np.zeros(count), unit * np.eye(count)]), size, axis=0).T
+            residuals = self._residuals(np.tile(t, copies), np.tile(y, copies), highest, repeated)
+            parts = residuals.reshape(count, copies, size)
             constant = parts[:, 0]
             # Beside large residuals a unit is lost in rounding: as large a step it is then, for they are affine.
             needed = np.abs(constant).max()
@@ -113,24 +106,24 @@ class FirstOrderSystem:
     def scene(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> Evaluation:
         """What a measurement is evaluated on: states and their rates of change, arguments as for ``rate``."""
         rates = self.rate(t, y, constants)
-        table = {key: torch.from_numpy(y[row].copy()) for row, key in enumerate(self.state)}
-        for field, order in self.orders.items():
-            table[(field, order)] = torch.from_numpy(rates[self.state.index((field, order - 1))].copy())
-        space = JetSpace({self.coordinate: torch.from_numpy(t.copy())}, self.problem.fields, _StateJets(table))
-        return Evaluation(self.problem.bind(**constants), (space,))
+        highest = [rates[self.state.index((field, order - 1))] for field, order in self.orders.items()]
+        return self._at(t, self._table(y, highest), constants)
 
-    def _residuals(self, t: Array, y: Array, highest: Array, constants: Mapping[str, Tensor], copies: int) -> Array:
-        table = {key: torch.from_numpy(y[row].copy()) for row, key in enumerate(self.state)}
-        for row, (field, order) in enumerate(self.orders.items()):
-            table[(field, order)] = torch.from_numpy(highest[row].copy())
-        repeated = {name: value.repeat(copies) if value.ndim else value for name, value in constants.items()}
-        space = JetSpace({self.coordinate: torch.from_numpy(t.copy())}, self.problem.fields, _StateJets(table))
-        scene = Evaluation(self.problem.bind(**repeated), (space,))
-        return np.stack([term.evaluate(scene).detach().numpy() for term in self._terms])
+    def _residuals(self, t: Array, y: Array, highest: Iterable[Array], constants: Mapping[str, Tensor]) -> Array:
+        at = self._at(t, self._table(y, highest), constants)
+        return np.stack([term.evaluate(at).detach().numpy() for term in self._terms])
+
+    def _table(self, y: Array, highest: Iterable[Array] = ()) -> dict[tuple[str, int], Array]:
+        """States and highest derivatives by field and order."""
+        return dict(zip(self.state, y, strict=True)) | dict(zip(self.orders.items(), highest, strict=False))
+
+    def _at(self, t: Array, table: Mapping[tuple[str, int], Array], constants: Mapping[str, Tensor]) -> Evaluation:
+        jets = _StateJets({key: torch.from_numpy(row.copy()) for key, row in table.items()})
+        return evaluation(self.problem.bind(**constants), [torch.from_numpy(t)[:, None]], [jets])
 
     def why_not_finite(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> str:
         """Which equation has no finite value at some states, where and with which state; arguments as for ``rate``."""
-        residuals = self._residuals(t, y, np.zeros((len(self.orders), y.shape[1])), constants, 1)
+        residuals = self._residuals(t, y, np.zeros((len(self.orders), y.shape[1])), constants)
         row, column = next(iter(np.argwhere(~np.isfinite(residuals))), (None, 0))
         told = ", ".join(
             f"{describe(field, (self.coordinate,) * order)} = {value:.4g}"
@@ -152,9 +145,7 @@ class FirstOrderSystem:
         names = argument_names(function)
 
         def value(t: float, y: Array) -> float:
-            table = {key: torch.tensor([y[row]], dtype=torch.float64) for row, key in enumerate(self.state)}
-            now = {self.coordinate: torch.tensor([t], dtype=torch.float64)}
-            space = JetSpace(now, self.problem.fields, _StateJets(table))
+            space = self._at(np.array([t]), self._table(y[:, None]), {}).space
             found = evaluated(f"event {name!r}", function, space.named(names))
             return float(check_residual(name, found, space).detach())
 
@@ -170,62 +161,64 @@ class FirstOrderSystem:
             name: torch.tensor(value.initial, dtype=torch.float64) for name, value in self.problem.unknowns.items()
         }
         first, second = generator.uniform(0.5, 1.5, (2, count, size))
-        values = [self._residuals(t, y, h, constants, 1) for h in (first, second, (first + second) / 2)]
-        gap = np.abs(values[2] - (values[0] + values[1]) / 2)
-        # Where random states lie outside of what the equations are made for, they tell nothing.
-        told = np.isfinite(gap)
-        if not (gap <= 1e-9 * (1 + np.abs(values[0]) + np.abs(values[1])))[told].all():
-            raise BaselineError(
-                f"{type(self.problem).__name__}: an equation is not affine in its highest derivative, so it cannot be "
-                "solved for it"
-            )
+        check_affine(self.problem, lambda h: self._residuals(t, y, h, constants), first, second)
 
     def prescribed(self) -> dict[tuple[str, int], Target]:
-        """What the conditions prescribe of the state at the start.
+        """What the conditions, all of them initial, prescribe of the state at the start.
 
         Raises:
-            BaselineError: a condition that is not an initial one.
+            BaselineError: an initial value that is none of the state.
         """
-        start = self.problem.domain.bounds[self.coordinate][0]
         found: dict[tuple[str, int], Target] = {}
         for condition in self.problem.conditions:
-            places = [term.place for term in condition.terms(self.problem)]
-            at_start = all(
-                isinstance(place, OnFaces)
-                and all(isinstance(face, Face) and face.value(self.problem.domain) == start for face in place.faces)
-                for place in places
-            )
             if isinstance(condition, Initial):
-                targets = condition.orders(self.problem)
-            elif type(condition) is Dirichlet and at_start:
-                targets = {(field, 0): target for field, target in condition.targets.items()}
-            elif type(condition) is Neumann and at_start:
-                raise BaselineError("prescribe a derivative at the start with sciml.Initial(u_t=...), not with Neumann")
-            else:
+                found |= condition.orders(self.problem)
+            elif isinstance(condition, Dirichlet):
+                found |= {(field, 0): target for field, target in condition.targets.items()}
+        for field, order in found:
+            if (field, order) not in self.state:
                 raise BaselineError(
-                    f"{type(self.problem).__name__}: the condition {condition.name!r} is not an initial value; this baseline "
-                    "solves initial-value problems"
+                    f"an initial value of {describe(field, (self.coordinate,) * order)} is no part of the state"
                 )
-            for key, target in targets.items():
-                if key not in self.state:
-                    field, order = key
-                    raise BaselineError(
-                        f"an initial value of {describe(field, (self.coordinate,) * order)} is no part of the state"
-                    )
-                found[key] = target
         return found
 
-    def initial(
-        self, prescribed: Mapping[tuple[str, int], Target], constants: Mapping[str, Tensor], size: int
-    ) -> Array:
+    def initial(self, constants: Mapping[str, Tensor], size: int) -> Array:
         """The prescribed part of a batch of initial states, shape ``(len(self.state), size)``; NaN where nothing is."""
-        start = torch.full((size,), self.problem.domain.bounds[self.coordinate][0], dtype=torch.float64)
-        scene = Evaluation(
-            self.problem.bind(**constants), (JetSpace({self.coordinate: start}, self.problem.fields, _StateJets({})),)
-        )
-        state = np.full((len(self.state), size), np.nan)
-        for row, key in enumerate(self.state):
-            if key in prescribed:
-                what = describe(key[0], (self.coordinate,) * key[1])
-                state[row] = target_values(what, prescribed[key], scene).detach().numpy()
+        start = np.full(size, self.problem.domain.bounds[self.coordinate][0])
+        at, state = self._at(start, {}, constants), np.full((len(self.state), size), np.nan)
+        for key, target in self.prescribed().items():
+            what = describe(key[0], (self.coordinate,) * key[1])
+            state[self.state.index(key)] = target_values(what, target, at).detach().numpy()
         return state
+
+
+def check_affine(
+    problem: Problem,
+    residuals: Callable[[Array], Array],
+    one: Array,
+    other: Array,
+    what: str = "highest derivative",
+    rounding: float = 1e-9,
+) -> None:
+    """Refuse residuals that are not affine in the highest derivatives: that at a mean is the mean of those of both.
+
+    Args:
+        problem: named in the message.
+        residuals: as functions of the highest derivatives.
+        one: highest derivatives.
+        other: others.
+        what: how these are called.
+        rounding: of the residuals, beside their sizes (the largest of each term, a row).
+
+    Raises:
+        BaselineError: they are not.
+    """
+    values = [residuals(each) for each in (one, other, (one + other) / 2)]
+    gap = np.abs(values[2] - (values[0] + values[1]) / 2)
+    # Where random states lie outside of what the equations are made for, they tell nothing.
+    told = np.isfinite(gap)
+    sizes = np.where(told, np.abs(values[0]) + np.abs(values[1]), 0.0)
+    if not (gap <= rounding * (1 + sizes.max(axis=-1, keepdims=True, initial=0.0)))[told].all():
+        raise BaselineError(
+            f"{type(problem).__name__}: an equation is not affine in its {what}, so it cannot be solved for it"
+        )

@@ -1,28 +1,23 @@
-"""Initial-value problems by ``scipy.integrate.solve_ivp``, guarded against what it does not report."""
+"""Initial-value integration by ``scipy.integrate.solve_ivp`` within a time limit, with a fallback from explicit to implicit.
+
+Beside what SciPy reports, growth without bound (finite-time blow-up) is detected, and rates that are not finite are explained.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.integrate import solve_ivp
-from torch import Tensor
 
-from sciml.baselines.first_order_system import FirstOrderSystem
 from sciml.errors import BaselineError
-from sciml.models.hermite import Hermite
 from sciml.typing import Array
 
-_MOST_EXPLICIT = 20_000
-
-_GROWTH, _SUDDEN, _MOST_LEAPS = 1e8, 1e3, 300
-
-_EARLY, _FASTER = 1e4, 1e4
+_GROWTH, _EARLY, _FASTER = 1e8, 1e4, 1e4
 
 
 class IntegrationError(BaselineError):
@@ -35,6 +30,10 @@ class BlowUpError(IntegrationError):
     def __init__(self, message: str, time: float) -> None:
         super().__init__(message)
         self.time = time
+
+
+class TooManyStepsError(Exception):
+    """An explicit method needs so many steps that the problem must be stiff."""
 
 
 @dataclass
@@ -56,6 +55,11 @@ class Budget:
         """Whether the time that was granted is over."""
         return self.spent > min(self.granted, self.seconds)
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether all of the time is over."""
+        return self.spent > self.seconds
+
     def grant(self, share: float) -> None:
         """Allow the next integrations no more than a share of the time that is left."""
         self.granted = self.spent + share * (self.seconds - self.spent)
@@ -74,39 +78,63 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Trajectory:
-    """An integrated batch: SciPy's dense output, its steps, the method that did it, and times and states of each event."""
+class BlowUp:
+    """When growth counts as a blow-up: far beyond the size at the start, and over in a fraction of the time that is left.
 
-    dense: Callable[[Array], Array]
-    steps: Array
-    method: str
-    events: tuple[tuple[Array, Array], ...] = ()
+    Attributes:
+        sudden: how many times larger a solution would become by the end at its present rate.
+        least: the smallest size that growth is measured by.
+        patience: for how many evaluations in a row: a trial step of an explicit method may leap as far, but is soon taken back.
+        paced: growth at a relative rate that is not far above the fastest one near the natural size is none, since the relative
+            rate of a blow-up has no bound. A rough start of a field has any rate, and says nothing.
+    """
+
+    sudden: float = 1e3
+    least: float = 0.0
+    patience: int = 300
+    paced: bool = True
 
 
 def integrate(
-    system: FirstOrderSystem,
+    rate: Callable[[float, Array], Array],
     start: Array,
-    end: float,
-    constants: Mapping[str, Tensor],
+    span: tuple[float, float],
     rtol: float,
     budget: Budget,
     method: str = "auto",
-    events: Sequence[Callable[[float, Array], float]] = (),
-) -> Trajectory:
-    """Integrate a batch of states together, with the same steps for all of them.
+    *,
+    coordinate: str = "t",
+    first: str = "DOP853",
+    most: float = math.inf,
+    blow_up: BlowUp = BlowUp(),
+    reason: Callable[[float, Array], str] | None = None,
+    explicit: Mapping[str, Any] | None = None,
+    implicit: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> tuple[Any, str]:
+    """Integrate a system from its start to its end.
 
-    ``"auto"`` begins with the explicit method DOP853 and, when that takes too many steps (a stiff problem), starts again
-    with the implicit Radau.
+    ``"auto"`` begins with an explicit method and, when that takes too many steps or leaves what the equations are made for (a
+    stiff problem), starts again with the implicit Radau.
 
     Args:
-        system: the equations.
-        start: the states at the start, shape ``(len(system.state), n)``.
-        end: the last value of the coordinate.
-        constants: values of the unknowns, each of shape ``()`` or ``(n,)``.
-        rtol: relative tolerance of the integrator; the absolute one follows from the size of the initial states.
+        rate: the rate of change at a time and a state, flat or with a batch of states as columns.
+        start: the state at the start, ``(rows, n)``, each row with a natural size of its own.
+        span: the first and the last time.
+        rtol: relative tolerance; the absolute one follows from the size of each row at the start.
         budget: the time that is left.
         method: ``"auto"`` or a method of ``solve_ivp``.
-        events: functions of time and state whose zeros are looked for, for a batch of one.
+        coordinate: what time is called in messages.
+        first: the method that ``"auto"`` begins with.
+        most: the number of evaluations after which an explicit method of ``"auto"`` is given up.
+        blow_up: what counts as one.
+        reason: why a rate is not finite, in words.
+        explicit: options of explicit methods.
+        implicit: options of Radau and BDF.
+        options: of all methods.
+
+    Returns:
+        SciPy's result, and the method.
 
     Raises:
         IntegrationError: a rate or state is not finite, the solution blows up, or the time is over.
@@ -114,118 +142,65 @@ def integrate(
     Reference: E. Hairer, S. P. Norsett and G. Wanner, Solving Ordinary Differential Equations I, Springer 1993 (DOP853);
     II, Springer 1996 (Radau IIA).
     """
-    rows, size = start.shape
-    begin = system.problem.domain.bounds[system.coordinate][0]
-    largest = np.maximum(np.abs(start).max(axis=1), 1e-3 * max(np.abs(start).max(), 1e-3))
-    most = _MOST_EXPLICIT if method == "auto" else np.inf
+    sizes = np.abs(start).max(axis=1)
+    sizes = np.maximum(sizes, 1e-3 * max(float(sizes.max()), 1e-3))
+    largest = max(float(sizes.max()), blow_up.least)
     used = leaps = 0
-    # The fastest relative growth while the state is still near its natural size.
     pace = 0.0
 
     def grown(y: Array) -> bool:
         # A state that is not a number has left all bounds, too.
-        return not np.abs(y).max() < _GROWTH * largest.max()
+        return not np.abs(y).max() < _GROWTH * largest
 
     def blown_up(t: float, y: Array) -> BlowUpError:
-        return BlowUpError(
-            f"the solution grows to {np.abs(y).max():.1e} at {system.coordinate} = {t:.6g}: it blows up", t
-        )
+        return BlowUpError(f"the solution grows to {np.abs(y).max():.1e} at {coordinate} = {t:.6g}: it blows up", t)
 
-    def rate(t: float, y: Array) -> Array:
+    def guarded(t: float, y: Array) -> Array:
         nonlocal used, leaps, pace
         used += 1
         budget.check(t)
         if used > most:
             raise TooManyStepsError
-        batch = 1 if y.ndim == 1 else y.shape[1]
-        states = y.reshape(rows, size * batch)
-        repeated = {name: value.repeat_interleave(batch) if value.ndim else value for name, value in constants.items()}
-        try:
-            found = system.rate(np.full(size * batch, t), states, repeated)
-        except np.linalg.LinAlgError:
-            raise IntegrationError(
-                f"the highest derivatives are not determined at {system.coordinate} = {t:.6g} (singular mass matrix)"
-            ) from None
-        if not np.isfinite(found).all():
-            if grown(y):
-                raise blown_up(t, y)
-            raise IntegrationError(system.why_not_finite(np.full(size * batch, t), states, repeated))
-        # Growth that would go on like this to the end is none, and no more is growth at a relative rate that does not rise: a
-        # blow-up is over in a fraction of what is left, since |f|/|y| has no bound. A trial step of an explicit method may leap
-        # as far, but is soon taken back.
-        reach, speed = np.abs(y).max(), np.abs(found).max()
-        if reach <= _EARLY * largest.max():
-            pace = max(pace, speed / max(reach, 1e-300))
-        sudden = grown(y) and speed * abs(end - t) > _SUDDEN * reach and speed > _FASTER * pace * reach
-        leaps = leaps + 1 if sudden else 0
-        if leaps > _MOST_LEAPS:
+        if not np.isfinite(y).all():
             raise blown_up(t, y)
-        return found.reshape(y.shape)
+        found = rate(t, y)
+        if not np.isfinite(found).all():
+            if grown(y) or reason is None:
+                raise blown_up(t, y)
+            raise IntegrationError(reason(t, y))
+        size, speed = np.abs(y).max(), np.abs(found).max()
+        if size <= _EARLY * largest:
+            pace = max(pace, speed / max(size, 1e-300))
+        faster = not blow_up.paced or speed > _FASTER * pace * size
+        leaps = leaps + 1 if grown(y) and speed * abs(span[1] - t) > blow_up.sudden * size and faster else 0
+        if leaps > blow_up.patience:
+            raise blown_up(t, y)
+        return found
 
     def attempt(name: str) -> Any:
-        options: dict[str, Any] = {"rtol": rtol, "atol": np.repeat(rtol * largest, size), "dense_output": True}
-        if name in ("Radau", "BDF"):
-            options["vectorized"] = True
-        if events:
-            options["events"] = list(events)
-        return solve_ivp(rate, (begin, end), start.reshape(-1), method=name, **options)
+        own = (implicit if name in ("Radau", "BDF") else {} if name == "LSODA" else explicit) or {}
+        atol = np.repeat(rtol * sizes, start.shape[1])
+        everything = {"rtol": rtol, "atol": atol, "dense_output": True} | options | dict(own)
+        return solve_ivp(guarded, span, start.reshape(-1), method=name, **everything)
 
-    chosen = "DOP853" if method == "auto" else method
+    chosen = first if method == "auto" else method
+    if method != "auto" or chosen == "Radau":
+        most = math.inf
     with np.errstate(all="ignore"):
         try:
             result = attempt(chosen)
         except (TooManyStepsError, IntegrationError):
             # What an explicit method cannot do, since it takes forever or leaps out of the domain, may still be stiff.
-            if method != "auto" or budget.over or leaps > _MOST_LEAPS:
+            # A single evaluation beyond all bounds may be a leap; many in a row are none.
+            if method != "auto" or chosen == "Radau" or budget.over or leaps > max(1, blow_up.patience):
                 raise
-            most, chosen = np.inf, "Radau"
+            most, chosen = math.inf, "Radau"
             result = attempt(chosen)
     if not result.success and grown(result.y[:, -1]):
         raise blown_up(result.t[-1], result.y[:, -1])
     if not result.success or not np.isfinite(result.y).all():
-        raise IntegrationError(f"{chosen} stopped at t = {result.t[-1]:.6g} of {end:g}: {result.message}")
-
-    def dense(t: Array) -> Array:
-        return result.sol(t).reshape(rows, size, len(t))
-
-    found = () if not events else tuple(zip(result.t_events, result.y_events, strict=True))
-    return Trajectory(dense, result.t, chosen, found)
-
-
-class TooManyStepsError(Exception):
-    """An explicit method needs so many steps that the problem must be stiff."""
-
-
-def trial_from(
-    system: FirstOrderSystem, path: Trajectory, constants: Mapping[str, Tensor], tolerance: float
-) -> Hermite:
-    """The first path of a batch as a piecewise polynomial, with knots until it is as exact as the integration."""
-    fields = [system.state.index((name, 0)) for name in system.orders]
-
-    def at(knots: Array) -> list[Array]:
-        """Each field and its derivatives up to the highest, which is the rate of change of the last of its states."""
-        states = path.dense(knots)[:, 0]
-        rates = system.rate(knots, states, constants)
-        return [
-            np.vstack([states[row : row + order], rates[row + order - 1]])
-            for row, order in zip(fields, system.orders.values(), strict=True)
-        ]
-
-    pieces = 2
-    while True:
-        knots = _subdivided(path.steps, pieces)
-        jets = at(knots)
-        trial = Hermite(torch.from_numpy(knots), [torch.from_numpy(each) for each in jets])
-        between = (knots[1:] + knots[:-1]) / 2
-        gap = np.abs(trial(torch.from_numpy(between[:, None])).numpy().T - path.dense(between)[fields, 0])
-        size = np.array([[np.abs(each[0]).max()] for each in jets])
-        if (gap <= 0.1 * tolerance * np.where(size > 0, size, 1.0)).all() or len(knots) > 100_000:
-            return trial
-        pieces *= 2
-
-
-def _subdivided(steps: Array, pieces: int) -> Array:
-    """Each step cut into equal pieces."""
-    shares = np.arange(pieces) / pieces
-    inner = steps[:-1, None] + np.diff(steps)[:, None] * shares
-    return np.append(inner.reshape(-1), steps[-1])
+        raise IntegrationError(
+            f"{chosen} stopped at {coordinate} = {result.t[-1]:.6g} of {span[1]:g}: {result.message}; the solution may blow up "
+            "there, or a grid be too coarse"
+        )
+    return result, chosen

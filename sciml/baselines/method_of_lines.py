@@ -23,16 +23,16 @@ from scipy.sparse.linalg import LinearOperator, onenormest, splu
 from torch import Tensor
 
 from sciml._text import listed
+from sciml.baselines.first_order_system import check_affine
 from sciml.baselines.integrate import BlowUpError, IntegrationError
-from sciml.baselines.row_layout import Row, arranged
+from sciml.baselines.row_layout import Row, arranged, sparse_slopes
 from sciml.errors import BaselineError
-from sciml.jets import JetSpace, Recorder
+from sciml.jets import JetSpace, RandomJets
 from sciml.jets.calculus import describe
 from sciml.models import Grid, GridJets
-from sciml.models.grid import split
 from sciml.problem import Initial, Problem
-from sciml.problem.conditions import Evaluation, Term, target_values
-from sciml.solvers.linearize import Linearised, evaluated, linearised
+from sciml.problem.conditions import Evaluation, target_values
+from sciml.solvers.linearize import evaluation, linearize
 from sciml.typing import Array
 
 _PULL = 10.0
@@ -45,7 +45,7 @@ _SAMPLES = 4
 
 _DENSE, _FULL = 1500, 0.1
 
-_HUGE = 1e30
+_HUGE, _ROUNDING = 1e30, 1e-7
 
 Level = tuple[str, int]
 
@@ -130,15 +130,10 @@ class MethodOfLines:
 
     def _into_state(self) -> tuple[sparse.csr_array, sparse.csr_array]:
         """The rate of the state from the state itself, for levels below the highest, and from the highest derivatives."""
-        shape, fields = (len(self.levels), len(self.levels)), list(self.top)
-        below, above = sparse.lil_array(shape), sparse.lil_array((len(self.levels), len(fields)))
-        for row, (name, level) in enumerate(self.levels):
-            if level + 1 < self.top[name]:
-                below[row, row + 1] = 1.0
-            else:
-                above[row, fields.index(name)] = 1.0
+        below = [[float(other == (name, level + 1)) for other in self.levels] for name, level in self.levels]
+        above = [[float(other == (name, level + 1)) for other in self.top.items()] for name, level in self.levels]
         one = sparse.eye_array(self.grid.size)
-        return sparse.csr_array(sparse.kron(below, one)), sparse.csr_array(sparse.kron(above, one))
+        return sparse.csr_array(sparse.kron(np.array(below), one)), sparse.csr_array(sparse.kron(np.array(above), one))
 
     def start(self) -> Array:
         """The state at the start: what ``Initial`` prescribes, made to agree with the conditions at the outermost nodes.
@@ -160,9 +155,7 @@ class MethodOfLines:
         extra = [describe(name, (self.time,) * k) for name, k in given if (name, k) not in self.levels]
         if extra:
             raise BaselineError(f"an initial value of {listed(extra)} is none of the state")
-        columns = self._columns(self.grid.points, self.begin)
-        space = JetSpace(columns, self.problem.fields, Recorder(self.grid.size))
-        scene = Evaluation(self.problem, (space,))
+        scene = evaluation(self.problem, [self._points(self.grid.points, self.begin)], [RandomJets(self.grid.size)])
         state = np.zeros((len(self.levels), self.grid.size))
         for row, level in enumerate(self.levels):
             if level in given:
@@ -198,7 +191,7 @@ class MethodOfLines:
         return state
 
     def _highest(self, t: float, y: Array) -> Array:
-        zero = np.zeros(len(self.top) * self.grid.size)
+        zero = np.zeros(self._above.shape[1])
         if self._constant is None:
             residual, whole = self._assembled(self._rows, t, y, zero, None)
             found = -self._solver(whole[:, self.size :])(residual)
@@ -209,10 +202,9 @@ class MethodOfLines:
         return found
 
     def _why_not_finite(self, t: float, y: Array) -> str:
-        values = self._values(y, np.zeros(len(self.top) * self.grid.size))
+        values = self._values(y, np.zeros(self._above.shape[1]))
         for row in self._rows if np.abs(y).max() < _HUGE else ():
-            found, _ = evaluated(*self._ready(row, t, values), normals=row.normals, after=None)
-            bad = np.flatnonzero(~np.isfinite(found.detach().numpy()))
+            bad = np.flatnonzero(~np.isfinite(row.term.evaluate(self._at(row, t, values)).detach().numpy()))
             if len(bad):
                 at = ", ".join(
                     f"{name} = {value:.4g}"
@@ -262,9 +254,9 @@ class MethodOfLines:
         residuals, blocks = [], []
         for row in rows:
             times = row.times if depth is None else depth
-            found = self._one(row, t, values, times)
-            residuals.append(found.residual)
-            blocks.append(self._block(row, found, offsets, width))
+            linear = linearize(row.term, self._at(row, t, values), after=partial(self._differentiated, times=times))
+            residuals.append(linear.values.detach().numpy())
+            blocks.append(sparse_slopes(linear, row.sites, offsets, width, self.time))
         residual = np.concatenate(residuals)
         whole = sparse.csr_array(sparse.vstack(blocks))
         if depth is None:
@@ -277,53 +269,29 @@ class MethodOfLines:
         values = self._values(y, w)
         found = np.empty(len(self.top) * self.grid.size)
         for row, places in zip(self._rows, self._places, strict=True):
-            value, _ = evaluated(*self._ready(row, t, values), normals=row.normals, after=self._after(row.times))
-            found[places] = value.detach().numpy()
+            at = self._at(row, t, values)
+            found[places] = self._differentiated(row.term.evaluate(at), at.space, row.times).detach().numpy()
         return found
 
     def _values(self, y: Array, w: Array | None) -> dict[Level, Array]:
         """State and highest derivatives at the nodes, by field and number of time derivatives."""
-        count = self.grid.size
-        values = {level: y[row * count : (row + 1) * count] for row, level in enumerate(self.levels)}
-        if w is not None:
-            values |= {
-                (name, order): w[k * count : (k + 1) * count] for k, (name, order) in enumerate(self.top.items())
-            }
-        return values
+        values = dict(zip(self.levels, y.reshape(len(self.levels), -1), strict=True))
+        return values if w is None else values | dict(zip(self.top.items(), w.reshape(len(self.top), -1), strict=True))
 
-    def _one(self, row: Row, t: float, values: Mapping[Level, Array], times: int) -> Linearised:
-        return linearised(*self._ready(row, t, values), normals=row.normals, after=self._after(times))
-
-    def _ready(
-        self, row: Row, t: float, values: Mapping[Level, Array]
-    ) -> tuple[Term, Problem, dict[str, Tensor], GridJets]:
-        """A row as ``linearised`` takes it."""
-        return row.term, self.problem, self._columns(row.sites.points, t), GridJets(values, row.sites, self.time)
-
-    def _after(self, times: int) -> Callable[[Tensor, JetSpace], Tensor] | None:
-        return partial(self._differentiated, times=times) if times else None
+    def _at(self, row: Row, t: float, values: Mapping[Level, Array]) -> Evaluation:
+        """What the residual of a row is evaluated on."""
+        jets = GridJets(values, row.sites, self.time)
+        return evaluation(self.problem, [self._points(row.sites.points, t)], [jets], row.normals)
 
     def _differentiated(self, value: Tensor, space: JetSpace, times: int) -> Tensor:
         for _ in range(times):
             value = space.derivative(value, (self.time,)) + self._pull * value
         return value
 
-    def _block(self, row: Row, found: Linearised, offsets: Mapping[Level, int], width: int) -> sparse.csr_array:
-        height = len(row.numbers)
-        data, places, columns = [np.zeros(0)], [np.zeros(0, dtype=int)], [np.zeros(0, dtype=int)]
-        for (name, index), slope in found.slopes.items():
-            passed, space = split(index, self.time)
-            part = (sparse.diags_array(slope) @ row.sites.operator(space)).tocoo()
-            data.append(part.data)
-            places.append(part.coords[0])
-            columns.append(part.coords[1] + offsets[name, passed])
-        entries = (np.concatenate(data), (np.concatenate(places), np.concatenate(columns)))
-        return sparse.csr_array(entries, shape=(height, width))
-
-    def _columns(self, points: Array, t: float) -> dict[str, Tensor]:
-        space = dict(zip(self.grid.axes, torch.from_numpy(points).unbind(1), strict=True))
-        now = torch.full((len(points),), t, dtype=torch.float64)
-        return {name: now if name == self.time else space[name] for name in self.problem.coordinates}
+    def _points(self, points: Array, t: float) -> Tensor:
+        """Points of the grid at a time, ``(m, D)``, stored by column."""
+        columns = dict(zip(self.grid.axes, points.T, strict=True)) | {self.time: np.full(len(points), t)}
+        return torch.from_numpy(np.stack([columns[name] for name in self.problem.coordinates])).T
 
     def _smooth(self) -> Array:
         """Polynomials of degree 0, 1 and 2 at the nodes, ``(3, N)``."""
@@ -339,16 +307,8 @@ class MethodOfLines:
         one, other = ((generator.uniform(0.5, 1.5, fields) @ shapes).ravel() for _ in range(2))
         states = [(generator.uniform(0.5, 1.5, (len(self.levels), 3)) @ shapes).ravel() for _ in range(_SAMPLES)]
         times = self.begin + (self.end - self.begin) * generator.random(_SAMPLES)
-        values = [self._residuals(times[0], states[0], w) for w in (one, other, (one + other) / 2)]
-        gap = np.abs(values[2] - (values[0] + values[1]) / 2)
-        # Where these states lie outside of what the equations are made for, they tell nothing.
-        told = np.isfinite(gap)
-        sizes = np.abs(values[0][told]) + np.abs(values[1][told])
-        if not (gap[told] <= 1e-7 * (1 + sizes).max(initial=1.0)).all():
-            raise BaselineError(
-                f"{type(self.problem).__name__}: an equation is not affine in its highest time derivative, so it cannot be "
-                "solved for it"
-            )
+        residuals = partial(self._residuals, times[0], states[0])
+        check_affine(self.problem, residuals, one, other, "highest time derivative", _ROUNDING)
         # Where A is the same at all of some states and times it is factored once for all.
         first, *rest = (
             self._assembled(self._rows, t, y, one, None)[1][:, self.size :] for t, y in zip(times, states, strict=True)

@@ -1,11 +1,10 @@
-"""Grids that are refined until two of them agree, and the order of convergence that was seen on the way."""
+"""Grid refinement until two grids agree, and the observed order of convergence."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,10 +12,11 @@ import torch
 
 from sciml._text import listed
 from sciml.baselines.collocation import NewtonError
-from sciml.baselines.integrate import BlowUpError, Budget, IntegrationError
+from sciml.baselines.integrate import BlowUpError, IntegrationError
+from sciml.baselines.task import Solved, Task
 from sciml.errors import BaselineError
 from sciml.geometry import Box, Interface, Within
-from sciml.models import Chebyshev, FiniteDifferences, Fourier, Grid, GridFunction, Nodal
+from sciml.models import Chebyshev, FiniteDifferences, Fourier, Grid, Nodal
 from sciml.problem import Periodic, Problem
 from sciml.typing import Array
 
@@ -45,7 +45,7 @@ class Refinement:
         ended: why it stopped short, or an empty string.
     """
 
-    solved: Any
+    solved: Solved
     sizes: list[int] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     agreed: bool = False
@@ -73,41 +73,30 @@ class Refinement:
 
     def sentence(self) -> str:
         """The same in words."""
-        if not self.gaps:
-            words = f"one grid of {self.sizes[-1]} nodes along the longest axis, compared with no other"
-            return words + (f"; {self.ended}" if self.ended else "")
-        words = f"grids of {self.sizes[-2]} and {self.sizes[-1]} nodes differ by {self.gaps[-1]:.1e}"
-        if self.theory is not None and math.isfinite(self.order):
+        words = f"one grid of {self.sizes[-1]} nodes along the longest axis, compared with no other"
+        if self.gaps:
+            words = f"grids of {self.sizes[-2]} and {self.sizes[-1]} nodes differ by {self.gaps[-1]:.1e}"
+        if self.gaps and self.theory is not None and math.isfinite(self.order):
             words += f"; observed order {self.order:.1f}, differences of order {self.theory}"
         return words + (f"; {self.ended}" if self.ended else "")
 
 
-def refine(
-    problem: Problem,
-    grids: Iterator[Grid],
-    most: int,
-    solve: Callable[[Grid, Any], Any],
-    tolerance: float,
-    natural: Array,
-    budget: Budget,
-) -> Refinement:
-    """Solve on finer and finer grids until two agree.
+def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, Solved | None], Solved]) -> Refinement:
+    """Solve on finer and finer grids until two agree, or the time that is left is not enough for the next one.
 
     Args:
-        problem: the problem.
+        task: the problem; grids agree when fields differ by no more than its tolerance. Fields that are much smaller than their
+            natural sizes are measured by these.
         grids: coarse ones first.
         most: how many of them there are.
         solve: receives a grid and what the grid before gave (None at first).
-        tolerance: how closely two grids must agree, as a share of each field's size.
-        natural: the size of every field, ``(F,)``: differences of fields that are much smaller are measured by it.
-        budget: the time that is left; the next grid is not begun when it would not be enough.
 
     Raises:
         BaselineError: not even the first grid could be solved.
     """
-    generator = np.random.default_rng(0)
-    low, high = (np.array(each) for each in (problem.domain.lower, problem.domain.upper))
-    probes = torch.from_numpy(low + (high - low) * generator.random((_PROBES, len(low))))
+    domain, budget = task.problem.domain, task.budget
+    low, high = (np.array(each) for each in (domain.lower, domain.upper))
+    probes = torch.from_numpy(low + (high - low) * np.random.default_rng(0).random((_PROBES, len(low))))
     found: Refinement | None = None
     failure: BaselineError | None = None
     last, share = (0.0, 1), _SHARE
@@ -115,31 +104,31 @@ def refine(
         if found is not None and budget.spent + last[0] * (grid.size / last[1]) ** _GROWS > budget.seconds:
             found.ended = f"there was no time for a finer grid within {budget.seconds:g} s"
             return found
-        before, began = budget.spent, found.solved if found else None
+        before = budget.spent
         # What does not fit on a coarse grid must not use up the time of the finer ones.
         budget.grant(share if found is None else 1.0)
         try:
-            solved = solve(grid, began)
+            solved = solve(grid, found.solved if found else None)
         except RECOVERABLE as error:
             # A coarse grid may be too coarse to be solved at all; a fine one may run out of time.
             if found is None:
-                if budget.spent > budget.seconds or _same_blow_up(error, failure):
+                if budget.exhausted or _same_blow_up(error, failure):
                     raise
                 failure, share = error, min(2 * share, 1.0)
                 continue
             found.ended = str(error)
             return found
-        theories = [axis.theory for axis in grid.axes.values() if axis.theory is not None]
         if found is None:
+            theories = [axis.theory for axis in grid.axes.values() if axis.theory is not None]
             found = Refinement(solved, theory=min(theories, default=None))
         else:
-            found.gaps.append(_gap(found.solved.function, solved.function, probes, natural))
+            found.gaps.append(_gap(found.solved, solved, probes, task.sizes))
             found.solved = solved
         found.sizes.append(max(grid.shape, default=1))
-        if found.gaps and found.gaps[-1] <= tolerance:
+        if found.gaps and found.gaps[-1] <= task.tolerance:
             found.agreed = True
             return found
-        if budget.spent > _CHEAP * budget.seconds and found.hopeless(most, tolerance):
+        if budget.spent > _CHEAP * budget.seconds and found.hopeless(most, task.tolerance):
             found.ended = "finer grids of this kind would not agree much better"
             return found
         last = budget.spent - before, grid.size
@@ -148,6 +137,12 @@ def refine(
         raise failure
     found.ended = "the finest grid was reached"
     return found
+
+
+def described(grid: Grid) -> str:
+    """The axes of a grid in words: ``chebyshev, 48 nodes``."""
+    kinds = dict.fromkeys(axis.config["kind"] for axis in grid.axes.values())
+    return f"{' and '.join(kinds)}, {' x '.join(map(str, grid.shape))} nodes"
 
 
 def grids(problem: Problem, names: Sequence[str], family: str, sizes: Sequence[int], order: int = 4) -> Iterator[Grid]:
@@ -216,9 +211,10 @@ def check_box(problem: Problem, most: int) -> None:
         )
 
 
-def _gap(coarse: GridFunction, fine: GridFunction, probes: torch.Tensor, natural: Array) -> float:
+def _gap(coarse: Solved, fine: Solved, probes: torch.Tensor, natural: Array) -> float:
+    """The largest relative difference of a field."""
     with torch.no_grad():
-        one, other = coarse(probes), fine(probes)
+        one, other = coarse.trial(probes), fine.trial(probes)
     least = 1e-6 * len(probes) ** 0.5 * torch.from_numpy(natural)
     return float(((one - other).norm(dim=0) / torch.maximum(other.norm(dim=0), least)).max())
 

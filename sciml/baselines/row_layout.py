@@ -1,4 +1,4 @@
-"""Which residual stands in which row: equations at the nodes of their fields, conditions at the outermost ones."""
+"""Row layout of the method of lines: equations at the nodes of their fields, conditions at the outermost ones."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
+from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from scipy.special import roots_jacobi
+from torch import Tensor
 
 from sciml._text import listed
 from sciml.errors import BaselineError
 from sciml.geometry import Face, OnFaces, Opposite
-from sciml.jets import JetSpace, Recorder
 from sciml.models import Chebyshev, Grid
 from sciml.models.grid import Sites, split
 from sciml.problem import Problem
-from sciml.problem.conditions import Evaluation, Term
-from sciml.typing import Array, MultiIndex
-
-Asked: TypeAlias = list[tuple[str, MultiIndex]]
+from sciml.problem.conditions import Term
+from sciml.problem.structure import Asked
+from sciml.solvers.linearize import Linearization
+from sciml.typing import Array
 
 Counts: TypeAlias = Mapping[tuple[str, Face], int]
 
@@ -35,7 +36,31 @@ class Row:
     field: str
     times: int
     sites: Sites
-    normals: Array | None = None
+    normals: Tensor | None = None
+
+
+def sparse_slopes(
+    linear: Linearization, sites: Sites, offsets: Mapping[tuple[str, int], int], width: int, time: str | None = None
+) -> sparse.csr_array:
+    """The derivative of a residual at sites by nodal values, ``(m, width)``.
+
+    Args:
+        linear: the residual with its derivatives by jets.
+        sites: where.
+        offsets: of each field and number of time derivatives the column of its first nodal value.
+        width: the number of columns.
+        time: the name of the coordinate that is no axis of the grid.
+    """
+    parts = [sparse.coo_array((len(sites.points), 0))]
+    starts = [0]
+    for (name, index), slope in linear.jets.items():
+        if bool(slope.any()):
+            passed, space = split(index, time)
+            parts.append((sparse.diags_array(slope.numpy()) @ sites.operator(space)).tocoo())
+            starts.append(offsets[name, passed])
+    data, places = (np.concatenate(each) for each in ([p.data for p in parts], [p.coords[0] for p in parts]))
+    columns = np.concatenate([part.coords[1] + start for part, start in zip(parts, starts, strict=True)])
+    return sparse.csr_array((data, (places, columns)), shape=(len(sites.points), width))
 
 
 def arranged(problem: Problem, grid: Grid, top: Mapping[str, int]) -> tuple[Row, ...]:
@@ -58,7 +83,7 @@ def arranged(problem: Problem, grid: Grid, top: Mapping[str, int]) -> tuple[Row,
             f"{type(problem).__name__} has {len(equations)} equation(s) for {len(problem.fields)} field(s); as "
             "many are needed"
         )
-    kinds = [asked(problem, term) for term in equations]
+    kinds = [problem.system.depends(term) for term in equations]
     times = [_lacking(problem, top, kind) for kind in kinds]
     owner = _matched(problem, top, kinds)
     taken = {name: np.full(grid.size, -1) for name in problem.fields}
@@ -79,10 +104,11 @@ def arranged(problem: Problem, grid: Grid, top: Mapping[str, int]) -> tuple[Row,
             normal = np.zeros((int(free.sum()), len(problem.coordinates)))
             normal[:, problem.coordinates.index(face.coordinate)] = face.sign
             normals.append(normal)
-        times_of = _lacking(problem, top, asked(problem, term))
+        times_of = _lacking(problem, top, problem.system.depends(term))
         sites = grid.at_nodes(np.concatenate(places))
         if len(sites.points):
-            rows.append(Row(term, np.concatenate(layers), name, times_of, sites, np.concatenate(normals)))
+            outward = torch.from_numpy(np.concatenate(normals))
+            rows.append(Row(term, np.concatenate(layers), name, times_of, sites, outward))
     for position, (term, name) in enumerate(zip(equations, owner, strict=True)):
         numbers = np.flatnonzero(taken[name] < 0)
         rows.append(Row(term, numbers, name, times[position], _inside(problem, grid, name, numbers, counts)))
@@ -140,7 +166,7 @@ def _owners(problem: Problem, face: Face, terms: Sequence[Term]) -> list[str]:
     cost = np.full((len(terms), len(slots)), 1000.0)
     for row, term in enumerate(terms):
         reach: dict[str, int] = {}
-        for name, index in asked(problem, term):
+        for name, index in problem.system.depends(term):
             reach[name] = max(reach.get(name, 0), index.count(face.coordinate))
         if not reach:
             raise BaselineError(f"the condition {term.name!r} contains no field")
@@ -181,24 +207,6 @@ def _inside(problem: Problem, grid: Grid, name: str, numbers: Array, counts: Cou
     places, _ = roots_jacobi(len(numbers), upper, lower)
     points = (axis.low + axis.high) / 2 + (axis.high - axis.low) / 2 * places
     return grid.at_points(points[:, None])
-
-
-def asked(problem: Problem, term: Term) -> Asked:
-    """The jets that a term contains."""
-    generator = torch.Generator().manual_seed(0)
-    count = 4
-    lower, upper = (torch.tensor(each, dtype=torch.float64) for each in (problem.domain.lower, problem.domain.upper))
-    points = lower + (upper - lower) * torch.rand(count, len(lower), dtype=torch.float64, generator=generator)
-    space = JetSpace(dict(zip(problem.coordinates, points.unbind(1), strict=True)), problem.fields, Recorder(count))
-    normals = torch.zeros(count, len(lower), dtype=torch.float64)
-    if isinstance(term.place, OnFaces):
-        normals[:, [problem.coordinates.index(str(face.coordinate)) for face in term.place.faces]] = 1.0
-    value = term.evaluate(Evaluation(problem, (space,), normals))
-    keys = list(space.jets)
-    if not keys or not value.requires_grad:
-        return []
-    grads = torch.autograd.grad(value.sum(), [space.jets[key] for key in keys], allow_unused=True)
-    return [key for key, grad in zip(keys, grads, strict=True) if grad is not None]
 
 
 def _lacking(problem: Problem, top: Mapping[str, int], found: Asked) -> int:

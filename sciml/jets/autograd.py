@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,9 +58,10 @@ class AutogradJets:
         key = (field, index)
         if key not in self._gradients:
             values = self.jet(field, index)
-            gradient = None
-            if values.requires_grad:
-                (gradient,) = torch.autograd.grad(values.sum(), self._points, create_graph=True, allow_unused=True)
             # No path to the points means the derivative is zero: a constant, or the derivative of a linear function.
-            self._gradients[key] = torch.zeros_like(self._points) if gradient is None else gradient
+            if values.requires_grad:
+                options: Any = {"create_graph": True, "allow_unused": True, "materialize_grads": True}
+                (self._gradients[key],) = torch.autograd.grad(values.sum(), self._points, **options)
+            else:
+                self._gradients[key] = torch.zeros_like(self._points)
         return self._gradients[key]

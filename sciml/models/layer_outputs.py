@@ -1,4 +1,4 @@
-"""What a layer of a module returns at points, and the derivatives of that by the coordinates."""
+"""Activations of a layer of a module at points, and their derivatives by the coordinates."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from sciml.typing import MultiIndex
 
 
 class LayerOutput:
-    """One layer of a module that is run: what it is given or returns, a row a point.
+    """The inputs or outputs of one layer of a module, a row a point.
 
     Args:
-        run: what is run; holds ``module``.
-        module: what layers are named in.
-        layer: the name of a submodule, the submodule itself, or None for what the last linear layer is given.
+        run: the module that is evaluated; contains ``module``.
+        module: the module in which layers are named.
+        layer: the name of a submodule, the submodule itself, or None for the inputs of the last linear layer.
 
     Attributes:
-        layer: the submodule that is watched.
-        name: its name, or None.
-        inputs: whether what it is given is wanted, and not what it returns.
+        layer: the submodule.
 
     Raises:
         ModelError: there is no such layer, or no linear one.
@@ -73,7 +71,7 @@ class LayerOutput:
                 part.training = mode
 
     def like(self, points: Tensor) -> Tensor:
-        """Points on the device and in the type of the module; whole numbers stay whole where something looks them up."""
+        """Points on the device and in the type of the module; integers stay integers for embedding tables."""
         numbers = (*self.run.parameters(), *self.run.buffers())
         found = next((each for each in numbers if each.is_floating_point()), None)
         looked_up = any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in self.run.modules())

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from torch import nn
 
 from sciml.errors import ModelError
 from sciml.jets.activations import Sin
-from sciml.models.base import SequentialModel
+from sciml.models.base import SequentialModel, linear
 
 
 class RandomFeatures(SequentialModel):
@@ -42,6 +40,8 @@ class RandomFeatures(SequentialModel):
     random feature method, Journal of Machine Learning 1 (2022).
     """
 
+    arguments = ("features", "scale")
+
     def __init__(
         self,
         features: int = 400,
@@ -62,20 +62,6 @@ class RandomFeatures(SequentialModel):
         self.scale = float(scale) if isinstance(scale, int | float) else tuple(map(float, scale))
         self.build_if_asked(seed)
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """What rebuilds this architecture: the keywords of ``RandomFeatures.from_config``."""
-        return {
-            "features": self.features,
-            "scale": self.scale if isinstance(self.scale, float) else list(self.scale),
-            **self.widths,
-        }
-
-    @classmethod
-    def from_config(cls, **options: Any) -> RandomFeatures:
-        """The architecture that ``config`` describes."""
-        return cls(**options)
-
     def build(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
         """Draw the features and set all their weights to zero.
 
@@ -84,20 +70,14 @@ class RandomFeatures(SequentialModel):
         """
         if not isinstance(self.scale, float) and len(self.scale) != inputs:
             raise ModelError(f"scale has {len(self.scale)} numbers for {inputs} coordinates; give one, or one for each")
-        inner = nn.utils.skip_init(nn.Linear, inputs, self.features, dtype=torch.float64)
-        outer = nn.utils.skip_init(nn.Linear, self.features, outputs, bias=False, dtype=torch.float64)
+        inner = linear(inputs, self.features)
         with torch.no_grad():
             scale = torch.tensor(self.scale, dtype=torch.float64)
             inner.weight.copy_(scale * torch.randn(self.features, inputs, generator=generator, dtype=torch.float64))
             inner.bias.copy_(2 * math.pi * torch.rand(self.features, generator=generator, dtype=torch.float64))
-            outer.weight.zero_()
         inner.requires_grad_(False)
-        self.layers.extend([inner, Sin(), outer])
+        self.layers.extend([inner, Sin(), linear(self.features, outputs, zero=True, bias=False)])
 
     def narrowed(self, column: int) -> None:
         if not isinstance(self.scale, float):
             self.scale = self.scale[:column] + self.scale[column + 1 :]
-
-    def extra_repr(self) -> str:
-        scales = (self.scale,) if isinstance(self.scale, float) else self.scale
-        return f"features={self.features}, scale={' x '.join(f'{each:g}' for each in scales)}"

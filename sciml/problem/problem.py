@@ -14,15 +14,16 @@ from sciml._text import listed, nearest
 from sciml.errors import ProblemError
 from sciml.geometry import Domain, Interior, Place, Within, clipped
 from sciml.geometry.coordinates import points_from
-from sciml.jets import AutogradJets, JetSpace, Recorder, orders_asked
+from sciml.jets import AutogradJets, JetSpace
 from sciml.jets.calculus import check_residual
 from sciml.problem.composite_fields import Composites
 from sciml.problem.conditions import Condition, Evaluation, Residual, Term, check_part
 from sciml.problem.definition import check_definition, time_of
 from sciml.problem.functions import argument_names, evaluated
 from sciml.problem.parametric import Promoted, extended, promoted
+from sciml.problem.structure import Asked, System
 from sciml.problem.unknowns import Unknown
-from sciml.typing import Array, MultiIndex
+from sciml.typing import Array
 
 
 class Problem:
@@ -118,7 +119,7 @@ class Problem:
         self.__dict__["_given"] = tuple(constants)
         self.__dict__["fields"] = tuple(type(self).fields)
         time = time_of(type(self), Problem)
-        own = [self.composites.condition(each, time) for each in type(self).conditions]
+        own = [each.by_field(self.composites, time) for each in type(self).conditions]
         self.__dict__["conditions"] = (*own, *type(self)._methods.values())
         self.__dict__["time"] = time
         self.__dict__["_is_complex"] = {}
@@ -185,6 +186,7 @@ class Problem:
         """
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
+        copy.__dict__.pop("_system", None)
         known = self._constants()
         for name, value in values.items():
             if name not in known:
@@ -242,6 +244,14 @@ class Problem:
                 taken.add(name)
                 found.append(dataclasses.replace(term, name=name))
         return tuple(found)
+
+    def equation_residuals(self) -> list[Term]:
+        """The residuals of all equations, without a check of the places where they hold."""
+        return [
+            Term(part, Interior(), residual)
+            for each in type(self)._equations
+            for part, residual in self._equation(each).items()
+        ]
 
     def equation_terms(self, name: str) -> list[Term]:
         """The residual of one equation, or those of its real and imaginary part."""
@@ -301,7 +311,7 @@ class Problem:
         """
         if name not in self._is_complex:
             complex_numbers = self.composites.has_complex(names)
-            self._is_complex[name] = complex_numbers and _is_complex(value(self._noise()))
+            self._is_complex[name] = complex_numbers and _is_complex(value(self.system.scene()))
         if not self._is_complex[name]:
             return {name: lambda scene: check_residual(name, value(scene), scene.space)}
 
@@ -310,31 +320,26 @@ class Problem:
 
         return {f"{name}.{which}": part(which) for which in ("real", "imag")}
 
-    def _noise(self) -> Evaluation:
-        """Random jets at some points, to find out what residuals ask for and return."""
-        generator = torch.Generator().manual_seed(0)
-        lower = torch.tensor(self.domain.lower, dtype=torch.float64)
-        upper = torch.tensor(self.domain.upper, dtype=torch.float64)
-        points = lower + (upper - lower) * torch.rand(4, len(lower), dtype=torch.float64, generator=generator)
-        space = JetSpace(dict(zip(self.coordinates, points.unbind(1), strict=True)), self.fields, Recorder(4))
-        return Evaluation(self.bind_initial(), (space,), torch.ones_like(points))
-
     def space(self, points: Tensor, trial: Callable[[Tensor], Tensor]) -> JetSpace:
         """Coordinates and jets of a trial function at points ``(n, D)``, by nested autograd."""
         columns = dict(zip(self.coordinates, points.unbind(1), strict=True))
         return JetSpace(columns, self.fields, AutogradJets(trial, points, self.coordinates, self.fields))
 
-    def asked(self) -> dict[tuple[str, MultiIndex], Tensor]:
-        """The derivatives that the equations ask for, found by evaluating them once on random jets."""
-        scene = self._noise()
-        for name in type(self)._equations:
-            for residual in self._equation(name).values():
-                residual(scene)
-        return dict(scene.space.jets)
+    @property
+    def system(self) -> System:
+        """The compiled problem: terms, the jets that each asks for, orders."""
+        known: System | None = self.__dict__.get("_system")
+        if known is None:
+            known = self.__dict__["_system"] = System(self)
+        return known
+
+    def asked(self) -> Asked:
+        """The derivatives that the equations ask for, by field and multi-index."""
+        return self.system.equations_ask
 
     def order(self, field: str, coordinate: str) -> int:
         """The highest derivative of a field by a coordinate that the equations contain."""
-        return orders_asked(self.asked(), coordinate).get(field, 0)
+        return self.system.order(field, coordinate)
 
     def residuals(self, fields: Callable[..., Any], **coordinates: Any) -> dict[str, Array]:
         """The equations' residuals of given functions, for checking a formula against the equations.

@@ -1,4 +1,4 @@
-"""What a run leaves behind: ``summary.json``, ``solution.pt``, and tables for people."""
+"""Reports of a run: ``summary.json``, ``solution.pt``, and tables for a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from matplotlib.figure import Figure
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 from sciml._text import listed
@@ -19,33 +21,25 @@ from sciml.errors import FileError
 from sciml.runs import save as saving
 from sciml.runs.directory import MANIFEST, RunDirectory
 from sciml.runs.fingerprint import versions
+from sciml.runs.history import finite
 from sciml.solution import Solution
 
 SUMMARY, SOLUTION = "summary.json", "solution.pt"
 
 _MOST = 2**24
 
+_NONE = type(None)
+
 _KINDS: dict[str, tuple[type, ...]] = {
-    "problem": (str,),
+    **dict.fromkeys(("problem", "solver", "engine", "dtype", "device", "status", "message"), (str,)),
+    **dict.fromkeys(("points", "residuals", "unknowns", "versions"), (dict,)),
+    **dict.fromkeys(("relative_l2", "data"), (dict, _NONE)),
+    **dict.fromkeys(("parameters", "nit"), (int,)),
     "fields": (list,),
-    "model": (str, type(None)),
-    "parameters": (int,),
-    "solver": (str,),
-    "engine": (str,),
-    "dtype": (str,),
-    "device": (str,),
-    "seed": (int, type(None)),
-    "points": (dict,),
+    "model": (str, _NONE),
+    "seed": (int, _NONE),
     "seconds": (int, float),
-    "nit": (int,),
     "success": (bool,),
-    "status": (str,),
-    "message": (str,),
-    "relative_l2": (dict, type(None)),
-    "residuals": (dict,),
-    "unknowns": (dict,),
-    "data": (dict, type(None)),
-    "versions": (dict,),
 }
 
 
@@ -61,31 +55,19 @@ def summary(solution: Solution) -> dict[str, Any]:
     has_reference = problem is not None and problem.has_reference
     model = solution.model
     origin = getattr(solution.data, "provenance", None)
-    return _plain(
+    attributes = ("fields", "parameters", "solver", "engine", "seed", "nit", "success", "status", "message")
+    return finite(
         {
             "problem": solution.name,
-            "fields": list(solution.fields),
             "model": None if model is None else f"{type(model).__name__}({model.extra_repr()})",
-            "parameters": solution.parameters,
-            "solver": solution.solver,
-            "engine": solution.engine,
+            **{name: getattr(solution, name) for name in attributes},
+            "points": dict(solution.points),
             "dtype": str(solution.dtype).removeprefix("torch."),
             "device": str(solution.device),
-            "seed": solution.seed,
-            "points": dict(solution.points),
             "seconds": round(solution.seconds, 3),
-            "nit": solution.nit,
-            "success": solution.success,
-            "status": solution.status,
-            "message": solution.message,
             "relative_l2": solution.error() if has_reference else None,
-            "residuals": {
-                str(name): {**row, "points": int(row["points"])} for name, row in solution.residuals.iterrows()
-            },
-            "unknowns": {
-                str(name): {("value" if key == "estimate" else str(key)): value for key, value in row.items()}
-                for name, row in solution.unknowns.iterrows()
-            },
+            "residuals": {name: {**row, "points": int(row["points"])} for name, row in solution.residuals.T.items()},
+            "unknowns": solution.unknowns.rename(columns={"estimate": "value"}).to_dict("index"),
             "data": None if origin is None else origin.as_dict(),
             "versions": versions(),
         }
@@ -106,7 +88,7 @@ def write(solution: Solution, directory: Path | RunDirectory) -> dict[str, Path]
         with RunDirectory(directory) as run:
             return {name: Path(directory) / path.name for name, path in write(solution, run).items()}
     return {
-        "solution": directory.save(SOLUTION, saving.state_of(solution)),
+        "solution": directory.save(SOLUTION, saving.to_record(solution)),
         "summary": directory.write(SUMMARY, (json.dumps(summary(solution), indent=2) + "\n").encode()),
     }
 
@@ -129,7 +111,7 @@ def read_summary(path: str | Path) -> dict[str, Any]:
         ...     read_summary(file)
         ... except OSError as error:
         ...     print(str(error).split(": ", 1)[1])
-        it has no 'fields'
+        it has no 'solver'
     """
     path = Path(path)
     path = path / SUMMARY if path.is_dir() else path
@@ -199,29 +181,43 @@ def unknowns_table(solution: Solution, other: Solution | None = None) -> RichTab
 
 def residuals_table(solution: Solution) -> RichTable:
     """The certificate: residuals on points not used before."""
-    table = RichTable(title="residuals on fresh points", title_justify="left")
-    for name in ("term", "rms", "max", "relative", "points"):
-        table.add_column(name, justify="left" if name == "term" else "right")
-    for term, row in solution.residuals.iterrows():
-        table.add_row(str(term), *(f"{row[key]:.2e}" for key in ("rms", "max", "relative")), f"{int(row['points'])}")
-    return table
+    return table_of(
+        solution.residuals[["rms", "max", "relative", "points"]], "residuals on fresh points", "term", ".2e"
+    )
 
 
 def checkup_tables(checkup: Checkup) -> Iterator[RichTable]:
     """The tables of a report of ``doctor``, each with a line on what it means."""
     for title, meaning, frame in checkup.tables():
-        table = RichTable(title=title, caption=meaning, title_justify="left", caption_justify="left")
-        for name in ("", *map(str, frame.columns)):
-            table.add_column(name, overflow="fold")
-        for label, row in frame.iterrows():
-            table.add_row(str(label), *(_cell(value) for value in row))
-        yield table
+        yield table_of(frame, title, meaning=meaning)
 
 
-def _cell(value: object) -> str:
+def table_of(
+    frame: pd.DataFrame, title: str, name: str = "", digits: str = ".3g", meaning: str | None = None
+) -> RichTable:
+    """A DataFrame as a table for a terminal.
+
+    Args:
+        frame: a row for each row; numbers stand to the right, those that are not known stay empty.
+        title: above the table.
+        name: of the index.
+        digits: the format of numbers that are not whole.
+        meaning: a line below the table.
+    """
+    table = RichTable(title=title, caption=meaning, title_justify="left", caption_justify="left")
+    table.add_column(name, overflow="fold")
+    for column, kind in frame.dtypes.items():
+        number = pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind)
+        table.add_column(str(column), overflow="fold", justify="right" if number else "left")
+    for row in frame.itertuples(name=None):
+        table.add_row(*(_cell(value, digits) for value in row))
+    return table
+
+
+def _cell(value: object, digits: str) -> str:
     if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.3g}"
-    return str(value)
+        return "" if math.isnan(value) else format(value, digits)
+    return escape(str(value))
 
 
 def short_name(solution: Solution) -> str:
@@ -230,15 +226,3 @@ def short_name(solution: Solution) -> str:
     name = "SciPy" if model is None else type(model).__name__
     known = {"RandomFeatures": "features", "DeepFeatures": "polished", "Windowed": "windows", "Spectral": "spectral"}
     return known.get(name, name)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -8,13 +8,12 @@ from typing import Any
 
 from torch import Tensor
 
-from sciml.errors import SolverError
-from sciml.solvers.base import Run, Solver
+from sciml.solvers.base import Run, Solver, check_settings
 from sciml.solvers.objective import Objective
 from sciml.solvers.quasi_newton import QuasiNewtonRun
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LBFGS(Solver):
     """Limited-memory BFGS, for small and medium models in float64.
 
@@ -25,10 +24,10 @@ class LBFGS(Solver):
         steps: the most steps.
         history: the number of curvature pairs kept.
         gradient_tolerance: it has converged when the largest component of the gradient is below this.
-        look: steps between looks at held-out rows.
+        look: steps between reports on held-out rows.
 
     Raises:
-        SolverError: fewer than one step, pair or look.
+        SolverError: a setting is out of range.
 
     Example:
         >>> import sciml
@@ -44,8 +43,7 @@ class LBFGS(Solver):
     look: int = 50
 
     def __post_init__(self) -> None:
-        if not all(isinstance(count, int) and count >= 1 for count in (self.steps, self.history, self.look)):
-            raise SolverError(f"steps, history and look must be whole numbers of at least 1; given: {self}")
+        check_settings(self, whole="steps history look", not_negative="gradient_tolerance")
 
     def start(self, objective: Objective) -> Run:
         return _LBFGSRun(self, objective)

@@ -1,83 +1,109 @@
-"""TODO."""
+r"""Linearization of residuals by jets and unknowns, point by point.
+
+A residual is a pointwise function of jets and unknowns, :math:`r_n = R(x_n, u_k(x_n), c_n)`, so one reverse sweep over vectors
+gives all of its partial derivatives. Whoever knows the jets as functions of parameters completes the chain rule,
+
+.. math::  \partial r_n/\partial\theta = \sum_k (\partial R/\partial u_k)_n\, \partial u_k(x_n)/\partial\theta.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.jets import JetSpace
-from sciml.models.grid import GridJets
-from sciml.problem import Problem
+from sciml.jets import JetSpace, Supplier
 from sciml.problem.conditions import Evaluation, Term
-from sciml.typing import Array, MultiIndex
+from sciml.problem.protocol import ProblemLike
+from sciml.typing import MultiIndex
+
+Jet: TypeAlias = tuple[str, MultiIndex]
 
 
 @dataclass(frozen=True)
-class Linearised:
-    """A residual at sites and its derivatives by jets and by unknown constants, all of shape ``(m,)``."""
+class Linearization:
+    """A residual and its partial derivatives, all of shape ``(n,)``; what it does not depend on has no entry.
 
-    residual: Array
-    slopes: Mapping[tuple[str, MultiIndex], Array]
-    by_unknown: Mapping[str, Array] = field(default_factory=dict)
+    Attributes:
+        values: the residual, with its graph.
+        by_jet: for each jet space the derivatives by its jets.
+        by_unknown: the derivatives by unknowns.
+    """
+
+    values: Tensor
+    by_jet: tuple[dict[Jet, Tensor], ...]
+    by_unknown: dict[str, Tensor]
+
+    @property
+    def jets(self) -> dict[Jet, Tensor]:
+        """The derivatives by jets of all spaces; of paired points those at the second where it has any."""
+        return {key: slope for space in self.by_jet for key, slope in space.items()}
 
 
-def evaluated(
+def evaluation(
+    problem: ProblemLike, points: Sequence[Tensor], suppliers: Sequence[Supplier], normals: Tensor | None = None
+) -> Evaluation:
+    """What residuals are evaluated on.
+
+    Args:
+        problem: with its unknowns bound.
+        points: one set ``(n, D)``, or two for paired points.
+        suppliers: of the jets at each set.
+        normals: outward normals ``(n, D)``, on sides.
+    """
+    names, fields = problem.coordinates, problem.fields
+    spaces = tuple(
+        JetSpace(dict(zip(names, each.unbind(1), strict=True)), fields, supplier)
+        for each, supplier in zip(points, suppliers, strict=True)
+    )
+    return Evaluation(problem, spaces, normals)
+
+
+def linearize(
     term: Term,
-    problem: Problem,
-    points: Mapping[str, Tensor],
-    jets: GridJets,
-    *,
-    normals: Array | None = None,
+    at: Evaluation,
+    unknowns: Mapping[str, Tensor] | None = None,
     after: Callable[[Tensor, JetSpace], Tensor] | None = None,
-) -> tuple[Tensor, JetSpace]:
-    """A residual ``(m,)``, and the jet space that it was evaluated on; arguments as for ``linearised``."""
-    space = JetSpace(points, problem.fields, jets)
-    value = term.evaluate(Evaluation(problem, (space,), None if normals is None else torch.from_numpy(normals)))
-    return value if after is None else after(value, space), space
-
-
-def linearised(
-    term: Term,
-    problem: Problem,
-    points: Mapping[str, Tensor],
-    jets: GridJets,
-    *,
-    normals: Array | None = None,
-    unknowns: Mapping[str, float] | None = None,
-    after: Callable[[Tensor, JetSpace], Tensor] | None = None,
-) -> Linearised:
-    """Evaluate a term and differentiate it by every jet that it asked for.
+) -> Linearization:
+    """Evaluate a residual and differentiate it by every jet that it depends on, and by unknowns.
 
     Args:
         term: the residual.
-        problem: the problem.
-        points: each coordinate ``(m,)``.
-        jets: the supplier.
-        normals: outward normals ``(m, D)``, on sides.
-        unknowns: values of unknown constants; the residual is differentiated by them too.
+        at: the evaluation; several terms may share one.
+        unknowns: the leaves behind the unknowns' values, one number a point (see ``per_point``) or one for all.
         after: what is done to the residual before it is differentiated, such as a total derivative.
     """
-    count = len(next(iter(points.values())))
-    constants = {
-        name: torch.full((count,), value, dtype=torch.float64, requires_grad=True)
-        for name, value in (unknowns or {}).items()
-    }
-    bound = problem.bind(**constants) if constants else problem
-    value, space = evaluated(term, bound, points, jets, normals=normals, after=after)
-    keys = list(space.jets)
-    inputs = [space.jets[key] for key in keys] + list(constants.values())
-    found: list[Tensor | None] = [None] * len(inputs)
-    if value.requires_grad and inputs:
-        found = list(torch.autograd.grad(value.sum(), inputs, allow_unused=True))
-    slopes = {
-        key: grad.numpy() for key, grad in zip(keys, found, strict=False) if grad is not None and bool(grad.any())
-    }
-    by_unknown = {
-        name: np.zeros(count) if grad is None else grad.numpy()
-        for name, grad in zip(constants, found[len(keys) :], strict=True)
-    }
-    return Linearised(value.detach().numpy(), slopes, by_unknown)
+    unknowns = unknowns or {}
+    values = term.evaluate(at)
+    if after is not None:
+        values = after(values, at.space)
+    counts = [len(space.jets) for space in at.spaces]
+    keys = [key for space in at.spaces for key in space.jets]
+    found = gradients(values, [*(jet for space in at.spaces for jet in space.jets.values()), *unknowns.values()])
+    by_jet, start = [], 0
+    for count in counts:
+        pairs = zip(keys[start : start + count], found[start : start + count], strict=True)
+        by_jet.append({key: slope for key, slope in pairs if slope is not None})
+        start += count
+    pairs_of_unknowns = zip(unknowns, found[start:], strict=True)
+    return Linearization(values, tuple(by_jet), {name: slope for name, slope in pairs_of_unknowns if slope is not None})
+
+
+def gradients(values: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    """The derivative of a pointwise result by each input, None where there is none; the graph is kept."""
+    used = [each for each in inputs if each.requires_grad]
+    if not values.requires_grad or not used:
+        return [None] * len(inputs)
+    found = iter(torch.autograd.grad(values.sum(), used, retain_graph=True, allow_unused=True))
+    return [next(found) if each.requires_grad else None for each in inputs]
+
+
+def per_point(
+    problem: ProblemLike, raw: Mapping[str, Tensor], size: int
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Raw unknowns as leaves of one number a point, and the values of the unknowns that follow from them."""
+    leaves = {name: value.detach().expand(size).clone().requires_grad_() for name, value in raw.items()}
+    return leaves, {name: problem.unknowns[name].value(leaf) for name, leaf in leaves.items()}

@@ -1,4 +1,4 @@
-"""Which residual, at which points and through which derivative, stopped being a finite number: asked only once one did."""
+"""Diagnosis of NaN and infinity: the residual, the points and the derivative that stopped being finite numbers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from sciml.jets.calculus import describe
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
+from sciml.solvers.linearize import linearize, per_point
 from sciml.solvers.objective import Objective
 
 _JETS_TOLD = 6
@@ -139,17 +140,15 @@ def _slopes(objective: Objective, block: Collocation) -> NonFiniteValue | None:
     if _finite_gradient(objective, block):
         return None
     # One value of each unknown a point, so that what is wrong with their derivatives has a place, too.
-    leaves = {name: raw.detach().expand(block.size).clone().requires_grad_() for name, raw in rows.raw.items()}
-    unknowns = {name: rows.problem.unknowns[name].value(leaf) for name, leaf in leaves.items()}
-    scene, _ = rows.scene(block, unknowns)
-    residual = term.evaluate(scene)
-    jets = [(describe(*key), values) for space in scene.spaces for key, values in space.jets.items()]
-    inputs = [*jets, *leaves.items()]
-    backs = torch.autograd.grad(residual.sum(), [each for _, each in inputs], retain_graph=True, allow_unused=True)
-    for (name, _), back in zip(inputs, backs, strict=True):
-        if back is not None and not bool(torch.isfinite(back).all()):
+    leaves, values = per_point(rows.problem, rows.raw, block.size)
+    scene, _ = rows.scene(block, values)
+    linear = linearize(term, scene, leaves)
+    by_jet = [(describe(*key), slope) for each in linear.by_jet for key, slope in each.items()]
+    for name, slope in [*by_jet, *linear.by_unknown.items()]:
+        bad = ~torch.isfinite(slope)
+        if bool(bad.any()):
             what = f"the residual {term.name!r} is finite, but its derivative by {name} is"
-            return _at(objective, block, term, ~torch.isfinite(back), what, scene, _SINGULAR)
+            return _at(objective, block, term, bad, what, scene, _SINGULAR)
     what = f"the residual {term.name!r} is finite, but its gradient by the parameters is"
     while block.size > 1 and block.sample.shares is None:
         everything = torch.arange(block.size, device=block.sample.points[0].device)

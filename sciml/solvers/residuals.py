@@ -1,4 +1,4 @@
-"""Rows: every residual of a problem at its points, for one trial function and one set of unknowns."""
+"""Residual system: every residual of a problem at its points, for one trial function and one set of unknowns."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from sciml.jets import (
     AnalyticJets,
     AutogradJets,
-    JetSpace,
     LinearJets,
-    Recorder,
+    RandomJets,
     Supplier,
     TaylorJets,
     knows_derivatives,
@@ -26,6 +25,7 @@ from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
 from sciml.problem.observations import Observation
 from sciml.solvers.batching import BatchSize
+from sciml.solvers.linearize import evaluation
 from sciml.typing import MultiIndex
 
 
@@ -93,14 +93,9 @@ class ResidualSystem:
         ``values`` replaces the values of the unknowns, for instance by one value a point.
         """
         plan = self._plan(block)
-        names = self.problem.coordinates
         suppliers = tuple(self.supplier(points, plan) for points in block.sample.points)
-        spaces = tuple(
-            JetSpace(dict(zip(names, points.unbind(1), strict=True)), self.problem.fields, supplier)
-            for points, supplier in zip(block.sample.points, suppliers, strict=True)
-        )
         bound = self.problem.bind(**(self.values() if values is None else values))
-        return Evaluation(bound, spaces, block.sample.normals), suppliers
+        return evaluation(bound, block.sample.points, suppliers, block.sample.normals), suppliers
 
     def residuals(self, blocks: Iterable[Collocation]) -> dict[str, Tensor]:
         """Every residual by name, shape ``(n,)`` (``(1,)`` where it is averaged), in its own unit."""
@@ -137,7 +132,6 @@ class ResidualSystem:
         if key not in self._plans:
             few = [points[:2].double().cpu() for points in block.sample.points]
             normals = None if block.sample.normals is None else block.sample.normals.double().cpu()
-            names = self.problem.coordinates
             asked: set[MultiIndex] = set()
             for term in block.terms:
                 if isinstance(term.evaluate, Observation) and term.evaluate.function is None:
@@ -148,11 +142,9 @@ class ResidualSystem:
                 evaluate = term.evaluate
                 if isinstance(evaluate, Observation):
                     evaluate = evaluate.part(torch.arange(len(points[0])))
-                spaces = tuple(
-                    JetSpace(dict(zip(names, each.unbind(1), strict=True)), self.problem.fields, Recorder(len(each)))
-                    for each in points
-                )
-                evaluate(Evaluation(self.problem.bind_initial(), spaces, normals))
-                asked |= {index for space in spaces for _, index in space.jets}
+                jets = [RandomJets(len(each)) for each in points]
+                scene = evaluation(self.problem.bind_initial(), points, jets, normals)
+                evaluate(scene)
+                asked |= {index for space in scene.spaces for _, index in space.jets}
             self._plans[key] = tuple(sorted(asked))
         return self._plans[key]

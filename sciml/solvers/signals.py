@@ -1,4 +1,4 @@
-"""Signals that ask a fit to end: noticed, and answered once the step is done."""
+"""Signal handling: SIGTERM and Ctrl-C are noticed at once and answered when the step is done."""
 
 from __future__ import annotations
 

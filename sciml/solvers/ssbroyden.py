@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from sciml.data.memory import require
-from sciml.errors import SolverError
-from sciml.solvers.base import Run, Solver
+from sciml.solvers.base import Run, Solver, check_settings
 from sciml.solvers.objective import Objective
 from sciml.solvers.quasi_newton import QuasiNewtonRun
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SSBroyden(Solver):
     r"""Self-scaled Broyden: a whole inverse Hessian, rescaled at every step, for models of up to a few thousand parameters.
 
@@ -34,10 +33,10 @@ class SSBroyden(Solver):
         steps: the most steps.
         gradient_tolerance: it has converged when the largest component of the gradient is below this.
         memory: the most bytes that the matrix may take; half of what is free when None.
-        look: steps between looks at held-out rows.
+        look: steps between reports on held-out rows.
 
     Raises:
-        SolverError: a setting is not positive; when a run begins, the matrix needs more memory than there is.
+        SolverError: a setting is out of range; when a run begins, the matrix needs more memory than there is.
 
     Example:
         >>> import sciml
@@ -55,11 +54,7 @@ class SSBroyden(Solver):
     look: int = 50
 
     def __post_init__(self) -> None:
-        bound = math.inf if self.memory is None else self.memory
-        if min(self.steps, self.look) < 1 or bound <= 0 or self.gradient_tolerance < 0:
-            raise SolverError(
-                f"steps, look and memory must be positive, gradient_tolerance not negative; given: {self}"
-            )
+        check_settings(self, whole="steps look", positive="memory", not_negative="gradient_tolerance")
 
     def start(self, objective: Objective) -> Run:
         return _SSBroydenRun(self, objective)
@@ -96,8 +91,7 @@ class _SSBroydenRun(QuasiNewtonRun):
         if self._inverse is None:
             return
         self._inverse = (self._inverse + self._inverse.T) / 2
-        _, failed = torch.linalg.cholesky_ex(self._inverse)
-        if int(failed):
+        if int(torch.linalg.cholesky_ex(self._inverse).info):
             self._forget()
 
     def state_dict(self) -> dict[str, Any]:
@@ -109,14 +103,9 @@ class _SSBroydenRun(QuasiNewtonRun):
 
 
 def updated(inverse: Tensor, length: float, move: Tensor, change: Tensor, gradient: Tensor) -> None:
-    """Update an inverse Hessian in place.
+    """Update an inverse Hessian ``(n, n)`` in place.
 
-    Args:
-        inverse: H, shape ``(n, n)``.
-        length: the step length along -H times the gradient.
-        move: s, shape ``(n,)``.
-        change: y, the change of the gradient over the move.
-        gradient: the gradient where the move began.
+    The step of this length along -H times ``gradient`` was the move s; y is the change of the gradient over it.
     """
     across = inverse @ change
     curvature = float(change @ across)

@@ -1,6 +1,34 @@
-"""Ways from a compiled problem to a solved model, and which of them are tried."""
+"""Strategies: ways from a problem to a solved model, and which of them are tried.
 
+``sciml.fit(problem, strategy=sciml.strategies.Spectral(20))`` takes one of them, or several in turn.
+"""
+
+from sciml.strategies.inverse_fields import InverseFields
+from sciml.strategies.inverse_ode import InverseODE
+from sciml.strategies.inverse_pde import InversePDE
+from sciml.strategies.network import SmallNetwork, Train
 from sciml.strategies.polish import Polish
+from sciml.strategies.random_features import RandomFeatures
+from sciml.strategies.search import Candidate, Strategy, Workspace
+from sciml.strategies.singular import CornerSingular
+from sciml.strategies.spectral import Spectral
 from sciml.strategies.time_marching import Windows
+from sciml.strategies.window_solvers import SpaceTimeSlabs, TimeMarching
 
-__all__ = ["Polish", "Windows"]
+__all__ = [
+    "Candidate",
+    "CornerSingular",
+    "InverseFields",
+    "InverseODE",
+    "InversePDE",
+    "Polish",
+    "RandomFeatures",
+    "SmallNetwork",
+    "SpaceTimeSlabs",
+    "Spectral",
+    "Strategy",
+    "TimeMarching",
+    "Train",
+    "Windows",
+    "Workspace",
+]

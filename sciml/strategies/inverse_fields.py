@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -34,12 +34,13 @@ from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.observations import PRIOR, Observation, is_measured
-from sciml.solvers import Callback, DiscreteProblem, LeastSquares, Objective, Report
+from sciml.solvers import DiscreteProblem, LeastSquares, Objective
 from sciml.solvers.discrete_problem import DATA_WEIGHT
 from sciml.solvers.gauss_newton import descend
 from sciml.solvers.state import settled
-from sciml.strategies.inverse_ode import begun, weighed
-from sciml.strategies.random_features import Found
+from sciml.strategies.inverse_ode import weighed
+from sciml.strategies.random_features import not_by_least_squares
+from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.strategies.spectral import layout_of
 from sciml.strategies.training import Training
 from sciml.typing import MultiIndex
@@ -125,16 +126,6 @@ _RISES, _WORSE = 2, 1.02
 _GOOD = 1e-3
 
 
-def why_not_smooth(setup: DiscreteProblem) -> str | None:
-    """Why unknown functions of this problem are not looked for here; None if they are."""
-    problem = setup.problem
-    if setup.measurements is None or len(problem.equations) >= len(problem.fields):
-        return "no field is left free"
-    if not isinstance(problem.domain, Box) or len(problem.coordinates) not in _DEGREES:
-        return "the domain is no box in one or two coordinates"
-    return None
-
-
 @dataclass(frozen=True)
 class _Tried:
     """A strength of the prior, where it led, and how well left-out measurements would be foretold."""
@@ -145,24 +136,37 @@ class _Tried:
     fitted: float
 
 
-def solve_for_fields(setup: DiscreteProblem, seed: int, watchers: Sequence[Callback], start: float) -> Found:
-    """Polynomials for all fields by Levenberg-Marquardt, with priors that become weaker while that foretells data better."""
-    problem, training = setup.problem, Training(None, None, watchers, start)
-    measured = [
-        term.evaluate.field
-        for block in setup.train
-        for term in block.terms
-        if isinstance(term.evaluate, Observation) and term.evaluate.field is not None
-    ]
-    fields = unknown_fields(problem, measured)
-    dimension = len(problem.coordinates)
-    model = _constant(problem, fields, (_DEGREES[dimension],) * dimension)
-    drawn = setup.draw(layout_of(model, problem), np.random.default_rng([seed, 8]))
-    count = _POINTS * model.basis.width
-    plain = replace(begun(setup, model), train=drawn)
-    tried: list[_Tried] = []
-    ended = "converged"
-    try:
+@dataclass(frozen=True, repr=False)
+class InverseFields(Strategy):
+    """Unknown functions from measurements: polynomials for all fields, smoothed as generalised cross-validation asks for.
+
+    Levenberg-Marquardt steps, with a prior on second derivatives that becomes weaker while that foretells data better.
+    """
+
+    def obstacle(self, work: Workspace) -> str | None:
+        """Why it cannot serve a problem, or None when it can."""
+        problem = work.problem
+        if work.measurements is None or len(problem.equations) >= len(problem.fields):
+            return "no field is left free, or there are no measurements"
+        if not isinstance(problem.domain, Box) or work.dimension not in _DEGREES:
+            return "its domain is no box in one or two coordinates"
+        return not_by_least_squares(work)
+
+    def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        """Yield the best strength of the prior so far."""
+        setup, problem, seed, training = work.discrete, work.problem, work.seed, Training(work.log)
+        measured = [
+            term.evaluate.field
+            for block in setup.train
+            for term in block.terms
+            if isinstance(term.evaluate, Observation) and term.evaluate.field is not None
+        ]
+        fields = unknown_fields(problem, measured)
+        model = _constant(problem, fields, (_DEGREES[work.dimension],) * work.dimension)
+        drawn = setup.draw(layout_of(model, problem), np.random.default_rng([seed, 8]))
+        count = _POINTS * model.basis.width
+        plain = setup.with_model(model, train=drawn).with_unknowns(setup.raw)
+        tried: list[_Tried] = []
         for share in _SHARES:
             found = _with_prior(plain, tried[-1].setup if tried else None, fields, share, count)
             if not tried:
@@ -171,26 +175,28 @@ def solve_for_fields(setup: DiscreteProblem, seed: int, watchers: Sequence[Callb
                 stiff, soft = _objective(found, stiffness), _objective(found, judge)
                 settled(setup.journal, f"prior {share:g}", stiff, partial(descend, stiff, soft, stiffness, steps))
             tried.append(_judged(weighed(found, found, _STEPS[-1][0]), share))
-            if _seen(training, tried[-1], len(tried)) or _risen(tried):
+            _report(work, tried[-1])
+            yield _candidate(tried, fields)
+            if _risen(tried):
                 break
-    except KeyboardInterrupt:
-        ended = "interrupted"
-        if not tried:
-            raise
+        found_best = _candidate(tried, fields)
+        good = found_best.residual <= _GOOD
+        yield replace(found_best, accepted=good, residual=found_best.residual if good else math.inf)
+
+
+def _candidate(tried: Sequence[_Tried], fields: Sequence[str]) -> Candidate:
+    """The strength of the prior that foretells left-out measurements best."""
     best = min(tried, key=lambda each: each.validation)
-    objective = best.setup.objective(best.setup.held)
-    terms = {name: float(value) for name, value in objective.means().items()}
-    reached = math.sqrt(max((value for name, value in terms.items() if not is_measured(name)), default=0.0))
+    means = best.setup.objective(best.setup.held).means()
+    reached = math.sqrt(max((float(value) for name, value in means.items() if not is_measured(name)), default=0.0))
     reason = (
         f"unknown function{'s' if len(fields) > 1 else ''} {', '.join(fields)}: all fields by polynomials "
-        f"({model.extra_repr()}), bending no more than the data ask for (the strength of that prior by generalised "
-        f"cross-validation among {len(tried)}; {best.fitted:.3g} numbers fitted to the data); the equations hold to "
-        f"{reached:.1e} of their natural size on held-out points"
+        f"({best.setup.trial.model.extra_repr()}), bending no more than the data ask for (the strength of that prior by "
+        f"generalised cross-validation among {len(tried)}; {best.fitted:.3g} numbers fitted to the data); the equations hold "
+        f"to {reached:.1e} of their natural size on held-out points"
     )
-    outcome = training.outcome
-    ended = outcome.status if outcome.stopped else ended
-    good = 0.0 if reached <= _GOOD else math.inf
-    return Found(best.setup, good, "LeastSquares", reason, outcome.steps, outcome.history, ended)
+    # Weaker priors come later: what foretells best is wanted, not what satisfies the equations best.
+    return Candidate(best.setup, reached, "LeastSquares", reason)
 
 
 def _constant(problem: Problem, fields: Sequence[str], degrees: tuple[int, ...]) -> Spectral:
@@ -216,28 +222,19 @@ def _risen(tried: Sequence[_Tried]) -> bool:
     return len(tried) > _RISES and all(each.validation > _WORSE * lowest for each in tried[-_RISES:])
 
 
-def _seen(training: Training, tried: _Tried, step: int) -> bool:
-    """Record a strength of the prior; whether a watcher wants to stop."""
+def _report(work: Workspace, tried: _Tried) -> None:
+    """Record a strength of the prior."""
     setup = tried.setup
-    objective = setup.objective()
-    terms = {name: float(value) for name, value in objective.means().items()}
-    loss = sum(setup.weights[name] * value for name, value in terms.items())
-    look = Report(
-        phase=f"prior of strength {tried.share:.2g}",
-        step=step,
-        steps=len(_SHARES),
-        seconds=training.seconds,
-        loss=loss,
-        held_out=tried.validation,
+    terms = {name: float(value) for name, value in setup.objective().means().items()}
+    work.log.solved(
+        f"prior of strength {tried.share:.2g}",
+        sum(setup.weights[name] * value for name, value in terms.items()),
+        tried.validation,
+        terms,
         best=tried.validation,
-        terms=terms,
+        most=len(_SHARES),
         unknowns={name: float(value.detach()) for name, value in setup.rows.values().items()},
     )
-    training.outcome.steps += 1
-    stop = training.seen(look, dict(look.unknowns))
-    if stop:
-        training.outcome.status = "stopped"
-    return stop
 
 
 def _with_prior(
@@ -245,7 +242,7 @@ def _with_prior(
 ) -> DiscreteProblem:
     """The set-up with rows against bending, begun where the one before arrived."""
     start = plain if before is None else before
-    found = begun(replace(plain, raw=start.raw), copy.deepcopy(start.trial.model))
+    found = plain.with_model(copy.deepcopy(start.trial.model)).with_unknowns(start.raw)
     like = plain.trial.scale
     sizes = dict(zip(plain.problem.fields, like.tolist(), strict=True))
     values = max(

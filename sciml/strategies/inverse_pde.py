@@ -6,10 +6,8 @@ Which elements of which coordinate to halve, told by the residuals between the p
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,18 +16,17 @@ from torch import Tensor
 
 from sciml._text import listed
 from sciml.geometry import Box, Interior, Opposite
-from sciml.models import PiecewisePolynomial, Scaled
-from sciml.models.mesh import PiecewiseBasis, gauss
+from sciml.models import PiecewisePolynomial
+from sciml.models.bases import PiecewiseBasis, gauss
 from sciml.models.tensor_product import TensorProductBasis
-from sciml.problem import Problem
 from sciml.problem.conditions import Term
 from sciml.problem.observations import DATA
-from sciml.solvers import Callback, DiscreteProblem, Report, ResidualSystem
 from sciml.solvers.discrete_problem import DATA_WEIGHT
 from sciml.strategies.inverse_points import ROUGH, blocks_on, orders_asked_by, placeable, roughness
 from sciml.strategies.inverse_solver import ParameterCovariance, gauss_newton, spread
 from sciml.strategies.inverse_system import ElementRows, System, Units
-from sciml.strategies.random_features import Found
+from sciml.strategies.random_features import not_by_least_squares
+from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.typing import Array
 from sciml.uncertainty import Inference
 from sciml.uncertainty.covariance import from_information
@@ -136,18 +133,6 @@ _VAGUE, _HELD = 0.5, 1e3
 _PATIENCE, _LOUDER = 2.0, 1.4
 
 
-def why_not_tiles(problem: Problem) -> str | None:
-    """Why a problem cannot be solved on tiles, or None."""
-    if not isinstance(problem.domain, Box) or len(problem.coordinates) != 2:
-        return "its domain is no box of two coordinates"
-    if len(problem.equations) < len(problem.fields):
-        return "it has more fields than equations"
-    for term in problem.terms():
-        if not placeable(term.place):
-            return f"{term.name!r} holds at a place without points of a tiling"
-    return None
-
-
 @dataclass(frozen=True)
 class _Tried:
     """A least-squares solution on one tiling.
@@ -182,8 +167,9 @@ class _Tried:
         )
 
 
-def solve_by_tiles(setup: DiscreteProblem, watchers: Sequence[Callback] = ()) -> Found | None:
-    """Fields and unknowns of a partial differential equation from measurements, or None where there is no solution.
+@dataclass(frozen=True, repr=False)
+class InversePDE(Strategy):
+    """Unknown constants of partial differential equations from measurements: piecewise polynomials on all of space and time.
 
     At first the equations weigh little, so that the measurements lead, and tiles are halved where equations do not hold
     between the points. Then the equations weigh more, tenfold a time, as long as what they add to the loss falls: on
@@ -191,31 +177,41 @@ def solve_by_tiles(setup: DiscreteProblem, watchers: Sequence[Callback] = ()) ->
     much of their standard errors, when the equations hold to 1e-6, or when a step would take too many operations. Tiles along a
     promoted constant stay as they are until the equations weigh 1e4 times as much as measurements.
 
-    Args:
-        setup: the problem, with any model.
-        watchers: see every solve; a true return value ends the search.
-
     Reference: J. O. Ramsay, G. Hooker, D. Campbell and J. Cao, Parameter estimation for differential equations: a generalized
     smoothing approach, Journal of the Royal Statistical Society B 69 (2007), for ordinary ones and splines.
     """
-    search = _Search(setup, watchers)
-    ended = "converged"
-    try:
-        if search.run():
-            ended = "stopped"
-    except KeyboardInterrupt:
-        ended = "interrupted"
-        if search.now is None:
-            raise
-    return None if search.now is None else search.found(ended)
+
+    def obstacle(self, work: Workspace) -> str | None:
+        """Why it cannot serve a problem, or None when it can."""
+        problem = work.problem
+        if work.measurements is None:
+            return "it has no measurements"
+        if not isinstance(problem.domain, Box) or work.dimension != 2:
+            return "its domain is no box of two coordinates"
+        if len(problem.equations) < len(problem.fields):
+            return "it has more fields than equations"
+        for term in problem.system.terms:
+            if not placeable(term.place):
+                return f"{term.name!r} holds at a place without points of a tiling"
+        return not_by_least_squares(work)
+
+    def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        """Yield the solution on every tiling that is better than the one before, at last the one that was settled on."""
+        own = _Search(work)
+        for _ in own.run():
+            if own.now is not None:
+                yield own.candidate()
+        if own.now is not None:
+            found = own.candidate()
+            yield replace(found, accepted=found.sufficient)
 
 
 class _Search:
     """Tilings and weights tried so far."""
 
-    def __init__(self, setup: DiscreteProblem, watchers: Sequence[Callback]) -> None:
-        self._setup, self._watchers, problem = setup, watchers, setup.problem
-        self._start = time.perf_counter()
+    def __init__(self, work: Workspace) -> None:
+        self._work, self._setup = work, work.discrete
+        setup, problem = self._setup, work.problem
         trial = setup.trial
         self._units = Units(trial.center, trial.reach, trial.offset, trial.scale)
         self._terms = problem.terms()
@@ -240,16 +236,15 @@ class _Search:
             meshes.append(PiecewiseBasis(np.linspace(-1, 1, count + 1), max(_LEAST_DEGREE, 2 * smooth + 4), smooth))
         names = list(problem.coordinates)
         self._first = TensorProductBasis(meshes, names.index(problem.time) if problem.time in names else 0)
-        self.history: list[dict[str, Any]] = []
+        self._count = 0
         self.now: _Tried | None = None
         self._shift = torch.zeros(len(problem.unknowns), dtype=torch.float64)
-        self._stopped = False
 
     def _joining(self) -> list[Term]:
         return [term for term in self._terms if isinstance(term.place, Opposite)]
 
-    def run(self) -> bool:
-        """Search; whether a watcher ended it."""
+    def run(self) -> Iterator[None]:
+        """Search; resumed after every solve."""
         fields = len(self._setup.problem.fields)
         # A number that is the exponent of an unknown can run to where no row feels it.
         bounded = [
@@ -265,11 +260,11 @@ class _Search:
         checked = futile = False
         for _ in range(_ROUNDS):
             self.now = here
-            if self._stopped or here.relative <= _EXACT or here.stiffness >= _HARD:
+            yield
+            if here.relative <= _EXACT or here.stiffness >= _HARD:
                 break
             harder = self._tried(here.tiling, _RAISE * here.stiffness, here.weights, here.raw)
-            if self._stopped:
-                break
+            yield
             still = bool((harder.shift(here) <= _STILL * harder.spread.errors()).all())
             settled = still and harder.strain < min(_STRAIN / self._rows, _SLIGHT) and harder.relative < _HOLDS
             if settled and checked:
@@ -299,9 +294,7 @@ class _Search:
             # Where promoted coordinates keep their tiles, finer ones along the others may be no remedy.
             futile = bool(self._promoted) and not settled and found.loss > _FUTILE * begin.loss
             here = found
-        if not self._stopped:
-            self._finish()
-        return self._stopped
+        self._finish()
 
     def _move_to(self, found: _Tried) -> None:
         assert self.now is not None
@@ -315,7 +308,7 @@ class _Search:
         lost = [name for name in lost if name in self._pull]
         eased = self._tried(now.tiling, now.stiffness, now.weights, now.raw, eased_judge=True)
         self.now = self._tried(now.tiling, now.stiffness, eased.weights, eased.raw, last=True)
-        if not lost or self._stopped:
+        if not lost or self._work.log.stopped:
             return
         # Near a bound no row feels an unknown: from where it began there may be a way to a lower minimum.
         self._pull |= dict.fromkeys(lost, _HELD)
@@ -401,39 +394,20 @@ class _Search:
             name: float(unknown.value(found.raw[name])) for name, unknown in self._setup.problem.unknowns.items()
         }
         name = f"PiecewisePolynomial({' x '.join(str(mesh.count) for mesh in found.tiling.meshes)})"
-        seconds = time.perf_counter() - self._start
-        head = {"phase": name, "step": len(self.history) + 1, "seconds": seconds}
-        self.history.append({**head, "loss": loss, "held_out": judged, **terms, **unknowns})
-        look = Report(
-            phase=name,
-            step=len(self.history),
-            steps=_ROUNDS,
-            seconds=seconds,
-            loss=loss,
-            held_out=judged,
-            best=judged,
-            terms=terms,
-            unknowns=unknowns,
-        )
-        wishes = [bool(watch(look)) for watch in self._watchers]
-        if any(wishes):
-            self._stopped, self.now = True, self.now or found
+        self._work.log.solved(name, loss, judged, terms, best=judged, most=_ROUNDS, unknowns=unknowns)
+        if self._work.log.stopped:
+            self.now = self.now or found
 
-    def found(self, ended: str) -> Found:
-        """What the search has found, as a set-up with a closed form for its trial function."""
+    def candidate(self) -> Candidate:
+        """What the search has found, with a closed form for its trial function."""
         assert self.now is not None
-        now, setup = self.now, self._setup
-        problem, old = setup.problem, setup.trial
+        now, problem = self.now, self._setup.problem
         meshes = now.tiling.meshes
         degrees = [mesh.degree for mesh in meshes]
         model = PiecewisePolynomial([mesh.breaks.tolist() for mesh in meshes], degrees, len(problem.fields))
         model.coefficients.copy_(now.tiling.coefficients(now.weights))
-        trial = Scaled(model, problem.domain.lower, problem.domain.upper, old.offset.tolist(), old.scale.tolist())
-        raw = {name: value.detach().clone().requires_grad_() for name, value in now.raw.items()}
-        solved = replace(
-            setup, trial=trial, raw=raw, rows=ResidualSystem(problem, trial, raw), inference=self._inference(now)
-        )
-        what = "constants" if raw else "fields"
+        solved = self._setup.with_model(model, inference=self._inference(now)).with_unknowns(now.raw)
+        what = "constants" if now.raw else "fields"
         kind = "an ordinary" if len(problem.coordinates) == len(problem.promoted) + 1 else "a partial"
         along = f" for {listed(problem.promoted)} in a range" if problem.promoted else ""
         reason = (
@@ -442,7 +416,7 @@ class _Search:
             f"{now.relative:.1e} of their natural size between the points"
         )
         good = now.relative if math.isfinite(now.relative) else math.inf
-        return Found(solved, good, "GaussNewton", reason, len(self.history), self.history, ended, _LIMIT)
+        return Candidate(solved, good, "GaussNewton", reason, sufficient=good <= _LIMIT)
 
     def _variance(self, now: _Tried) -> float:
         """Of a row: that of the misfit, or one standard deviation where that is known."""

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sciml.jets import JetSpace
 from sciml.models.tensor_product import Spot, TensorProductBasis
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
-from sciml.problem.conditions import Evaluation
 from sciml.solvers.condensation import Layout, NormalEquations
+from sciml.solvers.linearize import evaluation, linearize, per_point
 from sciml.typing import MultiIndex
 
 
@@ -36,21 +35,16 @@ class Units:
 
 
 class _Jets:
-    """Jets at the points of a spot as leaves, so that a residual's derivatives by them can be had."""
+    """Jets at the points of a spot."""
 
     def __init__(self, owner: ElementRows, spot: Spot, weights: Tensor) -> None:
-        self._owner, self.spot = owner, spot
-        self._own = weights[spot.functions]
-        self.leaves: dict[tuple[str, MultiIndex], Tensor] = {}
+        self._owner, self._spot, self._own = owner, spot, weights[spot.functions]
 
     def jet(self, field: str, index: MultiIndex) -> Tensor:
         """The derivative ``index`` of ``field`` at all points."""
-        key = (field, index)
-        if key not in self.leaves:
-            column, orders, unit = self._owner.place(*key)
-            values = unit * (self.spot.basis(orders) * self._own[:, :, column]).sum(1)
-            self.leaves[key] = (values if index else values + self._owner.units.offset[column]).requires_grad_()
-        return self.leaves[key]
+        column, orders, unit = self._owner.place(field, index)
+        values = unit * (self._spot.basis(orders) * self._own[:, :, column]).sum(1)
+        return values if index else values + self._owner.units.offset[column]
 
 
 class ElementRows:
@@ -107,35 +101,25 @@ class ElementRows:
         Without ``slopes`` the last two are empty.
         """
         problem, size = self.problem, self.block.size
-        leaves = [value.detach().expand(size).clone().requires_grad_() for value in raw.values()]
-        unknowns = problem.unknowns
-        bound = problem.bind(
-            **{name: unknown.value(leaf) for (name, unknown), leaf in zip(unknowns.items(), leaves, strict=True)}
-        )
+        leaves, unknowns = per_point(problem, raw, size)
         jets = [_Jets(self, spot, weights) for spot in self._spots]
-        spaces = tuple(
-            JetSpace(dict(zip(problem.coordinates, points.unbind(1), strict=True)), problem.fields, each)
-            for points, each in zip(self.block.sample.points, jets, strict=True)
-        )
-        scene, found = Evaluation(bound, spaces, self.block.sample.normals), []
+        scene = evaluation(problem.bind(**unknowns), self.block.sample.points, jets, self.block.sample.normals)
+        found = []
         for term in self.block.terms:
-            residual = term.evaluate(scene)
             factor = self.factors[term.name]
-            values = factor * residual.detach()
             if not slopes:
+                values = factor * term.evaluate(scene).detach()
                 found.append((values, values[:, None][:, :0], values[:, None][:, :0]))
                 continue
-            asked = [(position, key, leaf) for position, each in enumerate(jets) for key, leaf in each.leaves.items()]
-            inputs = [*(leaf for _, _, leaf in asked), *leaves]
-            grads = torch.autograd.grad(residual.sum(), inputs, retain_graph=True, allow_unused=True)
+            linear = linearize(term, scene, leaves)
+            values = factor * linear.values.detach()
             parts = [values.new_zeros(size, len(problem.fields), spot.functions.shape[1]) for spot in self._spots]
-            for (position, key, _), grad in zip(asked, grads, strict=False):
-                if grad is not None:
+            for part, spot, by_jet in zip(parts, self._spots, linear.by_jet, strict=True):
+                for key, slope in by_jet.items():
                     column, orders, unit = self.place(*key)
-                    parts[position][:, column].addcmul_(
-                        (unit * factor * grad)[:, None], self._spots[position].basis(orders)
-                    )
-            columns = [torch.zeros_like(values) if grad is None else factor * grad for grad in grads[len(asked) :]]
+                    part[:, column].addcmul_((unit * factor * slope)[:, None], spot.basis(orders))
+            zero = torch.zeros_like(values)
+            columns = [factor * linear.by_unknown.get(name, zero) for name in leaves]
             by_raw = torch.stack(columns, dim=1) if columns else values.new_zeros(size, 0)
             found.append((values, torch.cat([part.flatten(1) for part in parts], dim=1), by_raw))
         return found

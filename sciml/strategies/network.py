@@ -1,54 +1,130 @@
-"""A small network by Levenberg-Marquardt: what resolves many coordinates, where random features are too few."""
+"""Networks: the caller's model, trained by the solvers named; a small network by least squares in many coordinates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import copy
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import nn
 
-from sciml.models import MLP, Scaled
-from sciml.solvers import Callback, DiscreteProblem, LeastSquares, ResidualSystem
-from sciml.strategies.random_features import Found, most_points, part_of
-from sciml.strategies.training import Training, relative
+from sciml.errors import SolverError
+from sciml.geometry import Interior
+from sciml.models import MLP, PeriodicInputs, Scaled
+from sciml.solvers import DiscreteProblem, LeastSquares
+from sciml.strategies.polish import Polish
+from sciml.strategies.random_features import not_by_least_squares, part_of
+from sciml.strategies.search import Candidate, Strategy, Workspace, most_points
+from sciml.strategies.time_marching import Level, Windows, continued, joined, march, not_in_windows, window
+from sciml.strategies.training import Stage, Training, relative, stage_name
+from sciml.strategies.transfer import WarmStart, frozen
 
 _NETWORK = (16, 16, 16)
-
 _STEPS = LeastSquares(300, look=20)
-
 _POINTS_A_WEIGHT = 2
-
 _GOOD = 1e-2
 
 
-def solve_by_network(setup: DiscreteProblem, seed: int, watchers: Sequence[Callback], start: float) -> Found:
-    """A network of some hundred weights, all of them found by least squares.
+@dataclass(frozen=True, repr=False)
+class SmallNetwork(Strategy):
+    """A network of some hundred weights by Levenberg-Marquardt, for many coordinates.
 
     The number of random features that a smooth function needs grows like a power of the number of coordinates, with the
     order that is wanted for exponent; a network turns its features to where the function varies.
+    """
+
+    last_resort = True
+
+    def obstacle(self, work: Workspace) -> str | None:
+        """Why it cannot serve a problem, or None when it can."""
+        return "it has unknown constants" if work.problem.unknowns else not_by_least_squares(work)
+
+    def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        """Yield the trained network."""
+        problem, setup, dimension = work.problem, work.discrete, work.dimension
+        model = MLP(*_NETWORK)
+        model.build(dimension, len(problem.fields), torch.Generator().manual_seed(work.seed))
+        weights = sum(parameter.numel() for parameter in model.parameters())
+        share = _POINTS_A_WEIGHT * weights / max(1, len(problem.equations)) / most_points(dimension)
+        train = tuple(part_of(block, share, dimension) for block in setup.train)
+        found = Training(work.log).run(setup.with_model(model, train=train), [_STEPS], work.seed)
+        reached = relative(found)
+        reason = (
+            f"{dimension} coordinates: random features do not resolve them; a network ({model.extra_repr()}) by "
+            f"Levenberg-Marquardt does to {reached:.1e} of the residuals' natural size on held-out points"
+        )
+        status = work.log.status if work.log.stopped else "converged"
+        good = reached <= _GOOD
+        yield Candidate(found, reached, "LeastSquares", reason, accepted=good, sufficient=good, status=status)
+
+
+@dataclass(frozen=True, repr=False)
+class Train(Strategy):
+    """Training of one model, the caller's or a default network, by the solvers named, in one piece or in windows of time.
 
     Args:
-        setup: a problem with as many points as ``most_points`` says; a part of them is used.
-        seed: of the network.
-        watchers: see every look; a true return value ends the training.
-        start: when the fit began.
+        model: the caller's model; None takes a network whose size fits the number of coordinates.
+        solvers: what takes the steps, one after another.
+        begin: the solution that it begins from.
     """
-    problem, old = setup.problem, setup.trial
-    dimension, fields = len(problem.coordinates), len(problem.fields)
-    model = MLP(*_NETWORK)
-    model.build(dimension, fields, torch.Generator().manual_seed(seed))
-    trial = Scaled(model, problem.domain.lower, problem.domain.upper, old.offset.tolist(), old.scale.tolist())
-    trial = trial.to(device=old.offset.device, dtype=old.offset.dtype)
-    weights = sum(parameter.numel() for parameter in model.parameters())
-    share = _POINTS_A_WEIGHT * weights / max(1, len(problem.equations)) / most_points(dimension)
-    train = tuple(part_of(block, share, dimension) for block in setup.train)
-    setup = replace(setup, trial=trial, rows=ResidualSystem(problem, trial, setup.raw), train=train)
-    training = Training(None, None, watchers, start)
-    setup = training.run(setup, [_STEPS], seed)
-    reached, outcome = relative(setup), training.outcome
-    reason = (
-        f"{dimension} coordinates: random features do not resolve them; a network ({model.extra_repr()}) by "
-        f"Levenberg-Marquardt does to {reached:.1e} of the residuals' natural size on held-out points"
-    )
-    ended = outcome.status if outcome.stopped else "converged"
-    return Found(setup, reached, "LeastSquares", reason, outcome.steps, outcome.history, ended, _GOOD)
+
+    model: nn.Module | None = None
+    solvers: tuple[Stage, ...] = ()
+    begin: WarmStart | None = None
+
+    last_resort = True
+
+    def obstacle(self, work: Workspace) -> str | None:
+        """Why it cannot serve a problem, or None when it can."""
+        return not_in_windows(work.problem, work.measurements is not None) if work.options.windows else None
+
+    def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        """Yield the trained model, however training ended."""
+        own, points = work.options, work.options.points
+        if self.begin is not None and points is None:
+            points = self.begin.points(work.problem)
+        setup = work.prepared(self.model if self.begin is None else self.begin.model, points, own.exact)
+        setup = frozen(setup if self.begin is None else self.begin.begun(setup), own.freeze)
+        stages: Sequence[Any] = self.solvers
+        if best is not None and setup.table is None:
+            stages = [*stages, Polish()]
+        training = Training(work.log, own.early_stopping, own.sampler, own.weightings, work.feed)
+        setup = self._trained(setup, stages, own.windows, training, own.seed)
+        solver = ", ".join(stage_name(each) for each in stages)
+        yield Candidate(setup, relative(setup), solver, status=work.log.status, message=work.log.message)
+
+    def _trained(
+        self, setup: DiscreteProblem, stages: Sequence[Stage], windows: Windows | None, training: Training, seed: int
+    ) -> DiscreteProblem:
+        """The set-up after all stages, in one piece or in windows."""
+        if windows is None:
+            return training.run(setup, stages, seed)
+        problem = setup.problem
+        if not isinstance(setup.trial, Scaled) or isinstance(setup.trial.model, PeriodicInputs):
+            raise SolverError(
+                f"windows= cannot be used for {type(problem).__name__}: exact= holds conditions of the whole of time; leave "
+                "one of the two"
+            )
+        blank = copy.deepcopy(setup.trial.model)
+        # What follows a polish is another model: a network is continued from the one that was polished.
+        polishing = next((place for place, stage in enumerate(stages) if isinstance(stage, Polish)), len(stages))
+        trained: list[DiscreteProblem] = []
+
+        def attempt(begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
+            inside = next((block.size for block in setup.train if block.terms[0].place == Interior()), None)
+            piece = window(setup, copy.deepcopy(blank), begin, end, before, inside, seed)
+            if trained and type(trained[-1].trial.model) is type(blank):
+                continued(trained[-1].trial, piece.trial)
+            label = f", from {problem.time} = {begin:.4g}"
+            piece = training.run(piece, stages[:polishing], seed, label)
+            trained.append(piece)
+            if not training.log.ended:
+                piece = training.run(piece, stages[polishing:], seed, label)
+            return piece, relative(piece)
+
+        share = 1.0 / windows.count
+        levels = [Level(attempt, share, share, share)]
+        return joined(setup, march(setup, levels, wish=math.inf, hopeless=math.inf, ended=lambda: training.log.ended))

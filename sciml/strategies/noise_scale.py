@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
 from sciml.problem import Measurements, Problem
 from sciml.solvers import DiscreteProblem
-from sciml.strategies.training import Outcome
+from sciml.strategies.search import Candidate
 from sciml.uncertainty.covariance import from_rows
 from sciml.uncertainty.model_selection import deviations
 
@@ -20,46 +19,35 @@ _SETTLED = 0.05
 _LEAST = 1e-9
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """A trained set-up, how training went, and by which solvers."""
-
-    setup: DiscreteProblem
-    outcome: Outcome
-    solver: str
-
-
-def in_passes(
-    attempt: Callable[[Measurements | None], Attempt], problem: Problem, measurements: Measurements | None
-) -> tuple[Attempt, list[str]]:
-    """The last of some attempts, and what is to be said about the noise.
+def iterate(
+    solve: Callable[[Measurements | None], Candidate], problem: Problem, measurements: Measurements | None
+) -> tuple[Candidate, list[str]]:
+    """Iteratively re-estimated variances: the last of some fits, and what is to be said about the noise.
 
     Sizes are wanted of columns whose noise model was named without one, and of all columns where some size or a prior is known,
-    for then it matters how much a row of theirs weighs against those. The first pass takes squares; outliers that it sees by a
-    robust estimate weigh less in the next. Passes end once no size changes by more than a twentieth.
+    for then it matters how much a row of theirs weighs against those. The first fit takes squares; outliers that it sees by a
+    robust estimate weigh less in the next. It ends once no size changes by more than a twentieth.
+
+    Args:
+        solve: fits to measurements.
+        problem: the mathematics.
+        measurements: what was measured, or None.
 
     Reference: R. J. Carroll and D. Ruppert, Transformation and Weighting in Regression, Chapman and Hall 1988, section 2.
     """
-    first = attempt(measurements)
+    done = solve(measurements)
     wanted = [] if measurements is None else _wanted(problem, measurements)
-    if measurements is None or not wanted or first.outcome.ended:
-        return first, []
-    sizes = _sizes(first.setup, measurements, wanted)
+    if measurements is None or not wanted or done.ended:
+        return done, []
+    sizes = _sizes(done.discrete, measurements, wanted)
     if sizes is None:
-        return first, [f"too few measurements to find the size of the noise of {', '.join(wanted)}"]
-    done, rounds = first, 1
-    while rounds < _PASSES and not done.outcome.ended:
-        known = measurements.with_sigma(sizes)
-        again = attempt(known)
-        found = _sizes(again.setup, measurements, wanted) or sizes
-        again.outcome.history[:0] = done.outcome.history
-        again.outcome.steps += done.outcome.steps
-        again.outcome.evaluations += done.outcome.evaluations
-        done, rounds = again, rounds + 1
+        return done, [f"too few measurements to find the size of the noise of {', '.join(wanted)}"]
+    rounds, settled = 1, False
+    while rounds < _PASSES and not done.ended and not settled:
+        done = solve(measurements.with_sigma(sizes))
+        found = _sizes(done.discrete, measurements, wanted) or sizes
         settled = all(abs(found[column] - sizes[column]) <= _SETTLED * sizes[column] for column in wanted)
-        sizes = found
-        if settled:
-            break
+        sizes, rounds = found, rounds + 1
     listed = ", ".join(f"{sizes[column]:.3g} for {column}" for column in wanted)
     return done, [f"size of the noise, found from the misfit in {rounds} passes: {listed}"]
 

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
 from sciml.geometry import PointSet
 from sciml.problem.collocation import Collocation
-from sciml.solvers import Callback, DiscreteProblem, GaussNewton, Objective, Report
+from sciml.solvers import DiscreteProblem, GaussNewton, Objective
 from sciml.solvers.discrete_problem import with_features
 from sciml.solvers.gauss_newton import factorised
 from sciml.solvers.state import settled
+from sciml.strategies.search import Candidate, Strategy, Workspace, counts_of, most_points, points_a_feature
 
 _SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-
-_COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}
-
-_COUNTS_BEYOND = (500, 3000)
 
 _LOWEST, _HIGHEST = 0.1, 128.0
 
@@ -50,177 +45,121 @@ _MOST_WEIGHTS = 1800
 
 _HOPELESS = 0.2
 
-_POINTS_A_FEATURE, _POINTS_BEYOND = 3, 2
-
 _FEW = 4
 
 _LARGER = 1.4
 
-
-@dataclass(frozen=True)
-class Found:
-    """What solves a problem without a person's choosing: a set-up with the solution in it, and what it took.
-
-    ``relative`` is the largest relative residual on held-out rows, ``reason`` the choice and why, ``solver`` what it was done
-    with, ``ended`` how the search did (a status of ``Solution``), ``limit`` the residual that a network hardly betters.
-    """
-
-    setup: DiscreteProblem
-    relative: float
-    solver: str
-    reason: str
-    solves: int = 0
-    history: list[dict[str, Any]] = field(default_factory=list)
-    ended: str = "converged"
-    limit: float = _GOOD
-
-    @property
-    def taken(self) -> bool:
-        """Whether this is the answer: it is good, or nobody wants to wait for a better one."""
-        return self.good or self.ended in ("stopped", "interrupted")
-
-    @property
-    def good(self) -> bool:
-        """Whether the residual is small enough for a network hardly to do better."""
-        return self.relative <= self.limit
+# A residual below which no other strategy is asked.
+ENOUGH = 1e-6
 
 
-def counts_of(dimension: int) -> tuple[int, ...]:
-    """The numbers of features that are tried for a number of coordinates."""
-    return _COUNTS.get(dimension, _COUNTS_BEYOND)
-
-
-def most_points(dimension: int) -> int:
-    """The number of points inside that the largest number of features asks for."""
-    return _points_a_feature(dimension) * counts_of(dimension)[-1]
-
-
-def _points_a_feature(dimension: int) -> int:
-    """Points inside for each feature; in many coordinates there are as many on the faces."""
-    return _POINTS_A_FEATURE if dimension <= 3 else _POINTS_BEYOND
-
-
-def solve_by_features(
-    setup: DiscreteProblem, seed: int, tolerance: float, *, linear: bool, watchers: Sequence[Callback] = ()
-) -> Found:
-    """The best of random features of several scales and numbers, by the residual on held-out points.
+@dataclass(frozen=True, repr=False)
+class RandomFeatures(Strategy):
+    """Random features of the whole domain, their scale and number picked by the residual on held-out points.
 
     Scales are looked for among the smallest number of features: all of a ladder, then, for a linear problem in two or three
     coordinates, one for each coordinate. Larger numbers follow from the residuals so far, with scales that grow along, until
-    the held-out residual is far below anything a person would ask for, or falls no more. Nonlinear problems begin each solve
-    as the best function so far. Ctrl-C ends the search with the best so far, if there is one.
+    the held-out residual is far below anything a person would ask for, or falls no more. A linear problem takes one solve for
+    each; a nonlinear one Gauss-Newton steps, begun as the best function so far.
 
-    Args:
-        setup: a problem with as many points as ``most_points`` says; smaller numbers of features use a part.
-        seed: seed of the features.
-        tolerance: a relative residual that is wished for; the search never stops above the smaller of it and 1e-10 (1e-9
-            for nonlinear problems) while more features help.
-        linear: whether the problem is linear in its fields; if not, Gauss-Newton steps take the place of one solve.
-        watchers: see every solve; a true return value ends the search.
+    Reference: S. Dong and Z. Li, Local extreme learning machines, Computer Methods in Applied Mechanics and Engineering 387
+    (2021).
     """
-    search = _Search(setup, seed, linear, watchers)
-    ended = "converged"
-    try:
-        if search.run(min(tolerance, _EXACT if linear else _EXACT_NONLINEAR)):
-            ended = "stopped"
-    except KeyboardInterrupt:
-        ended = "interrupted"
-    if search.best is None:
-        raise KeyboardInterrupt
-    model = search.best.setup.trial.model
-    why, how = (
-        ("the problem is linear in its fields", "by one linear solve")
-        if linear
-        else ("the problem is solved in one piece", "by Gauss-Newton steps")
-    )
-    reason = (
-        f"{why}: random features ({model.extra_repr()}) {how}; of {len(search.history)} tried, the ones with the smallest "
-        f"residual on held-out points ({search.best.relative:.1e} of its natural size)"
-    )
-    return replace(search.best, reason=reason, solves=len(search.history), history=search.history, ended=ended)
 
+    def obstacle(self, work: Workspace) -> str | None:
+        """Why it cannot serve a problem, or None when it can."""
+        return not_by_least_squares(work)
 
-class _StoppedError(Exception):
-    """A watcher wants the search to end."""
+    def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        """Yield every solve's candidate; the last one with all that is to be said."""
+        own = _Search(work)
+        yield from own.run(min(work.options.tolerance, _EXACT if work.linear else _EXACT_NONLINEAR))
+        found = own.best
+        if found is None:
+            return
+        why, how = solved_how(work.linear)
+        reason = (
+            f"{why}: random features ({found.discrete.trial.model.extra_repr()}) {how}; of {own.count} tried, the ones with "
+            f"the smallest residual on held-out points ({found.residual:.1e} of its natural size)"
+        )
+        yield replace(found, reason=reason, accepted=found.residual <= ENOUGH)
 
 
 class _Search:
     """Random features tried so far, and the best of them."""
 
-    def __init__(self, setup: DiscreteProblem, seed: int, linear: bool, watchers: Sequence[Callback]) -> None:
-        self._dimension = len(setup.problem.coordinates)
-        held = tuple(part_of(block, _HELD, self._dimension) for block in setup.held)
-        self._setup = replace(setup, held=held)
-        self._seed, self._linear, self._watchers = seed, linear, watchers
-        self._start = time.perf_counter()
-        self._count = counts_of(self._dimension)[0]
+    def __init__(self, work: Workspace) -> None:
+        self._work, self._dimension, self._linear = work, work.dimension, work.linear
+        held = tuple(part_of(block, _HELD, self._dimension) for block in work.discrete.held)
+        self._setup = replace(work.discrete, held=held)
+        self._features = counts_of(self._dimension)[0]
         self._scales: tuple[float, ...] = ()
         self._tried: dict[tuple[float, ...], float] = {}
-        self.best: Found | None = None
-        self.history: list[dict[str, Any]] = []
+        self.best: Candidate | None = None
+        self.count = 0
 
-    def run(self, wish: float) -> bool:
-        """Try scales and growing numbers; whether a watcher ended it."""
-        try:
-            self._scout(wish)
-            self._climb(wish)
-        except _StoppedError:
-            return True
-        return False
+    def run(self, wish: float) -> Iterator[Candidate]:
+        """Try scales and growing numbers."""
+        yield from self._scout(wish)
+        yield from self._climb(wish)
 
     @property
     def _reached(self) -> float:
         """The smallest relative residual for the present number of features."""
         return self._tried.get(self._scales, math.inf)
 
-    def _scout(self, wish: float) -> None:
+    def _scout(self, wish: float) -> Iterator[Candidate]:
         """The best scale for the smallest number of features; of several coordinates, one for each."""
         ladder: tuple[float, ...] = _SCALES if self._dimension <= 3 else _SCALES_BEYOND
         if not self._linear:
-            self._attempt((ladder[len(ladder) // 3],) * self._dimension)
-            self._refine(together=True)
+            yield self._attempt((ladder[len(ladder) // 3],) * self._dimension)
+            yield from self._refine(together=True)
             return
         for scale in ladder:
-            relative = self._attempt((scale,) * self._dimension)
+            yield self._attempt((scale,) * self._dimension)
+            relative = self._last
             if relative <= (_ENOUGH * wish if scale < ladder[-1] else wish):
                 return
             if relative > 1000 * self._reached:
                 break  # Larger scales are worse still.
         if self._reached > _GOOD:
-            self._refine()
+            yield from self._refine()
 
-    def _climb(self, wish: float) -> None:
+    def _climb(self, wish: float) -> Iterator[Candidate]:
         """Numbers of features as large as the residuals so far foretell, with scales that grow with them."""
         fields, most = len(self._setup.problem.fields), counts_of(self._dimension)[-1]
         known = []
-        while self._reached > wish and self._count < most:
-            count, before, scales = self._count, self._reached, self._scales
+        while self._reached > wish and self._features < most:
+            count, before, scales = self._features, self._reached, self._scales
             known.append((count, before))
-            self._count = _next_count(known, wish, most)
-            if not self._linear and self._count * fields > _MOST_WEIGHTS:
+            self._features = _next_count(known, wish, most)
+            if not self._linear and self._features * fields > _MOST_WEIGHTS:
                 return
             # So many more features are as many times closer in the space of frequencies.
-            growth = (self._count / count) ** (1 / self._dimension)
+            growth = (self._features / count) ** (1 / self._dimension)
             self._tried = {}
-            self._attempt(tuple(float(f"{growth * scale:.3g}") for scale in scales))
+            yield self._attempt(tuple(float(f"{growth * scale:.3g}") for scale in scales))
             if before > _UNRESOLVED and self._reached > _DIM:
-                self._refine()
+                yield from self._refine()
             gave_up = not self._linear and self._reached > _HOPELESS
             if gave_up or (before <= _UNRESOLVED and self._reached > 0.5 * before):
                 return
             if self._dimension > 3:
-                slope = math.log(self._reached / before) / math.log(self._count / count)
-                if self._reached * (most / self._count) ** slope > _GOOD:
+                slope = math.log(self._reached / before) / math.log(self._features / count)
+                if self._reached * (most / self._features) ** slope > _GOOD:
                     return  # In many coordinates the residual follows a power; this one does not get there.
         # That scales grow with the number is a guess. Where the largest number misses the wish it is worth checking.
         for factor in (_LARGER, 1 / _LARGER):
             while self._linear and self._dimension <= 3 and self._reached > wish:
                 scales = tuple(float(f"{factor * scale:.3g}") for scale in self._scales)
                 reached = self._reached
-                if scales in self._tried or self._attempt(scales) >= reached:
+                if scales in self._tried:
+                    break
+                yield self._attempt(scales)
+                if self._last >= reached:
                     break
 
-    def _refine(self, *, together: bool = False) -> None:
+    def _refine(self, *, together: bool = False) -> Iterator[Candidate]:
         """Double and halve the scale of one coordinate after the other, or of all, for as long as that gains."""
         places = [tuple(range(self._dimension))] if together else [(place,) for place in range(self._dimension)]
         if not together and not (self._linear and 2 <= self._dimension <= 3):
@@ -234,39 +173,34 @@ class _Search:
                     reached = self._reached
                     scales = tuple(factor * each if at in place else each for at, each in enumerate(self._scales))
                     inside = min(scales) >= _LOWEST and max(scales) <= _HIGHEST
-                    if scales in self._tried or not inside or self._attempt(scales) >= reached:
+                    if scales in self._tried or not inside:
+                        break
+                    yield self._attempt(scales)
+                    if self._last >= reached:
                         break
                     gains = True
 
-    def _attempt(self, scales: tuple[float, ...]) -> float:
-        """Solve once for the present number of features; the relative residual on held-out points."""
-        count, each = self._count, scales[:1] if len(set(scales)) == 1 else scales
+    def _attempt(self, scales: tuple[float, ...]) -> Candidate:
+        """Solve once for the present number of features; the best candidate so far."""
+        each = scales[:1] if len(set(scales)) == 1 else scales
         scale = each if len(each) > 1 else each[0]
-        earlier = self.best.setup if self.best is not None and self.best.relative < _UNRESOLVED else None
-        candidate, loss, relative, terms = _solved(self._setup, count, scale, self._seed, self._linear, earlier)
-        name = f"{count} features, scale {' x '.join(f'{one:g}' for one in each)}"
-        self.history.append({"phase": name, "step": len(self.history) + 1, "loss": loss, "held_out": relative, **terms})
+        earlier = self.best.discrete if self.best is not None and self.best.residual < _UNRESOLVED else None
+        solved, loss, relative, terms = _solved(
+            self._setup, self._features, scale, self._work.seed, self._linear, earlier
+        )
         if relative < self._reached or not self._tried:
             self._scales = scales
-        self._tried[scales] = relative
-        if self.best is None or relative < self.best.relative:
-            solver = "LinearLeastSquares" if self._linear else "GaussNewton"
-            self.best = Found(candidate, relative, solver, "")
-        look = Report(
-            phase=name,
-            step=len(self.history),
-            steps=len(_SCALES) + 3 * len(_COUNTS[1]),
-            seconds=time.perf_counter() - self._start,
-            loss=loss,
-            held_out=relative,
-            best=self.best.relative,
-            terms=terms,
-            unknowns={},
+        self._tried[scales] = self._last = relative
+        self.count += 1
+        found = Candidate(
+            solved, relative, "LinearLeastSquares" if self._linear else "GaussNewton", sufficient=relative <= _GOOD
         )
-        wishes = [bool(watch(look)) for watch in self._watchers]
-        if any(wishes):
-            raise _StoppedError
-        return relative
+        if self.best is None or relative < self.best.residual:
+            self.best = found
+        name = f"{self._features} features, scale {' x '.join(f'{one:g}' for one in each)}"
+        most = len(_SCALES) + 3 * len(counts_of(1))
+        self._work.log.solved(name, loss, relative, terms, best=self.best.residual, most=most)
+        return self.best
 
 
 def _next_count(known: Sequence[tuple[int, float]], wish: float, most: int) -> int:
@@ -303,7 +237,7 @@ def _solved(
     earlier: DiscreteProblem | None,
 ) -> tuple[DiscreteProblem, float, float, dict[str, float]]:
     problem = setup.problem
-    points = _points_a_feature(len(problem.coordinates)) * count * len(problem.fields) / max(1, len(problem.equations))
+    points = points_a_feature(len(problem.coordinates)) * count * len(problem.fields) / max(1, len(problem.equations))
     share = points / most_points(len(problem.coordinates))
     train = tuple(part_of(block, share, len(problem.coordinates)) for block in setup.train)
     candidate = replace(with_features(setup, count, scale, seed), train=train)
@@ -322,6 +256,22 @@ def _solved(
     terms = {name: float(value) for name, value in objective.means().items()}
     loss = sum(setup.weights[name] * value for name, value in terms.items())
     return candidate, loss, relative, terms
+
+
+def not_by_least_squares(work: Workspace) -> str | None:
+    """Why a problem is not solved by functions of the whole domain, or None when it may be."""
+    if not work.problem.equations:
+        return "it has no equation"
+    if work.options.dtype != torch.float64:
+        return f"it is to be solved in {work.options.dtype}, and least squares needs float64"
+    return None
+
+
+def solved_how(linear: bool) -> tuple[str, str]:
+    """Why and how functions of the whole domain are found, for the sentence that says so."""
+    if linear:
+        return "the problem is linear in its fields", "by one linear solve"
+    return "the problem is solved in one piece", "by Gauss-Newton steps"
 
 
 def linear_solve(objective: Objective) -> None:

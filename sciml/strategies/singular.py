@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sciml.geometry import Box, Corner, Interior, OnFaces, PointSet, Polygon, SpectralPoints
-from sciml.models import CornerExponents, CornerSingular, RandomFeatures, Scaled, Spectral
+from sciml.models import CornerExponents
+from sciml.models import CornerSingular as SingularModel
+from sciml.models import RandomFeatures as Features
+from sciml.models import Spectral as Polynomials
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
-from sciml.solvers import Callback, DiscreteProblem, Objective, Report, ResidualSystem
+from sciml.solvers import DiscreteProblem, Objective
 from sciml.solvers.gauss_newton import factorised
 from sciml.solvers.state import settled
-from sciml.strategies.random_features import Found, linear_solve, part_of
+from sciml.strategies.random_features import ENOUGH, linear_solve, not_by_least_squares, part_of, solved_how
+from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.strategies.spectral import Degrees, layout_of
 from sciml.typing import Array
 
@@ -175,125 +177,107 @@ def _order(problem: Problem) -> int:
     return max(1, math.ceil(max((len(index) for _, index in problem.asked()), default=2) / 2))
 
 
-def solve_by_corners(
-    setup: DiscreteProblem,
-    seed: int,
-    tolerance: float,
-    *,
-    linear: bool,
-    earlier: Found | None,
-    watchers: Sequence[Callback] = (),
-) -> Found | None:
-    """The best of smooth functions with singular ones at every corner beside them, by the residual on held-out points.
+@dataclass(frozen=True, repr=False)
+class CornerSingular(Strategy):
+    """Singular functions at corners beside smooth ones (method of particular solutions), by least squares.
 
     The smooth ones are products of polynomials on boxes, random features elsewhere; of these a scale is looked for first. Then
     there are more functions of both kinds, until the residual is very small or falls no more.
 
     Args:
-        setup: the problem, with any model.
-        seed: of features and points.
-        tolerance: a relative residual that is wished for; the search never stops above the smaller of it and 1e-9 while more
-            functions help.
-        linear: whether the problem is linear in its fields; if not, Newton steps take the place of one solve.
-        earlier: what was found without singular functions: nonlinear problems begin there, and it is to be bettered.
-        watchers: see every solve; a true return value ends the search.
+        unless_smooth: take it only where residuals of the best candidate are largest at the corners.
 
-    Returns:
-        None where the domain has no corners, or these functions are no better than what was found earlier.
+    Reference: T. Betcke and L. N. Trefethen, Reviving the method of particular solutions, SIAM Review 47 (2005).
     """
-    plane = plane_of(setup.problem)
-    if plane is None:
-        return None
-    search = _Search(setup, plane, seed, linear, earlier, watchers)
-    ended = "converged"
-    try:
-        if search.run(min(tolerance, _EXACT)):
-            ended = "stopped"
-    except KeyboardInterrupt:
-        if search.best is None and earlier is None:
-            raise
-        ended = "interrupted"
-    best = search.best
-    if best is None or (earlier is not None and best.relative >= search.judged(earlier.setup)):
-        if earlier is None or ended == "converged":
-            return None
-        # Somebody wants the end: what was found before is the answer.
-        return replace(earlier, ended=ended, history=search.history, solves=len(search.history))
-    why = (
-        "the domain has re-entrant corners"
-        if has_reentrant_corners(setup.problem)
-        else "residuals are largest at the corners"
-    )
-    how = "by one linear solve" if linear else "by Gauss-Newton steps"
-    reason = (
-        f"{why}: functions that are singular at the corners beside smooth ones "
-        f"({best.setup.trial.model.extra_repr()}) {how}; of {len(search.history)} tried, the ones with the smallest residual "
-        f"on held-out points ({best.relative:.1e} of its natural size)"
-    )
-    # The certificate and later stages judge by the problem's own points.
-    found = replace(best.setup, held=setup.held)
-    return replace(best, setup=found, reason=reason, solves=len(search.history), history=search.history, ended=ended)
+
+    unless_smooth: bool = False
+
+    def obstacle(self, work: Workspace) -> str | None:
+        """Why it cannot serve a problem, or None when it can."""
+        if plane_of(work.problem) is None:
+            return "its domain has no corners in the plane"
+        return not_by_least_squares(work)
+
+    def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        """Yield every solve's candidate that is better near the corners, too; the last one with all that is to be said."""
+        plane = plane_of(work.problem)
+        smooth = best is not None and (self.name in work.tried or not stalls_at_corners(best.discrete))
+        if plane is None or (self.unless_smooth and smooth):
+            return
+        own = _Search(work, plane, best)
+        least = math.inf if best is None else own.judged(best.discrete)
+        for each in own.run(min(work.options.tolerance, _EXACT)):
+            # Judged near the corners, a smooth function that was found before may be worse than it seemed.
+            if each.residual < least:
+                yield self._told(each, work, own)
+            elif work.log.stopped:
+                return
+        found = own.best
+        if found is not None and found.residual < least:
+            told = self._told(found, work, own)
+            yield replace(told, accepted=told.residual <= ENOUGH or (self.unless_smooth and told.sufficient))
+
+    def _told(self, found: Candidate, work: Workspace, own: _Search) -> Candidate:
+        why = (
+            "the domain has re-entrant corners"
+            if has_reentrant_corners(work.problem)
+            else "residuals are largest at the corners"
+        )
+        reason = (
+            f"{why}: functions that are singular at the corners beside smooth ones "
+            f"({found.discrete.trial.model.extra_repr()}) {solved_how(work.linear)[1]}; of {own.count} tried, the ones with "
+            f"the smallest residual on held-out points ({found.residual:.1e} of its natural size)"
+        )
+        # The certificate and later stages judge by the problem's own points.
+        return replace(found, discrete=replace(found.discrete, held=work.discrete.held), reason=reason)
 
 
 class _Search:
     """What was tried so far, and the best of it."""
 
-    def __init__(
-        self,
-        setup: DiscreteProblem,
-        plane: Plane,
-        seed: int,
-        linear: bool,
-        earlier: Found | None,
-        watchers: Sequence[Callback],
-    ) -> None:
-        self._plane, self._seed, self._linear, self._earlier, self._watchers = plane, seed, linear, earlier, watchers
-        self._order = _order(setup.problem)
+    def __init__(self, work: Workspace, plane: Plane, earlier: Candidate | None) -> None:
+        self._work, self._plane, self._linear, self._earlier = work, plane, work.linear, earlier
+        self._order = _order(work.problem)
         # A part is enough to judge by, and all derivatives of all functions are kept there.
-        few = tuple(part_of(block, _HELD_SHARE, 2) for block in setup.held)
-        held = near_corners(few, plane, _HELD, np.random.default_rng([seed, 8]), self._order)
-        self._setup = replace(setup, held=held)
-        self._start = time.perf_counter()
-        self._stopped = False
-        self.best: Found | None = None
-        self.history: list[dict[str, Any]] = []
+        few = tuple(part_of(block, _HELD_SHARE, 2) for block in work.discrete.held)
+        held = near_corners(few, plane, _HELD, np.random.default_rng([work.seed, 8]), self._order)
+        self._setup = replace(work.discrete, held=held)
+        self.best: Candidate | None = None
+        self.count = 0
 
-    def run(self, wish: float) -> bool:
-        """Look for a scale, then take more functions for as long as that helps; whether a watcher ended it."""
+    def run(self, wish: float) -> Iterator[Candidate]:
+        """Look for a scale, then take more functions for as long as that helps."""
         boxed = isinstance(self._plane.domain, Box)
         levels = _DEGREES[min(self._order, 2)] if boxed else _FEATURES
-        scale = 1.0 if boxed else self._scale(levels[0], wish)
-        worse = 0
+        scale, worse = 1.0, 0
+        if not boxed:
+            (count, degree, spread), lowest = levels[0], math.inf
+            for each in _SCALES:
+                reached = self._attempt(self._smooth(count, each), degree, spread)
+                if self.best is not None:
+                    yield self.best
+                if reached < lowest:
+                    scale, lowest = each, reached
+                if reached <= wish or reached > 10 * lowest:
+                    break
         for step, (size, degree, spread) in enumerate(levels):
-            before = math.inf if self.best is None else self.best.relative
-            settled = worse > 0 and before <= _FINE
-            if self._stopped or settled or before <= wish:
+            before = math.inf if self.best is None else self.best.residual
+            if (worse > 0 and before <= _FINE) or before <= wish:
                 break
             if boxed or step:
                 growth = math.sqrt(size / levels[0][0])
                 reached = self._attempt(self._smooth(size, float(f"{growth * scale:.3g}")), degree, spread)
+                if self.best is not None:
+                    yield self.best
                 worse = worse + 1 if reached > _ENOUGH * before else 0
-        return self._stopped
 
     def judged(self, setup: DiscreteProblem) -> float:
         """The largest relative residual of a trial function on the held-out points, those near corners among them."""
         objective = setup.objective(self._setup.held)
         return objective.worst()
 
-    def _scale(self, level: tuple[int, float, float], wish: float) -> float:
-        """The best scale of few random features."""
-        count, degree, spread = level
-        best, lowest = _SCALES[0], math.inf
-        for scale in _SCALES:
-            reached = self._attempt(self._smooth(count, scale), degree, spread)
-            if reached < lowest:
-                best, lowest = scale, reached
-            if self._stopped or reached <= wish or reached > 10 * lowest:
-                break
-        return best
-
-    def _smooth(self, size: int, scale: float) -> RandomFeatures | Spectral:
-        return Spectral(size) if isinstance(self._plane.domain, Box) else RandomFeatures(size, scale)
+    def _smooth(self, size: int, scale: float) -> Features | Polynomials:
+        return Polynomials(size) if isinstance(self._plane.domain, Box) else Features(size, scale)
 
     def _wedges(self, degree: float, spread: float) -> list[CornerExponents]:
         pairs = zip(self._plane.corners, self._plane.lengths, strict=True)
@@ -304,75 +288,62 @@ class _Search:
             for corner, length in pairs
         ]
 
-    def _attempt(self, smooth: RandomFeatures | Spectral, degree: float, spread: float) -> float:
-        """Solve once; the relative residual on held-out points."""
+    def _attempt(self, smooth: Features | Polynomials, degree: float, spread: float) -> float:
+        """Solve once; the relative residual on held-out points, infinite where there would be too many weights."""
         found = self._candidate(smooth, degree, spread)
         if found.parameters[0].numel() > _MOST_WEIGHTS[self._linear]:
             return math.inf
         objective = found.objective()
 
-        def work() -> None:
+        def solve() -> None:
             if self._linear:
                 linear_solve(objective)
             else:
                 self._begin(found)
                 self._solve(found, objective)
 
-        settled(self._setup.journal, f"corners of degree {degree:g}", objective, work)
+        settled(self._setup.journal, f"corners of degree {degree:g}", objective, solve)
         reached = self.judged(found)
         terms = {name: float(value) for name, value in objective.means().items()}
         loss = sum(found.weights[name] * value for name, value in terms.items())
-        name = f"CornerSingular({found.trial.model.extra_repr()})"
-        self.history.append({"phase": name, "step": len(self.history) + 1, "loss": loss, "held_out": reached, **terms})
-        if self.best is None or reached < self.best.relative:
-            solver = "LinearLeastSquares" if self._linear else "GaussNewton"
-            self.best = Found(found, reached, solver, "", limit=_GOOD)
-        look = Report(
-            phase=name,
-            step=len(self.history),
-            steps=len(_SCALES) + len(_FEATURES),
-            seconds=time.perf_counter() - self._start,
-            loss=loss,
-            held_out=reached,
-            best=self.best.relative,
-            terms=terms,
-            unknowns={},
-        )
-        wishes = [bool(watch(look)) for watch in self._watchers]
-        self._stopped = any(wishes)
+        solver = "LinearLeastSquares" if self._linear else "GaussNewton"
+        candidate = Candidate(found, reached, solver, sufficient=reached <= _GOOD)
+        self.count += 1
+        if self.best is None or reached < self.best.residual:
+            self.best = candidate
+        name, most = f"CornerSingular({found.trial.model.extra_repr()})", len(_SCALES) + len(_FEATURES)
+        self._work.log.solved(name, loss, reached, terms, best=self.best.residual, most=most)
         return reached
 
-    def _candidate(self, smooth: RandomFeatures | Spectral, degree: float, spread: float) -> DiscreteProblem:
+    def _candidate(self, smooth: Features | Polynomials, degree: float, spread: float) -> DiscreteProblem:
         """The set-up with a model, all its weights zero, and points for it."""
         setup, problem, old = self._setup, self._setup.problem, self._setup.trial
         wedges = [wedge for wedge in self._wedges(degree, spread) if wedge.terms]
-        model = CornerSingular(smooth, wedges, center=old.center.tolist(), reach=old.reach.tolist())
-        model.build(2, len(problem.fields), torch.Generator().manual_seed(self._seed))
-        domain = problem.domain
-        trial = Scaled(model, domain.lower, domain.upper, old.offset.tolist(), old.scale.tolist()).to(old.offset)
+        model = SingularModel(smooth, wedges, center=old.center.tolist(), reach=old.reach.tolist())
+        model.build(2, len(problem.fields), torch.Generator().manual_seed(self._work.seed))
         rows_a_weight = len(problem.fields) / max(1, len(problem.equations))
         inside: int | SpectralPoints
-        if isinstance(smooth, Spectral):
+        if isinstance(smooth, Polynomials):
             assert isinstance(smooth.degree, int)
             inside = layout_of(Degrees((smooth.degree,) * 2, ()).model(problem), problem)
         else:
             inside = math.ceil(_POINTS_A_FEATURE * model.smooth_width * rows_a_weight)
-        generator = np.random.default_rng([self._seed, 7])
+        generator = np.random.default_rng([self._work.seed, 7])
         each = max(len(wedge.terms) for wedge in wedges)
         count = math.ceil((_INSIDE + 2 * _A_FUNCTION * each) * rows_a_weight)
         train = near_corners(setup.draw(inside, generator), self._plane, count, generator, self._order)
-        return replace(setup, trial=trial, rows=ResidualSystem(problem, trial, setup.raw), train=train)
+        return setup.with_model(model, train=train)
 
     def _begin(self, setup: DiscreteProblem) -> None:
         """Let the smooth functions be as close as they can to what was found before."""
         before = self.best or self._earlier
-        if before is None or before.relative > _UNRESOLVED:
+        if before is None or before.residual > _UNRESOLVED:
             return
         trial, count = setup.trial, setup.trial.model.smooth_width
         points = torch.cat([points for block in setup.train for points in block.sample.points])
         with torch.no_grad():
             smooth, *_ = trial.model.layers[0].branches
-            wanted = (before.setup.trial(points) - trial.offset) / trial.scale
+            wanted = (before.discrete.trial(points) - trial.offset) / trial.scale
             columns = smooth((points - trial.center) / trial.reach)
             # Not gelsy, whose pivots begin in torch as what memory held before: the same call gave other bits.
             weight = torch.linalg.lstsq(columns, wanted, driver="gelsd").solution.T

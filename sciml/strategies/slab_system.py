@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sciml.jets import JetSpace
-from sciml.models.mesh import PiecewiseBasis, Trace
+from sciml.models.bases import PiecewiseBasis, Trace
 from sciml.problem import Problem
-from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.conditions import Term
+from sciml.solvers.linearize import evaluation, linearize
 from sciml.strategies.radau import RadauIIA, start_values
 from sciml.typing import MultiIndex
 
@@ -124,33 +124,30 @@ class Slab:
         names, time = self.problem.coordinates, str(self.problem.time)
         shape = (len(at), *site.traces[0].x.shape)
         when = (self.begin + self.length * at)[:, None, None].expand(shape).reshape(-1)
-        suppliers, spaces = [], []
+        points = []
         for trace in site.traces:
-            supplier = _GridJets(local, trace, self.problem.fields, time)
             where = trace.x.expand(shape).reshape(-1)
-            suppliers.append(supplier)
-            coordinates = {name: when.clone() if name == time else where.clone() for name in names}
-            spaces.append(JetSpace(coordinates, self.problem.fields, supplier))
+            points.append(torch.stack([when if name == time else where for name in names]).T)
+        suppliers = [_TraceJets(self, local, trace) for trace in site.traces]
         normals = None
         if site.side:
             normals = torch.zeros(len(when), len(names), dtype=torch.float64)
             normals[:, [name != time for name in names].index(True)] = float(site.side)
-        values = site.term.evaluate(Evaluation(self.problem, tuple(spaces), normals))
-        found = site.factor * values.detach().reshape(shape)
+        scene = evaluation(self.problem, points, suppliers, normals)
         if not slopes:
-            return Evaluated(site, found)
-        leaves = [(supplier, key) for supplier in suppliers for key in supplier.leaves]
-        grads: Sequence[Tensor | None] = [None] * len(leaves)
-        if leaves and values.requires_grad:
-            grads = torch.autograd.grad(
-                values.sum(), [supplier.leaves[key] for supplier, key in leaves], allow_unused=True
-            )
+            return Evaluated(site, site.factor * site.term.evaluate(scene).detach().reshape(shape))
+        linear = linearize(site.term, scene)
         parts = tuple(
-            Part(supplier.trace, *supplier.place(*key), site.factor * grad.reshape(shape))
-            for (supplier, key), grad in zip(leaves, grads, strict=True)
-            if grad is not None
+            Part(trace, *self.place(*key), site.factor * slope.reshape(shape))
+            for trace, by_jet in zip(site.traces, linear.by_jet, strict=True)
+            for key, slope in by_jet.items()
         )
-        return Evaluated(site, found, parts)
+        return Evaluated(site, site.factor * linear.values.detach().reshape(shape), parts)
+
+    def place(self, field: str, index: MultiIndex) -> tuple[int, int, int]:
+        """A jet as the number of its field and its derivatives in time and in space."""
+        in_time = index.count(str(self.problem.time))
+        return self.problem.fields.index(field), in_time, len(index) - in_time
 
     def product(self, evaluated: Sequence[Evaluated], rates: Tensor) -> list[Tensor]:
         """The derivative of every residual at the stages in the direction of some rates."""
@@ -167,40 +164,27 @@ class Slab:
         return found
 
 
-class _GridJets:
-    """Jets on a grid as leaves, so that a residual's derivatives by them can be had."""
+class _TraceJets:
+    """Jets at all times and places of a trace, one after the other."""
 
-    def __init__(self, local: _Local, trace: Trace, fields: Sequence[str], time: str) -> None:
-        self.trace = trace
-        self.leaves: dict[tuple[str, MultiIndex], Tensor] = {}
-        self._local, self._fields, self._time = local, list(fields), time
-
-    def place(self, field: str, index: MultiIndex) -> tuple[int, int, int]:
-        """The number of the field, and the derivatives in time and in space."""
-        in_time = index.count(self._time)
-        return self._fields.index(field), in_time, len(index) - in_time
+    def __init__(self, slab: Slab, local: _Local, trace: Trace) -> None:
+        self._slab, self._local, self._trace = slab, local, trace
 
     def jet(self, field: str, index: MultiIndex) -> Tensor:
-        """The derivative ``index`` of ``field`` at all times and places, one after the other."""
-        key = (field, index)
-        if key not in self.leaves:
-            number, in_time, in_space = self.place(field, index)
-            values = self.trace.jet(self._local(number, in_time), in_space)
-            self.leaves[key] = values.reshape(-1).requires_grad_()
-        return self.leaves[key]
+        """The derivative ``index`` of ``field``, ``(times * elements * q,)``."""
+        number, in_time, in_space = self._slab.place(field, index)
+        return self._trace.jet(self._local(number, in_time), in_space).reshape(-1)
 
 
 def initial_values(problem: Problem, terms: Sequence[Term], begin: float, x: Tensor) -> dict[tuple[str, int], Tensor]:
     """What initial conditions prescribe at places ``(n,)``, by field and order of the time derivative."""
     found = {}
     for term in terms:
-        names = problem.coordinates
-        coordinates = {name: torch.full_like(x, begin) if name == problem.time else x.clone() for name in names}
-        space = JetSpace(coordinates, problem.fields, _Nothing(len(x)))
+        points = torch.stack([torch.full_like(x, begin) if name == problem.time else x for name in problem.coordinates])
         assert term.prescription is not None
         key = (term.prescription.field, len(term.prescription.index))
         # The residual is the value less the prescribed one.
-        found[key] = -term.evaluate(Evaluation(problem, (space,), None)).detach()
+        found[key] = -term.evaluate(evaluation(problem, [points.T], [_Nothing(len(x))])).detach()
     return found
 
 

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sciml.geometry import Box, Face, Interior, OnFaces, Opposite
-from sciml.jets import JetSpace, Recorder
-from sciml.models import Elements, Scaled
-from sciml.models.mesh import PiecewiseBasis, chebyshev_places, gauss
+from sciml.models import PiecewisePolynomial, Scaled
+from sciml.models.bases import PiecewiseBasis, chebyshev_places, gauss
 from sciml.problem import Problem
-from sciml.problem.conditions import Evaluation, Term
-from sciml.solvers import DiscreteProblem, Report, ResidualSystem
+from sciml.solvers import DiscreteProblem
 from sciml.strategies.radau import RadauIIA, start_polynomial
+from sciml.strategies.search import Log
 from sciml.strategies.slab_solver import Solved, solve
 from sciml.strategies.slab_system import Evaluated, Site, Slab, initial_values
-from sciml.strategies.training import Training
-from sciml.typing import Array, MultiIndex
+from sciml.typing import Array
 
 _STAGES = 12
 
@@ -47,7 +45,7 @@ _OFTEN, _FAR, _LOOSER = 30, 300, 10.0
 _TOLERANCE, _ROUGH, _ROUGH_START = 1e-15, 1e-3, 1e-6
 
 
-def why_not_elements(problem: Problem) -> str | None:
+def not_on_elements(problem: Problem) -> str | None:
     """Why a problem that can be solved in windows cannot be solved on elements in them, or None when it can."""
     beside = len(problem.coordinates) - len(problem.promoted) - (problem.time in problem.coordinates)
     if not isinstance(problem.domain, Box) or len(problem.coordinates) != 2 or beside != 1:
@@ -68,24 +66,10 @@ def why_not_elements(problem: Problem) -> str | None:
         along = isinstance(term.place, OnFaces) and set(term.place.faces) <= ends
         if not along and term.place not in (Interior(), Opposite(space)):
             return f"{term.name!r} holds neither inside nor at the ends of {space}"
-        if any(index.count(time) > problem.order(name, time) for name, index in asked(problem, term)):
+        if any(index.count(time) > problem.order(name, time) for name, index in problem.system.asked(term)):
             return f"{term.name!r} asks for higher time derivatives than the equations"
     needed = [(name, power) for name in problem.fields for power in range(problem.order(name, time))]
     return None if sorted(given) == sorted(needed) else "its initial values are not those that its equations need"
-
-
-def asked(problem: Problem, term: Term) -> set[tuple[str, MultiIndex]]:
-    """The jets that a residual asks for, by field and index."""
-    count = 2 if isinstance(term.place, Opposite) else 1
-    ends = zip(*problem.domain.bounds.values(), strict=True)
-    low, high = (torch.tensor(bounds, dtype=torch.float64) for bounds in ends)
-    middle = (0.5 * (low + high)).expand(2, -1)
-    spaces = tuple(
-        JetSpace(dict(zip(problem.coordinates, middle.unbind(1), strict=True)), problem.fields, Recorder(2))
-        for _ in range(count)
-    )
-    term.evaluate(Evaluation(problem.bind_initial(), spaces, torch.ones_like(middle)))
-    return {key for space in spaces for key in space.jets}
 
 
 @dataclass(frozen=True)
@@ -106,7 +90,7 @@ class _Tried:
 
 
 @dataclass
-class SpaceTimeSlabs:
+class SlabWindows:
     """Solves windows by slabs of time on elements: an attempt for ``windows.march``.
 
     Elements are halved where the residual between the points of the quadrature is large, and joined again where it has become
@@ -119,13 +103,13 @@ class SpaceTimeSlabs:
 
     Args:
         setup: of the whole problem.
-        training: keeps the record.
+        log: the record of the fit.
         wish: the residual to refine for.
         accepted: one that is still good enough where elements can be refined no more.
     """
 
     setup: DiscreteProblem
-    training: Training
+    log: Log
     wish: float
     accepted: float
     stages: RadauIIA = field(default_factory=lambda: RadauIIA(_STAGES))
@@ -140,7 +124,7 @@ class SpaceTimeSlabs:
         self._equations = [term for term in terms if term.place == Interior()]
         self._conditions = [term for term in terms if term.place not in (start, Interior())]
         inside, ends = (
-            max((index.count(self._space) for term in part for _, index in asked(problem, term)), default=0)
+            max((index.count(self._space) for term in part for _, index in problem.system.asked(term)), default=0)
             for part in (self._equations, self._conditions)
         )
         self._highest = max(inside, ends)
@@ -190,7 +174,7 @@ class SpaceTimeSlabs:
         """The window on as many elements as it takes, or as are worth it."""
         found, earlier = self._tried(self._mesh, begin, end, before), None
         for _ in range(_REFINEMENTS):
-            if self.training.outcome.stopped or found.reached <= self.wish or not found.solved:
+            if self.log.stopped or found.reached <= self.wish or not found.solved:
                 return found
             if self._finer is not None:
                 # To join elements was too much.
@@ -358,41 +342,26 @@ class SpaceTimeSlabs:
                 weights[number, : len(start)] += slab.length**power * start[:, None] * slab.starts[number][power]
         low, high = whole.domain.bounds[self._space]
         inner = 2 * (mesh.breaks[1:-1] - low) / (high - low) - 1
-        model = Elements(
-            [-1.0, *inner.tolist(), 1.0],
-            time_degree=weights.shape[1] - 1,
-            degree=mesh.degree,
-            outputs=len(weights),
-            time=whole.coordinates.index(self._time),
-        )
+        breaks, degrees = [[-1.0, *inner.tolist(), 1.0]], [mesh.degree]
+        column = whole.coordinates.index(self._time)
+        breaks.insert(column, [-1.0, 1.0])
+        degrees.insert(column, weights.shape[1] - 1)
+        model = PiecewisePolynomial(breaks, degrees, len(weights))
         coefficients = mesh.coefficients(weights).permute(2, 0, 1, 3)
         coefficients[:, :, 0, 0] -= old.offset.to(coefficients)
-        model.coefficients.copy_(coefficients / old.scale.to(coefficients)[:, None, None])
+        coefficients /= old.scale.to(coefficients)[:, None, None]
+        # Of the products' degrees that in time comes first here.
+        coefficients = coefficients if column == 0 else coefficients.mT
+        model.coefficients.copy_(coefficients.unsqueeze(column))
         sub = whole.on(whole.domain.between(self._time, slab.begin, slab.begin + slab.length))
-        trial = Scaled(model, sub.domain.lower, sub.domain.upper, old.offset.tolist(), old.scale.tolist())
-        trial = trial.to(old.offset)
-        return replace(
-            self.setup, problem=sub, trial=trial, rows=ResidualSystem(sub, trial, {}), train=(), held=(), fresh=()
-        )
+        return self.setup.with_model(model, problem=sub, raw={}, train=(), held=(), fresh=())
 
     def _record(self, begin: float, solved: Solved, reached: float) -> None:
         """Tell the watchers; one of them may want it to end."""
-        outcome = self.training.outcome
-        outcome.steps += solved.steps
-        outcome.evaluations += solved.products
-        look = Report(
-            phase=f"Elements, from {self._time} = {begin:.4g}",
-            step=outcome.steps,
-            steps=outcome.steps,
-            seconds=self.training.seconds,
-            loss=reached**2,
-            held_out=reached,
-            best=reached,
-            terms={},
-            unknowns={},
-        )
-        if self.training.seen(look, {}):
-            outcome.status = "stopped"
+        self.log.steps += solved.steps - 1
+        self.log.evaluations += solved.products - 1
+        phase, most = f"Elements, from {self._time} = {begin:.4g}", self.log.steps + 1
+        self.log.solved(phase, reached**2, reached, {}, best=reached, most=most)
 
 
 def _worth(before: int, after: int) -> float:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 
-from sciml.geometry import SpectralPoints
-from sciml.models import Scaled, Spectral
+from sciml.errors import SolverError
+from sciml.geometry import Box, SpectralPoints
+from sciml.models import Spectral as Polynomials
 from sciml.problem import Periodic, Problem
-from sciml.solvers import Callback, DiscreteProblem, GaussNewton, Objective, Report, ResidualSystem
+from sciml.solvers import DiscreteProblem, GaussNewton
 from sciml.solvers.state import settled
-from sciml.strategies.random_features import Found, part_of
+from sciml.strategies.random_features import ENOUGH, not_by_least_squares, part_of, solved_how
+from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.strategies.training import relative
 
 MOST_COORDINATES = 3
@@ -61,7 +61,7 @@ def wave_columns(problem: Problem) -> tuple[int, ...]:
     return tuple(found)
 
 
-def layout_of(model: Spectral, problem: Problem) -> SpectralPoints:
+def layout_of(model: Polynomials, problem: Problem) -> SpectralPoints:
     """Points for a spectral trial function: a small multiple of its weights inside, and of its functions on each face."""
     basis = model.basis
     rows = _ROWS_A_WEIGHT * basis.width * len(problem.fields) / max(1, len(problem.equations))
@@ -74,12 +74,8 @@ def layout_of(model: Spectral, problem: Problem) -> SpectralPoints:
 
 def spectral_setup(setup: DiscreteProblem, degrees: Degrees, seed: int) -> DiscreteProblem:
     """The set-up with products of polynomials and waves for its model, all weights zero, and points for them."""
-    problem, old = setup.problem, setup.trial
-    model = degrees.model(problem)
-    box = problem.domain
-    trial = Scaled(model, box.lower, box.upper, old.offset.tolist(), old.scale.tolist()).to(old.offset)
-    train = setup.draw(layout_of(model, problem), np.random.default_rng([seed, 5]))
-    return replace(setup, trial=trial, rows=ResidualSystem(problem, trial, setup.raw), train=train)
+    model = degrees.model(setup.problem)
+    return setup.with_model(model, train=setup.draw(layout_of(model, setup.problem), np.random.default_rng([seed, 5])))
 
 
 @dataclass
@@ -101,9 +97,9 @@ class Degrees:
         degree = _FIRST[count]
         return cls(tuple(degree // 2 if column in found else degree for column in range(count)), found)
 
-    def model(self, problem: Problem) -> Spectral:
+    def model(self, problem: Problem) -> Polynomials:
         """A trial function with these degrees for a problem's fields, all its weights zero."""
-        found = Spectral(self.now, periodic=self.waves)
+        found = Polynomials(self.now, periodic=self.waves)
         found.build(len(problem.coordinates), len(problem.fields), torch.Generator())
         return found
 
@@ -133,118 +129,104 @@ class Degrees:
         return math.ceil(ball * math.prod(sides))
 
 
-def solve_by_degrees(
-    setup: DiscreteProblem, seed: int, tolerance: float, *, linear: bool, watchers: Sequence[Callback] = ()
-) -> Found | None:
-    """The best of products of polynomials and waves of growing degrees, by the residual on held-out points.
+@dataclass(frozen=True, repr=False)
+class Spectral(Strategy):
+    """Spectral collocation by least squares: products of polynomials and waves over a whole box, of growing degrees.
 
     The degree is raised along those coordinates whose highest degrees carry most, until the held-out residual is at the level
-    of rounding or falls no more, or there are too many weights for a few seconds' solve. Ctrl-C ends the search with the best
-    so far, if there is one.
+    of rounding or falls no more, or there are too many weights for a few seconds' solve. A linear problem takes one solve for
+    each degree, a nonlinear one Gauss-Newton steps.
 
     Args:
-        setup: the problem, with any model.
-        seed: of the points.
-        tolerance: a relative residual that is wished for; the search never stops above the smaller of it and 1e-11 while
-            higher degrees help.
-        linear: whether the problem is linear in its fields; if not, Gauss-Newton steps take the place of one solve.
-        watchers: see every solve; a true return value ends the search.
+        degree: the degree along every coordinate, or one for each; None finds it.
+
+    Raises:
+        SolverError: degrees that are no positive whole numbers.
+
+    Example:
+        >>> import sciml
+        >>> rod = sciml.gallery.problem("heat_rod")
+        >>> solution = sciml.fit(rod, strategy=sciml.strategies.Spectral(16))
+        >>> solution.success, solution.solver
+        (True, 'LinearLeastSquares')
+
+    Reference: J. P. Boyd, Chebyshev and Fourier Spectral Methods, Dover 2001.
     """
-    search = _Search(setup, seed, linear, watchers)
-    ended = "converged"
-    try:
-        if search.run(min(tolerance, _EXACT)):
-            ended = "stopped"
-    except KeyboardInterrupt:
-        ended = "interrupted"
-        if search.best is None:
-            raise
-    best, history = search.best, search.history
-    if best is None:
-        return None
-    why, how = (
-        ("the problem is linear in its fields", "by one linear solve")
-        if linear
-        else ("the problem is solved in one piece", "by Gauss-Newton steps")
-    )
-    reason = (
-        f"{why}: products of polynomials and waves ({best.setup.trial.model.extra_repr()}) {how}; of {len(history)} tried, the "
-        f"ones with the smallest residual on held-out points ({best.relative:.1e} of its natural size)"
-    )
-    return replace(best, reason=reason, solves=len(history), history=history, ended=ended)
 
+    degree: int | tuple[int, ...] | None = None
 
-class _Search:
-    """Degrees tried so far, and the best of them."""
+    def __post_init__(self) -> None:
+        given = self.degree if isinstance(self.degree, tuple) else (self.degree,)
+        if self.degree is not None and not all(
+            isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in given
+        ):
+            raise SolverError(
+                f"degree must be a positive whole number, or one for each coordinate; given: {self.degree!r}"
+            )
 
-    def __init__(self, setup: DiscreteProblem, seed: int, linear: bool, watchers: Sequence[Callback]) -> None:
-        held = tuple(part_of(block, _HELD, len(setup.problem.coordinates)) for block in setup.held)
-        self._setup = replace(setup, held=held)
-        self._seed, self._linear, self._watchers = seed, linear, watchers
-        self._start = time.perf_counter()
-        self._last: DiscreteProblem | None = None
-        self.best: Found | None = None
-        self.history: list[dict[str, Any]] = []
+    def obstacle(self, work: Workspace) -> str | None:
+        """Why it cannot serve a problem, or None when it can."""
+        if not isinstance(work.problem.domain, Box):
+            return "its domain is no box"
+        if work.dimension > MOST_COORDINATES:
+            return f"it has more than {MOST_COORDINATES} coordinates"
+        if isinstance(self.degree, tuple) and len(self.degree) != work.dimension:
+            return f"it has {work.dimension} coordinates, and {len(self.degree)} degrees are given"
+        return not_by_least_squares(work)
 
-    def run(self, wish: float) -> bool:
-        """Raise degrees for as long as that helps; whether a watcher ended it."""
-        most = _MOST_WEIGHTS[self._linear] / len(self._setup.problem.fields)
-        degrees: Degrees | None = Degrees.first(self._setup.problem)
-        worse = 0
+    def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        """Yield every solve's candidate; the last one with all that is to be said."""
+        problem, wish = work.problem, min(work.options.tolerance, _EXACT)
+        held = tuple(part_of(block, _HELD, work.dimension) for block in work.discrete.held)
+        setup = replace(work.discrete, held=held)
+        most = _MOST_WEIGHTS[work.linear] / len(problem.fields)
+        degrees: Degrees | None = Degrees.first(problem)
+        if self.degree is not None:
+            fixed = self.degree if isinstance(self.degree, tuple) else (self.degree,) * work.dimension
+            degrees = Degrees(fixed, wave_columns(problem))
+        found: Candidate | None = None
+        last: DiscreteProblem | None = None
+        worse = count = 0
         while degrees is not None:
-            before = math.inf if self.best is None else self.best.relative
-            model, reached, stop = self._attempt(degrees)
-            if stop:
-                return True
+            before = math.inf if found is None else found.residual
+            last = _solved(setup, degrees, work, last)
+            reached, model = relative(last), last.trial.model
+            now = Candidate(
+                last, reached, "LinearLeastSquares" if work.linear else "GaussNewton", sufficient=reached <= _GOOD
+            )
+            count += 1
+            found = now if found is None or reached < found.residual else found
+            terms = {key: float(value.detach()) for key, value in last.objective().terms().items()}
+            loss = sum(last.weights[key] * value for key, value in terms.items())
+            work.log.solved(f"Spectral({model.extra_repr()})", loss, reached, terms, best=found.residual, most=_USUAL)
+            yield found
             worse = worse + 1 if reached > _SPENT * before else 0
-            if reached <= wish or worse >= (_SETTLED if before <= _GOOD else _HOPELESS):
-                return False
+            if self.degree is not None or reached <= wish or worse >= (_SETTLED if before <= _GOOD else _HOPELESS):
+                break
             # Where that of the worst resolved coordinate gained nothing, the others' degrees are to blame.
             degrees = degrees.raised(model.tails(), 0.0 if worse else _LOW, most)
-        return False
-
-    def _attempt(self, degrees: Degrees) -> tuple[Spectral, float, bool]:
-        """Solve once; the model, the relative residual on held-out points, and whether a watcher wants to stop."""
-        solved = self._solved(degrees)
-        model, reached = solved.trial.model, relative(solved)
-        name = f"Spectral({model.extra_repr()})"
-        terms = {key: float(value.detach()) for key, value in _objective(solved).terms().items()}
-        loss = sum(solved.weights[key] * value for key, value in terms.items())
-        self.history.append({"phase": name, "step": len(self.history) + 1, "loss": loss, "held_out": reached, **terms})
-        if self.best is None or reached < self.best.relative:
-            solver = "LinearLeastSquares" if self._linear else "GaussNewton"
-            self.best = Found(solved, reached, solver, "", limit=_GOOD)
-        self._last = solved
-        look = Report(
-            phase=name,
-            step=len(self.history),
-            steps=_USUAL,
-            seconds=time.perf_counter() - self._start,
-            loss=loss,
-            held_out=reached,
-            best=self.best.relative,
-            terms=terms,
-            unknowns={},
+        assert found is not None
+        why, how = solved_how(work.linear)
+        reason = (
+            f"{why}: products of polynomials and waves ({found.discrete.trial.model.extra_repr()}) {how}; of {count} tried, "
+            f"the ones with the smallest residual on held-out points ({found.residual:.1e} of its natural size)"
         )
-        wishes = [bool(watch(look)) for watch in self._watchers]
-        return model, reached, any(wishes)
-
-    def _solved(self, degrees: Degrees) -> DiscreteProblem:
-        found = spectral_setup(self._setup, degrees, self._seed)
-        if self._last is not None and not self._linear:
-            found.trial.model.start_from(self._last.trial.model)
-        objective = _objective(found)
-
-        def work() -> None:
-            solver = GaussNewton(1 if self._linear else _STEPS, rank_tolerance=0.0)
-            run = solver.start(objective)
-            for _ in range(solver.steps):
-                if run.step().done is not None:
-                    break
-
-        settled(self._setup.journal, f"degrees {degrees.now}", objective, work)
-        return found
+        yield replace(found, reason=reason, accepted=found.residual <= ENOUGH)
 
 
-def _objective(setup: DiscreteProblem) -> Objective:
-    return setup.objective()
+def _solved(setup: DiscreteProblem, degrees: Degrees, work: Workspace, last: DiscreteProblem | None) -> DiscreteProblem:
+    """The set-up with polynomials of these degrees, solved; a nonlinear problem begins as the last ones."""
+    found = spectral_setup(setup, degrees, work.seed)
+    if last is not None and not work.linear:
+        found.trial.model.start_from(last.trial.model)
+    objective = found.objective()
+
+    def solve() -> None:
+        solver = GaussNewton(1 if work.linear else _STEPS, rank_tolerance=0.0)
+        run = solver.start(objective)
+        for _ in range(solver.steps):
+            if run.step().done is not None:
+                break
+
+    settled(setup.journal, f"degrees {degrees.now}", objective, solve)
+    return found

@@ -93,7 +93,7 @@ class Marched:
         return self.worst if self.complete else math.inf
 
 
-def why_not_windows(problem: Problem, measured: bool) -> str | None:
+def not_in_windows(problem: Problem, measured: bool) -> str | None:
     """Why a problem cannot be solved in windows of time, or None when it can."""
     if problem.time is None or problem.time not in problem.coordinates:
         return "it has no time coordinate"
@@ -261,7 +261,7 @@ def joined(setup: DiscreteProblem, marched: Marched) -> DiscreteProblem:
         problem.coordinates.index(problem.time),
         time_order(problem),
     ).to(setup.trial.offset)
-    return replace(setup, trial=trial, rows=ResidualSystem(problem, trial, setup.raw))
+    return setup.with_trial(trial)
 
 
 Attempt = Callable[[float, float, DiscreteProblem | None], tuple[DiscreteProblem, float]]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,7 +15,6 @@ import torch
 from sciml.errors import ArchiveWarning, FileError, SciMLError
 from sciml.solvers import (
     Adaptive,
-    Callback,
     DiscreteProblem,
     EarlyStopping,
     FirstOrder,
@@ -33,71 +30,40 @@ from sciml.solvers.signals import Abandoned
 from sciml.solvers.state import generator_of, generator_state, objective_state, placed, restore_objective
 from sciml.strategies.minibatches import Batches, DataStream
 from sciml.strategies.polish import Polish
-
-ENDED = ("diverged", "stopped", "interrupted")
+from sciml.strategies.search import Log
 
 _OVERFIT = 10.0
 
 Stage = Solver | Polish
 
 
-@dataclass
-class Outcome:
-    """How training went."""
-
-    status: str = "budget"
-    message: str = ""
-    steps: int = 0
-    evaluations: int = 0
-    history: list[dict[str, Any]] = field(default_factory=list)
-    notes: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more should be tried here."""
-        return self.status in ENDED
-
-    @property
-    def stopped(self) -> bool:
-        """Whether somebody wants it to end: a callback, or Ctrl-C."""
-        return self.status in ("stopped", "interrupted")
-
-
 class Training:
     """Runs stages on set-ups, one after another, and keeps the one record of them all.
 
     Args:
+        log: the record of the fit.
         early: when a phase ends early; None never.
         sampler: redraws the points inside; None keeps them.
-        watchers: see every look; a true return value ends the training.
-        start: when the fit began, as ``time.perf_counter`` tells it.
         weightings: rules that renew weights between steps.
         feed: measurements that are read while first-order solvers work.
     """
 
     def __init__(
         self,
-        early: EarlyStopping | None,
-        sampler: Adaptive | None,
-        watchers: Sequence[Callback],
-        start: float,
+        log: Log,
+        early: EarlyStopping | None = None,
+        sampler: Adaptive | None = None,
         weightings: Weightings | None = None,
         feed: DataStream | None = None,
     ) -> None:
-        self.outcome = Outcome()
+        self.log = log
         self.weightings = weightings or Weightings()
-        self._feed = feed
-        self._early, self._sampler, self._watchers, self._start = early, sampler, watchers, start
+        self._feed, self._early, self._sampler = feed, early, sampler
         self._most = 0
-
-    @property
-    def seconds(self) -> float:
-        """How long the fit has been at work."""
-        return time.perf_counter() - self._start
 
     def run(self, setup: DiscreteProblem, stages: Sequence[Stage], seed: int, label: str = "") -> DiscreteProblem:
         """Run all stages; the set-up they arrive at, its parameters the best ones found, however it ended."""
-        self._most = self.outcome.steps + sum(stage.steps for stage in stages)
+        self._most = self.log.steps + sum(stage.steps for stage in stages)
         several = len(stages) > 1
         for number, stage in enumerate(stages):
             if isinstance(stage, Polish):
@@ -106,7 +72,7 @@ class Training:
                 # Measurements lead while everything is still to be found; then the equations count as (nearly) exact.
                 weights = setup.leading if number == 0 and several else setup.weights
                 _Phase(self, setup, stage, weights, seed, label).run()
-            if self.outcome.ended:
+            if self.log.ended:
                 break
         return setup
 
@@ -123,27 +89,20 @@ class Training:
                     if phase.lowest < lowest:
                         best, lowest = candidate, phase.lowest
                     enough = phase.lowest <= _OVERFIT * phase.loss or (count > 1 and lowest > 0.5 * before)
-                    if self.outcome.ended or enough or relative(best) <= polish.target:
+                    if self.log.ended or enough or relative(best) <= polish.target:
                         break
                     # Where the steps arrived, which may be worse than where they began, shows where points are missing.
                     phase.go_to(last=True)
                     more = polish.enriched(candidate, seed + count)
                     phase.go_to(last=False)
                     candidate = more
-                if self.outcome.ended or relative(best) <= polish.target:
+                if self.log.ended or relative(best) <= polish.target:
                     break
         except KeyboardInterrupt:
-            self.outcome.status, self.outcome.message = "interrupted", ""
+            self.log.status, self.log.message = "interrupted", ""
             if best is not setup:
                 phase.go_to(last=False)
         return best
-
-    def seen(self, look: Report, more: dict[str, float]) -> bool:
-        """Record a look; whether a watcher wants to stop."""
-        head = {name: getattr(look, name) for name in ("phase", "step", "seconds", "loss", "held_out")}
-        self.outcome.history.append({**head, **look.terms, **more})
-        wishes = [bool(watch(look)) for watch in self._watchers]
-        return any(wishes)
 
 
 def stage_name(stage: Stage) -> str:
@@ -178,13 +137,13 @@ class _Phase:
         self._raised: BaseException | None = None
         self._batches: Batches | None = None
         self._random = torch.get_rng_state()
-        self._before = training.outcome.steps, training.outcome.evaluations
+        self._before = training.log.steps, training.log.evaluations
         self.lowest = math.inf
         self.loss = math.inf
 
     def run(self) -> None:
         """Work until it is done; the parameters are the best ones afterwards, however it ended."""
-        outcome, journal = self._training.outcome, self._setup.journal
+        outcome, journal = self._training.log, self._setup.journal
         result, state = journal.phase(self._name)
         if result is not None:
             self._recall(placed(result, self._best))
@@ -213,7 +172,7 @@ class _Phase:
 
     def _interrupted(self) -> None:
         """Somebody wants the end: what follows is not how the fit would have gone on."""
-        self._training.outcome.status, self._training.outcome.message = "interrupted", ""
+        self._training.log.status, self._training.log.message = "interrupted", ""
         self._setup.journal.close()
 
     def go_to(self, *, last: bool) -> None:
@@ -235,7 +194,7 @@ class _Phase:
 
     def _result(self) -> dict[str, Any]:
         """What the fit needs to know of the phase once it is over."""
-        outcome = self._training.outcome
+        outcome = self._training.log
         steps, evaluations = self._before
         return {
             "best": self._best,
@@ -252,7 +211,7 @@ class _Phase:
 
     def _recall(self, result: Mapping[str, Any]) -> None:
         """Be as the phase was when it ended, or in the middle of it."""
-        outcome = self._training.outcome
+        outcome = self._training.log
         with self._restoring():
             self.lowest, self.loss = float(result["lowest"]), float(result["loss"])
             self._objective.assign(result["last"])
@@ -264,7 +223,7 @@ class _Phase:
             outcome.steps = self._before[0] + result["steps"]
             outcome.evaluations = self._before[1] + result["evaluations"]
         for look, more in self._seen:
-            self._training.seen(look, more)
+            self._training.log.report(look, more)
 
     def _continued(self, state: Mapping[str, Any]) -> tuple[Run, int]:
         """The solver at work where it was, and the number of steps it had taken."""
@@ -309,7 +268,7 @@ class _Phase:
 
     def _steps(self, state: Mapping[str, Any] | None) -> tuple[str, str]:
         """How it ended, and a word more."""
-        solver, outcome, early = self._solver, self._training.outcome, self._training._early
+        solver, outcome, early = self._solver, self._training.log, self._training._early
         weightings, journal = self._training.weightings, self._setup.journal
         if state is None:
             weightings.renew(self._objective, first=True)
@@ -371,9 +330,9 @@ class _Phase:
         unknowns = {name: float(value.detach()) for name, value in self._setup.rows.values().items()}
         look = Report(
             phase=self._name,
-            step=self._training.outcome.steps,
+            step=self._training.log.steps,
             steps=self._training._most,
-            seconds=self._training.seconds,
+            seconds=self._training.log.seconds,
             loss=self.loss,
             held_out=judged,
             best=self.lowest,
@@ -383,7 +342,7 @@ class _Phase:
         more = {**unknowns, **self._training.weightings.record(self._objective)}
         self._seen.append(look, more)
         try:
-            return self._training.seen(look, more)
+            return self._training.log.report(look, more)
         except Abandoned:
             raise
         except BaseException as error:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
-from sciml.geometry import Face, Interior, OnFaces
+from sciml.geometry import Box, Face, Interior, OnFaces
 from sciml.models import MLP, RandomFeatures
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
-from sciml.solvers import DiscreteProblem, GaussNewton, LeastSquares, Objective
+from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton, LeastSquares
 from sciml.solvers.gauss_newton import rank_revealing
 from sciml.strategies.polish import Polish
-from sciml.strategies.spectral import Degrees, layout_of
-from sciml.strategies.time_marching import continued, fresh_model, window
+from sciml.strategies.random_features import not_by_least_squares
+from sciml.strategies.search import Candidate, Strategy, Workspace
+from sciml.strategies.slabs import SlabWindows, not_on_elements
+from sciml.strategies.spectral import MOST_COORDINATES, Degrees, layout_of
+from sciml.strategies.time_marching import Level, continued, fresh_model, joined, march, not_in_windows, window
 from sciml.strategies.training import Training, relative
 from sciml.typing import MultiIndex
 
@@ -48,6 +51,12 @@ _SETTLED = 0.1
 _SPARE, _MOST_IN_TIME, _IN_SPACE = 2, 15, 0.1
 
 _MORE_FEATURES, _POLISH_ROUNDS = 1200, 4
+_WINDOW_SCALES, _ODE_SCALE = (8.0, 16.0, 32.0), 6.0
+_WISH, _ODE_WISH, _SPECTRAL_WISH = 1e-7, 1e-9, 1e-9
+_ACCEPTED, _FAR = 1e-6, 1e-4
+_GOOD_ENOUGH, _SHORTEST = 1e-3, 1e-7
+_WEIGHTS, _MORE_WEIGHTS, _FINE = 2400, 3600, 1e-6
+_WINDOWS_GOOD = 1e-2
 
 
 @dataclass
@@ -73,7 +82,7 @@ class FeatureWindows:
             reached = relative(solved)
             if best is None or reached < best[1]:
                 best, chosen = (solved, reached), scale
-            if reached <= self.wish or self.training.outcome.stopped:
+            if reached <= self.wish or self.training.log.stopped:
                 break
         assert best is not None
         if best[1] <= self.wish:
@@ -123,7 +132,7 @@ class SpectralWindows:
                 best, other = solved, other if best is None else best[1]
             else:
                 other = min(other, solved[1])
-            if best[1] <= self.wish or self.training.outcome.stopped:
+            if best[1] <= self.wish or self.training.log.stopped:
                 break
         assert best is not None
         # Which functions suit the problem shows in the first window; how many of them, in every one.
@@ -147,7 +156,7 @@ class SpectralWindows:
             in_time = tails.pop(time)
             if reached <= self.wish and max(tails) < _TOO_FINE * self.wish and earlier == math.inf:
                 degrees = degrees.lowered(time)
-            if reached <= self.wish or reached > 2 * earlier or self.training.outcome.stopped:
+            if reached <= self.wish or reached > 2 * earlier or self.training.log.stopped:
                 return solved, reached, degrees
             useless = shorter is not None and reached > 0.5 * earlier
             if useless:
@@ -200,10 +209,10 @@ class DeepWindows:
         for attempt in range(_ROUNDS):
             network = self.training.run(network, [_ROUND], self.seed + attempt, label)
             now = relative(network)
-            if now <= _RESOLVED or now > _STUCK * earlier or self.training.outcome.ended:
+            if now <= _RESOLVED or now > _STUCK * earlier or self.training.log.ended:
                 break
             earlier = now
-        if self.training.outcome.ended:
+        if self.training.log.ended:
             return network, now
         best, reached = network, now
         for features in (None, _MORE_FEATURES // len(problem.fields)):
@@ -211,7 +220,7 @@ class DeepWindows:
             polished = self.training.run(network, [polish], self.seed, label)
             if relative(polished) < reached:
                 best, reached = polished, relative(polished)
-            if reached <= self.wish or self.training.outcome.ended:
+            if reached <= self.wish or self.training.log.ended:
                 break
         if reached <= self.wish:
             self.last = network
@@ -254,9 +263,8 @@ def stand_still(setup: DiscreteProblem) -> None:
         :1
     ]
     given = [block for block in setup.train if block.terms[0].place == start]
-    GaussNewton(1, rank_tolerance=0.0).start(
-        Objective(setup.rows, [*given, *inside], scales, weights, setup.parameters)
-    ).step()
+    still = replace(setup, scales=scales, weights=weights)
+    GaussNewton(1, rank_tolerance=0.0).start(still.objective([*given, *inside])).step()
 
 
 def _vanishing(name: str, index: MultiIndex) -> Term:
@@ -272,3 +280,87 @@ def feature_count(problem: Problem) -> int:
     if dimension == 1:
         return 60
     return max(250, (800 if dimension == 2 else 1500) // fields)
+
+
+@dataclass(frozen=True, repr=False)
+class TimeMarching(Strategy):
+    """Time marching: windows of time in turn, their lengths and ways of solving chosen by the residual on held-out points.
+
+    The functions that solve a window are, from first to last resort: random features (ordinary differential equations, and
+    domains that are no boxes) or products of polynomials and waves (boxes of at most three coordinates), then polished
+    networks.
+    """
+
+    last_resort = True
+
+    def obstacle(self, work: Workspace) -> str | None:
+        """Why it cannot serve a problem, or None when it can."""
+        return not_in_windows(work.problem, work.measurements is not None) or not_by_least_squares(work)
+
+    def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        """Yield the joined windows, all or those up to where it ended."""
+        training = Training(work.log, None, Adaptive(every=10))
+        wish = min(work.options.tolerance, _ODE_WISH if work.dimension == 1 else _WISH)
+        how, levels = self._levels(work, training, wish)
+        marched = march(work.discrete, levels, wish=wish, ended=lambda: work.log.stopped)
+        problem = work.problem
+        if marched.climbed:
+            at_once = marched.climbed[0] <= marched.edges[0]
+            before = "" if at_once else f"{how} up to {problem.time} = {marched.climbed[0]:.4g}, then "
+            how = f"{before}polished networks"
+        missed = (
+            f", {marched.failed} of them above the residual of {wish:.0e} that was aimed at" if marched.failed else ""
+        )
+        worst = f"the worst with {marched.worst:.1e} of its natural size{missed}"
+        end = problem.domain.bounds[str(problem.time)][1]
+        short = f"; it ended at {problem.time} = {marched.edges[-1]:.4g} of {end:g}" if marched.edges[-1] < end else ""
+        reason = (
+            f"the problem starts at {problem.time} = {marched.edges[0]:g}: {len(marched.setups)} windows of time, lengths "
+            f"chosen by the residual on held-out points ({worst}), solved by {how}{short}"
+        )
+        # How the last attempt ended says nothing of the windows, unless somebody wanted the end.
+        status = "interrupted" if marched.interrupted else work.log.status if work.log.stopped else "converged"
+        good = marched.relative <= _WINDOWS_GOOD
+        found = joined(work.discrete, marched)
+        yield Candidate(found, marched.relative, "windows", reason, accepted=good, sufficient=good, status=status)
+
+    def _levels(self, work: Workspace, training: Training, wish: float) -> tuple[str, list[Level]]:
+        """What the first way of solving windows is called, and all ways."""
+        setup, problem, seed = work.discrete, work.problem, work.seed
+        count = feature_count(problem)
+        if work.dimension == 1:
+            return "random features", [
+                Level(FeatureWindows(setup, training, seed, count, (_ODE_SCALE,), wish), 0.1, 1e-9)
+            ]
+        last = Level(DeepWindows(setup, training, seed, wish), 0.1, 0.05)
+        if not isinstance(problem.domain, Box) or work.dimension > MOST_COORDINATES:
+            features = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, wish)
+            return "random features", [Level(features, 0.1, 0.025), last]
+        most = _WEIGHTS if work.options.tolerance > _FINE else _MORE_WEIGHTS
+        bases = [Degrees.first(problem)]
+        if bases[0].waves:
+            # A periodic function need not be smooth where its ends meet.
+            bases.append(Degrees.first(problem, ()))
+        spectral = SpectralWindows(setup, training, seed, min(wish, _SPECTRAL_WISH), _ACCEPTED, bases, most)
+        first = Level(spectral, 0.05, 0.025, wish=lambda: spectral.wish, accepted=_ACCEPTED, far=_FAR)
+        return "products of polynomials and waves", [first, last]
+
+
+@dataclass(frozen=True, repr=False)
+class SpaceTimeSlabs(TimeMarching):
+    """Slabs of time on elements: Radau IIA in time, piecewise polynomials with Galerkin's test functions in one coordinate.
+
+    Elements and lengths follow the residual between the points; where they do not resolve a window, polished networks do.
+    """
+
+    last_resort = False
+
+    def obstacle(self, work: Workspace) -> str | None:
+        """Why it cannot serve a problem, or None when it can."""
+        return super().obstacle(work) or not_on_elements(work.problem)
+
+    def _levels(self, work: Workspace, training: Training, wish: float) -> tuple[str, list[Level]]:
+        elements = SlabWindows(work.discrete, work.log, min(wish, _SPECTRAL_WISH), _GOOD_ENOUGH)
+        first = Level(elements, 0.05, _SHORTEST, wish=lambda: elements.wish, accepted=_GOOD_ENOUGH)
+        last = Level(DeepWindows(work.discrete, training, work.seed, wish), 0.1, 0.05)
+        return "piecewise polynomials", [first, last]

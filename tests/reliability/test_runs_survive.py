@@ -5,13 +5,11 @@ import os
 import shutil
 import signal
 import time
-import warnings
 
 import numpy as np
 import pytest
 import torch
 from children import Child
-from conftest import ROOT
 from test_resuming import BRIEF_ROD, KilledError, kill, same  # noqa: F401 - kill is a fixture
 
 import sciml
@@ -370,33 +368,10 @@ def test_damaged_checkpoints_fall_back_one_generation(tmp_path, kill):  # noqa: 
     same(fitted(), resumed)
 
 
-FORMAT_1 = ROOT / "tests" / "fixtures" / "checkpoint_format_1"
-
-
-@pytest.mark.parametrize("name", ["adam", "lbfgs"])
-@pytest.mark.parametrize("container", [1, 2])
-def test_checkpoints_of_the_format_before_are_resumed(tmp_path, name, container):
-    """Files of format 1, of a fit that was killed, in the present container of files and in the one before."""
-    content = archive.load_tensors(FORMAT_1 / f"{name}.pt")
-    assert content["checkpoint"] == 1
-    if container == 1:
-        torch.save({**content, "sciml_format": 1}, tmp_path / "checkpoint.pt")
-    else:
-        shutil.copy(FORMAT_1 / f"{name}.pt", tmp_path / "checkpoint.pt")
-    told = []
-    with warnings.catch_warnings(action="ignore", category=ArchiveWarning):
-        resumed = fitted(out=tmp_path, resume=True, callbacks=[lambda look: told.append(look.replayed)])
-    whole = fitted()
-    # Not the same bits: they are from another machine.
-    assert np.allclose(resumed(t=TIMES)["u"], whole(t=TIMES)["u"], rtol=1e-6)
-    assert sum(told) == {"adam": 4, "lbfgs": 8}[name]
-    assert len(told) == len(whole.history)
-
-
-def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path):
+def test_a_checkpoint_of_a_newer_version_is_refused(unfinished, tmp_path):
     """With what to do about it."""
     with RunDirectory(tmp_path) as run:
-        run.save("checkpoint.pt", {**archive.load_tensors(FORMAT_1 / "adam.pt"), "checkpoint": 99})
+        run.save("checkpoint.pt", {**archive.load_tensors(unfinished / "checkpoint.pt"), "checkpoint": 99})
     with pytest.raises(FileError, match=r"newer version.*format 99.*update it"):
         fitted(out=tmp_path, resume=True)
 

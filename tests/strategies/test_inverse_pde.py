@@ -6,14 +6,15 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from candidates import candidate, workspace
 from conftest import problem_class
 
 import sciml
 from problems import Harmonic
 from sciml import d
 from sciml.models import PiecewisePolynomial
+from sciml.strategies import InversePDE
 from sciml.strategies import inverse_pde as recovery
-from sciml.strategies.inverse_pde import solve_by_tiles, why_not_tiles
 from sciml.strategies.prepare import prepare
 
 NOISE = 0.02
@@ -241,9 +242,10 @@ def test_an_equation_that_the_data_contradict_is_no_success(monkeypatch):
 
     problem = Wrong()
     setup = prepare(problem, None, samples(problem, heat, 60, 0.0, 1), None, None, torch.float64, "cpu", 0)
-    found = solve_by_tiles(setup)
-    assert not found.good
-    assert found.ended == "converged"
+    found = candidate(InversePDE(), workspace(problem, discrete=setup, measurements=setup.measurements))
+    assert not found.sufficient
+    assert not found.accepted
+    assert found.status == "converged"
 
 
 def test_a_solution_is_the_same_from_its_file(tmp_path):
@@ -284,10 +286,14 @@ def test_what_cannot_be_put_on_tiles_is_said():
     class Two(Heat):
         fields = ["u", "v"]
 
-    assert "no box" in why_not_tiles(Harmonic())
-    assert "more fields" in why_not_tiles(Two())
-    assert "without points" in why_not_tiles(Average())
-    assert why_not_tiles(Heat()) is None
+    def reason(problem):
+        return InversePDE().obstacle(workspace(problem, measurements="some"))
+
+    assert "no box" in reason(Harmonic())
+    assert "more fields" in reason(Two())
+    assert "without points" in reason(Average())
+    assert reason(Heat()) is None
+    assert "no measurements" in InversePDE().obstacle(workspace(Heat()))
 
 
 class Decay(sciml.Problem):

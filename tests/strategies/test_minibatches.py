@@ -52,7 +52,7 @@ def measured(path, rows=ROWS, missing=False):
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    monkeypatch.setattr("sciml.datasets.lazy._PIECE_ROWS", 1000)
+    monkeypatch.setattr("sciml.data.lazy._PIECE_ROWS", 1000)
     measured(tmp_path / "decay.h5")
     return tmp_path / "decay.h5"
 
@@ -83,7 +83,7 @@ def gradient(setup, blocks):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_lazy_table_and_one_in_memory_give_the_same_gradient(tmp_path, monkeypatch, missing, workers):
     """Summed over an epoch: the same rows, whatever their order."""
-    monkeypatch.setattr("sciml.datasets.lazy._PIECE_ROWS", 1000)
+    monkeypatch.setattr("sciml.data.lazy._PIECE_ROWS", 1000)
     values = measured(tmp_path / "decay.h5", missing=missing == "mask")
     lazy = table_of(tmp_path / "decay.h5", missing, workers=workers, context="fork", at_once=2000)
     setup, feed = prepared(lazy)

@@ -12,6 +12,7 @@ from sciml.jets.linear import output_layer
 from sciml.models import DeepFeatures, RandomFeatures
 from sciml.solvers import Objective
 from sciml.strategies.prepare import prepare
+from sciml.strategies.search import Log
 from sciml.strategies.training import held_out
 
 
@@ -146,7 +147,7 @@ def test_polish_never_leaves_a_worse_state():
     setup = _setup(sciml.MLP(6))
     from sciml.strategies.training import Training
 
-    training = Training(None, None, (), 0.0)
+    training = Training(Log())
     # Far too few points for the features: the steps overfit, and the held-out loss says so.
     polished = training.run(setup, [sciml.Polish(200, points=0.2)], 0)
     assert held_out(polished) <= held_out(setup)

@@ -4,17 +4,18 @@ import math
 
 import pytest
 import torch
+from candidates import candidate, workspace
 from conftest import problem_class
 
 import sciml
 from sciml import d
-from sciml.problem.structure import is_linear
 from sciml.solvers.discrete_problem import with_features
-from sciml.strategies import network
+from sciml.strategies import RandomFeatures, SmallNetwork, network
 from sciml.strategies import random_features as automatic
-from sciml.strategies import select as choice
+from sciml.strategies import search as searching
 from sciml.strategies.prepare import prepare
-from sciml.strategies.random_features import _next_count, most_points, solve_by_features, take_over
+from sciml.strategies.random_features import _next_count, take_over
+from sciml.strategies.search import most_points, search
 
 
 def blocks_of(problem):
@@ -33,7 +34,7 @@ def blocks_of(problem):
 )
 def test_linearity_is_measured(name, linear):
     problem = problem_class(name)()
-    assert is_linear(problem, blocks_of(problem)) is linear
+    assert problem.system.linear(blocks_of(problem)) is linear
 
 
 def test_a_nonlinear_condition_counts():
@@ -51,7 +52,7 @@ def test_a_nonlinear_condition_counts():
             return d(u, x) + u**4
 
     problem = Radiation()
-    assert not is_linear(problem, blocks_of(problem))
+    assert not problem.system.linear(blocks_of(problem))
     solution = sciml.fit(problem)
     a = float(solution(x=1.0)["u"])
     assert abs((a - 1) + a**4) < 1e-8
@@ -60,7 +61,7 @@ def test_a_nonlinear_condition_counts():
 def test_unknowns_make_a_problem_nonlinear():
     heat = problem_class("heat_rod")
     problem = heat(kappa=sciml.Unknown(0.4))
-    assert not is_linear(problem, ())
+    assert not problem.system.linear(())
 
 
 class Advection(sciml.Problem):
@@ -192,9 +193,9 @@ class Standing(sciml.Problem):
 
 def searched(problem):
     """What the search of features finds, and the number of features of every solve."""
-    setup = prepare(problem, sciml.RandomFeatures(), None, most_points(2), None, torch.float64, "cpu", 0)
-    found = solve_by_features(setup, 0, 0.05, linear=True)
-    return found, [int(each["phase"].split()[0]) for each in found.history]
+    work = workspace(problem)
+    found = candidate(RandomFeatures(), work)
+    return found, [int(each["phase"].split()[0]) for each in work.log.history]
 
 
 @pytest.mark.parametrize(
@@ -207,12 +208,12 @@ def test_few_solves_and_very_few_large_ones(problem, solves, large, most):
     assert len(counts) <= solves
     assert sum(count > counts[0] for count in counts) <= large
     assert max(counts) <= most
-    assert found.relative < 1e-9
+    assert found.residual < 1e-9
 
 
 def test_a_coordinate_along_which_more_happens_has_a_larger_scale():
     found, _ = searched(Advection())
-    x, t = found.setup.trial.model.scale
+    x, t = found.discrete.trial.model.scale
     assert t > 2 * x
     assert "x" in found.reason.partition("scale=")[2]
 
@@ -278,14 +279,14 @@ class Cube(sciml.Problem):
 
 
 def test_four_coordinates_are_resolved_by_features(monkeypatch):
-    monkeypatch.setattr(automatic, "_COUNTS_BEYOND", (100, 600))
+    monkeypatch.setattr(searching, "_COUNTS_BEYOND", (100, 600))
     solution = sciml.fit(Cube())
     assert isinstance(solution.model, sciml.RandomFeatures)
     assert solution.error(resolution=8)["u"] < 1e-5
 
 
 def test_where_features_are_too_few_a_network_is_tried(monkeypatch):
-    monkeypatch.setattr(automatic, "_COUNTS_BEYOND", (20, 60))
+    monkeypatch.setattr(searching, "_COUNTS_BEYOND", (20, 60))
     monkeypatch.setattr(network, "_STEPS", sciml.LeastSquares(40, look=10))
     solution = sciml.fit(Cube())
     assert isinstance(solution.model, sciml.MLP)
@@ -297,11 +298,11 @@ def test_where_features_are_too_few_a_network_is_tried(monkeypatch):
 
 
 def test_a_network_that_does_worse_is_not_taken(monkeypatch):
-    monkeypatch.setattr(automatic, "_COUNTS_BEYOND", (100, 110))
+    monkeypatch.setattr(searching, "_COUNTS_BEYOND", (100, 110))
     monkeypatch.setattr(automatic, "_GOOD", 1e-12)
     monkeypatch.setattr(network, "_STEPS", sciml.LeastSquares(1))
-    problem = Cube()
-    setup = prepare(problem, sciml.RandomFeatures(), None, most_points(4), None, torch.float64, "cpu", 0)
-    found = choice.choose(setup, 0, 1e-3, [], 0.0)
-    assert isinstance(found.setup.trial.model, sciml.RandomFeatures)
-    assert found.history[-1]["phase"].startswith("LeastSquares")
+    work = workspace(Cube(), tolerance=1e-3)
+    found = search([RandomFeatures(), SmallNetwork()], work)
+    assert isinstance(found.discrete.trial.model, sciml.RandomFeatures)
+    assert work.log.history[-1]["phase"].startswith("LeastSquares")
+    assert any(each.startswith("SmallNetwork: residual") for each in work.choices)

@@ -1,0 +1,297 @@
+"""Strategies and their search: ways from a problem to a solved model, tried in turn, the best candidate kept.
+
+A strategy says what keeps it from serving a problem, or yields candidates, each better informed than the one before, for as
+long as it is asked for more. The search does everything else, once for all strategies: it keeps the best candidate, ends when
+one is accepted or somebody wants the end, and says what was tried and what was left out.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+
+from sciml.models import RandomFeatures
+from sciml.problem import Measurements, Problem
+from sciml.solvers import Adaptive, Callback, DiscreteProblem, EarlyStopping, HardConstraints, Report, Weightings
+from sciml.solvers.journal import Journal
+from sciml.strategies.prepare import prepare
+
+ENDED = ("diverged", "stopped", "interrupted")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A discrete problem with a solution in it, how good it is, and how it was found.
+
+    Attributes:
+        discrete: the discrete problem, whose trial function holds the solution.
+        residual: the largest root mean square of a residual on held-out rows, as a share of its natural size; infinite where
+            some of the problem was not solved.
+        solver: the name of what took the steps.
+        reason: why this way was taken and what it reached, as a sentence.
+        accepted: whether nothing better is to be looked for.
+        sufficient: whether a strategy of last resort would hardly do better.
+        status: how it ended, as ``Solution.status``.
+        message: a word more on that.
+    """
+
+    discrete: DiscreteProblem
+    residual: float
+    solver: str
+    reason: str = ""
+    accepted: bool = False
+    sufficient: bool = False
+    status: str = "converged"
+    message: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more should be tried: numbers were not finite, or somebody wants the end."""
+        return self.status in ENDED
+
+
+class Log:
+    """The one record of a fit: every report in order, the steps taken, and who watches them.
+
+    Args:
+        watchers: functions that see every report; a true return value asks for the end.
+        start: when the fit began, as ``time.perf_counter`` tells it.
+    """
+
+    def __init__(self, watchers: Sequence[Callback] = (), start: float | None = None) -> None:
+        self._watchers, self._start = watchers, time.perf_counter() if start is None else start
+        self.history: list[dict[str, Any]] = []
+        self.notes: dict[str, str] = {}
+        self.steps = self.evaluations = 0
+        self.status, self.message = "budget", ""
+
+    @property
+    def seconds(self) -> float:
+        """How long the fit has been at work."""
+        return time.perf_counter() - self._start
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more should be tried here."""
+        return self.status in ENDED
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody wants the end: a callback, or Ctrl-C."""
+        return self.status in ("stopped", "interrupted")
+
+    def begin(self) -> None:
+        """Another strategy begins: how the one before ended says nothing of it."""
+        self.status, self.message = "budget", ""
+
+    def report(self, report: Report, more: Mapping[str, float] | None = None) -> bool:
+        """Keep a report; whether a watcher asks for the end."""
+        head = {name: getattr(report, name) for name in ("phase", "step", "seconds", "loss", "held_out")}
+        self.history.append({**head, **report.terms, **(report.unknowns if more is None else more)})
+        wishes = [bool(watch(report)) for watch in self._watchers]
+        return any(wishes)
+
+    def solved(
+        self,
+        phase: str,
+        loss: float,
+        held_out: float,
+        terms: Mapping[str, float],
+        *,
+        best: float,
+        most: int,
+        unknowns: Mapping[str, float] | None = None,
+    ) -> bool:
+        """Report one solve of a search; whether a watcher asks for the end.
+
+        Args:
+            phase: what was solved.
+            loss: the loss it ended at.
+            held_out: how it is judged.
+            terms: mean squares of the terms.
+            best: the best judgement so far.
+            most: about how many solves there will be.
+            unknowns: values of the unknown constants.
+        """
+        self.steps += 1
+        self.evaluations += 1
+        report = Report(
+            phase=phase,
+            step=self.steps,
+            steps=most,
+            seconds=self.seconds,
+            loss=loss,
+            held_out=held_out,
+            best=best,
+            terms=dict(terms),
+            unknowns=dict(unknowns or {}),
+        )
+        if self.report(report):
+            self.status = "stopped"
+        return self.stopped
+
+
+@dataclass(frozen=True)
+class Options:
+    """The settings of a fit, as ``sciml.fit`` documents them."""
+
+    solver: Any = None
+    points: Any = None
+    weights: Any = None
+    exact: bool | HardConstraints = False
+    dtype: torch.dtype = torch.float64
+    device: str | torch.device = "auto"
+    seed: int = 0
+    sampler: Adaptive | None = None
+    early_stopping: EarlyStopping | None = None
+    tolerance: float = 0.05
+    windows: Any = None
+    freeze: str | Sequence[str] = ()
+    weightings: Weightings = field(default_factory=Weightings)
+
+
+@dataclass
+class Workspace:
+    """What a strategy works with: the problem with its measurements, the settings of the fit, its record and its journal."""
+
+    problem: Problem
+    measurements: Measurements | None = None
+    options: Options = field(default_factory=Options)
+    log: Log = field(default_factory=Log)
+    journal: Journal = field(default_factory=Journal)
+    feed: Any = None
+    choices: list[str] = field(default_factory=list)
+    tried: set[str] = field(default_factory=set)
+
+    @property
+    def seed(self) -> int:
+        """The seed of the fit."""
+        return self.options.seed
+
+    @property
+    def dimension(self) -> int:
+        """The number of coordinates."""
+        return len(self.problem.coordinates)
+
+    @cached_property
+    def linear(self) -> bool:
+        """Whether the problem is linear in its fields."""
+        return self.problem.system.linear(self.discrete.train)
+
+    @cached_property
+    def discrete(self) -> DiscreteProblem:
+        """The discrete problem with as many points as the largest number of features or polynomials needs."""
+        return self.prepared(RandomFeatures(), most_points(self.dimension), exact=False)
+
+    def prepared(self, model: Any, points: Any, exact: bool | HardConstraints) -> DiscreteProblem:
+        """The discrete problem with a model; see ``prepare``."""
+        own = self.options
+        found = prepare(
+            self.problem, model, self.measurements, points, own.weights, own.dtype, own.device, own.seed, exact
+        )
+        return replace(found, journal=self.journal)
+
+    def on(self, measurements: Measurements | None) -> Workspace:
+        """The same work with other measurements."""
+        return replace(self, measurements=measurements, choices=[], tried=set())
+
+
+class Strategy(ABC):
+    """A way from a problem to a solved model.
+
+    ``last_resort`` says that it is not tried while a sufficient candidate is known.
+    """
+
+    last_resort: ClassVar[bool] = False
+
+    def obstacle(self, work: Workspace) -> str | None:
+        """Why it cannot serve a problem, or None when it can."""
+        return None
+
+    @abstractmethod
+    def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        """Yield the best that was found so far, as often as there is something new, and go on while more is asked for.
+
+        Args:
+            work: the problem, and where the work is recorded.
+            best: the best candidate of the strategies before.
+        """
+
+    @property
+    def name(self) -> str:
+        """Its name in reports."""
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        own = (each for each in fields(self)) if hasattr(self, "__dataclass_fields__") else ()  # type: ignore[arg-type]
+        return f"{self.name}({', '.join(f'{each.name}={getattr(self, each.name)!r}' for each in own)})"
+
+
+def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
+    """The first candidate that is accepted, else the one with the smallest residual on held-out rows.
+
+    Args:
+        ways: the strategies, best first.
+        work: the problem, and where the work is recorded; ``choices`` receives a sentence for each strategy.
+
+    Returns:
+        The best candidate; None where no strategy had one.
+
+    Raises:
+        KeyboardInterrupt: before there was any candidate.
+    """
+    best: Candidate | None = None
+    for way in ways:
+        if way.last_resort and best is not None and best.sufficient:
+            work.choices.append(f"{way.name}: not tried, what was found is good enough")
+            continue
+        work.log.begin()
+        before, last = best, None
+        try:
+            for last in way.candidates(work, before):
+                best = last if before is None or last.residual <= before.residual else before
+                if last.accepted or last.ended or work.log.stopped:
+                    work.choices.append(f"{way.name}: residual {last.residual:.1e}")
+                    return _as_it_ended(best, last, work.log)
+        except KeyboardInterrupt:
+            if best is None:
+                raise
+            return replace(best, status="interrupted", message="")
+        work.tried.update(() if last is None else (way.name,))
+        work.choices.append(
+            f"{way.name}: nothing to add" if last is None else f"{way.name}: residual {last.residual:.1e}"
+        )
+    return best
+
+
+def _as_it_ended(best: Candidate, last: Candidate, log: Log) -> Candidate:
+    """The best candidate with the way in which the search ended."""
+    if last.ended:
+        return best if best is last else replace(best, status=last.status, message=last.message)
+    return replace(best, status=log.status, message=log.message) if log.stopped else best
+
+
+_COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}
+_COUNTS_BEYOND = (500, 3000)
+_POINTS_A_FEATURE, _POINTS_BEYOND = 3, 2
+
+
+def counts_of(dimension: int) -> tuple[int, ...]:
+    """The numbers of features that are tried for a number of coordinates."""
+    return _COUNTS.get(dimension, _COUNTS_BEYOND)
+
+
+def points_a_feature(dimension: int) -> int:
+    """Points inside for each feature; in many coordinates there are as many on the faces."""
+    return _POINTS_A_FEATURE if dimension <= 3 else _POINTS_BEYOND
+
+
+def most_points(dimension: int) -> int:
+    """The number of points inside that the largest number of features asks for."""
+    return points_a_feature(dimension) * counts_of(dimension)[-1]
