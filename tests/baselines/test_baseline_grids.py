@@ -372,6 +372,7 @@ class Conductivity(sciml.Problem):
         return d(u, t) - self.k * d(u, x, x)
 
 
+@pytest.mark.slow
 def test_an_unknown_of_a_partial_differential_equation():
     solution = sciml.baseline(Conductivity(), data=noisy(60, 0.01), tolerance=1e-4)
     row = solution.unknowns.loc["k"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import sciml
-from sciml import d
+from problems import Growth
 from sciml.errors import SolverError
 from sciml.solvers import Objective, Run, Solver, Step
 from sciml.strategies.prepare import prepare
@@ -20,17 +20,6 @@ SOLVERS = {
     "LinearLeastSquares": sciml.LinearLeastSquares(30),
     "SSBroyden": sciml.SSBroyden(30),
 }
-
-
-class Growth(sciml.Problem):
-    domain = sciml.Interval(t=(0, 2))
-    fields = ["u"]
-    rate = sciml.Unknown(0.5)
-    conditions = [sciml.Initial(u=1.0)]
-
-    @sciml.equation
-    def growth(self, u, t):
-        return d(u, t) - self.rate * u
 
 
 DATA = {"t": [0.0, 0.5, 1.0, 1.5, 2.0], "u": [math.exp(0.8 * t) for t in (0.0, 0.5, 1.0, 1.5, 2.0)]}

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from contracts.test_domains import ell_of_triangles
+from contracts.test_domain_protocol import ell_of_triangles
 
 import sciml
 from sciml.errors import ProblemError

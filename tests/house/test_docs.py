@@ -6,8 +6,8 @@ import pytest
 from conftest import ROOT
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-# Their snippets fit for half a minute.
-LONG = {"README.md", "your-own-data.md"}
+# Their snippets fit for more than some seconds.
+LONG = {"README.md", "domains.md", "your-own-data.md"}
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,7 @@ def both():
     return CornerFunctions([few, dataclasses.replace(SQUARE_WEDGE, degree=3)], center=(0.5, 0.1), reach=(1.5, 2.0))
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_nested_autograd():
     trial, fields = scaled(both())
     points = torch.rand(7, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -68,6 +68,7 @@ def test_a_mean_determines_the_constant(problem, target):
     assert solution.residuals["points"].iloc[-1] == 1
 
 
+@pytest.mark.slow
 def test_a_network_meets_a_mean_too():
     solution = sciml.fit(Free(), sciml.MLP(12, 12), solver=sciml.LeastSquares(60), points=200)
     assert solution.error()["u"] < 1e-3

@@ -143,6 +143,7 @@ def test_a_prior_informs_and_is_weighed_against_the_data():
     assert believed.residuals.loc["prior.rate", "points"] == 1
 
 
+@pytest.mark.slow
 def test_fields_have_intervals():
     """The exact solution lies inside the bands that noise of one per cent leaves, and they are as wide as simulation says."""
     found = []

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 from children import Child
-from test_resuming import Growth, KilledError, kill, same  # noqa: F401 - kill is a fixture
+from test_resuming import KilledError, kill, same  # noqa: F401 - kill is a fixture
 from test_runs_survive import DATA, LONG, OFTEN, fitted, slowly
 
 import sciml
+from problems import Growth
 from sciml import cli, d
 from sciml.errors import ArchiveWarning, FileError, ProblemError
 from sciml.runs import RunDirectory

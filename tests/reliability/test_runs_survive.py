@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 from children import Child
-from test_resuming import Growth, KilledError, kill, same  # noqa: F401 - kill is a fixture
+from test_resuming import BRIEF_ROD, KilledError, kill, same  # noqa: F401 - kill is a fixture
 
 import sciml
+from problems import Growth, Heat
 from sciml import d
 from sciml.data import archive
 from sciml.errors import ArchiveWarning, FileError, TrackerWarning
@@ -180,18 +181,6 @@ def test_fault_10_versions_that_differ_are_told(unfinished, monkeypatch, tmp_pat
 def test_fault_12_sampler_and_generator_go_on_where_they_were(tmp_path, kill):  # noqa: F811
     """Points that are drawn anew, and batches, after the interruption are those of the fit without it."""
 
-    class Heat(sciml.Problem):
-        domain = sciml.Box(x=(0, 1), t=(0, 0.2))
-        fields = ["u"]
-        conditions = [
-            sciml.Initial(u=lambda x: torch.sin(torch.pi * x)),
-            sciml.Dirichlet(u=0.0, on=domain.faces("x")),
-        ]
-
-        @sciml.equation
-        def heat(self, u, x, t):
-            return d(u, t) - d(u, x, x)
-
     drawn = []
 
     class Listening(sciml.Adaptive):
@@ -203,7 +192,13 @@ def test_fault_12_sampler_and_generator_go_on_where_they_were(tmp_path, kill):  
     def fit(**options):
         solver = sciml.Adam(12, batch=32, look=2)
         return sciml.fit(
-            Heat(), sciml.MLP(4), solver=solver, points=64, sampler=Listening(every=3), checkpoint=OFTEN, **options
+            Heat(domain=BRIEF_ROD),
+            sciml.MLP(4),
+            solver=solver,
+            points=64,
+            sampler=Listening(every=3),
+            checkpoint=OFTEN,
+            **options,
         )
 
     whole = fit()

@@ -42,6 +42,7 @@ class Heated(sciml.Problem):
         return d(u, x, x) + f
 
 
+@pytest.mark.slow
 def test_a_source_that_changes_sign():
     u = np.sin(2 * np.pi * X) / (2 * np.pi) ** 2
     solution = sciml.fit(Heated(), data={"x": X, "u": noisy(u, 0.01, 0)})

@@ -10,6 +10,7 @@ from candidates import candidate, workspace
 from conftest import problem_class
 
 import sciml
+from problems import Harmonic
 from sciml import d
 from sciml.models import PiecewisePolynomial
 from sciml.strategies import InversePDE
@@ -230,6 +231,7 @@ def test_what_no_row_sees_is_said():
     assert "do not determine" in solution.message
 
 
+@pytest.mark.slow
 def test_an_equation_that_the_data_contradict_is_no_success(monkeypatch):
     monkeypatch.setattr(recovery, "_EFFORT", 1e7)
 
@@ -278,14 +280,6 @@ def test_ctrl_c_leaves_the_best_so_far():
 
 
 def test_what_cannot_be_put_on_tiles_is_said():
-    class Round(sciml.Problem):
-        domain = sciml.Disk((0, 0), 1)
-        fields = ["u"]
-
-        @sciml.equation
-        def balance(self, u, x, y):
-            return d(u, x, x) + d(u, y, y)
-
     class Average(Heat):
         conditions = [sciml.Mean(u=0.0)]
 
@@ -295,7 +289,7 @@ def test_what_cannot_be_put_on_tiles_is_said():
     def reason(problem):
         return InversePDE().obstacle(workspace(problem, measurements="some"))
 
-    assert "no box" in reason(Round())
+    assert "no box" in reason(Harmonic())
     assert "more fields" in reason(Two())
     assert "without points" in reason(Average())
     assert reason(Heat()) is None

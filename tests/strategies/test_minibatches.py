@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import sciml
+from problems import Harmonic
 from sciml import d
 from sciml.errors import DataError, ProblemError, SolverError
 from sciml.problem import Measurements
@@ -216,20 +217,12 @@ def test_rows_that_cannot_be_right_are_told_when_they_come(path):
 
 
 def test_rows_off_a_domain_that_is_no_box_are_told(tmp_path):
-    class Round(sciml.Problem):
-        domain = sciml.Disk((0, 0), 1)
-        fields = ["u"]
-
-        @sciml.equation
-        def balance(self, u, x, y):
-            return d(u, x, x) + d(u, y, y)
-
     x = np.full(4000, 0.1)
     x[3000] = 0.9
     with h5py.File(tmp_path / "disk.h5", "w") as file:
         file["x"], file["y"], file["u"] = x, np.linspace(-0.8, 0.8, 4000), x
     table = sciml.LazyTable.of(tmp_path / "disk.h5", dict(zip("xyu", "xyu", strict=True)))
-    setup, feed = prepared(table.read(slice(0, 100)), Round())
+    setup, feed = prepared(table.read(slice(0, 100)), Harmonic())
     assert feed is None
     table.close()
     with h5py.File(tmp_path / "disk.h5", "r+") as file:

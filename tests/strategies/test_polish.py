@@ -126,6 +126,7 @@ def test_auto_chooses_features_and_gauss_newton_for_a_stationary_nonlinear_probl
     assert solution.residuals["relative"].max() < 1e-8
 
 
+@pytest.mark.slow
 def test_polish_gains_orders_on_a_network():
     network = sciml.fit(Front(), sciml.MLP(12, 12), solver=sciml.LeastSquares(60), points=800, sampler=None)
     polished = sciml.fit(

@@ -117,6 +117,7 @@ def test_too_few_measurements_have_no_number():
     assert np.isinf(ours["a"].standard_error)
 
 
+@pytest.mark.slow
 def test_an_unknown_that_the_data_cannot_separate_is_named():
     """u_t = -(a + b) u: only the sum is seen."""
 

@@ -74,7 +74,7 @@ def test_baseline_and_version(tmp_path):
     [
         (["fit", "nowhere.py"], "there is no file nowhere.py"),
         (["baseline", "pendulun"], "Did you mean 'pendulum'"),
-        (["fit", "broken.py"], "broken.py cannot be run: ZeroDivisionError"),
+        pytest.param(["fit", "broken.py"], "broken.py cannot be run: ZeroDivisionError", marks=pytest.mark.slow),
         pytest.param(["fit", "two.py"], "2 problem classes; it has 'A', 'B'", marks=pytest.mark.slow),
         pytest.param(["fit", "two.py:C"], "no problem class 'C'", marks=pytest.mark.slow),
         pytest.param(["fit", "two.py:A", "--model", "CNN(3)"], "a model is written like", marks=pytest.mark.slow),

@@ -70,6 +70,7 @@ def test_a_grid_is_distilled_with_its_derivatives():
     assert np.linalg.norm(slope - exact) / np.linalg.norm(exact) < 0.01
 
 
+@pytest.mark.slow
 def test_windows_of_features_are_distilled_with_their_slopes():
     growth = sciml.fit(problem_class("logistic_growth")())
     assert "Windowed" in growth.title

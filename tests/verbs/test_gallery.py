@@ -173,6 +173,7 @@ def test_references_have_values_on_the_grid_of_the_error(name):
         assert np.isfinite(values).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_classical_solver_accepts_a_problem_or_says_why_not(name):
     problem = problem_class(name)()
