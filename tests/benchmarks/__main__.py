@@ -24,6 +24,11 @@ def run(names: list[str], seeds: int, limit: float, path: Path, with_peers: bool
                 found = harness.in_process("worker", name, str(seed), limit=limit)
                 result["runs"].append({"seed": seed, **found})
                 live.update(_progress(shown, seeds))
+            if CASES[name].problem is not None:
+                # In the same sitting, once each: what a network and SciPy make of the same class.
+                result["beside"] = {
+                    way: harness.in_process("worker", name, "0", way, limit=limit) for way in ("network", "scipy")
+                }
             if with_peers:
                 result["peers"] = peers.all_of(name, limit)
             results[name] = result

@@ -9,8 +9,10 @@ from .case import Case, Target
 
 _HEAD = """# Benchmarks
 
-Every problem is solved by `sciml.fit(problem, seed=seed)` with nothing else said, in a fresh process, in float64, on one
-thread. Errors are relative L2 errors of the worst field against an exact or converged solution (for inverse problems the
+Every problem is solved in three ways, in a fresh process each, in float64, on one thread: automatically, by
+`sciml.fit(problem, seed=seed)` with nothing else said; by a network, `sciml.fit(problem, sciml.MLP(20, 20, 20))`; and by SciPy,
+`sciml.baseline(problem)`, from the same class. The second column names the method. Only the rows that say so are networks.
+Targets are those of the automatic way. Errors are relative L2 errors of the worst field against an exact or converged solution (for inverse problems the
 relative error of the worst unknown); seconds are those of `fit`, wall-clock, and the processor's own beside them where the
 machine was busy with something else. Median over the seeds, the worst in brackets.
 `make bench` writes this page and `benchmarks.json`, problem by problem; what peers reach was measured on one core, or
@@ -26,9 +28,9 @@ def page(cases: Mapping[str, Case], results: Mapping[str, Any], left_out: Mappin
     lines = [_HEAD]
     if run:
         lines += [
-            "| # | problem | target | ours | seconds | memory | success | target met | peers |",
-            "|---|---|---|---|---|---|---|---|---|",
-            *(_line(case, results[case.name]) for case in run),
+            "| # | problem | method | target | error | seconds | memory | success | target met | peers |",
+            "|---|---|---|---|---|---|---|---|---|---|",
+            *(line for case in run for line in (_line(case, results[case.name]), *_beside(case, results[case.name]))),
             "",
         ]
     if missing:
@@ -82,8 +84,45 @@ def _line(case: Case, result: Mapping[str, Any]) -> str:
         f"{'stretch: ' if position else ''}{'yes' if good else 'no'}" for position, good in enumerate(found["met"])
     )
     target = "; stretch ".join(aim(case, each) for each in case.targets)
-    cells = [str(case.row), case.title, target, ours, seconds, memory, success, met, case.peers or "–"]
+    cells = [
+        str(case.row),
+        case.title,
+        _method(result["runs"][0]),
+        target,
+        ours,
+        seconds,
+        memory,
+        success,
+        met,
+        case.peers or "–",
+    ]
     return f"| {' | '.join(cells)} |"
+
+
+def _method(run: Mapping[str, Any]) -> str:
+    """How a problem was solved: by which strategy, and which solver."""
+    reached = {
+        name: float(residual)
+        for choice in run.get("choices", ())
+        for name, found, residual in [choice.partition(": residual ")]
+        if found
+    }
+    solver = str(run.get("solver", "–"))
+    return f"{min(reached, key=lambda name: reached[name])}, {solver}" if reached else solver
+
+
+def _beside(case: Case, result: Mapping[str, Any]) -> list[str]:
+    """The rows of a network and of SciPy, where they were run."""
+    lines = []
+    for way, run in result.get("beside", {}).items():
+        method = "network MLP(20, 20, 20)" if way == "network" else f"SciPy, {run.get('solver', '–')}"
+        refused = run.get("failed") or ("timed out" if run.get("timed_out") else None)
+        error = refused or number(math.inf if run.get("value") is None else run["value"])
+        memory = f"{run['peak_megabytes']:.0f} MB" if "peak_megabytes" in run else "–"
+        success = "yes" if run.get("success") else "no"
+        seconds = "–" if refused else f"{run['seconds']:.3g}"
+        lines.append(f"| {case.row} | | {method} | | {error} | {seconds} | {memory} | {success} | | |")
+    return lines
 
 
 def aim(case: Case, target: Target) -> str:
