@@ -12,7 +12,8 @@ _HEAD = """# Benchmarks
 Every problem is solved in three ways, in a fresh process each, in float64, on one thread: automatically, by
 `sciml.fit(problem, seed=seed)` with nothing else said; by a network, `sciml.fit(problem, sciml.MLP(20, 20, 20))`; and by SciPy,
 `sciml.baseline(problem)`, from the same class. The second column names the method. Only the rows that say so are networks.
-Targets are those of the automatic way. Errors are relative L2 errors of the worst field against an exact or converged solution (for inverse problems the
+Targets are those of the automatic way.
+Errors are relative L2 errors of the worst field against an exact or converged solution (for inverse problems the
 relative error of the worst unknown); seconds are those of `fit`, wall-clock, and the processor's own beside them where the
 machine was busy with something else. Median over the seeds, the worst in brackets.
 `make bench` writes this page and `benchmarks.json`, problem by problem; what peers reach was measured on one core, or
