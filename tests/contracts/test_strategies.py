@@ -1,0 +1,149 @@
+"""Every strategy: an obstacle in a sentence or candidates, a repr with its arguments, one record, one end."""
+
+import inspect
+import math
+
+import pytest
+import torch
+from candidates import candidate, workspace
+
+import sciml
+from sciml import d, strategies
+from sciml.strategies import Candidate, Strategy
+from sciml.strategies.search import search
+from sciml.strategies.select import KINDS
+
+OWN = [kind for kind in KINDS if kind is not strategies.Train]
+
+
+class Decay(sciml.Problem):
+    domain = sciml.Interval(t=(0, 1))
+    fields = ["u"]
+    rate = 2.0
+    conditions = [sciml.Initial(u=1.0)]
+
+    @sciml.equation
+    def decay(self, u, t):
+        return d(u, t) + self.rate * u
+
+
+class Plate(sciml.Problem):
+    domain = sciml.Box(x=(0, 1), y=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def balance(self, u, x, y):
+        return d(u, x, x) + d(u, y, y) + 1.0
+
+
+class Rod(sciml.Problem):
+    domain = sciml.Box(x=(0, 1), t=(0, 0.1))
+    fields = ["u"]
+    conditions = [
+        sciml.Initial(u=lambda x: torch.sin(torch.pi * x)),
+        sciml.Dirichlet(u=0.0, on=domain.faces("x")),
+    ]
+
+    @sciml.equation
+    def heat(self, u, x, t):
+        return d(u, t) - d(u, x, x)
+
+
+PROBLEMS = [Decay(), Plate(), Rod()]
+
+
+def test_the_list_of_strategies_is_complete():
+    public = {getattr(strategies, name) for name in strategies.__all__}
+    assert {each for each in public if inspect.isclass(each) and issubclass(each, Strategy)} == {Strategy, *KINDS}
+
+
+@pytest.mark.parametrize("kind", OWN, ids=lambda kind: kind.__name__)
+def test_a_strategy_says_why_it_cannot_serve_or_yields_candidates(kind):
+    served = 0
+    for problem in PROBLEMS:
+        work, way = workspace(problem, tolerance=1e-2), kind()
+        obstacle = way.obstacle(work)
+        if obstacle is not None:
+            assert obstacle[0].islower()
+            assert not obstacle.endswith(".")
+            with pytest.raises(sciml.errors.SolverError, match="cannot serve"):
+                sciml.fit(problem, strategy=kind)
+            continue
+        if served:
+            continue
+        served += 1
+        found = candidate(way, work)
+        assert isinstance(found, Candidate) or found is None
+        if found is not None:
+            assert found.residual < 1e-2
+            assert found.reason
+            assert work.log.history
+            assert math.isfinite(work.log.seconds)
+
+
+@pytest.mark.parametrize("kind", OWN, ids=lambda kind: kind.__name__)
+def test_a_strategy_has_a_repr_with_its_arguments(kind):
+    way = kind()
+    assert eval(repr(way), vars(strategies)) == way
+    assert repr(strategies.Spectral((8, 9))) == "Spectral(degree=(8, 9))"
+
+
+def test_a_strategy_may_be_named_in_three_ways_and_nothing_else_is_tried():
+    for named in ("Spectral", strategies.Spectral, strategies.Spectral(12), [strategies.Spectral(12)]):
+        solution = sciml.fit(Decay(), strategy=named)
+        assert solution.success
+        assert solution.solver == "LinearLeastSquares"
+        assert [each for each in solution.choices if each.startswith("Spectral: residual")]
+        assert not [each for each in solution.choices if each.startswith("RandomFeatures")]
+    with pytest.raises(sciml.errors.SolverError, match="Did you mean 'Spectral'"):
+        sciml.fit(Decay(), strategy="Spectrl")
+
+
+def test_choices_say_what_was_tried_what_was_left_out_and_why():
+    choices = sciml.fit(Plate()).choices
+    assert any(each.startswith("Spectral: residual") for each in choices)
+    assert "SpaceTimeSlabs: left out, it has no time coordinate" in choices
+
+
+class Fixed(Strategy):
+    """A strategy whose candidates are given."""
+
+    def __init__(self, *found, raises=False):
+        self.found, self.raises = found, raises
+
+    def candidates(self, work, best):
+        yield from self.found
+        if self.raises:
+            raise KeyboardInterrupt
+
+
+def made(residual, **options):
+    return Candidate(None, residual, "none", **options)
+
+
+def test_the_search_keeps_the_smallest_residual_and_ends_at_what_is_accepted():
+    work = workspace(Decay())
+    good, better, accepted = made(1e-3), made(1e-4), made(1e-2, accepted=True)
+    assert search([Fixed(good), Fixed(better), Fixed(made(1e-1))], work) is better
+    assert search([Fixed(good, made(1e-2))], work).residual == 1e-2, "a strategy's last word on itself counts"
+    assert search([Fixed(better), Fixed(accepted), Fixed(made(1e-9))], work) is better
+    assert search([Fixed()], work) is None
+
+
+def test_ctrl_c_keeps_the_best_candidate():
+    work = workspace(Decay())
+    found = search([Fixed(made(1e-3)), Fixed(made(1e-2), raises=True), Fixed(made(1e-9))], work)
+    assert (found.residual, found.status) == (1e-3, "interrupted")
+    with pytest.raises(KeyboardInterrupt):
+        search([Fixed(raises=True)], work)
+
+
+def test_a_strategy_of_last_resort_is_not_tried_where_something_sufficient_is_known():
+    class Last(Fixed):
+        last_resort = True
+
+    work = workspace(Decay())
+    assert search([Fixed(made(1e-5, sufficient=True)), Last(made(1e-9))], work).residual == 1e-5
+    assert "Last: not tried, what was found is good enough" in work.choices
+    assert search([Fixed(made(1e-5)), Last(made(1e-9))], work).residual == 1e-9
