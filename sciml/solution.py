@@ -241,7 +241,7 @@ class Solution:
         """
         from sciml.runs import slice as slicing
 
-        return slicing.at(self, constants)
+        return slicing.fix_parameters(self, constants)
 
     def _warn_outside(self, points: Tensor) -> None:
         outside = ~self.domain.contains(points.cpu().numpy())
