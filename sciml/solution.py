@@ -229,7 +229,7 @@ class Solution:
         """
         from sciml.runs import slice as slicing
 
-        return slicing.at(self, constants)
+        return slicing.fix_parameters(self, constants)
 
     def grid(self, resolution: int | None = None) -> dict[str, np.ndarray]:
         """A dense grid by coordinate; on domains that are no boxes, the points of it that lie inside, one after another.

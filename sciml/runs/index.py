@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from sciml.data.archive import PREVIOUS
 from sciml.data.memory import readable
 from sciml.errors import FileError
 from sciml.runs.directory import CHECKPOINT, HISTORY, LOCK, RECORD, SOLUTION, SUMMARY, RunDirectory
@@ -81,20 +82,13 @@ class _Folder:
         self.path, self.notes = path, list[str]()
         self.sizes: dict[str, int] = {}
         times = []
-        for inner in ("", ".previous/"):
-            try:
-                entries = list(os.scandir(path / inner))
-            except OSError:
-                if not inner:
-                    raise
-                continue
-            for each in entries:
-                with contextlib.suppress(OSError):
-                    about = each.stat()
-                    # To open a pipe or a device may wait for ever.
-                    if stat.S_ISREG(about.st_mode):
-                        self.sizes[inner + each.name] = about.st_size
-                        times.append(about.st_mtime)
+        for each in (*path.iterdir(), *(path / PREVIOUS).glob("*")):
+            with contextlib.suppress(OSError):
+                about = each.stat()
+                # To open a pipe or a device may wait for ever.
+                if stat.S_ISREG(about.st_mode):
+                    self.sizes[str(each.relative_to(path))] = about.st_size
+                    times.append(about.st_mtime)
         self.changed = max(times, default=None)
 
     def _end(self, name: str, most: int) -> bytes | None:

@@ -21,7 +21,7 @@ from sciml.solvers.hard_constraints import Conditions
 from sciml.solvers.scaling import field_sizes, term_sizes
 
 
-def at(solution: Solution, values: Mapping[str, float]) -> Solution:
+def fix_parameters(solution: Solution, values: Mapping[str, float]) -> Solution:
     """A solution of a promoted problem at values of its constants; see ``Solution.at``."""
     if solution.problem is None:
         raise ProblemError("at() needs the problem: load the solution with it, sciml.load(path, problem)")
