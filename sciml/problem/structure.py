@@ -17,7 +17,7 @@ from sciml.typing import MultiIndex, Values
 
 Asked = tuple[tuple[str, MultiIndex], ...]
 
-_PROBES = 4
+PROBES = 4
 
 
 class System:
@@ -81,9 +81,9 @@ class System:
         lower, upper = (
             torch.tensor(each, dtype=torch.float64) for each in (problem.domain.lower, problem.domain.upper)
         )
-        points = lower + (upper - lower) * torch.rand(_PROBES, len(lower), dtype=torch.float64, generator=generator)
+        points = lower + (upper - lower) * torch.rand(PROBES, len(lower), dtype=torch.float64, generator=generator)
         columns = dict(zip(problem.coordinates, points.unbind(1), strict=True))
-        spaces = tuple(JetSpace(columns, problem.fields, Recorder(_PROBES)) for _ in range(2 if pair else 1))
+        spaces = tuple(JetSpace(columns, problem.fields, Recorder(PROBES)) for _ in range(2 if pair else 1))
         return Evaluation(problem.bind_initial(), spaces, torch.ones_like(points) if normals is None else normals)
 
     def linear(self, blocks: Iterable[Collocation]) -> bool:
