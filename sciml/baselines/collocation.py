@@ -29,15 +29,10 @@ from sciml.solvers.linearize import evaluation, linearize, per_point
 from sciml.typing import Array
 
 _STEPS = 60
-
 _WEIGHT = 10.0
-
 _EXACT = 1e4
-
 _FREE = 1e-9
-
 _DEGREES = {1: 24, 2: 14, 3: 5}
-
 _ROUNDING = 1e-9
 
 

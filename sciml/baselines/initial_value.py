@@ -28,7 +28,6 @@ from sciml.problem.observations import Observation
 from sciml.typing import Array
 
 _STEP = 1e-4
-
 _MOST_EXPLICIT, _MOST_KNOTS = 20_000, 100_000
 
 

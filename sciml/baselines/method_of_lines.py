@@ -36,15 +36,10 @@ from sciml.solvers.linearize import evaluation, linearize
 from sciml.typing import Array
 
 _PULL = 10.0
-
 _FEW, _MANY = 300.0, 1e4
-
 _POWER = 8
-
 _SAMPLES = 4
-
 _DENSE, _FULL = 1500, 0.1
-
 _HUGE, _ROUNDING = 1e30, 1e-7
 
 
