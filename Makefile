@@ -1,6 +1,8 @@
-# `make demo` fits measured data; `make test` runs the tests; `make bench ARGS="poisson --seeds 1"` runs benchmarks, all of
-# them without ARGS; `make gallery ARGS="burgers heat_rod"` solves problems of the gallery anew and writes docs/gallery.md and its
-# pages, `make gallery ARGS=--pages` writes them from what is known. All make .venv first.
+# `make demo` fits measured data. `make test` runs the tests except the slow ones, in 5 minutes on two cores; `make test-all` runs
+# all of them; `make test-processors` runs all of them with the instructions of several processors. ARGS are those of pytest.
+# `make bench ARGS="poisson --seeds 1"` runs benchmarks, all of them without ARGS. `make gallery ARGS="burgers heat_rod"` solves
+# problems of the gallery anew and writes docs/gallery.md and its pages, `make gallery ARGS=--pages` writes them from what is
+# known. All make .venv first.
 SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -9,13 +11,24 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: demo test bench gallery check format lock clean
+.PHONY: demo test test-all test-processors bench gallery check format lock clean
 
 demo: .venv/ready
 	$(BIN)/sciml fit problems/lynx_hare.py --out runs/lynx_hare
 
 test: .venv/ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-all: .venv/ready
+	$(BIN)/python -m pytest $(ARGS)
+
+# The kernels of PyTorch and those of the BLAS under NumPy and SciPy: no test may depend on the last bits.
+test-processors: .venv/ready
+	@for kernels in "default Sandybridge" "avx2 Haswell" "avx512 SkylakeX"; do set -- $$kernels; \
+		if [ $$1 != default ] && ! grep -qw "$$1f\?" /proc/cpuinfo; then echo "no $$1 on this processor"; continue; fi; \
+		echo "ATEN_CPU_CAPABILITY=$$1 OPENBLAS_CORETYPE=$$2"; \
+		ATEN_CPU_CAPABILITY=$$1 OPENBLAS_CORETYPE=$$2 $(BIN)/python -m pytest $(ARGS) || exit; \
+	done
 
 bench: .venv/ready
 	$(BIN)/python -m tests.benchmarks $(ARGS)

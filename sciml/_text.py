@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -21,21 +21,13 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def among(name: object, names: Collection[str]) -> str:
+    """The names to choose from, and the one that was probably meant by ``name``: ``'u', 'v'. Did you mean 'u'?``."""
+    return f"{listed(names)}.{nearest(str(name), names)}"
+
+
 def mapping(option: str, given: object, example: str) -> dict[str, Any]:
-    """What was given for an option that maps names to something, as a dict; None is an empty one.
-
-    Args:
-        option: its name, for the message.
-        given: what was given for it.
-        example: of what was expected.
-
-    Raises:
-        DataError: something else than a mapping of texts.
-
-    Example:
-        >>> mapping("units", None, "{'x': 'm'}")
-        {}
-    """
+    """The argument of an option that maps names to something, as a dict; None is an empty one."""
     if given is None:
         return {}
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
@@ -44,20 +36,7 @@ def mapping(option: str, given: object, example: str) -> dict[str, Any]:
 
 
 def sequences(option: str, given: object, example: str) -> dict[str, tuple[str, ...]]:
-    """What was given for an option that maps names to several names; a text alone is one name.
-
-    Args:
-        option: its name, for the message.
-        given: what was given for it.
-        example: of what was expected.
-
-    Raises:
-        DataError: something else than a mapping of texts to sequences of texts.
-
-    Example:
-        >>> sequences("axes", {"u": ["t", "x"], "v": "time"}, "{'u': ('t', 'x')}")
-        {'u': ('t', 'x'), 'v': ('time',)}
-    """
+    """The argument of an option that maps names to several names, as tuples; a text alone is one name."""
     found = {}
     for name, names in mapping(option, given, example).items():
         several = (names,) if isinstance(names, str) else names
@@ -68,21 +47,7 @@ def sequences(option: str, given: object, example: str) -> dict[str, tuple[str, 
 
 
 def whole(name: str, given: object, least: int, kind: type[SciMLError] = DataError) -> int:
-    """A whole number that is large enough.
-
-    Args:
-        name: what it is, for the message.
-        given: a number of Python or numpy.
-        least: the smallest that is allowed.
-        kind: of error.
-
-    Raises:
-        SciMLError: of that kind, for anything else.
-
-    Example:
-        >>> whole("seed", 3, 0)
-        3
-    """
+    """A whole number, of Python or numpy, that is at least ``least``; anything else is an error of this ``kind``."""
     if isinstance(given, bool) or not isinstance(given, Integral) or given < least:
         raise kind(f"{name} must be a whole number of at least {least}; given: {given!r}")
     return int(given)

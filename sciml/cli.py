@@ -1,4 +1,4 @@
-"""The command line: ``sciml list``, ``fit``, ``resume``, ``runs``, ``baseline`` and ``doctor``."""
+"""Command line: ``sciml list``, ``fit``, ``resume``, ``runs``, ``baseline`` and ``doctor``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
 import torch
 import typer
 from rich.console import Console
@@ -33,6 +34,9 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 
 _console = Console()
 
+# What the record of a run keeps of ``sciml fit``, so that it can be resumed.
+_COMMAND = ("file", "model", "dtype", "device", "seed", "every")
+
 File = Annotated[
     str,
     typer.Argument(metavar="FILE[:CLASS]", help="A Python file with a problem class in it, or a name of the gallery."),
@@ -52,13 +56,13 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 @app.command("list")
 def list_() -> None:
     """Show the problems of the gallery; each name may stand for FILE."""
-    table = Table(title="Problems of the gallery", title_justify="left")
-    for head in ("name", "what it is", "fields; unknowns", "truth"):
-        table.add_column(head, no_wrap=head == "name", ratio=1 if head == "what it is" else None)
+    rows = {}
     for name, row in gallery.table().iterrows():
-        fields = f"{', '.join(row['fields'])} ({', '.join(row['coordinates'])})"
         unknowns = f"; {', '.join(row['unknowns'])}" if row["unknowns"] else ""
-        table.add_row(str(name), escape(row["line"]), fields + unknowns, row["truth"])
+        fields = f"{', '.join(row['fields'])} ({', '.join(row['coordinates'])}){unknowns}"
+        rows[name] = {"what it is": row["line"], "fields; unknowns": fields, "truth": row["truth"]}
+    table = report.table_of(pd.DataFrame.from_dict(rows, orient="index"), "Problems of the gallery", "name")
+    table.columns[0].no_wrap, table.columns[1].ratio = True, 1
     _console.print(table)
     _console.print("sciml fit NAME solves one without settings, sciml baseline NAME by a classical method", style="dim")
 
@@ -77,15 +81,9 @@ def fit(
     """Fit the problem in FILE and write summary.json, solution.pt and fit.png; sciml resume continues it."""
     name, kind = gallery.split(file)
     place = str(Path(name).resolve()) if Path(name).exists() else name
-    command = {
-        "file": place if kind is None else f"{place}:{kind}",
-        "model": model,
-        "dtype": dtype,
-        "device": device,
-        "seed": seed,
-        "every": every,
-    }
-    _fit(command, out or Path("runs") / Path(name).stem, resume=resume)
+    file = place if kind is None else f"{place}:{kind}"
+    values = (file, model, dtype, device, seed, every)
+    _fit(dict(zip(_COMMAND, values, strict=True)), out or Path("runs") / Path(name).stem, resume=resume)
 
 
 @app.command()
@@ -100,19 +98,21 @@ def resume(directory: Annotated[Path, typer.Argument(help="The directory of a ru
             f"the fit in {directory} was called from Python: call it again the same way, fit(..., out={str(directory)!r}, "
             "resume=True)"
         )
-    missing = [name for name in ("file", "model", "dtype", "device", "seed", "every") if name not in command]
+    missing = [name for name in _COMMAND if name not in command]
     if missing:
         raise FileError(f"{directory / RECORD} is damaged: its command lacks {listed(missing)}")
     _fit(command, directory, resume=True)
 
 
 def _fit(command: dict[str, Any], directory: Path, *, resume: bool) -> None:
-    problem, model = _problem(command["file"]), command["model"]
+    problem, model, dtype = _problem(command["file"]), command["model"], command["dtype"]
+    if dtype not in ("float64", "float32"):
+        raise ModelError(f"dtype must be float64 or float32; given: {dtype!r}")
     with RunDirectory(directory, command=command) as run:
         solution = run_fit(
             problem,
             None if model is None else parse_model(model),
-            dtype=_dtype(command["dtype"]),
+            dtype=getattr(torch, dtype),
             device=command["device"],
             seed=command["seed"],
             out=run,
@@ -120,7 +120,11 @@ def _fit(command: dict[str, Any], directory: Path, *, resume: bool) -> None:
             resume=resume,
             progress=True,
         )
-        classical = _classical(problem)
+        classical = None
+        try:
+            classical = run_baseline(problem)
+        except BaselineError as error:
+            _say(f"no SciPy answer beside it, and no comparison made: {error}", "dim")
         _show(solution, classical)
         _write(solution, classical, run)
     raise typer.Exit(0 if solution.success else 1)
@@ -128,9 +132,7 @@ def _fit(command: dict[str, Any], directory: Path, *, resume: bool) -> None:
 
 @app.command()
 def baseline(
-    file: File,
-    tolerance: Annotated[float, typer.Option(help="Relative accuracy aimed at.")] = 1e-6,
-    out: Out = None,
+    file: File, tolerance: Annotated[float, typer.Option(help="Relative accuracy aimed at.")] = 1e-6, out: Out = None
 ) -> None:
     """Solve the problem in FILE by SciPy."""
     problem = _problem(file)
@@ -151,20 +153,19 @@ def runs(
 ) -> None:
     """Show the runs in DIRECTORY: their state, steps, loss on held-out rows, seconds, and when they last wrote (UTC)."""
     found = sciml.runs.table(directory)
-    table = Table(title=f"Runs in {directory}", title_justify="left")
-    lines = lines_of(found)
-    # A column that says nothing leaves its room to the others; in a narrow terminal the size and seconds go first.
-    shown = [place for place in range(9) if place < 8 or any(line[8] for line in lines)]
-    if _console.width < 100:
-        shown = [place for place in shown if place not in (5, 7)]
     heads = ("name", "problem", "state", "steps", "held-out", "seconds", "when (UTC)", "size", "note")
-    for place in shown:
-        right, whole = place in (3, 4, 5, 7), place not in (0, 1, 8)
-        table.add_column(heads[place], justify="right" if right else "left", overflow="fold", no_wrap=whole)
-    for line in lines:
-        table.add_row(*(escape(line[place]) for place in shown))
+    frame = pd.DataFrame(lines_of(found), columns=heads)
+    # An empty column leaves its room to the others; in a narrow terminal the size and seconds go first.
+    narrow = ["seconds", "size"] if _console.width < 100 else []
+    frame = frame.drop(columns=narrow if frame["note"].any() else [*narrow, "note"])
+    table = Table(title=f"Runs in {directory}", title_justify="left")
+    for head in map(str, frame):
+        right, whole = head in ("steps", "held-out", "seconds", "size"), head not in ("name", "problem", "note")
+        table.add_column(head, justify="right" if right else "left", overflow="fold", no_wrap=whole)
+    for row in frame.itertuples(index=False, name=None):
+        table.add_row(*map(escape, row))
     _console.print(table)
-    if len(found) and found["state"].isin(["unfinished", "interrupted"]).any():
+    if found["state"].isin(["unfinished", "interrupted"]).any():
         _console.print("sciml resume DIRECTORY/NAME continues one that is unfinished or interrupted", style="dim")
 
 
@@ -187,7 +188,7 @@ def doctor(
         seed=seed,
     )
     for each in checkup.sentences:
-        _console.print(f"• {each}", highlight=False, markup=False)
+        _say(f"• {each}")
     for table in report.checkup_tables(checkup):
         _console.print(table)
     wrong = checkup.findings["severity"].isin(["fatal", "error"]).any() or (checkup.artefacts["state"] != "whole").any()
@@ -204,38 +205,25 @@ def parse_model(text: str) -> MLP:
     try:
         call = ast.parse(text, mode="eval").body
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "MLP"):
-            raise ModelError(help_text)
+            raise ValueError("not a call of MLP")
         widths = [ast.literal_eval(each) for each in call.args]
         options: dict[str, Any] = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
         return MLP(*widths, **options)
+    except ModelError:
+        raise
     except (SyntaxError, ValueError, TypeError) as error:
-        if isinstance(error, ModelError):
-            raise
         raise ModelError(help_text) from error
+
+
+def _say(text: str, style: str = "") -> None:
+    """Print a text as it is."""
+    _console.print(text, style=style, highlight=False, markup=False)
 
 
 def _problem(file: str) -> Problem:
     problem = load_problem(file)
-    _console.print(f"{type(problem).__name__} from {gallery.split(file)[0]}", highlight=False, markup=False)
+    _say(f"{type(problem).__name__} from {gallery.split(file)[0]}")
     return problem
-
-
-def _dtype(name: str) -> torch.dtype:
-    found = {"float64": torch.float64, "float32": torch.float32}.get(name)
-    if found is None:
-        raise ModelError(f"dtype must be float64 or float32; given: {name!r}")
-    return found
-
-
-def _classical(problem: Problem) -> Solution | None:
-    """SciPy's answer, or a word on why there is none."""
-    try:
-        return run_baseline(problem)
-    except BaselineError as error:
-        _console.print(
-            f"no SciPy answer beside it, and no comparison made: {error}", style="dim", highlight=False, markup=False
-        )
-        return None
 
 
 def _show(solution: Solution, other: Solution | None) -> None:
@@ -246,13 +234,11 @@ def _show(solution: Solution, other: Solution | None) -> None:
     if solution.problem is not None and solution.problem.has_reference:
         for each in [solution] if other is None else [solution, other]:
             errors = ", ".join(f"{field} {error:.2e}" for field, error in each.error().items())
-            _console.print(f"relative L2 error, {report.short_name(each)}: {errors}", highlight=False)
+            _say(f"relative L2 error, {report.short_name(each)}: {errors}")
     for choice in solution.choices:
-        _console.print(choice, style="dim", highlight=False, markup=False)
+        _say(choice, "dim")
     outcome, style = ("success", "") if solution.success else ("not a success", "bold red")
-    _console.print(
-        f"{outcome} in {solution.seconds:.1f} s: {solution.message}", style=style, highlight=False, markup=False
-    )
+    _say(f"{outcome} in {solution.seconds:.1f} s: {solution.message}", style)
 
 
 def _write(solution: Solution, other: Solution | None, run: RunDirectory) -> None:
@@ -260,7 +246,7 @@ def _write(solution: Solution, other: Solution | None, run: RunDirectory) -> Non
     try:
         run.write("fit.png", report.png(plot(solution, other)))
     except ProblemError as error:
-        _console.print(f"no picture: {error}", style="dim", highlight=False, markup=False)
+        _say(f"no picture: {error}", "dim")
     for name, file in (("summary", report.SUMMARY), ("solution", report.SOLUTION), ("picture", "fit.png")):
         if run.exists(file):
             path = run.path / file

@@ -131,15 +131,8 @@ def compare(*solutions: Solution, truth: Any = None, on: Any = None) -> Comparis
 
     Example:
         >>> import sciml
-        >>> from sciml import d
-        >>> class Decay(sciml.Problem):
-        ...     domain = sciml.Interval(t=(0, 1))
-        ...     fields = ["u"]
-        ...     conditions = [sciml.Initial(u=1.0)]
-        ...     @sciml.equation
-        ...     def decay(self, u, t):
-        ...         return d(u, t) + 2.0 * u
-        >>> loose, tight = sciml.baseline(Decay(), tolerance=1e-4), sciml.baseline(Decay(), tolerance=1e-8)
+        >>> growth = sciml.gallery.problem("logistic_growth")
+        >>> loose, tight = sciml.baseline(growth, tolerance=1e-4), sciml.baseline(growth, tolerance=1e-8)
         >>> bool(sciml.compare(loose, tight, on={"t": [0.5, 1.0]}).table["u: relative L2"].iloc[0] < 1e-4)
         True
     """

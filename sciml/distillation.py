@@ -1,4 +1,4 @@
-"""One network in the place of a solution that is made of many functions."""
+"""Distillation: one network fitted to a solution that is made of many functions."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from sciml._text import whole
 from sciml.data import Table
 from sciml.embedding import checked_jets
 from sciml.errors import ProblemError, SolverError
@@ -42,16 +42,15 @@ def distil(
     tolerance: float = 1e-2,
     seed: int = 0,
 ) -> Solution:
-    r"""Fit one network to a solution, whatever that is made of: windows, elements, polished features, values on a grid.
+    r"""Fit one network to a solution of any kind: windows, elements, polished features, values on a grid.
 
     The network N makes the distance to the solution u least squares,
 
     .. math::  \min_N \sum_i \lvert N(x_i) - u(x_i)\rvert^2
                + \sum_\alpha \sum_i \lvert\partial^\alpha N(x_i) - \partial^\alpha u(x_i)\rvert^2/s_\alpha^2,
 
-    at points of which half lie evenly and half where u is steep. The equations are not used: what the network knows of them
-    it knows from u. How far it is from u is measured afterwards, on fresh points that lie evenly, and said in ``message``
-    and ``residuals``; a network that is farther than ``tolerance`` is no success.
+    at points of which half are uniform and half where u is steep. The equations are not used. ``message`` and ``residuals``
+    give the distance to u on fresh uniform points; a network that is farther than ``tolerance`` is no success.
 
     Args:
         solution: the solution to be distilled.
@@ -74,15 +73,8 @@ def distil(
 
     Example:
         >>> import sciml
-        >>> from sciml import d
-        >>> class Decay(sciml.Problem):
-        ...     domain = sciml.Interval(t=(0, 1))
-        ...     fields = ["u"]
-        ...     conditions = [sciml.Initial(u=1.0)]
-        ...     @sciml.equation
-        ...     def decay(self, u, t):
-        ...         return d(u, t) + 2.0 * u
-        >>> network = sciml.distil(sciml.baseline(Decay()), sciml.MLP(6), points=100)
+        >>> growth = sciml.baseline(sciml.gallery.problem("logistic_growth"))
+        >>> network = sciml.distil(growth, sciml.MLP(6), points=100)
         >>> network.success, sciml.embed(network, {"t": [0.0, 1.0]}).shape
         (True, (2, 6))
 
@@ -92,14 +84,13 @@ def distil(
     start = time.perf_counter()
     if not isinstance(solution, Solution):
         raise ProblemError(f"distil needs a solution of fit or baseline; given: {type(solution).__name__}")
-    if isinstance(points, bool) or not isinstance(points, int) or points < 8:
-        raise ProblemError(f"points must be a whole number of at least 8; given: {points!r}")
+    whole("points", points, 8, ProblemError)
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < math.inf:
         raise SolverError(f"tolerance must be a positive number; given: {tolerance!r}")
     seed = checked_seed(seed)
     plan = checked_jets(jets, solution.coordinates)
     even, candidates, fresh = (
-        _inside(solution, count, [seed, 40 + number])
+        draw(Interior(), solution.domain, count, np.random.default_rng([seed, 40 + number])).points[0].numpy()
         for number, count in enumerate(((points + 1) // 2, _CANDIDATES * points, _FRESH))
     )
     steep = _steepest(solution, candidates, points // 2, np.random.default_rng([seed, 43]))
@@ -142,12 +133,6 @@ def distil(
     )
 
 
-def _inside(solution: Solution, count: int, seed: list[int]) -> Array:
-    """Points inside the domain, ``(n, D)``."""
-    sample = draw(Interior(), solution.domain, count, np.random.default_rng(seed))
-    return sample.points[0].numpy()
-
-
 def _jets(trial: nn.Module, at: Tensor, solution: Solution) -> AutogradJets | AnalyticJets:
     """The derivatives of a trial function at points."""
     kind = AnalyticJets if knows_derivatives(trial) else AutogradJets
@@ -157,7 +142,7 @@ def _jets(trial: nn.Module, at: Tensor, solution: Solution) -> AutogradJets | An
 
 
 def _steepest(solution: Solution, candidates: Array, count: int, generator: np.random.Generator) -> Array:
-    """Some of the candidates, drawn by how steep the fields are there in units of the domain and of their own size."""
+    """Some of the candidates, drawn by the slopes of the fields in units of the domain and of their own size."""
     found = _jets(solution.trial, torch.from_numpy(candidates), solution)
     steep = np.zeros(len(candidates))
     for field in solution.fields:
@@ -173,7 +158,7 @@ def _steepest(solution: Solution, candidates: Array, count: int, generator: np.r
 
 
 def _table(solution: Solution, points: Array) -> Table:
-    """The solution's values, left out where a field means nothing."""
+    """The solution's values, NaN where a field does not live."""
     at = dict(zip(solution.coordinates, points.T, strict=True))
     values = solution(**at)
     lives = solution.lives(at)
@@ -182,18 +167,11 @@ def _table(solution: Solution, points: Array) -> Table:
 
 
 def _problem(solution: Solution, plan: Sequence[MultiIndex]) -> Problem:
-    """A problem without equations, but that derivatives are those of the solution."""
-    members: dict[str, Any] = {
-        "domain": solution.domain,
-        "fields": list(solution.fields),
-        "__doc__": f"What a solution of {solution.name} says.",
-    }
-    for field in solution.fields:
-        for index in plan:
-            name = "_".join((field, *index))
-            members[f"slope_{name}"] = equation(_equal_jets(solution, field, index, f"slope_{name}"))
-    kind = type("Distilled", (Problem,), members)
-    found: Problem = kind()
+    """A problem whose only equations are that derivatives are those of the solution."""
+    slopes = {"_".join(("slope", field, *index)): (field, index) for field in solution.fields for index in plan}
+    equations = {name: equation(_equal_jets(solution, *which, name)) for name, which in slopes.items()}
+    members = {"domain": solution.domain, "fields": list(solution.fields), "__doc__": f"Values of {solution.name}."}
+    found: Problem = type("Distilled", (Problem,), members | equations)()
     return found
 
 
@@ -206,21 +184,18 @@ def _equal_jets(solution: Solution, field: str, index: MultiIndex, name: str) ->
         points = torch.stack([column.detach() for column in columns], dim=1)
         key = len(points), points.cpu().numpy().tobytes()
         if key not in known:
-            # The solution stays as it is: what it says at a set of points is asked once.
+            # The solution stays as it is: its derivatives at a set of points are computed once.
             known[key] = _jets(solution.trial, points, solution).jet(field, index).detach().to(points)
         return d(given[field], *(given[each] for each in index)) - known[key]
 
-    parameters = [
-        inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        for each in ("self", field, *solution.coordinates)
-    ]
-    residual.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    names, kind = ("self", field, *solution.coordinates), inspect.Parameter.POSITIONAL_OR_KEYWORD
+    residual.__signature__ = inspect.Signature([inspect.Parameter(each, kind) for each in names])  # type: ignore[attr-defined]
     residual.__name__ = name
     return residual
 
 
 def _distances(solution: Solution, found: Solution, points: Array, plan: Sequence[MultiIndex]) -> pd.DataFrame:
-    """How far a network is from a solution, in the form of a certificate."""
+    """The distances of a network from a solution, in the form of a certificate."""
     at = torch.from_numpy(points)
     lives = solution.lives(dict(zip(solution.coordinates, points.T, strict=True)))
     old, new = (_jets(each.trial, at, solution) for each in (solution, found))
@@ -233,5 +208,4 @@ def _distances(solution: Solution, found: Solution, points: Array, plan: Sequenc
             rms = float(gap.square().mean().sqrt())
             row = rms, float(gap.abs().max()), rms / size if size > 0 else math.inf, len(true)
             rows["distance." + "_".join((field, *index))] = row
-    frame = pd.DataFrame.from_dict(rows, orient="index", columns=["rms", "max", "relative", "points"])
-    return frame.astype({"points": int})
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["rms", "max", "relative", "points"])

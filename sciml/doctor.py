@@ -13,24 +13,20 @@ import torch
 from torch import nn
 
 from sciml.diagnostics import Checkup, preflight
-from sciml.diagnostics.gradients import layer_states, term_gradients
-from sciml.diagnostics.identifiability import Conditioning, conditioning
+from sciml.diagnostics.checkup import conditioning, layer_states, term_gradients
 from sciml.errors import FileError, ModelError, ProblemError
 from sciml.models import MLP, model_of, scaled_of
-from sciml.problem import Measurements, Problem
+from sciml.problem import Problem
+from sciml.problem.collocation import Collocation
 from sciml.problem.measurements import resolve_data
 from sciml.runs import RunDirectory, load
 from sciml.solution import Solution
-from sciml.solvers import DiscreteProblem, HardConstraints, ResidualSystem
+from sciml.solvers import DiscreteProblem, HardConstraints
 from sciml.strategies.prepare import prepare
 from sciml.strategies.transfer import LINEAR
 
-_MOST_ROWS, _MOST_NUMBERS = 1500, 6_000_000
-
-_LAYER_POINTS = 256
-
+_MOST_ROWS, _MOST_NUMBERS, _LAYER_POINTS = 1500, 6_000_000, 256
 _FINDINGS = ["kind", "where", "what", "remedy", "severity"]
-
 _ARTEFACTS = ["file", "generation", "state", "advice"]
 
 
@@ -84,41 +80,26 @@ def doctor(
     if isinstance(what, str | Path):
         read, artefacts = _read(Path(what), problem, model)
         if read is None:
-            return _without_rows(str(what), pd.DataFrame(columns=_FINDINGS), artefacts)
+            return Checkup(str(what), pd.DataFrame(columns=_FINDINGS), artefacts)
         what = read
+    trained = isinstance(what, Solution)
+    stated = (problem or what.problem) if isinstance(what, Solution) else what
     if isinstance(what, Solution):
-        stated = problem or what.problem
         if stated is None:
             raise ProblemError(f"the solution of {what.name} is without its problem: doctor(..., problem=...)")
-        measured = resolve_data(stated, what.data if data is None else data, observe, noise)
-        setup = _of_solution(what, stated, measured, points, weights, seed)
-        found = preflight(stated, None, measured)
-    elif isinstance(what, Problem):
-        stated = what
-        found = preflight(what, model, data, observe=observe, noise=noise, exact=exact, device="cpu")
-        table = pd.DataFrame(found, columns=_FINDINGS)
-        if any(each.severity == "fatal" for each in found):
-            return _without_rows(type(what).__name__, table, artefacts)
-        measured = resolve_data(what, data, observe, noise)
-        setup = prepare(what, model, measured, points, weights, torch.float64, "cpu", seed, exact)
-    else:
-        raise ProblemError(f"doctor looks at a problem, a solution or a file; given: {what!r}")
-    table = pd.DataFrame(found, columns=_FINDINGS)
-    terms, conflicts, layers, condition = _examined(
-        setup, setup.weights if isinstance(what, Solution) else setup.leading
-    )
-    return Checkup(
-        name=type(stated).__name__,
-        findings=table,
-        terms=terms,
-        conflicts=conflicts,
-        layers=layers,
-        jacobian=condition.jacobian,
-        spectrum=condition.spectrum,
-        unknowns=condition.unknowns,
-        artefacts=artefacts,
-        trained=isinstance(what, Solution),
-    )
+        data, model = what.data if data is None else data, None
+    if not isinstance(stated, Problem):
+        raise ProblemError(f"doctor takes a problem, a solution or a file; given: {what!r}")
+    found = preflight(stated, model, data, observe=observe, noise=noise, exact=exact, device="cpu")
+    checkup = Checkup(type(stated).__name__, pd.DataFrame(found, columns=_FINDINGS), artefacts, trained=trained)
+    if any(each.severity == "fatal" for each in found) and not trained:
+        return checkup
+    measured = resolve_data(stated, data, observe, noise)
+    first, held = (MLP(2), False) if trained else (model, exact)
+    setup = prepare(stated, first, measured, points, weights, torch.float64, "cpu", seed, held)
+    if isinstance(what, Solution):
+        setup = _of_solution(setup, what)
+    return replace(checkup, **_tables(setup, setup.weights if trained else setup.leading))
 
 
 def _read(path: Path, problem: Problem | None, model: nn.Module | None) -> tuple[Solution | None, pd.DataFrame]:
@@ -136,28 +117,13 @@ def _read(path: Path, problem: Problem | None, model: nn.Module | None) -> tuple
     return (solution if solution.problem is not None else None), artefacts
 
 
-def _without_rows(name: str, findings: pd.DataFrame, artefacts: pd.DataFrame) -> Checkup:
-    """A report where no row could be evaluated."""
-    blank = pd.DataFrame()
-    return Checkup(name, findings, blank, blank, blank, blank, blank, blank, artefacts)
-
-
-def _of_solution(
-    solution: Solution,
-    problem: Problem,
-    measured: Measurements | None,
-    points: int | Mapping[str, int] | None,
-    weights: Mapping[str, float] | None,
-    seed: int,
-) -> DiscreteProblem:
-    """The rows of a problem with the trial function and the unknowns of its solution."""
+def _of_solution(setup: DiscreteProblem, solution: Solution) -> DiscreteProblem:
+    """A set-up with the trial function and the unknowns of a solution."""
     if scaled_of(solution.trial) is None:
         raise ModelError(
-            f"the solution of {solution.name}, found by {solution.solver or solution.engine}, is no single model "
-            "whose gradients "
-            "could be looked at: give one of a network, or the problem and a model"
+            f"the solution of {solution.name}, found by {solution.solver or solution.engine}, is no single model whose "
+            "gradients could be looked at: give one of a network, or the problem and a model"
         )
-    setup = prepare(problem, MLP(2), measured, points, weights, torch.float64, "cpu", seed)
     trial = copy.deepcopy(solution.trial).to(device="cpu", dtype=torch.float64)
     model = model_of(trial)
     layers = getattr(model, "layers", None)
@@ -165,32 +131,30 @@ def _of_solution(
     for parameter in (layers[-1] if linear and layers is not None else trial).parameters():
         parameter.requires_grad_()
     raw = {}
-    for name, unknown in problem.unknowns.items():
+    for name, unknown in setup.problem.unknowns.items():
         value = float(solution.unknowns["estimate"][name]) if name in solution.unknowns.index else unknown.initial
         try:
             raw[name] = unknown.raw(value).requires_grad_()
         except ProblemError:
             # At a bound there is no raw number.
             raw[name] = unknown.raw_initial().requires_grad_()
-    return replace(setup, trial=trial, raw=raw, rows=ResidualSystem(problem, trial, raw))
+    return setup.with_trial(trial, raw=raw)
 
 
-def _examined(
-    setup: DiscreteProblem, weights: Mapping[str, float]
-) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, Conditioning]:
+def _tables(setup: DiscreteProblem, weights: Mapping[str, float]) -> dict[str, Any]:
     """The tables of a set-up, from some of its rows."""
     width = max(1, sum(parameter.numel() for parameter in setup.parameters))
     count = sum(len(block.terms) for block in setup.train)
-    each = max(8, min(_MOST_ROWS, _MOST_NUMBERS // width) // count)
-    blocks = [block.thinned(each) for block in setup.train]
-    blocks = [
-        block.part(torch.arange(0, block.size, -(-block.size // each)))
-        if any(term.measured for term in block.terms) and block.size > each
-        else thin
-        for block, thin in zip(setup.train, blocks, strict=True)
-    ]
+    most = max(8, min(_MOST_ROWS, _MOST_NUMBERS // width) // count)
+
+    def few(block: Collocation) -> Collocation:
+        if any(term.measured for term in block.terms) and block.size > most:
+            return block.part(torch.arange(0, block.size, -(-block.size // most)))
+        return block.thinned(most)
+
+    blocks = [few(block) for block in setup.train]
     objective = setup.objective(blocks, weights)
-    terms, conflicts, gradient = term_gradients(objective)
+    tables, gradient = term_gradients(objective)
     points = torch.cat([each for block in blocks for each in block.sample.points])[:_LAYER_POINTS]
     layers = layer_states(setup.trial, setup.parameters, gradient, points)
-    return terms, conflicts, layers, conditioning(objective)
+    return {**tables, "layers": layers, **conditioning(objective)}

@@ -1,14 +1,11 @@
-"""Learned embeddings: what a layer of a network says about points, as a table.
-
-What the coordinates of an embedding are, for every kind of trial function, in a sentence; and why some have none.
-"""
+"""Learned embeddings: activations of a layer of a network at points, and their derivatives, as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import pandas as pd
@@ -25,28 +22,27 @@ from sciml.models import (
     Constrained,
     CornerSingular,
     DeepFeatures,
-    Elements,
     GridFunction,
     PeriodicInputs,
+    PiecewisePolynomial,
     RandomFeatures,
     Spectral,
     Windowed,
     model_of,
     scaled_of,
 )
-from sciml.models.hermite import Hermite
 from sciml.models.layer_outputs import LayerOutput
 from sciml.typing import MultiIndex
 
 
 @dataclass(frozen=True)
 class PointBatches:
-    """Points to be read piece by piece.
+    """Points that are read batch by batch.
 
     Attributes:
         count: the number n of points.
         names: the names of their columns; those of plain arrays are ``x0``, ``x1``, ...
-        index: the index of the DataFrame they came in, or None.
+        index: the index of the DataFrame that they came in, or None.
         read: from a first and a last number (excluded) to these points, a tensor ``(m, ...)`` on the CPU.
     """
 
@@ -62,25 +58,23 @@ class PointBatches:
 
     @classmethod
     def of(cls, points: Any, coordinates: Sequence[str] | None) -> PointBatches:
-        """The points of a table, a dict of columns, or (without ``coordinates``) an array.
-
-        Args:
-            points: a ``Table``, a DataFrame, a mapping of columns, an array or tensor ``(n, ...)``, or anything with a shape
-                that gives arrays when it is sliced: a memory map, a dataset of an open HDF5 file.
-            coordinates: the columns to take, in order; None takes all columns of a table in its order.
+        """The points of a table, or (without ``coordinates``, the columns to take) of anything with a shape and slices.
 
         Raises:
             ProblemError: a column is missing, or the form is none of these.
         """
-        index = points.index if isinstance(points, pd.DataFrame) else None
-        columns = _columns(points)
-        if columns is None:
-            if coordinates is not None:
-                raise ProblemError(
-                    f"points must be a Table, a DataFrame or a dict with the solution's coordinates; given: "
-                    f"{type(points).__name__}"
-                )
-            return _of_array(points)
+        columns = points
+        if isinstance(points, Table):
+            columns = points.as_mapping()
+        elif isinstance(points, pd.DataFrame):
+            columns = {str(name): points[name].to_numpy() for name in points.columns}
+        if not isinstance(columns, Mapping):
+            if coordinates is None:
+                return cls._of_array(points)
+            raise ProblemError(
+                f"points must be a Table, a DataFrame or a dict with the solution's coordinates; given: "
+                f"{type(points).__name__}"
+            )
         names = tuple(columns) if coordinates is None else tuple(coordinates)
         missing = [name for name in names if name not in columns]
         if missing:
@@ -89,42 +83,32 @@ class PointBatches:
             raise ProblemError("the points have no column")
         chosen = {name: columns[name] for name in names}
         shapes = {tuple(getattr(values, "shape", ())) for values in chosen.values()}
-        if len(shapes) == 1 and len(next(iter(shapes))) == 1:
-            # Columns of one length are read where they lie; others have to be brought to one shape first.
-            ((count,),) = shapes
+        if len(shapes) > 1 or len(next(iter(shapes))) != 1:
+            # Only columns of one length can be read where they lie.
+            chosen = dict(zip(names, points_from(chosen, names)[0].T, strict=True))
 
-            def read(start: int, stop: int) -> Tensor:
-                return points_from({name: values[start:stop] for name, values in chosen.items()}, names)[0]
+        def read(start: int, stop: int) -> Tensor:
+            return points_from({name: values[start:stop] for name, values in chosen.items()}, names)[0]
 
-            return cls(count, names, index, read)
-        whole, _ = points_from(chosen, names)
-        return cls(len(whole), names, index, lambda start, stop: whole[start:stop])
+        index = points.index if isinstance(points, pd.DataFrame) else None
+        return cls(len(chosen[names[0]]), names, index, read)
 
+    @classmethod
+    def _of_array(cls, points: Any) -> PointBatches:
+        if not hasattr(points, "shape") or not hasattr(points, "__getitem__"):
+            try:
+                points = np.asarray(points, dtype=np.float64)
+            except (TypeError, ValueError) as error:
+                raise ProblemError(f"points for a module must be an array of numbers (n, D): {error}") from error
+        if len(points.shape) < 2:
+            raise ProblemError(f"points for a module must have shape (n, D) or (n, ...); given: {tuple(points.shape)}")
+        names = tuple(f"x{column}" for column in range(points.shape[1])) if len(points.shape) == 2 else ()
 
-def _of_array(points: Any) -> PointBatches:
-    shaped = points if hasattr(points, "shape") and hasattr(points, "__getitem__") else None
-    if shaped is None:
-        try:
-            shaped = np.asarray(points, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ProblemError(f"points for a module must be an array of numbers (n, D): {error}") from error
-    if len(shaped.shape) < 2:
-        raise ProblemError(f"points for a module must have shape (n, D) or (n, ...); given: {tuple(shaped.shape)}")
-    names = tuple(f"x{column}" for column in range(shaped.shape[1])) if len(shaped.shape) == 2 else ()
+        def read(start: int, stop: int) -> Tensor:
+            part = points[start:stop]
+            return part.detach() if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
 
-    def read(start: int, stop: int) -> Tensor:
-        part = shaped[start:stop]
-        return part.detach() if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
-
-    return PointBatches(int(shaped.shape[0]), names, None, read)
-
-
-def _columns(points: Any) -> Mapping[str, Any] | None:
-    if isinstance(points, Table):
-        return points.as_mapping()
-    if isinstance(points, pd.DataFrame):
-        return {str(name): points[name].to_numpy() for name in points.columns}
-    return points if isinstance(points, Mapping) else None
+        return cls(int(points.shape[0]), names, None, read)
 
 
 _REMEDY = (
@@ -134,11 +118,7 @@ _REMEDY = (
 
 
 def model_to_embed_with(trial: nn.Module, engine: str) -> nn.Module:
-    """The one model inside a trial function.
-
-    Args:
-        trial: the trial function of a solution.
-        engine: what made it, for the message.
+    """The one model inside the trial function of a solution; ``engine`` is what made it, for the message.
 
     Raises:
         ModelError: there is none, with the reason and a remedy.
@@ -147,25 +127,24 @@ def model_to_embed_with(trial: nn.Module, engine: str) -> nn.Module:
     if isinstance(model, Windowed) and len(model.windows) == 1:
         trial = model.windows[0]
         model = model_of(trial)
+    inner = [model_of(each) for each in model.windows] if isinstance(model, Windowed) else [model]
+    several = f"{len(inner)} windows of time"
+    if any(isinstance(each, PiecewisePolynomial) for each in inner):
+        raise ModelError(
+            f"this solution is made of {f'{several} on elements: ' if len(inner) > 1 else ''}piecewise polynomials, whose "
+            f"coefficients belong to one piece each, so there are no coordinates that mean the same everywhere; {_REMEDY}"
+        )
     if isinstance(model, Windowed):
-        inner = [model_of(each) for each in model.windows]
-        if any(isinstance(each, Elements) for each in inner):
-            raise ModelError(
-                f"this solution is made of {len(inner)} windows of time on elements: piecewise polynomials, whose coefficients "
-                f"belong to one piece each, so there are no coordinates that mean the same everywhere; {_REMEDY}"
-            )
         kinds = " and ".join(sorted({type(each).__name__ for each in inner}))
         raise ModelError(
-            f"this solution is made of {len(inner)} windows of time, each with a model of its own ({kinds}), so there is no "
-            f"one layer to embed with; {_REMEDY}"
-        )
-    if isinstance(model, Elements):
-        raise ModelError(
-            "this solution is made of piecewise polynomials, whose coefficients belong to one piece each, so there are no "
-            f"coordinates that mean the same everywhere; {_REMEDY}"
+            f"this solution is made of {several}, each with a model of its own ({kinds}), so there is no one layer to embed "
+            f"with; {_REMEDY}"
         )
     if model is None:
-        held = {GridFunction: "values at the nodes of a grid", Hermite: "values at times, joined by polynomials"}
+        held = {
+            GridFunction: "values at the nodes of a grid",
+            PiecewisePolynomial: "values at times, joined by polynomials",
+        }
         what = held.get(type(trial), f"a {type(trial).__name__}")
         raise ModelError(
             f"this solution comes from {engine} and has no network: it holds {what}, so nothing was learned that could be "
@@ -181,11 +160,9 @@ def meaning_of(run: nn.Module, module: nn.Module, layer: str | nn.Module | None,
         run: the trial function, or the module itself.
         module: what the layer is part of.
         layer: as it was asked for; None for the default.
-        watched: the submodule that is watched.
+        watched: the submodule whose output is taken.
     """
     kind = type(module).__name__
-    if isinstance(run, Windowed):
-        run = run.windows[0]
     if watched is module:
         said = f"the outputs of the {kind}"
     elif layer is not None:
@@ -195,17 +172,17 @@ def meaning_of(run: nn.Module, module: nn.Module, layer: str | nn.Module | None,
             said += ", step after step"
     else:
         said = _default(module)
+    run = run.windows[0] if isinstance(run, Windowed) else run
     inner = scaled_of(run)
     if inner is not None:
         said += ", as functions of the coordinates scaled to [-1, 1]"
         said += ", periodic ones behind cosines and sines" if isinstance(inner.model, PeriodicInputs) else ""
-    around = (
-        "; the solution is g + φ N with N affine in the model's last layer, and g and φ, which hold conditions exactly, are no "
-        "part of the embedding"
-        if isinstance(run, Constrained)
-        else ""
-    )
-    return said + around
+    if isinstance(run, Constrained):
+        said += (
+            "; the solution is g + φ N with N affine in the model's last layer, and g and φ, which hold conditions exactly, "
+            "are no part of the embedding"
+        )
+    return said
 
 
 def _default(module: nn.Module) -> str:
@@ -232,47 +209,33 @@ def _default(module: nn.Module) -> str:
     return f"what the last linear layer of the {type(module).__name__} is given"
 
 
-def columns_of(width: int, plan: Sequence[MultiIndex]) -> list[str]:
-    """Names of the columns: ``z0``, ``z1``, ... and for each derivative ``z0_x``, ``z1_x``, ..."""
-    suffixes = ["", *("_" + "_".join(index) for index in plan)]
-    return [f"z{number}{suffix}" for suffix in suffixes for number in range(width)]
-
-
 _BATCH = 65536
 
 _BATCH_OF_JETS = 4096
 
 
+Layer: TypeAlias = str | nn.Module | None
+Jets: TypeAlias = Sequence[str | Sequence[str]]
+
+
 @overload
 def embed(
-    solution: Any,
-    points: Any,
-    layer: str | nn.Module | None = None,
-    *,
-    jets: Sequence[str | Sequence[str]] = (),
-    batch: int | None = None,
-    out: None = None,
+    solution: Any, points: Any, layer: Layer = None, *, jets: Jets = (), batch: int | None = None, out: None = None
 ) -> pd.DataFrame: ...
 
 
 @overload
 def embed(
-    solution: Any,
-    points: Any,
-    layer: str | nn.Module | None = None,
-    *,
-    jets: Sequence[str | Sequence[str]] = (),
-    batch: int | None = None,
-    out: str | Path,
+    solution: Any, points: Any, layer: Layer = None, *, jets: Jets = (), batch: int | None = None, out: str | Path
 ) -> Path: ...
 
 
 def embed(
     solution: Any,
     points: Any,
-    layer: str | nn.Module | None = None,
+    layer: Layer = None,
     *,
-    jets: Sequence[str | Sequence[str]] = (),
+    jets: Jets = (),
     batch: int | None = None,
     out: str | Path | None = None,
 ) -> pd.DataFrame | Path:
@@ -347,6 +310,7 @@ def _frames(
     watched: LayerOutput, batches: PointBatches, plan: Sequence[MultiIndex], size: int, attributes: dict[str, str]
 ) -> Iterator[pd.DataFrame]:
     """The embedding of batch after batch."""
+    suffixes = ["", *("_" + "_".join(index) for index in plan)]
     with watched.still():
         for start, read in batches(size):
             given = watched.like(read)
@@ -358,7 +322,8 @@ def _frames(
             values = torch.cat([each.detach().double().cpu() for each in parts], dim=1).numpy()
             stop = start + len(values)
             index = pd.RangeIndex(start, stop) if batches.index is None else batches.index[start:stop]
-            frame = pd.DataFrame(values, columns=columns_of(parts[0].shape[1], plan), index=index)
+            columns = [f"z{number}{suffix}" for suffix in suffixes for number in range(parts[0].shape[1])]
+            frame = pd.DataFrame(values, columns=columns, index=index)
             frame.attrs.update(attributes)
             yield frame
 
@@ -366,21 +331,15 @@ def _frames(
 def checked_jets(jets: object, names: Sequence[str]) -> list[MultiIndex]:
     """The derivatives asked for, as tuples of coordinates, each once.
 
-    Args:
-        jets: a coordinate, or several coordinates and tuples of them.
-        names: of the coordinates.
-
     Raises:
-        ProblemError: something else was given.
+        ProblemError: ``jets`` are not of ``names``, or no derivatives.
 
     Example:
         >>> checked_jets(["x", ("x", "t")], ["x", "t"])
         [('x',), ('x', 't')]
     """
     given = [jets] if isinstance(jets, str) else list(jets) if isinstance(jets, Iterable) else [()]
-    plan: list[tuple[Any, ...]] = []
-    for each in given:
-        plan.append(tuple(each) if isinstance(each, Iterable) and not isinstance(each, str) else (each,))
+    plan = [tuple(each) if isinstance(each, Iterable) and not isinstance(each, str) else (each,) for each in given]
     for index in plan:
         strange = [name for name in index if name not in names]
         if strange or not index:

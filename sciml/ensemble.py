@@ -1,4 +1,4 @@
-"""Ensembles: the same fit many times, from other seeds and other draws of the measurements, in parallel processes."""
+"""Bootstrap ensembles: a fit repeated with other seeds and resampled measurements, in parallel processes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pandas as pd
 import torch
 from torch import nn
 
+from sciml._text import whole
 from sciml.data import LazyTable, Table
 from sciml.errors import DataError, ProblemError, SciMLError, SolverError
 from sciml.fitting import fit
 from sciml.problem import Measurements, Poisson, Problem
-from sciml.problem.conditions import Evaluation
 from sciml.problem.measurements import data_blocks, resolve_data
 from sciml.problem.observations import Observation
 from sciml.runs import load
@@ -69,9 +69,8 @@ class Ensemble:
 
     def __repr__(self) -> str:
         head = f"Ensemble of {len(self.solutions)} fits of {self.base.name}"
-        head += (
-            f"; {len(self.failures)} failed, the first: {next(iter(self.failures.values()))}" if self.failures else ""
-        )
+        if self.failures:
+            head += f"; {len(self.failures)} failed, the first: {next(iter(self.failures.values()))}"
         return f"{head}\n\n{self.unknowns.to_string(float_format=lambda value: f'{value:.4g}')}"
 
 
@@ -116,29 +115,19 @@ def ensemble(
 
     Example:
         >>> import numpy as np, sciml
-        >>> from sciml import d
-        >>> class Decay(sciml.Problem):
-        ...     domain = sciml.Interval(t=(0, 1))
-        ...     fields = ["u"]
-        ...     rate = sciml.Unknown(1.0)
-        ...     conditions = [sciml.Initial(u=1.0)]
-        ...     @sciml.equation
-        ...     def decay(self, u, t):
-        ...         return d(u, t) + self.rate * u
-        >>> t = np.linspace(0, 1, 20)
-        >>> data = {"t": t, "u": np.exp(-2 * t) + 0.01 * np.random.default_rng(0).normal(size=20)}
-        >>> many = sciml.ensemble(Decay(), data=data, members=4)
+        >>> t = np.linspace(0, 6, 20)
+        >>> data = {"t": t, "u": 1 / (1 + 9 * np.exp(-2 * t)) + 0.01 * np.random.default_rng(0).normal(size=20)}
+        >>> growth = sciml.gallery.problem("logistic_growth", rate=sciml.Unknown(1.0))
+        >>> many = sciml.ensemble(growth, data=data, members=4)
         >>> bool(abs(many.unknowns.loc["rate", "estimate"] - 2) < 0.1), len(many.solutions)
         (True, 4)
 
     Reference: B. Efron and R. J. Tibshirani, An Introduction to the Bootstrap, Chapman and Hall 1993, chapter 9.
     """
-    if isinstance(members, bool) or not isinstance(members, int) or members < 2:
-        raise SolverError(f"members must be a whole number, at least 2; given: {members!r}")
+    whole("members", members, 2, SolverError)
+    whole("processes", processes, 1, SolverError)
     if resample not in _WAYS:
         raise SolverError(f"resample must be 'residuals', 'rows' or None; given: {resample!r}")
-    if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
-        raise SolverError(f"processes must be a positive whole number; given: {processes!r}")
     if isinstance(data, LazyTable):
         raise DataError(
             "ensemble draws from a table in memory, and this one stays in its file: take rows, data=table.sample(20_000)"
@@ -162,12 +151,18 @@ def ensemble(
             raise KeyboardInterrupt
         return replace(found, problem=problem)
 
-    several = processes > 1 and _can_fork(how.get("device", "auto"))
-    own = model if model is not None else base.model
-    found, failures = _in_processes(member, members, problem, own, processes) if several else _in_turn(member, members)
-    solutions = []
+    device = how.get("device", "auto")
+    on_cpu = str(device) == "cpu" or (device == "auto" and not torch.cuda.is_available())
+    if processes > 1 and on_cpu and sys.platform.startswith("linux"):
+        own = model if model is not None else base.model
+        found = _in_processes(member, members, problem, own, processes)
+    else:
+        found = {number: _tried(member, number) for number in range(members)}
+    solutions, failures = [], {}
     for number, solution in found.items():
-        if base.success and not solution.success:
+        if isinstance(solution, str):
+            failures[number] = solution
+        elif base.success and not solution.success:
             failures[number] = f"no success: {solution.message}"
         else:
             solutions.append(solution)
@@ -205,12 +200,16 @@ def _draws(
     generators = [np.random.default_rng(each) for each in np.random.SeedSequence(seed).spawn(members)]
     if measurements is None or resample is None:
         return lambda number: measurements
+    table = measurements.table
+
+    def on(columns: dict[str, Array]) -> Measurements:
+        return measurements.on(Table(columns, source=table.source, missing="mask"))
+
     if resample == "rows":
 
         def rows(number: int) -> Measurements:
-            table = measurements.table
             chosen = np.sort(generators[number].integers(len(table), size=len(table)))
-            return measurements.on(_with(table, {name: table[name][chosen] for name in table.columns}))
+            return on({name: table[name][chosen] for name in table.columns})
 
         return rows
     constants = {str(name): torch.tensor(float(value)).double() for name, value in base.unknowns["estimate"].items()}
@@ -222,10 +221,14 @@ def _draws(
     columns: list[tuple[Observation, Array, Array]] = []
     for block in data_blocks(problem, measurements):
         scene, _ = at.scene(block.to(like.device, like.dtype))
-        columns += [_column(term.evaluate, scene) for term in block.terms if isinstance(term.evaluate, Observation)]
+        for term in block.terms:
+            if isinstance(term.evaluate, Observation):
+                model, deviation = (
+                    each(scene).detach().cpu().double() for each in (term.evaluate.model, term.evaluate.deviation)
+                )
+                columns.append((term.evaluate, model.numpy(), deviation.numpy()))
 
     def residuals(number: int) -> Measurements:
-        table = measurements.table
         found = {name: table[name] for name in table.columns}
         for misfit, model, deviation in columns:
             noise = measurements.noise_or_normal(misfit.name)
@@ -238,42 +241,22 @@ def _draws(
                 sigma = 1.0 if misfit.sigma is None else misfit.sigma.numpy()
                 values[seen] = noise.measured(model, drawn * sigma)
             found[misfit.name] = values
-        return measurements.on(_with(table, found))
+        return on(found)
 
     return residuals
 
 
-def _column(misfit: Observation, scene: Evaluation) -> tuple[Observation, Array, Array]:
-    """A column with what the solution says of it and its deviations from that."""
-    return (
-        misfit,
-        misfit.model(scene).detach().cpu().double().numpy(),
-        misfit.deviation(scene).detach().cpu().double().numpy(),
-    )
-
-
-def _with(table: Table, columns: dict[str, Array]) -> Table:
-    return Table(columns, source=table.source, missing="mask")
-
-
-def _can_fork(device: Any) -> bool:
-    on_cpu = str(device) == "cpu" or (device == "auto" and not torch.cuda.is_available())
-    return on_cpu and sys.platform.startswith("linux")
-
-
-def _in_turn(member: Callable[[int], Solution], members: int) -> tuple[dict[int, Solution], dict[int, str]]:
-    solutions, failures = {}, {}
-    for number in range(members):
-        try:
-            solutions[number] = member(number)
-        except SciMLError as error:
-            failures[number] = str(error)
-    return solutions, failures
+def _tried(member: Callable[[int], Solution], number: int) -> Solution | str:
+    """A member, or why it could not be fitted."""
+    try:
+        return member(number)
+    except SciMLError as error:
+        return str(error)
 
 
 def _in_processes(
     member: Callable[[int], Solution], members: int, problem: Problem, model: nn.Module | None, processes: int
-) -> tuple[dict[int, Solution], dict[int, str]]:
+) -> dict[int, Solution | str]:
     """Members in forked processes, which inherit problems that no file could carry; solutions come back as files."""
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
@@ -298,11 +281,9 @@ def _in_processes(
                 if worker.is_alive():
                     worker.terminate()
                     worker.join()
-        solutions, failures = {}, {}
+        solutions: dict[int, Solution | str] = {}
         for number in range(members):
             file, note = Path(folder) / f"{number}.pt", Path(folder) / f"{number}.txt"
-            if file.exists():
-                solutions[number] = load(file, problem, model)
-            else:
-                failures[number] = note.read_text() if note.exists() else "its process ended before it was done"
-    return solutions, failures
+            ended = note.read_text() if note.exists() else "its process ended before it was done"
+            solutions[number] = load(file, problem, model) if file.exists() else ended
+    return solutions

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from sciml._text import listed
-from sciml.diagnostics.certificate import certificate, estimated, not_finite, overfit, uncertified
+from sciml.diagnostics.certificate import Certificate
 from sciml.diagnostics.convergence import overfitted, stagnant
 from sciml.diagnostics.preflight import checked
 from sciml.diagnostics.well_posedness import warn_of_conditions
@@ -158,22 +158,21 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     """
     setup, status, message = best.discrete, best.status, best.message
     setup.trial.eval()
-    residuals = certificate(setup.rows, setup.fresh, setup.scales)
-    if not best.ended and (lost := not_finite(setup, residuals)):
+    issued = Certificate.issue(setup, options.tolerance)
+    inference = issued.inference
+    if not best.ended and (lost := issued.not_finite()):
         status, message = "diverged", lost
-    inference, doubt = estimated(setup, residuals)
     if intervals == "profile" and inference.measurements and status not in ("stopped", "interrupted"):
         try:
             inference = profiled(setup, inference)
         except KeyboardInterrupt:
             status, message = "interrupted", "intervals are from the covariance"
-    doubt += overfit(setup, residuals)
+    spread, reasons = spread_of(setup, inference), issued.reasons
     said = _MESSAGES.get(status, message)
     if message and status in _MESSAGES:
         said = f"{said} ({message})"
-    doubt = [*(failed := uncertified(residuals, options.tolerance)), *doubt]
-    ended = status in ENDED
-    remarks = overfitted(log.history) or (stagnant(setup, log.history) if failed and not ended else [])
+    explain = issued.fails and status not in ENDED
+    remarks = overfitted(log.history) or (stagnant(setup, log.history) if explain else [])
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     problem = setup.problem
     return Solution(
@@ -184,10 +183,10 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         domain=problem.domain,
         unknowns=unknowns_frame(inference.estimates),
         history=pd.DataFrame(log.history),
-        residuals=residuals,
-        success=status in ("converged", "plateau", "budget", "stopped") and not doubt,
+        residuals=issued.residuals,
+        success=status in ("converged", "plateau", "budget", "stopped") and not reasons,
         status=status,
-        message="; ".join([said, *doubt, *remarks]),
+        message="; ".join([said, *reasons, *remarks]),
         nit=log.steps,
         nfev=log.evaluations,
         seconds=log.seconds,
@@ -206,7 +205,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         data=setup.table,
         tolerance=float(options.tolerance),
         statistics=statistics(setup.rows, setup.train, inference, _found(setup)),
-        spread=spread_of(setup, inference),
+        spread=spread,
     )
 
 

@@ -1,4 +1,4 @@
-"""The gallery: problems that come with the library, by name; and problem classes from any Python file."""
+"""The gallery: example problems by name, and problem classes from any Python file."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def names() -> tuple[str, ...]:
 
 
 def path(name: str) -> Path:
-    """The file in which a problem of the gallery is stated.
+    """The Python file in which a problem of the gallery is stated.
 
     Args:
         name: one of ``names()``.
 
     Returns:
-        The path of the Python file.
+        Its path.
 
     Raises:
         ProblemError: there is no such problem; the message lists near names.
@@ -77,7 +77,7 @@ def problem(name: str, **constants: Any) -> Problem:
 
 
 def table() -> pd.DataFrame:
-    """What the gallery holds.
+    """The contents of the gallery.
 
     Returns:
         A row for each problem, indexed by its name: ``line`` (what it is), ``coordinates``, ``fields`` and ``unknowns``
@@ -92,9 +92,20 @@ def table() -> pd.DataFrame:
         >>> sciml.gallery.table().loc["lynx_hare", "truth"]
         'measured'
     """
-    rows = {name: _row(name, problem(name)) for name in names()}
-    columns = ["line", "coordinates", "fields", "unknowns", "truth"]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    rows = {}
+    for name in names():
+        stated = problem(name)
+        kept = any((_root() / "data" / name).glob("reference.*"))
+        truth = [("stored" if kept else "exact")] if stated.has_reference else []
+        truth += ["measured"] if hasattr(stated, "measurements") else []
+        rows[name] = {
+            "line": " ".join((inspect.getdoc(type(stated)) or "").partition("\n\n")[0].split()),
+            "coordinates": stated.coordinates,
+            "fields": tuple(stated.fields),
+            "unknowns": tuple(stated.unknowns),
+            "truth": ", ".join(truth) or "none",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["line", "coordinates", "fields", "unknowns", "truth"])
 
 
 def load_problem(file: str) -> Problem:
@@ -118,16 +129,10 @@ def load_problem(file: str) -> Problem:
 
 
 def problem_class(file: str) -> type[Problem]:
-    """The class that ``load_problem`` makes a problem of.
-
-    Args:
-        file: as for ``load_problem``.
+    """The class that ``load_problem`` makes a problem of, with its arguments and errors.
 
     Returns:
         The class.
-
-    Raises:
-        ProblemError: as for ``load_problem``.
 
     Example:
         >>> problem_class("burgers:Burgers").__name__
@@ -152,10 +157,7 @@ def problem_class(file: str) -> type[Problem]:
 
 
 def split(file: str) -> tuple[str, str | None]:
-    """The file and the class in ``FILE[:CLASS]``.
-
-    Args:
-        file: the text.
+    """The file in the text ``FILE[:CLASS]``, and the class.
 
     Returns:
         The file, and the name of the class or None.
@@ -169,7 +171,7 @@ def split(file: str) -> tuple[str, str | None]:
 
 
 def _root() -> Path:
-    """Where ``problems`` and ``data`` are siblings: inside the installed package, or the checkout around it."""
+    """The folder of ``problems`` and ``data``: inside the installed package, or the checkout around it."""
     installed = Path(__file__).parent / "_gallery"
     checkout = Path(__file__).parent.parent
     # An installed package stands among strangers, one of which may be called "problems".
@@ -190,10 +192,8 @@ def _file(name: str) -> Path:
 
 
 def _near(name: str) -> str:
-    close = difflib.get_close_matches(name, names(), n=3, cutoff=0.5)
-    if close:
-        return f" Did you mean {' or '.join(repr(each) for each in close)}? `sciml list` shows them all"
-    return " `sciml list` shows them all"
+    close = " or ".join(map(repr, difflib.get_close_matches(name, names(), n=3, cutoff=0.5)))
+    return f"{f' Did you mean {close}?' if close else ''} `sciml list` shows them all"
 
 
 def _module(file: Path) -> ModuleType:
@@ -215,16 +215,3 @@ def _module(file: Path) -> ModuleType:
     finally:
         sys.path.remove(folder)
     return module
-
-
-def _row(name: str, stated: Problem) -> dict[str, Any]:
-    kept = any((_root() / "data" / name).glob("reference.*"))
-    truth = [("stored" if kept else "exact")] if stated.has_reference else []
-    truth += ["measured"] if hasattr(stated, "measurements") else []
-    return {
-        "line": " ".join((inspect.getdoc(type(stated)) or "").partition("\n\n")[0].split()),
-        "coordinates": stated.coordinates,
-        "fields": tuple(stated.fields),
-        "unknowns": tuple(stated.unknowns),
-        "truth": ", ".join(truth) or "none",
-    }

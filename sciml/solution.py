@@ -1,4 +1,4 @@
-"""Solutions: what ``fit`` and ``baseline`` return."""
+"""The solution of a problem, as ``fit`` and ``baseline`` return it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Solution:
         fields: the names of the fields.
         domain: where it was solved.
         unknowns: DataFrame indexed by name: ``estimate``, ``standard_error`` and the 95 % interval ``low``, ``high``.
-        history: DataFrame, a row a look: phase, step, seconds, loss, held-out loss, every term, every unknown.
+        history: DataFrame, a row for each report: phase, step, seconds, loss, held-out loss, every term, every unknown.
         residuals: the certificate, a DataFrame indexed by term: ``rms`` and ``max`` in the residual's unit, ``relative``
             (rms by the residual's natural size), ``points``. Equations and conditions are taken at points not used before;
             measurements at those held out, or at all of them when there were too few to hold any out.
@@ -48,7 +48,7 @@ class Solution:
         message: the same in a sentence.
         nit: steps taken.
         nfev: evaluations of the residuals and their derivatives.
-        seconds: wall-clock time.
+        seconds: wall-clock time, in seconds.
         solver: the solvers used, in order.
         engine: what supplied the derivatives or, for a baseline, which SciPy routine ran.
         seed: the seed, or None where nothing was random.
@@ -117,7 +117,7 @@ class Solution:
 
     @property
     def device(self) -> torch.device:
-        """Where the trial function lives."""
+        """The device of the trial function."""
         return next(self.trial.buffers()).device
 
     @property
@@ -143,17 +143,29 @@ class Solution:
         Warns:
             ExtrapolationWarning: some points lie outside the domain.
         """
-        if any(isinstance(value, Tensor) for value in coordinates.values()):
-            return self._tensors(coordinates)
-        points, shape = points_from(coordinates, self.coordinates)
-        self._warn_outside(points)
-        values = predicted(self.trial, points).numpy() if len(points) else np.empty((0, len(self.fields)))
-        return self._joined({name: values[:, column].reshape(shape) for column, name in enumerate(self.fields)})
+        tensors = any(isinstance(value, Tensor) for value in coordinates.values())
+        points, shape = points_from(coordinates, self.coordinates, next(self.trial.buffers()) if tensors else None)
+        outside = ~self.domain.contains(points.detach().cpu().numpy())
+        if outside.any():
+            warnings.warn(
+                f"{int(outside.sum())} of {len(points)} points lie outside the domain {self.domain!r}; the values "
+                "there are extrapolated and have no certificate",
+                ExtrapolationWarning,
+                stacklevel=2,
+            )
+        values: Any
+        if tensors:
+            values = self.trial(points)
+        else:
+            values = predicted(self.trial, points).numpy() if len(points) else np.empty((0, len(self.fields)))
+        found = {name: values[:, column].reshape(shape) for column, name in enumerate(self.fields)}
+        # The values of complex fields are added as far as the problem that names them is known.
+        return found if self.problem is None else found | self.problem.composites.joined(found)
 
     def standard_error(self, **coordinates: Any) -> dict[str, np.ndarray]:
-        """How far the noise of the measurements moves the fields at points: one standard deviation of each, in its unit.
+        """The standard error of the fields at points: how far the noise of the measurements moves them, in their units.
 
-        The equations count as exact and the trial function as rich enough; what is told is the scatter that other measurements
+        The equations count as exact and the trial function as rich enough; the result is the scatter that other measurements
         of the same kind would cause. In problems with unknown functions of coordinates their assumed smoothness counts, too.
 
         Args:
@@ -179,11 +191,11 @@ class Solution:
         """The pointwise 95 % intervals of the fields, lower and upper ends; see ``standard_error``."""
         errors, values = self.standard_error(**coordinates), self(**coordinates)
         assert self.spread is not None
-        reach = self.spread.quantile
-        return {name: (values[name] - reach * each, values[name] + reach * each) for name, each in errors.items()}
+        half = {name: self.spread.quantile * each for name, each in errors.items()}
+        return {name: (values[name] - each, values[name] + each) for name, each in half.items()}
 
     def score(self, data: Any, **how: Any) -> pd.DataFrame:
-        """How well the solution foretells measurements, best ones that it has not seen.
+        """The errors of the solution as a prediction of measurements, best ones that were not fitted.
 
         Args:
             data: measurements as for ``fit``; fields, derivatives and observed functions as columns.
@@ -198,32 +210,8 @@ class Solution:
         """
         if self.problem is None:
             raise ProblemError("this solution was loaded without its problem: sciml.load(path, problem)")
-        constants = {
-            str(name): torch.tensor(float(value)).double() for name, value in self.unknowns["estimate"].items()
-        }
+        constants = {name: torch.tensor(value, dtype=torch.float64) for name, value in self._estimates().items()}
         return scored(self.problem.bind(**constants), self.trial, data, **how)
-
-    def _joined(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The values with those of complex fields, as far as the problem that names them is known."""
-        return values if self.problem is None else values | self.problem.composites.joined(values)
-
-    def _tensors(self, coordinates: Mapping[str, Any]) -> dict[str, Tensor]:
-        if set(coordinates) != set(self.coordinates):
-            raise ProblemError(f"expected the coordinates {listed(self.coordinates)}; given: {listed(coordinates)}")
-        like = next(self.trial.buffers())
-        # A number beside tensors would come in torch's default type, with half of its digits.
-        each = (coordinates[name] for name in self.coordinates)
-        given = [(it if isinstance(it, Tensor) else torch.as_tensor(it, dtype=like.dtype)).to(like) for it in each]
-        try:
-            columns = torch.broadcast_tensors(*given)
-        except RuntimeError:
-            shapes = [tuple(each.shape) for each in given]
-            raise ProblemError(f"the coordinates do not broadcast to one shape: {shapes}") from None
-        points = torch.stack([column.reshape(-1) for column in columns], dim=1)
-        self._warn_outside(points.detach())
-        values = self.trial(points)
-        found = {name: values[:, position].reshape(columns[0].shape) for position, name in enumerate(self.fields)}
-        return self._joined(found)
 
     def at(self, **constants: float) -> Solution:
         """The solution at one value of constants that were promoted to coordinates, without any training.
@@ -242,16 +230,6 @@ class Solution:
         from sciml.runs import slice as slicing
 
         return slicing.at(self, constants)
-
-    def _warn_outside(self, points: Tensor) -> None:
-        outside = ~self.domain.contains(points.cpu().numpy())
-        if outside.any():
-            warnings.warn(
-                f"{int(outside.sum())} of {len(points)} points lie outside the domain {self.domain!r}; the values "
-                "there are extrapolated and nothing vouches for them",
-                ExtrapolationWarning,
-                stacklevel=3,
-            )
 
     def grid(self, resolution: int | None = None) -> dict[str, np.ndarray]:
         """A dense grid by coordinate; on domains that are no boxes, the points of it that lie inside, one after another.
@@ -284,7 +262,14 @@ class Solution:
         """
         grid = self.grid(resolution)
         truth, own = self.truth(grid, reference), self(**grid)
-        return {name: _relative(own[name][there], truth[name][there]) for name, there in self.lives(grid).items()}
+        norm = np.linalg.norm
+        return {
+            name: float(norm((own[name] - truth[name])[there]) / (norm(truth[name][there]) or 1.0))
+            for name, there in self.lives(grid).items()
+        }
+
+    def _estimates(self) -> dict[str, float]:
+        return {str(name): float(value) for name, value in self.unknowns["estimate"].items()}
 
     def lives(self, points: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """For each field where it means something: everywhere, unless its equations hold on parts of the domain alone.
@@ -298,15 +283,14 @@ class Solution:
         return {name: self.problem.lives(name, points) for name in self.fields}
 
     def truth(self, points: Mapping[str, Any], reference: Any = None) -> dict[str, np.ndarray]:
-        """What the fields should be at points: of a reference given, or of the problem's own at the estimated constants.
+        """The reference values of the fields at points: of ``reference``, or of the problem at the estimated constants.
 
         Raises:
             ProblemError: there is no reference, or it lacks a field or has another shape than the points.
         """
         values: Any
         if reference is None:
-            estimates = {str(name): float(value) for name, value in self.unknowns["estimate"].items()}
-            values = None if self.problem is None else self.problem.reference_values(points, estimates)
+            values = None if self.problem is None else self.problem.reference_values(points, self._estimates())
         elif callable(reference):
             values = reference(**points)
         else:
@@ -322,15 +306,16 @@ class Solution:
             values = {self.fields[0]: values}
         if self.problem is not None:
             values = self.problem.composites.separated(values)
-        missing = [name for name in self.fields if name not in values]
-        if missing:
-            raise ProblemError(f"the reference lacks the field {listed(missing)}; it has {listed(values)}")
         shape = np.broadcast_shapes(*(np.shape(each) for each in points.values()))
-        found = {name: np.asarray(values[name], dtype=np.float64) for name in self.fields}
-        for name, each in found.items():
+        found = {}
+        for name in self.fields:
+            if name not in values:
+                raise ProblemError(f"the reference lacks the field {name!r}; it has {listed(values)}")
+            each = np.asarray(values[name], dtype=np.float64)
             if each.shape not in ((), shape):
                 raise ProblemError(f"the reference of {name!r} has shape {each.shape} at points of shape {shape}")
-        return {name: np.broadcast_to(each, shape) for name, each in found.items()}
+            found[name] = np.broadcast_to(each, shape)
+        return found
 
     def embed(self, points: Any, layer: str | nn.Module | None = None, **options: Any) -> Any:
         """The activations of a layer at points; see ``sciml.embed``."""
@@ -361,7 +346,7 @@ class Solution:
         path = Path(path)
         from sciml.runs import save as saving
 
-        archive.write_file(path, archive.packed(saving.state_of(self)))
+        archive.write_file(path, archive.packed(saving.to_record(self)))
         return path
 
     def export(self, path: str | Path, fields: Any = None) -> Path:
@@ -382,19 +367,10 @@ class Solution:
     def _repr_html_(self) -> str:
         """For notebooks: the outcome, the unknowns and the certificate."""
         outcome = "success" if self.success else "<b>not a success</b>"
-        parts = [
-            f"<p><b>{html.escape(self.name)}</b>: {outcome}, {self.status} in {self.seconds:.1f} s. "
-            f"{html.escape(self.message)}</p>"
-        ]
-        parts += [
-            frame.to_html(float_format="{:.4g}".format) for frame in (self.unknowns, self.residuals) if len(frame)
-        ]
-        return "".join(parts)
-
-
-def _relative(values: np.ndarray, truth: np.ndarray) -> float:
-    size = float(np.linalg.norm(truth))
-    return float(np.linalg.norm(values - truth)) / (size if size > 0 else 1.0)
+        name, message = html.escape(self.name), html.escape(self.message)
+        head = f"<p><b>{name}</b>: {outcome}, {self.status} in {self.seconds:.1f} s. {message}</p>"
+        frames = [frame for frame in (self.unknowns, self.residuals) if len(frame)]
+        return head + "".join(frame.to_html(float_format="{:.4g}".format) for frame in frames)
 
 
 def unknowns_frame(estimates: Mapping[str, Estimate]) -> pd.DataFrame:

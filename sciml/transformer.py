@@ -1,6 +1,6 @@
-"""Embeddings as a scikit-learn transformer; imported when ``sciml.Embedding`` is asked for, since scikit-learn is an extra.
+"""Autoencoders and supervised encoders as a scikit-learn transformer.
 
-Networks with few numbers in their middle, trained to give back what they are given, or something else.
+Imported at the first use of ``sciml.Embedding``, since scikit-learn is an extra.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from sciml.embedding import embed
 from sciml.errors import MissingExtraError, ModelError
+from sciml.models import Scaled
+from sciml.models.base import linear
 from sciml.solution import Solution
 from sciml.solvers import LBFGS, EarlyStopping, Objective
 from sciml.typing import Array
@@ -27,99 +29,29 @@ _ENOUGH_TO_HOLD_OUT = 50
 _LOOK = 10
 
 
-class Standard(nn.Module):
-    r"""Columns less their means, divided by sizes: :math:`x \\mapsto (x - m)/s`; ``back`` is the inverse.
-
-    Args:
-        mean: m, shape ``(p,)``.
-        size: s, shape ``(p,)``, positive.
-    """
-
-    mean: Tensor
-    size: Tensor
-
-    def __init__(self, mean: Tensor, size: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("mean", mean)
-        self.register_buffer("size", size)
-
-    def forward(self, values: Tensor) -> Tensor:
-        """``(n, p)`` to ``(n, p)``."""
-        return (values - self.mean) / self.size
-
-    def back(self, values: Tensor) -> Tensor:
-        """The inverse."""
-        return self.mean + self.size * values
-
-
 class Curved(nn.Module):
-    r"""A linear map and a network beside it, :math:`x \mapsto Lx + N(x)`, N zero at first.
+    """A linear map ``axes`` of shape ``(outputs, inputs)`` plus a network that is zero at first."""
 
-    Args:
-        linear: L, shape ``(outputs, inputs)``.
-        hidden: the widths of N's hidden layers.
-        generator: draws N's other weights.
-    """
-
-    def __init__(self, linear: Tensor, hidden: Sequence[int], generator: torch.Generator) -> None:
+    def __init__(self, axes: Tensor, hidden: Sequence[int], generator: torch.Generator) -> None:
         super().__init__()
-        outputs, inputs = linear.shape
-        self.linear = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=False, dtype=torch.float64)
+        outputs, inputs = axes.shape
+        self.linear = linear(inputs, outputs, bias=False)
         self.network = perceptron((inputs, *hidden, outputs), generator)
-        last = self.network[-1]
-        assert isinstance(last, nn.Linear)
         with torch.no_grad():
-            self.linear.weight.copy_(linear)
-            last.weight.zero_()
-            last.bias.zero_()
+            self.linear.weight.copy_(axes)
+            for parameter in self.network[-1].parameters():
+                parameter.zero_()
 
     def forward(self, values: Tensor) -> Tensor:
         """``(n, inputs)`` to ``(n, outputs)``."""
         return self.linear(values) + self.network(values)
 
 
-class Encoder(nn.Module):
-    """From columns to components, an embedding, and from there to what the network is trained to give.
-
-    Args:
-        inside: standardises what is given.
-        encode: from ``(n, p)`` to ``(n, k)``.
-        decode: from ``(n, k)`` to ``(n, q)``.
-        outside: standardises what is to be given.
-    """
-
-    def __init__(self, inside: Standard, encode: nn.Module, decode: nn.Module, outside: Standard) -> None:
-        super().__init__()
-        self.inside, self.encode, self.decode, self.outside = inside, encode, decode, outside
-
-    def forward(self, values: Tensor) -> Tensor:
-        """What it was trained for, ``(n, q)``, at ``(n, p)``."""
-        return self.outside.back(self.decode(self.embed(values)))
-
-    def embed(self, values: Tensor) -> Tensor:
-        """The components ``(n, k)``."""
-        found: Tensor = self.encode(self.inside(values))
-        return found
-
-
-class Embedder(nn.Module):
-    """The first half of an ``Encoder``, as a module of its own: its outputs are the components."""
-
-    def __init__(self, whole: Encoder) -> None:
-        super().__init__()
-        self.inside, self.encode = whole.inside, whole.encode
-
-    def forward(self, values: Tensor) -> Tensor:
-        """``(n, p)`` to ``(n, k)``."""
-        found: Tensor = self.encode(self.inside(values))
-        return found
-
-
 def perceptron(widths: Sequence[int], generator: torch.Generator, *, last: bool = False) -> nn.Sequential:
     """Linear layers of these widths with tanh between them (and, if ``last``, behind them), in float64."""
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(widths):
-        layer = nn.utils.skip_init(nn.Linear, before, after, dtype=torch.float64)
+        layer = linear(before, after)
         nn.init.xavier_normal_(layer.weight, generator=generator)
         # Without biases the network is odd, and where what it lacks is even the gradient vanishes at the start.
         nn.init.uniform_(layer.bias, -1.0, 1.0, generator=generator)
@@ -127,129 +59,109 @@ def perceptron(widths: Sequence[int], generator: torch.Generator, *, last: bool 
     return nn.Sequential(*(layers if last else layers[:-1]))
 
 
-def autoencoder(data: Array, components: int, hidden: Sequence[int], seed: int) -> Encoder:
-    r"""An encoder that gives back what it is given; before training it is a principal component analysis.
+def _standardised(inside: Tensor, model: nn.Module, outside: Tensor | None = None) -> Scaled:
+    """A model between standardised inputs and outputs; ``inside`` and ``outside`` are means and sizes, ``(2, p)``."""
+    mean, size = inside
+    ends = ([0.0], [1.0]) if outside is None else outside.tolist()
+    found = Scaled(model, (-size).tolist(), size.tolist(), *ends)
+    found.center.copy_(mean)
+    return found
+
+
+def autoencoder(data: Array, components: int, hidden: Sequence[int], seed: int) -> Scaled:
+    r"""An autoencoder that is a principal component analysis before training.
 
     .. math::  z = Ps + E(s), \qquad \hat s = P^T z + D(z), \qquad s = (x - \bar x)/\sigma
 
-    with P the first principal axes, one size σ for all columns, and networks E and D that are zero at first.
-
-    Args:
-        data: shape ``(n, p)``.
-        components: the number k of components.
-        hidden: the widths of the hidden layers of E; D has them in reverse.
-        seed: of the networks' weights.
+    with P the first principal axes, one size σ for all columns of data ``(n, p)``, and networks E and D that are zero at
+    first; ``hidden`` are the widths of the hidden layers of E, and in reverse of D.
     """
     generator = torch.Generator().manual_seed(seed)
     values = torch.from_numpy(data)
     mean = values.mean(0)
     size = float((values - mean).square().mean().sqrt()) or 1.0
-    standard = Standard(mean, torch.full_like(mean, size))
-    axes = torch.linalg.svd(standard(values), full_matrices=False)[2]
+    axes = torch.linalg.svd((values - mean) / size, full_matrices=False)[2]
     if len(axes) < components:
         axes = torch.cat([axes, axes.new_zeros(components - len(axes), axes.shape[1])])
-    # The sign of an axis is anybody's choice: its largest entry is made positive.
+    # The sign of an axis is arbitrary: its largest entry is made positive.
     largest = axes.gather(1, axes.abs().argmax(1, keepdim=True))
     axes = (axes * torch.where(largest < 0, -1.0, 1.0))[:components]
-    return Encoder(
-        standard, Curved(axes, hidden, generator), Curved(axes.T.contiguous(), hidden[::-1], generator), standard
-    )
+    standard = torch.stack([mean, torch.full_like(mean, size)])
+    halves = Curved(axes, hidden, generator), Curved(axes.T.contiguous(), hidden[::-1], generator)
+    return _standardised(standard, nn.Sequential(*halves), standard)
 
 
-def predictor(data: Array, target: Array, components: int, hidden: Sequence[int], seed: int) -> Encoder:
-    """An encoder that gives targets: a perceptron whose last hidden layer is the embedding.
-
-    Args:
-        data: shape ``(n, p)``.
-        target: shape ``(n, q)``.
-        components: the width k of the last hidden layer.
-        hidden: the widths of the hidden layers before it.
-        seed: of the weights.
-    """
+def predictor(data: Array, target: Array, components: int, hidden: Sequence[int], seed: int) -> Scaled:
+    """A perceptron from data ``(n, p)`` to targets ``(n, q)`` whose last hidden layer is the embedding."""
     generator = torch.Generator().manual_seed(seed)
-    inside, outside = (_by_column(torch.from_numpy(each)) for each in (data, target))
     encode = perceptron((data.shape[1], *hidden, components), generator, last=True)
-    return Encoder(inside, encode, perceptron((components, target.shape[1]), generator), outside)
+    decode = perceptron((components, target.shape[1]), generator)
+    inside, outside = (_by_column(torch.from_numpy(each)) for each in (data, target))
+    return _standardised(inside, nn.Sequential(encode, decode), outside)
 
 
-def _by_column(values: Tensor) -> Standard:
+def _by_column(values: Tensor) -> Tensor:
     size = values.std(0, correction=0)
-    # A column that hardly varies is rounding beside the others, and must not be blown up to their size.
-    return Standard(values.mean(0), torch.where(size > 1e-12 * size.max(), size, torch.ones_like(size)))
+    # A column that hardly varies is rounding beside the others, and must not be scaled up to their size.
+    return torch.stack([values.mean(0), torch.where(size > 1e-12 * size.max(), size, torch.ones_like(size))])
 
 
 class _Misfit(Objective):
-    """Mean squares of what an encoder gives less what it should give, and a ridge on the weights of its networks."""
+    """The mean squared error of a network for standardised rows, and a ridge on the weights of its layers."""
 
-    def __init__(self, encoder: Encoder, data: Tensor, target: Tensor, ridge: float) -> None:
-        self._encoder, self._ridge = encoder, ridge
-        self._data, self._target = encoder.inside(data), encoder.outside(target)
-        self.parameters = list(encoder.parameters())
+    def __init__(self, network: nn.Module, data: Tensor, target: Tensor, ridge: float) -> None:
+        self._network, self._data, self._target = network, data, target
+        self._ridge = ridge / len(data)
+        self.parameters = list(network.parameters())
+        layered = [part for part in network.modules() if isinstance(part, nn.Sequential)]
+        self._weights = [each.weight for part in layered for each in part if isinstance(each, nn.Linear)]
 
     def misfit(self, data: Tensor, target: Tensor) -> Tensor:
         """The mean square, in units of the columns' sizes."""
-        encoder = self._encoder
-        return (encoder.decode(encoder.encode(data)) - target).square().mean()
+        return (self._network(data) - target).square().mean()
 
     def evaluate(self, blocks: object = None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Loss, gradient and terms."""
         loss = self.misfit(self._data, self._target)
         if self._ridge > 0:
-            weights = [
-                layer.weight
-                for half in (self._encoder.encode, self._encoder.decode)
-                for part in (half.modules())
-                if isinstance(part, nn.Sequential)
-                for layer in part
-                if isinstance(layer, nn.Linear)
-            ]
-            loss = loss + self._ridge / len(self._data) * torch.stack([each.square().sum() for each in weights]).sum()
+            loss = loss + self._ridge * torch.stack([each.square().sum() for each in self._weights]).sum()
         gradients = torch.autograd.grad(loss, self.parameters)
         return loss.detach(), torch.cat([each.reshape(-1) for each in gradients]), {}
 
 
-def train(encoder: Encoder, data: Array, target: Array, steps: int, ridge: float, seed: int) -> int:
-    """Train an encoder by L-BFGS; of what was seen at looks the state that is best on held-out rows is kept.
+def train(network: Scaled, data: Array, target: Array, steps: int, ridge: float, seed: int) -> int:
+    """Train a network in place by L-BFGS with early stopping, and return the number of steps.
 
-    Args:
-        encoder: what is trained, in place.
-        data: shape ``(n, p)``.
-        target: shape ``(n, q)``.
-        steps: the most steps.
-        ridge: the weight of the squares of weights, divided by n.
-        seed: of the choice of rows to hold out: a tenth, where there are 50 rows or more; otherwise all rows judge.
-
-    Returns:
-        The number of steps taken.
+    A tenth of the rows, where there are 50 or more, is held out (``seed`` chooses which) and judges; otherwise all rows do.
     """
     order = np.random.default_rng(seed).permutation(len(data))
-    held = order[: len(data) // 10] if len(data) >= _ENOUGH_TO_HOLD_OUT else order
-    own = order[len(data) // 10 :] if len(data) >= _ENOUGH_TO_HOLD_OUT else order
-    inputs, wanted = torch.from_numpy(data), torch.from_numpy(target)
-    objective = _Misfit(encoder, inputs[own], wanted[own], ridge)
-    judge = encoder.inside(inputs[held]), encoder.outside(wanted[held])
+    held = len(data) // 10 if len(data) >= _ENOUGH_TO_HOLD_OUT else 0
+    given = (torch.from_numpy(data) - network.center) / network.reach
+    wanted = (torch.from_numpy(target) - network.offset) / network.scale
+    own, judge = order[held:], order[: held or len(order)]
+    objective = _Misfit(network.model, given[own], wanted[own], ridge)
     solver, early = LBFGS(max(steps, 1), history=20, look=_LOOK), EarlyStopping(patience=10)
     run = solver.start(cast(Objective, objective))
-    best, judged = objective.vector(), [_judged(objective, judge)]
+
+    def judged() -> float:
+        with torch.no_grad():
+            found = float(objective.misfit(given[judge], wanted[judge]))
+        return found if math.isfinite(found) else math.inf
+
+    best, seen = objective.vector(), [judged()]
     count = 0
     while count < steps:
         done = run.step().done
         count += 1
         if count % _LOOK == 0 or done is not None or count == steps:
-            found = _judged(objective, judge)
-            if found < min(judged):
+            found = judged()
+            if found < min(seen):
                 best = objective.vector()
-            judged.append(found)
-            if done is not None or early.over(judged):
+            seen.append(found)
+            if done is not None or early.over(seen):
                 break
     objective.assign(best)
     return count
-
-
-def _judged(objective: _Misfit, judge: tuple[Tensor, Tensor]) -> float:
-    with torch.no_grad():
-        found = float(objective.misfit(*judge))
-    return found if math.isfinite(found) else math.inf
 
 
 try:
@@ -269,7 +181,7 @@ def _gives_back(estimator: Embedding) -> bool:
 
 
 class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    r"""A scikit-learn transformer from rows to an embedding of them: of a network given, or of one that it trains.
+    r"""A scikit-learn transformer from rows to an embedding of them, by a network that is given or trained.
 
     Given a solution or a module, the rows are points and the embedding is that of ``sciml.embed``; nothing is trained. Without
     one ``fit`` trains an encoder by L-BFGS:
@@ -339,7 +251,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Embedding:
-        """Train an encoder, or find out the width of the model's layer.
+        """Train an encoder, or measure the width of the model's layer.
 
         Args:
             X: rows, shape ``(n, p)``; for a solution its coordinates, by name in a DataFrame, else in order.
@@ -352,7 +264,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self.encoder_, self.network_, self.error_, self.n_iter_ = self.model, None, None, 0
             self._n_features_out = self._embedded(rows[:1]).shape[1]
             return self
-        # What scikit-learn hands over may be locked, and torch wants none of that.
+        # Arrays of scikit-learn may be read-only, which torch does not support.
         rows = np.array(rows)
         self._check(rows.shape[1])
         seed = self._seed()
@@ -364,7 +276,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             network = predictor(rows, wanted, self.n_components, list(self.hidden), seed)
         self.n_iter_ = train(network, rows, wanted, self.steps, self.ridge, seed)
         self.network_ = network.requires_grad_(False)
-        self.encoder_ = Embedder(network)
+        self.encoder_ = _standardised(torch.stack([network.center, network.reach]), network.model.get_submodule("0"))
         with torch.no_grad():
             missed = network(torch.from_numpy(rows)).numpy() - wanted
         size = float(np.sqrt(np.mean((wanted - wanted.mean(0)) ** 2)))
@@ -373,11 +285,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return self
 
     def _check(self, columns: int) -> None:
-        """Refuse settings that are none.
-
-        Raises:
-            ModelError: with the setting.
-        """
+        """Refuse invalid settings with a ``ModelError``."""
         if not isinstance(self.target, str) or self.target not in ("X", "y"):
             raise ModelError(f"target must be 'X' or 'y'; given: {self.target!r}")
         if self.layer is not None:
@@ -404,11 +312,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             )
 
     def _seed(self) -> int:
-        """A seed for torch: the number given, or one drawn as scikit-learn draws.
-
-        Raises:
-            ModelError: what was given is no seed.
-        """
+        """A seed for torch: the number given, or one drawn as scikit-learn draws."""
         given = self.random_state
         if isinstance(given, np.random.RandomState | None):
             return int(check_random_state(given).randint(2**31 - 1))
@@ -438,10 +342,9 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return self._embedded(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _embedded(self, rows: Array) -> Array:
-        if isinstance(self.encoder_, Embedder):
-            return embed(self.encoder_, rows, self.encoder_).to_numpy()
         if isinstance(self.encoder_, nn.Module):
-            return embed(self.encoder_, rows, self.layer).to_numpy()
+            layer = self.layer if self.network_ is None else self.encoder_
+            return embed(self.encoder_, rows, layer).to_numpy()
         coordinates = self.encoder_.coordinates
         names = list(getattr(self, "feature_names_in_", coordinates))
         if len(names) != rows.shape[1]:
@@ -464,8 +367,8 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if values.shape[1] != self.n_components:
             raise ModelError(f"components have {self.n_components} columns; given: {values.shape[1]}")
         with torch.no_grad():
-            network = cast(Encoder, self.network_)
-            found: Array = network.outside.back(network.decode(values)).numpy()
+            network = cast(Any, self.network_)
+            found: Array = (network.offset + network.scale * network.model[1](values)).numpy()
         return found
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -479,13 +382,13 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return np.array([f"z{number}" for number in range(count)], dtype=object)
 
     def __sklearn_tags__(self) -> Any:
-        """What scikit-learn has to know: that y is needed where it is the target."""
+        """Tags for scikit-learn: y is needed where it is the target."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = self.model is None and self.target == "y"
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: of a solution all but the problem, whose class may be code of a notebook."""
+        """The state to pickle: of a solution all but the problem, whose class may be code of a notebook."""
         state = dict(super().__getstate__())
         for name in ("model", "encoder_"):
             if isinstance(state.get(name), Solution):

@@ -14,25 +14,19 @@ import numpy as np
 from torch import Tensor
 
 Points: TypeAlias = Tensor
-
 """A tensor of shape ``(n, D)``: one row a point, one column a coordinate."""
 
 Values: TypeAlias = Tensor
-
 """A tensor of shape ``(n,)``: one number a point."""
 
 MultiIndex: TypeAlias = tuple[str, ...]
-
 """A partial derivative by the names it differentiates by, in the problem's order: ``("x", "x")`` is u_xx, () is u."""
 
 TrialFunction: TypeAlias = Callable[[Tensor], Tensor]
-
 """Anything that maps points ``(n, D)`` to fields ``(n, F)``, each row by itself."""
 
 Target: TypeAlias = float | int | Tensor | Callable[..., object]
-
-"""What a condition prescribes: a number, or a function of the coordinates it names (and of ``self``, if it asks)."""
+"""The target of a condition: a number, or a function of the coordinates it names (and of ``self``, if it asks)."""
 
 Array: TypeAlias = np.ndarray
-
 """A NumPy array."""

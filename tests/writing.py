@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import multiprocessing
 import os
 import time
@@ -136,6 +137,28 @@ def _full(directory, write):
     return write.__name__, "", path.read_bytes() == before, []
 
 
+class Decay(sciml.Problem):
+    """A rate from a few measurements."""
+
+    domain = sciml.Interval(t=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=1.0)]
+    rate = sciml.Unknown(1.0)
+
+    @sciml.equation
+    def decay(self, u, t):
+        return sciml.d(u, t) + self.rate * u
+
+    def measurements(self):
+        return {"t": [0.0, 0.3, 0.5, 0.8, 1.0], "u": [1.0, 0.55, 0.36, 0.21, 0.13]}
+
+
+@functools.cache
+def small_solution():
+    """A solution of few kilobytes, of a problem with an unknown."""
+    return sciml.fit(Decay(), sciml.MLP(4), solver=sciml.LBFGS(5))
+
+
 def write_table(directory, value):
     sciml.Table({"u": np.arange(5000.0) + value}).save(directory / "table.csv")
     return directory / "table.csv"
@@ -165,8 +188,7 @@ def write_parquet(directory, value):
 
 
 def write_solution(directory, value):
-    solution = sciml.load(Path(__file__).parent / "fixtures" / "solution_format_1.pt")
-    return dataclasses.replace(solution, message=f"{value}" * 20_000).save(directory / "solution.pt")
+    return dataclasses.replace(small_solution(), message=f"{value}" * 20_000).save(directory / "solution.pt")
 
 
 WRITERS = (write_table, write_hdf5, write_reference, write_embedding, write_parquet, write_solution)

@@ -18,8 +18,8 @@ from sciml.baselines.row_layout import outward, sparse_slopes
 from sciml.errors import BaselineError
 from sciml.geometry import At, Average, Face, Interior, OnFaces, Opposite
 from sciml.models import Grid, GridFunction, GridJets
+from sciml.models.bases import chebyshev, waves
 from sciml.models.grid import Sites
-from sciml.models.spectral import chebyshev, waves
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term

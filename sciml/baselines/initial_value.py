@@ -20,8 +20,7 @@ from sciml.baselines.task import Solved, Task, unestimated
 from sciml.errors import BaselineError, ProblemError
 from sciml.geometry import Face, OnFaces
 from sciml.jets.calculus import check_names, describe
-from sciml.models import Grid
-from sciml.models.hermite import Hermite
+from sciml.models import Grid, PiecewisePolynomial, hermite
 from sciml.problem import Dirichlet, Initial, Problem
 from sciml.problem.functions import argument_names
 from sciml.problem.observations import Observation
@@ -184,7 +183,7 @@ def _trajectory(
 
 def trial_from(
     system: FirstOrderSystem, path: _Trajectory, constants: Mapping[str, Tensor], tolerance: float
-) -> Hermite:
+) -> PiecewisePolynomial:
     """The first path of a batch as a piecewise polynomial, with knots until it is as exact as the integration."""
     fields = [system.state.index((name, 0)) for name in system.orders]
     pieces = 2
@@ -197,7 +196,7 @@ def trial_from(
             np.vstack([states[row : row + order], rates[row + order - 1]])
             for row, order in zip(fields, system.orders.values(), strict=True)
         ]
-        trial = Hermite(torch.from_numpy(knots), [torch.from_numpy(each) for each in jets])
+        trial = hermite(torch.from_numpy(knots), [torch.from_numpy(each) for each in jets])
         between = (knots[1:] + knots[:-1]) / 2
         gap = np.abs(trial(torch.from_numpy(between[:, None])).numpy().T - path.dense(between)[fields, 0])
         size = np.array([[np.abs(each[0]).max()] for each in jets])

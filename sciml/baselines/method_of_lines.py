@@ -27,7 +27,7 @@ from sciml.baselines.first_order_system import Level, check_affine, initial_valu
 from sciml.baselines.integrate import BlowUpError, IntegrationError
 from sciml.baselines.row_layout import Row, arranged, sparse_slopes
 from sciml.errors import BaselineError
-from sciml.jets import JetSpace, Recorder
+from sciml.jets import JetSpace, RandomJets
 from sciml.jets.calculus import describe
 from sciml.models import Grid, GridJets
 from sciml.problem import Problem
@@ -138,7 +138,7 @@ class MethodOfLines:
             raise BaselineError(
                 f"{type(self.problem).__name__} has no initial value for {listed(names)}: add sciml.Initial({names[0]}=...)"
             )
-        scene = evaluation(self.problem, [self._points(self.grid.points, self.begin)], [Recorder(self.grid.size)])
+        scene = evaluation(self.problem, [self._points(self.grid.points, self.begin)], [RandomJets(self.grid.size)])
         state = np.zeros((len(self.levels), self.grid.size))
         for row, level in enumerate(self.levels):
             if level in given:

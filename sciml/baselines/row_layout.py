@@ -20,7 +20,7 @@ from sciml.models import Chebyshev, Grid
 from sciml.models.grid import Sites, split
 from sciml.problem import Problem
 from sciml.problem.conditions import Term
-from sciml.problem.structure import PROBES, Asked
+from sciml.problem.structure import Asked
 from sciml.solvers.linearize import Linearization
 from sciml.typing import Array
 
@@ -83,7 +83,7 @@ def arranged(problem: Problem, grid: Grid, top: Mapping[str, int]) -> tuple[Row,
             f"{type(problem).__name__} has {len(equations)} equation(s) for {len(problem.fields)} field(s); as "
             "many are needed"
         )
-    kinds = [asked(problem, term) for term in equations]
+    kinds = [problem.system.depends(term) for term in equations]
     owner = _matched(problem, top, kinds)
     taken = {name: np.zeros(grid.size, dtype=bool) for name in problem.fields}
     conditions, counts = _placed(problem, terms)
@@ -101,7 +101,7 @@ def arranged(problem: Problem, grid: Grid, top: Mapping[str, int]) -> tuple[Row,
             normals.append(outward(problem, face, int(free.sum())))
         sites = grid.at_nodes(np.concatenate(places))
         if len(sites.points):
-            times = _lacking(problem, top, asked(problem, term))
+            times = _lacking(problem, top, problem.system.depends(term))
             rows.append(Row(term, np.concatenate(numbers), name, times, sites, torch.cat(normals)))
     for term, name, kind in zip(equations, owner, kinds, strict=True):
         own = np.flatnonzero(~taken[name])
@@ -170,7 +170,7 @@ def _owners(problem: Problem, face: Face, terms: Sequence[Term]) -> list[str]:
     cost = np.full((len(terms), len(slots)), 1000.0)
     for row, term in enumerate(terms):
         reach: dict[str, int] = {}
-        for name, index in asked(problem, term):
+        for name, index in problem.system.depends(term):
             reach[name] = max(reach.get(name, 0), index.count(face.coordinate))
         if not reach:
             raise BaselineError(f"the condition {term.name!r} contains no field")
@@ -211,14 +211,6 @@ def _inside(problem: Problem, grid: Grid, name: str, numbers: Array, counts: Cou
     places, _ = roots_jacobi(len(numbers), upper, lower)
     points = (axis.low + axis.high) / 2 + (axis.high - axis.low) / 2 * places
     return grid.at_points(points[:, None])
-
-
-def asked(problem: Problem, term: Term) -> Asked:
-    """The jets that the value of a term depends on."""
-    normals = torch.zeros(PROBES, len(problem.coordinates), dtype=torch.float64)
-    for face in term.place.faces if isinstance(term.place, OnFaces) else ():
-        normals[:, problem.coordinates.index(str(face.coordinate))] = 1.0
-    return problem.system.depends(term, normals)
 
 
 def _lacking(problem: Problem, top: Mapping[str, int], found: Asked) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from sciml.data.arrays import checked_path
 from sciml.data.hdf5_file import OpenFiles, find, label
 from sciml.data.hdf5_grid import GridTable
 from sciml.data.hdf5_plan import Plan, planned
@@ -136,17 +137,6 @@ def _lazy(path: Path, plan: Plan, missing: str, lazy: object, group: str | None,
         )
     loading = lazy if isinstance(lazy, LoaderOptions) else LoaderOptions()
     return LazyTable(plan.grids, source=str(path), missing=missing, loading=loading, units=plan.units)
-
-
-def checked_path(path: object, reader: str) -> Path:
-    """The path of a file.
-
-    Raises:
-        DataError: something else was given.
-    """
-    if not isinstance(path, str | Path):
-        raise DataError(f"{reader} needs the path of a file; given: {path!r}")
-    return Path(path)
 
 
 def _range(path: Path, rows: tuple[int, int] | slice | None, total: int) -> tuple[int, int]:

@@ -1,12 +1,8 @@
-"""What an HDF5 file holds, told without reading it.
-
-What the attributes of a stored dataset say: texts in any encoding, and how numbers were packed.
-
-HDF5 files opened safely, and their datasets found and checked without being read.
-"""
+"""HDF5 files opened safely: what they hold, attributes decoded, links followed, datasets checked without being read."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Iterator
@@ -22,19 +18,24 @@ from sciml.data.memory import readable
 from sciml.data.sandbox import FOREIGN, check_safe
 from sciml.errors import DataError
 
+_MOST_LISTED = 40
+
+_MOST_LINKS = 16
+
+# Compression by gzip reaches a factor of about 1000.
+MOST_COMPRESSED = 1100
+
+_SMALL = 2**20
+
+# What is told of objects that cannot be opened begins with this.
+DAMAGED = "damaged"
+
 
 def text(value: Any) -> str | None:
-    r"""The text of an attribute; None if it is none. What is not UTF-8 is taken for Latin-1, as ``µ`` of old programs is.
+    """The text of an attribute; None if it is none. What is not UTF-8 is taken for Latin-1, as ``µ`` of old programs is.
 
     Args:
         value: as h5py or pyarrow give it: bytes, or a str in which bytes that are not UTF-8 are lone surrogates.
-
-    Raises:
-        DataError: never.
-
-    Example:
-        >>> text(b"\xb5s"), text("\xb5s".encode())
-        ('µs', 'µs')
     """
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.item()
@@ -49,7 +50,7 @@ def text(value: Any) -> str | None:
 
 
 def label(what: str, row: int, value: Any) -> str:
-    r"""The name of a row's group. A guess of its encoding could make another name of it, so only UTF-8 is taken.
+    """The name of a row's group. A guess of its encoding could make another name of it, so only UTF-8 is taken.
 
     Args:
         what: the file and the dataset, for messages.
@@ -58,10 +59,6 @@ def label(what: str, row: int, value: Any) -> str:
 
     Raises:
         DataError: bytes that are not UTF-8.
-
-    Example:
-        >>> label("run.h5: 'city'", 0, "Zürich".encode())
-        'Zürich'
     """
     raw = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
     if not isinstance(raw, bytes):
@@ -76,16 +73,6 @@ def packing(attributes: Any) -> str | None:
     """What has to be done to a dataset's numbers by the conventions CF before they mean anything; None for nothing.
 
     A fill value of NaN, which is missing anyway, and a factor of one change nothing.
-
-    Args:
-        attributes: by name, as h5py gives them.
-
-    Raises:
-        DataError: never.
-
-    Example:
-        >>> packing({"scale_factor": 0.01, "add_offset": 0.0})
-        'scale_factor = 0.01'
     """
     for name, neutral in (("scale_factor", 1.0), ("add_offset", 0.0), ("_FillValue", None), ("missing_value", None)):
         if name not in attributes:
@@ -97,54 +84,56 @@ def packing(attributes: Any) -> str | None:
     return None
 
 
-_MOST_LISTED = 40
+def things(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every object in a group by its path: of h5py, a link that is not followed, or the error of one that cannot be opened.
 
-# What is told of objects that cannot be opened begins with this.
-DAMAGED = "damaged"
-
-
-def walk(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Everything in a group by path, with what it is in words: ``("probe/u", "float64 (3,)")``; links are not followed.
-
-    Objects that are reached twice are told once.
+    An object that is reached twice comes once.
 
     Raises:
         DataError: to walk through the file would end or hang the process.
     """
     check_safe(Path(group.file.filename))
-    seen = {h5py.h5o.get_info(group.id).addr}
+    seen = {address(group)}
 
-    def inside(group: h5py.Group, prefix: str) -> Iterator[tuple[str, str]]:
+    def inside(group: h5py.Group, prefix: str) -> Iterator[tuple[str, Any]]:
         for key in group:
             name = f"{prefix}{key}"
             try:
                 link = group.get(key, getlink=True)
-                thing = group[key] if isinstance(link, h5py.HardLink) else None
-                address = None if thing is None else h5py.h5o.get_info(thing.id).addr
-                what = _told(thing)
-            except FOREIGN as error:
-                yield name, f"{DAMAGED} ({error})"
-                continue
-            if isinstance(link, h5py.SoftLink):
-                yield name, f"link to {link.path}"
-            elif isinstance(link, h5py.ExternalLink):
-                yield name, f"link to {link.path} in {link.filename}"
-            elif address not in seen:
-                seen.add(address)
+                thing = group[key] if isinstance(link, h5py.HardLink) else link
+                where = address(thing) if isinstance(thing, h5py.HLObject) else None
+                if where is not None and where in seen:
+                    continue
+                seen.add(where)
+                yield name, thing
                 if isinstance(thing, h5py.Group):
-                    yield f"{name}/", "group"
                     yield from inside(thing, f"{name}/")
-                elif what:
-                    yield name, what
+            except FOREIGN as error:
+                yield name, error
 
     yield from inside(group, prefix)
 
 
-def _told(thing: object) -> str:
-    """What a dataset holds, in words; nothing for anything else."""
-    if not isinstance(thing, h5py.Dataset):
-        return ""
-    return "empty" if thing.shape is None else f"{thing.dtype} {thing.shape}"
+def address(thing: h5py.HLObject) -> object:
+    """What an object is known by; one whose header cannot be counted through is read all the same."""
+    with contextlib.suppress(Exception):
+        return h5py.h5o.get_info(thing.id).addr
+    return thing.name
+
+
+def walk(group: h5py.Group) -> Iterator[tuple[str, str]]:
+    """Everything in a group by path, with what it is in words: ``("probe/u", "float64 (3,)")``."""
+    for name, thing in things(group):
+        if isinstance(thing, Exception):
+            yield name, f"{DAMAGED} ({thing})"
+        elif isinstance(thing, h5py.SoftLink):
+            yield name, f"link to {thing.path}"
+        elif isinstance(thing, h5py.ExternalLink):
+            yield name, f"link to {thing.path} in {thing.filename}"
+        elif isinstance(thing, h5py.Group):
+            yield f"{name}/", "group"
+        elif isinstance(thing, h5py.Dataset):
+            yield name, "empty" if thing.shape is None else f"{thing.dtype} {thing.shape}"
 
 
 def tree(group: h5py.Group) -> str:
@@ -154,17 +143,9 @@ def tree(group: h5py.Group) -> str:
     return "\n".join(lines[:_MOST_LISTED] + ([f"  … and {more} more"] if more > 0 else [])) or "  nothing"
 
 
-_MOST_LINKS = 16
-
-# Compression by gzip reaches a factor of about 1000.
-_MOST_COMPRESSED = 1100
-
-_SMALL = 2**20
-
-
 @dataclass(frozen=True)
 class DatasetInfo:
-    r"""A dataset of numbers in an HDF5 file, found and checked, not yet read.
+    """A dataset of numbers in an HDF5 file, found and checked, not yet read.
 
     Args:
         path: the file that it is in, which is another one than was asked for where an external link led there.
@@ -174,18 +155,6 @@ class DatasetInfo:
         chunks: the shape of its chunks; None where it is stored in one piece.
         units: its attribute ``units``, if it is a text.
         scales: for each axis the path of the dimension scale that the file attaches to it, or None.
-
-    Raises:
-        DataError: never by itself; ``locate`` checks.
-
-    Example:
-        >>> import pathlib, tempfile, h5py
-        >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
-        >>> with h5py.File(file, "w") as content:
-        ...     content["probe/u"] = [1.0, 2.0, 4.0]
-        >>> with OpenFiles() as handles:
-        ...     locate(handles, file, "probe/u").shape
-        (3,)
     """
 
     path: Path
@@ -204,14 +173,6 @@ class OpenFiles:
 
     Raises:
         DataError: at the first use: no such file, empty, truncated, not HDF5, or being written by somebody else.
-
-    Example:
-        >>> import pathlib, tempfile, h5py
-        >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
-        >>> h5py.File(file, "w").close()
-        >>> with OpenFiles() as handles:
-        ...     list(handles[file])
-        []
     """
 
     def __init__(self) -> None:
@@ -238,7 +199,7 @@ class OpenFiles:
         self.datasets.clear()
 
 
-def locate(handles: OpenFiles, path: Path, name: str, *, links: Path | None = None) -> DatasetInfo:
+def locate(handles: OpenFiles, path: Path, name: str, *, links: Path | None = None, depth: int = 0) -> DatasetInfo:
     """Find a dataset by its path inside a file, and check all that can be checked without reading it.
 
     Links are followed one by one: soft links within the file; external links, external storage and virtual datasets only
@@ -249,17 +210,13 @@ def locate(handles: OpenFiles, path: Path, name: str, *, links: Path | None = No
         path: of the file.
         name: of the dataset, with ``/`` between groups.
         links: the folder below which other files may be read; None forbids them.
+        depth: how many virtual datasets this one is a source of, one inside the other.
 
     Raises:
         DataError: no such dataset, a group, a link that may not be followed or leads nowhere, a type that holds no
             numbers, nothing in it, parts that were never written, a declared size that the file cannot hold, packed
             numbers.
     """
-    return _located(handles, path, name, links, 0)
-
-
-def _located(handles: OpenFiles, path: Path, name: str, links: Path | None, depth: int) -> DatasetInfo:
-    """``locate`` for the sources of virtual datasets, which may be made of others."""
     found, dataset = _followed(handles, path, name, links)
     reason = unusable(dataset)
     if reason is not None:
@@ -278,7 +235,7 @@ def _located(handles: OpenFiles, path: Path, name: str, links: Path | None, dept
         dataset.dtype,
         dataset.chunks,
         text(dataset.attrs["units"]) if "units" in dataset.attrs else None,
-        tuple(_scale(dimension) for dimension in dataset.dims),
+        tuple(str(dimension[0].name) if len(dimension) else None for dimension in dataset.dims),
     )
 
 
@@ -305,26 +262,23 @@ def check_own(handles: OpenFiles, path: Path, name: str) -> None:
         raise DataError(f"{path}: {dataset.name!r} is stored in other files, which are not read; copy it into one file")
 
 
-def opened(handles: OpenFiles, located: DatasetInfo) -> h5py.Dataset:
+def _opened_dataset(handles: OpenFiles, located: DatasetInfo) -> h5py.Dataset:
     """The dataset that was located, to read from."""
     key = located.path, located.name
     if key not in handles.datasets:
         check_safe(located.path, (located.name,))
-        handles.datasets[key] = _opened_again(handles[located.path], located)
+        file = handles[located.path]
+        dataset = file[located.name]
+        if dataset.external or dataset.is_virtual:
+            # HDF5 looks for external storage in the working directory unless told otherwise; what was checked lies by the
+            # file. A dataset that is still open keeps the folder that it was opened with.
+            del dataset
+            access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+            access.set_efile_prefix(b"${ORIGIN}")
+            access.set_virtual_prefix(b"${ORIGIN}")
+            dataset = h5py.Dataset(h5py.h5d.open(file.id, located.name.encode(), access))
+        handles.datasets[key] = dataset
     return handles.datasets[key]
-
-
-def _opened_again(file: h5py.File, located: DatasetInfo) -> h5py.Dataset:
-    dataset = file[located.name]
-    if dataset.external or dataset.is_virtual:
-        # HDF5 looks for external storage in the working directory unless told otherwise; what was checked lies by the file.
-        # A dataset that is still open keeps the folder that it was opened with.
-        del dataset
-        access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
-        access.set_efile_prefix(b"${ORIGIN}")
-        access.set_virtual_prefix(b"${ORIGIN}")
-        dataset = h5py.Dataset(h5py.h5d.open(file.id, located.name.encode(), access))
-    return dataset
 
 
 def read_part(handles: OpenFiles, located: DatasetInfo, selection: Any = ...) -> np.ndarray:
@@ -334,17 +288,12 @@ def read_part(handles: OpenFiles, located: DatasetInfo, selection: Any = ...) ->
         DataError: a checksum or a compressed chunk is wrong.
     """
     try:
-        return np.asarray(opened(handles, located)[selection])
+        return np.asarray(_opened_dataset(handles, located)[selection])
     except FOREIGN as error:
         raise DataError(
             f"{located.path}: {located.name!r} cannot be read: {error}; the file is damaged (a checksum or a compressed chunk "
             "is wrong): get it again"
         ) from error
-
-
-def inside(file: Path, root: Path) -> bool:
-    """Whether a file, its symbolic links resolved, lies below a folder."""
-    return Path(os.path.realpath(file)).is_relative_to(os.path.realpath(root))
 
 
 def _opened(path: Path) -> h5py.File:
@@ -379,15 +328,18 @@ def _opened(path: Path) -> h5py.File:
         ) from error
 
 
-def _followed(handles: OpenFiles, path: Path, name: str, links: Path | None) -> tuple[Path, h5py.Dataset]:
-    """The file and dataset that a path leads to, through links that may be followed."""
+def follow(handles: OpenFiles, path: Path, name: str, links: Path | None) -> tuple[Path, Any, str | None]:
+    """The file and the object that a path leads to, through links that may be followed; or where it ends, and what is missing.
+
+    Raises:
+        DataError: a link that may not be followed, or in a circle.
+    """
     start, asked = path, name
-    check_safe(path, (name,))
     parts, at, hops = _split(name), handles[path]["/"], 0
     while parts:
         key = parts.pop(0)
         if not isinstance(at, h5py.Group) or key not in at.keys():  # noqa: SIM118 (`in at` follows links)
-            raise DataError(_absent(handles[start], start, asked, at, key))
+            return path, at, key
         link = at.get(key, getlink=True)
         hops += not isinstance(link, h5py.HardLink)
         if hops > _MOST_LINKS:
@@ -402,25 +354,30 @@ def _followed(handles: OpenFiles, path: Path, name: str, links: Path | None) -> 
             parts, at = _split(link.path) + parts, handles[path]["/"]
         else:
             at = at[key]
+    return path, at, None
+
+
+def _followed(handles: OpenFiles, path: Path, name: str, links: Path | None) -> tuple[Path, h5py.Dataset]:
+    """The file and dataset that a path leads to, through links that may be followed."""
+    check_safe(path, (name,))
+    found, at, missing = follow(handles, path, name, links)
+    if missing is not None:
+        names = [each.rstrip("/") for each, _ in walk(handles[path])]
+        # A name without its group is a likely slip, and unlike in spelling.
+        inner = [each for each in names if each.split("/")[-1] == name.rsplit("/", maxsplit=1)[-1]]
+        hint = f" Did you mean {inner[0]!r}?" if inner and inner[0] != name.strip("/") else nearest(name, names)
+        raise DataError(f"{path} has no dataset {name!r}.{hint} It holds\n{tree(handles[path])}")
     if not isinstance(at, h5py.Dataset):
-        inner = [name for name, what in walk(at) if what != "group"] if isinstance(at, h5py.Group) else []
+        there = [name for name, what in walk(at) if what != "group"] if isinstance(at, h5py.Group) else []
         raise DataError(
-            f"{start}: {asked!r} is a group, not a dataset; name one of those in it: "
-            + (", ".join(repr(f"{asked.rstrip('/')}/{name}") for name in inner[:10]) or "it has none")
+            f"{path}: {name!r} is a group, not a dataset; name one of those in it: "
+            + (", ".join(repr(f"{name.rstrip('/')}/{each}") for each in there[:10]) or "it has none")
         )
-    return path, at
+    return found, at
 
 
 def _split(name: str) -> list[str]:
     return [part for part in name.split("/") if part not in ("", ".")]
-
-
-def _absent(file: h5py.File, path: Path, name: str, at: Any, key: str) -> str:
-    names = [each.rstrip("/") for each, _ in walk(file)]
-    # A name without its group is a likely slip, and unlike in spelling.
-    inner = [each for each in names if each.split("/")[-1] == name.rsplit("/", maxsplit=1)[-1]]
-    hint = f" Did you mean {inner[0]!r}?" if inner and inner[0] != name.strip("/") else nearest(name, names)
-    return f"{path} has no dataset {name!r}.{hint} It holds\n{tree(file)}"
 
 
 def _allowed(path: Path, filename: str, links: Path | None, what: str) -> Path:
@@ -436,7 +393,7 @@ def _allowed(path: Path, filename: str, links: Path | None, what: str) -> Path:
             f"{what} in another file, {filename!r}, which is not followed; if you trust it pass links={str(path.parent)!r}, "
             "the folder below which other files may be read"
         )
-    if not inside(other, links):
+    if not Path(os.path.realpath(other)).is_relative_to(os.path.realpath(links)):
         raise DataError(
             f"{what} in {filename!r}, which is not below links={str(links)!r}; copy it there, or allow its folder"
         )
@@ -492,7 +449,7 @@ def _check_storage(handles: OpenFiles, path: Path, dataset: h5py.Dataset, links:
         raise DataError(
             f"{what} declares shape {dataset.shape}, {readable(declared)}, and was never written; get a complete file"
         )
-    if declared > _MOST_COMPRESSED * held + _SMALL:
+    if declared > MOST_COMPRESSED * held + _SMALL:
         raise DataError(
             f"{what} declares shape {dataset.shape}, {readable(declared)}, in {readable(held)}: more than any compression of "
             "measured numbers; it is not read"
@@ -513,7 +470,7 @@ def _check_virtual(handles: OpenFiles, path: Path, dataset: h5py.Dataset, links:
         )
         if depth > _MOST_LINKS:
             raise DataError(f"{what} made of itself; repair the file")
-        part = _located(handles, other, source.dset_name, links, depth + 1)
+        part = locate(handles, other, source.dset_name, links=links, depth=depth + 1)
         if not _still_fits(source.src_space, part.shape, source.vspace.get_select_npoints()):
             raise DataError(
                 f"{what}, and its source {part.name!r} in {filename!r} has shape {part.shape} by now; make it again"
@@ -531,7 +488,3 @@ def _still_fits(taken: Any, shape: tuple[int, ...], points: int) -> bool:
         return math.prod(shape) == points
     _, last = taken.get_select_bounds()
     return len(last) == len(shape) and all(end < length for end, length in zip(last, shape, strict=True))
-
-
-def _scale(dimension: Any) -> str | None:
-    return str(dimension[0].name) if len(dimension) else None

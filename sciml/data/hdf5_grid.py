@@ -7,13 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from sciml.data.arrays import exact, spread
 from sciml.data.hdf5_file import DatasetInfo, OpenFiles, read_part
-from sciml.errors import DataError
 from sciml.typing import Array
-
-_LARGEST_EXACT = 2**53
 
 
 @dataclass(frozen=True)
@@ -141,11 +137,8 @@ class GridTable:
             ]
             if column.part is not None:
                 taken = getattr(taken, column.part)
-            taken = _exact(column, taken)
-            names = column.dimensions
-            taken = taken.transpose(sorted(range(len(names)), key=lambda axis: order.index(names[axis])))
-            taken = taken.reshape([length if name in names else 1 for name, length in zip(order, shape, strict=True)])
-            flat = np.broadcast_to(taken, shape).reshape(-1)
+            taken = exact(f"{column.dataset.path}: {column.dataset.name!r}", taken)
+            flat = spread(taken, column.dimensions, order, shape)
             values[column.name] = (
                 flat if (column.factor, column.offset) == (1.0, 0.0) else flat * column.factor + column.offset
             )
@@ -182,15 +175,3 @@ class GridTable:
             for axis, low, (_, high) in zip(column.axes, first, key[2], strict=True)
         )
         return read_part(handles, column.dataset, selection)
-
-
-def _exact(column: Column, values: Array) -> Array:
-    """As float64 in the machine's byte order; integers only where none is rounded."""
-    if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
-        beyond = (values > _LARGEST_EXACT) | (values < -_LARGEST_EXACT if values.dtype.kind == "i" else False)
-        if beyond.any():
-            raise DataError(
-                f"{column.dataset.path}: {column.dataset.name!r} has {int(beyond.sum())} integer(s) beyond 2^53 (the first "
-                f"{values[beyond][0]}), which float64 cannot hold exactly; store them as float64 if that does not matter"
-            )
-    return values.astype(np.float64, copy=False)

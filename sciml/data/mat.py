@@ -11,21 +11,20 @@ import h5py
 import numpy as np
 
 from sciml._text import sequences
-from sciml.data.arrays import as_columns, wanted_names
-from sciml.data.hdf5 import checked_path
+from sciml.data.arrays import as_columns, checked_path, finished, names_of, wanted_names
 from sciml.data.hdf5_file import OpenFiles, find, locate, read_part, text
 from sciml.data.memory import check_memory
-from sciml.data.provenance import provenance, stamp
+from sciml.data.provenance import stamp
 from sciml.data.sandbox import check_safe, refusals
 from sciml.data.table import Table
-from sciml.data.units import Units, conversions
+from sciml.data.units import Units
 from sciml.errors import DataError
 from sciml.typing import Array
 
-# Classes of variables that are read; structures and cells may be large, and are no columns.
 # Deflate packs a byte into no less than a thousandth.
 _MOST_PACKED = 1100
 
+# Classes of variables that are read; structures and cells may be large, and are no columns.
 _NUMBERS = {"double", "single", "logical", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
 
 
@@ -74,31 +73,28 @@ def read_mat(
     try:
         before = stamp(path)
         check_memory(path, 2 * before[0], memory, "save fewer variables in it")
-        asked = None if columns is None else {columns} if isinstance(columns, str) else _names(columns)
+        names = names_of(columns)
+        asked = None if names is None else set(names.values())
         found = _new(path, asked, memory) if h5py.is_hdf5(path) else _old(path, asked, memory)
     except OSError as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    refusals = {name: reason for name, reason in ((name, _unusable(value)) for name, value in found.items()) if reason}
-    wanted = wanted_names(path, columns, list(found), [name for name in found if name not in refusals])
-    for theirs in wanted.values():
-        if theirs in refusals:
-            raise DataError(f"{path}: {theirs!r} {refusals[theirs]}")
-    arrays = {
-        ours: _squeezed(found[theirs], _axes(ours, found[theirs], along, parts)) for ours, theirs in wanted.items()
-    }
-    values = as_columns(path, arrays, {}, axes, split, memory)
-    factors, after = conversions(str(path), units, tuple(values), {})
-    values |= {name: values[name] * factor + offset for name, (factor, offset) in factors.items()}
-    origin = provenance(path, "read_mat", len(next(iter(values.values()))), options, before, ["scipy", "h5py"])
-    return Table(values, source=str(path), missing=missing, units=after, provenance=origin)
+    reasons = {name: reason for name, value in found.items() if (reason := _unusable(value)) is not None}
+    arrays = {}
+    for ours, theirs in wanted_names(
+        path, columns, list(found), [name for name in found if name not in reasons]
+    ).items():
+        if theirs in reasons:
+            raise DataError(f"{path}: {theirs!r} {reasons[theirs]}")
+        components = ours in parts and found[theirs].dtype.kind != "c"
+        arrays[ours] = _squeezed(found[theirs], len(along[ours]) + components if ours in along else None)
+    values = as_columns(path, arrays, {}, along, parts, memory)
+    return finished(path, "read_mat", values, {}, options, before, ["scipy", "h5py"])
 
 
 def _old(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, Any]:
     """The variables of versions 4 to 7.2; those that are not asked for are named and not read."""
     from scipy.io import loadmat, whosmat
-    from scipy.io.matlab import MatReadError
+    from scipy.io.matlab import MatReadError, matfile_version
 
     with refusals(path, "a .mat file", MatReadError):
         check_safe(path, ())
@@ -106,40 +102,28 @@ def _old(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, An
         shapes = {name: shape for name, shape, _ in declared}
         found = {name: "not read" if kind in _NUMBERS else f"of class {kind}" for name, _, kind in declared}
         names = [name for name, _, kind in declared if kind in _NUMBERS and (asked is None or name in asked)]
-        _check_sizes(path, {name: shapes[name] for name in names})
+        packed = 1 if matfile_version(str(path), appendmat=False)[0] == 0 else _MOST_PACKED
+        for name in names:
+            # SciPy would read it from beyond the end of the file.
+            if min(shapes[name], default=0) < 0 or math.prod(shapes[name]) > packed * path.stat().st_size:
+                raise DataError(
+                    f"{path} is damaged: it declares {' x '.join(map(str, shapes[name]))} values of {name!r}, more than it can "
+                    "hold; get it again"
+                )
         check_memory(path, 2 * 8 * sum(math.prod(shapes[name]) for name in names), memory, "name fewer columns")
         check_safe(path, names)
         content = loadmat(str(path), appendmat=False, variable_names=names)
     return found | {name: content[name] for name in names if name in content}
 
 
-def _check_sizes(path: Path, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Refuse what a file of this size cannot hold, which SciPy would read from beyond its end.
-
-    Raises:
-        DataError: a variable has a negative size, or more values than the bytes of the file can be unpacked to.
-    """
-    from scipy.io.matlab import matfile_version
-
-    packed = 1 if matfile_version(str(path), appendmat=False)[0] == 0 else _MOST_PACKED
-    for name, shape in shapes.items():
-        if min(shape, default=0) < 0 or math.prod(shape) > packed * path.stat().st_size:
-            raise DataError(
-                f"{path} is damaged: it declares {' x '.join(map(str, shape))} values of {name!r}, more than it can hold; get "
-                "it again"
-            )
-
-
 def _new(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, Any]:
     """The variables of version 7.3, which is HDF5 with axes in the opposite order."""
-    found: dict[str, Any] = {}
     with refusals(path, "a .mat file"), OpenFiles() as handles:
-        for name in handles[path]:
-            if not name.startswith("#"):
-                found[name] = (
-                    "not read" if asked is not None and name not in asked else _matrix(handles, path, name, memory)
-                )
-    return found
+        return {
+            name: "not read" if asked is not None and name not in asked else _matrix(handles, path, name, memory)
+            for name in handles[path]
+            if not name.startswith("#")
+        }
 
 
 def _matrix(handles: OpenFiles, path: Path, name: str, memory: int | None) -> Any:
@@ -162,25 +146,12 @@ def _matrix(handles: OpenFiles, path: Path, name: str, memory: int | None) -> An
     return read_part(handles, located).T
 
 
-def _names(columns: Any) -> set[str]:
-    """The names among what was asked for; anything else is refused once it is known what the file has."""
-    told = columns.values() if isinstance(columns, Mapping) else columns if isinstance(columns, Sequence) else ()
-    return {each for each in told if isinstance(each, str)}
-
-
 def _unusable(value: Any) -> str | None:
     if isinstance(value, str):
         return f"is {value}, not numbers; store numbers"
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "iufc":
         return f"holds {getattr(value, 'dtype', type(value).__name__)}, not numbers; store numbers"
     return "is empty; leave it out" if value.size == 0 else None
-
-
-def _axes(
-    name: str, array: Array, along: Mapping[str, Sequence[str]], parts: Mapping[str, Sequence[str]]
-) -> int | None:
-    """How many axes an array was said to have; None where nothing was said."""
-    return len(along[name]) + (name in parts and array.dtype.kind != "c") if name in along else None
 
 
 def _squeezed(array: Array, axes: int | None) -> Array:

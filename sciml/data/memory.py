@@ -1,37 +1,39 @@
-"""How much may be read at once: sizes are estimated before memory is taken.
-
-How much memory a dense method may take, and a refusal in words before it takes more.
-"""
+"""Memory limits: what reading a file or a dense method needs is estimated and compared with what is free."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from sciml.errors import DataError, SolverError
 
+if TYPE_CHECKING:
+    # Processes that only look at files load no torch.
+    import torch
+    from torch import Tensor
+
 _SHARE = 0.5
 
-_UNKNOWN = 4 * 2**30
+_UNITS = ("bytes", "KiB", "MiB", "GiB")
 
 
-def free_bytes(device: torch.device) -> int:
-    """The memory that is free where tensors of a device live; 4 GiB where the system does not say."""
-    if device.type == "cuda":
+def free_bytes(device: torch.device | None = None) -> int | None:
+    """The memory in bytes that is free on a device, by default the processor's; None where the system does not say."""
+    if device is not None and device.type == "cuda":
+        import torch
+
         return int(torch.cuda.mem_get_info(device)[0])
     try:
         # Linux calls memory free that holds nothing at all; what it could hand out, caches included, stands here.
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
+    except (OSError, StopIteration, ValueError, IndexError):
         pass
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
-        return _UNKNOWN
+        return None
 
 
 def require(needed: int, bound: float | None, like: Tensor, what: str, instead: str) -> None:
@@ -39,7 +41,7 @@ def require(needed: int, bound: float | None, like: Tensor, what: str, instead: 
 
     Args:
         needed: the bytes it needs.
-        bound: the bytes it may take, or None for half of what is free.
+        bound: the bytes it may take, or None for half of what is free (4 GiB where the system does not say).
         like: a tensor on the device in question.
         what: the method and the sizes of its matrices, for the message.
         instead: what to do, for the message.
@@ -47,31 +49,18 @@ def require(needed: int, bound: float | None, like: Tensor, what: str, instead: 
     Raises:
         SolverError: it needs more than it may take.
     """
-    most = _SHARE * free_bytes(like.device) if bound is None else bound
+    most = _SHARE * (free_bytes(like.device) or 4 * 2**30) if bound is None else bound
     if needed > most:
         given = "half of what is free" if bound is None else "the bound memory="
-        raise SolverError(f"{what} needs {_readable(needed)}, more than {_readable(most)} ({given}): {instead}")
+        raise SolverError(f"{what} needs {_large(needed)}, more than {_large(most)} ({given}): {instead}")
 
 
-def _readable(size: float) -> str:
+def _large(size: float) -> str:
     return f"{size / 2**30:.3g} GiB" if size >= 2**29 else f"{size / 2**20:.3g} MiB"
 
 
-def available() -> int | None:
-    """The bytes of memory that are free for use; None where the system does not tell."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration, ValueError, IndexError):
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return None
-
-
 def check_memory(path: Path, needed: int, memory: int | None, remedy: str) -> None:
-    """Refuse what would not fit, before it is read.
+    """Refuse a file that would not fit, before it is read.
 
     Args:
         path: of the file, for the message.
@@ -84,8 +73,8 @@ def check_memory(path: Path, needed: int, memory: int | None, remedy: str) -> No
     """
     if memory is not None and not (isinstance(memory, int) and memory > 0):
         raise DataError(f"memory must be a number of bytes; given: {memory!r}")
-    free = available()
-    limit = memory if memory is not None else None if free is None else free // 2
+    free = free_bytes() if memory is None else None
+    limit = memory if free is None else free // 2
     if limit is not None and needed > limit:
         raise DataError(
             f"{path} needs about {readable(needed)} of memory, and {readable(limit)} may be taken"
@@ -96,7 +85,7 @@ def check_memory(path: Path, needed: int, memory: int | None, remedy: str) -> No
 
 def readable(number: float) -> str:
     """A number of bytes in units that can be read: ``1.5 MiB``."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
+    for unit in _UNITS:
         if number < 1024:
             return f"{number:.4g} {unit}"
         number /= 1024

@@ -10,14 +10,13 @@ import h5py
 import numpy as np
 
 from sciml._text import sequences
-from sciml.data.arrays import as_columns, wanted_names
-from sciml.data.hdf5 import checked_path
+from sciml.data.arrays import as_columns, checked_path, finished, wanted_names
 from sciml.data.hdf5_file import OpenFiles, check_own
 from sciml.data.memory import check_memory
-from sciml.data.provenance import provenance, stamp
+from sciml.data.provenance import stamp
 from sciml.data.sandbox import check_safe, refusals
 from sciml.data.table import Table
-from sciml.data.units import Units, check_units, conversions
+from sciml.data.units import Units, check_units
 from sciml.errors import DataError, MissingExtraError
 
 _HDF5 = b"\x89HDF"
@@ -65,7 +64,7 @@ def read_netcdf(
     """
     options = {name: value for name, value in locals().items() if name != "path"}
     path = checked_path(path, "read_netcdf")
-    split = sequences("split", split, "{'V': ('u', 'v')}")
+    parts = sequences("split", split, "{'V': ('u', 'v')}")
     try:
         import xarray
 
@@ -94,31 +93,18 @@ def read_netcdf(
             usable = [name for name in there if dataset[name].dtype.kind in "iufc" and dataset[name].ndim]
             wanted = wanted_names(path, columns, there, usable)
             # The coordinates of what is asked for come along.
-            for theirs in list(wanted.values()):
-                for dimension in map(str, dataset[theirs].dims):
-                    if (
-                        dimension in there
-                        and dimension not in wanted.values()
-                        and dimension not in _components(dataset, wanted, split)
-                    ):
-                        wanted[dimension] = dimension
-            ours_of = {theirs: ours for ours, theirs in wanted.items()}
-            needed = 2 * 8 * sum(dataset[theirs].size for theirs in wanted.values())
+            components = {str(dataset[wanted[name]].dims[-1]) for name in parts if name in wanted}
+            along = {str(each) for theirs in wanted.values() for each in dataset[theirs].dims} - components
+            wanted |= {name: name for name in there if name in along and name not in wanted.values()}
+            found = {ours: dataset[theirs] for ours, theirs in wanted.items()}
+            needed = 2 * 8 * sum(each.size for each in found.values())
             check_memory(path, needed, memory, "name fewer columns")
-            arrays = {ours: np.asarray(dataset[theirs].values) for ours, theirs in wanted.items()}
-            dimensions = {
-                ours: tuple(ours_of.get(str(each), str(each)) for each in dataset[theirs].dims)
-                for ours, theirs in wanted.items()
-            }
-            told = {
-                ours: str(dataset[theirs].attrs["units"])
-                for ours, theirs in wanted.items()
-                if "units" in dataset[theirs].attrs
-            }
-            calendars = {
-                ours: str(dataset[theirs].attrs.get("calendar", "standard")).lower() for ours, theirs in wanted.items()
-            }
-    values = as_columns(path, arrays, dict(dimensions), None, split, memory)
+            arrays = {ours: np.asarray(each.values) for ours, each in found.items()}
+            ours_of = {theirs: ours for ours, theirs in wanted.items()}
+            dimensions = {ours: tuple(ours_of.get(str(d), str(d)) for d in each.dims) for ours, each in found.items()}
+            told = {ours: str(each.attrs["units"]) for ours, each in found.items() if "units" in each.attrs}
+            calendars = {ours: str(each.attrs.get("calendar", "standard")).lower() for ours, each in found.items()}
+    values = as_columns(path, arrays, dimensions, {}, parts, memory)
     for name, (given, ours) in check_units(units, tuple(values)).items():
         since = ours.partition(" since ")[2]
         if since and since not in (given or told.get(name, "")) and calendars.get(name) not in _CALENDARS:
@@ -126,15 +112,4 @@ def read_netcdf(
                 f"{path}: {name!r} counts in the calendar {calendars.get(name)!r}, in which the time since {since!r} is not "
                 "what it is in the usual one; leave the date out of the unit"
             )
-    factors, after = conversions(
-        str(path), units, tuple(values), {name: unit for name, unit in told.items() if name in values}
-    )
-    values |= {name: values[name] * factor + offset for name, (factor, offset) in factors.items()}
-    rows = len(next(iter(values.values())))
-    origin = provenance(path, "read_netcdf", rows, options, before, ["xarray", "h5netcdf", "scipy"])
-    return Table(values, source=str(path), missing=missing, units=after, provenance=origin)
-
-
-def _components(dataset: object, wanted: Mapping[str, str], split: Mapping[str, Sequence[str]] | None) -> set[str]:
-    """Dimensions of components, whose numbers are no coordinates."""
-    return {str(dataset[wanted[name]].dims[-1]) for name in dict(split or {}) if name in wanted}  # type: ignore[index]
+    return finished(path, "read_netcdf", values, told, options, before, ["xarray", "h5netcdf", "scipy"])

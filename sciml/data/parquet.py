@@ -7,18 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from sciml._text import listed, mapping, nearest
-from sciml.data.arrays import exact, wanted_names
+from sciml.data.arrays import checked_path, exact, finished, wanted_names
 from sciml.data.casts import cast, check_casts, unit_after
-from sciml.data.hdf5 import checked_path
 from sciml.data.hdf5_file import text
 from sciml.data.memory import check_memory
-from sciml.data.provenance import provenance, stamp
+from sciml.data.provenance import stamp
 from sciml.data.sandbox import refusals
 from sciml.data.table import Table
-from sciml.data.units import Units, conversions
+from sciml.data.units import Units
 from sciml.errors import DataError, MissingExtraError
 
 
@@ -95,11 +93,10 @@ def read_parquet(
         if ours in asked:
             values[ours] = cast(str(path), theirs, column.to_pandas(), asked[ours], lambda row: f"row {row}")
         elif _numeric(kind):
-            absent = column.is_null().to_numpy() if column.null_count else None
             plain = (column.fill_null(0) if column.null_count else column).to_numpy()
             values[ours] = exact(f"{path}: column {theirs!r}", plain)
-            if absent is not None:
-                values[ours][absent] = np.nan
+            if column.null_count:
+                values[ours] = np.where(column.is_null().to_numpy(), np.nan, values[ours])
         else:
             raise DataError(
                 f"{path}: column {theirs!r} holds {kind}, not numbers; leave it out, group by it, or for truth values and "
@@ -108,12 +105,8 @@ def read_parquet(
         metadata = schema.field(theirs).metadata or {}
         if b"units" in metadata and ours not in told:
             told[ours] = text(metadata[b"units"]) or ""
-    factors, after = conversions(str(path), units, tuple(values), told)
-    values |= {name: values[name] * factor + offset for name, (factor, offset) in factors.items()}
-    if group is not None:
-        values[group] = pd.Series(content[group].to_pandas())
-    origin = provenance(path, "read_parquet", rows, options, before, ["pyarrow", "pandas"])
-    return Table(values, source=str(path), missing=missing, group=group, units=after, provenance=origin)
+    labels = None if group is None else content[group].to_pandas()
+    return finished(path, "read_parquet", values, told, options, before, ["pyarrow", "pandas"], labels)
 
 
 def _numeric(kind: Any) -> bool:

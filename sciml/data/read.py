@@ -10,8 +10,9 @@ from typing import Any
 import h5py
 
 from sciml._text import listed, nearest
+from sciml.data.arrays import checked_path
 from sciml.data.csv import read_csv
-from sciml.data.hdf5 import checked_path, read_hdf5
+from sciml.data.hdf5 import read_hdf5
 from sciml.data.lazy import LazyTable
 from sciml.data.mat import read_mat
 from sciml.data.netcdf import read_netcdf

@@ -1,15 +1,9 @@
-"""What libraries raise on damaged files, told as errors of ours.
+"""Damaged HDF5 and .mat files: a sandboxed trial reading in a helper process, and errors of libraries as errors of ours.
 
-HDF5 and .mat files looked at by a process of its own, since a damaged one can end or hang the process that reads it.
-
-Their libraries trust sizes and addresses that a file holds: one wrong bit can make it read beyond its memory or go round
-in a circle for ever, and neither is an error that could be caught. So what is to be read is first walked through by a helper,
-``walker.py`` run as a program, which serves one process for as long as that lives. A helper that cannot be had, or that goes
+The libraries of these formats trust sizes and addresses that a file holds: one wrong bit can make them read beyond their
+memory or go round in a circle for ever, and neither is an error that could be caught. So a helper process, which serves for
+as long as this one lives, first does to a file what its reader will do (``walker``). A helper that cannot be had, or that goes
 wrong by itself, is no fault of the file: it is taken as it is then, with a warning.
-
-The program that ``probe`` starts: it walks through HDF5 and .mat files as a reader would, for another process.
-
-It loads h5py (and SciPy for .mat files) and nothing of this package, and ends or hangs in its reader's place.
 """
 
 from __future__ import annotations
@@ -25,7 +19,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator
@@ -34,17 +27,10 @@ from typing import Any
 
 from sciml.errors import ArchiveWarning, DataError, SciMLError
 
-_READ, _BLOCK = 2**24, 2**20
-
-# Bytes a second that even slow compression and a busy machine reach, and seconds between signs of life.
-_PACE, _SIGN = 2**25, 30.0
-
 # Seconds to wait for a slow disk, for each byte of a file, and for the helper to start.
 _PATIENCE, _SLOWEST, _START = 120.0, 2.0**-23, 60.0
 
-_KEPT, _NOISE = 256, 2**20
-
-_WALKER = Path(__file__).with_name("walker.py")
+_KEPT = 256
 
 # Set in a helper: were it this very application once more, it would start helpers without end.
 _INSIDE = "SCIML_READS_FOR_ANOTHER_PROCESS"
@@ -62,18 +48,26 @@ _PROFILED = -getattr(signal, "SIGPROF", 0) or None
 
 _WINDOWS_FAULT = 2**31
 
+# The packages themselves stay unread: their contents would load torch, which takes seconds.
+_PROGRAM = """
+import json, sys, types
+sys.path[:] = json.loads(sys.argv[1])
+for name, folder in (("sciml", sys.argv[2]), ("sciml.data", sys.argv[2] + "/data")):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [folder]
+from sciml.data import walker
+walker.serve(sys.argv[3], float(sys.argv[4]))
+"""
+
 
 class Prober:
-    """Has files walked through by a helper process.
+    """Has files read on trial by a helper process.
 
     What was sound is not looked at again while the file is the same by its size and the time of its last change. Where no
-    helper can be started, files are taken as they are, which is told once.
+    helper can be started, files are taken as they are, with one warning.
 
     Args:
         seconds: of work without coming to the next object after which a file is given up; more for large files.
-
-    Raises:
-        OSError: never; see ``probe``.
 
     Example:
         >>> import pathlib, tempfile, h5py
@@ -89,11 +83,9 @@ class Prober:
         self.seconds = seconds
         self._lock = threading.Lock()
         self._helper: subprocess.Popen[bytes] | None = None
-        self._owner = 0
+        self._owner, self._token, self._given_up = 0, "", False
         # None stands for all that a file holds.
         self._sound: dict[tuple[Any, ...], set[str] | None] = {}
-        self._given_up = False
-        self._token, self._number, self._heard = "", 0, b""
 
     def probe(self, path: Path, names: Iterable[str] | None = None) -> str | None:
         """Why a file must not be read in this process; None if nothing speaks against it.
@@ -102,8 +94,8 @@ class Prober:
             path: of the file. If there is none, or it cannot be opened, that is for the reader to say.
             names: of the objects that will be read, with their parents; by default all of them.
 
-        Raises:
-            ArchiveWarning: the file is taken without having been looked at (a warning).
+        Warns:
+            ArchiveWarning: the file is taken without having been looked at.
         """
         try:
             found = os.stat(path)
@@ -149,113 +141,82 @@ class Prober:
     def _looked(self, path: str, size: int, names: set[str] | None) -> tuple[str | None, str | None]:
         """What is wrong with a file, and what went wrong with the helper instead."""
         ended = ""
-        for fresh in (False, True):
-            helper, was_there, fault = self._served(fresh)
-            if helper is None:
-                return None, fault
-            kind, text = self._asked(helper, path, size, names)
-            if kind == "sound":
-                return None, None
-            if kind == "wrong":
-                return text, None
+        for attempt in range(2):
+            used = attempt == 0 and self._serves()
+            if not used and (fault := self._started()) is not None:
+                return None, fault or None
+            question = json.dumps([path, None if names is None else sorted(names)])
+            kind, text = self._answer(question, _PATIENCE + size * _SLOWEST)
+            if kind in ("sound", "wrong"):
+                return text or None, None
             code = self._end(kind == "ended")
             if kind == "silent" or code == _PROFILED:
                 return _HANGS, None
-            crashed = code in _CRASHES or code >= _WINDOWS_FAULT
             # A helper that an earlier file has damaged may end at a good one.
-            if crashed and (fresh or not was_there):
+            if not used and (code in _CRASHES or code >= _WINDOWS_FAULT):
                 return _ENDS, None
-            ended = (
-                f"failed ({text})"
-                if text
-                else f"was ended by signal {-code}"
-                if code < 0
-                else f"ended with status {code}"
-            )
+            how = f"was ended by signal {-code}" if code < 0 else f"ended with status {code}"
+            ended = f"failed ({text})" if text else how
         return None, f"the process that looks at files first {ended}"
 
-    def _served(self, fresh: bool) -> tuple[subprocess.Popen[bytes] | None, bool, str | None]:
-        """The helper, whether it has served before, and why there is none."""
+    def _serves(self) -> bool:
+        """Whether there is a helper of this very process."""
         if self._helper is not None and self._owner != os.getpid():
             # It belongs to the process that this one was forked from.
             self._helper.returncode = 0
             self._helper = None
-        if self._helper is not None and not fresh and self._helper.poll() is None:
-            return self._helper, True, None
-        self._end()
-        if self._given_up or _INSIDE in os.environ:
-            return None, False, None
-        fault = _no_python() or self._started()
-        if fault is not None:
-            self._given_up = True
-            fault = f"no process can be started that looks at HDF5 and .mat files first ({fault})"
-        return self._helper, False, fault
+        return self._helper is not None and self._helper.poll() is None
 
     def _started(self) -> str | None:
-        """Start a helper, and say what went wrong."""
-        kind, code = "", 0
-        for _ in range(2):
-            self._token, self._number, self._heard = secrets.token_hex(8), 0, b""
+        """Start a helper; what went wrong, or nothing more than an empty text where that is known already."""
+        self._end()
+        if self._given_up or _INSIDE in os.environ:
+            return ""
+        fault = _no_python()
+        for _ in range(2 if fault is None else 0):
+            self._token, self._owner = secrets.token_hex(8), os.getpid()
             # Python itself passes over anything else that stands there.
             searched = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
+            package = str(Path(__file__).parents[1])
             try:
                 self._helper = subprocess.Popen(
                     # Without -P a file of the user's called json.py would be imported.
-                    [sys.executable, "-P", "-c", _PROGRAM, searched, str(_WALKER), self._token, str(self.seconds)],
+                    [sys.executable, "-P", "-c", _PROGRAM, searched, package, self._token, str(self.seconds)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
-                    bufsize=0,
                     env={**os.environ, _INSIDE: "1"},
                 )
             except (OSError, ValueError, subprocess.SubprocessError) as error:
-                return str(error) or type(error).__name__
-            self._owner = os.getpid()
-            kind, _ = self._answer(self._helper, _START)
+                fault = str(error) or type(error).__name__
+                break
+            kind, _ = self._answer(None, _START)
             if kind == "ready":
                 return None
             code = self._end(kind == "ended")
-            # Somebody else ended it, as Ctrl-C does before it is deaf to that.
-            if kind != "ended" or code >= 0:
+            fault = f"it does not answer in {_START:g} s" if kind == "silent" else f"it ends with status {code}"
+            # Somebody else may have ended it, as Ctrl-C does before it is deaf to that.
+            if kind == "silent" or code >= 0:
                 break
-        return f"it does not answer in {_START:g} s" if kind == "silent" else f"it ends with status {code}"
+        self._given_up = True
+        return f"no process can be started that looks at HDF5 and .mat files first ({fault})"
 
-    def _asked(self, helper: subprocess.Popen[bytes], path: str, size: int, names: set[str] | None) -> tuple[str, str]:
-        assert helper.stdin is not None
-        self._number += 1
-        asked = [self._number, path, None if names is None else sorted(names)]
-        rest = memoryview(json.dumps(asked).encode() + b"\n")
+    def _answer(self, question: str | None, patience: float) -> tuple[str, str]:
+        """The helper's answer; ``ended`` or ``silent`` if there is none. Whatever else it prints is left."""
+        assert self._helper is not None
+        assert self._helper.stdin is not None
         try:
-            while rest:
-                rest = rest[helper.stdin.write(rest) :]
+            if question is not None:
+                self._helper.stdin.write(question.encode() + b"\n")
+                self._helper.stdin.flush()
         except OSError:
             return "ended", ""
-        return self._answer(helper, _PATIENCE + size * _SLOWEST)
-
-    def _answer(self, helper: subprocess.Popen[bytes], patience: float) -> tuple[str, str]:
-        """Its answer to the last question; ``ended`` or ``silent`` if there is none. Whatever else it prints is left."""
-        assert helper.stdout is not None
-        handle, end = helper.stdout.fileno(), time.monotonic() + patience
-        while True:
-            line, complete, rest = self._heard.partition(b"\n")
-            if complete:
-                self._heard = rest
-                if not line.startswith(f'["{self._token}", {self._number}, '.encode()):
-                    continue
-                _, _, kind, text = json.loads(line)
+        while line := _heard(self._helper, patience):
+            if line.startswith(self._token.encode()):
+                kind, text = json.loads(line[len(self._token) :])
                 if kind != "more":
                     return kind, text
-                end = time.monotonic() + patience
-            elif not _readable(handle, end - time.monotonic()):
-                return "silent", ""
-            else:
-                try:
-                    said = os.read(handle, 2**16)
-                except OSError:
-                    said = b""
-                if not said:
-                    return "ended", ""
-                self._heard = (self._heard + said)[-_NOISE:]
+        return "silent" if line is None else "ended", ""
 
     def _end(self, by_itself: bool = False) -> int:
         """End the helper, unless it is about to end; its exit status."""
@@ -273,16 +234,17 @@ class Prober:
         return helper.wait()
 
 
-def _readable(handle: int, seconds: float) -> bool:
-    """Whether there is something to read before time is up; where that cannot be waited for, reading will wait."""
-    if seconds <= 0:
-        return False
-    if not hasattr(select, "poll"):  # pragma: no cover
-        return True
-    # Unlike `select` it takes more than 1024 open files.
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    return bool(poll.poll(1000 * seconds))
+def _heard(helper: subprocess.Popen[bytes], patience: float) -> bytes | None:
+    """The next line that a process prints, nothing if it has ended; None if it is silent for too long."""
+    assert helper.stdout is not None
+    # Where it cannot be waited for, reading will wait. Unlike `select`, `poll` takes more than 1024 open files.
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(helper.stdout, select.POLLIN)
+        if not poll.poll(1000 * patience):
+            return None
+    # What a buffer holds could not be waited for.
+    return helper.stdout.raw.readline()  # type: ignore[attr-defined]
 
 
 def _no_python() -> str | None:
@@ -294,12 +256,6 @@ def _no_python() -> str | None:
     name = os.path.basename(sys.executable).lower()
     return None if "python" in name or "pypy" in name else f"{sys.executable} is no Python by its name"
 
-
-_PROGRAM = """
-import json, runpy, sys
-sys.path[:] = json.loads(sys.argv[1])
-runpy.run_path(sys.argv[2], run_name="__main__")
-"""
 
 PROBER = Prober()
 
@@ -374,11 +330,6 @@ def check_safe(path: Path, names: Iterable[str] | None = None) -> None:
     Raises:
         DataError: with what is wrong.
 
-    Example:
-        >>> import pathlib, tempfile, h5py
-        >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
-        >>> h5py.File(file, "w").close()
-        >>> check_safe(file)
     """
     reason = PROBER.probe(path, names)
     if reason is not None:

@@ -1,6 +1,7 @@
-"""The program that ``probe`` starts: it walks through HDF5 and .mat files as a reader would, for another process.
+"""Reading HDF5 and .mat files on trial, in the helper process that ``sandbox`` starts.
 
-It loads h5py (and SciPy for .mat files) and nothing of this package, and ends or hangs in its reader's place.
+The helper finds objects and follows links as the reader does, by the reader's own functions, and ends or hangs in its place.
+Of what is packages alone it loads h5py, and SciPy for .mat files.
 """
 
 from __future__ import annotations
@@ -17,142 +18,48 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import h5py
+
+from sciml.data.hdf5_file import MOST_COMPRESSED, OpenFiles, address, follow, things
+
 _MEMORY = 2 * 2**30
 _READ, _BLOCK = 2**24, 2**20
 # HDF5 takes the bytes of a checksum off a chunk without looking whether there are as many.
 _CHECKSUM = 4
 # To read a chunk takes as long as to read so many bytes of a larger one.
 _LEAST = 2**12
-_MOST_LINKS = 16
 # Bytes a second that even slow compression and a busy machine reach, and seconds between signs of life.
 _PACE, _SIGN = 2**25, 30.0
-# Variables of a .mat file are read together up to so many bytes, since each reading begins at the file's beginning.
-_TOGETHER = 2**26
+# Variables of a .mat file up to so many bytes are read together, since each reading begins at the file's beginning.
+_TOGETHER = 2**22
 
 
 def walked(path: str, alive: Callable[..., object], names: Sequence[str] | None = None) -> str | None:
-    """Do all that reading may do to a file, object by object; what is found wrong is told, what a library refuses is not.
+    """Do all that reading may do to a file; what is wrong with it, or None. What a library refuses is left to the reader.
 
     Args:
         path: of the file.
         alive: is called at every step, with the bytes that the next one may take if they are more than the file has.
-        names: of the objects that will be read; those on the way to them are looked at too. By default all.
-
-    Returns:
-        What is wrong with it, or None.
+        names: of the objects that will be read, with what lies on the way to them; by default all.
     """
-    import h5py
-
-    # Whatever is refused here the reader will be told as well.
     with contextlib.suppress(Exception):
         if not h5py.is_hdf5(path):
             _matrices(path, alive, names)
             return None
-        with h5py.File(path, "r") as file:
-            return _groups(file, alive) if names is None else _named(file, names, alive)
-    return None
-
-
-def _matrices(path: str, alive: Callable[..., object], names: Sequence[str] | None) -> None:
-    """Read variables of a .mat file of version 4 to 7.2, which SciPy reads with as little care; first what it holds."""
-    from scipy.io import loadmat, whosmat
-
-    def load(some: list[str]) -> None:
-        alive(sum(sizes[name] for name in some))
-        loadmat(path, appendmat=False, variable_names=some)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = whosmat(path, appendmat=False)
-        sizes = {name: 8 * math.prod(shape) for name, shape, _ in found if names is None or name in names}
-        parts: list[list[str]] = [[]]
-        total = 0
-        for name, size in sizes.items():
-            if total + size > _TOGETHER:
-                parts.append([])
-                total = 0
-            parts[-1].append(name)
-            total += size
-        for part in filter(None, parts):
-            try:
-                load(part)
-            except Exception:
-                # One that is refused must not hide those after it.
-                for name in part:
-                    with contextlib.suppress(Exception):
-                        load([name])
-
-
-def _named(file: Any, names: Sequence[str], alive: Callable[..., object]) -> str | None:
-    """Look at the root, at some objects, and at what lies on the way to them; the names at the root are listed as well."""
-    import h5py
-
-    alive()
-    root = file["/"]
-    _attributes(root)
-    list(root)
-    seen, budget = {h5py.h5o.get_info(root.id).addr}, _READ
-    for name in names:
-        with contextlib.suppress(Exception):
-            for thing in _way(file, name, alive):
-                address = _address(thing)
-                if address in seen:
+        with OpenFiles() as handles:
+            seen, budget = set(), _READ
+            for thing in _asked(handles, Path(path), names, alive):
+                where = address(thing)
+                if where in seen:
                     continue
-                seen.add(address)
-                _attributes(thing)
-                if isinstance(thing, h5py.Group):
-                    list(thing)
-                elif isinstance(thing, h5py.Dataset):
-                    wrong, taken = _dataset(thing, budget, alive)
-                    if wrong is not None:
-                        return wrong
-                    budget -= taken
-    return None
-
-
-def _way(file: Any, name: str, alive: Callable[..., object]) -> Iterator[Any]:
-    """The objects from the root to one of them, through links within the file."""
-    import h5py
-
-    parts, at, hops = name.split("/"), file["/"], 0
-    while parts:
-        key = parts.pop(0)
-        if key in ("", "."):
-            continue
-        alive()
-        link = at.get(key, getlink=True)
-        if isinstance(link, h5py.SoftLink) and hops < _MOST_LINKS:
-            hops += 1
-            parts = link.path.split("/") + parts
-            at = file["/"] if link.path.startswith("/") else at
-        elif isinstance(link, h5py.HardLink):
-            at = at[key]
-            yield at
-        else:
-            return
-
-
-def _groups(file: Any, alive: Callable[..., object]) -> str | None:
-    import h5py
-
-    seen, groups, budget = set(), [file["/"]], _READ
-    while groups:
-        group = groups.pop()
-        with contextlib.suppress(Exception):
-            for name in group:
-                alive()
+                seen.add(where)
+                # Attributes that cannot be listed do not keep a reader from the data.
                 with contextlib.suppress(Exception):
-                    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                        continue
-                    thing = group[name]
-                    address = _address(thing)
-                    if address in seen:
-                        continue
-                    seen.add(address)
-                    _attributes(thing)
-                    if isinstance(thing, h5py.Group):
-                        groups.append(thing)
-                    elif isinstance(thing, h5py.Dataset):
+                    for name in thing.attrs:
+                        with contextlib.suppress(Exception):
+                            thing.attrs[name]
+                if isinstance(thing, h5py.Dataset):
+                    with contextlib.suppress(Exception):
                         wrong, taken = _dataset(thing, budget, alive)
                         if wrong is not None:
                             return wrong
@@ -160,26 +67,48 @@ def _groups(file: Any, alive: Callable[..., object]) -> str | None:
     return None
 
 
-def _address(thing: Any) -> object:
-    """What an object is known by; one whose header cannot be counted through is read all the same."""
-    import h5py
+def _asked(
+    handles: OpenFiles, path: Path, names: Sequence[str] | None, alive: Callable[..., object]
+) -> Iterator[h5py.HLObject]:
+    """The root, and what is asked for of the objects in a file."""
+    alive()
+    root = handles[path]["/"]
+    yield root
+    if names is None:
+        for _, thing in things(root):
+            alive()
+            if isinstance(thing, h5py.HLObject):
+                yield thing
+        return
+    list(root)
+    for name in names:
+        alive()
+        # Links into other files are followed once these have been looked at.
+        with contextlib.suppress(Exception):
+            _, thing, missing = follow(handles, path, name, None)
+            if missing is None:
+                list(thing) if isinstance(thing, h5py.Group) else None
+                yield thing
 
-    try:
-        return h5py.h5o.get_info(thing.id).addr
-    except Exception:
-        return thing.name
 
+def _matrices(path: str, alive: Callable[..., object], names: Sequence[str] | None) -> None:
+    """Read variables of a .mat file of version 4 to 7.2, which SciPy reads with as little care; first what it holds."""
+    from scipy.io import loadmat, whosmat
 
-def _attributes(thing: Any) -> None:
-    # Attributes that cannot be listed do not keep a reader from the data.
-    with contextlib.suppress(Exception):
-        for name in thing.attrs:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = whosmat(path, appendmat=False)
+        sizes = {name: 8 * math.prod(shape) for name, shape, _ in found if names is None or name in names}
+        small = [name for name, size in sizes.items() if size <= _TOGETHER]
+        for part in (small, *([name] for name in sizes if name not in small)):
             with contextlib.suppress(Exception):
-                thing.attrs[name]
+                if part:
+                    alive(sum(sizes[name] for name in part))
+                    loadmat(path, appendmat=False, variable_names=part)
 
 
-def _dataset(dataset: Any, budget: int, alive: Callable[..., object]) -> tuple[str | None, int]:
-    """What is wrong with a dataset, and how many bytes of it were read."""
+def _dataset(dataset: h5py.Dataset, budget: int, alive: Callable[..., object]) -> tuple[str | None, int]:
+    """What is wrong with a dataset, and how many bytes of it were read: its beginning, within the budget, and its end."""
     with contextlib.suppress(Exception):
         for dimension in dataset.dims:
             for place in range(len(dimension)):
@@ -189,11 +118,12 @@ def _dataset(dataset: Any, budget: int, alive: Callable[..., object]) -> tuple[s
         return None, 0
     if dataset.external or not dataset.shape or 0 in dataset.shape:
         return None, 0
-    if dataset.chunks is not None:
+    chunks = dataset.chunks
+    if chunks is not None:
         # As every reader does before reading.
         dataset.id.get_num_chunks()
     # No other filter relies on the size of a chunk that the file declares, and to look at each takes long where there are many.
-    if dataset.chunks is not None and dataset.fletcher32:
+    if chunks is not None and dataset.fletcher32:
         sizes: list[int] = []
 
         def look(chunk: Any) -> None:
@@ -204,28 +134,30 @@ def _dataset(dataset: Any, budget: int, alive: Callable[..., object]) -> tuple[s
         dataset.id.chunk_iter(look)
         if sizes:
             return f"a chunk of {dataset.name!r} has {sizes[0]} bytes, fewer than its checksum", 0
-    # What is packed is at most a thousand times as large.
     declared = dataset.dtype.itemsize * math.prod(dataset.shape)
-    if budget <= 0 or declared > 1100 * dataset.id.get_storage_size() + _READ:
+    if budget <= 0 or declared > MOST_COMPRESSED * dataset.id.get_storage_size() + _READ:
         return None, 0
-    weight = 1 if dataset.chunks is None else max(1, _LEAST // (dataset.dtype.itemsize * math.prod(dataset.chunks)))
-    row = max(1, weight * declared // dataset.shape[0])
-    step = dataset.chunks[0] if dataset.chunks is not None else 1
+    corner = chunks or (1,) * len(dataset.shape)
+    weight = 1 if chunks is None else max(1, _LEAST // (dataset.dtype.itemsize * math.prod(chunks)))
+    row, step = max(1, weight * declared // dataset.shape[0]), corner[0]
     if row * step > budget:
-        corner = dataset.chunks if dataset.chunks is not None else (1,) * len(dataset.shape)
         return None, dataset[tuple(slice(0, length) for length in corner)].nbytes
     step *= max(1, _BLOCK // (row * step))
     last = (dataset.shape[0] - 1) // step
     read = 0
-    # The beginning, within what may be read, and the end.
     for number in sorted({*range(min(last, budget // (row * step)) + 1), last}):
         alive()
         read += getattr(dataset[number * step : (number + 1) * step], "nbytes", 0)
     return None, weight * read
 
 
-def _serve(token: str, seconds: float) -> None:
-    """Walk through the files that are asked about line by line, until there are no more; answers begin with the token."""
+def serve(token: str, seconds: float) -> None:
+    """Answer questions about files, one a line on standard input, until there are no more; answers begin with the token.
+
+    Args:
+        token: which nothing else that is printed begins with.
+        seconds: of the processor's work from one step to the next after which a signal ends the process.
+    """
     # What libraries print must not come among the answers.
     answers = os.dup(1)
     os.dup2(2, 1)
@@ -234,8 +166,6 @@ def _serve(token: str, seconds: float) -> None:
         # Whoever started the reader may have switched it off.
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
-    import h5py  # noqa: F401
-
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -245,40 +175,35 @@ def _serve(token: str, seconds: float) -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limit, most = pages * resource.getpagesize() + _MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]
         resource.setrlimit(resource.RLIMIT_AS, (limit if most < 0 else min(limit, most), most))
-
-    number, size, heard = 0, 0, 0.0
+    size, heard = 0, 0.0
 
     def say(kind: str, text: str = "") -> None:
         # On a line of its own, whatever was printed before.
-        line = json.dumps([token, number, kind, text])
-        os.write(answers, f"\n{line}\n".encode())
+        os.write(answers, f"\n{token}{json.dumps([kind, text])}\n".encode())
+
+    def timer(left: float) -> None:
+        # Its signal ends the process; a handler in Python would never be called while HDF5 is at work.
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_PROF, left)
 
     def alive(more: int = 0) -> None:
         nonlocal heard
-        # Its signal ends the process; a handler in Python would never be called while HDF5 is at work.
-        if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_PROF, seconds + (size + min(more, _MEMORY)) / _PACE)
+        timer(seconds + (size + min(more, _MEMORY)) / _PACE)
         if time.monotonic() > heard + _SIGN:
             heard = time.monotonic()
             say("more")
 
     say("ready")
     for line in sys.stdin:
-        number, path, names = json.loads(line)
+        path, names = json.loads(line)
         heard = time.monotonic()
         try:
             # A file that has gone is for the reader to tell.
             size = os.path.getsize(path) if os.path.exists(path) else 0
             alive()
             found = walked(path, alive, names)
+            kind, text = ("sound", "") if found is None else ("wrong", found)
         except Exception as error:
             kind, text = "fault", f"{type(error).__name__}: {error}"
-        else:
-            kind, text = ("sound", "") if found is None else ("wrong", found)
-        if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_PROF, 0)
+        timer(0)
         say(kind, text)
-
-
-if __name__ == "__main__":
-    _serve(sys.argv[3], float(sys.argv[4]))

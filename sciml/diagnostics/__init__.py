@@ -1,4 +1,4 @@
-"""Whether to believe it: preflight, well-posedness, certificate, gradients."""
+"""Diagnostics: preflight checks, well-posedness, certificate, convergence, gradients."""
 
 from sciml.diagnostics.checkup import Checkup
 from sciml.diagnostics.findings import Finding

@@ -1,9 +1,10 @@
-"""Why a fit did not get where it should: what its history and the gradients at its end tell, in a sentence with a remedy."""
+"""Convergence diagnostics: overfitting in a fit's history, and why a loss stands still, in a sentence with a remedy."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -11,31 +12,25 @@ from torch import Tensor
 
 from sciml.problem.compatibility import contradictions
 from sciml.problem.observations import is_measured
-from sciml.solvers import DiscreteProblem, Objective
+from sciml.solvers import DiscreteProblem
 
 _FEW_LOOKS = 4
-
-_STILL_FALLING = 0.2
-
-_FALLING_A_LOOK = 0.05
-
+_STILL_FALLING, _FALLING_A_LOOK = 0.2, 0.05
 _OPPOSED, _CANCELLED = -0.7, 0.3
-
 _VANISHED = 1e-9
-
 _LENGTHS = (0.1, 0.03, 0.01, 0.003)
-
 _RISE, _FALL, _RISING_LOOKS = 3.0, 2.0, 5
 
 
 def overfitted(history: Sequence[Mapping[str, Any]]) -> list[str]:
-    r"""Whether the training loss went on falling in some phase while that on held-out points rose.
+    r"""Overfitting: the training loss went on falling in some phase while that on held-out points rose.
 
-    The lowest held-out loss of the phase must lie at least five looks before its end, each of the last five looks three times
-    above it, and the training loss must have fallen by a factor of two since: looks scatter, and a rise in one means nothing.
+    The lowest held-out loss of the phase must lie at least five reports before its end, each of the last five reports three
+    times above it, and the training loss must have fallen by a factor of two since: reports scatter, and a rise in one means
+    nothing.
 
     Args:
-        history: the looks of a fit, in order, as in ``solution.history``.
+        history: the reports of a fit, in order, as in ``solution.history``.
 
     Returns:
         A sentence for the last such phase, or nothing.
@@ -50,14 +45,14 @@ def overfitted(history: Sequence[Mapping[str, Any]]) -> list[str]:
         looks = [look for look in history if look["phase"] == phase]
         held = [float(look["held_out"]) for look in looks]
         place = min(range(len(held)), key=lambda position: held[position])
-        later = held[place + 1 :][-_RISING_LOOKS:]
-        fell = float(looks[place]["loss"]) >= _FALL * float(looks[-1]["loss"])
+        best, last, later = looks[place], looks[-1], held[place + 1 :][-_RISING_LOOKS:]
+        fell = float(best["loss"]) >= _FALL * float(last["loss"])
         if len(later) == _RISING_LOOKS and min(later) > _RISE * held[place] and fell:
             found.append(
-                f"in {phase} the loss on training points fell after step {looks[place]['step']} from "
-                f"{looks[place]['loss']:.1e} to {looks[-1]['loss']:.1e} while that on held-out points rose from "
-                f"{held[place]:.1e} to {held[-1]:.1e} (overfitting; the state at step {looks[place]['step']} was kept): more "
-                "points, sampler=sciml.Adaptive() or a smaller model narrow the gap"
+                f"in {phase} the loss on training points fell after step {best['step']} from {best['loss']:.1e} to "
+                f"{last['loss']:.1e} while that on held-out points rose from {held[place]:.1e} to {held[-1]:.1e} (overfitting; "
+                f"the state at step {best['step']} was kept): more points, sampler=sciml.Adaptive() or a smaller model narrow "
+                "the gap"
             )
     return found[-1:]
 
@@ -71,7 +66,7 @@ def stagnant(setup: DiscreteProblem, history: Sequence[Mapping[str, Any]]) -> li
 
     Args:
         setup: as the fit left it.
-        history: its looks, in order.
+        history: its reports, in order.
     """
     looks = [look for look in history if look.get("phase") == history[-1]["phase"]] if history else []
     losses = [float(look["loss"]) for look in looks]
@@ -79,76 +74,58 @@ def stagnant(setup: DiscreteProblem, history: Sequence[Mapping[str, Any]]) -> li
         return []
     quarter = max(1, len(losses) // 4)
     fell = min(losses[-quarter:]) / min(losses[:-quarter]) if min(losses[:-quarter]) > 0 else 1.0
-    if fell < 1 - _STILL_FALLING or _a_look(losses) < 1 - _FALLING_A_LOOK:
+    if fell < 1 - _STILL_FALLING or _falls(losses):
         return ["the loss was still falling when the steps were used up: use more of them, or a larger learning rate"]
     objective = setup.objective()
     pulls = {name: objective.weights[name] * pull for name, pull in objective.pulls().items()}
     whole = torch.stack(list(pulls.values())).sum(0)
     if not bool(torch.isfinite(whole).all()):
         return []
-    present, lower = objective.value(), _lower_along(objective, whole)
+    present, lower, slope, here = objective.value(), math.inf, float(whole.norm()), objective.vector()
+    size = float(here.norm())
+    for length in _LENGTHS if slope > 0 else ():
+        objective.assign(here - length * size / slope * whole)
+        lower = min(lower, objective.value())
+    objective.assign(here)
     if lower < (1 - _STILL_FALLING) * present:
         return [
             f"the loss stood still at {present:.1e} though one longer step along its gradient lowers it to {lower:.1e}: the "
             "steps were too small or too few; use a larger learning rate, more steps, or sciml.LBFGS"
         ]
-    return _opposed(setup, looks, pulls, whole) or _vanished(objective, whole)
+    opposed = _opposed(setup, looks, pulls, whole)
+    if opposed or slope * size > _VANISHED * present:
+        return opposed
+    return [
+        f"the gradient vanishes ({slope:.1e}) where the loss is {present:.1e}: the model is saturated or stuck at a solution "
+        "that is none; use another seed, other initial weights, or sciml.LeastSquares"
+    ]
 
 
-def _lower_along(objective: Objective, gradient: Tensor) -> float:
-    """The lowest loss that steps of some lengths along the gradient reach; the parameters stay where they are."""
-    here, size, best = objective.vector(), float(gradient.norm()), math.inf
-    for share in _LENGTHS if size > 0 else ():
-        objective.assign(here - share * float(here.norm()) / size * gradient)
-        best = min(best, objective.value())
-    objective.assign(here)
-    return best
-
-
-def _a_look(values: Sequence[float]) -> float:
-    """By which factor values change from one of the last few looks to the next, in the mean; 1 where that says nothing."""
+def _falls(values: Sequence[float]) -> bool:
+    """True if values fall by some per cent from one of the last few reports to the next, in the mean."""
     few = values[-_FEW_LOOKS:]
     if len(few) < _FEW_LOOKS or not all(math.isfinite(each) and each > 0 for each in few):
-        return 1.0
-    return float((few[-1] / few[0]) ** (1 / (len(few) - 1)))
+        return False
+    return (few[-1] / few[0]) ** (1 / (len(few) - 1)) < 1 - _FALLING_A_LOOK
 
 
 def _opposed(
     setup: DiscreteProblem, looks: Sequence[Mapping[str, Any]], pulls: Mapping[str, Tensor], whole: Tensor
 ) -> list[str]:
-    names = [name for name in pulls if float(pulls[name].norm()) > 0]
-    cosines = {
-        (one, other): float(pulls[one] @ pulls[other] / (pulls[one].norm() * pulls[other].norm()))
-        for place, one in enumerate(names)
-        for other in names[place + 1 :]
-    }
-    if not cosines:
+    sizes = {name: float(pull.norm()) for name, pull in pulls.items()}
+    pairs = combinations([name for name in pulls if sizes[name] > 0], 2)
+    cosines = {(one, two): float(pulls[one] @ pulls[two] / (sizes[one] * sizes[two])) for one, two in pairs}
+    pair = min(cosines, key=lambda each: cosines[each], default=None)
+    if pair is None or cosines[pair] > _OPPOSED or float(whole.norm()) > _CANCELLED * sum(sizes.values()):
         return []
-    pair = min(cosines, key=lambda each: cosines[each])
-    total = sum(float(each.norm()) for each in pulls.values())
-    if cosines[pair] > _OPPOSED or float(whole.norm()) > _CANCELLED * total:
-        return []
-    falling = any(_a_look([float(look.get(name, math.nan)) for look in looks]) < 1 - _FALLING_A_LOOK for name in pair)
-    both = " and neither falls:" if not falling else " though they still fall: more steps,"
-    clashes = any(all(repr(name) in each for name in pair) for each in contradictions(setup.problem))
-    what = (
-        " the measurements contradict the equations, or"
-        if any(map(is_measured, pair)) and not falling
-        else " they contradict each other, or"
-        if clashes
-        else ""
-    )
+    falling = any(_falls([float(look.get(name, math.nan)) for look in looks]) for name in pair)
+    what = ""
+    if any(map(is_measured, pair)) and not falling:
+        what = " the measurements contradict the equations, or"
+    elif any(all(repr(name) in each for name in pair) for each in contradictions(setup.problem)):
+        what = " they contradict each other, or"
     return [
-        f"{pair[0]!r} and {pair[1]!r} pull against one another (cosine of their gradients {cosines[pair]:.2f}),{both}{what} "
-        "weights=sciml.Balanced(), exact=True for conditions, or a larger model lets both hold"
-    ]
-
-
-def _vanished(objective: Objective, whole: Tensor) -> list[str]:
-    value, size = objective.value(), float(objective.vector().norm())
-    if float(whole.norm()) * size > _VANISHED * value:
-        return []
-    return [
-        f"the gradient vanishes ({float(whole.norm()):.1e}) where the loss is {value:.1e}: the model is saturated or stuck at "
-        "a solution that is none; use another seed, other initial weights, or sciml.LeastSquares"
+        f"{pair[0]!r} and {pair[1]!r} pull against one another (cosine of their gradients {cosines[pair]:.2f}),"
+        f"{' though they still fall: more steps,' if falling else ' and neither falls:'}{what} weights=sciml.Balanced(), "
+        "exact=True for conditions, or a larger model lets both hold"
     ]

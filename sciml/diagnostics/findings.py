@@ -1,29 +1,18 @@
-"""Findings: what is wrong with a problem, a model or data before anything is trained, and how it is told."""
+"""Preflight findings: mistakes in a problem, a model or data, collected from checks and reported together."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from sciml.errors import DataError, ModelError, PreflightWarning, ProblemError, SciMLError, SolverError
 
-MODES = ("error", "warn", "off")
-
 _ERRORS: dict[str, type[SciMLError]] = {
-    "problem": ProblemError,
-    "residual": ProblemError,
-    "unknown": ProblemError,
-    "field": ProblemError,
-    "constant": ProblemError,
-    "conditions": ProblemError,
+    **dict.fromkeys(("problem", "residual", "unknown", "field", "constant", "conditions"), ProblemError),
     "data": DataError,
-    "model": ModelError,
-    "smoothness": ModelError,
-    "detached": ModelError,
-    "mixing": ModelError,
-    "precision": ModelError,
+    **dict.fromkeys(("model", "smoothness", "detached", "mixing", "precision"), ModelError),
     "solver": SolverError,
 }
 
@@ -34,7 +23,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Finding:
-    """One mistake, told before the first step.
+    """One mistake, reported before the first step.
 
     Args:
         kind: ``"residual"``, ``"unknown"``, ``"field"``, ``"constant"``, ``"conditions"`` or ``"problem"``; ``"data"``;
@@ -68,67 +57,57 @@ class Finding:
         return f"{self.what}: {self.remedy}" if self.remedy else self.what
 
 
-def caught(error: SciMLError, where: str) -> Finding:
-    """A mistake that nothing can be fitted with, from the error that said so."""
-    kinds: tuple[tuple[type[SciMLError], str], ...] = (
-        (DataError, "data"),
-        (ModelError, "model"),
-        (SolverError, "solver"),
-    )
-    kind = next((kind for each, kind in kinds if isinstance(error, each)), "problem")
-    return Finding(kind, where, str(error), severity="fatal")
+# A check yields a finding for each mistake that it sees; an error of the library that it raises is a finding too.
+Check: TypeAlias = Callable[..., Iterable[Finding] | None]
 
 
-def attempted(
-    found: list[Finding], where: str, function: Callable[..., _Result], *arguments: object, **options: object
-) -> _Result | None:
-    """What a function returns; None, and a finding more, if it raises an error of ours."""
-    try:
-        return function(*arguments, **options)
-    except SciMLError as error:
-        found.append(caught(error, where))
-        return None
+class Findings(list[Finding]):
+    """The findings of several checks, all of which are run whatever the others find."""
 
+    def attempt(
+        self, where: str, function: Callable[..., _Result], *arguments: object, **options: object
+    ) -> _Result | None:
+        """What a function returns; None, and a fatal finding more, if it raises an error of the library."""
+        try:
+            return function(*arguments, **options)
+        except SciMLError as error:
+            kinds = {DataError: "data", ModelError: "model", SolverError: "solver"}
+            kind = next((kind for each, kind in kinds.items() if isinstance(error, each)), "problem")
+            self.append(Finding(kind, where, str(error), severity="fatal"))
+            return None
 
-def checked_mode(mode: object) -> str:
-    """One of the three modes.
+    def check(self, where: str, check: Check, *arguments: object, **options: object) -> bool:
+        """Run a check; whether it came to its end."""
 
-    Raises:
-        SolverError: it is none of them.
-    """
-    if not isinstance(mode, str) or mode not in MODES:
-        raise SolverError(f"preflight must be 'error', 'warn' or 'off'; given: {mode!r}")
-    return mode
+        def run() -> bool:
+            for each in check(*arguments, **options) or ():
+                self.append(each)
+            return True
 
+        return self.attempt(where, run) is not None
 
-def tell(findings: Iterable[Finding], mode: str, name: str, depth: int) -> None:
-    """Raise or warn, all findings together.
+    def report(self, mode: str, name: str, depth: int) -> None:
+        """Raise or warn, all findings together.
 
-    Args:
-        findings: of one look.
-        mode: ``"error"`` or ``"warn"``; what nothing can be fitted with is an error in both.
-        name: whose findings they are.
-        depth: how many calls lie between the user's and this one.
+        Args:
+            mode: ``"error"`` or ``"warn"``; a fatal finding is an error in both.
+            name: of the problem that was checked.
+            depth: how many calls lie between the user's and this one.
 
-    Raises:
-        SciMLError: of the class of the gravest finding, with all of them in ``findings``.
-    """
-    ordered = tuple(sorted(dict.fromkeys(findings), key=lambda each: _ORDER[each.severity]))
-    if not ordered:
-        return
-    refused = {"fatal"} if mode == "warn" else {"fatal", "error"}
-    first, text = ordered[0], _together(ordered, name)
-    if first.severity in refused:
-        error = _ERRORS[first.kind](text)
-        error.findings = ordered
-        raise error
-    warning = PreflightWarning(text)
-    warning.findings = ordered
-    warnings.warn(warning, stacklevel=depth + 2)
-
-
-def _together(findings: Sequence[Finding], name: str) -> str:
-    if len(findings) == 1:
-        return str(findings[0])
-    lines = [f"  {number}. {finding}" for number, finding in enumerate(findings, 1)]
-    return "\n".join([f"{len(findings)} findings in {name} before the first step:", *lines])
+        Raises:
+            SciMLError: of the class of the gravest finding, with all of them in ``findings``.
+        """
+        ordered = tuple(sorted(dict.fromkeys(self), key=lambda each: _ORDER[each.severity]))
+        if not ordered:
+            return
+        text = str(ordered[0])
+        if len(ordered) > 1:
+            lines = (f"  {number}. {finding}" for number, finding in enumerate(ordered, 1))
+            text = "\n".join([f"{len(ordered)} findings in {name} before the first step:", *lines])
+        if ordered[0].severity in ({"fatal"} if mode == "warn" else {"fatal", "error"}):
+            error = _ERRORS[ordered[0].kind](text)
+            error.findings = ordered
+            raise error
+        warning = PreflightWarning(text)
+        warning.findings = ordered
+        warnings.warn(warning, stacklevel=depth + 2)

@@ -18,7 +18,6 @@ from sciml.solvers import Objective
 from sciml.typing import Array
 
 _KEPT = 1e-11
-
 _DIGITS = 1e-8
 
 

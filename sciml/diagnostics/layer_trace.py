@@ -1,8 +1,8 @@
-"""Which layer did it: what goes into every layer of a model and what comes out, in the order in which they are met."""
+"""Layer trace: the inputs and outputs of every layer of a model by forward hooks, and the first layer where a test fails."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ _CONTAINERS = ("Sequential", "ModuleList", "ModuleDict")
 
 @dataclass(frozen=True)
 class Passage:
-    """One layer as it was met: its path in ``model.named_modules()``, its kind, and tensors in and out."""
+    """One call of a layer: its path in ``model.named_modules()``, its kind, and tensors in and out."""
 
     path: str
     kind: str
@@ -24,7 +24,7 @@ class Passage:
 
     @property
     def label(self) -> str:
-        """As it is told: ``layers.1 (ReLU)``."""
+        """As in messages: ``layers.1 (ReLU)``."""
         return f"{self.path} ({self.kind})" if self.path else self.kind
 
 
@@ -34,27 +34,26 @@ def own_model(trial: nn.Module) -> nn.Module:
     return model.model if isinstance(model, PeriodicInputs) else model
 
 
-def passages(trial: nn.Module, points: Tensor) -> list[Passage]:
-    """Every layer of a trial function at some points, in the order in which they are done; gradients are kept.
+def kind_of(trial: nn.Module) -> str:
+    """The class of the model as a person handed it in."""
+    return type(own_model(trial)).__name__
 
-    Args:
-        trial: the trial function; layers are named as in its own model.
-        points: shape ``(n, D)``.
-    """
+
+def passages(trial: nn.Module, points: Tensor) -> list[Passage]:
+    """Every layer of a trial function at points ``(n, D)``, in the order of their calls; gradients are kept."""
     found: list[Passage] = []
-    model = own_model(trial)
 
     def watch(path: str, module: nn.Module) -> Callable[..., None]:
         leaf = next(module.children(), None) is None
 
         def record(_: nn.Module, into: object, out: object) -> None:
-            found.append(Passage(path, type(module).__name__, tuple(_tensors(into)), tuple(_tensors(out)), leaf))
+            found.append(Passage(path, type(module).__name__, tuple(tensors_of(into)), tuple(tensors_of(out)), leaf))
 
         return record
 
     hooks = []
     try:
-        for path, module in model.named_modules():
+        for path, module in own_model(trial).named_modules():
             try:
                 hooks.append(module.register_forward_hook(watch(path, module)))
             except RuntimeError:
@@ -67,23 +66,46 @@ def passages(trial: nn.Module, points: Tensor) -> list[Passage]:
     return found
 
 
-def culprit(found: list[Passage], bad: Callable[[int, int, bool], bool]) -> str | None:
+def culprit(bad: Callable[..., bool], *runs: Sequence[Passage]) -> str | None:
     """Where something first goes wrong: a layer, or what a model computes itself between two of them.
 
     Args:
-        found: the layers as they were met.
-        bad: whether tensor ``k`` of passage ``i`` is wrong, ``bad(i, k, out)``, of what comes out or, with False, goes in.
+        bad: whether a tensor that goes into a layer or comes out is wrong; receives it of every run.
+        runs: the layers of one or several runs of a model.
 
     Returns:
         A phrase such as ``layers.1 (ReLU)`` or ``the forward of Net, between a (Linear) and b (Linear)``, or None where nothing
-        is wrong.
+        is wrong, or runs went through different layers.
     """
+    found = runs[0]
+    if any(len(run) != len(found) for run in runs):
+        return None
+
+    def spoilt(number: int, *, out: bool) -> bool:
+        tensors = [run[number].out if out else run[number].into for run in runs]
+        return any(bad(*same) for same in zip(*tensors, strict=False))
+
+    def owner(passage: Passage) -> tuple[str, Passage]:
+        """The module whose forward spoils what a layer is given, and the part of it that is given it."""
+        inside = passage
+        while inside.path:
+            parent = inside.path.rpartition(".")[0]
+            number = next((number for number, each in enumerate(found) if each.path == parent), None)
+            if number is None:
+                return "the model", inside
+            if not spoilt(number, out=False):
+                break
+            inside = found[number]
+        # A container such as Sequential computes nothing itself.
+        own = [each for each in found if each.path == inside.path.rpartition(".")[0] or not each.path]
+        own = [each for each in own if not each.leaf and each.kind not in _CONTAINERS] or own
+        return (own[0].label if own else "the model"), inside
+
     sound: Passage | None = None
     for number, passage in enumerate(found):
-        into = _spoilt(passage, number, bad, out=False)
-        out = _spoilt(passage, number, bad, out=True)
+        into, out = spoilt(number, out=False), spoilt(number, out=True)
         if into and passage.leaf:
-            around, inside = _owner(found, passage, bad)
+            around, inside = owner(passage)
             before = f"between {sound.label} and" if sound is not None else "before"
             return f"the forward of {around}, {before} {inside.label}"
         if out:
@@ -93,33 +115,10 @@ def culprit(found: list[Passage], bad: Callable[[int, int, bool], bool]) -> str 
     return None
 
 
-def _spoilt(passage: Passage, number: int, bad: Callable[[int, int, bool], bool], *, out: bool) -> bool:
-    return any(bad(number, place, out) for place in range(len(passage.out if out else passage.into)))
-
-
-def _owner(found: list[Passage], passage: Passage, bad: Callable[[int, int, bool], bool]) -> tuple[str, Passage]:
-    """The module whose forward spoils what a layer is given, and the part of it that is given it."""
-    inside = passage
-    while inside.path:
-        parent = inside.path.rpartition(".")[0]
-        number, around = next(((n, each) for n, each in enumerate(found) if each.path == parent), (-1, None))
-        if around is None:
-            return "the model", inside
-        if not _spoilt(around, number, bad, out=False):
-            break
-        inside = around
-    # A container such as Sequential computes nothing itself.
-    own = [each for each in found if each.path == inside.path.rpartition(".")[0] or not each.path]
-    own = [each for each in own if not each.leaf and each.kind not in _CONTAINERS] or own
-    return (own[0].label if own else "the model"), inside
-
-
-def _tensors(value: object) -> Iterator[Tensor]:
+def tensors_of(value: object) -> Iterator[Tensor]:
+    """The tensors in a value, and in the lists, tuples and dicts that it is made of."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _tensors(each)
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _tensors(each)
+    elif isinstance(value, list | tuple | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from tensors_of(each)

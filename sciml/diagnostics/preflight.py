@@ -1,4 +1,4 @@
-"""``preflight``: mistakes found before the first step, all of one look together."""
+"""Preflight: checks of a problem, a model and data before the first step, whose findings are reported together."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from sciml.diagnostics.findings import Finding, attempted, checked_mode, tell
-from sciml.diagnostics.model_checks import check_model, findings_of
+from sciml.diagnostics.findings import Finding, Findings
+from sciml.diagnostics.model_checks import check_function, check_model
 from sciml.diagnostics.problem_checks import check_constants, check_residuals
 from sciml.diagnostics.well_posedness import condition_warnings
-from sciml.errors import ProblemError
+from sciml.errors import ProblemError, SolverError
 from sciml.models import Scaled
 from sciml.problem import Measurements, Problem
 from sciml.problem.compatibility import slope_contradictions
@@ -35,12 +35,12 @@ def preflight(
 ) -> tuple[Finding, ...]:
     """Look for mistakes that would keep a fit from running, or let it run and mean nothing; nothing is fitted.
 
-    ``fit`` does this before its first step, see its argument ``preflight``. Residuals are evaluated on random numbers in the
-    place of fields and their derivatives, the model on a few points with weights that are shaken.
+    ``fit`` does this before its first step, see its argument ``preflight``. Residuals are evaluated on random jets, the model
+    on a few points with randomly perturbed weights.
 
     Args:
         problem: the problem.
-        model: the model that is to be fitted; without one the problem and the data are looked at.
+        model: the model that is to be fitted; without one the problem and the data are checked.
         data: measurements, as for ``fit``.
         observe: as for ``fit``.
         noise: as for ``fit``.
@@ -66,9 +66,9 @@ def preflight(
     if not isinstance(problem, Problem):
         hint = f"; did you mean {problem.__name__}()?" if isinstance(problem, type) else ""
         raise ProblemError(f"preflight needs a problem object; given: {problem!r}{hint}")
-    found: list[Finding] = []
-    measurements = attempted(found, "data", resolve_data, problem, data, observe, noise)
-    found += looked_at(problem, model, measurements, exact, dtype, device)
+    found = Findings()
+    measurements = found.attempt("data", resolve_data, problem, data, observe, noise)
+    found += _findings(problem, model, measurements, exact, dtype, device)
     if not any(each.severity == "fatal" or each.kind == "residual" for each in found):
         sentences = [*condition_warnings(problem, measurements is not None), *slope_contradictions(problem)]
         found += [Finding("conditions", type(problem).__name__, each, severity="warning") for each in sentences]
@@ -87,7 +87,7 @@ def checked(
     mode: str,
     depth: int = 1,
 ) -> Measurements | None:
-    """The measurements of a fit, after a look at everything that was handed to it.
+    """The measurements of a fit, after everything that was handed to it has been checked.
 
     Args:
         problem, model, data, observe, noise, exact, dtype, device: as for ``fit``.
@@ -95,46 +95,47 @@ def checked(
         depth: how many calls lie between the user's and this one.
 
     Raises:
-        SciMLError: with all findings together; see ``preflight``.
+        SciMLError: with all findings together, or the mode is none of the three.
     """
-    if checked_mode(mode) == "off":
+    if not isinstance(mode, str) or mode not in ("error", "warn", "off"):
+        raise SolverError(f"preflight must be 'error', 'warn' or 'off'; given: {mode!r}")
+    if mode == "off":
         return resolve_data(problem, data, observe, noise)
-    found: list[Finding] = []
-    measurements = attempted(found, "data", resolve_data, problem, data, observe, noise)
-    found += looked_at(problem, model, measurements, exact, dtype, device)
-    tell(found, mode, type(problem).__name__, depth + 1)
+    found = Findings()
+    measurements = found.attempt("data", resolve_data, problem, data, observe, noise)
+    found += _findings(problem, model, measurements, exact, dtype, device)
+    found.report(mode, type(problem).__name__, depth + 1)
     return measurements
 
 
-def looked_at(
+def _findings(
     problem: Problem,
     model: nn.Module | None,
     measurements: Measurements | None,
     exact: bool | HardConstraints,
     dtype: torch.dtype,
     device: str | torch.device,
-) -> list[Finding]:
-    """The findings of one look at a problem and, if there is one, a model."""
-    precise = dtype == torch.float64
-    found = list(check_constants(problem, precise=precise))
+) -> Findings:
+    """The findings of all checks of a problem and, if there is one, a model."""
+    precise, found = dtype == torch.float64, Findings()
+    found.check("constants", check_constants, problem, precise=precise)
+    imprecise = any(each.severity == "warning" for each in found)
     residuals, use = check_residuals(problem, measurements, precise=precise)
-    coarse = any(each.severity == "warning" for each in found)
-    found += [each for each in residuals if not (coarse and each.severity == "warning")]
+    found += [each for each in residuals if not (imprecise and each.severity == "warning")]
     if model is None:
         return found
-    construction = attempted(found, "exact", lambda: construct(problem, HardConstraints.of(exact)))
+    construction = found.attempt("exact", lambda: construct(problem, HardConstraints.of(exact)))
     if construction is None:
         return found
-    built = attempted(found, "model", built_model, model, problem, 0, [], construction)
+    built = found.attempt("model", built_model, model, problem, 0, [], construction)
     if built is None:
         return found
     ones = [1.0] * len(problem.fields)
     trial = Scaled(built, problem.domain.lower, problem.domain.upper, [0.0] * len(ones), ones)
     trial = trial.to(device=device_of(device), dtype=dtype).train()
-    before = len(found)
-    attempted(found, type(built).__name__, check_model, trial, problem)
-    if len(found) > before:
-        return found
+    # A model that draws random numbers must not draw them from the caller's generator here.
     with torch.random.fork_rng(devices=[]):
-        # A model that draws random numbers must not draw them from the caller's generator here.
-        return found + findings_of(problem, trial, use.jets)
+        name = type(built).__name__
+        if found.check(name, check_model, trial, problem):
+            found.check(name, check_function, trial, problem, use.jets)
+    return found

@@ -1,71 +1,115 @@
-"""Mistakes in a problem that need no model to be seen: its residuals are evaluated on made-up jets of natural size."""
+"""Checks of a problem without a model: its residuals on random jets, its constants, and their floating-point types."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from sciml._text import listed
-from sciml.diagnostics.findings import Finding, attempted, caught
-from sciml.diagnostics.precision import PrecisionMonitor, exact_in
-from sciml.errors import SciMLError
-from sciml.geometry import Place, PointSet, draw
+from sciml.diagnostics.findings import Finding, Findings
+from sciml.diagnostics.layer_trace import tensors_of
+from sciml.geometry import Place, draw
 from sciml.jets import RandomJets
-from sciml.jets.random import USUAL, JetKind, SomeJets, levels_off, near_kinds, wild_kinds
+from sciml.jets.random import USUAL, WILD, JetKind, near_kinds
 from sciml.problem import Measurements, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.measurements import data_blocks
 from sciml.problem.observations import Observation, Prior
-from sciml.problem.protocol import ProblemLike
-from sciml.problem.unknowns import Unknown
 from sciml.solvers.linearize import evaluation, linearize
-from sciml.solvers.scaling import Sizes, field_sizes
+from sciml.solvers.scaling import field_sizes
 from sciml.typing import MultiIndex
 
 _PROBES = 24
-
 _SAME = 1e-9
+_SOME = 256
+
+# Functions that are flat far away.
+_FLAT = frozenset(
+    ("Exp", "Exp2", "Sigmoid", "LogSigmoid", "Tanh", "Erf", "Erfc", "Softplus", "Relu", "Clamp", "ClampMin", "ClampMax")
+)
 
 Jet = tuple[str, MultiIndex]
+
+Fields = Mapping[str, tuple[float, float]]
+
+
+class PrecisionMonitor(TorchFunctionMode):
+    """Precision monitor: while it is active, the first tensor below float64 that meets one of float64 is kept in ``met``.
+
+    Torch computes ``torch.tensor(0.1) * x`` in float64 if x is, with a 0.1 of which eight digits are right. Numbers that are
+    the same in both types, such as 2.0 and 0.5, are no mistake.
+
+    Example:
+        >>> import torch
+        >>> x = torch.ones(3, dtype=torch.float64)
+        >>> with PrecisionMonitor() as monitor:
+        ...     y = x * torch.tensor(0.5) + torch.tensor(0.1)
+        >>> monitor.met
+        [tensor(0.1000)]
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met: list[Tensor] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The function as it is, after a look at its arguments."""
+        kwargs = dict(kwargs or {})
+        if not self.met:
+            given = [each for each in tensors_of((*args, *kwargs.values())) if each.is_floating_point()]
+            if any(each.dtype == torch.float64 for each in given):
+                self.met += [each.detach() for each in given if each.dtype != torch.float64 and not _exact(each)][:1]
+        return func(*args, **kwargs)
+
+
+def _exact(value: Tensor) -> bool:
+    """True if numbers of a lower precision are what was meant by them, as 0.5 and 1e9 are and 0.1 is not."""
+    some = value.detach().float().cpu().flatten()[:_SOME].numpy()
+    # The shortest text that stands for a number is what was meant by it.
+    meant = np.array([float(str(each)) for each in some])
+    return bool((~np.isfinite(meant) | (meant == some.astype(np.float64))).all())
+
+
+def check_constants(problem: Problem, *, precise: bool = True) -> Iterator[Finding]:
+    """Constants that are tensors with gradients, or of a lower precision than the fit (``precise``: float64)."""
+    for name, value in problem.constants.items():
+        if isinstance(value, Tensor) and value.requires_grad:
+            what = f"the constant {name!r} is a tensor that asks for gradients, and no solver varies it"
+            mean = float(value.detach().mean())
+            remedy = f"{name} = sciml.Unknown({mean:.4g}) is a constant that is estimated; else detach it"
+            yield Finding("constant", name, what, remedy)
+        lower = isinstance(value, Tensor) and value.is_floating_point() and value.dtype != torch.float64
+        if precise and lower and not _exact(value):
+            what = f"the constant {name!r} is a tensor of {value.dtype}, so only its first digits are right in float64"
+            remedy = "give a number, or a tensor with dtype=torch.float64"
+            yield Finding("constant", name, what, remedy, "warning")
 
 
 @dataclass
 class Use:
-    """What the residuals of a problem depend on: derivatives with the residuals that ask for them, fields, unknowns."""
+    """What the residuals of a problem depend on.
+
+    Attributes:
+        jets: derivatives, with the name of a residual that asks for them.
+        unknowns: those that residuals change with.
+        mentioned: unknowns in residuals, also where their derivative vanishes.
+        flat: those of them whose derivative vanishes in a function that is flat far away.
+    """
 
     jets: dict[Jet, str] = field(default_factory=dict)
-    fields: set[str] = field(default_factory=set)
     unknowns: set[str] = field(default_factory=set)
     mentioned: set[str] = field(default_factory=set)
-    levelled: set[str] = field(default_factory=set)
-
-
-def check_constants(problem: Problem, *, precise: bool = True) -> Iterator[Finding]:
-    """Constants that are tensors of a kind that a fit would not do justice to."""
-    for name, value in problem.constants.items():
-        if not isinstance(value, Tensor):
-            continue
-        if value.requires_grad:
-            yield Finding(
-                "constant",
-                name,
-                f"the constant {name!r} is a tensor that asks for gradients, and no solver varies it",
-                f"{name} = sciml.Unknown({float(value.detach().mean()):.4g}) is a constant that is estimated; else detach it",
-            )
-        if precise and value.is_floating_point() and value.dtype != torch.float64 and not exact_in(value):
-            yield Finding(
-                "constant",
-                name,
-                f"the constant {name!r} is a tensor of {value.dtype}, so only its first digits are right in float64",
-                "give a number, or a tensor with dtype=torch.float64",
-                "warning",
-            )
+    flat: set[str] = field(default_factory=set)
 
 
 def check_residuals(
@@ -73,8 +117,8 @@ def check_residuals(
 ) -> tuple[list[Finding], Use]:
     """Everything that is wrong with the residuals of a problem.
 
-    Each is evaluated at a few points of its place, with random numbers for fields and derivatives: whether it fails, has a
-    wrong shape, is random, mixes points, or depends on no field; then whether every field and every unknown is met.
+    Each is evaluated at a few points of its place on random jets: it may fail, have a wrong shape, be random, mix points, or
+    depend on no field; and fields and unknowns may be left out by all of them.
 
     Args:
         problem: the mathematics.
@@ -84,53 +128,44 @@ def check_residuals(
     Returns:
         The findings, and what the residuals depend on.
     """
-    found: list[Finding] = []
-    terms = _terms(problem, found)
-    blocks = list(_placed(problem, terms, found))
+    found = Findings()
+    blocks = list(_placed(problem, _terms(problem, found), found))
     stated = not found
     if measurements is not None:
-        blocks += [_few(block) for block in attempted(found, "data", data_blocks, problem, measurements) or []]
+        blocks += [_few(block) for block in found.attempt("data", data_blocks, problem, measurements) or []]
     if not blocks:
         return _once(found), Use()
-    sizes = attempted(found, "natural sizes", field_sizes, problem, blocks) if stated else None
-    sizes = sizes or Sizes((0.0,) * len(problem.fields), (1.0,) * len(problem.fields))
-    use, silent, whole = Use(), [], stated
+    sizes = found.attempt("natural sizes", field_sizes, problem, blocks) if stated else None
+    fields = {} if sizes is None else sizes.named(problem)
+    use, faulty, whole = Use(), False, stated
     for block in blocks:
         for term in block.terms:
-            if isinstance(term.evaluate, Prior):
-                continue
-            before = len(found)
-            try:
-                found += _check(problem, term, block, sizes, use, precise)
-            except SciMLError as error:
-                found.append(caught(error, term.name))
-                whole = False
-            if len(found) == before:
-                continue
-            silent.append(term.name)
+            if not isinstance(term.evaluate, Prior):
+                before = len(found)
+                whole &= found.check(term.name, _check, problem, term, block, fields, use, precise)
+                faulty |= len(found) > before
     if whole:
-        found += _unmet(problem, use, len(silent) > 0)
+        found += _unmet(problem, use, faulty)
     return _once(found), use
 
 
-def _terms(problem: Problem, found: list[Finding]) -> Sequence[Term]:
+def _terms(problem: Problem, found: Findings) -> Sequence[Term]:
     """Every residual; where one cannot even be listed, those that can be, and a finding for each that cannot."""
-    try:
-        return problem.terms()
-    except SciMLError as error:
-        whole = caught(error, type(problem).__name__)
-    terms, told = list[Term](), list[Finding]()
+    whole, apart, terms = Findings(), Findings(), list[Term]()
+    every = whole.attempt(type(problem).__name__, problem.terms)
+    if every is not None:
+        return every
     for name in type(problem)._equations:
-        terms += attempted(told, name, problem.equation_terms, name) or ()
+        terms += apart.attempt(name, problem.equation_terms, name) or ()
     for condition in problem.conditions:
         listing: Callable[..., tuple[Term, ...]] = condition.terms
-        terms += attempted(told, condition.name, listing, problem) or ()
-    found += told or [whole]
+        terms += apart.attempt(condition.name, listing, problem) or ()
+    found += apart or whole
     return terms
 
 
 def _once(found: Sequence[Finding]) -> list[Finding]:
-    """Without what is said again, as by a condition that looks at the equations, with another number of points."""
+    """Without what is said again, as by a condition that evaluates the equations, with another number of points."""
     kept: dict[str, Finding] = {}
     for each in found:
         text = re.sub(r"\d+", "#", str(each)) if each.severity == "fatal" else f"{each.where} {each}"
@@ -139,143 +174,163 @@ def _once(found: Sequence[Finding]) -> list[Finding]:
     return list(kept.values())
 
 
-def _placed(problem: Problem, terms: Sequence[Term], found: list[Finding]) -> Iterator[Collocation]:
-    """The residuals at a few points of their places; those that fail there are told, and left out."""
+def _placed(problem: Problem, terms: Sequence[Term], found: Findings) -> Iterator[Collocation]:
+    """The residuals at a few points of their places; those that fail there are reported, and left out."""
     places: dict[Place, list[Term]] = {}
     for term in terms:
         places.setdefault(term.place, []).append(term)
     for place, there in places.items():
         names = ", ".join(term.name for term in there)
-        sample = attempted(found, names, draw, place, problem.domain, _PROBES, np.random.default_rng(0))
-        if sample is None:
-            continue
-        block = Collocation(sample, tuple(there))
-        scene = _scene(problem, block, Sizes((0.0,) * len(problem.fields), (1.0,) * len(problem.fields)), USUAL[0])[0]
-        sound = []
-        for term in there:
-            before = len(found)
-            attempted(found, term.name, term.evaluate, scene)
-            sound += [term] if len(found) == before else []
-        if sound:
-            yield Collocation(sample, tuple(sound))
+        sample = found.attempt(names, draw, place, problem.domain, _PROBES, np.random.default_rng(0))
+        if sample is not None:
+            scene = _scene(problem, Collocation(sample, ()), {}, USUAL[0])[0]
+            sound = tuple(term for term in there if found.attempt(term.name, term.evaluate, scene) is not None)
+            if sound:
+                yield Collocation(sample, sound)
 
 
 def _few(block: Collocation) -> Collocation:
     return block.part(torch.arange(0, block.size, max(1, -(-block.size // _PROBES))))
 
 
-def _near(unknown: Unknown) -> tuple[float | None, ...]:
-    return unknown.initial, unknown.lower, unknown.upper
-
-
 def _scene(
-    problem: Problem, block: Collocation, sizes: Sizes, attempt: JetKind
+    problem: Problem, block: Collocation, fields: Fields, kind: JetKind
 ) -> tuple[Evaluation, list[RandomJets], dict[str, tuple[Tensor, Tensor]]]:
-    """The scene of an attempt, its jets, and raw number and value of each unknown."""
-    raw = {name: (unknown.raw_initial() + attempt.shift).requires_grad_() for name, unknown in problem.unknowns.items()}
-    leaves = {name: (raw[name], unknown.value(raw[name])) for name, unknown in problem.unknowns.items()}
+    """A problem on random jets, these jets, and raw number and value of each unknown."""
+    leaves = {}
+    for name, unknown in problem.unknowns.items():
+        raw = (unknown.raw_initial() + kind.shift).requires_grad_()
+        leaves[name] = raw, unknown.value(raw)
     bound = problem.bind(**{name: value for name, (_, value) in leaves.items()})
-    made = [
-        RandomJets(sizes.named(problem), problem.domain.half_widths, attempt, block.size, seed)
+    jets = [
+        RandomJets(block.size, fields, problem.domain.half_widths, kind, seed=seed)
         for seed, _ in enumerate(block.sample.points)
     ]
-    return _evaluation(bound, block.sample, made), made, leaves
+    return evaluation(bound, block.sample.points, jets, block.sample.normals), jets, leaves
 
 
-def _evaluation(problem: ProblemLike, sample: PointSet, suppliers: Sequence[RandomJets | SomeJets]) -> Evaluation:
-    return evaluation(problem, [points.double() for points in sample.points], suppliers, sample.normals)
+class _Dependence:
+    """What random jets have shown of one residual so far; what it depends on is added to ``use``."""
+
+    def __init__(self, problem: Problem, term: Term, block: Collocation, fields: Fields, use: Use) -> None:
+        self._problem, self._term, self._block, self._fields, self._use = problem, term, block, fields, use
+        self.finite = torch.zeros(block.size, dtype=torch.bool)
+        self.on_fields, self.on_jets, self.mentioned = False, False, set[str]()
+
+    def on(self, kind: JetKind) -> tuple[Tensor, Evaluation, list[RandomJets]]:
+        """The values of the residual on one kind of jets, its scene and the jets."""
+        scene, made, leaves = _scene(self._problem, self._block, self._fields, kind)
+        linear, use = linearize(self._term, scene, {name: raw for name, (raw, _) in leaves.items()}), self._use
+        values = linear.values
+        self.finite |= torch.isfinite(values.detach())
+        for key, slope in (each for by_jet in linear.by_jet for each in by_jet.items()):
+            self.on_jets = True
+            use.jets.setdefault(key, self._term.name)
+            self.on_fields |= bool((slope != 0).any())
+        for name, slope in linear.by_unknown.items():
+            self.mentioned.add(name)
+            if bool((slope != 0).any()):
+                use.unknowns.add(name)
+            elif name not in use.unknowns and _levels_off(values, leaves[name][1]):
+                use.flat.add(name)
+        use.mentioned |= self.mentioned
+        return values, scene, made
 
 
-@dataclass
-class _Met:
-    """What the attempts at one residual have met so far."""
-
-    finite: Tensor
-    depends: bool = False
-    jets: bool = False
-    still: set[str] = field(default_factory=set)
-
-
-def _tried(
-    problem: Problem, term: Term, block: Collocation, sizes: Sizes, attempt: JetKind, use: Use, met: _Met
-) -> tuple[Tensor, Evaluation, list[RandomJets]]:
-    """The values of a residual for one kind of jets; what they depend on is added to ``use`` and ``met``."""
-    scene, made, leaves = _scene(problem, block, sizes, attempt)
-    linear = linearize(term, scene, {name: raw for name, (raw, _) in leaves.items()})
-    values = linear.values
-    met.finite |= torch.isfinite(values.detach())
-    for key, slope in (each for by_jet in linear.by_jet for each in by_jet.items()):
-        met.jets = True
-        use.jets.setdefault(key, term.name)
-        use.fields.add(key[0])
-        met.depends = met.depends or bool((slope != 0).any())
-    for name, slope in linear.by_unknown.items():
-        value = leaves[name][1]
-        use.mentioned.add(name)
-        if bool((slope != 0).any()):
-            use.unknowns.add(name)
-            met.still.discard(name)
-        elif name not in use.unknowns:
-            met.still.add(name)
-            use.levelled |= {name} if levels_off(values, [value.grad_fn]) else set()
-    return values, scene, made
+def _levels_off(values: Tensor, leaf: Tensor) -> bool:
+    """True if values depend on a tensor through functions that are flat far away, as the exponential is."""
+    waiting, seen = [(values.grad_fn, False)], set[tuple[object, bool]]()
+    while waiting:
+        node, flat = waiting.pop()
+        if node is None or (node, flat) in seen:
+            continue
+        seen.add((node, flat))
+        if flat and node == leaf.grad_fn:
+            return True
+        flat = flat or node.name().removesuffix("0").removesuffix("Backward") in _FLAT
+        waiting += [(each, flat) for each, _ in node.next_functions]
+    return False
 
 
-def _check(problem: Problem, term: Term, block: Collocation, sizes: Sizes, use: Use, precise: bool) -> list[Finding]:
+def _fault(name: str, what: str, remedy: str, severity: str = "error") -> Finding:
+    return Finding("residual", name, f"the residual {name!r} {what}", remedy, severity)
+
+
+def _check(
+    problem: Problem, term: Term, block: Collocation, fields: Fields, use: Use, precise: bool
+) -> Iterator[Finding]:
     """What is wrong with one residual."""
-    met, found = _Met(torch.zeros(block.size, dtype=torch.bool)), list[Finding]()
-    for attempt in USUAL:
-        with PrecisionMonitor() as coarse:
-            values, scene, made = _tried(problem, term, block, sizes, attempt, use, met)
-        if attempt == USUAL[0] and len(values) > 1:
-            found += _together(problem, term, block, scene, made, values)
-    for name in tuple(met.still):
-        for attempt in near_kinds(_near(problem.unknowns[name])):
-            if name in met.still:
-                _tried(problem, term, block, sizes, attempt, use, met)
-    for attempt in wild_kinds():
+    met, name = _Dependence(problem, term, block, fields, use), term.name
+    for kind in USUAL:
+        with PrecisionMonitor() as monitor:
+            values, scene, jets = met.on(kind)
+        if kind == USUAL[0] and len(values) > 1:
+            yield from _pointwise(term, block, scene, jets, values)
+    for unknown in sorted(met.mentioned - use.unknowns):
+        given = problem.unknowns[unknown]
+        for kind in near_kinds((given.initial, given.lower, given.upper)):
+            if unknown not in use.unknowns:
+                met.on(kind)
+    for kind in WILD:
         # A root or a logarithm of fields has a value for some of them, and a term that is cut off lives for some.
-        if bool(met.finite.all()) and (met.depends or not met.jets):
+        if bool(met.finite.all()) and (met.on_fields or not met.on_jets):
             break
-        _tried(problem, term, block, sizes, attempt, use, met)
-    if coarse.met and precise:
-        found.append(_coarse(term.name, coarse.met[0]))
+        met.on(kind)
+    if monitor.met and precise:
+        value = monitor.met[0]
+        example = f" such as {float(value.reshape(-1)[0]):.9g}" if value.numel() else ""
+        yield _fault(
+            name,
+            f"computes with a tensor of {value.dtype}{example}, of which only the first digits are right",
+            "give a plain number, or dtype=x.dtype; torch.tensor(0.1) and torch.where(..., 1.0, 0.1) make such tensors",
+            "warning",
+        )
     if not bool(met.finite.all()):
-        return [*found, _not_finite(problem, term.name, block, ~met.finite)]
-    if met.depends or (isinstance(term.evaluate, Observation) and term.evaluate.function is None):
-        return found
-    why = "its derivative by every field is zero at every point" if met.jets else "nothing can make it vanish"
-    return [
-        *found,
-        Finding(
-            "residual",
-            term.name,
-            f"the residual {term.name!r} does not depend on any field; {why}",
-            f"use a field of {listed(problem.fields)} in {term.name!r}, without .detach() or torch.no_grad(), or remove "
-            "it",
-        ),
-    ]
+        at = block.sample.points[0][int((~met.finite).nonzero()[0])].tolist()
+        place = ", ".join(f"{key}={value:.4g}" for key, value in zip(problem.coordinates, at, strict=True))
+        yield _fault(
+            name,
+            f"is not finite at {int((~met.finite).sum())} of {block.size} points, whatever the fields "
+            f"are, the first at {place}",
+            "look for a division by zero, or a root or logarithm of a negative number, in its coefficients and targets",
+        )
+    elif not (met.on_fields or (isinstance(term.evaluate, Observation) and term.evaluate.function is None)):
+        why = "its derivative by every field is zero at every point" if met.on_jets else "nothing can make it vanish"
+        yield _fault(
+            name,
+            f"does not depend on any field; {why}",
+            f"use a field of {listed(problem.fields)} in {name!r}, without .detach() or torch.no_grad(), or remove it",
+        )
 
 
-def _together(
-    problem: Problem, term: Term, block: Collocation, scene: Evaluation, made: Sequence[RandomJets], values: Tensor
-) -> list[Finding]:
-    """Whether a residual gives the same values again, and the same at some of the points alone."""
-    again = term.evaluate(_evaluation(scene.problem, block.sample, made))
-    if not _alike(again, values):
-        return [_random(term.name)]
+def _pointwise(
+    term: Term, block: Collocation, scene: Evaluation, jets: Sequence[RandomJets], values: Tensor
+) -> Iterator[Finding]:
+    """A residual that gives other values at a second evaluation, or at some of the points alone."""
+    name = term.name
+    if not _alike(term.evaluate(evaluation(scene.problem, block.sample.points, jets, block.sample.normals)), values):
+        yield _fault(
+            name,
+            "gives other values when it is evaluated again at the same points: it is random",
+            f"draw random numbers of {name!r} once, when the problem is made",
+        )
+        return
     # Sobol points are so even that every second of them has the same mean as all.
     order = torch.randperm(block.size, generator=torch.Generator().manual_seed(0))
     chosen = order[: max(1, 2 * block.size // 3)]
-    sample = block.sample.part(chosen)
-    (few,) = Collocation(block.sample, (term,), None).part(chosen).terms
-    some = _evaluation(scene.problem, sample, [each.part(chosen) for each in made])
-    alike = _alike(few.evaluate(some), values[chosen])
-    return [] if alike else [_mixing(term.name)]
+    few = Collocation(block.sample, (term,)).part(chosen)
+    alone = evaluation(scene.problem, few.sample.points, [each.part(chosen) for each in jets], few.sample.normals)
+    if not _alike(few.terms[0].evaluate(alone), values[chosen]):
+        yield _fault(
+            name,
+            "mixes points (a mean, sum, sort or product over points?)",
+            "its value at one point must depend on fields and coordinates at that point alone; for means over the domain "
+            "there is sciml.Mean, for integrals sciml.Integral",
+        )
 
 
 def _alike(one: Tensor, two: Tensor) -> bool:
-    """Whether values are the same but for rounding; what is not finite must be so in both."""
+    """True if values are the same but for rounding; what is not finite must be so in both."""
     one, two = one.detach(), two.detach()
     finite = torch.isfinite(one)
     if not torch.equal(finite, torch.isfinite(two)):
@@ -284,88 +339,30 @@ def _alike(one: Tensor, two: Tensor) -> bool:
     return bool(((one - two)[finite].abs() <= _SAME * largest).all())
 
 
-def _random(name: str) -> Finding:
-    return Finding(
-        "residual",
-        name,
-        f"the residual {name!r} gives other values when it is evaluated again at the same points: it is random",
-        f"draw random numbers of {name!r} once, when the problem is made",
-    )
+def _unmet(problem: Problem, use: Use, faulty: bool) -> Iterator[Finding]:
+    """Unknowns and fields that nothing depends on; of fields nothing is said beside a residual with a mistake."""
 
+    def finding(
+        kind: str, names: Sequence[str], verbs: tuple[str, str], what: str, remedy: str, *severity: str
+    ) -> Finding:
+        several, verb = ("s", verbs[1]) if len(names) > 1 else ("", verbs[0])
+        return Finding(kind, ", ".join(names), f"the {kind}{several} {listed(names)} {verb} {what}", remedy, *severity)
 
-def _mixing(name: str) -> Finding:
-    return Finding(
-        "residual",
-        name,
-        f"the residual {name!r} mixes points (a mean, sum, sort or product over points?)",
-        "its value at one point must depend on fields and coordinates at that point alone; for means over the domain there is "
-        "sciml.Mean, for integrals sciml.Integral",
-    )
-
-
-def _coarse(name: str, value: Tensor) -> Finding:
-    example = f" such as {float(value.reshape(-1)[0]):.9g}" if value.numel() else ""
-    return Finding(
-        "residual",
-        name,
-        f"the residual {name!r} computes with a tensor of {value.dtype}{example}, of which only the first digits are right",
-        "give a plain number, or dtype=x.dtype; torch.tensor(0.1) and torch.where(..., 1.0, 0.1) make such tensors",
-        "warning",
-    )
-
-
-def _not_finite(problem: Problem, name: str, block: Collocation, bad: Tensor) -> Finding:
-    at = block.sample.points[0][int(bad.nonzero()[0])].tolist()
-    place = ", ".join(f"{key}={value:.4g}" for key, value in zip(problem.coordinates, at, strict=True))
-    return Finding(
-        "residual",
-        name,
-        f"the residual {name!r} is not finite at {int(bad.sum())} of {len(bad)} points, whatever the fields are, the first at "
-        f"{place}",
-        "look for a division by zero, or a root or logarithm of a negative number, in its coefficients and targets",
-    )
-
-
-def _unmet(problem: Problem, use: Use, doubtful: bool) -> Iterator[Finding]:
-    """Unknowns and fields that nothing depends on."""
-    lost = [name for name in problem.unknowns if name not in use.mentioned]
+    appear, have = ("appears", "appear"), ("has", "have")
     still = [name for name in problem.unknowns if name in use.mentioned and name not in use.unknowns]
-    missing = [name for name in problem.fields if name not in use.fields]
-    if lost:
-        several, verb = ("s", "appear") if len(lost) > 1 else ("", "appears")
-        yield Finding(
-            "unknown",
-            ", ".join(lost),
-            f"the unknown{several} {listed(lost)} {verb} in no equation or condition, so nothing can determine it",
-            f"use self.{lost[0]} in a residual, or remove it",
-        )
-    flat = [name for name in still if name in use.levelled]
-    for names, level in (([name for name in still if name not in flat], "error"), (flat, "warning")):
-        if not names:
-            continue
-        several, verb = ("s", "have") if len(names) > 1 else ("", "has")
-        what = f"the unknown{several} {listed(names)} {verb} no influence: the derivative of every residual by it is zero at"
-        if level == "warning":
-            yield Finding(
-                "unknown",
-                ", ".join(names),
-                f"{what} all points that were tried, since an exponential, step or threshold is flat there",
-                f"begin nearer to where self.{names[0]} is felt, or make the threshold smoother",
-                level,
-            )
-            continue
-        yield Finding(
-            "unknown",
-            ", ".join(names),
-            f"{what} all points, so no solver can move it",
-            "look for a product with zero, a difference that cancels, .detach(), torch.where, a comparison or rounding of "
-            f"self.{names[0]}",
-        )
-    if missing and not doubtful:
-        several, verb = ("s", "appear") if len(missing) > 1 else ("", "appears")
-        yield Finding(
-            "field",
-            ", ".join(missing),
-            f"the field{several} {listed(missing)} {verb} in no equation, condition or measurement, so nothing determines it",
-            f"use {missing[0]} in a residual, or take it out of fields",
-        )
+    zero = "no influence: the derivative of every residual by it is zero at all points"
+    if lost := [name for name in problem.unknowns if name not in use.mentioned]:
+        what = "in no equation or condition, so nothing can determine it"
+        yield finding("unknown", lost, appear, what, f"use self.{lost[0]} in a residual, or remove it")
+    if cut := [name for name in still if name not in use.flat]:
+        remedy = "look for a product with zero, a difference that cancels, .detach(), torch.where, a comparison or rounding of"
+        yield finding("unknown", cut, have, f"{zero}, so no solver can move it", f"{remedy} self.{cut[0]}")
+    if flat := [name for name in still if name in use.flat]:
+        what = f"{zero} that were tried, since an exponential, step or threshold is flat there"
+        remedy = f"begin nearer to where self.{flat[0]} is felt, or make the threshold smoother"
+        yield finding("unknown", flat, have, what, remedy, "warning")
+    fields = {name for name, _ in use.jets}
+    missing = [name for name in problem.fields if name not in fields]
+    if missing and not faulty:
+        what = "in no equation, condition or measurement, so nothing determines it"
+        yield finding("field", missing, appear, what, f"use {missing[0]} in a residual, or take it out of fields")

@@ -1,16 +1,15 @@
-r"""Kinks: derivatives that jump, so that the next derivative is not what differentiation says it is.
+r"""Kinks and hidden steps: jumps of derivatives, found by the fundamental theorem of calculus.
 
-Along a line with coordinate s a derivative f and the next one g must satisfy :math:`f(b) - f(a) = \int_a^b g\,ds`. Where a
-network with ReLU is asked for :math:`u_{xx}`, it does not: :math:`u_x` jumps, and :math:`u_{xx}` knows nothing of it. The
-interval with the largest difference is cut again and again: for smooth functions the difference falls with the fifth power
-of its length, for a jump it stays.
-
-Breaks that are meant: places where a problem itself lets derivatives jump, as where two materials meet.
+Along a line with coordinate s a derivative f and the next one g must satisfy :math:`f(b) - f(a) = \int_a^b g\,ds`, with the
+integral by a quadrature rule. Where a network with ReLU is asked for :math:`u_{xx}` it does not: :math:`u_x` jumps, and
+:math:`u_{xx}` knows nothing of it. Nor does it where a strong solver satisfies an equation at every point by hiding a step of
+a derivative in a needle thinner than the distance of points, which fresh points miss as well. Intervals with large differences
+are cut again and again: for smooth functions the difference falls with a power of their length, for a jump it stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,88 +17,71 @@ import torch
 from torch import Tensor, nn
 
 from sciml.errors import SciMLError
-from sciml.geometry import Domain, Interface, Interior, Within, draw
-from sciml.jets import AutogradJets, JetSpace, RandomJets
+from sciml.geometry import Box, Domain, Interface, Interior, PointSet, Within, draw
+from sciml.jets import AutogradJets, RandomJets
+from sciml.jets.calculus import describe
 from sciml.jets.random import USUAL
 from sciml.problem import Problem
-from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.conditions import Term
+from sciml.solvers import ResidualSystem
+from sciml.solvers.linearize import evaluation
 from sciml.typing import MultiIndex, Points
 
-_NEAR = 1e-6
-
-_ASIDE = 1e-7
-
-_BREAK = 1e-5
-
-
-def broken_at(problem: Problem, ends: Points) -> bool:
-    """Whether a jump between two points is the problem's own.
-
-    That is so on a surface on which conditions lie or which an equation ends at, and where the coefficients of an equation
-    jump, so that the same fields and derivatives give it other values at either side.
-
-    Args:
-        problem: the mathematics.
-        ends: two points very close to each other, shape ``(2, D)``.
-
-    Example:
-        >>> import torch, sciml
-        >>> broken_at(sciml.gallery.problem("heat_rod"), torch.full((2, 2), 0.3, dtype=torch.float64))
-        False
-    """
-    middle = ends.mean(dim=0, keepdim=True).numpy()
-    terms = problem.terms()
-    if any(_on_surface(term, middle) for term in terms):
-        return True
-    step = (
-        torch.sign(ends[1] - ends[0])
-        * _ASIDE
-        * torch.tensor([high - low for low, high in problem.domain.bounds.values()], dtype=torch.float64)
-    )
-    sides = torch.stack([ends[0] - step, ends[1] + step])
-    return any(_coefficients_jump(problem, term, sides) for term in terms if isinstance(term.place, Interior))
-
-
-def _on_surface(term: Term, point: np.ndarray) -> bool:
-    def touches(domains: Sequence[Domain]) -> bool:
-        return all(abs(float(each.distance(point)[0])) <= _NEAR * each.diameter for each in domains)
-
-    place = term.place
-    if isinstance(place, Interface):
-        return touches((place.first, place.second))
-    return isinstance(place, Within) and touches((place.part,))
-
-
-def _coefficients_jump(problem: Problem, term: Term, sides: Tensor) -> bool:
-    bound = problem.bind_initial()
-    coordinates = dict(zip(problem.coordinates, sides.unbind(1), strict=True))
-    unit = dict.fromkeys(problem.fields, (0.0, 1.0))
-    for attempt in USUAL:
-        same = RandomJets(unit, problem.domain.half_widths, attempt, 1, 0).part(torch.zeros(2, dtype=torch.long))
-        try:
-            values = term.evaluate(Evaluation(bound, (JetSpace(coordinates, problem.fields, same),))).detach()
-        except SciMLError:
-            continue
-        if float((values[1] - values[0]).abs()) > _BREAK * float(values.abs().max()) > 0:
-            return True
-    return False
-
-
+# Surfaces nearer than this (by their diameter) are met; coefficients are compared this far aside, and jump by this much.
+_NEAR, _ASIDE, _BREAK = 1e-6, 1e-7, 1e-5
 _FEWEST_LINES, _MOST_LINES, _ALL_LINES = 2, 4, 12
+_INTERVALS, _PARTS, _ROUNDS, _PLACES = 24, 8, 9, 6
+_JUMP, _RESOLVED = 1e-6, 1e-9
+_SEGMENTS, _LINES, _HALVINGS, _SHARE, _BETWEEN = 64, 8, 4, 0.02, 5
+_GAUSS = np.polynomial.legendre.leggauss(8)
 
-_INTERVALS = 24
-
-_PARTS = 8
-
-_ROUNDS = 9
-
-_JUMP = 1e-6
-
-_RESOLVED = 1e-9
-
-_PLACES = 6
+# Nodes and weights on [0, 1], the ends among the nodes.
+_SIMPSON = [0.0, 0.5, 1.0], [1 / 6, 2 / 3, 1 / 6]
+_EIGHT = [0.0, *(0.5 + 0.5 * _GAUSS[0]), 1.0], [0.0, *(0.5 * _GAUSS[1]), 0.0]
 
 Jet = tuple[str, MultiIndex]
+
+
+def _gaps(
+    jets_at: Callable[[Points, Sequence[Jet]], Mapping[Jet, Tensor]],
+    pairs: Iterable[tuple[Jet, Jet]],
+    column: int,
+    starts: Points,
+    length: float,
+    rule: tuple[Sequence[float], Sequence[float]],
+) -> list[tuple[Tensor, Tensor]]:
+    """The distance of changes of derivatives from integrals, ``(n,)``, and the derivatives at the nodes, ``(n, k)``.
+
+    Args:
+        jets_at: derivatives at points.
+        pairs: of a derivative and the one below it.
+        column: of the coordinate along which the segments lie.
+        starts: where they begin, ``(n, D)``.
+        length: of each, in the unit of the coordinate.
+        rule: nodes and weights on [0, 1].
+    """
+    nodes, weights = (torch.tensor(each, dtype=starts.dtype, device=starts.device) for each in rule)
+    points = starts.repeat_interleave(len(nodes), 0)
+    points[:, column] += (length * nodes).repeat(len(starts))
+    pairs, inner = list(pairs), weights != 0
+    jets = jets_at(points, list(dict.fromkeys(key for pair in pairs for key in pair)))
+    found = []
+    for jet, below in pairs:
+        f, g = (jets[key].reshape(len(starts), -1) for key in (below, jet))
+        found.append(((f[:, -1] - f[:, 0] - length * (g[:, inner] @ weights[inner])).abs(), f))
+    return found
+
+
+def _below(jet: Jet, coordinate: str) -> Jet:
+    field, index = jet
+    place = index.index(coordinate)
+    return field, (*index[:place], *index[place + 1 :])
+
+
+def _placed(points: Points, column: int, values: Tensor) -> Points:
+    points = points.clone()
+    points[:, column] = values
+    return points
 
 
 @dataclass(frozen=True)
@@ -134,9 +116,9 @@ def kinks(trial: nn.Module, problem: Problem, asked: Sequence[Jet]) -> list[Kink
     lines = max(_FEWEST_LINES, min(_MOST_LINES, _ALL_LINES // len(problem.coordinates)))
     base = draw(Interior(), problem.domain, lines, np.random.default_rng(1)).points[0][:lines]
     for column, coordinate in enumerate(problem.coordinates):
-        above = [jet for jet in _highest(asked) if coordinate in jet[1] and jet not in [each.jet for each in found]]
-        if above:
-            found += _along(trial, problem, above, column, coordinate, base)
+        known = [each.jet for each in found]
+        above = [jet for jet in _highest(asked) if coordinate in jet[1] and jet not in known]
+        found += _kinks_along(trial, problem, above, column, base) if above else []
     return found
 
 
@@ -149,70 +131,144 @@ def _highest(asked: Sequence[Jet]) -> list[Jet]:
     return [(field, index) for field, index in asked if not any(field == f and within(index, i) for f, i in asked)]
 
 
-def _along(
-    trial: nn.Module,
-    problem: Problem,
-    asked: Sequence[Jet],
-    column: int,
-    coordinate: str,
-    base: Tensor,
-) -> list[Kink]:
+def _kinks_along(trial: nn.Module, problem: Problem, asked: Sequence[Jet], column: int, base: Points) -> list[Kink]:
+    coordinate = problem.coordinates[column]
     low, high = problem.domain.bounds[coordinate]
+
+    def jets_at(points: Points, wanted: Sequence[Jet]) -> dict[Jet, Tensor]:
+        jets = AutogradJets(trial, points, problem.coordinates, problem.fields)
+        return {key: jets.jet(*key).detach() for key in wanted}
+
+    def misses(pairs: list[tuple[Jet, Jet]], starts: Points, length: float) -> list[tuple[Tensor, float]]:
+        gaps = _gaps(jets_at, pairs, column, starts, length, _SIMPSON)
+        return [(torch.nan_to_num(gap, nan=0.0, posinf=0.0), max(float(f.abs().max()), 1e-300)) for gap, f in gaps]
+
     ends = torch.linspace(low, high, _INTERVALS + 1, dtype=torch.float64)
-    starts, lengths = ends[:-1].repeat(len(base)), torch.full((len(base) * _INTERVALS,), (high - low) / _INTERVALS)
-    lines = base.repeat_interleave(_INTERVALS, dim=0)
-    pairs = [(jet, _below(jet, coordinate)) for jet in asked]
-    first = _misses(trial, problem, pairs, column, lines, starts, lengths.double())
-    found = []
-    for pair, (misses, size) in zip(pairs, first, strict=True):
+    everywhere = _placed(base.repeat_interleave(_INTERVALS, dim=0), column, ends[:-1].repeat(len(base)))
+    pairs, found = [(jet, _below(jet, coordinate)) for jet in asked], []
+    first = misses(pairs, everywhere, (high - low) / _INTERVALS)
+    for pair, (gap, size) in zip(pairs, first, strict=True):
         # Several places at once: steep ones of a smooth function, and what the problem does itself, may hide a small jump.
-        most, owner = misses.reshape(len(base), _INTERVALS).max(dim=0)
+        most, owner = gap.reshape(len(base), _INTERVALS).max(dim=0)
         chosen = most.topk(_PLACES).indices
-        at, miss, length = base[owner[chosen]], most[chosen], (high - low) / _INTERVALS
-        start = ends[chosen]
+        at, miss, length, start = base[owner[chosen]], most[chosen], (high - low) / _INTERVALS, ends[chosen]
         for _ in range(_ROUNDS):
             if not bool((miss > _RESOLVED * size).any()):
                 break
             length /= _PARTS
             begins = start[:, None] + length * torch.arange(_PARTS, dtype=torch.float64)
-            parts = torch.full((begins.numel(),), length, dtype=torch.float64)
-            repeated = at.repeat_interleave(_PARTS, dim=0)
-            ((finer, _),) = _misses(trial, problem, [pair], column, repeated, begins.flatten(), parts)
+            parts = _placed(at.repeat_interleave(_PARTS, dim=0), column, begins.flatten())
+            ((finer, _),) = misses([pair], parts, length)
             miss, worst = finer.reshape(-1, _PARTS).max(dim=1)
             start = begins.gather(1, worst[:, None])[:, 0]
         for place in miss.argsort(descending=True).tolist():
             if not float(miss[place]) > _JUMP * size:
                 break
-            sides = at[place].repeat(2, 1)
-            sides[0, column], sides[1, column] = start[place], start[place] + length
-            if not broken_at(problem, sides):
+            sides = _placed(at[place].repeat(2, 1), column, torch.stack([start[place], start[place] + length]))
+            if not _broken_at(problem, sides):
                 found.append(Kink(*pair, coordinate, sides, float(miss[place]) / size))
                 break
     return found
 
 
-def _below(jet: Jet, coordinate: str) -> Jet:
-    field, index = jet
-    place = index.index(coordinate)
-    return field, (*index[:place], *index[place + 1 :])
+def _broken_at(problem: Problem, ends: Points) -> bool:
+    """True if a jump between two points ``(2, D)`` very close to each other is the problem's own.
+
+    That is so on a surface on which conditions lie or which an equation ends at, and where the coefficients of an equation
+    jump, so that the same fields and derivatives give it other values at either side.
+    """
+    middle = ends.mean(dim=0, keepdim=True).numpy()
+
+    def touches(*domains: Domain) -> bool:
+        return all(abs(float(each.distance(middle)[0])) <= _NEAR * each.diameter for each in domains)
+
+    terms = problem.terms()
+    for place in (term.place for term in terms):
+        if isinstance(place, Interface) and touches(place.first, place.second):
+            return True
+        if isinstance(place, Within) and touches(place.part):
+            return True
+    widths = torch.tensor([high - low for low, high in problem.domain.bounds.values()], dtype=torch.float64)
+    step = torch.sign(ends[1] - ends[0]) * _ASIDE * widths
+    sides = PointSet((torch.stack([ends[0] - step, ends[1] + step]),))
+    return any(_coefficients_jump(problem, term, sides) for term in terms if isinstance(term.place, Interior))
 
 
-def _misses(
-    trial: nn.Module,
-    problem: Problem,
-    pairs: Sequence[tuple[Jet, Jet]],
-    column: int,
-    lines: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-) -> list[tuple[Tensor, float]]:
-    """For each pair how far changes are from integrals by Simpson's rule, by interval, and how large the lower one is."""
-    points = lines.repeat(3, 1)
-    points[:, column] = torch.cat([starts, starts + lengths / 2, starts + lengths])
-    jets = AutogradJets(trial, points, problem.coordinates, problem.fields)
-    found = []
-    for jet, below in pairs:
-        f, g = (jets.jet(*each).detach().reshape(3, -1) for each in (below, jet))
-        misses = (f[2] - f[0] - lengths / 6 * (g[0] + 4 * g[1] + g[2])).abs()
-        found.append((torch.nan_to_num(misses, nan=0.0, posinf=0.0), max(float(f.abs().max()), 1e-300)))
-    return found
+def _coefficients_jump(problem: Problem, term: Term, sides: PointSet) -> bool:
+    bound = problem.bind_initial()
+    for kind in USUAL:
+        same = RandomJets(1, {}, problem.domain.half_widths, kind).part(torch.zeros(2, dtype=torch.long))
+        try:
+            values = term.evaluate(evaluation(bound, sides.points, [same])).detach()
+        except SciMLError:
+            continue
+        if float((values[1] - values[0]).abs()) > _BREAK * float(values.abs().max()) > 0:
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a derivative that its own derivative does not show: its size as a share of the derivative's range."""
+
+    derivative: str
+    coordinate: str
+    position: float
+    share: float
+
+
+def hidden_step(rows: ResidualSystem) -> Step | None:
+    """The largest step of a field or derivative that the equations ask for, along each coordinate; None without any."""
+    found = [step for column in range(len(rows.problem.coordinates)) if (step := _step_along(rows, column)) is not None]
+    return max(found, key=lambda step: step.share, default=None)
+
+
+def _step_along(rows: ResidualSystem, column: int) -> Step | None:
+    name = rows.problem.coordinates[column]
+    pairs = [(pair, _below(pair, name)) for pair in rows.problem.asked() if name in pair[1]]
+    starts, length = _lines(rows, column)
+    if not pairs or not len(starts):
+        return None
+    plan = [index for pair in pairs for _, index in pair]
+
+    def jets_at(points: Points, wanted: Sequence[Jet]) -> Mapping[Jet, Tensor]:
+        def sampled(most: int | None) -> dict[Jet, Tensor]:
+            suppliers = [rows.supplier(part, plan) for part in points.split(most or len(points))]
+            return {key: torch.cat([each.jet(*key).detach() for each in suppliers]) for key in wanted}
+
+        return rows.portion.attempt(sampled, len(points))
+
+    ranges: list[Tensor] = []
+    report = None
+    for _ in range(_HALVINGS + 1):
+        gaps = _gaps(jets_at, pairs, column, starts, length, _EIGHT)
+        # What is constant to rounding has no range to speak of.
+        ranges = ranges or [(f.max() - f.min()).clamp(min=1e-6 * float(f.abs().max()) + 1e-12) for _, f in gaps]
+        share, worst = torch.stack([gap / size for (gap, _), size in zip(gaps, ranges, strict=True)]).max(dim=0)
+        wrong = share > _SHARE
+        if not bool(wrong.any()):
+            return None
+        last = int(share.argmax())
+        middle = float(starts[last, column] + length / 2)
+        report = Step(describe(*pairs[int(worst[last])][1]), name, middle, float(share[last]))
+        length = length / 2
+        starts = torch.cat([starts[wrong], _placed(starts[wrong], column, starts[wrong][:, column] + length)])
+    return report
+
+
+def _lines(rows: ResidualSystem, column: int) -> tuple[Points, float]:
+    """Where the segments of some lines through the domain, parallel to a coordinate, begin, ``(n, D)``, and their length."""
+    domain = rows.problem.domain
+    lower, upper = (torch.tensor(ends, dtype=torch.float64) for ends in (domain.lower, domain.upper))
+    count = 1 if len(lower) == 1 else _LINES
+    generator = torch.Generator().manual_seed(0)
+    places = lower + (upper - lower) * torch.rand(count, len(lower), generator=generator, dtype=torch.float64)
+    length = float(upper[column] - lower[column]) / _SEGMENTS
+    along = lower[column] + length * torch.arange(_SEGMENTS, dtype=torch.float64).repeat(count)
+    starts = _placed(places.repeat_interleave(_SEGMENTS, 0), column, along)
+    if not isinstance(domain, Box):
+        # A segment belongs to the domain if both ends and what lies between them do.
+        shares = np.linspace(0, 1, _BETWEEN)
+        inside = [domain.contains(_placed(starts, column, along + share * length).numpy()) for share in shares]
+        starts = starts[torch.from_numpy(np.logical_and.reduce(inside))]
+    return starts.to(next(iter(rows.trial.state_dict().values()))), length

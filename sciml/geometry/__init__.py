@@ -1,4 +1,4 @@
-"""Where points live: domains, their boundaries and interfaces, and the points drawn in them."""
+"""Domains, their boundaries and interfaces, and the points sampled in them."""
 
 from sciml.geometry.ball import Ball, Disk
 from sciml.geometry.box import Box, Interval

@@ -1,72 +1,105 @@
-"""Disks and balls."""
+"""Disks and balls, in two and more coordinates."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import betaincinv
 
 from sciml.errors import ProblemError
 from sciml.geometry.domain import Domain, Piece, Placed, Side, checked_names, gauss, grid
 from sciml.typing import Array
 
 _NODES = 6
-
 _TURNS = 3
 
 
-class _Round(Domain):
-    """The points within a distance of a centre."""
+class Ball(Domain):
+    """The inside of a sphere, in two or more coordinates.
+
+    Args:
+        center: its coordinates, in their unit.
+        radius: in the coordinates' unit.
+        names: the names of the coordinates, which have the same unit.
+        piece: the name of its boundary.
+
+    Raises:
+        ProblemError: fewer than two coordinates, or ones that are not finite, a radius that is not positive, or names that are
+            not as many different ones.
+
+    Example:
+        >>> import sciml
+        >>> ball = sciml.Ball((0, 0, 0), 1)
+        >>> ball.pieces, round(ball.measure, 3)
+        (('sphere',), 4.189)
+        >>> round(sciml.Ball((0, 0, 0, 0), 1, names=("x", "y", "z", "w")).measure, 3)
+        4.935
+    """
+
+    _dimension: ClassVar[int | None] = None
 
     def __init__(
-        self, center: Sequence[float], radius: float, names: Sequence[str], piece: str, dimension: int
+        self, center: Sequence[float], radius: float, names: Sequence[str] = ("x", "y", "z"), *, piece: str = "sphere"
     ) -> None:
         kind = type(self).__name__
-        self.center = _numbers(kind, center, dimension)
+        try:
+            self.center = tuple(float(value) for value in center)
+        except (TypeError, ValueError):
+            self.center = ()
+        dimension = self._dimension or max(2, len(self.center))
+        if len(self.center) != dimension or not all(map(math.isfinite, self.center)):
+            raise ProblemError(
+                f"{kind}: center must be {self._dimension or 'two or more'} finite numbers; given: {center!r}"
+            )
         self.radius = float(radius) if isinstance(radius, int | float | np.number) else math.nan
         if not (math.isfinite(self.radius) and self.radius > 0):
             raise ProblemError(f"{kind}: radius must be a positive number; given: {radius!r}")
-        self.names = checked_names(kind, names, dimension)
-        self.name = str(piece)
-
-    @property
-    def bounds(self) -> Mapping[str, tuple[float, float]]:
         ends = ((at - self.radius, at + self.radius) for at in self.center)
-        return MappingProxyType(dict(zip(self.names, ends, strict=True)))
-
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        return (Piece(self.name),)
+        self._bounds = dict(zip(checked_names(kind, names, dimension), ends, strict=True))
+        self._sides = {Piece(str(piece)): None}
+        self.measure = math.pi ** (dimension / 2) / math.gamma(dimension / 2 + 1) * self.radius**dimension
 
     @property
     def config(self) -> dict[str, Any]:
-        own = {"center": list(self.center), "radius": self.radius, "names": list(self.names), "piece": self.name}
+        own = {"center": list(self.center), "radius": self.radius, "names": list(self.bounds), "piece": self.pieces[0]}
         return {"kind": type(self).__name__, **own}
 
     def distance(self, points: Any) -> Array:
         return np.linalg.norm(self.points(points) - np.array(self.center), axis=1) - self.radius
 
-    def freedom(self, side: Side) -> int:
-        return len(self.names) - 1
+    def quadrature(self, count: int) -> tuple[Array, Array] | None:
+        dimension = len(self.center)
+        if dimension > 3:
+            return None
+        nodes = max(_NODES, round((count / _TURNS) ** (1 / dimension)))
+        # Angles all around count alike: exact for all waves but the shortest.
+        turns = np.arange(_TURNS * nodes) / (_TURNS * nodes), np.full(_TURNS * nodes, 1 / (_TURNS * nodes))
+        unit, shares = grid(*[gauss(nodes)] * (dimension - 1), turns)
+        points = np.array(self.center) + self.radius * unit[:, :1] * _directions(unit[:, 1:])
+        return points, shares * dimension * unit[:, 0] ** (dimension - 1)
 
-    def _around(self, normals: Array) -> Placed:
-        return np.array(self.center) + self.radius * normals, normals, np.ones(len(normals), dtype=bool)
+    def on_side(self, side: Side, unit: Array) -> Placed:
+        normals = _directions(unit)
+        return np.array(self.center) + self.radius * normals, normals, np.ones(len(unit), dtype=bool)
+
+    def extent(self, side: Side) -> float:
+        return len(self.center) * self.measure / self.radius
 
     def __repr__(self) -> str:
         center = ", ".join(f"{value:g}" for value in self.center)
         return f"{type(self).__name__}(({center}), {self.radius:g})"
 
 
-class Disk(_Round):
+class Disk(Ball):
     """The inside of a circle.
 
     Args:
-        center: its two coordinates.
+        center: its two coordinates, in their unit.
         radius: in the coordinates' unit.
-        names: the names of the coordinates.
+        names: the names of the coordinates, which have the same unit.
         piece: the name of its boundary.
 
     Raises:
@@ -79,88 +112,21 @@ class Disk(_Round):
         (('circle',), 12.566, array([-0.5]))
     """
 
+    _dimension = 2
+
     def __init__(
         self, center: Sequence[float], radius: float, names: Sequence[str] = ("x", "y"), *, piece: str = "circle"
     ) -> None:
-        super().__init__(center, radius, names, piece, 2)
-
-    @property
-    def measure(self) -> float:
-        """The area."""
-        return math.pi * self.radius**2
-
-    def quadrature(self, count: int) -> tuple[Array, Array]:
-        nodes = max(_NODES, round(math.sqrt(count / _TURNS)))
-        at, shares = grid(gauss(nodes), _turns(_TURNS * nodes))
-        radius, angle = self.radius * at[:, 0], at[:, 1]
-        points = np.array(self.center) + np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
-        return points, shares * 2 * at[:, 0]
-
-    def on_side(self, side: Side, unit: Array) -> Placed:
-        angle = 2 * math.pi * unit[:, 0]
-        return self._around(np.stack([np.cos(angle), np.sin(angle)], axis=1))
-
-    def extent(self, side: Side) -> float:
-        return 2 * math.pi * self.radius
+        super().__init__(center, radius, names, piece=piece)
 
 
-class Ball(_Round):
-    """The inside of a sphere.
-
-    Args:
-        center: its three coordinates.
-        radius: in the coordinates' unit.
-        names: the names of the coordinates.
-        piece: the name of its boundary.
-
-    Raises:
-        ProblemError: not three finite coordinates, a radius that is not positive, or names that are not three different ones.
-
-    Example:
-        >>> import sciml
-        >>> ball = sciml.Ball((0, 0, 0), 1)
-        >>> ball.pieces, round(ball.measure, 3)
-        (('sphere',), 4.189)
-    """
-
-    def __init__(
-        self, center: Sequence[float], radius: float, names: Sequence[str] = ("x", "y", "z"), *, piece: str = "sphere"
-    ) -> None:
-        super().__init__(center, radius, names, piece, 3)
-
-    @property
-    def measure(self) -> float:
-        """The volume."""
-        return 4 / 3 * math.pi * self.radius**3
-
-    def quadrature(self, count: int) -> tuple[Array, Array]:
-        nodes = max(_NODES, round((count / _TURNS) ** (1 / 3)))
-        at, shares = grid(gauss(nodes), gauss(nodes), _turns(_TURNS * nodes))
-        height, angle = 1 - 2 * at[:, 1], at[:, 2]
-        across = np.sqrt(1 - height**2)
-        directions = np.stack([across * np.cos(angle), across * np.sin(angle), height], axis=1)
-        return np.array(self.center) + self.radius * at[:, :1] * directions, shares * 3 * at[:, 0] ** 2
-
-    def on_side(self, side: Side, unit: Array) -> Placed:
-        # Equal heights of a sphere have equal areas (Archimedes).
-        height, angle = 1 - 2 * unit[:, 0], 2 * math.pi * unit[:, 1]
-        across = np.sqrt(np.maximum(1 - height**2, 0))
-        return self._around(np.stack([across * np.cos(angle), across * np.sin(angle), height], axis=1))
-
-    def extent(self, side: Side) -> float:
-        return 4 * math.pi * self.radius**2
-
-
-def _turns(count: int) -> tuple[Array, Array]:
-    """Angles all around, which count alike: exact for all waves but the shortest."""
-    return 2 * math.pi * np.arange(count) / count, np.full(count, 1 / count)
-
-
-def _numbers(kind: str, center: Sequence[float], dimension: int) -> tuple[float, ...]:
-    try:
-        found = tuple(float(value) for value in center)
-    except (TypeError, ValueError):
-        found = ()
-    if len(found) != dimension or not all(map(math.isfinite, found)):
-        raise ProblemError(f"{kind}: center must be {dimension} finite numbers; given: {center!r}")
+def _directions(unit: Array) -> Array:
+    """Unit vectors ``(n, D)``, uniform on the sphere for points ``(n, D - 1)`` uniform in the unit cube."""
+    angle = 2 * math.pi * unit[:, -1]
+    found = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    for column in unit.T[-2::-1]:
+        # The height over an equator has a beta distribution; in three coordinates it is uniform (Archimedes).
+        half = found.shape[1] / 2
+        height = 1 - 2 * (column if half == 1 else betaincinv(half, half, column))
+        found = np.column_stack([np.sqrt(np.maximum(1 - height**2, 0))[:, None] * found, height])
     return found

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -37,22 +35,22 @@ class Box(Domain):
     def __init__(self, **bounds: tuple[float, float]) -> None:
         if not bounds:
             raise ProblemError("a box needs at least one coordinate, as in Box(x=(0, 1), t=(0, 2)); none was given")
-        self._bounds = {name: _checked_bounds(name, pair) for name, pair in bounds.items()}
-
-    @property
-    def bounds(self) -> Mapping[str, tuple[float, float]]:
-        """Lower and upper bound of each coordinate."""
-        return MappingProxyType(self._bounds)
-
-    @property
-    def measure(self) -> float:
-        """The volume of the box, in the product of the coordinates' units."""
-        return math.prod(upper - lower for lower, upper in self.bounds.values())
-
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        """Both faces of every coordinate."""
-        return tuple(Face(name, side) for name in self.coordinates for side in ("lower", "upper"))
+        self._bounds = {}
+        for name, pair in bounds.items():
+            try:
+                lower, upper = map(float, pair)
+            except (TypeError, ValueError):
+                raise ProblemError(
+                    f"bounds of {name!r} must be a pair of numbers (lower, upper); given: {pair!r}"
+                ) from None
+            if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
+                points = ", which has no points inside" if lower == upper else ""
+                raise ProblemError(
+                    f"bounds of {name!r} must be finite and increasing; given: ({lower:g}, {upper:g}){points}"
+                )
+            self._bounds[name] = lower, upper
+        self._sides = {Face(name, side): None for name in bounds for side in ("lower", "upper")}
+        self.measure = math.prod(upper - lower for lower, upper in self._bounds.values())
 
     @property
     def config(self) -> dict[str, Any]:
@@ -65,15 +63,14 @@ class Box(Domain):
 
     def contains(self, points: Any) -> Array:
         at = self.points(points)
-        inside = np.ones(len(at), dtype=bool)
-        for column, (low, high) in enumerate(zip(self.lower, self.upper, strict=True)):
-            inside &= (at[:, column] >= low) & (at[:, column] <= high)
-        # Distances, which take five times as long, are only needed for what is on the boundary to rounding.
-        return inside if inside.all() else super().contains(at)
+        # Distances, which take five times as long, are only needed where some points are not clearly inside.
+        ends = zip(at.T, self.lower, self.upper, strict=True)
+        if all((column >= low).all() and (column <= high).all() for column, low, high in ends):
+            return np.ones(len(at), dtype=bool)
+        return super().contains(at)
 
     def inside(self, unit: Array) -> tuple[Array, Array]:
-        lower, upper = np.array(self.lower), np.array(self.upper)
-        return lower + (upper - lower) * unit, np.ones(len(unit), dtype=bool)
+        return self._in_box(unit), np.ones(len(unit), dtype=bool)
 
     def quadrature(self, count: int) -> tuple[Array, Array] | None:
         nodes = round(count ** (1 / len(self.bounds)))
@@ -81,9 +78,6 @@ class Box(Domain):
             return None
         unit, shares = grid(*[gauss(nodes)] * len(self.bounds))
         return self.inside(unit)[0], shares
-
-    def freedom(self, side: Side) -> int:
-        return len(self.bounds) - 1
 
     def on_side(self, side: Side, unit: Array) -> Placed:
         assert isinstance(side, Face)
@@ -108,7 +102,7 @@ class Box(Domain):
             points[:, self.coordinates.index(side.coordinate)] = side.value(self)
         return points
 
-    def share(self, side: Side) -> float:
+    def relative_size(self, side: Side) -> float:
         # Coordinates may have different units: every face counts alike.
         return 1.0
 
@@ -146,16 +140,3 @@ class Interval(Box):
                 "Use Box for more"
             )
         super().__init__(**bounds)
-
-
-def _checked_bounds(name: str, pair: object) -> tuple[float, float]:
-    try:
-        lower, upper = (float(value) for value in pair)  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        raise ProblemError(f"bounds of {name!r} must be a pair of numbers (lower, upper); given: {pair!r}") from None
-    if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
-        raise ProblemError(
-            f"bounds of {name!r} must be finite and increasing; given: ({lower:g}, {upper:g})"
-            + (", which has no points inside" if lower == upper else "")
-        )
-    return lower, upper

@@ -1,4 +1,4 @@
-"""Points for polynomials: denser towards the ends of every coordinate, as the zeros of Chebyshev polynomials are."""
+"""Chebyshev points: denser towards the ends of every coordinate, for least squares by polynomials."""
 
 from __future__ import annotations
 
@@ -47,12 +47,9 @@ def clustered(sample: PointSet, box: Domain, around: Collection[int] = ()) -> Po
     return replace(sample, points=tuple(map(moved, sample.points)))
 
 
-_FEW = 2
-
-
 @dataclass(frozen=True)
 class SpectralPoints:
-    """How many clustered points each place gets.
+    """Numbers of clustered points, by place.
 
     Args:
         inside: the number inside.
@@ -73,7 +70,7 @@ class SpectralPoints:
         elif isinstance(place, Opposite):
             # Waves join by themselves at the ends of their coordinate.
             waves = box.coordinates.index(place.coordinate) in self.around
-            count = _FEW if waves else self.across[place.coordinate]
+            count = 2 if waves else self.across[place.coordinate]
         else:
             return draw(place, box, self.inside, generator)
         return clustered(draw(place, box, count, generator), box, self.around)

@@ -1,4 +1,4 @@
-"""Coordinates by name as columns of points."""
+"""Points from coordinates by name: arrays or tensors that broadcast, as columns of one tensor."""
 
 from __future__ import annotations
 
@@ -11,41 +11,42 @@ from torch import Tensor
 
 from sciml._text import listed
 from sciml.errors import ProblemError
-from sciml.typing import Array
 
 
-def points_from(given: Mapping[str, Any], names: Sequence[str]) -> tuple[Tensor, tuple[int, ...]]:
-    """Points ``(n, D)`` in float64 from coordinates by name, and the shape to which they broadcast.
+def points_from(
+    given: Mapping[str, Any], names: Sequence[str], like: Tensor | None = None
+) -> tuple[Tensor, tuple[int, ...]]:
+    """Points ``(n, D)`` from coordinates by name, and the shape to which they broadcast.
+
+    They are finite numbers in float64 or, where a tensor ``like`` is given, differentiable and of its type on its device.
 
     Raises:
         ProblemError: a coordinate is missing or unknown, or the shapes do not broadcast.
     """
     if set(given) != set(names):
         raise ProblemError(f"expected the coordinates {listed(names)}; given: {listed(given)}")
-    arrays = [_coordinate(name, given[name]) for name in names]
+    if like is None:
+        columns = [_finite(name, given[name]) for name in names]
+    else:
+        # A number beside tensors would come in torch's default type, with half of its digits.
+        each = (given[name] for name in names)
+        columns = [(it if isinstance(it, Tensor) else torch.as_tensor(it, dtype=like.dtype)).to(like) for it in each]
     try:
-        broadcast = np.broadcast_arrays(*arrays)
-    except ValueError:
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in zip(names, arrays, strict=True))
+        broadcast = torch.broadcast_tensors(*columns)
+    except RuntimeError:
+        shapes = ", ".join(f"{name} {tuple(column.shape)}" for name, column in zip(names, columns, strict=True))
         raise ProblemError(f"the coordinates do not broadcast to one shape: {shapes}") from None
-    points = np.stack([array.ravel() for array in broadcast], axis=1).astype(np.float64)
-    return torch.from_numpy(points), broadcast[0].shape
+    return torch.stack([column.reshape(-1) for column in broadcast], dim=1), tuple(broadcast[0].shape)
 
 
-def _coordinate(name: str, value: Any) -> Array:
-    """One coordinate's values as float64.
-
-    Raises:
-        ProblemError: they are not finite real numbers.
-    """
+def _finite(name: str, value: Any) -> Tensor:
     try:
         array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError) as error:
         raise ProblemError(f"the coordinate {name!r} is not an array of numbers: {error}") from error
     if array.dtype.kind not in "biuf":
         raise ProblemError(f"the coordinate {name!r} must hold real numbers; given: {array.dtype} ({value!r})")
-    if not np.isfinite(array).all():
-        raise ProblemError(
-            f"the coordinate {name!r} has {int((~np.isfinite(array)).sum())} value(s) that are not finite"
-        )
-    return array.astype(np.float64)
+    bad = int((~np.isfinite(array)).sum())
+    if bad:
+        raise ProblemError(f"the coordinate {name!r} has {bad} value(s) that are not finite")
+    return torch.from_numpy(array.astype(np.float64))

@@ -1,4 +1,4 @@
-"""Polygons with holes, their edges and their corners."""
+"""Polygons with holes, their edges and corners."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from sciml._text import listed
 from sciml.errors import ProblemError
-from sciml.geometry.domain import Domain, Piece, Placed, Region, Side, checked_names, gauss, grid
+from sciml.geometry.domain import (
+    Domain,
+    Piece,
+    Placed,
+    Region,
+    Side,
+    checked_names,
+    gauss,
+    grid,
+    in_parts,
+    segment_distance,
+)
 from sciml.typing import Array
 
 _CHUNK = 2**20
-
 _NODES = 6
 
 
@@ -45,7 +54,7 @@ class Polygon(Domain):
     """The inside of a closed chain of straight edges, less holes.
 
     Args:
-        vertices: the corners ``(x, y)`` in order, in either sense; the last is joined to the first.
+        vertices: the corners ``(x, y)`` in order, in either sense, in the coordinates' unit; the last is joined to the first.
         holes: likewise the corners of each hole.
         names: the names of the coordinates, which have the same unit.
         edges: names for edges, ``{"inlet": 0, "wall": [1, 2]}``; the others are called ``edge 3``. Edge i runs from vertex i
@@ -69,10 +78,14 @@ class Polygon(Domain):
         names: Sequence[str] = ("x", "y"),
         edges: Mapping[str, int | Sequence[int]] | None = None,
     ) -> None:
-        self.names = checked_names("Polygon", names, 2)
         self.rings = (_ring("vertices", vertices), *(_ring(f"hole {k}", each) for k, each in enumerate(holes)))
+        ends = zip(self.rings[0].min(axis=0).tolist(), self.rings[0].max(axis=0).tolist(), strict=True)
+        self._bounds = dict(zip(checked_names("Polygon", names, 2), ends, strict=True))
         self._start = np.concatenate(self.rings)
         self._end = np.concatenate([np.roll(ring, -1, axis=0) for ring in self.rings])
+        numbers = np.split(np.arange(len(self._start)), np.cumsum([len(ring) for ring in self.rings])[:-1])
+        self._before = np.concatenate([np.roll(ring, 1) for ring in numbers])
+        self._after = np.concatenate([np.roll(ring, -1) for ring in numbers])
         # The inside lies to the left of a ring's edges, or to the right, as it was given.
         left = [(_area(ring) > 0) == (k == 0) for k, ring in enumerate(self.rings)]
         self._left = np.repeat(left, [len(ring) for ring in self.rings])
@@ -81,6 +94,8 @@ class Polygon(Domain):
         normals = np.stack([along[:, 1], -along[:, 0]], axis=1) / self._lengths[:, None]
         self._normals = np.where(self._left[:, None], normals, -normals)
         self._check()
+        outer, *inner = (abs(_area(ring)) for ring in self.rings)
+        self.measure = outer - sum(inner)
         self._names = _edge_names(edges or {}, len(self._start))
         self._sides = {Piece(name, self._names[:i].count(name)): i for i, name in enumerate(self._names)}
 
@@ -100,25 +115,10 @@ class Polygon(Domain):
         return cls(rings[0], holes=rings[1:], names=names)
 
     @property
-    def bounds(self) -> Mapping[str, tuple[float, float]]:
-        lower, upper = self.rings[0].min(axis=0).tolist(), self.rings[0].max(axis=0).tolist()
-        return MappingProxyType(dict(zip(self.names, zip(lower, upper, strict=True), strict=True)))
-
-    @property
-    def measure(self) -> float:
-        """The area, holes taken off."""
-        outer, *holes = (abs(_area(ring)) for ring in self.rings)
-        return outer - sum(holes)
-
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        return tuple(self._sides)
-
-    @property
     def config(self) -> dict[str, Any]:
         outer, *holes = (ring.tolist() for ring in self.rings)
         edges = {name: [i for i, own in enumerate(self._names) if own == name] for name in dict.fromkeys(self._names)}
-        return {"kind": "Polygon", "vertices": outer, "holes": holes, "names": list(self.names), "edges": edges}
+        return {"kind": "Polygon", "vertices": outer, "holes": holes, "names": list(self.bounds), "edges": edges}
 
     def edge(self, *numbers: int) -> Region:
         """The edges with these numbers; edge i runs from vertex i to the next, those of holes are counted on.
@@ -134,20 +134,14 @@ class Polygon(Domain):
     def corners(self) -> tuple[Corner, ...]:
         """Every vertex with its interior angle, in the order of the vertices, those of holes after them."""
         found = []
-        first = 0
-        for ring in self.rings:
-            count = len(ring)
-            for k in range(count):
-                after, before = first + k, first + (k - 1) % count
-                ahead, back = self._end[after] - ring[k], self._start[before] - ring[k]
-                # With the inside on the left, it is swept counter-clockwise from the next edge to the one before.
-                (one, two), edges = (
-                    ((ahead, back), (after, before)) if self._left[after] else ((back, ahead), (before, after))
-                )
-                start = math.atan2(one[1], one[0])
-                angle = (math.atan2(two[1], two[0]) - start) % (2 * math.pi)
-                found.append(Corner((float(ring[k, 0]), float(ring[k, 1])), angle, start, edges))
-            first += count
+        for after, before in enumerate(self._before.tolist()):
+            vertex = self._start[after]
+            rays = [(self._end[after] - vertex, after), (self._start[before] - vertex, before)]
+            # With the inside on the left, it is swept counter-clockwise from the next edge to the one before.
+            (one, first), (two, last) = rays if self._left[after] else rays[::-1]
+            start = math.atan2(one[1], one[0])
+            angle = (math.atan2(two[1], two[0]) - start) % (2 * math.pi)
+            found.append(Corner((float(vertex[0]), float(vertex[1])), angle, start, (first, last)))
         return tuple(found)
 
     def reentrant_corners(self) -> tuple[Corner, ...]:
@@ -167,22 +161,11 @@ class Polygon(Domain):
         return tuple(corner for corner in self.corners() if corner.angle > math.pi * (1 + 1e-9))
 
     def distance(self, points: Any) -> Array:
-        at = self.points(points)
-        step = max(1, _CHUNK // len(self._start))
-        parts = [self._distance(at[first : first + step]) for first in range(0, len(at), step)]
-        return np.concatenate(parts) if parts else np.empty(0)
+        return in_parts(self._distance, self.points(points), _CHUNK // len(self._start))
 
     def _distance(self, at: Array) -> Array:
-        along = self._end - self._start
-        gap = at[:, None, :] - self._start
-        share = np.clip((gap * along).sum(axis=2) / self._lengths**2, 0, 1)
-        nearest = np.hypot(*np.moveaxis(gap - share[:, :, None] * along, 2, 0)).min(axis=1)
-        # An odd number of edges is crossed on the way to the right, if a point is inside; an edge owns its lower end alone.
-        high = self._start[:, 1] > at[:, 1:]
-        crossed = high != (self._end[:, 1] > at[:, 1:])
-        side = along[:, 0] * gap[:, :, 1] - along[:, 1] * gap[:, :, 0]
-        inside = (crossed & ((side > 0) == (along[:, 1] > 0))).sum(axis=1) % 2 == 1
-        return np.where(inside, -nearest, nearest)
+        nearest = segment_distance(at[:, None, :] - self._start, self._end - self._start).min(axis=1)
+        return np.where(_inside(at, self._start, self._end), -nearest, nearest)
 
     def quadrature(self, count: int) -> tuple[Array, Array]:
         # Between two neighbouring vertices, from left to right, the polygon consists of trapezoids.
@@ -206,33 +189,25 @@ class Polygon(Domain):
             shares.append(weights * (right - left) * (top - bottom))
         return np.concatenate(points), np.concatenate(shares) / self.measure
 
-    def freedom(self, side: Side) -> int:
-        return 1
-
     def on_side(self, side: Side, unit: Array) -> Placed:
-        number = self._number(side)
+        number = self._sides[side]
         points = self._start[number] + unit * (self._end[number] - self._start[number])
         return points, np.tile(self._normals[number], (len(unit), 1)), np.ones(len(unit), dtype=bool)
 
     def extent(self, side: Side) -> float:
-        return float(self._lengths[self._number(side)])
+        return float(self._lengths[self._sides[side]])
 
     def meeting(self, one: Side, two: Side, unit: Array) -> Array:
-        first, second = self._number(one), self._number(two)
+        first, second = self._sides[one], self._sides[two]
         pairs = ((self._end[first], self._start[second]), (self._end[second], self._start[first]))
         common = [end for end, start in pairs if first != second and (end == start).all()]
         return np.array(common).reshape(-1, 2)
 
-    def _number(self, side: Side) -> int:
-        assert isinstance(side, Piece)
-        return self._sides[side]
-
     def _check(self) -> None:
         """Refuse edges that cross or touch, and holes that lie outside."""
         count = len(self._start)
-        following = np.concatenate([np.roll(k, -1) for k in np.split(np.arange(count), self._firsts())])
-        for i in range(count):
-            others = np.setdiff1d(np.arange(i + 1, count), [following[i], int(np.flatnonzero(following == i)[0])])
+        for i, following in enumerate(self._after.tolist()):
+            others = np.setdiff1d(np.arange(i + 1, count), [following, self._before[i]])
             hit = others[_meet(self._start[i], self._end[i], self._start[others], self._end[others])]
             if len(hit):
                 raise ProblemError(
@@ -240,23 +215,18 @@ class Polygon(Domain):
                     f"{hit[0]} from {_shown(self._start[hit[0]])} to {_shown(self._end[hit[0]])}: give the vertices in order "
                     "along the boundary, and holes inside it"
                 )
-            turn = self._end[following[i]] - self._start[following[i]]
+            turn = self._end[following] - self._start[following]
             ahead = self._end[i] - self._start[i]
-            back = ahead[0] * turn[1] - ahead[1] * turn[0]
-            if abs(back) <= 1e-12 * np.hypot(*ahead) * np.hypot(*turn) and ahead @ turn < 0:
+            if abs(_cross(ahead, turn)) <= 1e-12 * np.hypot(*ahead) * np.hypot(*turn) and ahead @ turn < 0:
                 raise ProblemError(
                     f"Polygon: the boundary turns back on itself at {_shown(self._end[i])}: take that vertex out"
                 )
-        for k, hole in enumerate(self.rings[1:]):
-            apart = [ring for j, ring in enumerate(self.rings[1:]) if j != k]
-            if not _within(hole[0], self.rings[0]) or any(_within(hole[0], ring) for ring in apart):
+        for k, hole in enumerate(self.rings[1:], start=1):
+            within = [_inside(hole[:1], ring, np.roll(ring, -1, axis=0))[0] for ring in self.rings]
+            if not within[0] or any(within[1:k] + within[k + 1 :]):
                 raise ProblemError(
-                    f"Polygon: hole {k} at {_shown(hole[0])} does not lie inside the polygon, apart from other holes"
+                    f"Polygon: hole {k - 1} at {_shown(hole[0])} does not lie inside the polygon, apart from other holes"
                 )
-
-    def _firsts(self) -> list[int]:
-        """Where the edges of each hole begin."""
-        return np.cumsum([len(ring) for ring in self.rings])[:-1].tolist()
 
     def __repr__(self) -> str:
         holes = f", {len(self.rings) - 1} hole(s)" if len(self.rings) > 1 else ""
@@ -266,14 +236,13 @@ class Polygon(Domain):
 def _ring(what: str, vertices: Iterable[Sequence[float]]) -> Array:
     try:
         ring = np.array([[float(value) for value in vertex] for vertex in vertices], dtype=np.float64)
+        given = f"an array of shape {ring.shape}"
     except (TypeError, ValueError) as error:
-        raise ProblemError(
-            f"Polygon: {what} must be pairs of numbers, as in [(0, 0), (1, 0), (0, 1)]; {error}"
-        ) from None
+        ring, given = np.empty(0), str(error)
     if ring.ndim != 2 or ring.shape[0] < 3 or ring.shape[1] != 2 or not np.isfinite(ring).all():
         raise ProblemError(
-            f"Polygon: {what} must be at least three pairs of finite numbers, as in [(0, 0), (1, 0), (0, 1)]; given an array "
-            f"of shape {ring.shape}"
+            f"Polygon: {what} must be at least three pairs of numbers, all finite, as in [(0, 0), (1, 0), (0, 1)]; given: "
+            f"{given}"
         )
     double = np.flatnonzero((ring == np.roll(ring, -1, axis=0)).all(axis=1))
     if len(double):
@@ -286,33 +255,32 @@ def _ring(what: str, vertices: Iterable[Sequence[float]]) -> Array:
 
 def _area(ring: Array) -> float:
     """The area of a ring, positive when it is run through counter-clockwise."""
-    x, y = (ring - ring[0]).T
-    return 0.5 * float((x * np.roll(y, -1) - np.roll(x, -1) * y).sum())
+    corners = ring - ring[0]
+    return 0.5 * float(_cross(corners, np.roll(corners, -1, axis=0)).sum())
+
+
+def _cross(one: Array, two: Array) -> Array:
+    return one[..., 0] * two[..., 1] - one[..., 1] * two[..., 0]
 
 
 def _meet(start: Array, end: Array, starts: Array, ends: Array) -> Array:
-    """Whether a segment has a point in common with each of others."""
+    """True where a segment has a point in common with another one, ``(m,)``."""
 
     def turn(one: Array, two: Array, at: Array) -> Array:
-        return np.sign(
-            (two[..., 0] - one[..., 0]) * (at[..., 1] - one[..., 1])
-            - (two[..., 1] - one[..., 1]) * (at[..., 0] - one[..., 0])
-        )
+        return np.sign(_cross(two - one, at - one))
 
-    across = (turn(start, end, starts) * turn(start, end, ends) <= 0) & (
-        turn(starts, ends, start) * turn(starts, ends, end) <= 0
-    )
+    across = turn(start, end, starts) * turn(start, end, ends) <= 0
+    across &= turn(starts, ends, start) * turn(starts, ends, end) <= 0
     # Segments on one line meet only if their extents do.
     apart = (np.maximum(starts, ends) < np.minimum(start, end)) | (np.minimum(starts, ends) > np.maximum(start, end))
     return across & ~apart.any(axis=1)
 
 
-def _within(point: Array, ring: Array) -> bool:
-    after = np.roll(ring, -1, axis=0)
-    crossed = (ring[:, 1] > point[1]) != (after[:, 1] > point[1])
-    rise = np.where(crossed, after[:, 1] - ring[:, 1], 1.0)
-    reached = ring[:, 0] + (point[1] - ring[:, 1]) / rise * (after[:, 0] - ring[:, 0])
-    return bool((crossed & (point[0] < reached)).sum() % 2)
+def _inside(at: Array, start: Array, end: Array) -> Array:
+    """True for points inside: a ray to the right crosses an odd number of edges, which own their lower ends alone."""
+    crossed = (start[:, 1] > at[:, 1:]) != (end[:, 1] > at[:, 1:])
+    along, gap = end - start, at[:, None, :] - start
+    return (crossed & ((_cross(along, gap) > 0) == (along[:, 1] > 0))).sum(axis=1) % 2 == 1
 
 
 def _edge_names(given: Mapping[str, int | Sequence[int]], count: int) -> list[str]:

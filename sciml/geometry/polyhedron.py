@@ -1,17 +1,16 @@
-"""Solids inside closed surfaces of triangles, as files of STL hold them."""
+"""Polyhedra: the inside of closed surfaces of triangles, as STL files hold them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
 from sciml.errors import FileError, MissingExtraError, ProblemError
-from sciml.geometry.domain import Domain, Piece, Placed, Side, checked_names
+from sciml.geometry.domain import Domain, Piece, Placed, Side, checked_names, in_parts, segment_distance
 from sciml.typing import Array
 
 _CHUNK = 2**18
@@ -22,11 +21,11 @@ _FEW = 8
 class Polyhedron(Domain):
     r"""The inside of a closed surface made of triangles.
 
-    Whether a point lies inside is told by the solid angle under which it sees the surface, 4π or 0. Every point is compared
-    with every triangle, so that some thousands of triangles are bearable and millions are not.
+    A point lies inside where the solid angle under which it sees the surface is 4π, and not 0. Every point is compared with
+    every triangle: some thousands of triangles take little time, millions too much.
 
     Args:
-        vertices: points ``(V, 3)``.
+        vertices: points ``(V, 3)``, in the coordinates' unit.
         triangles: the numbers of three vertices for each triangle, ``(T, 3)``, all run through in the same sense.
         names: the names of the coordinates, which have the same unit.
         pieces: names for parts of the surface: for each the numbers of its triangles, or a function of the coordinates of
@@ -56,7 +55,7 @@ class Polyhedron(Domain):
         *,
         pieces: Mapping[str, Callable[..., Any] | Iterable[int]] | None = None,
     ) -> None:
-        self.names = checked_names("Solid", names, 3)
+        names = checked_names("Polyhedron", names, 3)
         self.vertices, self.triangles = np.asarray(vertices, dtype=np.float64), np.asarray(triangles)
         for what, array in (("vertices", self.vertices), ("triangles", self.triangles)):
             if array.ndim != 2 or array.shape[1] != 3 or not np.isfinite(array).all():
@@ -71,9 +70,12 @@ class Polyhedron(Domain):
             raise ProblemError(f"Polyhedron: triangles must be numbers of vertices, from 0 to {len(self.vertices) - 1}")
         used = self.vertices[np.unique(self.triangles)]
         ends = zip(used.min(axis=0).tolist(), used.max(axis=0).tolist(), strict=True)
-        self._bounds = dict(zip(self.names, ends, strict=True))
+        self._bounds = dict(zip(names, ends, strict=True))
         self._check_closed()
-        if self._volume() < 0:
+        a, b, c = (self.vertices - self.vertices.mean(axis=0))[self.triangles].transpose(1, 0, 2)
+        volume = float(np.einsum("ij,ij->", a, np.cross(b, c))) / 6
+        self.measure = abs(volume)
+        if volume < 0:
             # The normals of a surface that was run through in the other sense point inward.
             self.triangles = self.triangles[:, ::-1]
         self._corners = self.vertices[self.triangles]
@@ -82,7 +84,7 @@ class Polyhedron(Domain):
         if not (lengths > 0).all():
             raise ProblemError(f"Polyhedron: triangle {int(np.argmin(lengths))} has no area: take such triangles out")
         self._areas, self._normals = lengths / 2, across / lengths[:, None]
-        self._pieces = self._named(pieces or {})
+        self._sides = self._named(pieces or {})
 
     @classmethod
     def read(
@@ -92,7 +94,7 @@ class Polyhedron(Domain):
         *,
         pieces: Mapping[str, Callable[..., Any] | Iterable[int]] | None = None,
     ) -> Polyhedron:
-        """The solid in a file of STL, PLY, OBJ or another format that the library ``trimesh`` reads.
+        """The polyhedron in a file of STL, PLY, OBJ or another format that the library ``trimesh`` reads.
 
         Raises:
             MissingExtraError: ``trimesh`` is not installed.
@@ -117,42 +119,29 @@ class Polyhedron(Domain):
         return cls(vertices, triangles, names, pieces=pieces)
 
     @property
-    def bounds(self) -> Mapping[str, tuple[float, float]]:
-        return MappingProxyType(self._bounds)
-
-    @property
-    def measure(self) -> float:
-        """The volume."""
-        return self._volume()
-
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        return tuple(Piece(name) for name in self._pieces)
-
-    @property
     def config(self) -> dict[str, Any]:
         return {
             "kind": "Solid",
             "vertices": self.vertices.tolist(),
             "triangles": self.triangles.tolist(),
-            "names": list(self.names),
-            "pieces": {name: numbers.tolist() for name, numbers in self._pieces.items()},
+            "names": list(self.bounds),
+            "pieces": {side.describe(self): numbers.tolist() for side, numbers in self._sides.items()},
         }
 
     def distance(self, points: Any) -> Array:
         at = self.points(points)
-        away = [self._nearest(part) for part in self._parts(at)]
-        return np.where(self._within(at), -1.0, 1.0) * (np.concatenate(away) if away else np.empty(0))
+        nearest = in_parts(self._nearest, at, _CHUNK // len(self.triangles))
+        return np.where(self._within(at), -nearest, nearest)
 
     def inside(self, unit: Array) -> tuple[Array, Array]:
-        points = np.array(self.lower) + (np.array(self.upper) - np.array(self.lower)) * unit
+        points = self._in_box(unit)
         return points, self._within(points)
 
     def freedom(self, side: Side) -> int:
         return 3
 
     def on_side(self, side: Side, unit: Array) -> Placed:
-        numbers = self._numbers(side)
+        numbers = self._sides[side]
         ends = self._areas[numbers].cumsum()
         chosen = numbers[np.minimum(np.searchsorted(ends, unit[:, 0] * ends[-1], side="right"), len(numbers) - 1)]
         # The root makes points of a triangle uniform: a strip at a share s of the way from a corner has a width of s.
@@ -162,30 +151,22 @@ class Polyhedron(Domain):
         return points, self._normals[chosen], np.ones(len(unit), dtype=bool)
 
     def extent(self, side: Side) -> float:
-        return float(self._areas[self._numbers(side)].sum())
-
-    def _numbers(self, side: Side) -> Array:
-        assert isinstance(side, Piece)
-        return self._pieces[side.name]
-
-    def _parts(self, at: Array) -> list[Array]:
-        step = max(1, _CHUNK // len(self.triangles))
-        return [at[first : first + step] for first in range(0, len(at), step)]
+        return float(self._areas[self._sides[side]].sum())
 
     def _within(self, at: Array) -> Array:
-        """Whether the solid angle under which the surface is seen is that of the whole sphere."""
+        """True for points from which the surface is seen under the solid angle of the whole sphere."""
+        return in_parts(self._solid_angle, at, _CHUNK // len(self.triangles)) > 2 * np.pi
+
+    def _solid_angle(self, at: Array) -> Array:
         a, b, c = self._corners.transpose(1, 0, 2)
         # The determinant of the corners seen from a point is linear in the point; scalar products follow from distances.
         slope, constant = np.cross(a, b) + np.cross(b, c) + np.cross(c, a), (a * np.cross(b, c)).sum(axis=1)
         ab, bc, ca = (((one - two) ** 2).sum(axis=1) for one, two in ((a, b), (b, c), (c, a)))
-        found = []
-        for part in self._parts(at):
-            away = cdist(part, self.vertices)
-            x, y, z = (away[:, self.triangles[:, k]] for k in range(3))
-            xx, yy, zz = x * x, y * y, z * z
-            below = x * y * z + 0.5 * (z * (xx + yy - ab) + x * (yy + zz - bc) + y * (zz + xx - ca))
-            found.append(2 * np.arctan2(constant - part @ slope.T, below).sum(axis=1))
-        return np.concatenate(found) > 2 * np.pi if found else np.empty(0, dtype=bool)
+        away = cdist(at, self.vertices)
+        x, y, z = (away[:, self.triangles[:, k]] for k in range(3))
+        xx, yy, zz = x * x, y * y, z * z
+        below = x * y * z + 0.5 * (z * (xx + yy - ab) + x * (yy + zz - bc) + y * (zz + xx - ca))
+        return 2 * np.arctan2(constant - at @ slope.T, below).sum(axis=1)
 
     def _nearest(self, at: Array) -> Array:
         """The distance from the nearest triangle, of some that are nearest when products of matrices do the comparing."""
@@ -201,8 +182,7 @@ class Polyhedron(Domain):
         for k in range(3):
             start, along = self._corners[chosen, k], (self._corners[:, (k + 1) % 3] - self._corners[:, k])[chosen]
             gap = at[:, None, :] - start
-            share = np.clip((gap * along).sum(axis=2) / (along**2).sum(axis=2), 0, 1)
-            edges = np.minimum(edges, np.linalg.norm(gap - share[:, :, None] * along, axis=2))
+            edges = np.minimum(edges, segment_distance(gap, along))
             above &= (gap * np.cross(self._normals[chosen], along)).sum(axis=2) >= 0
         return np.where(above, np.abs(high), edges).min(axis=1)
 
@@ -222,16 +202,9 @@ class Polyhedron(Domain):
             above &= at @ inward.T >= (start * inward).sum(axis=1)
         return np.where(above, high**2, edges)
 
-    def _volume(self) -> float:
-        a, b, c = (self.vertices - self.vertices.mean(axis=0))[self.triangles].transpose(1, 0, 2)
-        return float(np.einsum("ij,ij->", a, np.cross(b, c))) / 6
-
     def _check_closed(self) -> None:
         """Refuse a surface with holes, or one whose triangles are not all run through in the same sense."""
-        start, end = (
-            self.triangles.astype(np.int64).ravel(),
-            np.roll(self.triangles, -1, axis=1).astype(np.int64).ravel(),
-        )
+        start, end = (ends.astype(np.int64).ravel() for ends in (self.triangles, np.roll(self.triangles, -1, axis=1)))
         forth, times = np.unique(start * len(self.vertices) + end, return_counts=True)
         alike = forth[times > 1]
         if len(alike):
@@ -251,7 +224,7 @@ class Polyhedron(Domain):
         one, two = (", ".join(f"{value:g}" for value in self.vertices[k]) for k in divmod(int(key), len(self.vertices)))
         return f"from ({one}) to ({two})"
 
-    def _named(self, given: Mapping[str, Callable[..., Any] | Iterable[int]]) -> dict[str, Array]:
+    def _named(self, given: Mapping[str, Callable[..., Any] | Iterable[int]]) -> dict[Side, Array]:
         owner = np.full(len(self.triangles), -1)
         for number, (name, which) in enumerate(given.items()):
             chosen = np.zeros(len(owner), dtype=bool)
@@ -263,9 +236,13 @@ class Polyhedron(Domain):
                 what = "is on two pieces" if chosen.any() else "has none"
                 raise ProblemError(f"Polyhedron: every piece needs triangles of its own, and {name!r} {what}")
             owner[chosen] = number
-        named = {str(name): np.flatnonzero(owner == number) for number, name in enumerate(given)}
+        named: dict[Side, Array] = {
+            Piece(str(name)): np.flatnonzero(owner == number) for number, name in enumerate(given)
+        }
         rest = np.flatnonzero(owner < 0)
-        return {**named, "surface": rest} if len(rest) else named
+        if len(rest):
+            named[Piece("surface")] = rest
+        return named
 
     def __repr__(self) -> str:
         return f"Polyhedron({len(self.triangles)} triangles)"

@@ -1,10 +1,11 @@
-"""Low-discrepancy points inside a domain and on the sides of its boundary."""
+"""Low-discrepancy sampling: scrambled Sobol points inside a domain and on the sides of its boundary."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,11 +16,7 @@ from sciml.errors import ProblemError
 from sciml.geometry.domain import At, Average, Domain, Face, Interface, Interior, OnFaces, Piece, Place, Side, Within
 from sciml.typing import Array, Points
 
-_FEW = 8
-
-_DOUBLINGS = 8
-
-_MORE = 8
+_FEW, _DOUBLINGS, _MORE = 8, 8, 8
 
 
 @dataclass(frozen=True)
@@ -38,8 +35,7 @@ class PointSet:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> PointSet:
         """The same points elsewhere."""
-        normals = None if self.normals is None else self.normals.to(device, dtype)
-        shares = None if self.shares is None else self.shares.to(device, dtype)
+        normals, shares = (None if it is None else it.to(device, dtype) for it in (self.normals, self.shares))
         return PointSet(tuple(points.to(device, dtype) for points in self.points), normals, self.faces, shares)
 
     def part(self, chosen: Tensor | slice) -> PointSet:
@@ -49,12 +45,12 @@ class PointSet:
 
 
 def default_count(domain: Domain) -> int:
-    """How many points to use inside when the user does not say: by the number of coordinates."""
+    """The default number of points inside, by the number of coordinates."""
     return {1: 256, 2: 1024}.get(len(domain.coordinates), 4096)
 
 
 def default_face_count(domain: Domain, inside: int) -> int:
-    """How many points to use on each face: twice as dense along every edge as ``inside`` points are in a box.
+    """The default number of points on each face: twice as dense along every edge as ``inside`` points are in a box.
 
     In four and more coordinates all faces together get as many as the inside.
     """
@@ -90,9 +86,7 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
     Reference: A. B. Owen, Scrambling Sobol' and Niederreiter-Xing points, Journal of Complexity 14 (1998).
     """
     if isinstance(place, Interior):
-        (points,) = _collected(
-            lambda unit: _both(domain.inside(unit)), len(domain.bounds), domain.filling, count, generator
-        )
+        (points,) = _collected(domain.inside, len(domain.bounds), domain.filling, count, generator)
         return PointSet((torch.from_numpy(points),))
     if isinstance(place, Within):
         return draw(Interior(), place.part, count, generator)
@@ -102,7 +96,9 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
         return PointSet((torch.tensor([place.position], dtype=torch.float64),))
     if isinstance(place, OnFaces | Interface):
         owner, sides = (place, place.sides) if isinstance(place, Interface) else (domain, place.faces)
-        pieces = [on_side(side, owner, _on_side_count(side, owner, count), generator) for side in sides]
+        # Unlike faces, pieces can be many and of very different sizes.
+        sizes = [max(_FEW, round(count * owner.relative_size(it))) if isinstance(it, Piece) else count for it in sides]
+        pieces = [on_side(side, owner, size, generator) for side, size in zip(sides, sizes, strict=True)]
         points, normals = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
         return PointSet(
             (torch.from_numpy(points),), torch.from_numpy(normals), tuple(len(piece) for piece, _ in pieces)
@@ -116,12 +112,9 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
 
 def on_side(side: Side, domain: Domain | Interface, count: int, generator: np.random.Generator) -> tuple[Array, Array]:
     """Points ``(n, D)`` of one side and its outward unit normals there; one point if the side is a point."""
-
-    def made(unit: Array) -> tuple[tuple[Array, ...], Array]:
-        points, normals, keep = domain.on_side(side, unit)
-        return (points, normals), keep
-
-    points, normals = _collected(made, domain.freedom(side), domain.kept(side), count, generator)
+    points, normals = _collected(
+        partial(domain.on_side, side), domain.freedom(side), domain.kept(side), count, generator
+    )
     return points, normals
 
 
@@ -141,33 +134,26 @@ def _quadrature(place: Average, domain: Domain, count: int, generator: np.random
     return replace(sample, shares=torch.from_numpy(shares))
 
 
-def _on_side_count(side: Side, domain: Domain | Interface, count: int) -> int:
-    # Unlike faces, pieces can be many and of very different sizes.
-    return max(_FEW, round(count * domain.share(side))) if isinstance(side, Piece) else count
-
-
-def _both(made: tuple[Array, Array]) -> tuple[tuple[Array, ...], Array]:
-    points, keep = made
-    return (points,), keep
-
-
 def _collected(
-    made: Callable[[Array], tuple[tuple[Array, ...], Array]],
+    made: Callable[[Array], tuple[Array, ...]],
     dimension: int,
-    share: float,
+    fraction: float,
     count: int,
     generator: np.random.Generator,
 ) -> tuple[Array, ...]:
-    """The first ``count`` of a Sobol sequence's points that are kept, of which a ``share`` is expected to be."""
+    """Arrays at the first ``count`` points of a Sobol sequence that are kept, of which a ``fraction`` is expected to be.
+
+    The last of the arrays that ``made`` returns says which points are kept.
+    """
     if dimension == 0:
-        return made(np.empty((1, 0)))[0]
+        return made(np.empty((1, 0)))[:-1]
     engine = qmc.Sobol(dimension, rng=generator)
     # A whole power of two keeps the sequence balanced; its beginning is a good sequence of the length asked for.
-    power = math.ceil(math.log2(max(count, 1) / max(share, 1e-6)))
+    power = math.ceil(math.log2(max(count, 1) / max(fraction, 1e-6)))
     parts: list[tuple[Array, ...]] = []
     found = 0
     for doubling in range(_DOUBLINGS):
-        arrays, keep = made(engine.random_base2(power + max(0, doubling - 1)))
+        *arrays, keep = made(engine.random_base2(power + max(0, doubling - 1)))
         parts.append(tuple(array[keep] for array in arrays))
         found += int(keep.sum())
         if found >= count:

@@ -5,7 +5,7 @@ from sciml.jets.autograd import AutogradJets
 from sciml.jets.calculus import JetSpace, Supplier, d
 from sciml.jets.linear import LinearJets
 from sciml.jets.operators import curl, div, grad, laplacian
-from sciml.jets.random import RandomJets, Recorder, orders_asked
+from sciml.jets.random import RandomJets, orders_asked
 from sciml.jets.taylor import TaylorJets
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "JetSpace",
     "LinearJets",
     "RandomJets",
-    "Recorder",
     "Supplier",
     "TaylorJets",
     "curl",

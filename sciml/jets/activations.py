@@ -1,9 +1,10 @@
-"""Derivatives of activation functions, as far as jets need them."""
+"""Activation functions and their derivatives to fifth order."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -31,61 +32,57 @@ class SinOfFirst(nn.Module):
         return torch.cat([torch.sin(values[..., : self.count]), values[..., self.count :]], dim=-1)
 
 
-def _tanh(z: Tensor, order: int) -> list[Tensor]:
+def _lazily(values: Callable[[Tensor], Iterator[Tensor]]) -> Derivatives:
+    """The first values of a generator of a function and its derivatives, computed up to the order that is wanted."""
+    return lambda z, order: list(itertools.islice(values(z), order + 1))
+
+
+def _tanh_values(z: Tensor) -> Iterator[Tensor]:
     t = torch.tanh(z)
+    yield t
     square = t * t
     u = 1 - square
-    found = [t, u]
-    if order >= 2:
-        found.append(-2 * (t * u))
-    if order >= 3:
-        found.append((6 * square - 2) * u)
-    if order >= 4:
-        found.append((12 * square - 8) * found[2])
-    if order >= 5:
-        found.append((16 - 120 * square * u) * u)
-    return found[: order + 1]
+    yield u
+    second = -2 * (t * u)
+    yield second
+    yield (6 * square - 2) * u
+    yield (12 * square - 8) * second
+    yield (16 - 120 * square * u) * u
 
 
-def _sigmoid(z: Tensor, order: int) -> list[Tensor]:
+def _sigmoid_values(z: Tensor) -> Iterator[Tensor]:
     s = torch.sigmoid(z)
+    yield s
     v = s * (1 - s)
-    found = [s, v]
-    if order >= 2:
-        found.append(v * (1 - 2 * s))
-    if order >= 3:
-        found.append(v * (1 - 6 * v))
-    if order >= 4:
-        found.append(v * (1 - 2 * s) * (1 - 12 * v))
-    if order >= 5:
-        found.append(v * (1 - 30 * v * (1 - 4 * v)))
-    return found[: order + 1]
+    yield v
+    yield v * (1 - 2 * s)
+    yield v * (1 - 6 * v)
+    yield v * (1 - 2 * s) * (1 - 12 * v)
+    yield v * (1 - 30 * v * (1 - 4 * v))
 
 
-def _softplus(z: Tensor, order: int) -> list[Tensor]:
-    value = nn.functional.softplus(z, threshold=40.0)
-    return [value] if order == 0 else [value, *_sigmoid(z, order - 1)]
+def _softplus_values(z: Tensor) -> Iterator[Tensor]:
+    yield nn.functional.softplus(z, threshold=40.0)
+    yield from _sigmoid_values(z)
 
 
-def _silu(z: Tensor, order: int) -> list[Tensor]:
-    s = _sigmoid(z, order)
-    return [z * s[0]] + [z * s[k] + k * s[k - 1] for k in range(1, order + 1)]
+def _silu_values(z: Tensor) -> Iterator[Tensor]:
+    before = None
+    for order, s in enumerate(_sigmoid_values(z)):
+        yield z * s if before is None else z * s + order * before
+        before = s
 
 
-def _gelu(z: Tensor, order: int) -> list[Tensor]:
+def _gelu_values(z: Tensor) -> Iterator[Tensor]:
     below = 0.5 * (1 + torch.erf(z / math.sqrt(2.0)))
-    density = torch.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+    yield z * below
     square = z * z
-    found = [z * below, below + z * density]
-    if order >= 2:
-        found.append((2 - square) * density)
-    if order >= 3:
-        found.append((square - 4) * z * density)
-    if order >= 4:
-        found.append((7 * square - square * square - 4) * density)
-    if order >= 5:
-        found.append((square * square - 11 * square + 18) * z * density)
-    return found[: order + 1]
+    density = torch.exp(-0.5 * square) / math.sqrt(2 * math.pi)
+    yield below + z * density
+    yield (2 - square) * density
+    yield (square - 4) * z * density
+    yield (7 * square - square * square - 4) * density
+    yield (square * square - 11 * square + 18) * z * density
 
 
 def sine(z: Tensor, order: int) -> list[Tensor]:
@@ -125,10 +122,10 @@ def derivatives_of(layer: nn.Module) -> Derivatives | None:
 
 
 _KNOWN: dict[type[nn.Module], Derivatives] = {
-    nn.Tanh: _tanh,
-    nn.Sigmoid: _sigmoid,
-    nn.Softplus: _softplus,
-    nn.SiLU: _silu,
-    nn.GELU: _gelu,
+    nn.Tanh: _lazily(_tanh_values),
+    nn.Sigmoid: _lazily(_sigmoid_values),
+    nn.Softplus: _lazily(_softplus_values),
+    nn.SiLU: _lazily(_silu_values),
+    nn.GELU: _lazily(_gelu_values),
     Sin: sine,
 }

@@ -14,11 +14,8 @@ from sciml.typing import MultiIndex, Points, Values
 class AnalyticJets:
     """Partial derivatives of a trial function with a method ``partial(points, orders)``, where ``orders`` are by column.
 
-    Args:
-        trial: maps ``(n, D)`` to ``(n, F)``, as all its derivatives do.
-        points: shape ``(n, D)``.
-        coordinates: the names of the columns of ``points``.
-        fields: the names of the columns of the output.
+    The function and its derivatives map points ``(n, D)``, with the columns ``coordinates``, to ``(n, F)``, with the columns
+    ``fields``.
     """
 
     name = "closed form"

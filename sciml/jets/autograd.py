@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,26 +41,24 @@ class AutogradJets:
                 f"the model returned {shape} for {len(points)} points; expected ({len(points)}, {len(fields)}): one "
                 f"column for each field, {listed(fields)}"
             )
-        self._jets: dict[tuple[str, MultiIndex], Values] = {
-            (field, ()): output[:, column] for column, field in enumerate(fields)
-        }
+        self._values = dict(zip(fields, output.unbind(1), strict=True))
         self._gradients: dict[tuple[str, MultiIndex], Tensor] = {}
 
     def jet(self, field: str, index: MultiIndex) -> Values:
         """The partial derivative ``index`` of ``field``, shape ``(n,)``."""
-        key = (field, index)
-        if key not in self._jets:
-            *parent, last = index
-            self._jets[key] = self._gradient(field, tuple(parent))[:, self._position[last]]
-        return self._jets[key]
+        if not index:
+            return self._values[field]
+        *parent, last = index
+        return self._gradient(field, tuple(parent))[:, self._position[last]]
 
     def _gradient(self, field: str, index: MultiIndex) -> Tensor:
         key = (field, index)
         if key not in self._gradients:
             values = self.jet(field, index)
-            gradient = None
-            if values.requires_grad:
-                (gradient,) = torch.autograd.grad(values.sum(), self._points, create_graph=True, allow_unused=True)
             # No path to the points means the derivative is zero: a constant, or the derivative of a linear function.
-            self._gradients[key] = torch.zeros_like(self._points) if gradient is None else gradient
+            if values.requires_grad:
+                options: Any = {"create_graph": True, "allow_unused": True, "materialize_grads": True}
+                (self._gradients[key],) = torch.autograd.grad(values.sum(), self._points, **options)
+            else:
+                self._gradients[key] = torch.zeros_like(self._points)
         return self._gradients[key]

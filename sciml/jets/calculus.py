@@ -28,7 +28,7 @@ _SPACE = "_sciml_jet_space"
 
 
 class Supplier(Protocol):
-    """Whoever can provide partial derivatives of fields at points."""
+    """A supplier of jets: provides partial derivatives of fields at points."""
 
     def jet(self, field: str, index: MultiIndex) -> Values:
         """The partial derivative ``index`` of ``field``, shape ``(n,)``; ``()`` is the field itself.
@@ -46,16 +46,16 @@ class JetSpace:
         fields: the names of the fields.
         supplier: provides the jets when they are asked for.
 
-    Every tensor handed out is a fresh alias, so that partial derivatives with respect to it stop there and do not run
-    on into the trial function behind it.
+    Attributes:
+        jets: those asked for so far, by field and multi-index. Every one is a fresh alias, so that partial derivatives with
+            respect to it stop there and do not run on into the trial function behind it.
     """
 
     def __init__(self, coordinates: Mapping[str, Tensor], fields: Sequence[str], supplier: Supplier) -> None:
         self.fields = tuple(fields)
         self.coordinates: dict[str, Tensor] = {}
         self._supplier = supplier
-        self._jets: dict[tuple[str, MultiIndex], Tensor] = {}
-        self._index_of: dict[int, tuple[str, MultiIndex]] = {}
+        self.jets: dict[tuple[str, MultiIndex], Tensor] = {}
         self._pairs: dict[tuple[str, str, MultiIndex], Tensor] = {}
         for name, values in coordinates.items():
             alias = values.detach().view_as(values).requires_grad_()
@@ -65,22 +65,16 @@ class JetSpace:
         self._order = {name: position for position, name in enumerate(self.coordinates)}
         self.size = len(next(iter(self.coordinates.values())))
 
-    @property
-    def jets(self) -> Mapping[tuple[str, MultiIndex], Tensor]:
-        """The jets asked for so far, by field and multi-index."""
-        return self._jets
-
     def jet(self, field: str, index: MultiIndex = ()) -> Tensor:
         """The partial derivative ``index`` of ``field`` at the points, shape ``(n,)``."""
         key = (field, tuple(sorted(index, key=self._order.__getitem__)))
-        if key not in self._jets:
+        if key not in self.jets:
             values = self._supplier.jet(*key)
             alias = values.view_as(values)
             if not alias.requires_grad:
                 alias = alias.detach().requires_grad_()
-            self._jets[key] = alias
-            self._index_of[id(alias)] = key
-        return self._jets[key]
+            self.jets[key] = alias
+        return self.jets[key]
 
     def named(self, names: Sequence[str]) -> dict[str, Tensor]:
         """Fields and coordinates by name, as a residual function receives them."""
@@ -103,9 +97,9 @@ class JetSpace:
             return torch.complex(self.derivative(expression.real, names), self.derivative(expression.imag, names))
         if not isinstance(expression, Tensor):
             return torch.zeros_like(next(iter(self.coordinates.values())).detach())
-        key = self._index_of.get(id(expression))
-        if key is not None and self._jets[key] is expression:
-            return self.jet(key[0], key[1] + names)
+        for (field, index), known in self.jets.items():
+            if known is expression:
+                return self.jet(field, index + names)
         self._check_shape(expression)
         for name in names:
             expression = self._total(expression, name)
@@ -114,7 +108,7 @@ class JetSpace:
     def _total(self, expression: Tensor, name: str) -> Tensor:
         if not expression.requires_grad:
             return torch.zeros_like(expression)
-        known = list(self._jets.items())
+        known = list(self.jets.items())
         inputs = [self.coordinates[name], *(values for _, values in known)]
         explicit, *partials = torch.autograd.grad(expression.sum(), inputs, create_graph=True, allow_unused=True)
         total = torch.zeros_like(expression) if explicit is None else explicit
@@ -146,8 +140,7 @@ def d(expression: Any, *coordinates: Tensor) -> Any:
         A tensor of shape ``(n,)``, or a tuple of them; its unit is that of the expression divided by those of the coordinates.
 
     Raises:
-        ProblemError: no coordinate was given, something else than a coordinate was given, or the expression is not
-            of shape ``(n,)``.
+        ProblemError: no coordinate or something else was given, or the expression is not of shape ``(n,)``.
 
     Example:
         >>> import torch, sciml
@@ -187,11 +180,7 @@ def _space_and_name(position: int, value: object) -> tuple[JetSpace, str]:
 
 
 def check_precision(what: str, value: Tensor, like: Tensor) -> None:
-    """Refuse values that were computed in a coarser floating-point type than the coordinates have.
-
-    Raises:
-        ProblemError: with both types and the usual cause.
-    """
+    """Refuse values in a coarser floating-point type than the coordinates have, by a ProblemError with the usual cause."""
     if value.is_floating_point() and torch.finfo(value.dtype).eps > torch.finfo(like.dtype).eps:
         raise ProblemError(
             f"{what} came back in {value.dtype} although coordinates have {like.dtype}: somewhere a tensor was created in "
@@ -204,7 +193,7 @@ def check_residual(name: str, value: object, space: JetSpace) -> Tensor:
     """The value that a residual returned, if it is a tensor of shape ``(n,)`` in the precision of the coordinates.
 
     Raises:
-        ProblemError: it is anything else; the message names the residual, what came back and the usual cause.
+        ProblemError: it is anything else.
     """
     size = space.size
     if not isinstance(value, Tensor):
@@ -218,10 +207,11 @@ def check_residual(name: str, value: object, space: JetSpace) -> Tensor:
             'apart where it asks for a complex field by its name: complex_fields = {"h": ("u", "v")} in the class)'
         )
     if value.shape != (size,):
-        cause = {
+        usual = {
             2: "usually an (n,) was combined with an (n, 1)",
             0: "usually a mean, a sum or a constant was returned",
-        }.get(value.ndim, "residuals are pointwise")
+        }
+        cause = usual.get(value.ndim, "residuals are pointwise")
         raise ProblemError(
             f"residual {name!r} returned shape {tuple(value.shape)} at {size} points, expected ({size},): {cause}; "
             "fields and coordinates arrive with shape (n,) and every operation should keep it"
@@ -236,11 +226,7 @@ def describe(field: str, index: MultiIndex) -> str:
 
 
 def check_names(what: str, names: Sequence[str], fields: Sequence[str], coordinates: Sequence[str]) -> None:
-    """Refuse names that are neither fields nor coordinates.
-
-    Raises:
-        ProblemError: with the wrong name, where it stands, and the right ones.
-    """
+    """Refuse names that are neither fields nor coordinates, by a ProblemError."""
     for name in names:
         if name not in fields and name not in coordinates:
             raise ProblemError(

@@ -47,9 +47,8 @@ def partitions(count: int) -> tuple[tuple[tuple[int, ...], ...], ...]:
     return tuple(found)
 
 
+# A product of streams by their positions, in increasing order.
 Monomial = tuple[int, ...]
-
-"""A product of streams by their positions, in increasing order."""
 
 
 @dataclass(frozen=True)
@@ -96,17 +95,13 @@ def rule_of(present: tuple[MultiIndex, ...], plan: tuple[MultiIndex, ...]) -> Ru
                     slopes.setdefault(order, {}).setdefault(factor, Counter())[len(indices), rest] += times
         indices.append(index)
         bells.append({order: tuple((times, each) for each, times in found[order].items()) for order in sorted(found)})
-    return Rule(
-        tuple(indices),
-        tuple(bells),
-        {
-            order: {
-                factor: tuple((times, output, rest) for (output, rest), times in parts.items())
-                for factor, parts in sorted(slopes[order].items())
-            }
-            for order in sorted(slopes)
-        },
-    )
+    by_order = {
+        order: {
+            factor: tuple((times, *place) for place, times in parts.items()) for factor, parts in sorted(each.items())
+        }
+        for order, each in sorted(slopes.items())
+    }
+    return Rule(tuple(indices), tuple(bells), by_order)
 
 
 class _Expansion:
@@ -129,10 +124,9 @@ class _Expansion:
         for position, bell in enumerate(self._rule.bells, 1):
             found = None
             for order, monomials in bell.items():
-                total: Tensor | None = self._streams[monomials[0][1][0]] if order == 1 else None
+                total: Any = self._streams[monomials[0][1][0]] if order == 1 else None
                 for times, monomial in monomials if order > 1 else ():
                     total = self._added(total, self._product(monomial[:-1]), self._streams[monomial[-1]], times)
-                assert total is not None
                 found = self._added(found, values[order], total, out=target[position])
         return into
 
@@ -147,15 +141,13 @@ class _Expansion:
         found: list[Tensor | None] = [None] * count
         found[0] = self._added(None, values[1], given[0], out=target[0])
         for order, factors in self._rule.slopes.items():
-            power = None
+            power: Any = None
             for factor, parts in factors.items():
-                slope = given[parts[0][1]] if order == 1 else None
+                slope: Any = given[parts[0][1]] if order == 1 else None
                 for times, output, rest in parts if order > 1 else ():
                     slope = self._added(slope, given[output], self._product(rest), times)
-                assert slope is not None
                 found[factor] = self._added(found[factor], values[order], slope, out=target[factor])
                 power = self._added(power, self._streams[factor], slope)
-            assert power is not None
             found[0] = self._added(found[0], values[order + 1], power, 1 / order)
         if into is None:
             return torch.stack([torch.zeros_like(self._streams[0]) if each is None else each for each in found])
@@ -192,34 +184,8 @@ def _room(streams: Tensor, tiles: Sequence[slice], count: int) -> Tensor:
     return streams.new_empty(count, tiles[0].stop if tiles else 0, streams.shape[2])
 
 
-class _Compose(torch.autograd.Function):
-    """All streams behind an activation from all streams before it."""
-
-    @staticmethod
-    def forward(streams: Tensor, rule: Rule, known: Derivatives) -> Tensor:
-        found = streams.new_empty(len(rule.indices), *streams.shape[1:])
-        for tile in _tiles(streams):
-            _Expansion(rule, known, streams[:, tile]).push(found[:, tile])
-        return found
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        streams, ctx.rule, ctx.known = inputs
-        ctx.save_for_backward(streams)
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None, None]:
-        (streams,), (cotangent,) = ctx.saved_tensors, cotangents
-        if torch.is_grad_enabled():
-            return _Expansion(ctx.rule, ctx.known, streams, extra=1).pull(cotangent), None, None
-        found = torch.empty_like(streams)
-        for tile in _tiles(streams):
-            _Expansion(ctx.rule, ctx.known, streams[:, tile], extra=1).pull(cotangent[:, tile], found[:, tile])
-        return found, None, None
-
-
 class _Dense(torch.autograd.Function):
-    """A linear layer on all streams, and the activation before it if there is one.
+    """An activation on all streams, if there is one, and the linear layer behind it, if its weight is not None.
 
     What lies between the two is made tile by tile, here and once more in the gradient, and never as a whole: new memory
     costs more than the arithmetic.
@@ -227,18 +193,20 @@ class _Dense(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        streams: Tensor, weight: Tensor, bias: Tensor | None, rule: Rule | None, known: Derivatives | None
+        streams: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Rule | None, known: Derivatives | None
     ) -> Tensor:
         count = len(streams) if rule is None else len(rule.indices)
-        found = streams.new_empty(count, streams.shape[1], len(weight))
-        across, tiles = weight.T, _tiles(streams)
-        room = _room(streams, tiles, count)
+        found = streams.new_empty(count, streams.shape[1], streams.shape[2] if weight is None else len(weight))
+        tiles = _tiles(streams)
+        room = found if weight is None else _room(streams, tiles, count)
         for tile in tiles:
-            inputs = streams[:, tile]
+            inputs, outputs = streams[:, tile], found[:, tile]
             if rule is not None and known is not None:
-                inputs = _Expansion(rule, known, inputs).push(room[:, : inputs.shape[1]])
-            for source, target in zip(inputs, found[:, tile], strict=True):
-                torch.mm(source, across, out=target)
+                between = outputs if weight is None else room[:, : inputs.shape[1]]
+                inputs = _Expansion(rule, known, inputs).push(between)
+            if weight is not None:
+                for source, target in zip(inputs, outputs, strict=True):
+                    torch.mm(source, weight.T, out=target)
         if bias is not None:
             found[0] += bias
         return found
@@ -260,57 +228,47 @@ class _Dense(torch.autograd.Function):
                 inputs = streams if rule is None else compose(streams, rule, known)
                 across = cotangent.flatten(0, 1).T @ inputs.flatten(0, 1)
             if of_streams:
-                back = cotangent @ weight
+                back = cotangent if weight is None else cotangent @ weight
                 back = back if rule is None else _Expansion(rule, known, streams, extra=1).pull(back)
             return back, across, of_the_bias, None, None
         found = torch.empty_like(streams) if of_streams else None
         across = torch.zeros_like(weight) if of_weight else None
         tiles = _tiles(streams)
-        room = _room(streams, tiles, len(cotangent))
+        room = cotangent if weight is None else _room(streams, tiles, len(cotangent))
         for tile in tiles:
             inputs, given = streams[:, tile], cotangent[:, tile]
-            between = room[:, : inputs.shape[1]]
+            between = given if weight is None else room[:, : inputs.shape[1]]
             expansion = None if rule is None else _Expansion(rule, known, inputs, extra=int(of_streams))
             if across is not None:
                 for left, right in zip(given, inputs if expansion is None else expansion.push(between), strict=True):
                     torch.addmm(across, left.T, right, out=across)
             if found is not None:
                 back = found[:, tile] if expansion is None else between
-                for source, target in zip(given, back, strict=True):
-                    torch.mm(source, weight, out=target)
+                if weight is not None:
+                    for source, target in zip(given, back, strict=True):
+                        torch.mm(source, weight, out=target)
                 if expansion is not None:
                     expansion.pull(back, found[:, tile])
         return found, across, of_the_bias, None, None
 
 
 def compose(streams: Tensor, rule: Rule, known: Derivatives) -> Tensor:
-    """Streams through an activation, differentiable as often as the activation is known.
+    """Streams ``(S, n, width)`` through an activation, differentiable as often as the activation is known.
 
-    Args:
-        streams: shape ``(S, n, width)``: the values, then the derivatives in the order that ``rule_of`` was told.
-        rule: from ``rule_of``.
-        known: the activation and its derivatives.
-
-    Returns:
-        Shape ``(len(rule.indices), n, width)``.
+    The first are the values, then come the derivatives in the order that ``rule_of`` was given; ``known`` is the activation
+    and its derivatives. The result has the shape ``(len(rule.indices), n, width)``.
     """
-    found: Tensor = _Compose.apply(streams, rule, known)
+    found: Tensor = _Dense.apply(streams, None, None, rule, known)
     return found
 
 
 def dense(
     streams: Tensor, weight: Tensor, bias: Tensor | None, rule: Rule | None = None, known: Derivatives | None = None
 ) -> Tensor:
-    """Streams through an activation, if one is given, and a linear layer.
+    """Streams ``(S, n, inputs)`` through an activation, if one is given as to ``compose``, and a linear layer.
 
-    Args:
-        streams: shape ``(S, n, inputs)``, as ``compose`` takes them.
-        weight: shape ``(outputs, inputs)``.
-        bias: shape ``(outputs,)``, or None.
-        rule: from ``rule_of``, with ``known`` the activation before the layer.
-
-    Returns:
-        Shape ``(len(rule.indices), n, outputs)``, or ``(S, n, outputs)`` without an activation.
+    The weight has the shape ``(outputs, inputs)``, the result ``(len(rule.indices), n, outputs)``, or ``(S, n, outputs)``
+    without an activation.
     """
     found: Tensor = _Dense.apply(streams, weight, bias, rule, known)
     return found

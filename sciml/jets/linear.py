@@ -1,4 +1,4 @@
-"""Jets of trial functions that are linear in what is varied: what they are made of is computed once and kept."""
+"""Jets of trial functions that are linear in their parameters, such as random features: the features' jets are kept."""
 
 from __future__ import annotations
 
@@ -62,22 +62,19 @@ class SineFeatures:
     def passed(self) -> Layer:
         """The layer with its outputs, ``(S, n, outputs)``."""
         weight = self.layer.weight
-        outputs: list[Tensor] = [weight] * len(self.plan)
+        outputs: dict[int, Tensor] = {}
         for waves, places in self.halves():
             weights = self.factors[places][:, None, :] * weight
             found = (waves @ weights.flatten(0, 1).T).unflatten(1, (len(places), -1))
-            for number, place in enumerate(places):
-                outputs[place] = found[:, number]
-        return WaveLayer(self.layer, Streams(self.plan, self.factors), torch.stack(outputs), self)
+            outputs |= zip(places, found.unbind(1), strict=True)
+        stacked = torch.stack([outputs[place] for place in range(len(self.plan))])
+        return WaveLayer(self.layer, Streams(self.plan, self.factors), stacked, self)
 
     def halves(self) -> list[tuple[Tensor, list[int]]]:
         """Sines and cosines, each with the places of its derivatives in the plan."""
-        pairs = ((self.sines, False), (self.cosines, True))
-        return [
-            (waves, [place for place, each in enumerate(self.odd) if each is odd])
-            for waves, odd in pairs
-            if waves is not None
-        ]
+        places = [[place for place, each in enumerate(self.odd) if each is odd] for odd in (False, True)]
+        halves = zip((self.sines, self.cosines), places, strict=True)
+        return [(waves, where) for waves, where in halves if waves is not None]
 
 
 @dataclass(eq=False)
@@ -88,13 +85,10 @@ class WaveLayer(Layer):
 
     def outer(self, back: Tensor) -> Tensor:
         """Each point's sum over streams of outer products of cotangents ``(S, n, outputs)`` with inputs."""
-        found: Tensor | None = None
-        for waves, places in self.waves.halves():
-            part = back[places].permute(1, 2, 0) @ self.waves.factors[places]
-            part *= waves[:, None, :]
-            found = part if found is None else found.add_(part)
-        assert found is not None
-        return found
+        halves = self.waves.halves()
+        parts = (back[places].permute(1, 2, 0) @ self.waves.factors[places] for _, places in halves)
+        first, *rest = (part.mul_(waves[:, None, :]) for part, (waves, _) in zip(parts, halves, strict=True))
+        return first.add_(rest[0]) if rest else first
 
 
 def output_layer(trial: nn.Module) -> nn.Linear | None:
@@ -136,18 +130,13 @@ def _waves_at(
     phases, slopes = outer.streams.before[0, 0], outer.streams.before[1:, 0]
     row = {name: slope for (name,), slope in zip(first, slopes, strict=True)}
     angles = torch.addmm(phases, points - points[:1], torch.stack([row[name] for name in coordinates]))
-    factors = torch.stack(
-        [math.prod((row[name] for name in index), start=_sign(len(index)) * torch.ones_like(phases)) for index in plan]
-    )
+    # Every second derivative of a sine or cosine changes its sign.
+    ones = {order: torch.full_like(phases, 1.0 if order % 4 < 2 else -1.0) for order in map(len, plan)}
+    factors = torch.stack([math.prod((row[name] for name in index), start=ones[len(index)]) for index in plan])
     odd = tuple(len(index) % 2 == 1 for index in plan)
     cosines = torch.cos(angles) if any(odd) else None
     # In place, for touching new memory takes longer than the sine.
     return SineFeatures(outer.module, plan, odd, factors, angles.sin_() if not all(odd) else None, cosines)
-
-
-def _sign(order: int) -> float:
-    """The sign of the sine or cosine in a derivative of the sine."""
-    return 1.0 if order % 4 < 2 else -1.0
 
 
 class LinearJets:
@@ -175,13 +164,13 @@ class LinearJets:
     def jet(self, field: str, index: MultiIndex) -> Values:
         """The partial derivative ``index`` of ``field``, shape ``(n,)``."""
         column = self._column[field]
-        if index not in self._stream and isinstance(self.features, SineFeatures):
-            # Sines have every derivative; only those planned are there. Zeros would be wrong.
-            raise ProblemError(
-                f"a residual asks for the derivative of {field!r} by {listed(index) or 'nothing'}, which it did not ask for "
-                "when its derivatives were recorded: let it ask for the same ones whatever the values are"
-            )
         if index not in self._stream:
+            if isinstance(self.features, SineFeatures):
+                # Sines have every derivative; only those planned are there. Zeros would be wrong.
+                raise ProblemError(
+                    f"a residual asks for the derivative of {field!r} by {listed(index)}, which it did not ask for when its "
+                    "derivatives were recorded: let it ask for the same ones whatever the values are"
+                )
             return torch.zeros_like(self._values[0, :, column])
         values = self._values[self._stream[index], :, column]
         return values if index else values + self._offset[column]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +28,6 @@ def grad(expression: object, *coordinates: Tensor) -> tuple[Tensor, ...]:
 
     Example:
         >>> import sciml
-        >>> from sciml import d
         >>> class Darcy(sciml.Problem):
         ...     domain = sciml.Box(x=(0, 1), y=(0, 1))
         ...     fields = ["p"]
@@ -69,10 +70,7 @@ def div(vector: Sequence[Any], *coordinates: Tensor) -> Tensor:
         [0.0, 0.0]
     """
     _check("div", vector, coordinates)
-    found = d(vector[0], coordinates[0])
-    for component, coordinate in zip(vector[1:], coordinates[1:], strict=True):
-        found = found + d(component, coordinate)
-    return found
+    return functools.reduce(operator.add, map(d, vector, coordinates))
 
 
 def curl(vector: Sequence[Any], *coordinates: Tensor) -> Any:
@@ -135,10 +133,7 @@ def laplacian(expression: object, *coordinates: Tensor) -> Tensor:
     """
     if not coordinates:
         raise ProblemError("laplacian() needs the coordinates to differentiate by, as in laplacian(u, x, y)")
-    found = d(expression, coordinates[0], coordinates[0])
-    for coordinate in coordinates[1:]:
-        found = found + d(expression, coordinate, coordinate)
-    return found
+    return functools.reduce(operator.add, (d(expression, each, each) for each in coordinates))
 
 
 def _check(what: str, vector: object, coordinates: Sequence[Tensor]) -> None:

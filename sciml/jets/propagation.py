@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -64,7 +66,7 @@ class Layer:
     def inputs(self) -> Tensor:
         """What was multiplied by the weights, shape ``(S, n, inputs)``, without a graph."""
         with torch.no_grad():
-            return Streams(self.streams.indices, self.streams.before, self.streams.rule, self.streams.known).values
+            return replace(self.streams).values
 
     def outer(self, back: Tensor) -> Tensor:
         """Each point's sum over streams of outer products of cotangents ``(S, n, outputs)`` with inputs."""
@@ -73,7 +75,7 @@ class Layer:
 
 @runtime_checkable
 class JetBlock(Protocol):
-    """A module that can pass jets: what a class must have beside ``forward`` to be propagated.
+    """A module that jets can pass: what a class must have beside ``forward`` to be propagated.
 
     The two say the same thing, for values and for jets; a subclass that overrides ``forward`` alone is propagated no more.
     Parameters may stand in linear layers only. One that must be given coordinates, not a layer's outputs, has an attribute
@@ -87,6 +89,16 @@ class JetBlock(Protocol):
     def jets(self, streams: Streams, propagation: Propagation) -> Streams:
         """The streams behind the module."""
         ...
+
+
+@cache
+def splittings(index: MultiIndex) -> tuple[tuple[MultiIndex, MultiIndex], ...]:
+    """The parts of a derivative and what is left of it, for each choice of its coordinates."""
+    masks = itertools.product((False, True), repeat=len(index))
+    return tuple(
+        (tuple(itertools.compress(index, mask)), tuple(itertools.compress(index, map(operator.not_, mask))))
+        for mask in masks
+    )
 
 
 class Propagation:
@@ -134,7 +146,7 @@ class Propagation:
         return module.jets(streams, self)
 
     def activation(self, known: Derivatives, streams: Streams) -> Streams:
-        """Streams through an activation, computed when somebody wants them."""
+        """Streams through an activation, computed when they are asked for."""
         rule = rule_of(streams.indices, self.plan)
         return Streams(rule.indices, streams.values, rule, known)
 
@@ -143,14 +155,11 @@ class Propagation:
         left, right = first.parts(), second.parts()
         found: dict[MultiIndex, Tensor] = {}
         for index in self.plan:
-            for mask in range(1 << len(index)):
-                here = tuple(name for place, name in enumerate(index) if mask >> place & 1)
-                there = tuple(name for place, name in enumerate(index) if not mask >> place & 1)
+            for here, there in splittings(index):
                 if here in left and there in right:
                     # Multiplication saves its factors, not its result, so the sum may grow in place.
-                    known = found.get(index)
                     a, b = left[here], right[there]
-                    found[index] = a * b if known is None else known.addcmul_(a, b)
+                    found[index] = found[index].addcmul_(a, b) if index in found else a * b
         return Streams(tuple(found), torch.stack(list(found.values())))
 
     def concatenation(self, branches: Iterable[Streams]) -> Streams:

@@ -1,36 +1,28 @@
-"""What a residual asks for: a supplier that answers with noise and remembers every request.
-
-Made-up jets: random numbers in the place of fields and their derivatives, of natural size and of others.
-"""
+"""Random jets: random numbers in the place of fields and their derivatives, to see what a residual asks for and depends on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import copy
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from sciml.typing import MultiIndex, Values
 
-_WILD = 64
-
-_FLAT = frozenset(
-    ("Exp", "Exp2", "Sigmoid", "LogSigmoid", "Tanh", "Erf", "Erfc", "Softplus", "Relu", "Clamp", "ClampMin", "ClampMax")
-)
-
 
 @dataclass(frozen=True)
 class JetKind:
-    """One kind of made-up jets.
+    """The distribution of random jets around the natural size of fields and derivatives.
 
     Attributes:
-        size: how large they are by their natural size; positive ones alone where it is negative.
-        shift: by how much the raw numbers of unknowns are moved.
-        seed: of their random numbers.
-        wild: each jet has a sign and a size of its own, from a ten-thousandth to a thousand times the natural one.
-        near: a value that fields lie near, ``size`` times as far away as it is large; None leaves them where they lie.
+        size: standard deviation by the natural size; where it is negative absolute values are taken.
+        shift: is added to the raw numbers of unknowns.
+        seed: of the random numbers.
+        wild: each jet has its own sign and size, from a ten-thousandth to a thousand times the natural one.
+        near: the value that fields lie near, at distances of ``size`` times itself; None for the centre of the field.
     """
 
     size: float
@@ -43,137 +35,89 @@ class JetKind:
 # Jets of natural size, far larger ones, positive ones, hardly any.
 USUAL = (JetKind(1.0), JetKind(10.0, 0.7), JetKind(-1.0), JetKind(1e-4))
 
-
-def wild_kinds() -> Iterator[JetKind]:
-    """Jets that leave nothing untried: what is the same for all of these is so whatever the fields are."""
-    return (JetKind(1.0, seed=100 * (number + 1), wild=True) for number in range(_WILD))
+# What is the same for all of these is so whatever the fields are.
+WILD = tuple(JetKind(1.0, seed=100 * (number + 1), wild=True) for number in range(64))
 
 
-def near_kinds(values: Sequence[float | None]) -> Iterator[JetKind]:
+def near_kinds(values: Sequence[float | None]) -> list[JetKind]:
     """Fields near given values, such as an unknown's and its bounds, where a threshold that depends on it is felt."""
-    for number, value in enumerate(values):
-        if value is not None:
-            for place, size in enumerate((1e-4, 1e-2, 1.0)):
-                yield JetKind(size, seed=1000 + 10 * number + place, near=value)
+    return [
+        JetKind(size, seed=1000 + 10 * number + place, near=value)
+        for number, value in enumerate(values)
+        if value is not None
+        for place, size in enumerate((1e-4, 1e-2, 1.0))
+    ]
 
 
 class RandomJets:
-    """Random jets at some points, the same at every call.
+    """A supplier of random jets: each is drawn at its first request, and is the same at every other.
 
     Args:
-        fields: centre and size of each field, in its unit.
-        reach: half the width of the domain along each coordinate, in its unit.
-        attempt: what kind of jets.
-        count: the number of points.
-        seed: of the random numbers, beside that of the attempt.
+        count: the number of points ``n``.
+        fields: centre and size of each field, in its unit; 0 and 1 for those left out.
+        half_widths: half the width of the domain along each coordinate, in its unit; 1 for those left out.
+        kind: the distribution; None for numbers from 0.5 to 1.5, of which logarithms and roots are defined.
+        seed: of a generator of its own, beside that of the kind.
+        generator: is drawn from instead.
+        table: jets that are known already; new ones are added to it.
 
     Example:
-        >>> made = RandomJets({"u": (0.0, 1.0)}, {"x": 0.5, "t": 0.1}, USUAL[0], 3, 0)
-        >>> made.jet("u", ()).shape
+        >>> jets = RandomJets(3, {"u": (0.0, 1.0)}, {"x": 0.5, "t": 0.1}, USUAL[0])
+        >>> jets.jet("u", ()).shape
         torch.Size([3])
+        >>> bool(jets.part(torch.tensor([2])).jet("u", ()) == jets.jet("u", ())[2])
+        True
     """
+
+    name = "random"
 
     def __init__(
         self,
-        fields: Mapping[str, tuple[float, float]],
-        reach: Mapping[str, float],
-        attempt: JetKind,
         count: int,
-        seed: int,
+        fields: Mapping[str, tuple[float, float]] | None = None,
+        half_widths: Mapping[str, float] | None = None,
+        kind: JetKind | None = None,
+        *,
+        seed: int = 0,
+        generator: torch.Generator | None = None,
+        table: dict[tuple[str, MultiIndex], Tensor] | None = None,
     ) -> None:
-        self._fields, self._reach = fields, reach
-        self._generator = torch.Generator().manual_seed(attempt.seed + seed)
-        self._attempt, self._count = attempt, count
-        self._table: dict[tuple[str, MultiIndex], Tensor] = {}
+        self._count, self._fields, self._half_widths, self._kind = count, fields or {}, half_widths or {}, kind
+        own = seed + (0 if kind is None else kind.seed)
+        self._generator = torch.Generator().manual_seed(own) if generator is None else generator
+        self._table = {} if table is None else table
+        self._chosen: Tensor | None = None
 
     def jet(self, field: str, index: MultiIndex) -> Values:
         """A field or a derivative of it at the points, shape ``(n,)``."""
         key = (field, index)
         if key not in self._table:
-            self._table[key] = self._made(field, index)
-        return self._table[key]
+            self._table[key] = self._drawn(field, index)
+        return self._table[key] if self._chosen is None else self._table[key][self._chosen]
 
-    def _made(self, field: str, index: MultiIndex) -> Tensor:
-        centre, scale = self._fields[field]
-        natural = scale / float(np.prod([self._reach[name] for name in index]))
-        noise = torch.randn(self._count, dtype=torch.float64, generator=self._generator)
-        offset, size = (0.0 if index else centre), self._attempt.size
-        if self._attempt.near is not None and not index:
-            return self._attempt.near + size * (abs(self._attempt.near) or natural) * noise
-        if self._attempt.wild:
-            sign, place, kept = torch.rand(3, dtype=torch.float64, generator=self._generator).tolist()
+    def part(self, chosen: Tensor) -> RandomJets:
+        """The same jets at some of the points, or at points repeated: ``chosen`` holds their positions."""
+        found = copy.copy(self)
+        found._chosen = chosen
+        return found
+
+    def _drawn(self, field: str, index: MultiIndex) -> Tensor:
+        kind, generator = self._kind, self._generator
+        if kind is None:
+            return 0.5 + torch.rand(self._count, dtype=torch.float64, generator=generator)
+        centre, scale = self._fields.get(field, (0.0, 1.0))
+        natural = scale / math.prod(self._half_widths.get(name, 1.0) for name in index)
+        noise = torch.randn(self._count, dtype=torch.float64, generator=generator)
+        offset = 0.0 if index else centre
+        if kind.near is not None and not index:
+            return kind.near + kind.size * (abs(kind.near) or natural) * noise
+        if kind.wild:
+            sign, place, kept = torch.rand(3, dtype=torch.float64, generator=generator).tolist()
             # A third of either sign, and a third of both.
             noise = noise if sign < 1 / 3 else noise.abs() if sign < 2 / 3 else -noise.abs()
             return 10.0 ** (7 * place - 4) * natural * noise + (offset if kept < 0.5 else 0.0)
-        values = size * natural * noise + offset
-        return values if size > 0 else values.abs()
-
-    def part(self, chosen: Tensor) -> SomeJets:
-        """The same jets at some of the points."""
-        return SomeJets(self, chosen)
-
-
-class SomeJets:
-    """Made-up jets at some of their points.
-
-    Example:
-        >>> import torch
-        >>> made = RandomJets({"u": (0.0, 1.0)}, {"x": 0.5, "t": 0.1}, USUAL[0], 3, 0)
-        >>> bool(made.part(torch.tensor([2])).jet("u", ())[0] == made.jet("u", ())[2])
-        True
-    """
-
-    def __init__(self, whole: RandomJets, chosen: Tensor) -> None:
-        self._whole, self._chosen = whole, chosen
-
-    def jet(self, field: str, index: MultiIndex) -> Values:
-        """A field or a derivative of it at the points, shape ``(n,)``."""
-        return self._whole.jet(field, index)[self._chosen]
-
-
-def levels_off(values: Tensor, nodes: Sequence[object]) -> bool:
-    """Whether values depend on some nodes of their graph through functions that are flat far away, as the exponential is.
-
-    Args:
-        values: the result of a computation.
-        nodes: ``grad_fn`` of what it depends on.
-
-    Example:
-        >>> import torch
-        >>> k = 2 * torch.ones((), requires_grad=True)
-        >>> levels_off(torch.exp(-1e9 * k), [k.grad_fn]), levels_off(torch.floor(k), [k.grad_fn])
-        (True, False)
-    """
-    waiting, seen = [(values.grad_fn, False)], set[tuple[object, bool]]()
-    while waiting:
-        node, flat = waiting.pop()
-        if node is None or (node, flat) in seen:
-            continue
-        seen.add((node, flat))
-        if flat and node in nodes:
-            return True
-        flat = flat or node.name().removesuffix("0").removesuffix("Backward") in _FLAT
-        waiting += [(each, flat) for each, _ in node.next_functions]
-    return False
-
-
-class Recorder:
-    """Answers any request with random values, so that a residual can be asked what it needs.
-
-    Args:
-        size: the number of points ``n``.
-        seed: seed of the recorder's own generator; the caller's generators are not touched.
-    """
-
-    name = "recorder"
-
-    def __init__(self, size: int, seed: int = 0) -> None:
-        self._size = size
-        self._generator = torch.Generator().manual_seed(seed)
-
-    def jet(self, field: str, index: MultiIndex) -> Values:
-        """Random values of shape ``(n,)``, positive so that logarithms and roots are defined."""
-        return 0.5 + torch.rand(self._size, dtype=torch.float64, generator=self._generator)
+        values = kind.size * natural * noise + offset
+        return values if kind.size > 0 else values.abs()
 
 
 def orders_asked(jets: Iterable[tuple[str, MultiIndex]], coordinate: str) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Jets of layered models by Taylor-mode propagation: derivatives travel forward through the layers.
 
 A *stream* is one partial derivative of a layer's output at all points, shape ``(n, width)``. A linear layer maps every stream
-alike; an activation combines them by Faà di Bruno's formula (``composition.py``), a product by the rule of Leibniz.
+alike; an activation combines them by Faà di Bruno's formula (``faa_di_bruno.py``), a product by the rule of Leibniz.
 
 Reference: A. Griewank and A. Walther, Evaluating Derivatives, 2nd ed., SIAM 2008, chapter 13; for partial differential
 equations J. Bettencourt, M. Johnson and D. Duvenaud, Taylor-mode automatic differentiation for higher-order derivatives in
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from sciml.jets.propagation import Layer, Propagation, Streams, layers_of
+from sciml.jets.propagation import Layer, Propagation, Streams, layers_of, splittings
 from sciml.typing import MultiIndex, Points, Values
 
 HIGHEST = 4
@@ -23,10 +23,7 @@ HIGHEST = 4
 
 def closed(indices: Iterable[MultiIndex]) -> tuple[MultiIndex, ...]:
     """All sub-derivatives of some derivatives, lowest first: what must travel so that these arrive."""
-    found: set[MultiIndex] = {()}
-    for index in indices:
-        for mask in range(1 << len(index)):
-            found.add(tuple(name for position, name in enumerate(index) if mask >> position & 1))
+    found = {()} | {part for index in indices for part, _ in splittings(index)}
     return tuple(sorted(found, key=lambda index: (len(index), index)))
 
 

@@ -1,6 +1,8 @@
 """Trial functions: plain ``torch.nn.Module`` objects that map points ``(n, D)`` to fields ``(n, F)``."""
 
-from sciml.models.bases import Basis1D, Chebyshev, FiniteDifferences, Fourier, Knots, Nodal
+from typing import Any as _Any
+
+from sciml.models.bases import Basis1D, Chebyshev, FiniteDifferences, Fourier, Knots, Nodal, PiecewiseBasis
 from sciml.models.blocks import (
     Concatenation,
     FourierFeatures,
@@ -14,7 +16,7 @@ from sciml.models.constrained import Constrained, model_of, scaled_of, with_mode
 from sciml.models.deep_features import DeepFeatures
 from sciml.models.grid import Grid, GridFunction, GridJets
 from sciml.models.mlp import MLP
-from sciml.models.piecewise import Elements, PiecewisePolynomial
+from sciml.models.piecewise import PiecewisePolynomial, hermite
 from sciml.models.random_features import RandomFeatures
 from sciml.models.scaled import Scaled
 from sciml.models.singular import CornerExponents, CornerFunctions, CornerSingular
@@ -32,7 +34,6 @@ __all__ = [
     "CornerFunctions",
     "CornerSingular",
     "DeepFeatures",
-    "Elements",
     "FiniteDifferences",
     "Fourier",
     "FourierFeatures",
@@ -44,6 +45,7 @@ __all__ = [
     "Nodal",
     "PeriodicEmbedding",
     "PeriodicInputs",
+    "PiecewiseBasis",
     "PiecewisePolynomial",
     "Product",
     "RandomFeatures",
@@ -52,8 +54,12 @@ __all__ = [
     "Sliced",
     "Spectral",
     "Windowed",
+    "hermite",
     "model_of",
     "scaled_of",
     "sliced",
     "with_model",
 ]
+
+# The models that are rebuilt from their ``config``.
+BUILT_IN: tuple[type[_Any], ...] = (MLP, RandomFeatures, DeepFeatures, Spectral, CornerSingular, PiecewisePolynomial)

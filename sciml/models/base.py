@@ -1,13 +1,11 @@
-"""What our own models share: layers in turn, made when the numbers of inputs and outputs are known.
-
-Parts of a model by name.
-"""
+"""Base classes of models: modules with a repr of their arguments, and sequences of layers that are built for a problem."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +15,8 @@ from sciml.errors import ModelError
 from sciml.jets.propagation import Propagation, Streams
 
 
-def parts_of(model: nn.Module) -> dict[str, list[Tensor]]:
-    """The parameters in every module inside a model, and every parameter alone, by the names that torch gives them."""
-    found = {name: list(module.parameters()) for name, module in model.named_modules() if name}
-    return found | {name: [parameter] for name, parameter in model.named_parameters()}
-
-
 def part(model: nn.Module, pattern: str, what: str, others: tuple[str, ...] = ()) -> list[Tensor]:
-    """The parameters of all parts whose names match a pattern such as ``layers.*``.
+    """The parameters of all modules and parameters of a model whose names match a pattern such as ``layers.*``.
 
     Args:
         model: the model.
@@ -35,7 +27,8 @@ def part(model: nn.Module, pattern: str, what: str, others: tuple[str, ...] = ()
     Raises:
         ModelError: nothing has such a name.
     """
-    parts = parts_of(model)
+    parts = {name: list(module.parameters()) for name, module in model.named_modules() if name}
+    parts |= {name: [parameter] for name, parameter in model.named_parameters()}
     matching = [name for name in parts if fnmatchcase(name, pattern)]
     if not matching:
         known = [*parts, *others]
@@ -46,8 +39,66 @@ def part(model: nn.Module, pattern: str, what: str, others: tuple[str, ...] = ()
     return list({id(parameter): parameter for name in matching for parameter in parts[name]}.values())
 
 
-class SequentialModel(nn.Module):
-    """A model that is a sequence of layers, empty until ``build`` is told the numbers of coordinates and fields."""
+def linear(
+    inputs: int, outputs: int, *, zero: bool = False, bias: bool = True, like: Tensor | None = None
+) -> nn.Linear:
+    """A linear layer, in float64 or ``like`` a tensor, zero or without initial values; draws no random numbers."""
+    kind = {"dtype": torch.float64} if like is None else {"dtype": like.dtype, "device": like.device}
+    layer = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, **kind)
+    if zero:
+        for parameter in layer.parameters():
+            nn.init.zeros_(parameter)
+    return layer
+
+
+class Block(nn.Module):
+    """A module that shows its arguments, can be rebuilt from them, and hands the modules inside it to jets.
+
+    Attributes:
+        arguments: the names of the constructor's arguments, which are attributes as well.
+    """
+
+    arguments: ClassVar[tuple[str, ...]] = ()
+
+    def parts(self) -> Sequence[nn.Module]:
+        """The modules inside."""
+        return list(self.children())
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The plain values that rebuild this architecture: the keywords of ``from_config``."""
+        return {name: _plain(getattr(self, name)) for name in self.arguments}
+
+    @classmethod
+    def from_config(cls, *values: Any, **options: Any) -> Self:
+        """The architecture that ``config`` describes."""
+        return cls(*values, **options)
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={_shown(getattr(self, name))}" for name in self.arguments)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return value.tolist() if isinstance(value, Tensor) else value
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"[{', '.join(f'{each:g}' for each in value.flatten().tolist())}]"
+    if isinstance(value, tuple) and value and all(isinstance(each, float) for each in value):
+        return " x ".join(map(_shown, value))
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(getattr(value, "__name__", repr(value)))
+
+
+class SequentialModel(Block):
+    """A sequence of layers, empty until ``build`` is called with the numbers of coordinates and fields.
+
+    The constructor's ``arguments`` and the ``widths`` are the ``config`` that rebuilds the architecture.
+    """
 
     def __init__(self, inputs: int | None, outputs: int | None) -> None:
         super().__init__()
@@ -59,7 +110,7 @@ class SequentialModel(nn.Module):
         """Create the layers for D inputs and F outputs, in float64, with numbers from ``generator``."""
 
     def build_if_asked(self, seed: int) -> None:
-        """Create the layers, in torch's default type, if the constructor was told inputs and outputs."""
+        """Create the layers, in torch's default type, if the constructor got inputs and outputs."""
         inputs, outputs = self._asked
         if inputs is not None and outputs is not None:
             self.build(inputs, outputs, torch.Generator().manual_seed(seed))
@@ -68,13 +119,18 @@ class SequentialModel(nn.Module):
     @property
     def widths(self) -> dict[str, int | None]:
         """The numbers of inputs and outputs, as the constructor takes them; None before the layers exist."""
-        linear = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
-        if not linear:
-            return {"inputs": None, "outputs": None}
-        return {"inputs": linear[0].in_features, "outputs": linear[-1].out_features}
+        layers = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
+        return {
+            "inputs": layers[0].in_features if layers else None,
+            "outputs": layers[-1].out_features if layers else None,
+        }
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return super().config | self.widths
 
     def narrowed(self, column: int) -> None:
-        """Take note that the first layer lost the column of a coordinate, which now has one value."""
+        """Adapt the arguments after the first layer lost the column of a coordinate, which now has one value."""
         return
 
     def forward(self, points: Tensor) -> Tensor:
@@ -90,10 +146,6 @@ class SequentialModel(nn.Module):
                 f"{name}(..., inputs=2, outputs=1)"
             )
         return self.layers(points)
-
-    def parts(self) -> Sequence[nn.Module]:
-        """The layers."""
-        return [self.layers]
 
     def jets(self, streams: Streams, propagation: Propagation) -> Streams:
         """The fields' streams."""

@@ -1,34 +1,70 @@
-"""Nodes along one coordinate, differentiation matrices on them, and the functions between them."""
+"""One-dimensional bases: collocation nodes, differentiation matrices and quadratures; continuously joined polynomials."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from functools import cache, cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.polynomial import chebyshev as cheb
+from numpy.polynomial import legendre
 from scipy import sparse
+from scipy.special import eval_jacobi
 from torch import Tensor
 
-from sciml.errors import ModelError
-from sciml.models.spectral import chebyshev, waves
+from sciml.errors import ModelError, ProblemError
 from sciml.typing import Array
 
 
+def chebyshev(x: Tensor, degree: int, highest: int) -> list[Tensor]:
+    r"""Derivatives of :math:`T_0, \dots, T_n` at points ``(m,)`` from order zero to ``highest``, each ``(m, n + 1)``."""
+    columns = [torch.ones_like(x), x]
+    for _ in range(2, degree + 1):
+        columns.append(2 * x * columns[-1] - columns[-2])
+    found = [torch.stack(columns[: degree + 1], dim=1)]
+    # T_n' = n (T_{n-1} + T_{n-3} + ...) twice over, T_0 once.
+    number = torch.arange(degree + 1, dtype=x.dtype, device=x.device)
+    below = number[None, :] - number[:, None]
+    slope = torch.where((below > 0) & (below % 2 == 1), 2 * number[None, :], torch.zeros_like(below))
+    slope[0] /= 2
+    for _ in range(highest):
+        found.append(found[-1] @ slope)
+    return found
+
+
+def waves(x: Tensor, degree: int, highest: int) -> list[Tensor]:
+    r"""Derivatives of 1, :math:`\cos\pi x, \sin\pi x, \cos 2\pi x, \dots` at points ``(m,)``, each ``(m, 2n + 1)``."""
+    k = math.pi * torch.arange(1, degree + 1, dtype=x.dtype, device=x.device)
+    cos, sin = (x[:, None] * k).cos(), (x[:, None] * k).sin()
+    found = []
+    for order in range(highest + 1):
+        constant = torch.ones_like(x) if order == 0 else torch.zeros_like(x)
+        pairs = torch.stack([cos, sin], dim=2).flatten(1)
+        found.append(torch.cat([constant[:, None], pairs], dim=1))
+        cos, sin = -k * sin, k * cos
+    return found
+
+
 class Basis1D(ABC):
-    """Nodes along one coordinate, and how a function goes on between them.
+    """Functions of one coordinate: nodes, and the derivatives of the functions anywhere.
 
     Attributes:
         low, high: the ends of the coordinate, in its unit.
         nodes: increasing, shape ``(n,)``.
-        periodic: whether the function goes round; then the upper end is no node.
+        periodic: whether the functions are periodic; then the upper end is no node.
         theory: the order in the distance of the nodes at which derivatives converge, or None where that is exponential.
+        reach: the number of functions that do not vanish at a point, or None for all.
     """
 
+    kind: str
     periodic = False
     theory: int | None = None
+    reach: int | None = None
 
     def __init__(self, low: float, high: float, nodes: Array) -> None:
         self.low, self.high = float(low), float(high)
@@ -38,22 +74,21 @@ class Basis1D(ABC):
         return len(self.nodes)
 
     @property
-    def reach(self) -> int | None:
-        """How many nodes take part in a value between them; None for all."""
-        return None
-
-    @property
-    @abstractmethod
     def config(self) -> dict[str, Any]:
-        """What ``axis_from`` makes it of again."""
+        """The plain values from which ``axis_from`` makes the basis again."""
+        return {"kind": self.kind, "low": self.low, "high": self.high, "count": len(self)}
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self.config.items() if name != "kind")
+        return f"{type(self).__name__}({options})"
 
     @abstractmethod
     def table(self, x: Tensor, order: int) -> tuple[Tensor | None, Tensor]:
-        """From values to a derivative at points ``(m,)``: factors ``(m, s)`` of some nodes, and their numbers, None for all."""
+        """A derivative at points ``(m,)``: the numbers of s functions, None for all, and their values, each ``(m, s)``."""
 
 
 class Nodal(Basis1D):
-    """An axis whose functions are known by their values at the nodes, so that derivatives are matrices."""
+    """A basis of cardinal functions: coefficients are values at the nodes, derivatives there are matrices."""
 
     def __init__(self, low: float, high: float, nodes: Array) -> None:
         super().__init__(low, high, nodes)
@@ -65,7 +100,7 @@ class Nodal(Basis1D):
         """A quadrature, shape ``(n,)``; its sum is the length."""
 
     def matrix(self, order: int) -> sparse.csr_array:
-        """From values at the nodes to derivatives there, ``(n, n)``; made once."""
+        """The differentiation matrix from values to derivatives at the nodes, ``(n, n)``; computed once."""
         if order not in self._matrices:
             count = len(self)
             self._matrices[order] = self._matrix(order) if order else sparse.csr_array(sparse.eye_array(count))
@@ -77,22 +112,24 @@ class Nodal(Basis1D):
 
 
 class _Spectral(Nodal):
-    """All nodes take part in every value."""
+    """Global functions: a value depends on all nodes."""
+
+    expansion: Callable[[Tensor, int, int], list[Tensor]]
+    degree: int
 
     @cached_property
     def _weights_of_values(self) -> Tensor:
         """From values at the nodes to weights of the functions, ``(n, n)``."""
         return torch.linalg.inv(self._functions(torch.from_numpy(self.nodes), 0))
 
-    @abstractmethod
     def _functions(self, x: Tensor, order: int) -> Tensor:
         """A derivative of the functions that values are expanded in, ``(m, n)``."""
+        factor = 2 / (self.high - self.low)
+        unit = (2 * x - (self.low + self.high)) / (self.high - self.low)
+        return self.expansion(unit, self.degree, order)[order] * factor**order
 
     def table(self, x: Tensor, order: int) -> tuple[Tensor | None, Tensor]:
         return None, self._functions(x, order) @ self._weights_of_values.to(x)
-
-    def _unit(self, x: Tensor) -> Tensor:
-        return (2 * x - (self.low + self.high)) / (self.high - self.low)
 
 
 class Chebyshev(_Spectral):
@@ -113,13 +150,13 @@ class Chebyshev(_Spectral):
     Analysis 34 (1997), for higher derivatives.
     """
 
+    kind = "chebyshev"
+    expansion = staticmethod(chebyshev)
+
     def __init__(self, low: float, high: float, count: int) -> None:
+        self.degree = count - 1
         unit = -np.cos(np.pi * np.arange(count) / (count - 1))
         super().__init__(low, high, low + (high - low) * (unit - unit[::-1] + 2) / 4)
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return {"kind": "chebyshev", "low": self.low, "high": self.high, "count": len(self)}
 
     @property
     def weights(self) -> Array:
@@ -144,9 +181,6 @@ class Chebyshev(_Spectral):
             np.fill_diagonal(found, -found.sum(axis=1))
         return sparse.csr_array(found)
 
-    def _functions(self, x: Tensor, order: int) -> Tensor:
-        return chebyshev(self._unit(x), len(self) - 1, order)[order] * (2 / (self.high - self.low)) ** order
-
 
 class Fourier(_Spectral):
     """Equally spaced nodes round a periodic coordinate, an odd number of them, so that no wave is left without its partner.
@@ -165,15 +199,14 @@ class Fourier(_Spectral):
     Reference: L. N. Trefethen, Spectral Methods in MATLAB, SIAM 2000, chapter 3.
     """
 
+    kind = "fourier"
+    expansion = staticmethod(waves)
     periodic = True
 
     def __init__(self, low: float, high: float, count: int) -> None:
         count += 1 - count % 2
+        self.degree = count // 2
         super().__init__(low, high, low + (high - low) * np.arange(count) / count)
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return {"kind": "fourier", "low": self.low, "high": self.high, "count": len(self)}
 
     @property
     def weights(self) -> Array:
@@ -181,9 +214,6 @@ class Fourier(_Spectral):
 
     def _matrix(self, order: int) -> sparse.csr_array:
         return sparse.csr_array(self.table(torch.from_numpy(self.nodes), order)[1].numpy())
-
-    def _functions(self, x: Tensor, order: int) -> Tensor:
-        return waves(self._unit(x), len(self) // 2, order)[order] * (2 / (self.high - self.low)) ** order
 
 
 class FiniteDifferences(Nodal):
@@ -211,23 +241,21 @@ class FiniteDifferences(Nodal):
     (1988).
     """
 
+    kind = "differences"
+    theory: int
+    reach: int
+
     def __init__(self, low: float, high: float, count: int, theory: int = 4, *, periodic: bool = False) -> None:
         if count < theory + 6:
             raise ModelError(f"differences of order {theory} need at least {theory + 6} nodes; given: {count}")
         steps = count if periodic else count - 1
         super().__init__(low, high, low + (high - low) * np.arange(count) / steps)
-        self.theory, self.periodic = theory, periodic
+        self.theory, self.reach, self.periodic = theory, theory + 2, periodic
         self.step = (self.high - self.low) / steps
 
     @property
-    def reach(self) -> int:
-        assert self.theory is not None
-        return self.theory + 2
-
-    @property
     def config(self) -> dict[str, Any]:
-        own = {"count": len(self), "theory": self.theory, "periodic": self.periodic}
-        return {"kind": "differences", "low": self.low, "high": self.high, **own}
+        return {**super().config, "theory": self.theory, "periodic": self.periodic}
 
     @property
     def weights(self) -> Array:
@@ -239,7 +267,6 @@ class FiniteDifferences(Nodal):
 
     def _matrix(self, order: int) -> sparse.csr_array:
         count = len(self)
-        assert self.theory is not None
         reach = (order - 1) // 2 + self.theory // 2
         wide = order + self.theory
         found = sparse.lil_array((count, count))
@@ -272,54 +299,269 @@ class FiniteDifferences(Nodal):
         return numbers % len(self), monomials @ torch.from_numpy(_lagrange(size)).to(x)[order:]
 
 
-class Knots(Basis1D):
-    """Knots with a value and a slope at each: cubic pieces, numbered value, slope, value, slope, ...
+@dataclass(frozen=True)
+class Trace:
+    """The local basis at the same q places of some elements, such as the ``upper`` end of the last one.
+
+    Attributes:
+        tables: the local basis and its derivatives by the scaled coordinate, each ``(q, J)``.
+        stretch: the factor of a derivative in each element.
+        x: the coordinate, ``(elements, q)``.
+    """
+
+    elements: slice
+    tables: tuple[Tensor, ...]
+    stretch: Tensor
+    x: Tensor
+    upper: bool = False
+
+    def jet(self, local: Tensor, order: int) -> Tensor:
+        """A derivative from local weights ``(..., E, J)``: ``(..., elements, q)``."""
+        if order >= len(self.tables):
+            raise ProblemError(
+                f"a residual asks for a derivative of order {order} in space, which it did not ask for when its derivatives "
+                "were recorded: let it ask for the same ones whatever the values are"
+            )
+        return (local[..., self.elements, :] @ self.tables[order].T) * self.stretch[:, None] ** order
+
+
+class PiecewiseBasis(Basis1D):
+    r"""Piecewise polynomials of degree n between breaks, with continuous derivatives below the order m.
+
+    On each element there are n + 1 - 2m *bubbles*, polynomials that vanish with their derivatives below m at both ends, and
+    2m *nodal* functions, which continue in the neighbour. A function's weights are all bubbles' first, element by element,
+    then for every break the derivatives below m.
 
     Args:
-        knots: increasing, at least two.
+        breaks: increasing, at least two, in the unit of the coordinate.
+        degree: n, at least 2m - 1.
+        smooth: m, at least 1.
+        scaled: whether derivatives at a break are in units of the shorter neighbour's half width, or of the coordinate.
+
+    Example:
+        >>> PiecewiseBasis([0.0, 0.5, 1.0], degree=6, smooth=2).width
+        12
+    """
+
+    kind = "pieces"
+    reach: int
+
+    def __init__(self, breaks: Sequence[float] | Array, degree: int, smooth: int, *, scaled: bool = True) -> None:
+        self.breaks = np.asarray(breaks, dtype=float)
+        super().__init__(self.breaks[0], self.breaks[-1], self.breaks)
+        self.degree, self.smooth, self.scaled, self.reach = degree, smooth, scaled, degree + 1
+        self.count = len(self.breaks) - 1
+        half = np.diff(self.breaks) / 2
+        self.half = torch.from_numpy(half)
+        self.bubbles = degree + 1 - 2 * smooth
+        self.width = self.count * self.bubbles + (self.count + 1) * smooth
+        self._basis = local_basis(degree, smooth)
+        unit = np.minimum(np.append(half, half[-1]), np.insert(half, 0, half[0])) if scaled else np.ones(len(self))
+        powers = np.arange(smooth)
+        ratios = [(half[:, None] / side[:, None]) ** powers for side in (unit[:-1], unit[1:])]
+        self.factor = torch.from_numpy(np.concatenate([np.ones((self.count, self.bubbles)), *ratios], axis=1))
+        inside = np.arange(self.count * self.bubbles).reshape(self.count, self.bubbles)
+        nodal = self.count * self.bubbles + np.arange((self.count + 1) * smooth).reshape(-1, smooth)
+        self._places = torch.from_numpy(np.concatenate([inside, nodal[:-1], nodal[1:]], axis=1))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        own = {"degree": self.degree, "smooth": self.smooth, "scaled": self.scaled}
+        return {"kind": self.kind, "breaks": self.breaks.tolist(), **own}
+
+    def table(self, x: Tensor, order: int) -> tuple[Tensor | None, Tensor]:
+        _, numbers, tables = self.scattered(x, order)
+        return numbers, tables[order]
+
+    def local(self, weights: Tensor) -> Tensor:
+        """Each element's weights of the local basis, ``(..., width)`` to ``(..., E, J)``."""
+        return weights[..., self._places] * self.factor
+
+    def coefficients(self, weights: Tensor) -> Tensor:
+        """Each element's Chebyshev coefficients, ``(..., width)`` to ``(..., E, J)``."""
+        return self.local(weights) @ self._basis.T
+
+    def inside(self, places: Tensor, highest: int) -> Trace:
+        """All elements at places in [-1, 1]."""
+        return self._trace(slice(None), places, highest)
+
+    def end(self, *, upper: bool, highest: int) -> Trace:
+        """The first element at its lower end, or the last at its upper end."""
+        where = slice(self.count - 1, self.count) if upper else slice(0, 1)
+        return self._trace(where, torch.tensor([1.0 if upper else -1.0], dtype=torch.float64), highest, upper=upper)
+
+    def _trace(self, elements: slice, places: Tensor, highest: int, *, upper: bool = False) -> Trace:
+        tables = tuple(table @ self._basis for table in chebyshev(places, self.degree, highest))
+        half = self.half[elements]
+        middle = torch.from_numpy((self.breaks[:-1] + self.breaks[1:]) / 2)[elements]
+        return Trace(elements, tables, 1 / half, middle[:, None] + half[:, None] * places, upper)
+
+    def scattered(self, x: Tensor, highest: int) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """At any places ``(n,)``: elements ``(n,)``, the functions there ``(n, J)``, and their derivatives, each ``(n, J)``.
+
+        The outermost elements continue outside.
+        """
+        element, half, inside = located(x, torch.from_numpy(self.breaks).to(x))
+        basis, factor = self._basis.to(x), self.factor.to(x)[element]
+        tables = [
+            (table @ basis) * factor / half[:, None] ** order
+            for order, table in enumerate(chebyshev(inside, self.degree, highest))
+        ]
+        return element, self._places.to(x.device)[element], tables
+
+    @property
+    def ranks(self) -> Tensor:
+        """The place of each function if they are sorted along the coordinate: then those of an element are neighbours."""
+        beginnings = np.arange(self.count + 1)
+        first = np.concatenate([np.repeat(beginnings[:-1] + 0.5, self.bubbles), np.repeat(beginnings, self.smooth)])
+        return torch.from_numpy(np.argsort(np.argsort(first, kind="stable")))
+
+    def interpolated(self, values: Tensor) -> Tensor:
+        """The weights ``(..., width)`` of a function with values ``(..., E, J)`` at ``chebyshev_places(J)`` of the elements.
+
+        Where its derivatives below the order m jump from one element to the next, their mean is taken.
+        """
+        local = values @ _to_local(self.degree, self.smooth).T / self.factor
+        found = values.new_zeros(*values.shape[:-2], self.width)
+        found[..., self._places[:, : self.bubbles]] = local[..., : self.bubbles]
+        left, right = local[..., self.bubbles : -self.smooth], local[..., -self.smooth :]
+        nodal = torch.zeros_like(left[..., :1, :]).expand(*left.shape[:-2], self.count + 1, self.smooth).clone()
+        nodal[..., :-1, :] += left
+        nodal[..., 1:, :] += right
+        nodal[..., 1:-1, :] /= 2
+        found[..., self.count * self.bubbles :] = nodal.flatten(-2)
+        return found
+
+    def fitted(self, values: Tensor, places: Tensor, shares: Tensor) -> Tensor:
+        """The weights ``(k, width)`` closest in the mean to values ``(k, E, q)`` at the places of a quadrature.
+
+        For functions that jump: interpolation would carry the derivatives there into the elements beside.
+        """
+        trace = self.inside(places, 0)
+        weights = (self.half[:, None] * shares).sqrt()
+        rows = torch.zeros(self.count, len(places), self.width, dtype=torch.float64)
+        local = trace.tables[0] * self.factor[:, None, :] * weights[:, :, None]
+        rows.scatter_add_(2, self._places[:, None, :].expand(-1, len(places), -1), local)
+        wanted = (values * weights).flatten(1).T
+        return torch.linalg.lstsq(rows.flatten(0, 1), wanted, driver="gels").solution.T
+
+    def transferred(self, other: PiecewiseBasis, weights: Tensor) -> Tensor:
+        """The weights of a function given on another basis; exact if every break of that is one of this."""
+        x = self.inside(chebyshev_places(self.degree + 1), 0).x
+        # An element of this mesh may extend over several of the other.
+        element, _, inside = located(x.flatten(), torch.from_numpy(other.breaks))
+        own = other.coefficients(weights)[..., element, :]
+        return self.interpolated((own * chebyshev(inside, other.degree, 0)[0]).sum(-1).unflatten(-1, x.shape))
+
+    def split(self, which: Array) -> PiecewiseBasis:
+        """The basis with some elements cut in half."""
+        middle = ((self.breaks[:-1] + self.breaks[1:]) / 2)[which]
+        return PiecewiseBasis(np.sort(np.concatenate([self.breaks, middle])), self.degree, self.smooth)
+
+    def merged(self, quiet: Array) -> PiecewiseBasis:
+        """The basis with pairs of neighbours joined that were halves of one element and are both marked."""
+        widths, whole = np.diff(self.breaks), self.breaks[-1] - self.breaks[0]
+        drop, element = [], 0
+        while element + 1 < self.count:
+            left, right = widths[element], widths[element + 1]
+            place = (self.breaks[element] - self.breaks[0]) / (2 * left)
+            twins = abs(left - right) < 1e-9 * whole and abs(place - round(place)) < 1e-6
+            if twins and quiet[element] and quiet[element + 1]:
+                drop.append(element + 1)
+                element += 1
+            element += 1
+        return self if not drop else PiecewiseBasis(np.delete(self.breaks, drop), self.degree, self.smooth)
+
+
+class Knots(PiecewiseBasis):
+    """Cubic Hermite functions: a value and a slope at each knot, numbered value, slope, value, slope, ...
+
+    Args:
+        nodes: the knots, increasing, at least two.
 
     Example:
         >>> import torch
-        >>> axis = Knots(torch.tensor([0.0, 1.0], dtype=torch.float64).numpy())
-        >>> numbers, factors = axis.table(torch.tensor([0.5], dtype=torch.float64), 0)
+        >>> numbers, factors = Knots([0.0, 1.0]).table(torch.tensor([0.5], dtype=torch.float64), 0)
         >>> factors.tolist()
         [[0.5, 0.125, 0.5, -0.125]]
     """
 
-    def __init__(self, knots: Array) -> None:
-        super().__init__(knots[0], knots[-1], np.asarray(knots, dtype=float))
+    kind = "knots"
 
-    @property
-    def reach(self) -> int:
-        return 4
+    def __init__(self, nodes: Sequence[float] | Array) -> None:
+        super().__init__(nodes, degree=3, smooth=2, scaled=False)
 
     @property
     def config(self) -> dict[str, Any]:
-        return {"kind": "knots", "nodes": self.nodes.tolist()}
-
-    def table(self, x: Tensor, order: int) -> tuple[Tensor | None, Tensor]:
-        knots = torch.from_numpy(self.nodes).to(x)
-        piece = (torch.searchsorted(knots, x.detach().contiguous(), right=True) - 1).clamp(0, len(knots) - 2)
-        left, width = knots[piece], knots[piece + 1] - knots[piece]
-        share = (x - left) / width
-        powers = torch.arange(order, 4, dtype=x.dtype, device=x.device)
-        factor = torch.tensor([math.perm(k, order) for k in range(order, 4)], dtype=x.dtype, device=x.device)
-        shares = (share[:, None] ** (powers - order) * factor) @ _CUBIC.to(x)[order:]
-        scale = width[:, None] ** torch.tensor([0.0, 1.0, 0.0, 1.0], dtype=x.dtype, device=x.device)
-        return 2 * piece[:, None] + torch.arange(4, device=x.device), shares * scale / width[:, None] ** order
+        return {"kind": self.kind, "nodes": self.nodes.tolist()}
 
 
-# Coefficients of the powers of a share of the piece: of value and slope at its lower end, then at its upper end.
-_CUBIC = torch.tensor([[1, 0, 0, 0], [0, 1, 0, 0], [-3, -2, 3, -1], [2, 1, -2, 1]], dtype=torch.float64)
+_KINDS: dict[str, type[Any]] = {
+    each.kind: each for each in (Chebyshev, Fourier, FiniteDifferences, PiecewiseBasis, Knots)
+}
 
 
 def axis_from(config: dict[str, Any]) -> Basis1D:
-    """The axis that ``config`` describes."""
-    options = {key: value for key, value in config.items() if key != "kind"}
-    if config["kind"] == "knots":
-        return Knots(np.array(options["nodes"]))
-    kinds: dict[str, type[Basis1D]] = {"chebyshev": Chebyshev, "fourier": Fourier, "differences": FiniteDifferences}
-    return kinds[config["kind"]](**options)
+    """The basis that ``config`` describes."""
+    found: Basis1D = _KINDS[config["kind"]](**{key: value for key, value in config.items() if key != "kind"})
+    return found
+
+
+def products(
+    bases: Sequence[Basis1D], sizes: Sequence[int], points: Tensor, orders: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """At points ``(n, D)`` the numbers of the products that do not vanish, the last basis fastest, and a derivative."""
+    numbers, values = torch.zeros(1, 1, dtype=torch.int64, device=points.device), points.new_ones(len(points), 1)
+    for column, (basis, size, order) in enumerate(zip(bases, sizes, orders, strict=True)):
+        own, table = basis.table(points[:, column], order)
+        own = torch.arange(size, device=points.device)[None] if own is None else own
+        numbers = (numbers[:, :, None] * size + own[:, None, :]).flatten(1)
+        values = (values[:, :, None] * table[:, None, :]).flatten(1)
+    return numbers.expand_as(values), values
+
+
+def located(x: Tensor, breaks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The element of each place, half its width, and the place scaled to [-1, 1]; the outermost continue outside."""
+    element = torch.bucketize(x.detach().contiguous(), breaks[1:-1], right=True)
+    half = (breaks.diff() / 2)[element]
+    return element, half, (x - breaks[element]) / half - 1
+
+
+def gauss(count: int) -> tuple[Tensor, Tensor]:
+    """Places and weights of Gauss and Legendre on [-1, 1]."""
+    places, weights = legendre.leggauss(count)
+    return torch.from_numpy(places), torch.from_numpy(weights)
+
+
+def chebyshev_places(count: int) -> Tensor:
+    """The zeros of the Chebyshev polynomial of some degree."""
+    return torch.from_numpy(np.cos(np.pi * (np.arange(count) + 0.5) / count))
+
+
+@lru_cache(maxsize=32)
+def _to_local(degree: int, smooth: int) -> Tensor:
+    """From values at ``chebyshev_places`` to the weights of the local basis."""
+    at = chebyshev_places(degree + 1).numpy()
+    return torch.from_numpy(
+        np.linalg.inv(local_basis(degree, smooth).numpy()) @ np.linalg.inv(cheb.chebvander(at, degree))
+    )
+
+
+@lru_cache(maxsize=32)
+def local_basis(degree: int, smooth: int) -> Tensor:
+    """Chebyshev coefficients of bubbles and nodal functions, as columns of a square matrix."""
+    at = chebyshev_places(degree + 1).numpy()
+    edge = (1 - at**2) ** smooth
+    inside = [edge * eval_jacobi(k, 2 * smooth, 2 * smooth, at) for k in range(degree + 1 - 2 * smooth)]
+    values = np.stack([each / np.abs(each).max() for each in inside], axis=1) if inside else np.zeros((degree + 1, 0))
+    bubbles = np.linalg.solve(cheb.chebvander(at, degree), values)
+    low = np.eye(2 * smooth)
+    ends = np.concatenate(
+        [[cheb.chebval(end, cheb.chebder(low, k) if k else low) for k in range(smooth)] for end in (-1.0, 1.0)]
+    )
+    nodal = np.zeros((degree + 1, 2 * smooth))
+    nodal[: 2 * smooth] = np.linalg.inv(ends)
+    return torch.from_numpy(np.concatenate([bubbles, nodal], axis=1))
 
 
 def _difference(offsets: Array, order: int) -> Array:

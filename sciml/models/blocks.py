@@ -1,20 +1,7 @@
-r"""Building blocks for trial functions: plain modules, whose jets are had by Taylor mode in any ``nn.Sequential`` of them.
+r"""Building blocks of networks: residual, gated, product and periodic layers, through which jets pass by Taylor mode.
 
-The modified multilayer perceptron of Wang, Teng and Perdikaris, for instance, has two branches that every layer mixes anew:
-
-    >>> import torch
-    >>> from torch import nn
-    >>> from sciml import GatedBlock
-    >>> first, second = (nn.Sequential(nn.Linear(2, 8), nn.Tanh()) for _ in range(2))
-    >>> hidden = nn.Sequential(nn.Linear(2, 8), nn.Tanh())
-    >>> for _ in range(2):
-    ...     hidden = GatedBlock(nn.Sequential(hidden, nn.Linear(8, 8), nn.Tanh()), first, second)
-    >>> nn.Sequential(hidden, nn.Linear(8, 1))(torch.zeros(5, 2)).shape
-    torch.Size([5, 1])
-
-Jets pass a branch that is used more than once with the same inputs only once.
-
-Models of periodic functions.
+Jets pass a branch that is used more than once with the same inputs only once, as in a modified multilayer perceptron, where
+every ``GatedBlock`` mixes the same two branches.
 """
 
 from __future__ import annotations
@@ -25,14 +12,15 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from sciml._text import listed
+from sciml._text import listed, whole
 from sciml.errors import ModelError
 from sciml.jets.activations import cosine, sine
 from sciml.jets.propagation import Propagation, Streams
+from sciml.models.base import Block
 
 
-class _Block(nn.Module):
-    """Modules that are all given the block's own inputs."""
+class _Branches(Block):
+    """Modules that all get the block's own inputs."""
 
     def __init__(self, *branches: nn.Module) -> None:
         super().__init__()
@@ -49,7 +37,7 @@ class _Block(nn.Module):
         return [propagation.through(branch, streams) for branch in self.branches]
 
 
-class ResidualBlock(_Block):
+class ResidualBlock(_Branches):
     r"""A module and a way around it, :math:`x \mapsto x + f(x)`.
 
     Args:
@@ -81,7 +69,7 @@ class ResidualBlock(_Block):
         return propagation.sum(streams, inner)
 
 
-class GatedBlock(_Block):
+class GatedBlock(_Branches):
     r"""Two branches mixed by a third, :math:`x \mapsto g(x) \odot a(x) + (1 - g(x)) \odot b(x)`.
 
     Args:
@@ -93,11 +81,15 @@ class GatedBlock(_Block):
         ModelError: one of them is not a module.
 
     Example:
+        The modified multilayer perceptron of the first reference has two branches that every layer mixes anew.
+
         >>> import torch, sciml
         >>> from torch import nn
-        >>> block = sciml.GatedBlock(nn.Sequential(nn.Linear(2, 8), nn.Sigmoid()), nn.Linear(2, 8), nn.Linear(2, 8))
-        >>> block(torch.zeros(5, 2)).shape
-        torch.Size([5, 8])
+        >>> first, second, hidden = (nn.Sequential(nn.Linear(2, 8), nn.Tanh()) for _ in range(3))
+        >>> for _ in range(2):
+        ...     hidden = sciml.GatedBlock(nn.Sequential(hidden, nn.Linear(8, 8), nn.Tanh()), first, second)
+        >>> nn.Sequential(hidden, nn.Linear(8, 1))(torch.zeros(5, 2)).shape
+        torch.Size([5, 1])
 
     Reference: S. Wang, Y. Teng and P. Perdikaris, Understanding and mitigating gradient flow pathologies in
     physics-informed neural networks, SIAM Journal on Scientific Computing 43 (2021); S. Wang, B. Li, Y. Chen and
@@ -113,12 +105,12 @@ class GatedBlock(_Block):
         return second + gate * (first - second)
 
     def jets(self, streams: Streams, propagation: Propagation) -> Streams:
-        """One product by the rule of Leibniz."""
+        """The same combination of streams, with products by the rule of Leibniz."""
         gate, first, second = self._all(streams, propagation)
         return propagation.sum(second, propagation.product(gate, propagation.sum(first, second, -1.0)))
 
 
-class Product(_Block):
+class Product(_Branches):
     r"""The elementwise product of two branches, :math:`x \mapsto a(x) \odot b(x)`.
 
     Args:
@@ -151,7 +143,7 @@ class Product(_Block):
         return propagation.product(first, second)
 
 
-class Concatenation(_Block):
+class Concatenation(_Branches):
     r"""Branches side by side, :math:`x \mapsto (a(x), b(x), \dots)`.
 
     Args:
@@ -183,7 +175,36 @@ class Concatenation(_Block):
         return propagation.concatenation(self._all(streams, propagation))
 
 
-class FourierFeatures(nn.Module):
+class _Waves(Block):
+    """Cosines, then sines, of linear phases, then some of the inputs unchanged."""
+
+    frequencies: Tensor
+
+    def __init__(self, frequencies: Tensor, plain: Sequence[int]) -> None:
+        super().__init__()
+        # In double precision: a rounded period would be another one.
+        self.register_buffer("frequencies", frequencies.to(torch.float64, copy=True))
+        self._plain = list(plain)
+        self.width = 2 * len(frequencies) + len(self._plain)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``(n, v)`` to ``(n, w)``."""
+        phases = inputs @ self.frequencies.to(inputs).T
+        return torch.cat([phases.cos(), phases.sin(), inputs[:, self._plain]], dim=1)
+
+    def jets(self, streams: Streams, propagation: Propagation) -> Streams:
+        """Both waves of the same phases, and the streams of the other inputs."""
+        values = streams.values
+        phases = Streams(streams.indices, values @ self.frequencies.to(values).T)
+        plain = [Streams(streams.indices, values[:, :, self._plain])] if self._plain else []
+        return propagation.concatenation([*(propagation.activation(each, phases) for each in (cosine, sine)), *plain])
+
+    def extra_repr(self) -> str:
+        waves, inputs = self.frequencies.shape
+        return f"waves={waves}, inputs={inputs}, plain={self._plain}"
+
+
+class FourierFeatures(_Waves):
     r"""Waves of given frequencies, :math:`x \mapsto (\cos Bx, \sin Bx)`, with B fixed.
 
     Args:
@@ -203,17 +224,14 @@ class FourierFeatures(nn.Module):
     NeurIPS 2020.
     """
 
-    frequencies: Tensor
-
     def __init__(self, frequencies: Tensor) -> None:
-        super().__init__()
         matrix = torch.as_tensor(frequencies)
         if matrix.ndim != 2 or not matrix.numel() or matrix.is_complex() or not bool(matrix.isfinite().all()):
             raise ModelError(
                 "frequencies must be a matrix (m, v) of finite real numbers, a row for each wave and a column for each "
                 f"input; given: {frequencies!r}"
             )
-        self.register_buffer("frequencies", matrix.detach().to(torch.float64, copy=True))
+        super().__init__(matrix.detach(), ())
 
     @classmethod
     def random(cls, inputs: int, features: int, scale: float = 1.0, seed: int = 0) -> FourierFeatures:
@@ -235,30 +253,15 @@ class FourierFeatures(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         return cls(scale * torch.randn(features, inputs, generator=generator, dtype=torch.float64))
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """``(n, v)`` to ``(n, 2m)``: all cosines, then all sines."""
-        return _waves(inputs, self.frequencies)
 
-    def parts(self) -> Sequence[nn.Module]:
-        """No other modules."""
-        return []
-
-    def jets(self, streams: Streams, propagation: Propagation) -> Streams:
-        """Both waves of the same phases."""
-        return propagation.concatenation(_wave_streams(streams, self.frequencies, propagation))
-
-    def extra_repr(self) -> str:
-        return f"features={len(self.frequencies)}, inputs={self.frequencies.shape[1]}"
-
-
-class PeriodicEmbedding(nn.Module):
+class PeriodicEmbedding(_Waves):
     r"""Coordinates such that every function of them is periodic, :math:`x \mapsto (\cos kqx, \sin kqx)`, :math:`q = 2\pi/L`.
 
     Harmonics run over :math:`k = 1, \dots, K`. Coordinates without a period pass unchanged, behind the waves.
 
     Args:
         coordinates: the names of the columns of the points.
-        periods: the period L of each periodic coordinate, in the unit in which the block meets it. At the head of a model
+        periods: the period L of each periodic coordinate, in the unit of the block's inputs. At the head of a model
             that ``fit`` trains coordinates are scaled to [-1, 1], so that the whole side of a box has the period 2.
         harmonics: K.
 
@@ -281,10 +284,7 @@ class PeriodicEmbedding(nn.Module):
     conditions with deep neural networks, Journal of Computational Physics 435 (2021).
     """
 
-    frequencies: Tensor
-
     def __init__(self, coordinates: Sequence[str], periods: Mapping[str, float], harmonics: int = 1) -> None:
-        super().__init__()
         names = tuple(coordinates)
         strange = [name for name in periods if name not in names]
         if strange or not periods or not all(0 < period < math.inf for period in periods.values()):
@@ -292,47 +292,15 @@ class PeriodicEmbedding(nn.Module):
                 f"periods must give a positive number for one or more of the coordinates {listed(names)}; "
                 f"given: {dict(periods)!r}"
             )
-        if isinstance(harmonics, bool) or not isinstance(harmonics, int) or harmonics < 1:
-            raise ModelError(f"harmonics must be a positive integer; given: {harmonics!r}")
+        whole("harmonics", harmonics, 1, ModelError)
         rows = torch.zeros(len(periods), harmonics, len(names), dtype=torch.float64)
+        multiples = torch.arange(1, harmonics + 1, dtype=torch.float64)
         for place, (name, period) in enumerate(periods.items()):
-            rows[place, :, names.index(name)] = (
-                2 * math.pi / period * torch.arange(1, harmonics + 1, dtype=torch.float64)
-            )
-        self.register_buffer("frequencies", rows.flatten(0, 1))
-        self._plain = [column for column, name in enumerate(names) if name not in periods]
-        self.width = 2 * len(self.frequencies) + len(self._plain)
-
-    def forward(self, points: Tensor) -> Tensor:
-        """``(n, D)`` to ``(n, w)``: all cosines, all sines, the other coordinates."""
-        return torch.cat([_waves(points, self.frequencies), points[:, self._plain]], dim=1)
-
-    def parts(self) -> Sequence[nn.Module]:
-        """No other modules."""
-        return []
-
-    def jets(self, streams: Streams, propagation: Propagation) -> Streams:
-        """The waves' streams and those of the other coordinates."""
-        plain = Streams(streams.indices, streams.values[:, :, self._plain])
-        return propagation.concatenation([*_wave_streams(streams, self.frequencies, propagation), plain])
-
-    def extra_repr(self) -> str:
-        return f"waves={len(self.frequencies)}, plain={len(self._plain)}"
+            rows[place, :, names.index(name)] = 2 * math.pi / period * multiples
+        super().__init__(rows.flatten(0, 1), [column for column, name in enumerate(names) if name not in periods])
 
 
-def _waves(inputs: Tensor, frequencies: Tensor) -> Tensor:
-    # Frequencies are kept in double precision: a rounded period would not be the one asked for.
-    phases = inputs @ frequencies.to(inputs).T
-    return torch.cat([phases.cos(), phases.sin()], dim=1)
-
-
-def _wave_streams(streams: Streams, frequencies: Tensor, propagation: Propagation) -> list[Streams]:
-    values = streams.values
-    phases = Streams(streams.indices, values @ frequencies.to(values).T)
-    return [propagation.activation(cosine, phases), propagation.activation(sine, phases)]
-
-
-class PeriodicInputs(nn.Module):
+class PeriodicInputs(Block):
     r"""A model that sees :math:`\cos k\pi x, \sin k\pi x` for k = 1 ... K in place of some coordinates x in [-1, 1].
 
     Whatever the model is, the whole is periodic in these coordinates with period 2, and so are all its derivatives.
@@ -349,30 +317,23 @@ class PeriodicInputs(nn.Module):
         >>> import torch
         >>> from sciml.models.mlp import MLP
         >>> model = PeriodicInputs(MLP(8, inputs=3, outputs=1), columns=[0])
-        >>> ends = torch.tensor([[-1.0, 0.3], [1.0, 0.3]])
-        >>> left, right = model(ends).detach()
+        >>> left, right = model(torch.tensor([[-1.0, 0.3], [1.0, 0.3]]))
         >>> bool(torch.allclose(left, right))
         True
 
-    Reference: S. Dong and N. Ni, A method for representing periodic functions and enforcing exactly periodic boundary
-    conditions with deep neural networks, Journal of Computational Physics 435 (2021).
+    See ``PeriodicEmbedding`` for the method and its source.
     """
+
+    arguments = ("columns", "harmonics")
 
     def __init__(self, model: nn.Module, columns: Sequence[int], harmonics: int = 1) -> None:
         super().__init__()
-        if isinstance(harmonics, bool) or not isinstance(harmonics, int) or harmonics < 1:
-            raise ModelError(f"harmonics must be a positive whole number; given: {harmonics!r}")
-        self.model = model
-        self.columns = tuple(columns)
-        self.harmonics = harmonics
+        self.model, self.columns = model, tuple(columns)
+        self.harmonics = whole("harmonics", harmonics, 1, ModelError)
 
     def forward(self, points: Tensor) -> Tensor:
         """Fields ``(n, F)`` at scaled points ``(n, D)``."""
         return self.model(self._embedding(points.shape[1])(points))
-
-    def parts(self) -> Sequence[nn.Module]:
-        """The model."""
-        return [self.model]
 
     def jets(self, streams: Streams, propagation: Propagation) -> Streams:
         """The model's streams behind those of the waves."""

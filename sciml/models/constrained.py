@@ -1,4 +1,4 @@
-"""Trial functions that satisfy conditions exactly: a model between two known functions."""
+"""Hard constraints: trial functions that satisfy conditions exactly, a model between two known functions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 from sciml.errors import ModelError
 from sciml.jets.propagation import Propagation, Streams
+from sciml.models.base import Block
 from sciml.models.blocks import PeriodicInputs
 from sciml.models.scaled import Scaled
 from sciml.models.windowed import Windowed
 
 
-class Constrained(nn.Module):
+class Constrained(Block):
     r"""A model between two known functions, :math:`x \mapsto g(x) + \varphi(x)\,N(x)`.
 
     Where :math:`\varphi` vanishes, the value is g's whatever N is: so conditions are satisfied exactly. All three take the
@@ -44,6 +45,7 @@ class Constrained(nn.Module):
     differential equations, IEEE Transactions on Neural Networks 9 (1998).
     """
 
+    arguments = ("g", "phi")
     takes_coordinates = True
 
     def __init__(self, model: nn.Module, g: Callable[[Tensor], Tensor], phi: Callable[[Tensor], Tensor]) -> None:

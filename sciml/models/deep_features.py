@@ -10,16 +10,17 @@ from torch import nn
 
 from sciml.errors import ModelError
 from sciml.jets.activations import SinOfFirst
-from sciml.models.base import SequentialModel
+from sciml.models.base import SequentialModel, linear
 from sciml.models.mlp import MLP
+from sciml.models.random_features import check_draw
 
 
 class DeepFeatures(SequentialModel):
-    r"""Random features of what a network has learned, :math:`u = W\,[\sin(\Omega h(x) + b),\, h(x)] + c`, with W and c free.
+    r"""Random features of a network's last hidden layer, :math:`u = W\,[\sin(\Omega h(x) + b),\, h(x)] + c`, with W and c free.
 
-    The network's last hidden layer h is frozen: a coordinate system that resolves the layers of the solution. In it the rest
-    of the solution is smooth, and random sines of it, :math:`\Omega \sim N(0, R^2/\text{width})`, are a basis in which the
-    problem is a linear trial function's again. W begins as the network's own last layer, so nothing is lost.
+    The last hidden layer h is frozen: coordinates that resolve the thin layers of the solution, in which the rest of it is
+    smooth. Random sines of h, :math:`\Omega \sim N(0, R^2/\text{width})`, are a trial function that is linear in its
+    parameters. W is the network's own last layer at first, so the function is the same.
 
     Args:
         network: a trained ``MLP``.
@@ -40,32 +41,26 @@ class DeepFeatures(SequentialModel):
     See ``docs/method.md`` for the method and its relatives.
     """
 
+    arguments = ("network", "features", "scale")
+
     def __init__(self, network: nn.Module, features: int = 800, scale: float = 0.5, seed: int = 0) -> None:
         super().__init__(None, None)
         if not isinstance(network, MLP) or not len(network.layers):
             raise ModelError(f"deep features need a trained sciml.MLP; given: {type(network).__name__}")
-        if isinstance(features, bool) or not isinstance(features, int) or features < 1 or not 0 < scale < math.inf:
-            raise ModelError(
-                f"features must be a positive integer and scale positive; given: {features!r} and {scale!r}"
-            )
+        check_draw(features, scale, [scale])
         self.features, self.scale = features, scale
-        self.network: dict[str, Any] = {
-            "hidden": list(network.hidden),
-            "activation": network.activation,
-            **network.widths,
-        }
+        self.network: dict[str, Any] = network.config
         last = network.layers[-1]
         assert isinstance(last, nn.Linear)
-        width, kind = last.in_features, {"dtype": last.weight.dtype, "device": last.weight.device}
-        inner = nn.utils.skip_init(nn.Linear, width, features + width, **kind)
-        outer = nn.utils.skip_init(nn.Linear, features + width, last.out_features, **kind)
+        width = last.in_features
+        inner = linear(width, features + width, like=last.weight)
+        outer = linear(features + width, last.out_features, zero=True, like=last.weight)
         generator = torch.Generator().manual_seed(seed)
         drawn = scale * torch.randn(features, width, generator=generator, dtype=torch.float64) / math.sqrt(width)
         phases = 2 * math.pi * torch.rand(features, generator=generator, dtype=torch.float64)
         with torch.no_grad():
             inner.weight.copy_(torch.cat([drawn, torch.eye(width, dtype=torch.float64)]))
             inner.bias.copy_(torch.cat([phases, torch.zeros(width, dtype=torch.float64)]))
-            outer.weight.zero_()
             outer.weight[:, features:] = last.weight
             outer.bias.copy_(last.bias)
         self.layers.extend([*list(network.layers)[:-1], inner, SinOfFirst(features), outer])
@@ -75,17 +70,14 @@ class DeepFeatures(SequentialModel):
         """Nothing: the layers come from the network."""
 
     @property
-    def config(self) -> dict[str, Any]:
-        """What rebuilds this architecture: the keywords of ``DeepFeatures.from_config``."""
-        return {"network": self.network, "features": self.features, "scale": self.scale}
+    def widths(self) -> dict[str, int | None]:
+        """None of its own: the network has them."""
+        return {}
 
     @classmethod
-    def from_config(cls, network: dict[str, Any], features: int, scale: float) -> DeepFeatures:
+    def from_config(cls, network: dict[str, Any], **options: Any) -> DeepFeatures:
         """The architecture that ``config`` describes."""
-        return cls(MLP.from_config(**network), features, scale)
+        return cls(MLP.from_config(**network), **options)
 
     def narrowed(self, column: int) -> None:
         self.network = {**self.network, "inputs": self.network["inputs"] - 1}
-
-    def extra_repr(self) -> str:
-        return f"features={self.features}, scale={self.scale:g}"

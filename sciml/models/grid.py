@@ -1,11 +1,9 @@
-r"""Tensor grids: jets of nodal values are sparse matrices, and so is the exact Jacobian of any residual.
+r"""Tensor-product grids: differentiation matrices of nodal values, and functions between the nodes.
 
 A residual is pointwise in the jets, :math:`r = R(x, u, u_x, \dots)`, and a jet of nodal values :math:`U` is a matrix times
 :math:`U`. Therefore
 
 .. math::  \partial r/\partial U = \sum_k \operatorname{diag}(\partial R/\partial u_k)\, D_k .
-
-The function behind a solution on a grid: values at nodes, and what the axes make of them in between.
 """
 
 from __future__ import annotations
@@ -18,15 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import sparse
-from torch import Tensor, nn
+from torch import Tensor
 
 from sciml.geometry import Face
-from sciml.models.bases import Basis1D, Nodal, axis_from
+from sciml.models.base import Block
+from sciml.models.bases import Basis1D, Nodal, axis_from, products
 from sciml.typing import Array, MultiIndex, Values
 
 
 class Grid:
-    """All combinations of the nodes of some axes.
+    """A tensor-product grid: all combinations of the nodes of some axes.
 
     Args:
         axes: an axis for each coordinate, in the order of the problem's; without any there is one node.
@@ -62,9 +61,9 @@ class Grid:
         return self._matrices[orders]
 
     def layer(self, face: Face, depth: int = 0) -> Array:
-        """The numbers of the nodes on a face, or in the layer so many nodes below it."""
+        """The numbers of the nodes on a face, or ``depth`` nodes below it."""
         column = list(self.axes).index(face.coordinate)
-        # Round a periodic axis both faces are the first node.
+        # Both faces of a periodic axis are the first node.
         upper = face.side == "upper" and not self.axes[face.coordinate].periodic
         position = self.shape[column] - 1 - depth if upper else depth
         return np.take(self._numbers, position, axis=column).ravel()
@@ -75,43 +74,23 @@ class Grid:
         return reduce(np.multiply.outer, others).ravel() if others else np.ones(1)
 
     def at_nodes(self, numbers: Array) -> Sites:
-        """Some of the nodes as the places of a residual."""
+        """Some of the nodes as the points of a residual."""
         return Sites(self.points[numbers], lambda index: self.matrix(index)[numbers])
 
     def at_points(self, points: Array) -> Sites:
-        """Any points ``(m, D)`` as the places of a residual; the function between the nodes is what its axes make of it."""
+        """Any points ``(m, D)`` as those of a residual, by interpolation between the nodes."""
         return Sites(points, lambda index: self._between(points, index))
 
     def _between(self, points: Array, index: MultiIndex) -> sparse.csr_array:
-        found: sparse.csr_array | None = None
-        for column, (name, axis) in enumerate(self.axes.items()):
-            numbers, factors = axis.table(torch.from_numpy(points[:, column]), index.count(name))
-            count = factors.shape[1]
-            columns = np.arange(count)[None].repeat(len(points), 0) if numbers is None else numbers.numpy()
-            rows = np.repeat(np.arange(len(points)), count)
-            table = sparse.csr_array((factors.numpy().ravel(), (rows, columns.ravel())), shape=(len(points), len(axis)))
-            found = table if found is None else _row_products(found, table)
-        assert found is not None
-        return found
-
-
-def _row_products(one: sparse.csr_array, other: sparse.csr_array) -> sparse.csr_array:
-    """In each row the products of all entries of one with all of the other; every row has equally many entries."""
-    rows = one.shape[0]
-    first, second = (each.indices.reshape(rows, -1).astype(np.int64) for each in (one, other))
-    columns = (first[:, :, None] * other.shape[1] + second[:, None, :]).reshape(rows, -1)
-    values = (one.data.reshape(rows, -1)[:, :, None] * other.data.reshape(rows, -1)[:, None, :]).reshape(rows, -1)
-    starts = np.arange(rows + 1) * columns.shape[1]
-    return sparse.csr_array((values.ravel(), columns.ravel(), starts), shape=(rows, one.shape[1] * other.shape[1]))
+        orders = [index.count(name) for name in self.axes]
+        numbers, factors = products(list(self.axes.values()), self.shape, torch.from_numpy(points), orders)
+        starts = np.arange(len(points) + 1) * factors.shape[1]
+        table = factors.numpy().ravel(), numbers.numpy().ravel(), starts
+        return sparse.csr_array(table, shape=(len(points), self.size))
 
 
 class Sites:
-    """Places of a residual: points ``(m, D)``, and the matrix ``(m, N)`` of each partial derivative there.
-
-    Args:
-        points: the points.
-        operator: makes the matrix of a multi-index; asked once for each.
-    """
+    """Points ``(m, D)`` of a residual, and the matrix ``(m, N)`` of each partial derivative there, computed once."""
 
     def __init__(self, points: Array, operator: Callable[[MultiIndex], sparse.csr_array]) -> None:
         self.points = points
@@ -126,14 +105,7 @@ class Sites:
 
 
 class GridJets:
-    """Jets of nodal values at sites.
-
-    Args:
-        values: of each field the values at the nodes, and of its time derivatives where time is no axis, by field and the
-            number of time derivatives; each ``(N,)``.
-        sites: where.
-        time: the name of the coordinate that is no axis, if there is one.
-    """
+    """Jets of nodal values ``(N,)``, given by field and number of derivatives by ``time`` where that is no axis."""
 
     name = "differentiation matrices"
 
@@ -154,8 +126,8 @@ def split(index: MultiIndex, time: str | None) -> tuple[int, MultiIndex]:
 _ENTRIES = 2**22
 
 
-class GridFunction(nn.Module):
-    """Values at the nodes of a tensor grid as a function of points, which knows its derivatives.
+class GridFunction(Block):
+    """Interpolation of values at the nodes of a tensor-product grid, with its derivatives.
 
     Args:
         axes: an axis for each coordinate, in order.
@@ -170,6 +142,7 @@ class GridFunction(nn.Module):
         0.09
     """
 
+    arguments = ("axes",)
     values: Tensor
 
     def __init__(self, axes: Sequence[Basis1D], values: Tensor) -> None:
@@ -179,7 +152,6 @@ class GridFunction(nn.Module):
 
     @property
     def config(self) -> dict[str, Any]:
-        """What rebuilds this function, its values apart: the keywords of ``GridFunction.from_config``."""
         return {"axes": [axis.config for axis in self.axes], "shape": list(self.values.shape)}
 
     @classmethod
@@ -200,24 +172,22 @@ class GridFunction(nn.Module):
 
     def _partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         count, dims = len(points), len(self.axes)
-        tables = [axis.table(points[:, k], orders[k]) for k, axis in enumerate(self.axes)]
         near = [k for k, axis in enumerate(self.axes) if axis.reach is not None]
         far = [k for k, axis in enumerate(self.axes) if axis.reach is None]
+
+        def table(k: int) -> Tensor:
+            return self.axes[k].table(points[:, k], orders[k])[1]
+
         # Axes with few neighbours first: of their nodes only some are looked up, and summed with their factors.
         values = self.values.permute(*near, *far, dims)
         if not near:
             first, *far = far
-            found = (tables[first][1] @ values.flatten(1)).unflatten(1, values.shape[1:])
+            found = (table(first) @ values.flatten(1)).unflatten(1, values.shape[1:])
         else:
-            numbers, factors = tables[near[0]]
-            assert numbers is not None
-            for k in near[1:]:
-                more, other = tables[k]
-                assert more is not None
-                numbers = (numbers[:, :, None] * self.values.shape[k] + more[:, None, :]).flatten(1)
-                factors = (factors[:, :, None] * other[:, None, :]).flatten(1)
+            sizes = [self.values.shape[k] for k in near]
+            numbers, factors = products([self.axes[k] for k in near], sizes, points[:, near], [orders[k] for k in near])
             picked = values.flatten(0, len(near) - 1)[numbers]
             found = torch.bmm(factors[:, None, :], picked.flatten(2))[:, 0].unflatten(1, values.shape[len(near) :])
         for k in far:
-            found = torch.bmm(tables[k][1][:, None, :], found.flatten(2))[:, 0].unflatten(1, found.shape[2:])
+            found = torch.bmm(table(k)[:, None, :], found.flatten(2))[:, 0].unflatten(1, found.shape[2:])
         return found.reshape(count, -1)

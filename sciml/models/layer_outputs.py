@@ -1,4 +1,4 @@
-"""What a layer of a module returns at points, and the derivatives of that by the coordinates."""
+"""Activations of a layer of a module at points, and their derivatives by the coordinates."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from sciml.typing import MultiIndex
 
 
 class LayerOutput:
-    """One layer of a module that is run: what it is given or returns, a row a point.
+    """The inputs or outputs of one layer of a module, a row a point.
 
     Args:
-        run: what is run; holds ``module``.
-        module: what layers are named in.
-        layer: the name of a submodule, the submodule itself, or None for what the last linear layer is given.
+        run: the module that is evaluated; contains ``module``.
+        module: the module in which layers are named.
+        layer: the name of a submodule, the submodule itself, or None for the inputs of the last linear layer.
 
     Attributes:
-        layer: the submodule that is watched.
-        name: its name, or None.
-        inputs: whether what it is given is wanted, and not what it returns.
+        layer: the submodule.
 
     Raises:
         ModelError: there is no such layer, or no linear one.
@@ -73,7 +71,7 @@ class LayerOutput:
                 part.training = mode
 
     def like(self, points: Tensor) -> Tensor:
-        """Points on the device and in the type of the module; whole numbers stay whole where something looks them up."""
+        """Points on the device and in the type of the module; integers stay integers for embedding tables."""
         numbers = (*self.run.parameters(), *self.run.buffers())
         found = next((each for each in numbers if each.is_floating_point()), None)
         looked_up = any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in self.run.modules())
@@ -92,7 +90,7 @@ class LayerOutput:
         """
         caught = self._run(points)
         if not caught and not torch.is_grad_enabled():
-            # Some layers of torch take a fused path, past their parts, as long as nothing asks for gradients.
+            # Without gradients some layers of torch take a fused path that does not call their parts.
             with torch.enable_grad():
                 asking = points.detach().requires_grad_() if points.is_floating_point() else points
                 caught = self._run(asking)
@@ -118,7 +116,7 @@ class LayerOutput:
         except (SciMLError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            # Modules are the user's: whatever they raise, it is about these points or about themselves.
+            # Any exception of a user's module is about these points or about itself.
             raise ProblemError(
                 f"the module does not accept points of shape {tuple(points.shape)}: {type(error).__name__}: {error}"
             ) from error
@@ -191,21 +189,15 @@ def _one_row_a_point(layer: nn.Module, given: Any, count: int, sequence_first: b
 
 
 def _sequence_first(module: nn.Module, layer: nn.Module) -> bool:
-    """Whether a layer is one of torch's that have time in front of the points, or a part of one.
-
-    Shapes cannot tell where there are as many points as times.
-    """
-    kinds = (
-        nn.RNNBase,
-        nn.MultiheadAttention,
-        nn.Transformer,
-        nn.TransformerEncoder,
-        nn.TransformerDecoder,
-        nn.TransformerEncoderLayer,
-        nn.TransformerDecoderLayer,
-    )
+    """Whether a layer belongs to one of torch's that have time before the points; shapes alone cannot show it."""
     for part in module.modules():
-        if isinstance(part, kinds) and any(inner is layer for inner in part.modules()):
+        if isinstance(part, _SEQUENTIAL) and any(inner is layer for inner in part.modules()):
             inside = (each for each in part.modules() if isinstance(each, nn.RNNBase | nn.MultiheadAttention))
             return not next(inside).batch_first
     return False
+
+
+_SEQUENTIAL = (
+    *(nn.RNNBase, nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder),
+    *(nn.TransformerEncoderLayer, nn.TransformerDecoderLayer),
+)

@@ -10,7 +10,7 @@ from torch import nn
 
 from sciml._text import listed, nearest
 from sciml.errors import ModelError
-from sciml.models.base import SequentialModel
+from sciml.models.base import SequentialModel, linear
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
@@ -49,6 +49,8 @@ class MLP(SequentialModel):
     AISTATS 2010.
     """
 
+    arguments = ("hidden", "activation")
+
     def __init__(
         self,
         *hidden: int,
@@ -68,27 +70,18 @@ class MLP(SequentialModel):
         self.activation = activation
         self.build_if_asked(seed)
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """What rebuilds this architecture: the keywords of ``MLP.from_config``."""
-        return {"hidden": list(self.hidden), "activation": self.activation, **self.widths}
-
     @classmethod
     def from_config(cls, hidden: list[int], **options: Any) -> MLP:
         """The architecture that ``config`` describes."""
         return cls(*hidden, **options)
 
     def build(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
-        """Create the layers for D inputs and F outputs, in float64, with weights from ``generator``."""
+        """Create the layers for D inputs and F outputs, in float64, by Glorot's normal rule."""
         widths = (inputs, *self.hidden, outputs)
         for depth, (before, after) in enumerate(itertools.pairwise(widths)):
-            # skip_init leaves the caller's global generator alone.
-            layer = nn.utils.skip_init(nn.Linear, before, after, dtype=torch.float64)
+            layer = linear(before, after)
             nn.init.xavier_normal_(layer.weight, generator=generator)
             nn.init.zeros_(layer.bias)
             self.layers.append(layer)
             if depth < len(self.hidden):
                 self.layers.append(ACTIVATIONS[self.activation]())
-
-    def extra_repr(self) -> str:
-        return f"hidden={self.hidden}, activation={self.activation!r}"

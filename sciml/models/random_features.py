@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from torch import nn
 
 from sciml.errors import ModelError
 from sciml.jets.activations import Sin
-from sciml.models.base import SequentialModel
+from sciml.models.base import SequentialModel, linear
+
+
+def check_draw(features: object, scale: object, scales: Sequence[float]) -> None:
+    """Refuse numbers of features and scales that are not positive with a ``ModelError``."""
+    whole_number = isinstance(features, int) and not isinstance(features, bool) and features >= 1
+    if not whole_number or not scales or not all(0 < each < math.inf for each in scales):
+        raise ModelError(f"features must be a positive integer and scale positive; given: {features!r} and {scale!r}")
 
 
 class RandomFeatures(SequentialModel):
     r"""Random sines of the coordinates, :math:`u(x) = \sum_k w_k \sin(\omega_k \cdot x + b_k)`, with only :math:`w` free.
 
     The frequencies are drawn once, :math:`\omega_k \sim N(0, R^2)` in coordinates scaled to [-1, 1], the phases uniformly.
-    A linear problem is then one linear least-squares problem. The scale R matters by orders of magnitude; the residual on
-    fresh points tells a good one. Where the solution varies faster along one coordinate, R may be one number a coordinate.
+    A linear problem is then one linear least-squares problem. The scale R changes the error by orders of magnitude; the
+    residual on fresh points measures it. Where the solution varies faster along one coordinate, give one R a coordinate.
 
     Args:
         features: the number M of features.
@@ -42,6 +47,8 @@ class RandomFeatures(SequentialModel):
     random feature method, Journal of Machine Learning 1 (2022).
     """
 
+    arguments = ("features", "scale")
+
     def __init__(
         self,
         features: int = 400,
@@ -53,28 +60,10 @@ class RandomFeatures(SequentialModel):
     ) -> None:
         super().__init__(inputs, outputs)
         scales = [scale] if isinstance(scale, int | float) else list(scale)
-        positive = all(0 < each < math.inf for each in scales) and scales
-        if isinstance(features, bool) or not isinstance(features, int) or features < 1 or not positive:
-            raise ModelError(
-                f"features must be a positive integer and scale positive; given: {features!r} and {scale!r}"
-            )
+        check_draw(features, scale, scales)
         self.features = features
         self.scale = float(scale) if isinstance(scale, int | float) else tuple(map(float, scale))
         self.build_if_asked(seed)
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """What rebuilds this architecture: the keywords of ``RandomFeatures.from_config``."""
-        return {
-            "features": self.features,
-            "scale": self.scale if isinstance(self.scale, float) else list(self.scale),
-            **self.widths,
-        }
-
-    @classmethod
-    def from_config(cls, **options: Any) -> RandomFeatures:
-        """The architecture that ``config`` describes."""
-        return cls(**options)
 
     def build(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
         """Draw the features and set all their weights to zero.
@@ -84,20 +73,14 @@ class RandomFeatures(SequentialModel):
         """
         if not isinstance(self.scale, float) and len(self.scale) != inputs:
             raise ModelError(f"scale has {len(self.scale)} numbers for {inputs} coordinates; give one, or one for each")
-        inner = nn.utils.skip_init(nn.Linear, inputs, self.features, dtype=torch.float64)
-        outer = nn.utils.skip_init(nn.Linear, self.features, outputs, bias=False, dtype=torch.float64)
+        inner = linear(inputs, self.features)
         with torch.no_grad():
             scale = torch.tensor(self.scale, dtype=torch.float64)
             inner.weight.copy_(scale * torch.randn(self.features, inputs, generator=generator, dtype=torch.float64))
             inner.bias.copy_(2 * math.pi * torch.rand(self.features, generator=generator, dtype=torch.float64))
-            outer.weight.zero_()
         inner.requires_grad_(False)
-        self.layers.extend([inner, Sin(), outer])
+        self.layers.extend([inner, Sin(), linear(self.features, outputs, zero=True, bias=False)])
 
     def narrowed(self, column: int) -> None:
         if not isinstance(self.scale, float):
             self.scale = self.scale[:column] + self.scale[column + 1 :]
-
-    def extra_repr(self) -> str:
-        scales = (self.scale,) if isinstance(self.scale, float) else self.scale
-        return f"features={self.features}, scale={' x '.join(f'{each:g}' for each in scales)}"

@@ -1,4 +1,4 @@
-"""A model between physical units and numbers of order one."""
+"""Nondimensionalisation: a model between physical units and numbers of order one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from sciml.jets.propagation import Propagation, Streams
+from sciml.models.base import Block
 
 
-class Scaled(nn.Module):
+class Scaled(Block):
     r"""A model seen from outside in physical units: :math:`x \mapsto o + s \odot N((x - c)/h)`.
 
     The domain is mapped to :math:`[-1, 1]^D`, and the model's outputs of order one to the size of the fields. The
@@ -32,6 +33,7 @@ class Scaled(nn.Module):
         torch.Size([1, 1])
     """
 
+    arguments = ("center", "reach", "offset", "scale")
     center: Tensor
     reach: Tensor
     offset: Tensor
@@ -58,16 +60,12 @@ class Scaled(nn.Module):
         return self.offset + self.scale * self.model((points - self.center) / self.reach)
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
-        """A derivative of the fields, ``(n, F)``, by so many times each coordinate, for a model that knows its own."""
+        """A derivative of the fields, ``(n, F)``, of given orders by each coordinate, if the model has a ``partial``."""
         model: Any = self.model
         found: Tensor = self.scale * model.partial((points - self.center) / self.reach, orders)
         for order, reach in zip(orders, self.reach, strict=True):
             found = found / reach**order
         return found if any(orders) else found + self.offset
-
-    def parts(self) -> Sequence[nn.Module]:
-        """The model."""
-        return [self.model]
 
     def jets(self, streams: Streams, propagation: Propagation) -> Streams:
         """Fields and their derivatives, in their units."""

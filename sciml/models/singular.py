@@ -1,10 +1,11 @@
-"""Functions that are singular at corners, beside smooth ones: a trial function that is linear in its parameters."""
+"""Singular functions at corners of the domain beside smooth functions: a trial function linear in its parameters."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from sciml.errors import ModelError
 from sciml.jets.propagation import Propagation, Streams
-from sciml.models.base import SequentialModel
+from sciml.models.base import Block, SequentialModel, linear
 from sciml.models.blocks import Concatenation
 from sciml.models.random_features import RandomFeatures
 from sciml.models.spectral import Spectral
@@ -61,35 +62,34 @@ class CornerExponents:
     order: int = 1
     spread: float = 0.0
 
-    @property
+    @cached_property
     def terms(self) -> tuple[tuple[float, int, bool], ...]:
         """For each function the exponents a and m, and whether it has the logarithm."""
+        lowest, step = self.order - 1, math.pi / (2 * self.angle)
+        multiples = [step * k for k in range(-_TERMS_AHEAD, _TERMS_AHEAD)]
+
+        def widest(total: float) -> float:
+            return lowest + self.spread * max(0.0, total - self.order) + _WHOLE
+
+        def wanted(a: float, m: int) -> bool:
+            return lowest + _WHOLE < a + m <= self.degree + _WHOLE and m <= widest(a + m)
+
         found: list[tuple[float, int, bool]] = []
-        most = self.order - 1 + math.floor(self.spread * max(0.0, self.degree - self.order) + _WHOLE)
-        for m in range(most + 1):
-
-            def wanted(a: float, m: int = m) -> bool:
-                total = a + m
-                wide = self.order - 1 + self.spread * max(0.0, total - self.order)
-                return self.order - 1 + _WHOLE < total <= self.degree + _WHOLE and m <= wide + _WHOLE
-
-            step = math.pi / (2 * self.angle)
-            powers = [step * k for k in range(-_TERMS_AHEAD, _TERMS_AHEAD) if wanted(step * k)]
-            whole = [float(a) for a in range(-m, math.floor(self.degree + _WHOLE) + 1) if wanted(a)]
-            found += [(a, m, False) for a in powers if abs(a - round(a)) > _WHOLE]
+        for m in range(math.floor(widest(self.degree)) + 1):
+            whole = [float(a) for a in range(-m, math.floor(self.degree + _WHOLE) + 1) if wanted(a, m)]
+            found += [(a, m, False) for a in multiples if abs(a - round(a)) > _WHOLE and wanted(a, m)]
             found += [(a, m, False) for a in whole if a < 0]
             found += [(a, m, True) for a in whole]
         return tuple(found)
 
 
-class CornerFunctions(nn.Module):
+class CornerFunctions(Block):
     r"""All singular functions of some corners, and their derivatives in closed form; no parameters.
 
     .. math::  \partial_x^p \partial_y^q\, f(z)\, \bar z^m = \sum_j c_j\, f^{(j)}(z)\, (\bar z^m)^{(p + q - j)}, \qquad
         \sum_j c_j s^j t^{p + q - j} = (s + t)^p (is - it)^q
 
-    for z without rotation and scale. They are given scaled coordinates and need to know how those were scaled, since angles
-    are those of the plane.
+    for z without rotation and scale. The inputs are scaled coordinates; angles are those of the plane.
 
     Args:
         wedges: the corners.
@@ -109,26 +109,22 @@ class CornerFunctions(nn.Module):
         torch.Size([5, 24])
     """
 
+    arguments = ("wedges", "center", "reach")
     takes_coordinates = True
 
     def __init__(self, wedges: Sequence[CornerExponents], center: Sequence[float], reach: Sequence[float]) -> None:
         super().__init__()
         self.wedges, self.center, self.reach = tuple(wedges), tuple(center), tuple(reach)
-        self._terms = [wedge.terms for wedge in self.wedges]
-        if not self.wedges or not all(self._terms):
+        if not self.wedges or not all(wedge.terms for wedge in self.wedges):
             raise ModelError(
                 f"CornerFunctions needs corners at each of which there are singular functions; given: {wedges!r}; leave out "
                 "corners without any, or raise their degree"
             )
-        self.width = sum(2 * len(terms) for terms in self._terms)
+        self.width = sum(2 * len(wedge.terms) for wedge in self.wedges)
 
     def forward(self, points: Tensor) -> Tensor:
         """``(n, 2)`` to ``(n, width)``."""
         return self._at(points, [(0, 0)], (1.0, 1.0))[0]
-
-    def parts(self) -> Sequence[nn.Module]:
-        """No other modules."""
-        return []
 
     def jets(self, streams: Streams, propagation: Propagation) -> Streams:
         """Every derivative from those of the analytic functions."""
@@ -139,18 +135,13 @@ class CornerFunctions(nn.Module):
         return Streams(propagation.plan, self._at(streams.values[0].detach(), orders, slopes))
 
     def _at(self, points: Tensor, orders: Sequence[tuple[int, int]], slopes: Sequence[float]) -> Tensor:
-        pairs = zip(self.wedges, self._terms, strict=True)
-        return torch.cat([self._of(wedge, terms, points, orders, slopes) for wedge, terms in pairs], dim=2)
+        return torch.cat([self._of(wedge, points, orders, slopes) for wedge in self.wedges], dim=2)
 
     def _of(
-        self,
-        wedge: CornerExponents,
-        terms: Sequence[tuple[float, int, bool]],
-        points: Tensor,
-        orders: Sequence[tuple[int, int]],
-        slopes: Sequence[float],
+        self, wedge: CornerExponents, points: Tensor, orders: Sequence[tuple[int, int]], slopes: Sequence[float]
     ) -> Tensor:
-        """One corner's functions, differentiated so and so often by each coordinate, shape ``(S, n, width)``."""
+        """Derivatives of one corner's functions, shape ``(S, n, width)``."""
+        terms = wedge.terms
         turn = complex(math.cos(wedge.direction), -math.sin(wedge.direction)) / wedge.length
         at = [self.reach[c] * points[:, c] + (self.center[c] - wedge.position[c]) for c in (0, 1)]
         z = turn * torch.complex(at[0], at[1])
@@ -174,9 +165,9 @@ class CornerFunctions(nn.Module):
             columns = []
             for m, analytic in groups:
                 pairs = [(j, total - j) for j in range(total + 1) if total - j <= m]
-                value = sum(factors[j] * math.perm(m, k) * analytic[j] * conjugates[m - k] for j, k in pairs)
-                assert isinstance(value, Tensor) or not pairs
-                value = value if isinstance(value, Tensor) else torch.zeros_like(analytic[0])
+                value = torch.zeros_like(analytic[0])
+                for j, k in pairs:
+                    value = value + factors[j] * math.perm(m, k) * analytic[j] * conjugates[m - k]
                 columns += [value.real, value.imag]
             found.append(torch.cat(columns, dim=1))
         return torch.stack(found)
@@ -199,8 +190,7 @@ class CornerSingular(SequentialModel):
 
     .. math::  u(x) = \sum_k w_k \varphi_k(x) + \sum_c \sum_j v_{cj} \psi_{cj}(x - x_c)
 
-    The first are random sines or products of polynomials, the second the functions of every
-    ``CornerExponents``. Which of them an equation needs, and with which factors, the least-squares solve finds out.
+    The first are random sines or products of polynomials, the second the functions of every ``CornerExponents``.
 
     Args:
         smooth: a ``RandomFeatures`` or ``Spectral``, whose functions are taken over.
@@ -280,9 +270,7 @@ class CornerSingular(SequentialModel):
         self.smooth_width = last.in_features
         smooth = nn.Sequential(*layers).requires_grad_(False)
         width = self.smooth_width + self._singular.width
-        outer = nn.utils.skip_init(nn.Linear, width, outputs, bias=False, dtype=torch.float64)
-        nn.init.zeros_(outer.weight)
-        self.layers.extend([Concatenation(smooth, self._singular), outer])
+        self.layers.extend([Concatenation(smooth, self._singular), linear(width, outputs, zero=True, bias=False)])
 
     def extra_repr(self) -> str:
         smooth, singular = self._kind.from_config(**self._options), self._singular

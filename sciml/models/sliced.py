@@ -1,4 +1,4 @@
-"""Trial functions at fixed values of their last coordinates."""
+"""Slices of trial functions: a coordinate, such as a promoted parameter, fixed at one value."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from sciml.errors import ModelError
-from sciml.models.base import SequentialModel
+from sciml.models.base import Block, SequentialModel, linear
+from sciml.models.bases import chebyshev
 from sciml.models.blocks import PeriodicInputs
 from sciml.models.scaled import Scaled
-from sciml.models.spectral import Spectral, chebyshev
+from sciml.models.spectral import Spectral
 from sciml.models.windowed import Windowed
 
 
-class Sliced(nn.Module):
+class Sliced(Block):
     """A model at a fixed value of one coordinate: points ``(n, D - 1)`` to fields ``(n, F)``.
 
     Args:
@@ -32,6 +33,7 @@ class Sliced(nn.Module):
         True
     """
 
+    arguments = ("column", "value")
     value: Tensor
 
     def __init__(self, model: nn.Module, column: int, value: float) -> None:
@@ -92,9 +94,7 @@ def _layered(model: SequentialModel, column: int, share: float) -> nn.Module:
     """The first layer without a column of its weights, which the biases take over."""
     first: Any = model.layers[0]
     made = copy.deepcopy(model)
-    fewer = nn.utils.skip_init(
-        nn.Linear, first.in_features - 1, first.out_features, device=first.weight.device, dtype=first.weight.dtype
-    )
+    fewer = linear(first.in_features - 1, first.out_features, like=first.weight)
     with torch.no_grad():
         fewer.weight.copy_(_without(first.weight, column))
         fewer.bias.copy_(first.bias + share * first.weight[:, column])

@@ -1,18 +1,18 @@
-"""Products of waves and Chebyshev polynomials: a trial function that is linear in its parameters."""
+"""Spectral methods: products of Chebyshev polynomials and Fourier modes with free coefficients."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sciml.errors import ModelError
 from sciml.jets.propagation import Propagation, Streams
-from sciml.models.base import SequentialModel
+from sciml.models.base import Block, SequentialModel, linear
+from sciml.models.bases import chebyshev, waves
 
 
 class Spectral(SequentialModel):
@@ -22,8 +22,8 @@ class Spectral(SequentialModel):
 
     in coordinates scaled to [-1, 1], where :math:`\phi_k` is the polynomial :math:`T_k`, or :math:`\cos \pi kx` and
     :math:`\sin \pi kx` along a periodic coordinate. A linear problem is then one linear least-squares problem, and functions
-    that are analytic on the whole domain are reached exponentially fast: where a solution is smooth, nothing is better. Where
-    it has layers thinner than about 1/n, corners or more than three or four coordinates, networks and random features are.
+    that are analytic on the whole domain are approximated exponentially fast in n. Where a solution has layers thinner than
+    about 1/n, corners or more than three or four coordinates, networks and random features are better.
 
     Args:
         degree: the highest degree n along every coordinate, or one for each; along a periodic one the highest harmonic.
@@ -43,6 +43,8 @@ class Spectral(SequentialModel):
     Reference: L. N. Trefethen, Multivariate polynomial approximation in the hypercube, Proceedings of the American
     Mathematical Society 145 (2017), for the set of degrees; J. P. Boyd, Chebyshev and Fourier Spectral Methods, Dover 2001.
     """
+
+    arguments = ("degree", "periodic")
 
     def __init__(
         self,
@@ -64,16 +66,8 @@ class Spectral(SequentialModel):
         self.build_if_asked(0)
 
     @property
-    def config(self) -> dict[str, Any]:
-        """What rebuilds this architecture: the keywords of ``Spectral.from_config``."""
-        inputs = self.basis.inputs if len(self.layers) else None
-        degree = self.degree if isinstance(self.degree, int) else list(self.degree)
-        return {"degree": degree, "periodic": list(self.periodic), **self.widths, "inputs": inputs}
-
-    @classmethod
-    def from_config(cls, **options: Any) -> Spectral:
-        """The architecture that ``config`` describes."""
-        return cls(**options)
+    def widths(self) -> dict[str, int | None]:
+        return {**super().widths, "inputs": self.basis.inputs if len(self.layers) else None}
 
     @property
     def weight(self) -> Tensor:
@@ -102,9 +96,7 @@ class Spectral(SequentialModel):
                 "degree, or one for each coordinate, and count columns from 0"
             )
         basis = Products(degrees, self.periodic)
-        outer = nn.utils.skip_init(nn.Linear, basis.width, outputs, bias=False, dtype=torch.float64)
-        nn.init.zeros_(outer.weight)
-        self.layers.extend([basis, outer])
+        self.layers.extend([basis, linear(basis.width, outputs, zero=True, bias=False)])
 
     def start_from(self, other: Spectral) -> None:
         """Take over the weights of products that both have; the others become zero."""
@@ -131,12 +123,8 @@ class Spectral(SequentialModel):
         return f"degree={' x '.join(map(str, degrees))}{around}"
 
 
-class Products(nn.Module):
+class Products(Block):
     """All products of one function a coordinate whose degrees lie in the ellipsoid; no parameters.
-
-    Args:
-        degrees: the highest degree along each coordinate.
-        periodic: columns along which the functions are waves.
 
     Attributes:
         products: for each product its function's number along each coordinate; waves are numbered 1, cos, sin, cos, ...
@@ -181,10 +169,6 @@ class Products(nn.Module):
         pieces = [long if share is None else share * long for share, long in self._factors(tables)]
         return torch.cat(pieces, dim=1)
 
-    def parts(self) -> Sequence[nn.Module]:
-        """No other modules."""
-        return []
-
     def jets(self, streams: Streams, propagation: Propagation) -> Streams:
         """Derivatives of products are products of derivatives."""
         points, names = streams.values[0].detach(), propagation.coordinates
@@ -197,7 +181,11 @@ class Products(nn.Module):
             for column, (name, table) in enumerate(zip(names, tables, strict=True)):
                 count = index.count(name)
                 factors.append(table[count] * units[name][column] ** count if count else table[0])
-            self._into(found[place], factors)
+            start = 0
+            for share, long in self._factors(factors):
+                part = found[place, :, start : start + long.shape[1]]
+                torch.mul(long, 1.0 if share is None else share, out=part)
+                start += long.shape[1]
         return Streams(propagation.plan, found)
 
     def _tables(self, points: Tensor, most: Sequence[int]) -> list[list[Tensor]]:
@@ -206,17 +194,6 @@ class Products(nn.Module):
             (waves if column in self._periodic else chebyshev)(points[:, column], degree, highest)
             for column, (degree, highest) in enumerate(zip(self._degrees, most, strict=True))
         ]
-
-    def _into(self, found: Tensor, tables: Sequence[Tensor]) -> None:
-        """Write all products at n points into ``(n, width)``."""
-        start = 0
-        for share, long in self._factors(tables):
-            stop = start + long.shape[1]
-            if share is None:
-                found[:, start:stop] = long
-            else:
-                torch.mul(long, share, out=found[:, start:stop])
-            start = stop
 
     def _factors(self, tables: Sequence[Tensor]) -> Iterator[tuple[Tensor | None, Tensor]]:
         """Group after group of products: what they have in common ``(n, 1)``, and the functions of the longest table."""
@@ -227,35 +204,6 @@ class Products(nn.Module):
                 factor = table[:, number, None]
                 share = factor if share is None else share * factor
             yield share, long[:, :count]
-
-
-def chebyshev(x: Tensor, degree: int, highest: int) -> list[Tensor]:
-    r"""Derivatives of :math:`T_0, \dots, T_n` at points ``(m,)`` from order zero to ``highest``, each ``(m, n + 1)``."""
-    columns = [torch.ones_like(x), x]
-    for _ in range(2, degree + 1):
-        columns.append(2 * x * columns[-1] - columns[-2])
-    found = [torch.stack(columns[: degree + 1], dim=1)]
-    # T_n' = n (T_{n-1} + T_{n-3} + ...) twice over, T_0 once.
-    number = torch.arange(degree + 1, dtype=x.dtype, device=x.device)
-    below = number[None, :] - number[:, None]
-    slope = torch.where((below > 0) & (below % 2 == 1), 2 * number[None, :], torch.zeros_like(below))
-    slope[0] /= 2
-    for _ in range(highest):
-        found.append(found[-1] @ slope)
-    return found
-
-
-def waves(x: Tensor, degree: int, highest: int) -> list[Tensor]:
-    r"""Derivatives of 1, :math:`\cos\pi x, \sin\pi x, \cos 2\pi x, \dots` at points ``(m,)``, each ``(m, 2n + 1)``."""
-    k = math.pi * torch.arange(1, degree + 1, dtype=x.dtype, device=x.device)
-    cos, sin = (x[:, None] * k).cos(), (x[:, None] * k).sin()
-    found = []
-    for order in range(highest + 1):
-        constant = torch.ones_like(x) if order == 0 else torch.zeros_like(x)
-        pairs = torch.stack([cos, sin], dim=2).flatten(1)
-        found.append(torch.cat([constant[:, None], pairs], dim=1))
-        cos, sin = -k * sin, k * cos
-    return found
 
 
 def _whole(number: object) -> bool:

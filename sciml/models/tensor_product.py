@@ -1,4 +1,4 @@
-"""Products of piecewise polynomials, one factor a coordinate: functions that reach over neighbouring tiles alone."""
+"""Tensor-product bases of piecewise polynomials, whose functions extend over neighbouring tiles only."""
 
 from __future__ import annotations
 
@@ -9,26 +9,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sciml.models.mesh import PiecewiseBasis
+from sciml.models.bases import PiecewiseBasis
 
 
 @dataclass(frozen=True)
 class Spot:
-    """Scattered points and the functions that do not vanish there.
-
-    Attributes:
-        tile: the number of each point's tile, ``(n,)``.
-        functions: the numbers of the products that live on it, ``(n, L)``.
-        tables: for each coordinate its own functions' derivatives, each ``(n, J)``.
-    """
+    """Scattered points: tiles ``(n,)``, functions there ``(n, L)``, derivatives by coordinate and order ``(n, J)``."""
 
     tile: Tensor
     functions: Tensor
-    tables: tuple[tuple[Tensor, ...], ...]
+    tables: Sequence[Sequence[Tensor]]
 
     def basis(self, orders: Sequence[int]) -> Tensor:
         """A derivative of the products by so many times each coordinate, ``(n, L)``."""
-        return _products([table[order] for table, order in zip(self.tables, orders, strict=True)])
+        found, *others = [table[order] for table, order in zip(self.tables, orders, strict=True)]
+        for table in others:
+            found = (found[:, :, None] * table[:, None, :]).flatten(1)
+        return found
 
 
 class TensorProductBasis:
@@ -42,7 +39,7 @@ class TensorProductBasis:
         outer: the coordinate along which the band runs.
 
     Example:
-        >>> from sciml.models.mesh import PiecewiseBasis
+        >>> from sciml.models.bases import PiecewiseBasis
         >>> tiling = TensorProductBasis([PiecewiseBasis([-1.0, 0.0, 1.0], 5, 2), PiecewiseBasis([-1.0, 1.0], 4, 1)], outer=1)
         >>> tiling.width, tiling.band
         (50, 50)
@@ -65,15 +62,15 @@ class TensorProductBasis:
         return math.prod(mesh.count for mesh in self.meshes)
 
     def spot(self, points: Tensor, highest: Sequence[int]) -> Spot:
-        """What there is at points ``(n, D)``, with derivatives up to the highest by each coordinate."""
+        """The functions at points ``(n, D)``, with derivatives up to the highest by each coordinate."""
         tile = torch.zeros(len(points), dtype=torch.int64)
-        functions, tables = torch.zeros(len(points), 1, dtype=torch.int64), []
+        functions, tables = torch.zeros(len(points), 1, dtype=torch.int64), list[Sequence[Tensor]]()
         for column, (mesh, most) in enumerate(zip(self.meshes, highest, strict=True)):
             element, places, found = mesh.scattered(points[:, column], most)
             tile = tile * mesh.count + element
             functions = (functions[:, :, None] + self._numbers[column][places][:, None, :]).flatten(1)
             tables.append(found)
-        return Spot(tile, functions, tuple(tables))
+        return Spot(tile, functions, tables)
 
     def local(self) -> tuple[Tensor, Tensor]:
         """The functions of every tile, ``(T, L)``, and which of a tile's functions live on no other, ``(L,)``."""
@@ -93,7 +90,7 @@ class TensorProductBasis:
         return weights[numbers].movedim(-1, 0)
 
     def flat(self, table: Tensor) -> Tensor:
-        """What ``table`` makes of weights, undone."""
+        """The inverse of ``table``."""
         own = torch.arange(self.width)[:, None]
         numbers = self.table(own)[0].flatten()
         found = table.new_empty(self.width, len(table))
@@ -118,10 +115,3 @@ class TensorProductBasis:
             moved = found.movedim(1, -1)
             found = moved if mesh is old else mesh.transferred(old, moved)
         return self.flat(found)
-
-
-def _products(tables: Sequence[Tensor]) -> Tensor:
-    found = tables[0]
-    for table in tables[1:]:
-        found = (found[:, :, None] * table[:, None, :]).flatten(1)
-    return found

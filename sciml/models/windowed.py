@@ -1,4 +1,4 @@
-"""Trial functions in windows of time, joined without a jump."""
+"""Time windows: trial functions of consecutive intervals of time, joined continuously."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from numpy.polynomial import Polynomial
 from torch import Tensor, nn
 
 from sciml.errors import ModelError
+from sciml.models.base import Block
 
 
-class Windowed(nn.Module):
+class Windowed(Block):
     r"""Trial functions of windows in time that follow one another, joined to rounding.
 
-    Where two windows meet, their functions differ by as little as their least-squares problems left. The later one takes that
-    difference, and those of its first m - 1 time derivatives, with it and lets it fade over its window of length L:
+    Where two windows meet, their functions differ by the residuals of their least-squares problems. The later one adds that
+    difference, and those of its first m - 1 time derivatives, times a function that fades over its window of length L:
 
     .. math::  u(x, t) = N_k(x, t) + \chi\Big(\frac{t - t_k}{L}\Big) \sum_{j<m} \frac{(t - t_k)^j}{j!}\,
                \partial_t^j (N_{k-1} - N_k)(x, t_k),
 
-    with :math:`\chi(0) = 1`, :math:`\chi(1) = 0` and three vanishing derivatives at both ends. So no window needs more than the
-    one before it.
+    with :math:`\chi(0) = 1`, :math:`\chi(1) = 0` and three vanishing derivatives at both ends.
 
     Args:
         edges: the times at which windows begin and end, increasing, one more than there are windows.
@@ -46,6 +46,7 @@ class Windowed(nn.Module):
         True
     """
 
+    arguments = ("edges", "column", "order")
     edges: Tensor
 
     def __init__(self, edges: Sequence[float], windows: Sequence[nn.Module], column: int, order: int = 1) -> None:
@@ -66,7 +67,7 @@ class Windowed(nn.Module):
         return self._by_window(points, self._window)
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
-        """A derivative of the fields, ``(n, F)``, by so many times each coordinate, for windows that know their own."""
+        """A derivative of the fields, ``(n, F)``, of given orders by each coordinate, if the windows have a ``partial``."""
         return self._by_window(points, lambda number, own: self._partial_in(number, own, list(orders)))
 
     def _by_window(self, points: Tensor, values: Callable[[int, Tensor], Tensor]) -> Tensor:
@@ -81,39 +82,32 @@ class Windowed(nn.Module):
             return values(0, points)
         return torch.cat(pieces)[order.argsort()]
 
-    def extra_repr(self) -> str:
-        kinds = sorted({type(getattr(each, "model", each)).__name__ for each in self.windows})
-        return f"{len(self.windows)} of {' and '.join(kinds)}"
-
     def _window(self, number: int, points: Tensor) -> Tensor:
         values = self.windows[number](points)
-        if number == 0:
-            return values
-        begin, end = self.edges[number], self.edges[number + 1]
-        passed = points[:, self.column] - begin
-        at = torch.cat([points[:, : self.column], begin.expand(len(points), 1), points[:, self.column + 1 :]], dim=1)
-        fade = _at(_FADING, passed / (end - begin))[:, None]
-        for power, gap in enumerate(self._gaps(number, at)):
-            values = values + fade * (passed**power / math.factorial(power))[:, None] * gap
-        return values
+        gaps = self._gaps(number, self._at_time(points, self.edges[number].expand(len(points)))) if number else []
+        return self._joined(number, points, values, gaps, 0)
 
     def _partial_in(self, number: int, points: Tensor, orders: list[int]) -> Tensor:
         """A derivative in one window, of the fading difference too."""
         here: Any = self.windows[number]
-        values = here.partial(points, orders)
-        if number == 0:
-            return values
         before: Any = self.windows[number - 1]
-        begin, length = self.edges[number], float(self.edges[number + 1] - self.edges[number])
-        share = (points[:, self.column] - begin) / length
-        at = points.clone()
-        at[:, self.column] = begin
-        for power in range(self.order):
-            polynomial = _FADING * Polynomial([0.0] * power + [1.0]) * (length**power / math.factorial(power))
-            slope = _at(polynomial.deriv(orders[self.column]), share) / length ** orders[self.column]
+        at, gaps = self._at_time(points, self.edges[number].expand(len(points))), []
+        for power in range(self.order if number else 0):
             across = [power if column == self.column else order for column, order in enumerate(orders)]
-            values = values + slope[:, None] * (before.partial(at, across) - here.partial(at, across))
+            gaps.append(before.partial(at, across) - here.partial(at, across))
+        return self._joined(number, points, here.partial(points, orders), gaps, orders[self.column])
+
+    def _joined(self, number: int, points: Tensor, values: Tensor, gaps: Sequence[Tensor], order: int) -> Tensor:
+        """Values of a window plus the fading differences, differentiated by time."""
+        length = float(self.edges[number + 1] - self.edges[number])
+        share = (points[:, self.column] - self.edges[number]) / length
+        for power, gap in enumerate(gaps):
+            fading = _FADING * Polynomial([0.0] * power + [1.0]) * (length**power / math.factorial(power))
+            values = values + _at(fading.deriv(order), share)[:, None] / length**order * gap
         return values
+
+    def _at_time(self, points: Tensor, time: Tensor) -> Tensor:
+        return torch.cat([points[:, : self.column], time[:, None], points[:, self.column + 1 :]], dim=1)
 
     def _gaps(self, number: int, at: Tensor) -> list[Tensor]:
         """The differences of two windows, and of their time derivatives, where they meet."""
@@ -122,14 +116,12 @@ class Windowed(nn.Module):
         keep = torch.is_grad_enabled()
         with torch.enable_grad():
             when = at[:, self.column].clone().requires_grad_()
-            moving = torch.cat([at[:, : self.column], when[:, None], at[:, self.column + 1 :]], dim=1)
+            moving = self._at_time(at, when)
             gap = self.windows[number - 1](moving) - self.windows[number](moving)
             found = [gap]
             for _ in range(1, self.order):
-                columns = [
-                    torch.autograd.grad(each.sum(), when, create_graph=True)[0] for each in found[-1].unbind(dim=1)
-                ]
-                found.append(torch.stack(columns, dim=1))
+                slopes = [torch.autograd.grad(each.sum(), when, create_graph=True)[0] for each in found[-1].unbind(1)]
+                found.append(torch.stack(slopes, dim=1))
         return found if keep else [each.detach() for each in found]
 
 

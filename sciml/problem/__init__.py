@@ -1,7 +1,7 @@
-"""What is stated: equations, conditions, unknowns, measurements and their noise, experiments."""
+"""Problem statements: equations, conditions, unknowns, measurements and their noise, experiments."""
 
-from sciml.problem.boundary_conditions import Neumann, Robin
-from sciml.problem.conditions import Condition, Dirichlet, Initial, Periodic, condition
+from sciml.problem.boundary_conditions import Dirichlet, Initial, Neumann, Periodic, Robin
+from sciml.problem.conditions import Condition, condition
 from sciml.problem.definition import equation
 from sciml.problem.experiments import experiments
 from sciml.problem.integral_conditions import Integral, Mean, Point

@@ -1,15 +1,114 @@
-"""Conditions on the derivative along the outward normal, on flat sides and on curved ones."""
+"""Initial and boundary conditions: Dirichlet, Neumann, Robin, periodic."""
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from sciml.geometry import Region
-from sciml.problem.conditions import Dirichlet, Evaluation, check_target, target_values
-from sciml.typing import Target, Values
+from sciml._text import among, listed
+from sciml.errors import ProblemError
+from sciml.geometry import Face, Interface, OnFaces, Opposite, Place, Region
+from sciml.jets.calculus import check_names, describe
+from sciml.problem.composite_fields import Composites
+from sciml.problem.conditions import (
+    Condition,
+    Evaluation,
+    Targets,
+    Term,
+    check_target,
+    checked_place,
+    place_of,
+    target_values,
+)
+from sciml.problem.protocol import ProblemLike
+from sciml.typing import MultiIndex, Target, Values
+
+
+class Initial(Targets):
+    """Values at the start of time: ``Initial(u=..., u_t=...)`` prescribes u and its first time derivative.
+
+    Args:
+        name: name of the condition in histories and reports.
+        targets: for each field, or field and time derivatives (``u_t``, ``u_tt``), in its unit, a number or a function of the
+            coordinates that it names, ``(n,)`` to ``(n,)``; an argument ``self`` receives the problem with its constants.
+
+    Raises:
+        ProblemError: nothing is prescribed; when a problem class is defined: an unknown name, or no time coordinate.
+
+    Example:
+        >>> import torch, sciml
+        >>> rest = sciml.Initial(u=lambda x: torch.sin(torch.pi * x), u_t=0.0)
+    """
+
+    exact = True
+
+    def __init__(self, *, name: str | None = None, **targets: Target) -> None:
+        super().__init__(targets, name)
+
+    def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
+        if time is None:
+            raise ProblemError(
+                f"Initial needs a time coordinate, but the domain has {listed(coordinates)}: name it 't', or say which "
+                "one it is with time = '...' in the class"
+            )
+        super().check(fields, coordinates, time)
+
+    def split(self, key: str, fields: Sequence[str], time: str | None) -> tuple[str, MultiIndex]:
+        if key in fields:
+            return key, ()
+        for field in fields:
+            match = re.fullmatch(re.escape(field) + f"_((?:{re.escape(str(time))})+)", key)
+            if match:
+                return field, (str(time),) * (len(match.group(1)) // len(str(time)))
+        right = [f"{field}{suffix}" for field in fields for suffix in ("", f"_{time}")]
+        raise ProblemError(f"Initial names {key!r}; it may name {among(key, right)}")
+
+    def orders(self, problem: ProblemLike) -> dict[tuple[str, int], Target]:
+        """The targets by field and number of time derivatives."""
+        split = {key: self.split(key, problem.fields, problem.time) for key in self.targets}
+        return {(field, len(index)): self.targets[key] for key, (field, index) in split.items()}
+
+    def place(self, problem: ProblemLike) -> Place:
+        assert problem.time is not None
+        start = Face(problem.time, "lower")
+        if start not in problem.domain.sides:
+            raise ProblemError(
+                f"Initial needs a domain with a start of time, a product such as sciml.Disk(...) * "
+                f"sciml.Interval({problem.time}=(0, 1)); {type(problem).__name__} has "
+                f"{problem.domain!r}, whose pieces are {listed(problem.domain.pieces)}"
+            )
+        return OnFaces((start,))
+
+
+class Dirichlet(Targets):
+    """Values on part of the boundary: ``Dirichlet(u=0.0, on=domain.faces("x"))``.
+
+    Args:
+        on: where; faces, pieces or the whole boundary of the problem's domain, or an inner surface.
+        name: name of the condition in histories and reports.
+        targets: for each field, in its unit, a number or a function of the coordinates that it names, ``(n,)`` to ``(n,)``.
+
+    Raises:
+        ProblemError: nothing is prescribed; when a problem class is defined: an unknown name.
+
+    Example:
+        >>> import sciml
+        >>> box = sciml.Box(x=(0, 1), y=(0, 1))
+        >>> walls = sciml.Dirichlet(u=lambda x, y: x * y, on=box.boundary)
+    """
+
+    exact = True
+
+    def __init__(self, *, on: Region | Interface, name: str | None = None, **targets: Target) -> None:
+        super().__init__(targets, name)
+        self.on = checked_place(type(self).__name__, on)
+
+    def place(self, problem: ProblemLike) -> Place:
+        return place_of(self.on, problem)
 
 
 class Neumann(Dirichlet):
@@ -29,12 +128,10 @@ class Neumann(Dirichlet):
         >>> insulated = sciml.Neumann(u=0.0, on=sciml.Interval(x=(0, 1)).face(x=1))
     """
 
-    def valued(self, field: str) -> str | None:
-        return None
+    valued = exact = False
 
-    def residual(self, field: str, target: Target) -> Callable[[Evaluation], Tensor]:
-        what = f"Neumann({field}=...)"
-        return lambda scene: normal_derivative(scene, field) - target_values(what, target, scene)
+    def operator(self, problem: ProblemLike, place: Place) -> Callable[[Evaluation, str, MultiIndex], Tensor]:
+        return lambda scene, field, index: _normal_derivative(scene, field)
 
 
 class Robin(Dirichlet):
@@ -58,6 +155,8 @@ class Robin(Dirichlet):
         >>> cooled = sciml.Robin(u=0.0, coefficient=2.0, on=sciml.Disk((0, 0), 1).boundary)
     """
 
+    valued = exact = False
+
     def __init__(self, *, on: Region, coefficient: Target, name: str | None = None, **targets: Target) -> None:
         super().__init__(on=on, name=name, **targets)
         self.coefficient = coefficient
@@ -66,19 +165,15 @@ class Robin(Dirichlet):
         super().check(fields, coordinates, time)
         check_target("Robin(coefficient=...)", self.coefficient, coordinates)
 
-    def valued(self, field: str) -> str | None:
-        return None
-
-    def residual(self, field: str, target: Target) -> Callable[[Evaluation], Tensor]:
-        def residual(scene: Evaluation) -> Tensor:
+    def operator(self, problem: ProblemLike, place: Place) -> Callable[[Evaluation, str, MultiIndex], Tensor]:
+        def operator(scene: Evaluation, field: str, index: MultiIndex) -> Tensor:
             coefficient = target_values("Robin(coefficient=...)", self.coefficient, scene)
-            given = target_values(f"Robin({field}=...)", target, scene)
-            return normal_derivative(scene, field) + coefficient * scene.space.jet(field, ()) - given
+            return _normal_derivative(scene, field) + coefficient * scene.space.jet(field, index)
 
-        return residual
+        return operator
 
 
-def normal_derivative(scene: Evaluation, field: str) -> Values:
+def _normal_derivative(scene: Evaluation, field: str) -> Values:
     """The derivative of a field along the outward normals of a scene, shape ``(n,)``."""
     assert scene.normals is not None
     slope = torch.zeros_like(scene.normals[:, 0])
@@ -87,3 +182,56 @@ def normal_derivative(scene: Evaluation, field: str) -> Values:
         if bool(component.any()):
             slope = slope + component * scene.space.jet(field, (coordinate,))
     return slope
+
+
+class Periodic(Condition):
+    """Equal values, and equal derivatives below the order of the equations, on the two faces of a coordinate.
+
+    Args:
+        coordinate: the periodic coordinate.
+        fields: the periodic fields; all when none is named.
+        name: name of the condition in histories and reports.
+
+    Raises:
+        ProblemError: when a problem class is defined: an unknown coordinate or field.
+
+    Example:
+        >>> import sciml
+        >>> ring = sciml.Periodic("x")
+    """
+
+    def __init__(self, coordinate: str, *fields: str, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self.coordinate = coordinate
+        self.fields = fields
+
+    def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
+        if self.coordinate not in coordinates:
+            raise ProblemError(
+                f"Periodic names the coordinate {self.coordinate!r}; coordinates: {among(self.coordinate, coordinates)}"
+            )
+        check_names("Periodic", self.fields, fields, ())
+
+    def by_field(self, composites: Composites, time: str | None) -> Condition:
+        found = copy.copy(self)
+        found.fields = tuple(part for name in self.fields for part in composites.parts(name))
+        return found
+
+    def terms(self, problem: ProblemLike) -> tuple[Term, ...]:
+        if Face(self.coordinate, "lower") not in problem.domain.sides:
+            raise ProblemError(
+                f"Periodic({self.coordinate!r}) needs two opposite faces, and {problem.domain!r}, the domain of "
+                f"{type(problem).__name__}, has none of {self.coordinate!r}; its pieces are {listed(problem.domain.pieces)}"
+            )
+        matched = [
+            (field, (self.coordinate,) * order)
+            for field in self.fields or problem.fields
+            for order in range(max(1, problem.order(field, self.coordinate)))
+        ]
+
+        def jump(field: str, index: MultiIndex) -> Callable[[Evaluation], Tensor]:
+            return lambda scene: scene.spaces[1].jet(field, index) - scene.spaces[0].jet(field, index)
+
+        return tuple(
+            Term(self.label(describe(*pair), len(matched)), Opposite(self.coordinate), jump(*pair)) for pair in matched
+        )

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Collocation: points, and the residuals that are evaluated there together."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from sciml.problem.observations import Observation
 
 @dataclass(frozen=True)
 class Collocation:
-    """Points, and the residuals that are evaluated there together.
-
-    ``weights``, of shape ``(n,)``, says how much each point counts in the loss; None stands for ones.
-    """
+    """Points, the residuals there, and the loss weights ``(n,)`` of the points; None stands for ones."""
 
     sample: PointSet
     terms: tuple[Term, ...]
@@ -41,7 +38,7 @@ class Collocation:
 
     def thinned(self, most: int) -> Collocation:
         """Evenly chosen points of the block, at most so many, with their weights."""
-        # A quadrature is good for nothing without all of its points.
+        # A quadrature needs all of its points.
         step = 1 if self.sample.shares is not None else -(-self.size // most)
         chosen = slice(None, None, step)
         return Collocation(self.sample.part(chosen), self.terms, None if self.weights is None else self.weights[chosen])

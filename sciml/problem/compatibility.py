@@ -1,18 +1,17 @@
-r"""What conditions prescribe on faces, and where two of them contradict each other.
+r"""Compatibility of conditions: what they prescribe on faces, and where two of them contradict each other.
 
-Slopes that contradict each other where faces meet: what Neumann conditions prescribe, and what others imply.
-
-A value prescribed on one face says what its derivatives along that face are, :math:`\partial_x u_0(x)` at the start of time for
+A value prescribed on one face determines its derivatives along that face, :math:`\partial_x u_0(x)` at the start of time for
 instance, and a Neumann condition on another face prescribes the same derivative where the two meet. Two Neumann conditions on
-faces of different coordinates both determine :math:`u_{xy}` there. Solutions exist all the same, and are less smooth
-at that place.
+faces of different coordinates both determine :math:`u_{xy}` there. Where slopes contradict each other solutions exist all the
+same, and are less smooth at that place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import torch
@@ -21,34 +20,35 @@ from torch import Tensor
 from sciml.geometry import Box, Face, OnFaces, Piece, Side
 from sciml.geometry.sampling import on_side
 from sciml.jets.calculus import describe
-from sciml.problem.boundary_conditions import Neumann
-from sciml.problem.conditions import Periodic, Prescription, place_of, prescribed_values
+from sciml.problem.boundary_conditions import Neumann, Periodic
+from sciml.problem.conditions import Prescription, place_of, prescribed_values
 from sciml.problem.problem import Problem
 from sciml.typing import MultiIndex, Points
 
 _PROBES = 64
-
 _AGREEMENT = 1e-6
 
 
 @dataclass(frozen=True)
 class Prescribed:
-    """What one term prescribes on one side."""
+    """What one term prescribes on one side; a derivative along the outward normal has the ``sign`` of the normal."""
 
     term: str
     face: Side
     prescription: Prescription
+    sign: float = 1.0
 
     def values(self, problem: Problem, points: Points) -> Tensor:
         """The prescribed values at points ``(n, D)``, shape ``(n,)``, differentiable by the points."""
         columns = dict(zip(problem.coordinates, points.unbind(1), strict=True))
         values = prescribed_values(self.prescription.what, self.prescription.target, problem, columns)
-        return values.expand(points.shape[0])
+        # A difference keeps -0 out of messages.
+        return values.expand(points.shape[0]) if self.sign > 0 else 0.0 - values.expand(points.shape[0])
 
     def constant(self) -> float | None:
         """The value, if it is one number everywhere."""
         target = self.prescription.target
-        return None if callable(target) or isinstance(target, Tensor) else float(target)
+        return None if callable(target) or isinstance(target, Tensor) else self.sign * float(target)
 
 
 def prescribed(problem: Problem) -> tuple[Prescribed, ...]:
@@ -62,7 +62,7 @@ def prescribed(problem: Problem) -> tuple[Prescribed, ...]:
 
 
 def depends_on_unknowns(problem: Problem, given: Prescribed) -> bool:
-    """Whether what is prescribed changes with an unknown constant of the problem."""
+    """True if what is prescribed changes with an unknown constant of the problem."""
     if not problem.unknowns:
         return False
     leaves = {
@@ -100,15 +100,8 @@ def contradictions(problem: Problem) -> list[str]:
     What depends on unknown constants is left out: they may still come to agree. Where pieces meet is known of the corners of
     boxes and polygons and of what is cut from these, and not of curves that cross.
     """
-    given = [each for each in prescribed(problem) if not depends_on_unknowns(problem, each)]
-    found = []
-    for first, second in combinations(given, 2):
-        if first.prescription.field == second.prescription.field and not _alike(first, second):
-            index = max(first.prescription.index, second.prescription.index, key=len)
-            pair = [Reading(each, index[len(each.prescription.index) :]) for each in (first, second)]
-            if all(reading.possible for reading in pair):
-                names = f"{first.term!r} and {second.term!r}"
-                found += mismatch(problem, names, pair, common_points(problem, first.face, second.face))
+    given = _settled(problem, prescribed(problem))
+    found = _compared(problem, combinations(given, 2))
     for condition in (each for each in problem.conditions if isinstance(each, Periodic)):
         lower, upper = Face(condition.coordinate, "lower"), Face(condition.coordinate, "upper")
         for each in given:
@@ -120,11 +113,50 @@ def contradictions(problem: Problem) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _alike(first: Prescribed, second: Prescribed) -> bool:
-    """Whether both prescribe one and the same number, as on the many faces of a box in many coordinates."""
-    constant = first.constant()
-    same = first.prescription.index == second.prescription.index
-    return same and constant is not None and constant == second.constant()
+def slope_contradictions(problem: Problem) -> list[str]:
+    """A sentence for each pair of conditions, one of them Neumann's, that prescribe different slopes where their faces meet.
+
+    Flat faces are compared, and what does not depend on unknown constants: ``at x=1, t=0 they prescribe u_x = 2 and 0``.
+    """
+    slopes = _settled(problem, _slopes(problem))
+    values = _settled(problem, (each for each in prescribed(problem) if isinstance(each.face, Face))) if slopes else []
+    pairs = (*product(values, slopes), *combinations(slopes, 2))
+    across = [(one, two) for one, two in pairs if one.face.coordinate != two.face.coordinate]
+    return list(dict.fromkeys(_compared(problem, across)))
+
+
+def _settled(problem: Problem, given: Iterable[Prescribed]) -> list[Prescribed]:
+    return [each for each in given if not depends_on_unknowns(problem, each)]
+
+
+def _compared(problem: Problem, pairs: Iterable[tuple[Prescribed, Prescribed]]) -> list[str]:
+    """A sentence for each pair that determines different values of one derivative where its sides meet."""
+    found = []
+    for first, second in pairs:
+        one, two = first.prescription, second.prescription
+        # One and the same number is prescribed on the many faces of a box in many coordinates.
+        same = one.index == two.index and first.constant() is not None and first.constant() == second.constant()
+        if one.field == two.field and not same:
+            pair = [Reading(first, _beyond(one.index, two.index)), Reading(second, _beyond(two.index, one.index))]
+            if all(reading.possible for reading in pair):
+                names = f"{first.term!r} and {second.term!r}"
+                found += mismatch(problem, names, pair, common_points(problem, first.face, second.face))
+    return found
+
+
+def _beyond(own: MultiIndex, other: MultiIndex) -> MultiIndex:
+    """What the first index lacks of both together."""
+    return tuple((Counter(other) - Counter(own)).elements())
+
+
+def _slopes(problem: Problem) -> Iterator[Prescribed]:
+    """What Neumann conditions prescribe on flat faces."""
+    for condition in (each for each in problem.conditions if isinstance(each, Neumann)):
+        place = place_of(condition.on, problem)
+        faces = [face for face in place.faces if isinstance(face, Face)] if isinstance(place, OnFaces) else []
+        for (field, target), face in product(condition.targets.items(), faces):
+            given = Prescription(field, (face.coordinate,), target, f"Neumann({field}=...)")
+            yield Prescribed(condition.label(field, len(condition.targets)), face, given, face.sign)
 
 
 def common_points(problem: Problem, one: Side, two: Side) -> Points:
@@ -147,7 +179,7 @@ class Reading:
 
     @property
     def possible(self) -> bool:
-        """Whether values on the face determine the rate: not if it points away from the face."""
+        """True if values on the face determine the rate: not if it points away from the face."""
         return self.given.face.coordinate not in self.rate
 
     def values(self, problem: Problem, points: Points) -> Tensor:
@@ -169,8 +201,8 @@ def mismatch(problem: Problem, names: str, pair: Sequence[Reading], points: Poin
         return []
     bound = problem.bind_initial()
     one, two = (reading.values(bound, points) for reading in pair)
-    size = max(_largest(reading.values(bound, probes(problem, reading.given.face))) for reading in pair)
-    gap = torch.nan_to_num((one - two).abs(), nan=0.0, posinf=0.0)
+    size = max(float(_finite(reading.values(bound, probes(problem, reading.given.face))).max()) for reading in pair)
+    gap = _finite(one - two)
     worst = int(gap.argmax())
     if not float(gap[worst]) > _AGREEMENT * size:
         return []
@@ -185,78 +217,6 @@ def mismatch(problem: Problem, names: str, pair: Sequence[Reading], points: Poin
     ]
 
 
-def _largest(values: Tensor) -> float:
-    return float(torch.nan_to_num(values.abs(), nan=0.0, posinf=0.0).max())
-
-
-@dataclass(frozen=True)
-class _Slope(Prescribed):
-    """A derivative along a coordinate, from one along the outward normal."""
-
-    sign: float = 1.0
-
-    def values(self, problem: Problem, points: Points) -> Tensor:
-        # Added zeros keep -0 out of messages.
-        return self.sign * super().values(problem, points) + 0.0
-
-
-def slope_contradictions(problem: Problem) -> list[str]:
-    """A sentence for each pair of conditions, one of them Neumann's, that prescribe different slopes where their faces meet.
-
-    Flat faces are looked at, and what does not depend on unknown constants.
-
-    Args:
-        problem: the mathematics.
-
-    Example:
-        >>> import sciml
-        >>> from sciml import d
-        >>> class Rod(sciml.Problem):
-        ...     domain = sciml.Box(x=(0, 1), t=(0, 1))
-        ...     fields = ["u"]
-        ...     conditions = [sciml.Initial(u=lambda x: 2 * x), sciml.Neumann(u=0.0, on=domain.face(x=1))]
-        ...     @sciml.equation
-        ...     def heat(self, u, x, t):
-        ...         return d(u, t) - d(u, x, x)
-        >>> print(slope_contradictions(Rod())[0])
-        the conditions 'initial' and 'neumann' contradict each other: at x=1, t=0 they prescribe u_x = 2 and 0, 2 apart
-    """
-    slopes = [each for each in _slopes(problem) if not depends_on_unknowns(problem, each)]
-    if not slopes:
-        return []
-    flat = [each for each in prescribed(problem) if isinstance(each.face, Face)]
-    values = [each for each in flat if not depends_on_unknowns(problem, each)]
-    found = []
-    for first, second in (*((one, two) for one in values for two in slopes), *combinations(slopes, 2)):
-        if first.prescription.field != second.prescription.field or first.face.coordinate == second.face.coordinate:
-            continue
-        own = first.prescription.index, second.prescription.index
-        pair = [Reading(first, _beyond(*own)), Reading(second, _beyond(*own[::-1]))]
-        if all(reading.possible for reading in pair):
-            names = f"{first.term!r} and {second.term!r}"
-            found += mismatch(problem, names, pair, common_points(problem, first.face, second.face))
-    return list(dict.fromkeys(found))
-
-
-def _slopes(problem: Problem) -> Iterator[_Slope]:
-    for condition in problem.conditions:
-        if not isinstance(condition, Neumann):
-            continue
-        place = place_of(condition.on, problem)
-        for field, target in condition.targets.items():
-            name = condition.label(field, len(condition.targets))
-            for face in place.faces if isinstance(place, OnFaces) else ():
-                if isinstance(face, Face):
-                    given = Prescription(field, (face.coordinate,), target, f"Neumann({field}=...)")
-                    yield _Slope(name, face, given, face.sign)
-
-
-def _beyond(own: MultiIndex, other: MultiIndex) -> MultiIndex:
-    """What the first index lacks of both together."""
-    left, lacking = list(own), []
-    for name in other:
-        if name in left:
-            left.remove(name)
-        else:
-            lacking.append(name)
-    return tuple(lacking)
+def _finite(values: Tensor) -> Tensor:
+    """Sizes of values, zero where they are not finite."""
+    return torch.nan_to_num(values.abs(), nan=0.0, posinf=0.0)

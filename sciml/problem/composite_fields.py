@@ -1,22 +1,23 @@
-"""Fields that belong together: the real and imaginary part of a complex one, the components of a vector."""
+"""Complex and vector fields: real fields that have a name together."""
 
 from __future__ import annotations
 
-import copy
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed, nearest
 from sciml.errors import ProblemError
 from sciml.jets import JetSpace
-from sciml.problem.conditions import NORMAL, Condition, Periodic, Targets
+
+NORMAL = "normal"
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,11 @@ class Composites:
         return tuple(part for each in self.vectors.get(name, ()) for part in self.parts(each)) or (name,)
 
     def has_complex(self, names: Iterable[str]) -> bool:
-        """Whether a residual with these arguments receives complex numbers."""
+        """True if a residual with these arguments receives complex numbers."""
         return any(name in self.complexes or self.has_complex(self.vectors.get(name, ())) for name in names)
 
     def arguments(self, space: JetSpace, names: Sequence[str], normals: Tensor | None = None) -> dict[str, Any]:
-        """What a residual function receives under its arguments' names: tensors of shape ``(n,)``, or tuples of them."""
+        """The arguments of a residual function by name: tensors of shape ``(n,)``, or tuples of them."""
         found: dict[str, Any] = {}
         for name in names:
             if name == NORMAL and normals is not None and name not in (*space.fields, *space.coordinates, *self.names):
@@ -65,26 +66,14 @@ class Composites:
                 found |= space.named([name])
         return found
 
-    def condition(self, given: Condition, time: str | None) -> Condition:
-        """A condition whose targets are those of fields.
-
-        Raises:
-            ProblemError: the target of a vector has another number of components.
-        """
-        if isinstance(given, Targets) and any(self._split(key, time)[0] in self.names for key in given.targets):
-            found = copy.copy(given)
-            found.targets = {
-                f"{part}{suffix}": target
-                for key, whole in given.targets.items()
-                for name, suffix in [self._split(key, time)]
-                for part, target in self._targets(f"{type(given).__name__}({key}=...)", name, whole).items()
-            }
-            return found
-        if isinstance(given, Periodic) and set(given.fields) & set(self.names):
-            again = copy.copy(given)
-            again.fields = tuple(part for name in given.fields for part in self.parts(name))
-            return again
-        return given
+    def targets(self, owner: str, targets: Mapping[str, Any], time: str | None) -> dict[str, Any]:
+        """The targets of a condition by field: those of a complex field ``h_t`` become ``u_t`` and ``v_t``."""
+        found: dict[str, Any] = {}
+        for key, whole in targets.items():
+            name, suffix = self._split(key, time)
+            parts = self._targets(f"{owner}({key}=...)", name, whole)
+            found |= {f"{part}{suffix}": target for part, target in parts.items()}
+        return found
 
     def joined(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The values of the complex fields, from those of their parts: arrays or tensors."""
@@ -100,15 +89,11 @@ class Composites:
         for name, pair in self.complexes.items():
             if name in found:
                 whole = found.pop(name)
-                found |= {part: take(whole) for part, take in zip(pair, (_real, _imaginary), strict=True)}
+                found |= {pair[0]: whole.real, pair[1]: _imaginary(whole)}
         return found
 
     def stacked(self, values: Any, fields: Sequence[str], points: Tensor) -> Tensor:
-        """Values by field, or complex field, as one tensor ``(n, F)``.
-
-        Raises:
-            ProblemError: other fields, or values that are not one a point.
-        """
+        """Values by field, or complex field, one a point, as one tensor ``(n, F)``."""
         if isinstance(values, Tensor) and len(fields) == 1:
             values = {fields[0]: values}
         if isinstance(values, Tensor) and [sorted(fields)] == [sorted(pair) for pair in self.complexes.values()]:
@@ -139,8 +124,11 @@ class Composites:
         if name in self.complexes:
             if not callable(target) and not isinstance(target, int | float | complex | Tensor):
                 return dict.fromkeys(self.complexes[name], target)
-            takes = zip(self.complexes[name], (_real, _imaginary), strict=True)
-            return {part: _after(target, take) if callable(target) else take(target) for part, take in takes}
+            takes: tuple[Callable[[Any], Any], ...] = (attrgetter("real"), _imaginary)
+            return {
+                part: _after(target, take) if callable(target) else take(target)
+                for part, take in zip(self.complexes[name], takes, strict=True)
+            }
         if name not in self.vectors:
             return {name: target}
         parts = self.vectors[name]
@@ -157,14 +145,11 @@ class Composites:
 
 
 def checked(owner: str, complexes: Any, vectors: Any, fields: Sequence[str], coordinates: Sequence[str]) -> Composites:
-    """The composites of a problem class.
-
-    Raises:
-        ProblemError: no dict of names; a name that is a field, a coordinate or given twice; an unknown component, one that
-            belongs to two complex fields, or one that a vector has twice.
-    """
-    for what, given in (("complex_fields", complexes), ("vectors", vectors)):
-        shown = '{"h": ("u", "v")}' if what == "complex_fields" else '{"velocity": ("u", "v")}'
+    """The composites of a problem class; refuses wrong shapes, taken names, and parts that are unknown or given twice."""
+    for what, given, example in (
+        ("complex_fields", complexes, '{"h": ("u", "v")}'),
+        ("vectors", vectors, '{"velocity": ("u", "v")}'),
+    ):
         sound = isinstance(given, Mapping) and all(
             isinstance(name, str)
             and name.isidentifier()
@@ -173,7 +158,9 @@ def checked(owner: str, complexes: Any, vectors: Any, fields: Sequence[str], coo
             for name, parts in given.items()
         )
         if not sound:
-            raise ProblemError(f"{owner}: {what} must be names of fields under a name, as in {shown}; given: {given!r}")
+            raise ProblemError(
+                f"{owner}: {what} must be names of fields under a name, as in {example}; given: {given!r}"
+            )
     for name in (*complexes, *vectors):
         if name in fields or name in coordinates or (name in complexes and name in vectors):
             raise ProblemError(
@@ -181,19 +168,17 @@ def checked(owner: str, complexes: Any, vectors: Any, fields: Sequence[str], coo
                 "complex field or a vector needs a name of its own"
             )
     owners: dict[str, str] = {}
-    for name, parts in complexes.items():
-        for part in parts:
-            if part not in fields:
-                raise ProblemError(
-                    f"{owner}: complex_fields: {name!r} has the part {part!r}, which is no field; fields: {listed(fields)}."
-                    f"{nearest(str(part), fields)}"
-                )
-            if part in owners:
-                raise ProblemError(
-                    f"{owner}: complex_fields: {part!r} is a part of {owners[part]!r} and of {name!r}; every field is a part "
-                    "of one complex field at most, and once"
-                )
-            owners[part] = name
+    for name, part in ((name, part) for name, parts in complexes.items() for part in parts):
+        if part not in fields:
+            raise ProblemError(
+                f"{owner}: complex_fields: {name!r} has the part {part!r}, which is no field; fields: {among(part, fields)}"
+            )
+        if part in owners:
+            raise ProblemError(
+                f"{owner}: complex_fields: {part!r} is a part of {owners[part]!r} and of {name!r}; every field is a part "
+                "of one complex field at most, and once"
+            )
+        owners[part] = name
     known = (*fields, *complexes)
     for name, parts in vectors.items():
         for part in parts:
@@ -202,14 +187,8 @@ def checked(owner: str, complexes: Any, vectors: Any, fields: Sequence[str], coo
                 raise ProblemError(
                     f"{owner}: vectors: the component {part!r} of {name!r} {wrong}; fields: {listed(known)}"
                 )
-    return Composites(
-        {name: (parts[0], parts[1]) for name, parts in complexes.items()},
-        {name: tuple(parts) for name, parts in vectors.items()},
-    )
-
-
-def _real(value: Any) -> Any:
-    return value.real
+    pairs = {name: (parts[0], parts[1]) for name, parts in complexes.items()}
+    return Composites(pairs, {name: tuple(parts) for name, parts in vectors.items()})
 
 
 def _imaginary(value: Any) -> Any:
@@ -229,7 +208,7 @@ def _component(what: str, number: int, parts: Sequence[str]) -> Callable[[Any], 
 
 
 def _after(target: Callable[..., Any], take: Callable[[Any], Any]) -> Callable[..., Any]:
-    """What is taken from the values of a function, with the function's own arguments."""
+    """The composition of ``take`` and a function, with the function's own arguments."""
 
     @functools.wraps(target)
     def taken(**arguments: Any) -> Any:

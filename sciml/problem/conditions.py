@@ -1,48 +1,38 @@
-"""Conditions: what holds on parts of the boundary, each a residual like any equation.
-
-Targets: what a condition prescribes, a number or a function of the coordinates that it names.
-
-Where equations and conditions hold: sides of the domain, surfaces inside it, parts of it.
-"""
+"""Conditions: residuals on parts of the boundary, and the terms that equations and conditions consist of."""
 
 from __future__ import annotations
 
-import inspect
-import re
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed, nearest
 from sciml.errors import ProblemError
-from sciml.geometry import Face, Interface, OnFaces, Opposite, Place, Region
-from sciml.geometry.domain import Geometry
+from sciml.geometry import Domain, Interface, OnFaces, Place, Region
 from sciml.jets import JetSpace
 from sciml.jets.calculus import check_names, check_precision, describe
+from sciml.problem.composite_fields import NORMAL, Composites
 from sciml.problem.functions import argument_names, evaluated
 from sciml.problem.parametric import extended, with_columns
 from sciml.problem.protocol import ProblemLike
 from sciml.typing import MultiIndex, Target
 
+_PROBES = 64
+
 
 def prescribed_values(what: str, target: Target, problem: ProblemLike, coordinates: Mapping[str, Tensor]) -> Tensor:
-    """The values of a target at coordinates of shape ``(n,)``, differentiable by them; shape ``(n,)`` or ``()``.
-
-    Raises:
-        ProblemError: the target's function fails, or returns something that is neither.
-    """
+    """The values of a target at coordinates of shape ``(n,)``, differentiable by them; shape ``(n,)`` or ``()``."""
     like = next(iter(coordinates.values()))
     value: object = target
     if callable(target):
-        arguments: dict[str, object] = {name: coordinates[name] for name in argument_names(target)}
-        if "self" in inspect.signature(target).parameters:
-            arguments["self"] = with_columns(problem, coordinates)
-        value = evaluated(f"the target function of {what}", target, arguments)
+        arguments = {name: coordinates[name] for name in argument_names(target)}
+        value = evaluated(f"the target function of {what}", target, arguments, with_columns(problem, coordinates))
     if isinstance(value, Tensor):
         check_precision(f"the target of {what}", value, like)
     values = torch.as_tensor(value, dtype=like.dtype, device=like.device)
@@ -55,11 +45,7 @@ def prescribed_values(what: str, target: Target, problem: ProblemLike, coordinat
 
 
 def check_target(what: str, target: Target, coordinates: Sequence[str]) -> None:
-    """Refuse a target that is neither a number nor a function of coordinates.
-
-    Raises:
-        ProblemError: with what was given and what may be asked for.
-    """
+    """Refuse a target that is neither a number nor a function of coordinates."""
     if callable(target):
         for name in argument_names(target):
             if name not in coordinates:
@@ -73,15 +59,8 @@ def check_target(what: str, target: Target, coordinates: Sequence[str]) -> None:
         )
 
 
-_PROBES = 64
-
-
 def checked_region(what: str, on: object) -> Region:
-    """The argument ``on`` of a condition.
-
-    Raises:
-        ProblemError: it is no region.
-    """
+    """The argument ``on`` of a condition, which must be a region."""
     if not isinstance(on, Region):
         raise ProblemError(
             f"{what}: on= must be a region such as domain.faces('x'), domain.piece('inlet') or domain.boundary; given: {on!r}"
@@ -90,20 +69,12 @@ def checked_region(what: str, on: object) -> Region:
 
 
 def checked_place(what: str, on: object) -> Region | Interface:
-    """The argument ``on`` of a condition that may lie on an inner surface.
-
-    Raises:
-        ProblemError: it is neither a region nor an interface.
-    """
+    """The argument ``on`` of a condition that may lie on an inner surface, too."""
     return on if isinstance(on, Interface) else checked_region(what, on)
 
 
 def place_of(on: Region | Interface, problem: ProblemLike) -> Place:
-    """Where a condition lies, for one problem.
-
-    Raises:
-        ProblemError: on a side that the problem's domain lacks, or on an inner surface that reaches beyond the domain.
-    """
+    """The place of a condition in one problem: sides that its domain has, or an inner surface inside it."""
     if isinstance(on, Region):
         return OnFaces(on.resolve(problem.domain, problem.time, problem.promoted))
     if problem.time is not None:
@@ -115,12 +86,8 @@ def place_of(on: Region | Interface, problem: ProblemLike) -> Place:
     return on
 
 
-def check_part(what: str, part: Geometry, problem: ProblemLike) -> None:
-    """Refuse a part that is no part of a problem's domain.
-
-    Raises:
-        ProblemError: other coordinates, or points beyond the domain.
-    """
+def check_part(what: str, part: Domain, problem: ProblemLike) -> None:
+    """Refuse a part of a problem's domain with other coordinates, or with points beyond it."""
     own = problem.domain
     if part.coordinates == own.coordinates:
         unit = np.random.default_rng(0).random((_PROBES, len(own.coordinates)))
@@ -133,12 +100,9 @@ def check_part(what: str, part: Geometry, problem: ProblemLike) -> None:
     )
 
 
-NORMAL = "normal"
-
-
 @dataclass(frozen=True)
 class Evaluation:
-    """What a residual is evaluated on: a problem with its unknowns bound, jets at points, outward normals.
+    """The arguments of a residual: a problem with its unknowns bound, jets at points, outward normals.
 
     ``spaces`` has one entry, or two (lower and upper face) for paired points; ``normals`` has shape ``(n, D)`` on sides.
     """
@@ -183,7 +147,7 @@ class Term:
 
 
 class Condition(ABC):
-    """What a problem demands on part of its boundary.
+    """A condition of a problem on part of its boundary.
 
     Subclasses check their names when a problem class is defined and list their terms when a problem is solved.
     """
@@ -193,15 +157,15 @@ class Condition(ABC):
 
     @abstractmethod
     def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
-        """Refuse names that the problem does not have.
-
-        Raises:
-            ProblemError: with the wrong name and the right ones.
-        """
+        """Refuse names that the problem does not have, by a ``ProblemError`` with the right ones."""
 
     @abstractmethod
     def terms(self, problem: ProblemLike) -> tuple[Term, ...]:
         """The residuals of this condition for one problem."""
+
+    def by_field(self, composites: Composites, time: str | None) -> Condition:
+        """The condition with fields in place of the complex fields and vectors that it names."""
+        return self
 
     def label(self, part: str, parts: int) -> str:
         """The name of one of ``parts`` terms."""
@@ -209,7 +173,14 @@ class Condition(ABC):
 
 
 class Targets(Condition):
-    """A condition that prescribes a value for each of some derivatives, by name."""
+    """A condition that prescribes, for each of some fields or derivatives, what an operator on it is equal to.
+
+    Subclasses say where (``place``) and which operator (``operator``; by default the derivative itself).
+    """
+
+    # Whether the derivative itself is prescribed, and whether trial functions may satisfy that exactly.
+    valued: ClassVar[bool] = True
+    exact: ClassVar[bool] = False
 
     def __init__(self, targets: Mapping[str, Target], name: str | None) -> None:
         super().__init__(name=name)
@@ -222,166 +193,41 @@ class Targets(Condition):
             self.split(key, fields, time)
             check_target(f"{type(self).__name__}({key}=...)", target, coordinates)
 
-    def split(self, key: str, fields: Sequence[str], time: str | None) -> tuple[str, int]:
-        """The field and the number of time derivatives that the name ``key`` stands for."""
+    def by_field(self, composites: Composites, time: str | None) -> Condition:
+        found = copy.copy(self)
+        found.targets = composites.targets(type(self).__name__, self.targets, time)
+        return found
+
+    def split(self, key: str, fields: Sequence[str], time: str | None) -> tuple[str, MultiIndex]:
+        """The field and the derivative that the name ``key`` stands for."""
         if key in fields:
-            return key, 0
-        raise ProblemError(f"{type(self).__name__} names {key!r}; fields: {listed(fields)}.{nearest(key, fields)}")
+            return key, ()
+        raise ProblemError(f"{type(self).__name__} names {key!r}; fields: {among(key, fields)}")
 
+    @abstractmethod
+    def place(self, problem: ProblemLike) -> Place:
+        """The place where the condition holds."""
 
-class Initial(Targets):
-    """Values at the start of time: ``Initial(u=..., u_t=...)`` prescribes u and its first time derivative.
-
-    Args:
-        name: name of the condition in histories and reports.
-        targets: for each field, or field and time derivatives (``u_t``, ``u_tt``), a number or a function of the
-            coordinates that it names; a parameter called ``self`` receives the problem with its constants.
-
-    Raises:
-        ProblemError: nothing is prescribed; when a problem class is defined: an unknown name, or no time coordinate.
-
-    Example:
-        >>> import torch, sciml
-        >>> rest = sciml.Initial(u=lambda x: torch.sin(torch.pi * x), u_t=0.0)
-    """
-
-    def __init__(self, *, name: str | None = None, **targets: Target) -> None:
-        super().__init__(targets, name)
-
-    def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
-        if time is None:
-            raise ProblemError(
-                f"Initial needs a time coordinate, but the domain has {listed(coordinates)}: name it 't', or say which "
-                "one it is with time = '...' in the class"
-            )
-        super().check(fields, coordinates, time)
-
-    def split(self, key: str, fields: Sequence[str], time: str | None) -> tuple[str, int]:
-        if key in fields:
-            return key, 0
-        for field in fields:
-            match = re.fullmatch(re.escape(field) + f"_((?:{re.escape(str(time))})+)", key)
-            if match:
-                return field, len(match.group(1)) // len(str(time))
-        right = [f"{field}{suffix}" for field in fields for suffix in ("", f"_{time}")]
-        raise ProblemError(f"Initial names {key!r}; it may name {listed(right)}.{nearest(key, right)}")
-
-    def orders(self, problem: ProblemLike) -> dict[tuple[str, int], Target]:
-        """The targets by field and number of time derivatives."""
-        return {self.split(key, problem.fields, problem.time): target for key, target in self.targets.items()}
+    def operator(self, problem: ProblemLike, place: Place) -> Callable[[Evaluation, str, MultiIndex], Tensor]:
+        """The left-hand side of the condition, as a function of a field and a derivative, shape ``(n,)``."""
+        return lambda scene, field, index: scene.space.jet(field, index)
 
     def terms(self, problem: ProblemLike) -> tuple[Term, ...]:
-        assert problem.time is not None
-        if Face(problem.time, "lower") not in problem.domain.sides:
-            raise ProblemError(
-                f"Initial needs a domain with a start of time, a product such as sciml.Disk(...) * "
-                f"sciml.Interval({problem.time}=(0, 1)); {type(problem).__name__} has "
-                f"{problem.domain!r}, whose pieces are {listed(problem.domain.pieces)}"
-            )
-        start = OnFaces((Face(problem.time, "lower"),))
-        found = []
-        for key, target in self.targets.items():
-            field, order = self.split(key, problem.fields, problem.time)
-            index = (problem.time,) * order
-            residual = value_residual(self, field, index, target)
-            prescription = Prescription(field, index, target, _what(self, field, index))
-            name, valued = self.label(key, len(self.targets)), None if order else field
-            found.append(Term(name, start, residual, valued, prescription=prescription))
-        return tuple(found)
+        place = self.place(problem)
+        operator = self.operator(problem, place)
 
-
-class Dirichlet(Targets):
-    """Values on part of the boundary: ``Dirichlet(u=0.0, on=domain.faces("x"))``.
-
-    Args:
-        on: where; faces, pieces or the whole boundary of the problem's domain, or an inner surface.
-        name: name of the condition in histories and reports.
-        targets: for each field a number or a function of the coordinates that it names.
-
-    Raises:
-        ProblemError: nothing is prescribed; when a problem class is defined: an unknown name.
-
-    Example:
-        >>> import sciml
-        >>> box = sciml.Box(x=(0, 1), y=(0, 1))
-        >>> walls = sciml.Dirichlet(u=lambda x, y: x * y, on=box.boundary)
-    """
-
-    def __init__(self, *, on: Region | Interface, name: str | None = None, **targets: Target) -> None:
-        super().__init__(targets, name)
-        self.on = checked_place(type(self).__name__, on)
-
-    def terms(self, problem: ProblemLike) -> tuple[Term, ...]:
-        place = place_of(self.on, problem)
-        return tuple(
-            Term(
-                self.label(field, len(self.targets)),
+        def term(key: str, target: Target) -> Term:
+            field, index = self.split(key, problem.fields, problem.time)
+            what = f"{type(self).__name__}({describe(field, index)}=...)"
+            return Term(
+                self.label(key, len(self.targets)),
                 place,
-                self.residual(field, target),
-                self.valued(field),
-                prescription=None
-                if self.valued(field) is None
-                else Prescription(field, (), target, _what(self, field)),
+                lambda scene: operator(scene, field, index) - target_values(what, target, scene),
+                field if self.valued and not index else None,
+                prescription=Prescription(field, index, target, what) if self.exact else None,
             )
-            for field, target in self.targets.items()
-        )
 
-    def valued(self, field: str) -> str | None:
-        """The field whose value is prescribed, as ``Term.field``."""
-        return field
-
-    def residual(self, field: str, target: Target) -> Callable[[Evaluation], Tensor]:
-        """The residual of one field."""
-        return value_residual(self, field, (), target)
-
-
-class Periodic(Condition):
-    """Equal values, and equal derivatives below the order of the equations, on the two faces of a coordinate.
-
-    Args:
-        coordinate: the periodic coordinate.
-        fields: the periodic fields; all when none is named.
-        name: name of the condition in histories and reports.
-
-    Raises:
-        ProblemError: when a problem class is defined: an unknown coordinate or field.
-
-    Example:
-        >>> import sciml
-        >>> ring = sciml.Periodic("x")
-    """
-
-    def __init__(self, coordinate: str, *fields: str, name: str | None = None) -> None:
-        super().__init__(name=name)
-        self.coordinate = coordinate
-        self.fields = fields
-
-    def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
-        if self.coordinate not in coordinates:
-            raise ProblemError(
-                f"Periodic names the coordinate {self.coordinate!r}; coordinates: {listed(coordinates)}."
-                f"{nearest(self.coordinate, coordinates)}"
-            )
-        check_names("Periodic", self.fields, fields, ())
-
-    def terms(self, problem: ProblemLike) -> tuple[Term, ...]:
-        if Face(self.coordinate, "lower") not in problem.domain.sides:
-            raise ProblemError(
-                f"Periodic({self.coordinate!r}) needs two opposite faces, and {problem.domain!r}, the domain of "
-                f"{type(problem).__name__}, has none of {self.coordinate!r}; its pieces are {listed(problem.domain.pieces)}"
-            )
-        matched = [
-            (field, (self.coordinate,) * order)
-            for field in self.fields or problem.fields
-            for order in range(max(1, problem.order(field, self.coordinate)))
-        ]
-
-        def jump(field: str, index: MultiIndex) -> Callable[[Evaluation], Tensor]:
-            return lambda scene: scene.spaces[1].jet(field, index) - scene.spaces[0].jet(field, index)
-
-        return tuple(
-            Term(self.label(describe(*pair), len(matched)), Opposite(self.coordinate), jump(*pair)) for pair in matched
-        )
+        return tuple(term(key, target) for key, target in self.targets.items())
 
 
 class Residual(Condition):
@@ -401,8 +247,8 @@ class Residual(Condition):
             problem, normals = scene.problem, scene.normals
             if normals is not None and problem.promoted:
                 normals = normals[:, : -len(problem.promoted)]
-            named = {"self": problem, **problem.composites.arguments(scene.space, self.names, normals)}
-            return evaluated(f"condition {self.name!r}", self.function, named)
+            named = problem.composites.arguments(scene.space, self.names, normals)
+            return evaluated(f"condition {self.name!r}", self.function, named, problem)
 
         place = place_of(self.on, problem)
         parts = problem.parts_of(self.name, self.names, value)
@@ -425,14 +271,9 @@ def condition(*, on: Region | Interface) -> Callable[[Callable[..., Any]], Calla
     Example:
         >>> import sciml
         >>> from sciml import d
-        >>> class Cooling(sciml.Problem):
-        ...     domain = sciml.Interval(x=(0, 1))
-        ...     fields = ["u"]
-        ...     @sciml.condition(on=domain.face(x=1))
-        ...     def convection(self, u, x):
-        ...         return d(u, x) + 2.0 * u
-        >>> [condition.name for condition in Cooling().conditions]
-        ['convection']
+        >>> @sciml.condition(on=sciml.Interval(x=(0, 1)).face(x=1))
+        ... def convection(self, u, x):
+        ...     return d(u, x) + 2.0 * u
     """
     region = checked_place("condition", on)
 
@@ -444,20 +285,5 @@ def condition(*, on: Region | Interface) -> Callable[[Callable[..., Any]], Calla
 
 
 def target_values(what: str, target: Target, scene: Evaluation) -> Tensor:
-    """The values of a target at the points of a scene, shape ``(n,)`` or ``()``.
-
-    Raises:
-        ProblemError: the target's function fails, or returns something that is neither.
-    """
+    """The values of a target at the points of a scene; see ``prescribed_values``."""
     return prescribed_values(what, target, scene.problem, scene.space.coordinates)
-
-
-def value_residual(owner: Condition, field: str, index: MultiIndex, target: Target) -> Callable[[Evaluation], Tensor]:
-    """The residual of a prescribed value or derivative."""
-    what = _what(owner, field, index)
-    return lambda scene: scene.space.jet(field, index) - target_values(what, target, scene)
-
-
-def _what(owner: Condition, field: str, index: MultiIndex = ()) -> str:
-    """A part of a condition as people write it: ``Initial(u_t=...)``."""
-    return f"{type(owner).__name__}({describe(field, index)}=...)"

@@ -1,4 +1,4 @@
-"""What is checked of a problem class when it is defined."""
+"""The definition of a problem class: the decorator of its equations, and what is checked."""
 
 from __future__ import annotations
 
@@ -30,15 +30,9 @@ def equation(function: Callable[..., Any] | None = None, *, on: Domain | None = 
     Example:
         >>> import sciml
         >>> from sciml import d
-        >>> class Decay(sciml.Problem):
-        ...     domain = sciml.Interval(t=(0, 1))
-        ...     fields = ["u"]
-        ...     rate = 2.0
-        ...     @sciml.equation
-        ...     def decay(self, u, t):
-        ...         return d(u, t) + self.rate * u
-        >>> Decay().equations
-        ('decay',)
+        >>> @sciml.equation
+        ... def decay(self, u, t):
+        ...     return d(u, t) + self.rate * u
     """
     if on is not None and not isinstance(on, Domain):
         raise ProblemError(f"equation: on= must be a domain, the part where the equation holds; given: {on!r}")
@@ -50,11 +44,7 @@ def equation(function: Callable[..., Any] | None = None, *, on: Domain | None = 
 
 
 def time_of(cls: type[Any], base: type) -> str | None:
-    """The name of the time coordinate of a problem class, or None; ``base`` is ``Problem``.
-
-    Raises:
-        ProblemError: the class names one that its domain lacks.
-    """
+    """The name of the time coordinate of a problem class, or None; ``base`` is ``Problem``."""
     name = cls.time
     if name in cls.domain.coordinates:
         return name
@@ -67,11 +57,7 @@ def time_of(cls: type[Any], base: type) -> str | None:
 
 
 def check_definition(cls: type[Any], base: type) -> Composites:
-    """Refuse a problem class with wrong names, shapes or regions, and return its complex fields and vectors.
-
-    Raises:
-        ProblemError: with the name of the class, what is wrong, and what would be right.
-    """
+    """Refuse a problem class with wrong names, shapes or regions, and return its complex fields and vectors."""
     name, domain = cls.__name__, cls.domain
     if not isinstance(domain, Domain):
         raise ProblemError(f"{name}: domain must be a sciml.Box, sciml.Disk or another domain; given: {domain!r}")
@@ -104,5 +90,5 @@ def check_definition(cls: type[Any], base: type) -> Composites:
         if isinstance(condition, Residual):
             condition.check(known, domain.coordinates, time)
         else:
-            composites.condition(condition, time).check(fields, domain.coordinates, time)
+            condition.by_field(composites, time).check(fields, domain.coordinates, time)
     return composites

@@ -1,4 +1,4 @@
-"""Several experiments with constants in common: one problem made of copies of another."""
+"""Joint problems: several experiments that share constants, as one problem."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import copy
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed
 from sciml.data import Table
 from sciml.errors import DataError, ProblemError
-from sciml.problem.conditions import Condition, Periodic, Residual, Targets
+from sciml.problem.boundary_conditions import Periodic
+from sciml.problem.conditions import Condition, Residual, Targets
 from sciml.problem.measurements import Measurements
 from sciml.problem.noise import Noise
 from sciml.problem.observations import derivative_named
@@ -24,7 +24,7 @@ from sciml.typing import Array
 
 
 class Experiments(Problem):
-    """What ``experiments`` makes: each field, equation and condition of a problem once for every experiment."""
+    """The problem that ``experiments`` makes: each field, equation and condition once for every experiment."""
 
     _members: ClassVar[dict[str, Problem]] = {}
     _own: ClassVar[tuple[str, ...]] = ()
@@ -45,8 +45,7 @@ class Experiments(Problem):
         """The measurements of all experiments in one table, a column for each of theirs.
 
         Args:
-            data: tables by experiment, or a table with groups that are called like the experiments; the problems' own
-                measurements, if they have any, for None.
+            data: tables by experiment, or a table with groups that are called like the experiments; None for the problems' own.
             observe: functions of the fields of one experiment, for all of them.
             noise: as for ``Measurements``, of the columns of one experiment.
 
@@ -54,11 +53,8 @@ class Experiments(Problem):
             DataError: no table for an experiment, or one for none.
         """
         members = type(self)._members
-        said = observe is not None or noise is not None
-        parts = {
-            name: Measurements.of(each).with_more(observe, noise) if said else Measurements.of(each)
-            for name, each in self._tables(data).items()
-        }
+        tables = self._tables(data)
+        parts = {name: Measurements.of(each).with_more(observe, noise) for name, each in tables.items()}
         if not parts:
             return None
         columns: dict[str, Array] = {}
@@ -70,21 +66,19 @@ class Experiments(Problem):
         for experiment, part in parts.items():
             place = slice(start, start + len(part))
             start += len(part)
-            sizes = {each.sigma for each in map(part.noise_of, part.table.columns) if each is not None}
             for column in part.table.columns:
-                if column in self.coordinates:
-                    columns.setdefault(column, np.full(total, np.nan))[place] = part.table[column]
-                    continue
-                name = self._named(column, experiment)
-                alike[name] = column
+                coordinate = column in self.coordinates
+                name = column if coordinate else self._named(column, experiment)
                 columns.setdefault(name, np.full(total, np.nan))[place] = part.table[column]
-                told = part.noise_of(column)
-                if told is not None and column not in sizes:
-                    own = self._named(told.sigma, experiment) if isinstance(told.sigma, str) else told.sigma
-                    noises[name] = replace(told, sigma=own)
+                if coordinate:
+                    continue
+                alike[name] = column
+                own = part.noise_of(column)
+                if own is not None and column not in part.sizes:
+                    sigma = self._named(own.sigma, experiment) if isinstance(own.sigma, str) else own.sigma
+                    noises[name] = replace(own, sigma=sigma)
             for column, function in part.observe.items():
-                at = partial(_member, experiment)
-                functions[self._named(column, experiment)] = _renamed(function, experiment, members[experiment], at)
+                functions[self._named(column, experiment)] = _renamed(function, experiment, members[experiment])
         source = ", ".join(dict.fromkeys(each.table.source for each in parts.values()))
         table = Table(columns, source=source, missing="mask")
         found = Measurements(table, observe=functions, noise=noises or None)
@@ -117,9 +111,7 @@ class Experiments(Problem):
             )
         for name in data:
             if name not in names:
-                raise DataError(
-                    f"there is no experiment {name!r}; experiments: {listed(names)}.{nearest(str(name), names)}"
-                )
+                raise DataError(f"there is no experiment {name!r}; experiments: {among(name, names)}")
         silent = [name for name in names if name not in data]
         if silent:
             raise DataError(f"the experiment {listed(silent)} has no data; given: {listed(data)}")
@@ -146,49 +138,37 @@ def experiments(problems: Mapping[str, Problem], *, own: Collection[str] = ()) -
 
     Example:
         >>> import sciml
-        >>> from sciml import d
-        >>> class Cooling(sciml.Problem):
-        ...     domain = sciml.Interval(t=(0, 1))
-        ...     fields = ["u"]
-        ...     rate, start = sciml.Unknown(1.0), 2.0
-        ...     conditions = [sciml.Initial(u=lambda self: self.start)]
-        ...     @sciml.equation
-        ...     def cooling(self, u, t):
-        ...         return d(u, t) + self.rate * u
-        >>> both = sciml.experiments({"hot": Cooling(start=9.0), "warm": Cooling(start=4.0)})
+        >>> Growth, rate = sciml.gallery.problem_class("logistic_growth"), sciml.Unknown(1.0)
+        >>> both = sciml.experiments({"few": Growth(start=0.1, rate=rate), "more": Growth(start=0.2, rate=rate)})
         >>> both.fields, both.equations, list(both.unknowns)
-        (('u_hot', 'u_warm'), ('cooling_hot', 'cooling_warm'), ['rate'])
+        (('u_few', 'u_more'), ('growth_few', 'growth_more'), ['rate'])
     """
     members = _checked(problems, own)
     first = next(iter(members.values()))
     kind, attributes = type(first), dict[str, Any]()
     fields = [f"{field}_{name}" for name in members for field in first.fields]
     attributes |= {"domain": first.domain, "fields": fields, "time": first.time}
-    for name in members:
-        for what in ("complexes", "vectors"):
-            target = attributes.setdefault({"complexes": "complex_fields"}.get(what, what), {})
-            groups: Mapping[str, tuple[str, ...]] = getattr(first.composites, what)
-            target |= {f"{key}_{name}": tuple(f"{part}_{name}" for part in parts) for key, parts in groups.items()}
+    for what, groups in (("complex_fields", first.composites.complexes), ("vectors", first.composites.vectors)):
+        attributes[what] = {
+            f"{key}_{name}": tuple(f"{part}_{name}" for part in parts)
+            for name in members
+            for key, parts in groups.items()
+        }
     conditions: list[Condition] = []
     for name, member in members.items():
-        at = partial(_member, name)
         for unknown, value in member.unknowns.items():
             attributes[f"{unknown}_{name}" if unknown in own else unknown] = value
         for equation in kind._equations:
-            function = _renamed(getattr(kind, equation), name, member, at)
+            function = _renamed(getattr(kind, equation), name, member)
             function._sciml_equation = True  # type: ignore[attr-defined]
             function._sciml_part = getattr(getattr(kind, equation), "_sciml_part", None)  # type: ignore[attr-defined]
             attributes[f"{equation}_{name}"] = function
-        conditions += [_condition(each, name, member, at) for each in member.conditions]
+        conditions += [_condition(each, name, member) for each in member.conditions]
     attributes |= {"conditions": conditions, "_members": members, "_own": tuple(own), "__doc__": kind.__doc__}
     if all(each.has_reference for each in members.values()):
         attributes["reference"] = _reference
     made = type(f"{kind.__name__}Experiments", (Experiments,), attributes)
     return made()
-
-
-def _member(experiment: str, problem: Experiments) -> Problem:
-    return problem.members[experiment]
 
 
 def _reference(self: Experiments, **coordinates: Any) -> dict[str, Any]:
@@ -200,9 +180,7 @@ def _reference(self: Experiments, **coordinates: Any) -> dict[str, Any]:
     return found
 
 
-def _renamed(
-    function: Callable[..., Any], experiment: str, member: Problem, at: Callable[[Any], Problem]
-) -> Callable[..., Any]:
+def _renamed(function: Callable[..., Any], experiment: str, member: Problem) -> Callable[..., Any]:
     """A function of one experiment's fields as one of all fields; as ``self`` it receives its own problem."""
     known = {*member.fields, *member.composites.names}
     signature = inspect.signature(function)
@@ -212,7 +190,7 @@ def _renamed(
     def renamed(*problem: Any, **arguments: Any) -> Any:
         given = {back[key]: value for key, value in arguments.items()}
         if "self" in signature.parameters:
-            given["self"] = at(problem[0] if problem else given.pop("self"))
+            given["self"] = (problem[0] if problem else given["self"]).members[experiment]
         return function(**given)
 
     parameters = [each.replace(name=names[key]) for key, each in signature.parameters.items()]
@@ -221,32 +199,25 @@ def _renamed(
     return renamed
 
 
-def _condition(given: Condition, experiment: str, member: Problem, at: Callable[[Any], Problem]) -> Condition:
+def _condition(given: Condition, experiment: str, member: Problem) -> Condition:
     """A condition of one experiment among the others."""
     if isinstance(given, Residual):
-        return Residual(_renamed(given.function, experiment, member, at), given.on, f"{given.name}_{experiment}")
-    found = copy.copy(given)
+        return Residual(_renamed(given.function, experiment, member), given.on, f"{given.name}_{experiment}")
+    found: Any = copy.copy(given)
     found.name = f"{given.name}_{experiment}"
     if isinstance(given, Periodic):
-        found.fields = tuple(f"{field}_{experiment}" for field in given.fields or member.fields)  # type: ignore[attr-defined]
+        found.fields = tuple(f"{field}_{experiment}" for field in given.fields or member.fields)
         return found
-    assert isinstance(found, Targets)
-    targets = {}
-    for key, target in found.targets.items():
-        field, suffix = _field_of(key, member)
-        ours = _renamed(target, experiment, member, at) if callable(target) else target
-        targets[f"{field}_{experiment}{suffix}"] = ours
-    found.targets = targets
-    coefficient = getattr(found, "coefficient", None)
-    if callable(coefficient):
-        found.coefficient = _renamed(coefficient, experiment, member, at)  # type: ignore[attr-defined]
+    assert isinstance(given, Targets)
+    found.targets = {}
+    for key, target in given.targets.items():
+        # A target's key is a field, or one with time derivatives after it: ``u_t``.
+        field = max((each for each in member.fields if key == each or key.startswith(f"{each}_")), key=len)
+        renamed = _renamed(target, experiment, member) if callable(target) else target
+        found.targets[f"{field}_{experiment}{key[len(field) :]}"] = renamed
+    if callable(getattr(given, "coefficient", None)):
+        found.coefficient = _renamed(given.coefficient, experiment, member)  # type: ignore[attr-defined]
     return found
-
-
-def _field_of(key: str, member: Problem) -> tuple[str, str]:
-    """A target's field, and the time derivatives after it: ``u_t`` is u, ``_t``."""
-    field = max((each for each in member.fields if key == each or key.startswith(f"{each}_")), key=len)
-    return field, key[len(field) :]
 
 
 def _checked(problems: Any, own: Collection[str]) -> dict[str, Problem]:
@@ -276,13 +247,11 @@ def _checked(problems: Any, own: Collection[str]) -> dict[str, Problem]:
             if unknown not in own and value != first.unknowns[unknown]:
                 raise ProblemError(
                     f"the experiments share {unknown!r} and say different things of it: {first.unknowns[unknown]!r} and, in "
-                    f"{name!r}, "
-                    f"{value!r}; say the same, or name it in own="
+                    f"{name!r}, {value!r}; say the same, or name it in own="
                 )
     for name in own:
         if name not in first.unknowns:
             raise ProblemError(
-                f"own names {name!r}, which is no unknown of {type(first).__name__}; unknowns: {listed(first.unknowns)}."
-                f"{nearest(name, first.unknowns)}"
+                f"own names {name!r}, which is no unknown of {type(first).__name__}; unknowns: {among(name, first.unknowns)}"
             )
     return members

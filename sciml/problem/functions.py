@@ -1,4 +1,4 @@
-"""Calling functions that a user wrote: by the names of their parameters, with failures that say where they happened."""
+"""Calls of user functions by the names of their parameters, with errors that name the function."""
 
 from __future__ import annotations
 
@@ -12,35 +12,30 @@ from sciml.errors import ProblemError, SciMLError
 
 
 def argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The parameters of a function that must be filled by name: all but ``self`` and those with a default.
-
-    Raises:
-        ProblemError: the function takes ``*args`` or ``**kwargs``, which name nothing, or does not tell its parameters.
-    """
-    names = []
+    """The parameters of a function that must be filled by name: all but ``self`` and those with a default."""
+    called = getattr(function, "__name__", repr(function))
     try:
-        parameters = inspect.signature(function).parameters
+        parameters = inspect.signature(function).parameters.values()
     except ValueError:
-        name = getattr(function, "__name__", repr(function))
         raise ProblemError(
-            f"{name!r} does not tell the names of its parameters, as functions written in C do not: wrap it, "
-            f"as in lambda x: {name}(x)"
+            f"{called!r} does not tell the names of its parameters, as functions written in C do not: wrap it, "
+            f"as in lambda x: {called}(x)"
         ) from None
-    for parameter in parameters.values():
+    for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            name = getattr(function, "__name__", repr(function))
-            raise ProblemError(f"{name!r} takes *{parameter.name}: name the fields and coordinates it needs instead")
-        if parameter.name != "self" and parameter.default is parameter.empty:
-            names.append(parameter.name)
-    return tuple(names)
+            raise ProblemError(f"{called!r} takes *{parameter.name}: name the fields and coordinates it needs instead")
+    return tuple(each.name for each in parameters if each.name != "self" and each.default is each.empty)
 
 
-def evaluated(what: str, function: Callable[..., Any], arguments: Mapping[str, object]) -> Any:
-    """What a function of the user's returns.
+def evaluated(
+    what: str, function: Callable[..., Any], arguments: Mapping[str, object], problem: object | None = None
+) -> Any:
+    """The value of a user's function; its own exceptions become a ``ProblemError`` that names it.
 
-    Raises:
-        ProblemError: it fails in a way that is not ours; the message names it.
+    A function that asks for ``self`` receives the problem, if one is given.
     """
+    if problem is not None and "self" in inspect.signature(function).parameters:
+        arguments = {"self": problem, **arguments}
     try:
         return function(**arguments)
     except (SciMLError, torch.OutOfMemoryError):

@@ -1,4 +1,4 @@
-"""Conditions at single points and on means."""
+"""Integral conditions and conditions at single points."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from torch import Tensor
 
 from sciml._text import listed
 from sciml.errors import ProblemError
-from sciml.geometry import At, Average, Interior, OnFaces, Region
-from sciml.problem.conditions import Evaluation, Targets, Term, checked_region, target_values, value_residual
+from sciml.geometry import At, Average, Interior, OnFaces, Place, Region
+from sciml.problem.conditions import Evaluation, Targets, checked_region
 from sciml.problem.protocol import ProblemLike
-from sciml.typing import Target
+from sciml.typing import MultiIndex, Target
 
 
 class Point(Targets):
     """Values at one point: ``Point(p=0.0, at={"x": 0, "y": 0})`` pins a pressure that equations give up to a constant.
 
     Args:
-        at: the point, a number for every coordinate; it lies in the domain or on its boundary.
+        at: the point, a number for every coordinate in its unit; it lies in the domain or on its boundary.
         name: name of the condition in histories and reports.
-        targets: for each field a number or a function of the coordinates that it names.
+        targets: for each field, in its unit, a number or a function of the coordinates that it names.
 
     Raises:
         ProblemError: nothing is prescribed; when a problem class is defined: an unknown name; when the problem is solved: a
@@ -45,14 +45,11 @@ class Point(Targets):
         if set(self.at) != set(coordinates):
             raise ProblemError(f"Point: at= must name {listed(coordinates)}; given: {listed(self.at)}")
 
-    def terms(self, problem: ProblemLike) -> tuple[Term, ...]:
+    def place(self, problem: ProblemLike) -> Place:
         position = tuple(self.at[name] for name in problem.coordinates)
         if not bool(problem.domain.contains(np.array([position]))[0]):
             raise ProblemError(f"Point: at={self.at} lies outside the domain {problem.domain!r}")
-        return tuple(
-            Term(self.label(field, len(self.targets)), At(position), value_residual(self, field, (), target), field)
-            for field, target in self.targets.items()
-        )
+        return At(position)
 
 
 class Mean(Targets):
@@ -64,7 +61,7 @@ class Mean(Targets):
     Args:
         on: a region of the problem's domain to average over; by default the whole inside.
         name: name of the condition in histories and reports.
-        targets: for each field a number, or a function of the coordinates that it names: then the means are equal.
+        targets: for each field, in its unit, a number, or a function of the coordinates, whose mean counts then.
 
     Raises:
         ProblemError: nothing is prescribed; when a problem class is defined: an unknown name.
@@ -78,29 +75,10 @@ class Mean(Targets):
         super().__init__(targets, name)
         self.on = None if on is None else checked_region(type(self).__name__, on)
 
-    def terms(self, problem: ProblemLike) -> tuple[Term, ...]:
-        over = (
-            Interior() if self.on is None else OnFaces(self.on.resolve(problem.domain, problem.time, problem.promoted))
-        )
-        return tuple(
-            Term(
-                self.label(field, len(self.targets)),
-                Average(over),
-                self.residual(problem, over, field, target),
-                self.valued(field),
-            )
-            for field, target in self.targets.items()
-        )
-
-    def valued(self, field: str) -> str | None:
-        """The field whose value is prescribed, as ``Term.field``."""
-        return field
-
-    def residual(
-        self, problem: ProblemLike, over: Interior | OnFaces, field: str, target: Target
-    ) -> Callable[[Evaluation], Tensor]:
-        """The residual of one field before it is averaged."""
-        return value_residual(self, field, (), target)
+    def place(self, problem: ProblemLike) -> Average:
+        if self.on is None:
+            return Average(Interior())
+        return Average(OnFaces(self.on.resolve(problem.domain, problem.time, problem.promoted)))
 
 
 class Integral(Mean):
@@ -119,13 +97,10 @@ class Integral(Mean):
         >>> whole = sciml.Integral(density=1.0)
     """
 
-    def valued(self, field: str) -> str | None:
-        return None
+    valued = False
 
-    def residual(
-        self, problem: ProblemLike, over: Interior | OnFaces, field: str, target: Target
-    ) -> Callable[[Evaluation], Tensor]:
-        domain = problem.domain
+    def operator(self, problem: ProblemLike, place: Place) -> Callable[[Evaluation, str, MultiIndex], Tensor]:
+        assert isinstance(place, Average)
+        domain, over = problem.domain, place.over
         measure = domain.measure if isinstance(over, Interior) else sum(domain.extent(side) for side in over.faces)
-        what = f"Integral({field}=...)"
-        return lambda scene: measure * scene.space.jet(field, ()) - target_values(what, target, scene)
+        return lambda scene, field, index: measure * scene.space.jet(field, index)

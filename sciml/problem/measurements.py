@@ -1,7 +1,8 @@
-"""Measurements: a table, what its columns measure, and how they scatter."""
+"""Measurements: a table of observations, what its columns measure, and their noise."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,32 +11,29 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sciml._text import listed, nearest
+from sciml._text import among, nearest
 from sciml.data import LazyTable, Table
 from sciml.errors import DataError, ProblemError
 from sciml.geometry import Interior, PointSet
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
 from sciml.problem.noise import LogNormal, Noise, Normal, noise_of
-from sciml.problem.observations import DATA, Observation, check_observed, derivative_named, prior_terms
+from sciml.problem.observations import DATA, PRIOR, Observation, Prior, check_observed, derivative_named
 from sciml.problem.problem import Problem
 from sciml.typing import Array, MultiIndex
 
 _FAR = 1e-9
-
 _SHOWN = 5
-
-OUTSIDE = ("error", "drop")
 
 
 class Measurements:
-    r"""A table of measurements, what its columns measure, and how they scatter.
+    r"""A table of measurements, what its columns measure, and their noise.
 
     A column with the name of a field measures that field, one named ``u_x`` or ``u_xt`` a derivative of it, and any other
     name what ``observe`` says: a function of fields, coordinates and, as ``self``, the problem with its constants.
 
     Args:
-        table: a ``Table``, DataFrame or dict of columns, the problem's coordinates among them.
+        table: a ``Table``, DataFrame or dict of columns ``(n,)`` in the problem's units, its coordinates among them.
         observe: ``{column: function}``, as in ``{"in_bed": lambda I: I, "total": lambda u, v: u + v}``; a function may take
             derivatives, ``lambda self, u, x: -self.k * d(u, x)``.
         noise: how the columns scatter: one of ``Normal``, ``Huber``, ``StudentT``, ``LogNormal``, ``Poisson`` for all of them,
@@ -64,23 +62,19 @@ class Measurements:
         noise: Any = None,
         outside: str = "error",
     ) -> None:
-        if outside not in OUTSIDE:
+        if outside not in ("error", "drop"):
             raise DataError(f"outside must be 'error' or 'drop'; given: {outside!r}")
         if isinstance(table, pd.DataFrame | Mapping):
             table = Table(table)
         if not isinstance(table, Table):
+            lazy = "; take rows from it, table.sample(20_000), or hand it to fit itself"
             raise DataError(
                 f"data must be a sciml.Table, a DataFrame or a dict of columns; given: {type(table).__name__}"
-                + (
-                    "; take rows from it, table.sample(20_000), or hand it to fit itself"
-                    if isinstance(table, LazyTable)
-                    else ""
-                )
+                f"{lazy if isinstance(table, LazyTable) else ''}"
             )
         if not isinstance(observe, Mapping | None) or not all(map(callable, (observe or {}).values())):
             raise ProblemError(f"observe must be functions by column, {{'in_bed': lambda I: I}}; given: {observe!r}")
-        self.table = table
-        self.outside = outside
+        self.table, self.outside = table, outside
         self.notes: tuple[str, ...] = ()
         self.observe = dict(observe or {})
         self.found: frozenset[str] = frozenset()
@@ -93,13 +87,13 @@ class Measurements:
             for column in names:
                 if column not in table.columns:
                     raise ProblemError(
-                        f"{what} names the column {column!r}, which {table.source} lacks; columns: {listed(table.columns)}."
-                        f"{nearest(column, table.columns)}"
+                        f"{what} names the column {column!r}, which {table.source} lacks; columns: "
+                        f"{among(column, table.columns)}"
                     )
 
     @classmethod
     def of(cls, given: Any) -> Measurements:
-        """Measurements from what a person hands in."""
+        """Measurements from a table, or as they are."""
         return given if isinstance(given, Measurements) else cls(given)
 
     def noise_of(self, column: str) -> Noise | None:
@@ -111,37 +105,37 @@ class Measurements:
         return self.noise_of(column) or Normal()
 
     def known(self, problem: Problem) -> bool:
-        """Whether the size of every column's noise was given, and not found from the data."""
-        noises = {column: self.noise_of(column) for column in self.observables(problem)}
-        return all(noise is not None and noise.known and column not in self.found for column, noise in noises.items())
+        """True if the size of every column's noise was given, and not found from the data."""
+        columns = self.observables(problem)
+        return all(self.noise_or_normal(column).known and column not in self.found for column in columns)
 
     def with_sigma(self, sizes: Mapping[str, float]) -> Measurements:
         """The same with these sizes of the noise of some columns, which count as found from the data."""
-        noise = {column: self.noise_or_normal(column).with_sigma(sigma) for column, sigma in sizes.items()}
-        again = Measurements(self.table, observe=self.observe, noise={**self.noise, **noise}, outside=self.outside)
-        again._common, again.alike, again.notes = self._common, self.alike, self.notes
-        again.found = frozenset(sizes)
+        again = copy.copy(self)
+        known = {column: self.noise_or_normal(column).with_sigma(sigma) for column, sigma in sizes.items()}
+        again.noise, again.found = {**self.noise, **known}, frozenset(sizes)
         return again
 
     def with_more(self, observe: Mapping[str, Callable[..., Any]] | None, noise: Any) -> Measurements:
         """The same with more observed functions, and another noise if one is given."""
+        if observe is None and noise is None:
+            return self
         kept = self._common or self.noise or None
         both = {**self.observe, **(observe or {})}
         return Measurements(self.table, observe=both, noise=kept if noise is None else noise, outside=self.outside)
 
     def on(self, table: Table) -> Measurements:
         """The same on another table with these columns."""
-        found = Measurements(table, observe=self.observe, noise=self.noise, outside=self.outside)
-        found._common, found.found, found.alike, found.notes = self._common, self.found, self.alike, self.notes
-        return found
+        again = copy.copy(self)
+        again.table = table
+        return again
 
     def observables(self, problem: Problem) -> dict[str, tuple[str, MultiIndex] | Callable[..., Any]]:
-        """What each column measures: a field and its derivative, or a function.
+        """The observable of each column: a field and its derivative, or a function.
 
         Raises:
             ProblemError: a function asks for what the problem does not have.
         """
-        sizes = {each.sigma for each in (*self.noise.values(), self._common) if each is not None}
         found: dict[str, tuple[str, MultiIndex] | Callable[..., Any]] = {}
         for column in (*problem.fields, *(name for name in self.table.columns if name not in problem.fields)):
             if column not in self.table.columns or column in problem.coordinates:
@@ -151,16 +145,20 @@ class Measurements:
                 found[column] = self.observe[column]
             elif column in problem.fields:
                 found[column] = (column, ())
-            elif column not in sizes:
+            elif column not in self.sizes:
                 named = derivative_named(column, problem.fields, problem.coordinates)
                 if named is not None:
                     found[column] = named
         return found
 
+    @property
+    def sizes(self) -> set[float | str | None]:
+        """The columns that hold standard deviations, and other sizes of noise."""
+        return {each.sigma for each in (*self.noise.values(), self._common) if each is not None}
+
     def unused(self, problem: Problem) -> list[str]:
-        """The columns that say nothing."""
-        sizes = {each.sigma for each in (*self.noise.values(), self._common) if each is not None}
-        used = {*problem.coordinates, *self.observables(problem), *sizes}
+        """The columns that measure nothing and are no coordinate and no standard deviation."""
+        used = {*problem.coordinates, *self.observables(problem), *self.sizes}
         return [name for name in self.table.columns if name not in used]
 
     def __len__(self) -> int:
@@ -174,10 +172,6 @@ def data_blocks(problem: Problem, given: Measurements | Table) -> list[Collocati
     """The measurements of a table as residuals ``data.<column>``: what is measured, less the measured values at their points.
 
     Columns share a block unless some of their values are missing: those have a block with points of their own.
-
-    Raises:
-        ProblemError: a coordinate is missing from the table, or no column measures anything.
-        DataError: values that a column's noise cannot have made.
     """
     measurements = Measurements.of(given)
     table = measurements.table
@@ -198,14 +192,21 @@ def data_blocks(problem: Problem, given: Measurements | Table) -> list[Collocati
         noise = measurements.noise_of(column)
         if seen.any():
             (noise or Normal()).check(f"{table.source}: column {column!r}", values[seen])
-        sigma = _sigma(table, column, noise, seen)
-        provisional = _provisional(noise)
-        field, index = (None, ()) if callable(observable) else observable
-        function = observable if callable(observable) else None
         measured = torch.from_numpy(values[seen].copy())
-        alike = measurements.alike.get(column, column)
-        misfit = Observation(field, measured, index, function, provisional, sigma, column, alike)
-        term = Term(f"{DATA}{column}", Interior(), misfit, field if misfit.plain else None, measured=True)
+        field, index = (None, ()) if callable(observable) else observable
+        observation = Observation(
+            field,
+            measured,
+            index,
+            observable if callable(observable) else None,
+            # Rows are made of a provisional noise: one that is made for outliers needs a size to tell them by.
+            noise if noise is not None and (noise.known or isinstance(noise, LogNormal)) else Normal(),
+            _sigma(table, column, noise, seen),
+            column,
+            measurements.alike.get(column, column),
+        )
+        valued = field if observation.plain else None
+        term = Term(f"{DATA}{column}", Interior(), observation, valued, measured=True)
         if seen.all():
             whole.append(term)
         elif seen.any():
@@ -216,17 +217,11 @@ def data_blocks(problem: Problem, given: Measurements | Table) -> list[Collocati
 
 
 def prior_blocks(problem: Problem) -> list[Collocation]:
-    """What was known of constants before the data; where these rows are looked at does not matter."""
-    terms = prior_terms(problem)
+    """The priors of constants as residuals, a row for each; they do not depend on the point."""
+    priors = {name: Prior(name, unknown) for name, unknown in problem.unknowns.items() if unknown.prior is not None}
+    terms = tuple(Term(f"{PRIOR}{name}", Interior(), prior, measured=True) for name, prior in priors.items())
     middle = torch.tensor([[sum(ends) / 2 for ends in problem.domain.bounds.values()]], dtype=torch.float64)
     return [Collocation(PointSet((middle,)), terms)] if terms else []
-
-
-def _provisional(noise: Noise | None) -> Noise:
-    """The noise that rows are made of: one that is made for outliers needs a size to tell them by."""
-    if noise is None:
-        return Normal()
-    return noise if noise.known or isinstance(noise, LogNormal) else Normal()
 
 
 def _sigma(table: Table, column: str, noise: Noise | None, seen: Array) -> Tensor | None:
@@ -249,27 +244,20 @@ def _sigma(table: Table, column: str, noise: Noise | None, seen: Array) -> Tenso
 def resolve_data(
     problem: Problem, data: object, observe: Mapping[str, Callable[..., Any]] | None = None, noise: Any = None
 ) -> Measurements | None:
-    """The measurements to fit: those given, or the problem's own.
-
-    Raises:
-        DataError: not a table, or points outside the domain.
-        ProblemError: columns are missing, or there are observed functions or noise and no data.
-    """
+    """The measurements to fit: those given, or the problem's own; refused where points, columns or noise are wrong."""
     join = getattr(problem, "joined", None)
     if join is not None and (not isinstance(data, Measurements) or data.table.groups):
         data, observe, noise = join(data, observe, noise), None, None
-    if data is None:
-        own = getattr(problem, "measurements", None)
-        data = None if own is None else own()
+    own = getattr(problem, "measurements", None)
+    if data is None and own is not None:
+        data = own()
     if data is None:
         if observe is not None or noise is not None:
             raise ProblemError(
                 f"observe= and noise= say what data mean, and {type(problem).__name__} has none: pass data="
             )
         return None
-    found = data if isinstance(data, Measurements) else Measurements(data, observe=observe, noise=noise)
-    if found is data and (observe is not None or noise is not None):
-        found = found.with_more(observe, noise)
+    found = Measurements.of(data).with_more(observe, noise)
     data_blocks(problem, found)
     table = found.table
     for column in found.noise:
@@ -290,54 +278,49 @@ def resolve_data(
 
 
 def _inside(problem: Problem, given: Measurements) -> Measurements:
-    """Measurements at points of the domain; without the other rows, if that is wished for.
-
-    Raises:
-        DataError: points that are not finite, or outside.
-    """
+    """Measurements at points of the domain: others are refused or, if that is asked for, left out."""
     table, bounds = given.table, problem.domain.bounds
-    wild = np.zeros(len(table), dtype=bool)
-    for name in bounds:
-        wild |= ~np.isfinite(table[name])
+    points = np.stack([table[name] for name in bounds], axis=1)
+    wild = ~np.isfinite(points).all(axis=1)
     if wild.any():
         rows = _counted(problem, table, wild, "have no point")
         raise DataError(f"{table.source}: {rows}: coordinates must be finite numbers; remove or correct these rows")
-    outside = np.zeros(len(table), dtype=bool)
-    for name, (lower, upper) in bounds.items():
-        slack = _FAR * (upper - lower)
-        outside |= (table[name] < lower - slack) | (table[name] > upper + slack)
+    outside = ~_in_bounds(problem, points).all(axis=1)
     what = "lie outside the domain"
     box = ", ".join(f"{name} from {lower:g} to {upper:g}" for name, (lower, upper) in bounds.items())
     where = f"; the domain has {box}: widen it, or remove these rows"
     if not outside.any():
-        outside = ~problem.domain.contains(np.stack([table[name] for name in problem.coordinates], axis=1))
+        outside = ~problem.domain.contains(points)
         what, where = f"lie outside the domain {problem.domain!r}", ": remove these rows"
     if not outside.any():
         return given
-    rows = _counted(problem, table, outside, what)
+    rows = _counted(problem, table, np.asarray(outside), what)
     if given.outside == "error":
-        raise DataError(
-            f"{table.source}: {rows}{where}, or leave them out by data=sciml.Measurements(..., outside='drop')"
-        )
-    if outside.all():
+        where += ", or leave them out by data=sciml.Measurements(..., outside='drop')"
+    if given.outside == "error" or outside.all():
         raise DataError(f"{table.source}: {rows}{where}")
     kept = Table({name: table[name][~outside] for name in table.columns}, source=table.source, missing="mask")
     found = given.on(kept)
-    found.notes = (*given.notes, f"left out, as outside='drop' wishes: {rows}")
+    found.notes = (*given.notes, f"left out, as outside='drop' asks: {rows}")
     # A domain that is no box may leave out more.
     return _inside(problem, found)
 
 
 def _counted(problem: Problem, table: Table, wrong: Array, what: str) -> str:
-    """How many rows are wrong, and the first few of them."""
+    """The number of wrong rows, and the first few of them."""
     rows = np.flatnonzero(wrong)
     first = int(rows[0])
-    names = [
-        name
-        for name, (lower, upper) in problem.domain.bounds.items()
-        if not lower - _FAR * (upper - lower) <= table[name][first] <= upper + _FAR * (upper - lower)
-    ]
+    point = np.array([table[name][first] for name in problem.coordinates])
+    beyond = ~_in_bounds(problem, point)
+    names = [name for name, out in zip(problem.coordinates, beyond, strict=True) if out]
     place = ", ".join(f"{name} = {table[name][first]:g}" for name in names or problem.coordinates)
     more = f", then {', '.join(str(row) for row in rows[1:_SHOWN])}" if len(rows) > 1 else ""
     more += ", ..." if len(rows) > _SHOWN else ""
     return f"{len(rows)} of {len(table)} rows {what}, the first in row {first} with {place}{more}"
+
+
+def _in_bounds(problem: Problem, points: Array) -> Array:
+    """True where a coordinate of points ``(..., D)`` lies between its bounds, to rounding."""
+    lower, upper = np.array(problem.domain.lower), np.array(problem.domain.upper)
+    slack = _FAR * (upper - lower)
+    return (points >= lower - slack) & (points <= upper + slack)

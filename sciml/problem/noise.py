@@ -1,4 +1,4 @@
-r"""How measurements scatter about what they measure: the losses of data, each the logarithm of a density.
+r"""Noise models: the scatter of measurements about what they measure, each the density that makes the loss.
 
 A solver of least squares minimises sums of squares. Any other loss :math:`\rho \ge 0` of a standardised deviation z becomes
 one by rows :math:`r(z) = \operatorname{sign}(z)\sqrt{2\rho(z)}`, smooth where :math:`\rho` is; so every noise model serves
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,46 +22,34 @@ from torch import Tensor
 from sciml.errors import DataError, ProblemError
 from sciml.typing import Array
 
-_FLOOR = 0.01
-
-_NEAR = 1e-2
-
-_SWEEPS = 100
+_FLOOR, _NEAR, _SWEEPS = 0.01, 1e-2, 100
 
 
 @dataclass(frozen=True)
 class Noise(ABC):
-    """What is known about the scatter of one column of measurements; a subclass is a density."""
+    """The density of one column of measurements about what they measure."""
 
     sigma: float | str | None = None
-
     robust: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        given = self.sigma
-        if isinstance(given, str | None):
-            return
-        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
-            raise ProblemError(
-                f"{type(self).__name__}: sigma must be a positive number, the name of a column that holds one for every row, "
-                f"or None to find it from the data; given: {given!r}"
-            )
+        for name in (field.name for field in fields(self)):
+            given = getattr(self, name)
+            if name == "sigma" and isinstance(given, str | None):
+                continue
+            if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
+                column = ", the name of a column that holds one for every row, or None to find it from the data"
+                raise ProblemError(
+                    f"{type(self).__name__}: {name} must be a positive number{column * (name == 'sigma')}; given: {given!r}"
+                )
 
     @property
     def known(self) -> bool:
-        """Whether the size of the scatter is given, and not to be found from the data."""
+        """True if the size of the scatter is given, and not to be found from the data."""
         return self.sigma is not None
 
     def check(self, what: str, measured: Array) -> None:  # noqa: B027 - most have nothing to refuse
-        """Refuse values that this noise cannot have made.
-
-        Args:
-            what: the column and its source, for the message.
-            measured: its values, without missing ones.
-
-        Raises:
-            DataError: such a value, with its number.
-        """
+        """Refuse values ``(n,)`` of what ``what`` names that this noise cannot have made, by a ``DataError``."""
 
     def deviation(self, model: Tensor, measured: Tensor, sigma: Tensor | float) -> Tensor:
         """The standardised deviation z of a model's values from measured ones, shape ``(n,)``."""
@@ -89,10 +77,10 @@ class Noise(ABC):
 
     def squares(self, model: Tensor, measured: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor] | None:
         """Squares of mean one where this noise is at work, and their variances; None where squares say little."""
-        return deviation.square(), torch.full_like(deviation, 2.0)
+        return None if self.robust else (deviation.square(), torch.full_like(deviation, 2.0))
 
     def spread(self, measured: Tensor) -> float:
-        """How much a column scatters that nothing explains, in the unit of sigma."""
+        """The scatter of a column that nothing explains, in the unit of sigma."""
         return float(measured.std(correction=0)) if len(measured) else 0.0
 
     def estimate(self, deviations: Tensor, freedom: float) -> float:
@@ -149,18 +137,11 @@ class Huber(Noise):
     delta: float = 1.345
     robust: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_positive("Huber", "delta", self.delta)
-
     def rows(self, deviation: Tensor) -> Tensor:
         size = deviation.abs()
         beyond = size > self.delta
         outside = torch.where(beyond, 2 * self.delta * size - self.delta**2, torch.ones_like(size))
         return torch.where(beyond, deviation.sign() * outside.sqrt(), deviation)
-
-    def squares(self, model: Tensor, measured: Tensor, deviation: Tensor) -> None:
-        return None
 
     def score(self, deviation: Tensor) -> Tensor:
         return deviation.clamp(-self.delta, self.delta)
@@ -203,10 +184,6 @@ class StudentT(Noise):
     nu: float = 4.0
     robust: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_positive("StudentT", "nu", self.nu)
-
     def rows(self, deviation: Tensor) -> Tensor:
         share = deviation.square() / self.nu
         small = share < _NEAR**2
@@ -214,9 +191,6 @@ class StudentT(Noise):
         safe = torch.where(small, torch.ones_like(share), share)
         ratio = torch.where(small, 1 - share / 2 + share**2 / 3, safe.log1p() / safe)
         return deviation * ((self.nu + 1) / self.nu * ratio).sqrt()
-
-    def squares(self, model: Tensor, measured: Tensor, deviation: Tensor) -> None:
-        return None
 
     def score(self, deviation: Tensor) -> Tensor:
         return (self.nu + 1) * deviation / (self.nu + deviation.square())
@@ -281,7 +255,7 @@ class LogNormal(Noise):
         return -0.5 * deviation.square() - _log(sigma, deviation) - measured.log() - 0.5 * math.log(2 * math.pi)
 
     def spread(self, measured: Tensor) -> float:
-        return float(measured.log().std(correction=0)) if len(measured) else 0.0
+        return super().spread(measured.log())
 
 
 @dataclass(frozen=True)
@@ -323,8 +297,10 @@ class Poisson(Noise):
         least = torch.where(measured > 0, _FLOOR * measured, torch.full_like(measured, _FLOOR**2))
         above = model > least
         mean = torch.where(above, model, least)
-        slope = _deviance_slope(least, measured)
-        return torch.where(above, _deviance(mean, measured), _deviance(least, measured) + slope * (model - least))
+        start = _deviance(least, measured)
+        # The derivative of the signed root by the mean, where the two differ.
+        slope = (1 - measured / least) / start
+        return torch.where(above, _deviance(mean, measured), start + slope * (model - least))
 
     def squares(self, model: Tensor, measured: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
         # Pearson's, whose mean is one however small the counts are; that of deviances is not.
@@ -354,26 +330,12 @@ def _deviance(mean: Tensor, count: Tensor) -> Tensor:
     return torch.where(some, safe.sqrt() * excess * ratio.clamp(min=0).sqrt(), (2 * positive).sqrt())
 
 
-def _deviance_slope(mean: Tensor, count: Tensor) -> Tensor:
-    """The derivative of the signed root by the mean, where the two differ."""
-    return (1 - count / mean) / _deviance(mean, count)
-
-
 def _log(sigma: Tensor | float, like: Tensor) -> Tensor:
     return torch.as_tensor(sigma, dtype=like.dtype, device=like.device).log()
 
 
-def _check_positive(owner: str, name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ProblemError(f"{owner}: {name} must be a positive number; given: {value!r}")
-
-
 def noise_of(given: Any) -> Noise:
-    """A noise model from what people write: one, a number (its sigma), or the name of a column of sigmas.
-
-    Raises:
-        ProblemError: none of these.
-    """
+    """A noise model from one, a number (its sigma), or the name of a column of sigmas."""
     if isinstance(given, Noise):
         return given
     if isinstance(given, type) and issubclass(given, Noise):

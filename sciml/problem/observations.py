@@ -1,8 +1,7 @@
-"""Misfits: what a trial function says of a measurement, less what was measured, as residuals like any other."""
+"""Observations and priors: measured values as residuals like any other."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sciml.geometry import Interior
 from sciml.jets.calculus import check_names, check_residual
-from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.conditions import Evaluation
 from sciml.problem.functions import argument_names, evaluated
 from sciml.problem.noise import Noise, Normal
 from sciml.problem.protocol import ProblemLike
@@ -23,7 +21,7 @@ DATA, PRIOR = "data.", "prior."
 
 
 def is_measured(name: str) -> bool:
-    """Whether a term of this name is a measurement, or what was known of a constant before."""
+    """True if a term of this name is a measurement or the prior of a constant."""
     return name.startswith((DATA, PRIOR))
 
 
@@ -62,15 +60,13 @@ class Observation:
         return self.noise.deviation(model, self.measured.to(model), sigma)
 
     def model(self, scene: Evaluation) -> Tensor:
-        """What the trial function says of the measurements, shape ``(n,)``."""
+        """The trial function's values of what was measured, shape ``(n,)``."""
         if self.function is None:
             assert self.field is not None
             return scene.space.jet(self.field, self.index)
         what, names = f"observe={{{self.name!r}: ...}}", argument_names(self.function)
         arguments = scene.problem.composites.arguments(scene.space, names)
-        if "self" in inspect.signature(self.function).parameters:
-            arguments["self"] = scene.problem
-        return check_residual(what, evaluated(what, self.function, arguments), scene.space)
+        return check_residual(what, evaluated(what, self.function, arguments, scene.problem), scene.space)
 
     def log_density(self, scene: Evaluation, sigma: float = 1.0) -> Tensor:
         """The logarithm of the density of each value; ``sigma`` where its own is not known."""
@@ -87,17 +83,17 @@ class Observation:
 
     @property
     def plain(self) -> bool:
-        """Whether a field itself was measured."""
+        """True if a field itself was measured."""
         return self.function is None and self.index == ()
 
     @property
     def size(self) -> float:
-        """How large rows are that nothing explains."""
+        """The natural size of the rows: the scatter of the values in units of sigma."""
         return self.noise.spread(self.measured) / self.typical_sigma
 
     @property
     def typical_sigma(self) -> float:
-        """The standard deviation with which as many values would say as much; 1 where it is not known."""
+        """The one standard deviation of equal information in all values; 1 where it is not known."""
         return 1.0 if self.sigma is None else float(self.sigma.reciprocal().square().mean().rsqrt())
 
     def part(self, chosen: Tensor) -> Observation:
@@ -114,7 +110,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Prior:
-    """What was known of a constant before: as though it had been measured, in standard deviations."""
+    """The prior of a constant as a residual, as though the constant had been measured, in standard deviations."""
 
     name: str
     unknown: Unknown
@@ -126,15 +122,6 @@ class Prior:
         constant = torch.as_tensor(getattr(scene.problem, self.name)).to(like).expand(like.shape)
         sigma = noise.sigma if isinstance(noise.sigma, int | float) else 1.0
         return noise.rows(noise.deviation(constant, torch.full_like(like, value), sigma))
-
-
-def prior_terms(problem: ProblemLike) -> tuple[Term, ...]:
-    """A row for every unknown of which something was known before."""
-    return tuple(
-        Term(f"{PRIOR}{name}", Interior(), Prior(name, unknown), measured=True)
-        for name, unknown in problem.unknowns.items()
-        if unknown.prior is not None
-    )
 
 
 def derivative_named(name: str, fields: Sequence[str], coordinates: Sequence[str]) -> tuple[str, MultiIndex] | None:
@@ -159,11 +146,6 @@ def _coordinates_of(text: str, coordinates: Sequence[str]) -> MultiIndex | None:
 
 
 def check_observed(name: str, function: Any, problem: ProblemLike) -> None:
-    """Refuse what cannot say what was measured.
-
-    Raises:
-        ProblemError: no function, or one that asks for names that the problem does not have.
-    """
-    what = f"observe={{{name!r}: ...}}"
+    """Refuse an observed function that asks for names that the problem does not have."""
     fields = (*problem.fields, *problem.composites.names)
-    check_names(what, argument_names(function), fields, problem.coordinates)
+    check_names(f"observe={{{name!r}: ...}}", argument_names(function), fields, problem.coordinates)

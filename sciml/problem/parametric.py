@@ -1,4 +1,4 @@
-"""Constants promoted to coordinates: one problem for a whole range of their values."""
+"""Parametric problems: constants promoted to coordinates."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import inspect
 import math
 import numbers
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from torch import Tensor
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed
 from sciml.errors import ProblemError
 from sciml.geometry import At, Average, Box, Domain
 from sciml.problem.protocol import ProblemLike
@@ -18,15 +18,14 @@ from sciml.problem.unknowns import Unknown
 
 
 class Promoted:
-    """What stands in a class for a constant that is a coordinate: its values are known at points alone."""
+    """The descriptor of a constant that is a coordinate, whose values are known at points alone."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __get__(self, problem: ProblemLike | None, owner: type) -> Promoted:
-        return self if problem is None else self._refuse(owner)
-
-    def _refuse(self, owner: type) -> NoReturn:
+        if problem is None:
+            return self
         raise ProblemError(
             f"{owner.__name__}: {self.name!r} is a coordinate of this problem and has no single value; self.{self.name} is "
             "a tensor in equations, conditions, targets and the reference, and nowhere else"
@@ -47,9 +46,7 @@ def promoted(problem: ProblemLike, ranges: Mapping[str, tuple[float, float]]) ->
     constants = problem.constants
     for name in ranges:
         if name not in constants:
-            raise ProblemError(
-                f"{owner} has no constant {name!r} to promote; constants: {listed(constants)}.{nearest(name, constants)}"
-            )
+            raise ProblemError(f"{owner} has no constant {name!r} to promote; constants: {among(name, constants)}")
         value = constants[name]
         scalar = isinstance(value, int | float | Unknown) or (isinstance(value, Tensor) and value.ndim == 0)
         if not scalar or isinstance(value, bool):
@@ -60,6 +57,11 @@ def promoted(problem: ProblemLike, ranges: Mapping[str, tuple[float, float]]) ->
             f"{owner}.promote: the condition {tied[0]!r} holds at one point or for a mean, which with {listed(ranges)} as a "
             "coordinate would be one for all values together: use Initial or Dirichlet, or solve for each value"
         )
+
+    def reference(self: Any, **coordinates: Any) -> Any:
+        own = {name: values for name, values in coordinates.items() if name not in self.promoted}
+        return super(type(self), with_columns(self, coordinates)).reference(**own)
+
     domain = problem.domain * Box(**ranges)
     origin: Any = problem.__dict__.get("_origin", problem)
     cls = type(origin)
@@ -67,24 +69,15 @@ def promoted(problem: ProblemLike, ranges: Mapping[str, tuple[float, float]]) ->
     members: dict[str, Any] = {name: Promoted(name) for name in names}
     members |= {"domain": domain, "_promoted": names, "__module__": cls.__module__, "__doc__": cls.__doc__}
     if hasattr(cls, "reference"):
-        # A stored reference belongs to one value of the constants; a formula knows them all.
-        formula = isinstance(
-            inspect.getattr_static(cls, "reference"), staticmethod | classmethod
-        ) or inspect.isfunction(cls.reference)
-        members["reference"] = _reference(cls) if formula else None
+        # A stored reference belongs to one value of the constants; a formula holds for all.
+        static = inspect.getattr_static(cls, "reference")
+        formula = isinstance(static, staticmethod | classmethod) or inspect.isfunction(cls.reference)
+        members["reference"] = reference if formula else None
     made: Any = object.__new__(type(cls.__name__, (cls,), members))
     kept = {key: value for key, value in problem.__dict__.items() if key not in ranges and key != "_system"}
     given = tuple(name for name in problem.__dict__["_given"] if name not in names)
     made.__dict__.update(kept, domain=domain, _origin=origin, _given=given, _is_complex={})
     return made
-
-
-def _reference(cls: Any) -> Any:
-    def reference(self: Any, **coordinates: Any) -> Any:
-        own = {name: values for name, values in coordinates.items() if name not in self.promoted}
-        return super(type(self), with_columns(self, coordinates)).reference(**own)
-
-    return reference
 
 
 def with_columns(problem: ProblemLike, coordinates: Mapping[str, Any]) -> Any:
@@ -97,11 +90,7 @@ def with_columns(problem: ProblemLike, coordinates: Mapping[str, Any]) -> Any:
 
 
 def settled(problem: ProblemLike, values: Mapping[str, float]) -> Any:
-    """The problem with some or all of its promoted constants at one value each.
-
-    Raises:
-        ProblemError: a name that was not promoted, or a value that is no finite number.
-    """
+    """The problem with some or all of its promoted constants at one value each."""
     owner = type(problem).__name__
     if not problem.promoted:
         raise ProblemError(
@@ -112,8 +101,7 @@ def settled(problem: ProblemLike, values: Mapping[str, float]) -> Any:
     for name, value in values.items():
         if name not in problem.promoted:
             raise ProblemError(
-                f"{name!r} is no promoted constant of {owner}; promoted: {listed(problem.promoted)}."
-                f"{nearest(name, problem.promoted)}"
+                f"{name!r} is no promoted constant of {owner}; promoted: {among(name, problem.promoted)}"
             )
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
             raise ProblemError(f"at({name}=...) needs a finite number; given: {value!r}")
@@ -125,6 +113,6 @@ def settled(problem: ProblemLike, values: Mapping[str, float]) -> Any:
 
 
 def extended(part: Domain, problem: ProblemLike) -> Domain:
-    """A part of a domain that knows nothing of promoted constants, for all of their values."""
+    """A part of a domain without promoted constants, for all of their values."""
     ranges = {name: problem.domain.bounds[name] for name in problem.promoted if name not in part.bounds}
     return part * Box(**ranges) if ranges else part

@@ -119,7 +119,7 @@ class Problem:
         self.__dict__["_given"] = tuple(constants)
         self.__dict__["fields"] = tuple(type(self).fields)
         time = time_of(type(self), Problem)
-        own = [self.composites.condition(each, time) for each in type(self).conditions]
+        own = [each.by_field(self.composites, time) for each in type(self).conditions]
         self.__dict__["conditions"] = (*own, *type(self)._methods.values())
         self.__dict__["time"] = time
         self.__dict__["_is_complex"] = {}

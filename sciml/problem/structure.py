@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from sciml.geometry import Opposite
-from sciml.jets import JetSpace, Recorder, orders_asked
+from sciml.geometry import OnFaces, Opposite
+from sciml.jets import JetSpace, RandomJets, orders_asked
+from sciml.jets.random import JetKind
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.protocol import ProblemLike
-from sciml.typing import MultiIndex, Values
+from sciml.typing import MultiIndex
 
 Asked = tuple[tuple[str, MultiIndex], ...]
 
-PROBES = 4
+_PROBES = 4
 
 
 class System:
@@ -66,25 +68,30 @@ class System:
             self._asked[term.name] = tuple(dict.fromkeys(key for space in scene.spaces for key in space.jets))
         return self._asked[term.name]
 
-    def depends(self, term: Term, normals: Tensor | None = None) -> Asked:
+    def depends(self, term: Term) -> Asked:
         """The jets that the value of a residual depends on: those of ``asked`` whose partial derivatives do not vanish."""
-        scene = self.scene(normals=normals)
+        scene = self.scene()
+        if isinstance(term.place, OnFaces):
+            normals = torch.zeros(_PROBES, len(self.problem.coordinates), dtype=torch.float64)
+            columns = [self.problem.coordinates.index(str(face.coordinate)) for face in term.place.faces]
+            normals[:, columns] = 1.0
+            scene = replace(scene, normals=normals)
         value, keys = term.evaluate(scene), tuple(scene.space.jets)
         if not keys or not value.requires_grad:
             return ()
         slopes = torch.autograd.grad(value.sum(), [scene.space.jets[key] for key in keys], allow_unused=True)
         return tuple(key for key, slope in zip(keys, slopes, strict=True) if slope is not None)
 
-    def scene(self, *, pair: bool = False, normals: Tensor | None = None) -> Evaluation:
+    def scene(self, *, pair: bool = False) -> Evaluation:
         """Random jets at some points of the domain, for finding out what residuals ask for and return."""
         problem, generator = self.problem, torch.Generator().manual_seed(0)
         lower, upper = (
             torch.tensor(each, dtype=torch.float64) for each in (problem.domain.lower, problem.domain.upper)
         )
-        points = lower + (upper - lower) * torch.rand(PROBES, len(lower), dtype=torch.float64, generator=generator)
+        points = lower + (upper - lower) * torch.rand(_PROBES, len(lower), dtype=torch.float64, generator=generator)
         columns = dict(zip(problem.coordinates, points.unbind(1), strict=True))
-        spaces = tuple(JetSpace(columns, problem.fields, Recorder(PROBES)) for _ in range(2 if pair else 1))
-        return Evaluation(problem.bind_initial(), spaces, torch.ones_like(points) if normals is None else normals)
+        spaces = tuple(JetSpace(columns, problem.fields, RandomJets(_PROBES)) for _ in range(2 if pair else 1))
+        return Evaluation(problem.bind_initial(), spaces, torch.ones_like(points))
 
     def linear(self, blocks: Iterable[Collocation]) -> bool:
         """Whether every residual is affine in the fields and their derivatives, checked on random jets at these points.
@@ -94,42 +101,29 @@ class System:
         return not self.problem.unknowns and all(self._affine(block) for block in blocks)
 
     def _affine(self, block: Collocation) -> bool:
-        generator = torch.Generator().manual_seed(0)
+        generator, share = torch.Generator().manual_seed(0), 0.3
         sample = block.sample.to(torch.device("cpu"), torch.float64)
-        first, second = ([_RememberedJets(len(each), generator) for each in sample.points] for _ in range(2))
+        tables: tuple[list[dict[tuple[str, MultiIndex], Tensor]], ...] = tuple(
+            [{} for _ in sample.points] for _ in range(3)
+        )
 
-        def residuals(jets: Sequence[_RememberedJets]) -> list[Tensor]:
+        def residuals(jets: list[dict[tuple[str, MultiIndex], Tensor]]) -> list[Tensor]:
             spaces = tuple(
-                JetSpace(dict(zip(self.problem.coordinates, points.unbind(1), strict=True)), self.problem.fields, own)
-                for points, own in zip(sample.points, jets, strict=True)
+                JetSpace(
+                    dict(zip(self.problem.coordinates, points.unbind(1), strict=True)),
+                    self.problem.fields,
+                    RandomJets(len(points), kind=JetKind(1.0), generator=generator, table=table),
+                )
+                for points, table in zip(sample.points, jets, strict=True)
             )
             scene = Evaluation(self.problem, spaces, sample.normals)
             return [term.evaluate(scene).detach() for term in block.terms]
 
-        ones, twos = residuals(first), residuals(second)
-        share = 0.3
-        mixed = [one.mixed(two, share) for one, two in zip(first, second, strict=True)]
-        for value, one, two in zip(residuals(mixed), ones, twos, strict=True):
-            gap = (value - share * one - (1 - share) * two).abs().max()
-            if not float(gap) <= 1e-9 * float(1 + one.abs().max() + two.abs().max()):
+        first, second = residuals(tables[0]), residuals(tables[1])
+        for mixed, one, two in zip(tables[2], tables[0], tables[1], strict=True):
+            mixed.update({key: share * one[key] + (1 - share) * two[key] for key in one})
+        for value, a, b in zip(residuals(tables[2]), first, second, strict=True):
+            gap = (value - share * a - (1 - share) * b).abs().max()
+            if not float(gap) <= 1e-9 * float(1 + a.abs().max() + b.abs().max()):
                 return False
         return True
-
-
-class _RememberedJets:
-    """Standard normal jets, drawn at the first request for each."""
-
-    def __init__(
-        self, size: int, generator: torch.Generator, known: Mapping[tuple[str, MultiIndex], Tensor] | None = None
-    ):
-        self._size, self._generator, self._table = size, generator, dict(known or {})
-
-    def jet(self, field: str, index: MultiIndex) -> Values:
-        key = (field, index)
-        if key not in self._table:
-            self._table[key] = torch.randn(self._size, dtype=torch.float64, generator=self._generator)
-        return self._table[key]
-
-    def mixed(self, other: _RememberedJets, share: float) -> _RememberedJets:
-        table = {key: share * self._table[key] + (1 - share) * other._table[key] for key in self._table}
-        return _RememberedJets(self._size, self._generator, table)

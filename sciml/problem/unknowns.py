@@ -64,7 +64,23 @@ class Unknown:
                 f"lower={self.lower}, upper={self.upper}"
             )
         if self.prior is not None:
-            object.__setattr__(self, "prior", _prior(self.prior))
+            self._set_prior(self.prior)
+
+    def _set_prior(self, given: Any) -> None:
+        pair = isinstance(given, tuple | list) and len(given) == 2
+        noise = noise_of(given[1]) if pair and isinstance(given[0], numbers.Real) and math.isfinite(given[0]) else None
+        if noise is None or not isinstance(noise.sigma, int | float) or isinstance(noise, Poisson):
+            raise ProblemError(
+                f"Unknown: prior must be a value and its standard deviation, (0.5, 0.1), or a value and a noise model of known "
+                f"sigma, (0.5, sciml.LogNormal(0.2)); given: {given!r}"
+            )
+        noise.check("the prior of an Unknown", np.array([float(given[0])]))
+        object.__setattr__(self, "prior", (float(given[0]), noise))
+
+    @property
+    def _bound(self) -> float | None:
+        """The bound, if there is only one."""
+        return self.upper if self.lower is None else self.lower
 
     def raw_initial(self) -> Tensor:
         """The raw number that stands for the initial value."""
@@ -82,12 +98,10 @@ class Unknown:
                 f"Unknown: {value:g} does not lie strictly between the bounds; lower={low}, upper={high}"
             )
         if low is not None and high is not None:
-            share = (value - low) / (high - low)
-            found = math.log(share / (1 - share))
-        elif low is not None:
-            found = math.log((value - low) / (self.initial - low))
-        elif high is not None:
-            found = math.log((high - value) / (high - self.initial))
+            fraction = (value - low) / (high - low)
+            found = math.log(fraction / (1 - fraction))
+        elif self._bound is not None:
+            found = math.log((value - self._bound) / (self.initial - self._bound))
         else:
             found = (value - self.initial) / (abs(self.initial) or 1.0)
         return torch.tensor(found, dtype=torch.float64)
@@ -96,23 +110,6 @@ class Unknown:
         """The value that a raw number stands for; differentiable, of the same shape."""
         if self.lower is not None and self.upper is not None:
             return self.lower + (self.upper - self.lower) * torch.sigmoid(raw)
-        if self.lower is not None:
-            return self.lower + (self.initial - self.lower) * torch.exp(raw)
-        if self.upper is not None:
-            return self.upper - (self.upper - self.initial) * torch.exp(raw)
+        if self._bound is not None:
+            return self._bound + (self.initial - self._bound) * torch.exp(raw)
         return self.initial + (abs(self.initial) or 1.0) * raw
-
-
-def _prior(given: Any) -> tuple[float, Any]:
-    """A prior as its value and a noise model."""
-    pair = isinstance(given, tuple | list) and len(given) == 2
-    number = pair and isinstance(given[0], numbers.Real) and math.isfinite(given[0])
-    if number:
-        noise = noise_of(given[1])
-        if isinstance(noise.sigma, int | float) and not isinstance(noise, Poisson):
-            noise.check("the prior of an Unknown", np.array([float(given[0])]))
-            return float(given[0]), noise
-    raise ProblemError(
-        f"Unknown: prior must be a value and its standard deviation, (0.5, 0.1), or a value and a noise model of known sigma, "
-        f"(0.5, sciml.LogNormal(0.2)); given: {given!r}"
-    )

@@ -1,7 +1,4 @@
-"""Checkpoints of earlier formats, as the present one has them.
-
-What a fit leaves in its directory while it runs, so that it can be continued whatever happens to the machine.
-"""
+"""Checkpointing: what a fit leaves in its directory while it runs, so that it can be resumed whatever happens."""
 
 from __future__ import annotations
 
@@ -22,80 +19,18 @@ from torch import Tensor, nn
 from sciml.errors import ArchiveWarning, FileError, SciMLError, SolverError
 from sciml.problem import Problem
 from sciml.runs import report
-from sciml.runs.directory import RunDirectory
+from sciml.runs.directory import CHECKPOINT, HISTORY, RECORD, SOLUTION, RunDirectory
 from sciml.runs.fingerprint import differences
 from sciml.runs.history import Lines
 from sciml.runs.load import load
 from sciml.solution import Solution
 from sciml.solvers import Callback, Report
-from sciml.solvers.callbacks import LookLog
 from sciml.solvers.journal import Content, Journal, Terminated
-from sciml.solvers.signals import INTERRUPT, Abandoned, Signals
+from sciml.solvers.signals import INTERRUPT, TERMINATE, Abandoned, Signals
 from sciml.solvers.state import as_plain, model_as_it_was, model_state, model_values
 
-FORMAT = 2
-
-# Format 1 knew neither steps that are taken back nor sums in parts, and held looks one by one.
-_RETREAT = {"share": 1.0, "why": "", "several": False, "most": 0.0, "lowest": math.inf, "good": None}
-
-
-def upgraded(content: dict[str, Any]) -> dict[str, Any]:
-    """The content of a checkpoint in the present format.
-
-    Raises:
-        KeyError, TypeError, AttributeError: it is no checkpoint.
-    """
-    if content["checkpoint"] != 1:
-        return content
-    journal = content["journal"]
-    entries = [[index, name, cost, _phase(each)] for index, name, cost, each in journal["entries"]]
-    live = journal["live"]
-    if live is not None:
-        index, name, state = live
-        solver = {**(_RETREAT if "optimizer" in state["solver"] else {"good": None}), **state["solver"]}
-        state = {**_phase(state), "solver": solver, "objective": {**state["objective"], "portion": None}}
-        live = [index, name, state]
-    return {**content, "checkpoint": FORMAT, "journal": {**journal, "entries": entries, "live": live}}
-
-
-def _phase(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of a phase; other pieces of work are as they were."""
-    if "best" not in content:
-        return dict(content)
-    seen = LookLog()
-    for each in content["seen"]:
-        seen.append(Report(**each["look"]), each["more"])
-    return {**content, "note": None, "seen": seen.state()}
-
-
-def comparable(content: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fingerprints of a checkpoint and of a fit, without what the checkpoint's format told otherwise or not at all.
-
-    Raises:
-        KeyError, TypeError, AttributeError: it is no checkpoint.
-    """
-    before = dict(content["fingerprint"])
-    if content["checkpoint"] > 1:
-        return before, dict(now)
-    return _without(before), _without(now)
-
-
-def _without(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-    problem = {name: each for name, each in fingerprint["problem"].items() if name != "residuals"}
-    versions = {name: each for name, each in fingerprint["versions"].items() if name != "threads"}
-    data = fingerprint["data"] and {name: each for name, each in fingerprint["data"].items() if name != "noise"}
-    return {
-        **{name: each for name, each in fingerprint.items() if name != "code"},
-        "problem": problem,
-        "data": data,
-        "versions": versions,
-    }
-
-
-CHECKPOINT, RECORD, HISTORY, ASIDE = "checkpoint.pt", "run.json", "history.jsonl", "checkpoint.aside.pt"
-
-_RECORD_FORMAT = 1
-
+ASIDE = "checkpoint.aside.pt"
+FORMAT, _RECORD_FORMAT = 2, 1
 _STATUS_OF_TERMINATION = 143
 
 
@@ -113,17 +48,16 @@ class CheckpointEvery:
     Example:
         >>> import sciml
         >>> sciml.CheckpointEvery(seconds=10)
-        Every(seconds=10, steps=None)
+        CheckpointEvery(seconds=10, steps=None)
     """
 
     seconds: float | None = 60.0
     steps: int | None = None
 
     def __post_init__(self) -> None:
-        given = [(self.seconds, int | float), (self.steps, int)]
-        named = [(each, kind) for each, kind in given if each is not None]
-        right = [isinstance(each, kind) and not isinstance(each, bool) and 0 < each < math.inf for each, kind in named]
-        if not right or not all(right):
+        given = [each for each in (self.seconds, self.steps) if each is not None]
+        whole = self.steps is None or type(self.steps) is int
+        if not given or not whole or not all(type(each) in (int, float) and 0 < each < math.inf for each in given):
             raise SolverError(
                 f"CheckpointEvery needs a positive number of seconds, a whole one of steps, or both; given: {self}"
             )
@@ -164,12 +98,10 @@ class Checkpointer:
         self._failed = False
 
     def __enter__(self) -> Checkpointer:
-        with contextlib.ExitStack() as stack:
-            if self._out is not None:
-                stack.enter_context(self._out)
-            if self.run is not None:
-                stack.enter_context(self._signals)
-            self._stack = stack.pop_all()
+        if self._out is not None:
+            self._stack.enter_context(self._out)
+        if self.run is not None:
+            self._stack.enter_context(self._signals)
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -181,20 +113,20 @@ class Checkpointer:
             if self._lines is not None:
                 self._lines.close()
             self._stack.close()
-        if isinstance(error, Terminated) or (error is None and self._signals.terminates):
+        if isinstance(error, Terminated) or (error is None and self._signals.request() == TERMINATE):
             raise SystemExit(_STATUS_OF_TERMINATION) from None
         if isinstance(error, Abandoned):
             raise KeyboardInterrupt from None
 
     def begin(
-        self, problem: Problem, model: nn.Module | None, told_apart: Callable[[], Mapping[str, Any]]
+        self, problem: Problem, model: nn.Module | None, fingerprint: Callable[[], Mapping[str, Any]]
     ) -> tuple[Solution | None, nn.Module | None]:
-        """Know what was done before.
+        """Recall what was done before, and begin the record of the run.
 
         Args:
             problem: the problem to be solved.
             model: as it was handed to ``fit``.
-            told_apart: makes the fingerprint of the fit.
+            fingerprint: makes that of the fit.
 
         Returns:
             The solution, if the fit was finished before; and the model to be used, as it was at the first beginning.
@@ -205,82 +137,58 @@ class Checkpointer:
         run, before = self.run, None
         if run is None:
             return None, model
-        fingerprint = told_apart()
+        known = dict(fingerprint())
         try:
             record = read_record(run.path)
         except FileError as error:
-            # The checkpoint knows by itself what it is of.
+            # The checkpoint holds a fingerprint too.
             record = None
-            warnings.warn(f"{error}; it is written anew", ArchiveWarning, stacklevel=4)
+            _warn(f"{error}; it is written anew")
         if self._resume and record is not None:
-            self._compare(record.get("fingerprint") or {}, fingerprint)
+            _compare(run, record.get("fingerprint") or {}, known)
             ended = record.get("ended")
             if ended is not None and ended["status"] != "interrupted":
-                return self._finished(run.path / report.SOLUTION, problem, model), model
+                try:
+                    return load(run.path / SOLUTION, problem, model), model
+                except FileError as error:
+                    raise FileError(
+                        f"the fit in {run.path} was finished, and its solution cannot be read: {error}. Call fit without "
+                        "resume=True to compute it again"
+                    ) from error
         if run.exists(CHECKPOINT):
-            before = self._before(run, fingerprint)
+            before = self._recalled(run, known)
         self._lines = Lines(run.path / HISTORY, keep=0 if before is None else before["looks"])
-        count = 0 if record is None or before is None else int(record.get("resumed", 0)) + 1
+        again = {} if record is None or before is None else record
         self._record = {
             "format": _RECORD_FORMAT,
             "problem": type(problem).__name__,
-            "began": _now() if record is None or before is None else record.get("began"),
+            "began": again.get("began", _now()),
             "command": run.command,
-            "resumed": count,
+            "resumed": int(again.get("resumed", 0)) + 1 if again else 0,
             "ended": None,
-            "fingerprint": dict(fingerprint),
+            "fingerprint": known,
         }
         for _ in range(2):
             # Two generations of it from the beginning.
-            self._write_record()
+            self._write_record(run)
         if before is not None:
             self.seconds, self._replayed = before["seconds"], before["looks"]
             model = model_as_it_was(model, before["model"])
-            self._check_values(model, before["values"], problem)
-        self._start = time.perf_counter() - self.seconds
-        self._last = time.perf_counter()
         state = model_state(model)
-        self._known = {
-            "fingerprint": dict(fingerprint),
-            "model": state,
-            "values": model_values(model, state, len(problem.coordinates)),
-        }
-        keeps = self._every is not None
-        self.journal = Journal(self._save if keeps else None, self._due, self._signals.wish)
+        values = model_values(model, state, len(problem.coordinates))
+        if before is not None and not _alike(before["values"], values):
+            raise FileError(
+                f"{run.path} holds another fit: the model gives other values with the same parameters (an attribute such as a "
+                "frequency or a scale, or its forward, has changed). Call fit as before to continue it, or begin anew in "
+                "another directory"
+            )
+        self._last = time.perf_counter()
+        self._start = self._last - self.seconds
+        self._known = {"fingerprint": known, "model": state, "values": values}
+        self.journal = Journal(None if self._every is None else self._save, self._due, self._signals.request)
         if before is not None:
             self.journal.load_state_dict(before["journal"])
         return None, model
-
-    def _finished(self, path: Path, problem: Problem, model: nn.Module | None) -> Solution:
-        """What a fit that came to its end has left.
-
-        Raises:
-            FileError: it cannot be read.
-        """
-        try:
-            return load(path, problem, model)
-        except FileError as error:
-            raise FileError(
-                f"the fit in {path.parent} was finished, and its solution cannot be read: {error}. Call fit without "
-                "resume=True to compute it again"
-            ) from error
-
-    def _check_values(self, model: nn.Module | None, values: Tensor | None, problem: Problem) -> None:
-        """Refuse a model that computes something else with the same parameters.
-
-        Raises:
-            FileError: it does.
-        """
-        now = model_values(model, model_state(model), len(problem.coordinates))
-        if values is None or now is None:
-            return
-        if now.shape != values.shape or not torch.allclose(now, values, rtol=1e-6, atol=1e-9, equal_nan=True):
-            assert self.run is not None
-            raise FileError(
-                f"{self.run.path} holds another fit: the model gives other values with the same parameters (an attribute such "
-                "as a frequency or a scale, or its forward, has changed). Call fit as before to continue it, or begin anew "
-                "in another directory"
-            )
 
     def watching(self, callbacks: Sequence[Callback]) -> list[Callback]:
         """One function in place of several, which also writes every look as a line of the history."""
@@ -290,9 +198,9 @@ class Checkpointer:
             replayed = self._looks <= self._replayed
             if self._lines is not None:
                 self._lines.write(self._looks - 1, {k: v for k, v in vars(look).items() if k != "replayed"})
-            wishes = [bool(each(replace(look, replayed=replayed))) for each in callbacks]
+            ends = [bool(each(replace(look, replayed=replayed))) for each in callbacks]
             # Where it went on before it goes on now.
-            return any(wishes) and not replayed
+            return any(ends) and not replayed
 
         return [watch]
 
@@ -301,33 +209,25 @@ class Checkpointer:
         run = self.run
         if run is None:
             return
-        if self._signals.wish() == INTERRUPT and solution.status != "interrupted":
-            warnings.warn(
-                "Ctrl-C came when everything was computed: the solution is whole", ArchiveWarning, stacklevel=3
-            )
+        if self._signals.request() == INTERRUPT and solution.status != "interrupted":
+            _warn("Ctrl-C came when everything was computed: the solution is whole")
+        # The fit is done: what it found must not be lost because a file could not be written.
+        trouble = "the solution was not written"
         try:
             report.write(solution, run)
-            ended = {"status": solution.status, "success": solution.success, "at": _now()}
-            self._record["ended"] = ended
-            self._write_record()
-        except SciMLError as error:
-            # The fit is done: what it found must not be lost because a file could not be written.
-            warnings.warn(f"the solution was not written: {error}", ArchiveWarning, stacklevel=3)
-            return
-        if solution.status != "interrupted":
-            try:
+            self._record["ended"] = {"status": solution.status, "success": solution.success, "at": _now()}
+            self._write_record(run)
+            trouble = "the solution is written, and its checkpoint stays"
+            if solution.status != "interrupted":
                 run.remove(CHECKPOINT)
-            except FileError as error:
-                warnings.warn(
-                    f"the solution is written, and its checkpoint stays: {error}", ArchiveWarning, stacklevel=3
-                )
+        except SciMLError as error:
+            _warn(f"{trouble}: {error}")
 
     def _due(self, steps: int) -> bool:
         every = self._every
         assert every is not None
-        if every.steps is not None and steps >= every.steps:
-            return True
-        return every.seconds is not None and time.perf_counter() - self._last >= every.seconds
+        late = every.seconds is not None and time.perf_counter() - self._last >= every.seconds
+        return late or (every.steps is not None and steps >= every.steps)
 
     def _save(self, journal: Content) -> None:
         run = self.run
@@ -337,7 +237,7 @@ class Checkpointer:
             "checkpoint": FORMAT,
             "journal": journal,
             "seconds": time.perf_counter() - self._start,
-            # Killed while it is told again what happened before, a fit must not forget the rest of it.
+            # A fit that is killed while it replays must not lose the rest of what it replays.
             "looks": max(self._looks, self._replayed),
         }
         try:
@@ -347,20 +247,18 @@ class Checkpointer:
             self._failed = False
         except FileError as error:
             if not self._failed:
-                warnings.warn(f"a checkpoint was not written, the fit goes on: {error}", ArchiveWarning, stacklevel=2)
+                _warn(f"a checkpoint was not written, the fit goes on: {error}")
             self._failed = True
         self._last = time.perf_counter()
 
-    def _before(self, run: RunDirectory, fingerprint: Mapping[str, Any]) -> Content | None:
-        """What a checkpoint knows, or None where the fit begins anew; then the checkpoint is set aside."""
+    def _recalled(self, run: RunDirectory, fingerprint: Mapping[str, Any]) -> Content | None:
+        """The content of a checkpoint, or None where the fit begins anew; then the checkpoint is set aside."""
         if not self._resume:
             run.write(ASIDE, run.read(CHECKPOINT))
             run.remove(CHECKPOINT)
-            warnings.warn(
+            _warn(
                 f"{run.path} holds a fit that was not finished; resume=True would have continued it. It begins anew, and the "
-                f"checkpoint is kept as {ASIDE}",
-                ArchiveWarning,
-                stacklevel=4,
+                f"checkpoint is kept as {ASIDE}"
             )
             return None
         content = run.load(CHECKPOINT)
@@ -370,51 +268,45 @@ class Checkpointer:
                     f"{run.path / CHECKPOINT} was written by a newer version of the library (format {content['checkpoint']}, "
                     f"this one reads up to {FORMAT}): update it, or begin anew in another directory"
                 )
-            self._compare(*comparable(content, fingerprint))
-            content = upgraded(content)
-            return {
-                "journal": content["journal"],
-                "seconds": float(content["seconds"]),
-                "looks": int(content["looks"]),
-                "model": content["model"],
-                "values": content.get("values"),
-            }
+            _compare(run, content["fingerprint"], fingerprint)
+            numbers = {"seconds": float(content["seconds"]), "looks": int(content["looks"])}
+            return {**numbers, **{name: content[name] for name in ("journal", "model", "values")}}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileError(f"{run.path / CHECKPOINT} is no checkpoint of a fit: {error!r}") from error
 
-    def _compare(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        """Refuse to continue another fit.
+    def _write_record(self, run: RunDirectory) -> None:
+        run.write(RECORD, (json.dumps(self._record, indent=1) + "\n").encode())
 
-        Raises:
-            FileError: with the differences.
-        """
-        assert self.run is not None
-        found = differences(before, now)
-        essential = [each for each in found if not each.startswith(("versions.", "code."))]
-        if essential:
-            raise FileError(
-                f"{self.run.path} holds another fit: {'; '.join(essential)}. Call fit as before to continue it, or begin "
-                "anew in another directory (or in this one without resume=True)"
-            )
-        if found:
-            warnings.warn(
-                f"{self.run.path}: {'; '.join(found)}: the result may differ from that without an interruption, in rounding, "
-                "or in more where the library or the code of the problem is another",
-                ArchiveWarning,
-                stacklevel=5,
-            )
 
-    def _write_record(self) -> None:
-        assert self.run is not None
-        self.run.write(RECORD, (json.dumps(self._record, indent=1) + "\n").encode())
+def _alike(before: Tensor | None, now: Tensor | None) -> bool:
+    """Whether a model computes what it did, as far as that is known."""
+    if before is None or now is None:
+        return True
+    return now.shape == before.shape and torch.allclose(now, before, rtol=1e-6, atol=1e-9, equal_nan=True)
+
+
+def _compare(run: RunDirectory, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse to continue another fit, by the fingerprints of the two; warn where only versions or code differ."""
+    found = differences(before, now)
+    essential = [each for each in found if not each.startswith(("versions.", "code."))]
+    if essential:
+        raise FileError(
+            f"{run.path} holds another fit: {'; '.join(essential)}. Call fit as before to continue it, or begin anew in "
+            "another directory (or in this one without resume=True)"
+        )
+    if found:
+        _warn(
+            f"{run.path}: {'; '.join(found)}: the result may differ from that without an interruption, in rounding, or in more "
+            "where the library or the code of the problem is another"
+        )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, ArchiveWarning, stacklevel=5)
 
 
 def read_record(directory: Path) -> Content | None:
-    """What ``run.json`` of a directory says; None where there is none.
-
-    Raises:
-        FileError: it cannot be read, or is none of ours.
-    """
+    """The content of ``run.json`` in a directory; None where there is none, a ``FileError`` where it is damaged."""
     path = directory / RECORD
     try:
         if not path.exists():
@@ -423,11 +315,11 @@ def read_record(directory: Path) -> Content | None:
         if not isinstance(content, dict) or "began" not in content or "ended" not in content:
             raise ValueError("it lacks 'began' and 'ended'")
         ended = content["ended"]
-        if ended is not None and not (isinstance(ended, dict) and "status" in ended):
+        if ended is not None and "status" not in dict(ended):
             raise ValueError("'ended' does not say how")
     except FileError:
         raise
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise FileError(f"{path} is damaged or not the record of a run: {error}") from error
     return content
 

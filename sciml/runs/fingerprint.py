@@ -1,4 +1,4 @@
-"""What a fit is made of, as plain values by which it is known again, and told apart from another."""
+"""Fingerprint of a fit: problem, model, data, settings and versions as plain values, by which fits are compared."""
 
 from __future__ import annotations
 
@@ -24,13 +24,9 @@ from sciml.solvers import ResidualSystem
 from sciml.solvers.discrete_problem import blocks_of
 
 _PROBES = 1024
-
 _DIGITS = 10
-
 _MOST_TEXT = 200
-
 _DEEPEST = 8
-
 _ADDRESS = r" at 0x[0-9a-f]+"
 
 
@@ -39,7 +35,7 @@ def fingerprint(
 ) -> dict[str, dict[str, Any]]:
     """A fit by its problem, model, data, settings and versions: texts and numbers, by name.
 
-    What equations and conditions say is code. They are told by the size of their residuals for one fixed function at some
+    Equations and conditions are code. They are described by the size of their residuals for one fixed function at some
     points, so that another formula, constant or function that they call makes a difference, and another name or comment none.
 
     Args:
@@ -115,8 +111,6 @@ def plain(value: Any, depth: int = 0) -> Any:
         return {str(key): inner(each) for key, each in value.items()}
     if isinstance(value, Sequence | set | frozenset):
         return [inner(each) for each in (sorted(value, key=str) if isinstance(value, set | frozenset) else value)]
-    if isinstance(value, type):
-        return value.__qualname__
     if isinstance(value, functools.partial):
         return [inner(value.func), inner(value.args), inner(value.keywords)]
     if isinstance(value, FunctionType):
@@ -137,8 +131,8 @@ def _code(function: Any, depth: int = 0) -> str:
     function = getattr(function, "function", function)
     closure = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
     around = [plain(each, _DEEPEST - 2 + depth) for each in (*closure, *(function.__defaults__ or ()))]
-    told = f"{_instructions(function.__code__)} {around} {plain(function.__kwdefaults__, _DEEPEST - 2)}"
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    text = f"{_instructions(function.__code__)} {around} {plain(function.__kwdefaults__, _DEEPEST - 2)}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _instructions(code: CodeType) -> str:
@@ -200,7 +194,7 @@ def _model(model: nn.Module | None) -> Any:
         if isinstance(value, Tensor)
         and not isinstance(value, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer)
     }
-    # Where something lies in memory says nothing of it.
+    # Addresses in memory differ from run to run.
     structure = re.sub(_ADDRESS, "", repr(model))
     return {"class": type(model).__qualname__, "structure": structure, "shapes": shapes}
 

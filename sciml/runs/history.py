@@ -1,9 +1,9 @@
-"""A history that grows line by line: one JSON object a look."""
+"""Training history as JSON Lines: one JSON object for each report on held-out rows."""
 
 from __future__ import annotations
 
+import itertools
 import json
-import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ class Lines:
     """
 
     def __init__(self, path: Path, keep: int = 0) -> None:
-        self._path, self._count, self._failed = path, 0, False
+        self._path, self._count = path, 0
         self._file: FileIO | None = None
         try:
             # Lines that are damaged are written anew, as those that are missing.
@@ -51,11 +51,10 @@ class Lines:
 
     def write(self, index: int, content: Mapping[str, Any]) -> None:
         """Write the line of a number, unless it is there."""
-        if index < self._count or self._failed:
+        if index < self._count or self._file is None:
             return
-        rest = memoryview((json.dumps(_plain(content), default=str) + "\n").encode())
+        rest = memoryview((json.dumps(finite(content)) + "\n").encode())
         try:
-            assert self._file is not None
             while rest:
                 # A disk that becomes full takes a part.
                 rest = rest[self._file.write(rest) or 0 :]
@@ -65,10 +64,9 @@ class Lines:
 
     def flush(self) -> None:
         """Have all lines written through to the disk."""
-        if self._failed or self._file is None:
-            return
         try:
-            os.fsync(self._file.fileno())
+            if self._file is not None:
+                os.fsync(self._file.fileno())
         except OSError as error:
             self._fail(error)
 
@@ -78,16 +76,13 @@ class Lines:
             self._file.close()
 
     def _fail(self, error: OSError) -> None:
-        self._failed = True
+        self.close()
+        self._file = None
         warnings.warn(f"{self._path} ends here, the fit goes on: {error}", ArchiveWarning, stacklevel=3)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a history, up to the first that is none.
-
-    Raises:
-        FileError: the file cannot be read.
-    """
+    """All whole lines of a history, up to the first that is none; a ``FileError`` where it cannot be read."""
     try:
         return [json.loads(line) for line in _whole(path.read_bytes())]
     except OSError as error:
@@ -96,22 +91,22 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def _whole(content: bytes) -> list[bytes]:
     """The lines up to the first that is cut off or none of ours."""
-    found = []
-    for line in content.splitlines(keepends=True):
+
+    def good(line: bytes) -> bool:
         try:
-            good = line.endswith(b"\n") and isinstance(json.loads(line), dict)
+            return line.endswith(b"\n") and isinstance(json.loads(line), dict)
         except (ValueError, RecursionError):
-            good = False
-        if not good:
-            break
-        found.append(line)
-    return found
+            return False
+
+    return list(itertools.takewhile(good, content.splitlines(keepends=True)))
 
 
-def _plain(value: Any) -> Any:
-    """Numbers that are not finite become null: JSON has none."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def finite(content: Any) -> Any:
+    """Nested values of JSON; numbers that are not finite, which JSON lacks, become None.
+
+    Example:
+        >>> finite({"loss": float("nan"), 3: (1.5,)})
+        {'loss': None, '3': [1.5]}
+    """
+    text = json.dumps(content, default=lambda value: value.item() if hasattr(value, "item") else str(value))
+    return json.loads(text, parse_constant=lambda constant: None)

@@ -1,4 +1,4 @@
-"""``runs``: what lies in a directory of runs, told from small files alone."""
+"""Index of runs: a table of what lies in a directory of runs, from small files alone."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import json
 import math
 import os
 import stat
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,23 +15,13 @@ import pandas as pd
 
 from sciml.data.memory import readable
 from sciml.errors import FileError
-from sciml.runs import directory as lock
-
-RECORD, HISTORY, SUMMARY, CHECKPOINT, SOLUTION = (
-    "run.json",
-    "history.jsonl",
-    "summary.json",
-    "checkpoint.pt",
-    "solution.pt",
-)
+from sciml.runs.directory import CHECKPOINT, HISTORY, LOCK, RECORD, SOLUTION, SUMMARY, RunDirectory
 
 STATES = ("running", "success", "not a success", "interrupted", "unfinished", "damaged", "not a run")
 
 # Far more than a fit writes there; a larger file is none of ours.
 _MOST_BYTES = 2**22
-
 _TAIL = 2**16
-
 _COLUMNS = ("problem", "state", "pid", "steps", "held_out", "seconds", "when", "bytes", "note", "path")
 
 
@@ -86,143 +74,131 @@ def table(directory: str | Path = "runs") -> pd.DataFrame:
     return table.sort_values("when", ascending=False, kind="stable", na_position="last")
 
 
-@dataclass
-class _Found:
-    """A folder's files, by name, and what was found wrong with them."""
+class _Folder:
+    """The files of a folder and of the generation before, with their sizes, and ``notes`` on what is wrong with them."""
 
-    path: Path
-    sizes: Mapping[str, int]
-    changed: float | None
-    notes: list[str] = field(default_factory=list)
+    def __init__(self, path: Path) -> None:
+        self.path, self.notes = path, list[str]()
+        self.sizes: dict[str, int] = {}
+        times = []
+        for inner in ("", ".previous/"):
+            try:
+                entries = list(os.scandir(path / inner))
+            except OSError:
+                if not inner:
+                    raise
+                continue
+            for each in entries:
+                with contextlib.suppress(OSError):
+                    about = each.stat()
+                    # To open a pipe or a device may wait for ever.
+                    if stat.S_ISREG(about.st_mode):
+                        self.sizes[inner + each.name] = about.st_size
+                        times.append(about.st_mtime)
+        self.changed = max(times, default=None)
 
-    def json(self, name: str) -> dict[str, Any] | None:
-        """What a file holds; None if it is missing or, with a note, damaged."""
+    def _end(self, name: str, most: int) -> bytes | None:
+        """The last bytes of a file; None if it is missing or, with a note, cannot be read."""
         if name not in self.sizes:
             return None
         try:
-            if self.sizes[name] > _MOST_BYTES:
-                raise ValueError("too large")
-            content = json.loads((self.path / name).read_bytes())
-            if isinstance(content, dict):
-                return content
-        except FileNotFoundError:
-            return None
+            with (self.path / name).open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+                return file.read(most)
         except OSError as error:
             self.notes.append(f"{name} cannot be read: {error.strerror or error}")
             return None
-        except (ValueError, RecursionError, MemoryError):
-            pass
-        self.notes.append(f"{name} is damaged")
-        return None
 
-    def last_look(self) -> dict[str, Any]:
+    def json(self, name: str) -> dict[str, Any] | None:
+        """What a file holds; None if it is missing or, with a note, damaged."""
+        data = self._end(name, _MOST_BYTES)
+        if data is None:
+            return None
+        content = _object(data) if self.sizes[name] <= _MOST_BYTES else None
+        if content is None:
+            self.notes.append(f"{name} is damaged")
+        return content
+
+    def last_report(self) -> dict[str, Any]:
         """The last whole line of the history; empty if there is none. A line that a crash cut off is no fault."""
-        if HISTORY not in self.sizes:
-            return {}
-        try:
-            with (self.path / HISTORY).open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                file.seek(max(0, size - _TAIL))
-                lines = file.read(_TAIL).split(b"\n")
-        except OSError as error:
-            self.notes.append(f"{HISTORY} cannot be read: {error.strerror or error}")
-            return {}
         # What follows the last line end was cut off, or is being written now.
-        for line in reversed(lines[:-1]):
-            with contextlib.suppress(ValueError, RecursionError):
-                look = json.loads(line)
-                if isinstance(look, dict):
-                    return look
-        if any(lines[:-1]):
+        lines = (self._end(HISTORY, _TAIL) or b"").split(b"\n")[:-1]
+        found = next(filter(None, map(_object, reversed(lines))), None)
+        if found is None and any(lines):
             self.notes.append(f"{HISTORY} is damaged")
-        return {}
+        return found or {}
 
 
-def _row(folder: Path) -> dict[str, Any]:
-    """What is known of one folder."""
-    row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"path": _text(str(folder)), "problem": "", "note": ""}
+def _object(data: bytes) -> dict[str, Any] | None:
+    """A JSON object; None for anything else."""
     try:
-        found = _listed(folder)
+        content = json.loads(data)
+    except (ValueError, RecursionError, MemoryError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _row(path: Path) -> dict[str, Any]:
+    """What is known of one folder."""
+    row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"path": _text(str(path)), "problem": "", "note": ""}
+    try:
+        folder = _Folder(path)
     except OSError as error:
         return row | {"state": "damaged", "note": f"cannot be listed: {error.strerror or error}"}
-    record, summary, look = found.json(RECORD), found.json(SUMMARY), found.last_look()
-    holder = lock.holder(folder) if lock.LOCK in found.sizes else None
-    state, ended = _state(found, record, summary, holder is not None)
+    record, summary, look = folder.json(RECORD), folder.json(SUMMARY), folder.last_report()
+    writer = RunDirectory.holder(path) if LOCK in folder.sizes else None
+    state, ended = ("running", False) if writer is not None else _state(folder, record, summary)
     # While it runs, the summary is that of the run before.
     done = (summary or {}) if ended else {}
     return row | {
         "problem": _text((record or {}).get("problem") or (summary or {}).get("problem"))[:200],
         "state": state,
-        "pid": None if holder is None else _number(holder.get("pid")),
+        "pid": None if writer is None else _number(writer.get("pid")),
         "steps": _number(done.get("nit"), look.get("step")),
         "held_out": _number(look.get("held_out")),
         "seconds": _number(done.get("seconds"), look.get("seconds")),
-        "when": ended if isinstance(ended, datetime) else _moment(found.changed),
-        "bytes": sum(found.sizes.values()),
-        "note": "; ".join(found.notes),
+        "when": ended if isinstance(ended, datetime) else _moment(folder.changed),
+        "bytes": sum(folder.sizes.values()),
+        "note": "; ".join(folder.notes),
     }
 
 
-def _listed(folder: Path) -> _Found:
-    """The files of a folder with their sizes, those before the last generation among them."""
-    sizes: dict[str, int] = {}
-    times = []
-    for inner in ("", ".previous/"):
-        try:
-            with os.scandir(folder / inner) as there:
-                for each in there:
-                    with contextlib.suppress(OSError):
-                        about = each.stat()
-                        # To open a pipe or a device may wait for ever.
-                        if stat.S_ISREG(about.st_mode):
-                            sizes[inner + each.name] = about.st_size
-                            times.append(about.st_mtime)
-        except OSError:
-            if not inner:
-                raise
-    return _Found(folder, sizes, max(times, default=None))
-
-
 def _state(
-    found: _Found, record: dict[str, Any] | None, summary: dict[str, Any] | None, held: bool
+    folder: _Folder, record: dict[str, Any] | None, summary: dict[str, Any] | None
 ) -> tuple[str, datetime | bool]:
-    """The state of a run; and when it ended, or whether it has ended at all."""
-    if held:
-        return "running", False
+    """The state of a run at which nobody is at work; and when it ended, or whether it has ended at all."""
+    sizes, notes = folder.sizes, folder.notes
     ended = (record or {}).get("ended")
-    if record is not None and not isinstance(ended, dict | None):
-        found.notes.append(f"{RECORD} is damaged")
-    if (found.notes and record is None and summary is None) or (record is None and RECORD in found.sizes):
+    if not isinstance(ended, dict | None):
+        notes.append(f"{RECORD} is damaged")
+    if record is None and (RECORD in sizes or (notes and summary is None)):
         return "damaged", False
     if isinstance(ended, dict):
+        if SOLUTION not in sizes:
+            notes.append(f"no {SOLUTION}")
         at = _moment(ended.get("at")) or True
-        if SOLUTION not in found.sizes:
-            found.notes.append(f"no {SOLUTION}")
-        if ended.get("status") == "interrupted":
-            if CHECKPOINT not in found.sizes:
-                found.notes.append("no checkpoint: it would begin anew")
-            return "interrupted", at
-        return _outcome(found, ended.get("success"), RECORD), at
+        if ended.get("status") != "interrupted":
+            return _outcome(folder, ended.get("success"), RECORD), at
+    elif record is not None and notes:
+        return "damaged", False
     if record is not None:
-        if found.notes:
-            return "damaged", False
-        if CHECKPOINT not in found.sizes:
-            found.notes.append("no checkpoint: it would begin anew")
-        return "unfinished", False
+        if CHECKPOINT not in sizes:
+            notes.append("no checkpoint: it would begin anew")
+        return ("unfinished", False) if ended is None else ("interrupted", at)
     if summary is not None:
-        return _outcome(found, summary.get("success"), SUMMARY), True
-    if CHECKPOINT in found.sizes:
-        found.notes.append(f"no {RECORD}")
+        return _outcome(folder, summary.get("success"), SUMMARY), True
+    if CHECKPOINT in sizes:
+        notes.append(f"no {RECORD}")
         return "unfinished", False
-    if HISTORY in found.sizes or SOLUTION in found.sizes:
-        found.notes.append(f"neither {RECORD} nor {SUMMARY}")
+    if HISTORY in sizes or SOLUTION in sizes:
+        notes.append(f"neither {RECORD} nor {SUMMARY}")
         return "damaged", False
     return "not a run", False
 
 
-def _outcome(found: _Found, success: object, name: str) -> str:
+def _outcome(folder: _Folder, success: object, name: str) -> str:
     if not isinstance(success, bool):
-        found.notes.append(f"{name} is damaged")
+        folder.notes.append(f"{name} is damaged")
         return "damaged"
     return "success" if success else "not a success"
 
@@ -231,7 +207,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:
-        # A circle of links: it is told as a row.
+        # A circle of links is a row.
         return True
 
 
@@ -274,19 +250,14 @@ def lines_of(table: pd.DataFrame) -> list[list[str]]:
         >>> lines_of(pd.DataFrame([row], index=["a"]))
         [['a', 'Decay', 'running (7)', '250', '1.00e-03', '2.5', '2030-01-01 10:00', '2 KiB', '']]
     """
+    formats = {"steps": ".0f", "held_out": ".2e", "seconds": ".1f", "when": "%Y-%m-%d %H:%M"}
     found = []
-    for name, row in table.iterrows():
-        known = {key: not pd.isna(row[key]) for key in ("pid", "steps", "held_out", "seconds", "when", "bytes")}
+    for name, row in zip(table.index, table.to_dict("records"), strict=True):
+        known = {key: value for key, value in row.items() if not pd.isna(value)}
         cells = [
-            str(name),
-            row["problem"],
-            row["state"] + (f" ({row['pid']:.0f})" if known["pid"] else ""),
-            f"{row['steps']:.0f}" if known["steps"] else "",
-            f"{row['held_out']:.2e}" if known["held_out"] else "",
-            f"{row['seconds']:.1f}" if known["seconds"] else "",
-            f"{row['when']:%Y-%m-%d %H:%M}" if known["when"] else "",
-            readable(row["bytes"]) if known["bytes"] else "",
-            row["note"],
+            *(str(name), row["problem"], row["state"] + (f" ({row['pid']:.0f})" if "pid" in known else "")),
+            *(format(known[key], digits) if key in known else "" for key, digits in formats.items()),
+            *(readable(known["bytes"]) if "bytes" in known else "", row["note"]),
         ]
         found.append(
             ["".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in cell) for cell in cells]

@@ -1,4 +1,4 @@
-"""The trial function of a solution as a program that needs torch alone: a graph of its operations in a file."""
+"""Export with ``torch.export``: the trial function of a solution as a graph of operations that needs torch alone."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from sciml._text import listed, nearest
 from sciml.data import archive
 from sciml.errors import ModelError, ProblemError
 from sciml.jets.calculus import describe
-from sciml.models import Elements, PiecewisePolynomial, Windowed
+from sciml.models import PiecewisePolynomial, Windowed
 from sciml.problem.observations import derivative_named
 from sciml.solution import Solution
 
 _PROBES = 11
-
 _DISTIL = "sciml.distil(solution) makes one network of it, which can be exported"
 
 
@@ -59,28 +58,17 @@ def export(solution: Solution, path: str | Path, fields: Sequence[str] | None = 
 
     Example:
         >>> import tempfile, pathlib, torch, sciml
-        >>> from sciml import d
-        >>> class Decay(sciml.Problem):
-        ...     domain = sciml.Interval(t=(0, 1))
-        ...     fields = ["u"]
-        ...     conditions = [sciml.Initial(u=1.0)]
-        ...     @sciml.equation
-        ...     def decay(self, u, t):
-        ...         return d(u, t) + 2.0 * u
-        >>> solution = sciml.fit(Decay(), sciml.MLP(8), solver=sciml.LBFGS(20))
+        >>> solution = sciml.fit(sciml.gallery.problem("harmonic_oscillator"), sciml.MLP(8), solver=sciml.LBFGS(20))
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = solution.export(pathlib.Path(folder) / "decay.pt2")
+        ...     path = solution.export(pathlib.Path(folder) / "oscillator.pt2")
         ...     program = torch.export.load(path).module()
         >>> t = torch.tensor([[0.25], [0.5], [1.0]], dtype=torch.float64)
-        >>> bool((program(t)[:, 0] == solution(t=t[:, 0])["u"]).all())
+        >>> bool((program(t)[:, 0] == solution(t=t[:, 0])[solution.fields[0]]).all())
         True
     """
     chosen = _fields(solution, fields)
-    if (
-        solution.model is None
-        or isinstance(solution.trial, Windowed)
-        or isinstance(solution.model, Elements | PiecewisePolynomial)
-    ):
+    pieces = isinstance(solution.model, PiecewisePolynomial | Windowed)
+    if solution.model is None or pieces:
         kind = type(solution.model or solution.trial).__name__
         raise ModelError(
             f"a trial function in pieces ({kind}) chooses by the points which piece to take, and a graph of its operations "

@@ -1,51 +1,42 @@
-"""What a run leaves behind: ``summary.json``, ``solution.pt``, and tables for people."""
+"""Reports of a run: ``summary.json``, ``solution.pt``, and tables for a terminal."""
 
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from matplotlib.figure import Figure
+from rich.markup import escape
 from rich.table import Table as RichTable
 
-from sciml._text import listed
 from sciml.data import archive
 from sciml.diagnostics import Checkup
 from sciml.errors import FileError
 from sciml.runs import save as saving
-from sciml.runs.directory import MANIFEST, RunDirectory
+from sciml.runs.directory import MANIFEST, SOLUTION, SUMMARY, RunDirectory
 from sciml.runs.fingerprint import versions
+from sciml.runs.history import finite
 from sciml.solution import Solution
 
-SUMMARY, SOLUTION = "summary.json", "solution.pt"
-
 _MOST = 2**24
+_NONE = type(None)
 
 _KINDS: dict[str, tuple[type, ...]] = {
-    "problem": (str,),
+    **dict.fromkeys(("problem", "solver", "engine", "dtype", "device", "status", "message"), (str,)),
+    **dict.fromkeys(("points", "residuals", "unknowns", "versions"), (dict,)),
+    **dict.fromkeys(("relative_l2", "data"), (dict, _NONE)),
+    **dict.fromkeys(("parameters", "nit"), (int,)),
     "fields": (list,),
-    "model": (str, type(None)),
-    "parameters": (int,),
-    "solver": (str,),
-    "engine": (str,),
-    "dtype": (str,),
-    "device": (str,),
-    "seed": (int, type(None)),
-    "points": (dict,),
+    "model": (str, _NONE),
+    "seed": (int, _NONE),
     "seconds": (int, float),
-    "nit": (int,),
     "success": (bool,),
-    "status": (str,),
-    "message": (str,),
-    "relative_l2": (dict, type(None)),
-    "residuals": (dict,),
-    "unknowns": (dict,),
-    "data": (dict, type(None)),
-    "versions": (dict,),
 }
 
 
@@ -61,31 +52,19 @@ def summary(solution: Solution) -> dict[str, Any]:
     has_reference = problem is not None and problem.has_reference
     model = solution.model
     origin = getattr(solution.data, "provenance", None)
-    return _plain(
+    attributes = ("fields", "parameters", "solver", "engine", "seed", "nit", "success", "status", "message")
+    return finite(
         {
             "problem": solution.name,
-            "fields": list(solution.fields),
             "model": None if model is None else f"{type(model).__name__}({model.extra_repr()})",
-            "parameters": solution.parameters,
-            "solver": solution.solver,
-            "engine": solution.engine,
+            **{name: getattr(solution, name) for name in attributes},
+            "points": dict(solution.points),
             "dtype": str(solution.dtype).removeprefix("torch."),
             "device": str(solution.device),
-            "seed": solution.seed,
-            "points": dict(solution.points),
             "seconds": round(solution.seconds, 3),
-            "nit": solution.nit,
-            "success": solution.success,
-            "status": solution.status,
-            "message": solution.message,
             "relative_l2": solution.error() if has_reference else None,
-            "residuals": {
-                str(name): {**row, "points": int(row["points"])} for name, row in solution.residuals.iterrows()
-            },
-            "unknowns": {
-                str(name): {("value" if key == "estimate" else str(key)): value for key, value in row.items()}
-                for name, row in solution.unknowns.iterrows()
-            },
+            "residuals": {name: {**row, "points": int(row["points"])} for name, row in solution.residuals.T.items()},
+            "unknowns": solution.unknowns.rename(columns={"estimate": "value"}).to_dict("index"),
             "data": None if origin is None else origin.as_dict(),
             "versions": versions(),
         }
@@ -106,7 +85,7 @@ def write(solution: Solution, directory: Path | RunDirectory) -> dict[str, Path]
         with RunDirectory(directory) as run:
             return {name: Path(directory) / path.name for name, path in write(solution, run).items()}
     return {
-        "solution": directory.save(SOLUTION, saving.state_of(solution)),
+        "solution": directory.save(SOLUTION, saving.to_record(solution)),
         "summary": directory.write(SUMMARY, (json.dumps(summary(solution), indent=2) + "\n").encode()),
     }
 
@@ -129,7 +108,7 @@ def read_summary(path: str | Path) -> dict[str, Any]:
         ...     read_summary(file)
         ... except OSError as error:
         ...     print(str(error).split(": ", 1)[1])
-        it has no 'fields'
+        it has no 'solver'
     """
     path = Path(path)
     path = path / SUMMARY if path.is_dir() else path
@@ -140,35 +119,33 @@ def read_summary(path: str | Path) -> dict[str, Any]:
     else:
         content = archive.read(path)
     try:
-        found = json.loads(content.decode(), parse_constant=_refused)
+        return _checked(json.loads(content.decode(), parse_constant=_refused))
     except (ValueError, RecursionError, MemoryError) as error:
         raise FileError(f"{path} is no summary of a run, or is damaged: {str(error)[:200]}") from error
-    wrong = _wrong(found)
-    if wrong:
-        raise FileError(f"{path} is no summary of a run: {wrong}")
-    return found
 
 
 def _refused(constant: str) -> None:
     raise ValueError(f"{constant} is not a number")
 
 
-def _wrong(found: Any) -> str:
-    """What is not as ``summary`` makes it, in words; empty if nothing is."""
+def _checked(found: Any) -> dict[str, Any]:
+    """What ``summary`` makes; anything else is a ``ValueError``."""
     if not isinstance(found, dict):
-        return f"it holds {type(found).__name__}, not names and values"
+        raise ValueError(f"it holds {type(found).__name__}, not names and values")
     for name, kinds in _KINDS.items():
         if name not in found:
-            return f"it has no {name!r}"
+            raise ValueError(f"it has no {name!r}")
         if type(found[name]) not in kinds:
-            return f"{name!r} is {str(found[name])[:50]!r}; expected {' or '.join(kind.__name__ for kind in kinds)}"
-    numbers = (int, float, type(None))
+            expected = " or ".join(kind.__name__ for kind in kinds)
+            raise ValueError(f"{name!r} is {str(found[name])[:50]!r}; expected {expected}")
     rows = [found["points"], found["relative_l2"] or {}, *found["residuals"].values(), *found["unknowns"].values()]
-    if not all(isinstance(row, dict) and all(type(each) in numbers for each in row.values()) for row in rows):
-        return f"not all of {listed(('points', 'relative_l2', 'residuals', 'unknowns'))} are numbers by name"
+    if not all(
+        isinstance(row, dict) and all(type(each) in (int, float, _NONE) for each in row.values()) for row in rows
+    ):
+        raise ValueError("not all of 'points', 'relative_l2', 'residuals', 'unknowns' are numbers by name")
     if not all(isinstance(each, str) for each in [*found["fields"], *found["versions"].values()]):
-        return "a field or a version is no text"
-    return ""
+        raise ValueError("a field or a version is no text")
+    return found
 
 
 def png(figure: Figure) -> bytes:
@@ -184,44 +161,47 @@ def unknowns_table(solution: Solution, other: Solution | None = None) -> RichTab
     # Two solutions side by side have room in eighty columns only without lines between the columns.
     table = RichTable(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     table.add_column("unknown", no_wrap=True)
-    for each in [solution] if other is None else [solution, other]:
-        table.add_column(short_name(each), justify="right", no_wrap=True)
-        table.add_column("± s.e.", justify="right", no_wrap=True)
-        table.add_column("95 % interval", justify="right", no_wrap=True)
+    shown = [solution] if other is None else [solution, other]
+    for head in (head for each in shown for head in (short_name(each), "± s.e.", "95 % interval")):
+        table.add_column(head, justify="right", no_wrap=True)
     for name in solution.unknowns.index:
-        cells = []
-        for each in [solution] if other is None else [solution, other]:
-            value, error, low, high = each.unknowns.loc[name]
-            cells += [f"{value:.4g}", f"{error:.2g}", f"{low:.3g} … {high:.3g}"]
-        table.add_row(str(name), *cells)
+        rows = (each.unknowns.loc[name] for each in shown)
+        cells = ((f"{value:.4g}", f"{error:.2g}", f"{low:.3g} … {high:.3g}") for value, error, low, high in rows)
+        table.add_row(str(name), *itertools.chain(*cells))
     return table
 
 
 def residuals_table(solution: Solution) -> RichTable:
     """The certificate: residuals on points not used before."""
-    table = RichTable(title="residuals on fresh points", title_justify="left")
-    for name in ("term", "rms", "max", "relative", "points"):
-        table.add_column(name, justify="left" if name == "term" else "right")
-    for term, row in solution.residuals.iterrows():
-        table.add_row(str(term), *(f"{row[key]:.2e}" for key in ("rms", "max", "relative")), f"{int(row['points'])}")
-    return table
+    return table_of(
+        solution.residuals[["rms", "max", "relative", "points"]], "residuals on fresh points", "term", ".2e"
+    )
 
 
 def checkup_tables(checkup: Checkup) -> Iterator[RichTable]:
     """The tables of a report of ``doctor``, each with a line on what it means."""
     for title, meaning, frame in checkup.tables():
-        table = RichTable(title=title, caption=meaning, title_justify="left", caption_justify="left")
-        for name in ("", *map(str, frame.columns)):
-            table.add_column(name, overflow="fold")
-        for label, row in frame.iterrows():
-            table.add_row(str(label), *(_cell(value) for value in row))
-        yield table
+        yield table_of(frame, title, meaning=meaning)
 
 
-def _cell(value: object) -> str:
+def table_of(
+    frame: pd.DataFrame, title: str, name: str = "", digits: str = ".3g", meaning: str | None = None
+) -> RichTable:
+    """A DataFrame as a table for a terminal: ``name`` heads the index, ``digits`` formats numbers that are not whole."""
+    table = RichTable(title=title, caption=meaning, title_justify="left", caption_justify="left")
+    table.add_column(name, overflow="fold")
+    for column, kind in frame.dtypes.items():
+        number = pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind)
+        table.add_column(str(column), overflow="fold", justify="right" if number else "left")
+    for row in frame.itertuples(name=None):
+        table.add_row(*(_cell(value, digits) for value in row))
+    return table
+
+
+def _cell(value: object, digits: str) -> str:
     if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.3g}"
-    return str(value)
+        return "" if math.isnan(value) else format(value, digits)
+    return escape(str(value))
 
 
 def short_name(solution: Solution) -> str:
@@ -230,15 +210,3 @@ def short_name(solution: Solution) -> str:
     name = "SciPy" if model is None else type(model).__name__
     known = {"RandomFeatures": "features", "DeepFeatures": "polished", "Windowed": "windows", "Spectral": "spectral"}
     return known.get(name, name)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -1,250 +1,261 @@
-"""Solutions as tensors and plain values, and trial functions made from them again."""
+"""Serialization of solutions: a record of tensors and plain values, and the solution of such a record."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from sciml._text import listed
 from sciml.data import Table
 from sciml.data.provenance import Provenance
-from sciml.errors import FileError
-from sciml.models import (
-    Constrained,
-    GridFunction,
-    PeriodicInputs,
-    Scaled,
-    Sliced,
-    Windowed,
-    model_of,
-    scaled_of,
-)
-from sciml.models.hermite import Hermite
-from sciml.models.known import BUILT_IN
+from sciml.errors import FileError, ProblemError
+from sciml.geometry import domain_from_config
+from sciml.models import BUILT_IN, Constrained, GridFunction, PeriodicInputs, Scaled, Sliced, Windowed
 from sciml.problem import Problem
+from sciml.solution import Solution
 from sciml.solvers.hard_constraints import Conditions
+from sciml.uncertainty.error_bands import FieldCovariance
 
-PLAIN = ("name", "success", "status", "message", "nit", "nfev", "seconds", "solver", "engine", "seed")
+# What a record holds as it is, and of which kind it must be.
+_PLAIN: dict[str, Any] = {
+    "name": str,
+    "success": bool,
+    "status": str,
+    "message": str,
+    "nit": int,
+    "nfev": int,
+    "seconds": int | float,
+    "solver": str,
+    "engine": str,
+    "seed": int | None,
+    "tolerance": int | float,
+    "fields": list,
+    "choices": list,
+    "points": dict,
+    "statistics": dict,
+}
+
+_FRAMES = {"unknowns": False, "history": True, "residuals": False, "events": True}
+"""Tables of a solution, and whether their rows are numbered."""
+
+_KNOWN: dict[str, Any] = {each.__name__: each for each in (*BUILT_IN, GridFunction)}
+
+_WRAPPERS: dict[Any, Any] = {
+    Scaled: lambda module: [],
+    PeriodicInputs: lambda module: [list(module.columns), module.harmonics],
+    Sliced: lambda module: [module.column, float(module.value)],
+}
 
 
-def state_of(solution: Any) -> dict[str, Any]:
+def to_record(solution: Solution) -> dict[str, Any]:
     """A solution as tensors and plain values."""
-    kind = _kind(solution.trial)
-    scaled = scaled_of(solution.trial)
-    periodic = scaled.model if scaled is not None and isinstance(scaled.model, PeriodicInputs) else None
-    ends = torch.tensor(list(solution.bounds.values())).to(next(solution.trial.buffers()))
+    trial, data, spread = solution.trial, solution.data, solution.spread
+    exact = isinstance(trial, Constrained)
+    ends = torch.tensor(list(solution.bounds.values())).to(next(trial.buffers()))
     shares = torch.linspace(0.05, 0.95, 5, dtype=ends.dtype, device=ends.device)[:, None]
     points = ends[:, 0] + (ends[:, 1] - ends[:, 0]) * shares
     with torch.no_grad():
-        values = solution.trial(points)
+        values = trial(points)
+    kinds = {list: list, dict: dict}
     return {
-        "model": kind,
-        "exact": isinstance(solution.trial, Constrained),
-        "periodic": None if periodic is None else [list(periodic.columns), periodic.harmonics],
+        "model": _described(trial.model if exact else trial),
+        "exact": exact,
         "trial": {
             # Modules may have a state of their own beside tensors.
             key: value.detach().cpu() if isinstance(value, Tensor) else value
-            for key, value in solution.trial.state_dict().items()
+            for key, value in trial.state_dict().items()
         },
         "probe": [points.cpu(), values.cpu()],
         "dtype": str(solution.dtype).removeprefix("torch."),
         "bounds": {key: list(pair) for key, pair in solution.bounds.items()},
         "domain": solution.domain.config,
-        "fields": list(solution.fields),
         "frames": {
             key: {"index": list(map(str, frame.index)), "columns": frame.to_dict("list")}
-            for key, frame in (
-                ("unknowns", solution.unknowns),
-                ("history", solution.history),
-                ("residuals", solution.residuals),
-                ("events", solution.events),
-            )
+            for key, frame in ((key, getattr(solution, key)) for key in _FRAMES)
         },
-        "data": None
-        if solution.data is None
-        else {key: values.tolist() for key, values in solution.data.as_mapping().items()},
-        "origin": _origin(solution.data),
-        "points": dict(solution.points),
-        "statistics": dict(solution.statistics),
-        "tolerance": solution.tolerance,
-        "spread": None
-        if solution.spread is None
-        else [list(solution.spread.names), solution.spread.directions, solution.spread.quantile],
-        "choices": list(solution.choices),
-        **{key: getattr(solution, key) for key in PLAIN},
+        "data": None if data is None else {key: values.tolist() for key, values in data.as_mapping().items()},
+        "origin": None if data is None else _origin(data),
+        "spread": None if spread is None else [list(spread.names), spread.directions, spread.quantile],
+        **{key: kinds.get(kind, lambda value: value)(getattr(solution, key)) for key, kind in _PLAIN.items()},
     }
 
 
-def _origin(data: Table | None) -> dict[str, Any] | None:
-    """What a table knows besides its numbers."""
-    if data is None:
-        return None
-    told = data.provenance
+def from_record(path: Path, record: Mapping[str, Any], problem: Problem | None, model: nn.Module | None) -> Solution:
+    """The solution of a record that ``load`` read at ``path``; a ``FileError`` where it does not fit the problem or model."""
+    _check(path, record)
+    bounds = {key: (float(pair[0]), float(pair[1])) for key, pair in record["bounds"].items()}
+    domain = domain_from_config(record["domain"])
+    if domain.bounds != bounds:
+        raise FileError(f"{path} is not a saved solution: its domain has bounds {domain.bounds}, and it says {bounds}")
+    names = tuple(record["fields"])
+    if problem is not None and not isinstance(problem, Problem):
+        raise ProblemError(f"load: problem must be a problem object; given: {problem!r}")
+    if problem is not None and (problem.coordinates != tuple(bounds) or tuple(problem.fields) != names):
+        raise FileError(
+            f"{path} holds a solution of {record['name']} with coordinates {listed(bounds)} and fields {listed(names)}, "
+            f"not of {type(problem).__name__} with {listed(problem.coordinates)} and {listed(problem.fields)}"
+        )
+    frames: dict[str, Any] = {
+        key: pd.DataFrame(stored["columns"], index=None if _FRAMES[key] else stored["index"])
+        for key, stored in record["frames"].items()
+    }
+    spread = record["spread"]
+    plain: dict[str, Any] = {key: tuple(record[key]) if kind is list else record[key] for key, kind in _PLAIN.items()}
+    return Solution(
+        trial=_trial(path, record, problem, model),
+        problem=problem,
+        domain=domain,
+        data=_table(path, record),
+        spread=None if spread is None else FieldCovariance(tuple(spread[0]), *spread[1:]),
+        **frames,
+        **plain,
+    )
+
+
+def without_conditions(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record without the conditions that are held exactly: the model alone, with no values to check it by."""
+    if not record["exact"]:
+        return dict(record)
+    state = {key.removeprefix("model."): value for key, value in record["trial"].items()}
+    return {**record, "exact": False, "trial": state, "probe": None}
+
+
+def _origin(data: Table) -> dict[str, Any]:
+    """Units, groups and provenance of a table."""
+    source = data.provenance
     return {
         "units": dict(data.units),
         "group": data.grouped_by,
         "labels": None if data.labels is None else list(map(str, data.labels)),
-        "provenance": None
-        if told is None
-        else {
-            "path": str(told.path),
-            "reader": told.reader,
-            "rows": told.rows,
-            "options": {name: _plain(value) for name, value in told.options.items()},
-            "versions": dict(told.versions),
-            "stamp": list(told.stamp),
-        },
+        "provenance": source and {each.name: _plain(getattr(source, each.name)) for each in fields(source)},
     }
 
 
 def _plain(value: Any) -> Any:
     """A value as numbers, texts, lists and dicts; anything else as its ``repr``."""
-    if value is None or type(value) in (bool, int, float, str):
-        return value
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if type(value) in (list, tuple):
         return type(value)(_plain(each) for each in value)
-    return repr(value)
+    return value if value is None or type(value) in (bool, int, float, str) else repr(value)
 
 
-def table_of(path: Path, content: Mapping[str, Any]) -> Table | None:
-    """The measurements of a saved solution; files of version 0.1 hold their numbers alone.
-
-    Raises:
-        DataError: never for a file that ``state_of`` made.
-    """
-    if content["data"] is None:
+def _table(path: Path, record: Mapping[str, Any]) -> Table | None:
+    """The measurements of a saved solution."""
+    if record["data"] is None:
         return None
-    origin = content.get("origin") or {}
-    columns, told, group = dict(content["data"]), origin.get("provenance"), origin.get("group")
+    origin, columns = record["origin"], dict(record["data"])
+    source, group = origin["provenance"], origin["group"]
     if group is not None:
         columns[group] = origin["labels"]
-    if told is not None:
-        told = Provenance(**{**told, "path": Path(told["path"]), "stamp": tuple(told["stamp"])})
-    return Table(columns, source=str(path), missing="mask", group=group, units=origin.get("units"), provenance=told)
+    if source is not None:
+        source = Provenance(**{**source, "path": Path(source["path"])})
+    return Table(columns, source=str(path), missing="mask", group=group, units=origin["units"], provenance=source)
 
 
-def without_conditions(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A saved solution without the conditions that it held exactly: its model alone, with no values to check it by."""
-    if not content.get("exact"):
-        return dict(content)
-    state = {key.removeprefix("model."): value for key, value in content["trial"].items()}
-    return {**content, "exact": False, "trial": state, "probe": None}
+def _described(module: Any) -> dict[str, Any]:
+    """What a trial function is made of: the innermost module, and what was put ``around`` it, from inside."""
+    if type(module) in _WRAPPERS:
+        inner = _described(module.model)
+        around = [type(module).__name__, *_WRAPPERS[type(module)](module)]
+        return {**inner, "around": [*inner.get("around", []), around]}
+    if isinstance(module, Windowed):
+        windows = [_described(each) for each in module.windows]
+        return {"kind": "Windowed", "column": module.column, "order": module.order, "windows": windows}
+    if type(module) in _KNOWN.values():
+        return {"kind": type(module).__name__, **module.config}
+    return {"kind": "module", "class": f"{type(module).__module__}.{type(module).__qualname__}"}
 
 
-def _kind(trial: nn.Module) -> dict[str, Any]:
-    """What a trial function is made of, as plain values."""
-    if isinstance(trial, Hermite):
-        return {"kind": "hermite"}
-    if isinstance(trial, GridFunction):
-        return {"kind": "grid", **trial.config}
-    if isinstance(trial, Windowed):
-        windows = [_kind(each) for each in trial.windows]
-        return {"kind": "windowed", "column": trial.column, "order": trial.order, "windows": windows}
-    return _model_kind(model_of(trial))
-
-
-def _model_kind(model: Any) -> dict[str, Any]:
-    if type(model) in BUILT_IN:
-        return {"kind": type(model).__name__, **model.config}
-    if isinstance(model, Sliced):
-        inner = _model_kind(model.model)
-        return {**inner, "slices": [*inner.get("slices", []), [model.column, float(model.value)]]}
-    return {"kind": "module", "class": f"{type(model).__module__}.{type(model).__qualname__}"}
-
-
-def _built_in(kind: Mapping[str, Any]) -> nn.Module | None:
-    """A model of ours from its description, None for any other."""
-    known = {each.__name__: each for each in BUILT_IN}
-    options = {key: value for key, value in kind.items() if key != "kind"}
-    return known[kind["kind"]].from_config(**options) if kind["kind"] in known else None
-
-
-def _windowed(path: Path, kind: Mapping[str, Any], fields: int, coordinates: int) -> Windowed:
-    """Windows to be filled with a saved state."""
-    trials = []
-    for each in kind["windows"]:
-        model = _built_in(each)
-        if model is None:
+def _built(path: Path, kind: Mapping[str, Any], blank: Any, model: nn.Module | None) -> nn.Module:
+    """The module that ``_described`` describes, to be filled with a saved state."""
+    options = {key: value for key, value in kind.items() if key not in ("kind", "around")}
+    if kind["kind"] == "Windowed":
+        own = next((each for each in options["windows"] if each["kind"] == "module"), None)
+        if own is not None:
             raise FileError(
-                f"{path} holds windows with models of class {each['class']}: only windows of the library's own models can be "
+                f"{path} holds windows with models of class {own['class']}: only windows of the library's own models can be "
                 "read; solve again, or keep the solution in memory"
             )
-        blank = [0.0] * coordinates, [1.0] * coordinates, [0.0] * fields, [1.0] * fields
-        trials.append(Scaled(model, *blank))
-    return Windowed(list(range(len(trials) + 1)), trials, kind["column"], kind["order"])
-
-
-def trial_of(
-    path: Path,
-    content: dict[str, Any],
-    bounds: Mapping[str, tuple[float, float]],
-    problem: Problem | None,
-    model: nn.Module | None,
-) -> nn.Module:
-    """The trial function that was saved.
-
-    Raises:
-        FileError: it needs the user's own model or problem, or does not fit those given.
-    """
-    kind = dict(content["model"])
-    dtype = {"float32": torch.float32, "float64": torch.float64}[content["dtype"]]
-    if kind["kind"] == "hermite":
-        return Hermite.from_state(content["trial"])
-    if kind["kind"] == "grid":
-        return _filled(path, GridFunction.from_config(kind["axes"], kind["shape"]), content, dtype)
-    if kind["kind"] == "windowed":
-        trial: nn.Module = _windowed(path, kind, len(content["fields"]), len(bounds)).to(dtype)
-        return _filled(path, trial, content, dtype)
-    slices = kind.pop("slices", [])
-    model = _built_in(kind) or model
-    if model is None:
+        windows = [_built(path, each, blank, None) for each in options["windows"]]
+        module: nn.Module = Windowed(list(range(len(windows) + 1)), windows, options["column"], options["order"])
+    elif kind["kind"] in _KNOWN:
+        module = _KNOWN[kind["kind"]].from_config(**options)
+    elif model is None:
         raise FileError(
-            f"{path} holds a model of class {kind['class']}: pass an object of it, sciml.load(path, model=...)"
+            f"{path} holds a model of class {options['class']}: pass an object of it, sciml.load(path, model=...)"
         )
-    inner: Any = copy.deepcopy(model)
-    for column, value in slices:
-        inner = Sliced(inner, column, value)
-    if content.get("periodic") is not None:
-        inner = PeriodicInputs(inner, *content["periodic"])
-    lower, upper = zip(*bounds.values(), strict=True)
-    zeros = [0.0] * len(content["fields"])
-    trial = Scaled(inner, lower, upper, zeros, zeros).to(dtype)
-    if content.get("exact"):
+    else:
+        module = copy.deepcopy(model)
+    wrappers = {each.__name__: each for each in _WRAPPERS}
+    for name, *given in kind.get("around", []):
+        module = wrappers[name](module, *(blank if name == "Scaled" else given))
+    return module
+
+
+def _trial(path: Path, record: Mapping[str, Any], problem: Problem | None, model: nn.Module | None) -> nn.Module:
+    """The trial function that was saved, checked by the values that it had; it may need the user's own model or problem."""
+    dtype = {"float32": torch.float32, "float64": torch.float64}[record["dtype"]]
+    inputs, outputs = len(record["bounds"]), len(record["fields"])
+    blank = [0.0] * inputs, [1.0] * inputs, [0.0] * outputs, [1.0] * outputs
+    trial = _built(path, record["model"], blank, model).to(dtype)
+    if record["exact"]:
         if problem is None:
             raise FileError(
-                f"{path} holds a trial function that satisfies the conditions of {content['name']} exactly, and what they "
+                f"{path} holds a trial function that satisfies the conditions of {record['name']} exactly, and what they "
                 "prescribe is code: pass the problem, sciml.load(path, problem)"
             )
         conditions = Conditions(problem)
         trial = Constrained(trial, conditions.lift, conditions.distance)
-    return _filled(path, trial, content, dtype)
-
-
-def _filled(path: Path, trial: nn.Module, content: Mapping[str, Any], dtype: torch.dtype) -> nn.Module:
-    """A trial function with a saved state, checked by the values that it had.
-
-    Raises:
-        FileError: the state does not fit, or the values are others.
-    """
     try:
-        trial.load_state_dict(content["trial"])
-        if content["probe"] is None:
+        trial.load_state_dict(record["trial"])
+        if record["probe"] is None:
             return trial.eval()
-        points, values = content["probe"]
+        points, values = record["probe"]
         with torch.no_grad():
             found = trial.eval()(points)
     except RuntimeError as error:
         raise FileError(f"{path} does not fit the model given: {error}") from error
     slack = 1e-3 if dtype == torch.float32 else 1e-9
-    if found.shape != values.shape or not torch.allclose(
-        found, values, rtol=slack, atol=slack * float(values.abs().max())
-    ):
-        what = "problem or model" if content.get("exact") else "model"
+    near = slack * float(values.abs().max())
+    if found.shape != values.shape or not torch.allclose(found, values, rtol=slack, atol=near):
+        what = "problem or model" if record["exact"] else "model"
         raise FileError(f"{path} does not fit the {what} given: it has the same parameters but gives other values")
     return trial
+
+
+def _check(path: Path, record: Mapping[str, Any]) -> None:
+    """Refuse values of other kinds than ``to_record`` writes, and models that say they are larger than what is stored."""
+    for name, kinds in _PLAIN.items():
+        if not isinstance(record[name], kinds) or (isinstance(record[name], bool) and kinds is not bool):
+            raise FileError(f"{path} is not a saved solution: {name!r} is {str(record[name])[:50]!r}")
+    numbers = (int, float, type(None))
+    for name, stored in record["frames"].items():
+        plain = (*numbers, str) if _FRAMES[name] else numbers
+        for key, column in stored["columns"].items():
+            if not isinstance(column, list) or not all(isinstance(value, plain) for value in column):
+                raise FileError(f"{path} is not a saved solution: the column {key!r} of {name!r} holds other values")
+    held = sum(value.numel() for value in record["trial"].values() if isinstance(value, Tensor))
+    said = max(_integers(record["model"]), default=0)
+    if said > max(held, 1000):
+        raise FileError(
+            f"{path} is not a saved solution: its model has {said} of something, and {held} numbers are stored for it"
+        )
+
+
+def _integers(value: Any) -> Iterator[int]:
+    """The sizes of all whole numbers in nested lists and dicts."""
+    if isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _integers(each)
+    elif isinstance(value, int):
+        yield abs(value)

@@ -1,4 +1,4 @@
-"""Solutions for a range of constants, taken at one value of them."""
+"""Parametric solutions at a value of their parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from sciml.diagnostics.certificate import certificate, failures
+from sciml.diagnostics.certificate import certificate, uncertified
 from sciml.errors import ProblemError
 from sciml.models import Constrained, sliced
 from sciml.problem import Problem
@@ -38,15 +38,11 @@ def at(solution: Solution, values: Mapping[str, float]) -> Solution:
     fresh = blocks_of(problem, problem.terms(), None, np.random.default_rng([solution.seed or 0, 7]))
     scales = term_sizes(problem, fresh, field_sizes(problem, fresh))
     residuals = certificate(rows, [block.to(like.device, like.dtype) for block in fresh], scales)
-    misses = failures(residuals, solution.tolerance)
+    misses = uncertified(residuals, solution.tolerance, "fit(problem, start=this solution)")
     where = ", ".join(f"{name} = {value:g}" for name, value in values.items())
     ranges = ", ".join("{} from {:g} to {:g}".format(name, *promoted.domain.bounds[name]) for name in values)
     message = f"at {where} of a solution for {ranges}"
-    if len(misses):
-        message += (
-            f"; the certificate fails there: {misses['relative'].idxmax()!r} is {misses['relative'].max():.1e} of its natural "
-            f"size, more than {solution.tolerance:g}: fit(problem, start=this solution)"
-        )
+    message = "; ".join([message, *misses])
     if not solution.success:
         message += f"; and that solution was no success itself: {solution.message}"
     return dataclasses.replace(
@@ -56,7 +52,7 @@ def at(solution: Solution, values: Mapping[str, float]) -> Solution:
         domain=problem.domain,
         residuals=residuals,
         spread=None,
-        success=solution.success and not len(misses),
+        success=solution.success and not misses,
         message=message,
         nit=0,
         nfev=0,

@@ -1,4 +1,4 @@
-"""Points where the residual is large: residual-based adaptive distribution (RAD)."""
+"""Residual-based adaptive distribution (RAD): collocation points where the residual is large."""
 
 from __future__ import annotations
 
@@ -9,21 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.errors import SolverError
 from sciml.geometry import Domain, Interior, PointSet, draw
 from sciml.problem.collocation import Collocation
+from sciml.solvers.base import check_settings
 from sciml.solvers.residuals import ResidualSystem
 
-_CHUNK = 4096
-
-_CANDIDATES = 4
-
-_MORE = 0.25
+# Points that residuals are evaluated at together; fresh points as a multiple of a block's, and the part of it that is added.
+_CHUNK, _CANDIDATES, _MORE = 4096, 4, 0.25
 
 
 @dataclass(frozen=True)
 class Adaptive:
-    r"""Redraw the points inside the domain now and then, more of them where the equations are violated.
+    r"""Residual-based adaptive distribution: points inside are redrawn, more of them where the equations are violated.
 
     From ``candidates`` times as many fresh Sobol points, points are drawn without replacement with probability
     proportional to :math:`|r|^k/\operatorname{mean}|r|^k + c`. The number of points stays the same; points on faces and
@@ -54,55 +51,28 @@ class Adaptive:
     floor: float = 1.0
 
     def __post_init__(self) -> None:
-        if min(self.every, self.candidates) < 1 or self.power <= 0 or self.floor <= 0:
-            raise SolverError(f"every, candidates, power and floor must be positive; given: {self}")
+        check_settings(self, whole="every candidates", positive="power floor")
 
     def renewed(
         self,
         rows: ResidualSystem,
         blocks: Sequence[Collocation],
         domain: Domain,
-        scales: dict[str, float],
+        scales: Mapping[str, float],
         generator: np.random.Generator,
     ) -> tuple[Collocation, ...]:
         """The same blocks with new points inside."""
-        return tuple(
-            self._renewed(rows, block, domain, scales, generator)
-            if all(isinstance(term.place, Interior) and not term.measured for term in block.terms)
-            else block
-            for block in blocks
-        )
 
-    def _renewed(
-        self,
-        rows: ResidualSystem,
-        block: Collocation,
-        domain: Domain,
-        scales: dict[str, float],
-        generator: np.random.Generator,
-    ) -> Collocation:
-        like = block.sample.points[0]
-        fresh = draw(Interior(), domain, self.candidates * block.size, generator).to(like.device, like.dtype)
-        density = (
-            sizes_at(rows, replace(block, sample=fresh, weights=None), scales).pow(self.power).double().cpu().numpy()
-        )
-        if not np.isfinite(density).all() or not density.mean() > 0:
-            return block
-        chance = density / density.mean() + self.floor
-        chosen = generator.choice(len(chance), block.size, replace=False, p=chance / chance.sum())
-        # The weights of the old points mean nothing for the new ones.
-        sample = PointSet((fresh.points[0][torch.from_numpy(chosen).to(like.device)],))
-        return replace(block, sample=sample, weights=None)
+        def renewed(block: Collocation) -> Collocation:
+            fresh, squares = _fresh(rows, block, domain, scales, generator, self.candidates)
+            density = squares.sqrt().pow(self.power).double().cpu().numpy()
+            if not np.isfinite(density).all() or not density.mean() > 0:
+                return block
+            chance = density / density.mean() + self.floor
+            chosen = generator.choice(len(chance), block.size, replace=False, p=chance / chance.sum())
+            return _at(block, fresh[torch.from_numpy(chosen).to(fresh.device)])
 
-
-def sizes_at(rows: ResidualSystem, block: Collocation, scales: Mapping[str, float]) -> Tensor:
-    """The root of the sum of the squares of a block's scaled residuals at each of its points, shape ``(n,)``."""
-    found = []
-    for chosen in torch.arange(block.size, device=block.sample.points[0].device).split(_CHUNK):
-        residuals = rows.numbers([block.part(chosen)])
-        squares = [(values / scales[name]).square() for name, values in residuals.items()]
-        found.append(torch.stack(squares).sum(0).sqrt())
-    return torch.cat(found)
+        return tuple(renewed(block) if of_equations(block) else block for block in blocks)
 
 
 def enriched(
@@ -117,14 +87,43 @@ def enriched(
     A trial function that was solved for at few points may be wrong in places between them that are too narrow to be met by
     chance a second time; the worst of many points lie there.
     """
+
+    def enriched(block: Collocation) -> Collocation:
+        fresh, squares = _fresh(rows, block, domain, scales, generator, _CANDIDATES)
+        worst = squares.nan_to_num(nan=0.0).topk(max(1, round(_MORE * block.size))).indices
+        return _at(block, torch.cat([block.sample.points[0], fresh[worst]]))
+
+    return tuple(enriched(block) if of_equations(block) else block for block in blocks)
+
+
+def of_equations(block: Collocation) -> bool:
+    """Whether all residuals of a block are equations inside the domain."""
+    return all(isinstance(term.place, Interior) and not term.measured for term in block.terms)
+
+
+def squares_at(rows: ResidualSystem, block: Collocation, scales: Mapping[str, float]) -> Tensor:
+    """The sum of the squares of a block's scaled residuals at each of its points, shape ``(n,)``."""
     found = []
-    for block in blocks:
-        if all(isinstance(term.place, Interior) and not term.measured for term in block.terms):
-            like = block.sample.points[0]
-            fresh = draw(Interior(), domain, _CANDIDATES * block.size, generator).to(like.device, like.dtype)
-            sizes = sizes_at(rows, replace(block, sample=fresh, weights=None), scales).nan_to_num(nan=0.0)
-            worst = sizes.topk(max(1, round(_MORE * block.size))).indices
-            points = torch.cat([like, fresh.points[0][worst]])
-            block = replace(block, sample=PointSet((points,)), weights=None)
-        found.append(block)
-    return tuple(found)
+    for chosen in torch.arange(block.size, device=block.sample.points[0].device).split(_CHUNK):
+        residuals = rows.numbers([block.part(chosen)])
+        found.append(torch.stack([(values / scales[name]).square() for name, values in residuals.items()]).sum(0))
+    return torch.cat(found)
+
+
+def _fresh(
+    rows: ResidualSystem,
+    block: Collocation,
+    domain: Domain,
+    scales: Mapping[str, float],
+    generator: np.random.Generator,
+    multiple: int,
+) -> tuple[Tensor, Tensor]:
+    """A multiple of a block's points drawn anew, ``(n, D)``, with the squares of the residuals there."""
+    like = block.sample.points[0]
+    fresh = draw(Interior(), domain, multiple * block.size, generator).to(like.device, like.dtype)
+    return fresh.points[0], squares_at(rows, replace(block, sample=fresh, weights=None), scales)
+
+
+def _at(block: Collocation, points: Tensor) -> Collocation:
+    """The same residuals at other points, for which the weights of the old ones mean nothing."""
+    return replace(block, sample=PointSet((points,)), weights=None)

@@ -1,8 +1,9 @@
-"""What is done when memory does not hold all points at once: fewer at a time, with the same sums, and only then an error."""
+"""Batches of points where memory does not hold all at once: the same sums in parts, and only then an error."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -16,38 +17,23 @@ T = TypeVar("T")
 _PREDICTED = 16384
 
 # What allocators of CPUs and of accelerators' libraries say; torch has a class of its own only for its own one.
-_SIGNS = (
-    "can't allocate memory",
-    "cannot allocate memory",
-    "not enough memory",
-    "out of memory",
-    "bad_alloc",
-    "alloc_failed",
-)
+_SIGNS = re.compile("can(no|')t allocate memory|not enough memory|out of memory|bad_alloc|alloc_failed", re.IGNORECASE)
 
 
 def exhausted(error: BaseException) -> bool:
-    """Whether an error says that memory was used up.
-
-    Args:
-        error: of any library.
+    """Whether an error of any library says that memory was used up.
 
     Example:
         >>> exhausted(RuntimeError("DefaultCPUAllocator: can't allocate memory")), exhausted(RuntimeError("shapes differ"))
         (True, False)
     """
-    if isinstance(error, SciMLError):
+    if isinstance(error, SciMLError) or not isinstance(error, RuntimeError | MemoryError):
         return False
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in _SIGNS)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or _SIGNS.search(str(error)) is not None
 
 
 class BatchSize:
-    """How many points are taken at a time: all, until memory does not hold them, and then as few as it takes, from there on.
-
-    Args:
-        most: the points to begin with; None for all.
+    """How many points are taken at a time: ``most`` or all, until memory does not hold them, and then fewer from there on.
 
     Example:
         >>> def total(most):
@@ -80,50 +66,30 @@ class BatchSize:
                     raise
                 present = largest if self.size is None else min(self.size, largest)
                 if present <= 1:
-                    raise SolverError(
-                        f"{_FAILED} even for one point at a time ({_first_line(error)}): {_REMEDY}"
-                    ) from error
+                    raise SolverError(_failed("even for one point at a time", error)) from error
             # Only here, where the error and all that its frames hold are gone, is there room to begin again.
             self.size = (present + 1) // 2
 
     def said(self) -> tuple[str, ...]:
-        """A choice to be told, where one was made."""
-        if self.size is None:
-            return ()
-        return (
-            f"memory did not hold all points at once: at most {self.size} were taken at a time, with the same sums",
-        )
-
-
-_FAILED = "memory does not suffice"
-
-_REMEDY = "use a smaller model, a solver without dense matrices (sciml.LBFGS, sciml.Adam(batch=...)), or another device"
+        """A sentence for ``solution.choices`` where the size was reduced."""
+        size = self.size
+        text = f"memory did not hold all points at once: at most {size} were taken at a time, with the same sums"
+        return () if size is None else (text,)
 
 
 @contextlib.contextmanager
 def named(what: str) -> Iterator[None]:
-    """Say in an error of ours what memory did not suffice for.
-
-    Args:
-        what: the method, for the message.
-
-    Raises:
-        SolverError: memory ran out inside, where smaller portions of points are of no help.
-    """
+    """Turn an error of memory into a SolverError that names the method, where smaller batches are of no help."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not exhausted(error):
             raise
-        raise SolverError(f"{_FAILED} for {what} ({_first_line(error)}): {_REMEDY}") from error
+        raise SolverError(_failed(f"for {what}", error)) from error
 
 
 def predicted(trial: nn.Module, points: Tensor) -> Tensor:
-    """The values ``(n, F)`` of a trial function at points ``(n, D)``, on the CPU in float64, without derivatives.
-
-    Args:
-        trial: with a buffer that tells its device and type.
-        points: in the units of the coordinates.
+    """The values ``(n, F)`` of a trial function at points ``(n, D)`` in the units of the coordinates, on the CPU in float64.
 
     Raises:
         SolverError: memory does not hold what a single point needs.
@@ -139,5 +105,9 @@ def predicted(trial: nn.Module, points: Tensor) -> Tensor:
     return torch.cat(found) if found else torch.empty((0, 0), dtype=torch.float64)
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+def _failed(what: str, error: BaseException) -> str:
+    first = (str(error) or type(error).__name__).splitlines()[0]
+    return (
+        f"memory does not suffice {what} ({first}): use a smaller model, a solver without dense matrices (sciml.LBFGS, "
+        "sciml.Adam(batch=...)), or another device"
+    )

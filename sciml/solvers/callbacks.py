@@ -1,24 +1,14 @@
-"""What a callback sees.
-
-A live line that says how the fit is doing.
-
-When to stop a phase.
-
-A callback that tells a tracker of experiments what a fit does, and survives it.
-
-Many looks in little room: numbers in one array, names once.
-"""
+"""Callbacks: the progress reports of a fit, and who receives them (early stopping, a progress line, experiment trackers)."""
 
 from __future__ import annotations
 
+import json
 import warnings
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeAlias
 
-import torch
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -28,12 +18,12 @@ from sciml.errors import SolverError, TrackerWarning
 
 @dataclass(frozen=True)
 class Report:
-    """The state of a fit at one look at held-out rows.
+    """A progress report: the state of a fit where held-out rows are evaluated.
 
     ``phase`` is the solver's name, ``step`` counts over all phases, ``steps`` is the most there can be; ``loss``,
     ``held_out`` and ``best`` (the lowest held-out loss of the phase) are weighted sums of mean squares, ``terms`` their
-    parts before weighting, ``unknowns`` the current values. ``replayed`` is true of what happened before an interruption and
-    is told again, so that callbacks arrive at the state in which they were.
+    parts before weighting, ``unknowns`` the current values. ``replayed`` is true of reports from before an interruption, which
+    are sent again so that callbacks arrive at the state in which they were.
     """
 
     phase: str
@@ -50,15 +40,15 @@ class Report:
 
 Callback: TypeAlias = Callable[[Report], object]
 
-"""Called at every look; a true return value ends the fit with the best state so far."""
+"""Called with every report; a true return value ends the fit with the best state so far."""
 
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """Stop a phase when the loss on held-out rows has not fallen for a while.
+    """Early stopping of a phase when the loss on held-out rows has not fallen for a while.
 
     Args:
-        patience: the number of looks without improvement that are waited for.
+        patience: the number of reports without improvement that are waited for.
         improvement: the relative fall that counts as one.
 
     Example:
@@ -73,85 +63,58 @@ class EarlyStopping:
     improvement: float = 1e-2
 
     def over(self, held_out: list[float]) -> bool:
-        """Whether a phase with these held-out losses, one a look, should stop."""
+        """Whether a phase with these held-out losses, one a report, should stop."""
         if len(held_out) <= self.patience:
             return False
         before = min(held_out[: -self.patience])
         return not min(held_out[-self.patience :]) < before * (1.0 - self.improvement)
 
 
-_NUMBERS = ("step", "seconds", "loss", "held_out", "best")
-
-
 class LookLog:
-    """Looks of a phase with what else is in their line of the history, kept as a checkpoint holds them.
+    """Reports of a phase and what else is in their lines of the history, a line of JSON each, as a checkpoint keeps them.
 
     Example:
         >>> log = LookLog()
         >>> log.append(Report("Adam", 50, 1000, 0.1, 0.25, 0.3, 0.3, {"decay": 0.25}, {}), {"causal": 0.5})
-        >>> (look, more), = LookLog.of(log.state())
-        >>> look.step, look.terms, more
+        >>> (report, more), = LookLog.of(log.state())
+        >>> report.step, report.terms, more
         (50, {'decay': 0.25}, {'causal': 0.5})
     """
 
     def __init__(self) -> None:
-        self._values, self._kinds = array("d"), array("q")
-        self._names: dict[tuple[Any, ...], int] = {}
+        self._lines: list[str] = []
 
-    def append(self, look: Report, more: Mapping[str, float]) -> None:
-        """Add a look."""
-        names = (look.phase, look.steps, tuple(look.terms), tuple(look.unknowns), tuple(more))
-        self._kinds.append(self._names.setdefault(names, len(self._names)))
-        self._values.extend(float(getattr(look, name)) for name in _NUMBERS)
-        for each in (look.terms, look.unknowns, more):
-            self._values.extend(map(float, each.values()))
+    def append(self, report: Report, more: Mapping[str, float]) -> None:
+        """Add a report."""
+        self._lines.append(json.dumps([list(vars(report).values()), more], default=float))
 
-    def state(self) -> dict[str, Any]:
-        """Everything as tensors and plain values."""
-        names = [[phase, steps, *map(list, rest)] for phase, steps, *rest in self._names]
-        kinds = torch.tensor(self._kinds, dtype=torch.int64)
-        return {"names": names, "kinds": kinds, "values": torch.tensor(self._values, dtype=torch.float64)}
+    def state(self) -> dict[str, str]:
+        """Everything as plain values."""
+        return {"lines": "\n".join(self._lines)}
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> LookLog:
-        """The looks of a state.
+        """The reports of a state.
 
         Raises:
-            TypeError: the state is none.
-            ValueError: it holds too few or too many numbers, or names that are not there.
+            TypeError: it holds no text, or a line of it is no report.
+            ValueError: a line of it is not JSON.
         """
         found = cls()
-        for phase, steps, *rest in state["names"]:
-            if not (isinstance(phase, str) and isinstance(steps, int) and len(rest) == 3):
-                raise TypeError("the names of looks are texts")
-            found._names[(phase, steps, *(tuple(map(str, names)) for names in rest))] = len(found._names)
-        found._kinds, found._values = array("q", state["kinds"].tolist()), array("d", state["values"].tolist())
-        sizes = [len(_NUMBERS) + sum(map(len, names[2:])) for names in found._names]
-        if any(not 0 <= kind < len(sizes) for kind in found._kinds):
-            raise ValueError("looks with names that are not there")
-        if sum(sizes[kind] for kind in found._kinds) != len(found._values):
-            raise ValueError("too few or too many numbers for the looks")
+        for each in map(json.loads, str.splitlines(state["lines"])):
+            found.append(Report(*each[0]), each[1])
         return found
 
     def __iter__(self) -> Iterator[tuple[Report, dict[str, float]]]:
-        names, place = list(self._names), 0
-        for kind in self._kinds:
-            phase, steps, terms, unknowns, more = names[kind]
-            step, *numbers = self._values[place : place + len(_NUMBERS)]
-            place += len(_NUMBERS)
-            parts = []
-            for each in (terms, unknowns, more):
-                parts.append(dict(zip(each, self._values[place : place + len(each)], strict=True)))
-                place += len(each)
-            seconds, loss, held_out, best = numbers
-            yield Report(phase, int(step), steps, seconds, loss, held_out, best, parts[0], parts[1]), parts[2]
+        for values, more in map(json.loads, self._lines):
+            yield Report(*values), more
 
     def __len__(self) -> int:
-        return len(self._kinds)
+        return len(self._lines)
 
 
 class ProgressLine:
-    """One line, rewritten in place on a terminal; where there is none, a plain line now and then.
+    """Progress on one line, rewritten in place on a terminal; where there is none, a plain line now and then.
 
     Args:
         console: where to write; standard error when not given.
@@ -175,27 +138,26 @@ class ProgressLine:
         if self._live is not None:
             self._live.stop()
 
-    def __call__(self, look: Report) -> None:
-        """Show one look."""
-        unknowns = "".join(f"  {name} {value:.4g}" for name, value in look.unknowns.items())
+    def __call__(self, report: Report) -> None:
+        """Show one report."""
+        unknowns = "".join(f"  {name} {value:.4g}" for name, value in report.unknowns.items())
         line = (
-            f"{look.phase:<6} {look.step:>6}/{look.steps}  loss {look.loss:.2e}  held-out {look.held_out:.2e}"
-            f"{unknowns}  {look.seconds:.0f} s"
+            f"{report.phase:<6} {report.step:>6}/{report.steps}  loss {report.loss:.2e}  held-out {report.held_out:.2e}"
+            f"{unknowns}  {report.seconds:.0f} s"
         )
         if self._live is not None:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
-        elif look.seconds - self._last >= self._every:
-            self._last = look.seconds
+        elif report.seconds - self._last >= self._every:
+            self._last = report.seconds
             self._console.print(line, highlight=False, soft_wrap=True)
 
 
 class Tracker:
-    """Hands the numbers of every look to a function, such as that of MLflow, Weights & Biases or TensorBoard.
+    """Passes the numbers of every report to a function, such as that of MLflow, Weights & Biases or TensorBoard.
 
     Where the function raises, because its server or database is down, there is one warning and the fit goes on; the numbers
-    are in ``history.jsonl`` and ``solution.history`` all the same. It is called again at the next look, so that a tracker that
-    comes back is told of what follows. After an interruption looks are told again from the last checkpoint on, with the
-    steps that they had.
+    are in ``history.jsonl`` and ``solution.history`` all the same. It is called again with the next report. After an
+    interruption reports are sent again from the last checkpoint on, with the steps that they had.
 
     Args:
         log: takes a dict of numbers by name and, as the keyword ``step``, the step over all phases. It runs in the fit's own
@@ -220,28 +182,23 @@ class Tracker:
             )
         self._log, self._warned = log, False
 
-    def __call__(self, look: Report) -> None:
-        """Tell of one look."""
-        if look.replayed:
+    def __call__(self, report: Report) -> None:
+        """Log one report."""
+        if report.replayed:
             return
         try:
-            self._log(numbers_of(look), step=look.step)
+            self._log(numbers_of(report), step=report.step)
         except Exception as error:
             if not self._warned:
                 self._warned = True
                 warnings.warn(
-                    f"the tracker failed at step {look.step} and the fit goes on without it: {type(error).__name__}: {error}",
+                    f"the tracker failed at step {report.step} and the fit goes on without it: {type(error).__name__}: {error}",
                     TrackerWarning,
                     stacklevel=2,
                 )
 
 
-def numbers_of(look: Report) -> Mapping[str, float]:
-    """What a look holds, as numbers by name."""
-    return {
-        "seconds": look.seconds,
-        "loss": look.loss,
-        "held_out": look.held_out,
-        **{f"loss.{name}": value for name, value in look.terms.items()},
-        **look.unknowns,
-    }
+def numbers_of(report: Report) -> Mapping[str, float]:
+    """What a report holds, as numbers by name."""
+    losses = {"seconds": report.seconds, "loss": report.loss, "held_out": report.held_out}
+    return losses | {f"loss.{name}": value for name, value in report.terms.items()} | dict(report.unknowns)

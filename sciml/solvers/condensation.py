@@ -1,4 +1,4 @@
-"""Normal equations of a tiling: what lives on one tile alone is eliminated there, the rest by a Cholesky factor with a band."""
+"""Condensed normal equations: weights of one tile alone are eliminated there, the rest by a banded Cholesky factor."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ from sciml.typing import Array
 
 
 class Layout:
-    """Which weights live on one tile alone, and how the others are numbered.
-
-    Args:
-        tiling: the functions.
-        fields: each has weights of its own.
+    """Which weights live on one tile of a basis alone, and how the others are numbered; each field has weights of its own.
 
     Attributes:
         columns: the weights of every tile, ``(T, S)``, those that live on it alone first.
@@ -54,20 +50,14 @@ class Layout:
     def banded(self, grams: Tensor, more: tuple[Tensor, Tensor] | None) -> Array:
         """The lower diagonals of the sum of small matrices, one a tile, and of ``more`` of them at columns of their own."""
         keep, place = self._places
-        pieces, values = [place], [grams.flatten()[keep]]
-        band = self.band
+        values, band, count = grams.flatten()[keep], self.band, len(self.shared)
         if more is not None:
-            columns, extra = more
-            local = self.number[columns]
-            keep, place = _places(local, len(self.shared))
             # Weights that live on one tile alone vanish where two tiles meet.
-            band = max(band, int(place.max()) // len(self.shared) + 1)
-            pieces.append(place)
-            values.append(extra.flatten()[keep])
-        flat = np.bincount(
-            torch.cat(pieces).numpy(), weights=torch.cat(values).numpy(), minlength=band * len(self.shared)
-        )
-        return flat.reshape(band, len(self.shared))
+            keep, other = _places(self.number[more[0]], count)
+            band = max(band, int(other.max()) // count + 1)
+            place, values = torch.cat([place, other]), torch.cat([values, more[1].flatten()[keep]])
+        flat = np.bincount(place.numpy(), weights=values.numpy(), minlength=band * count)
+        return flat.reshape(band, count)
 
 
 @dataclass
@@ -89,7 +79,7 @@ class NormalEquations:
     more: tuple[Tensor, Tensor] | None = None
 
     def factorised(self, damping: float) -> Factor:
-        """The factor of the weights' matrix, each diagonal entry enlarged by a share of itself.
+        """The factor of the weights' matrix, each diagonal entry enlarged by a fraction of itself.
 
         Raises:
             numpy.linalg.LinAlgError: it is not positive definite.
@@ -131,10 +121,9 @@ class Factor:
 
 
 def _damped(grams: Tensor, damping: float) -> Tensor:
-    """Small matrices with each diagonal entry enlarged by a share of itself."""
+    """Small matrices with each diagonal entry enlarged by a fraction of itself."""
     found = grams.clone()
-    diagonal = found.diagonal(dim1=1, dim2=2)
-    diagonal *= 1 + damping
+    found.diagonal(dim1=1, dim2=2).mul_(1 + damping)
     return found
 
 

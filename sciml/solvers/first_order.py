@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from sciml.errors import ModelError, SolverError
+from sciml.errors import SolverError
 from sciml.models import model_of
 from sciml.models.base import part
 from sciml.problem.collocation import Collocation
-from sciml.solvers.base import Run, Solver, Step
+from sciml.solvers.base import Run, Solver, Step, check_settings
 from sciml.solvers.nonfinite import described
 from sciml.solvers.objective import Objective
 
@@ -22,19 +23,16 @@ OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
 UNKNOWNS = "unknowns"
 
-_LEAST_SHARE = 2.0**-20
-
-_RUN_AWAY = 1e6
-
-_NEARLY = 10.0
-
-_RECENT = 0.1
-
-SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
+# The smallest fraction of the learning rate, and how many times the first loss counts as divergence.
+_LEAST_SHARE, _RUN_AWAY = 2.0**-20, 1e6
+# A place is good where the loss is at most so many times its lowest running mean; the weight of the last loss in that mean.
+_NEARLY, _RECENT = 10.0, 0.1
+# What a run keeps beside its optimizer and scheduler, as plain values.
+_PLAIN = ("share", "why", "several", "most", "mean", "lowest")
 
 
 class FirstOrder(Solver):
-    """Any optimizer of ``torch.optim``, with any scheduler, on all points at once or on a random part a step.
+    """First-order methods: any optimizer of ``torch.optim``, with any scheduler, on all points or on random batches.
 
     Args:
         optimizer: a class of ``torch.optim``, or any function from parameters to an optimizer.
@@ -44,10 +42,10 @@ class FirstOrder(Solver):
         scheduler_options: keywords for a scheduler class.
         clip: the largest norm of the gradient; longer ones are scaled down. None does not clip.
         batch: the most points of every place (the inside, faces, measurements) that a step uses, drawn afresh for each step
-            without replacement; None uses all. The loss of a step is then that of its part. Rows of a lazy table come in
+            without replacement; None uses all. The loss of a step is then that of its batch. Rows of a lazy table come in
             batches of this size (by default 8,192), every row once before any comes again.
         seed: seed of these draws.
-        look: steps between looks at held-out rows.
+        look: steps between reports on held-out rows.
         rates: learning rates of their own for parts of the model, by their names in ``model.named_modules()`` with wildcards
             as in a shell, and for unknown constants, by name or all as ``"unknowns"``:
             ``{"layers.0": 1e-4, "unknowns": 1e-2}``. Of several names for a parameter the longest counts. A scheduler moves all
@@ -88,26 +86,15 @@ class FirstOrder(Solver):
                 f"an optimizer object belongs to the parameters it was made with, and fit trains a copy: give the class, "
                 f"as in FirstOrder(torch.optim.{type(optimizer).__name__}, steps={steps}, lr=...)"
             )
-        if not all(isinstance(count, int) and count >= 1 for count in (steps, look, 1 if batch is None else batch)):
-            raise SolverError(
-                f"steps, look and batch must be whole numbers of at least 1; given: steps={steps}, look={look}, batch={batch}"
-            )
-        self.optimizer = optimizer
-        self.options = options
-        self.steps = steps
-        self.scheduler = scheduler
-        self.scheduler_options = dict(scheduler_options or {})
-        self.clip = clip
-        self.batch = batch
-        self.seed = seed
-        self.look = look
+        self.optimizer, self.options = optimizer, options
+        self.scheduler, self.scheduler_options = scheduler, dict(scheduler_options or {})
+        self.steps, self.look, self.clip, self.batch, self.seed = steps, look, clip, batch, seed
         self.rates = dict(rates or {})
+        check_settings(self, whole="steps look batch")
         for name, rate in self.rates.items():
             if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
-                raise SolverError(
-                    f"rates: {name!r} needs a positive learning rate; given: {rate!r} (what is not to change at all goes into "
-                    "fit(..., freeze=...))"
-                )
+                frozen = "what is not to change at all goes into fit(..., freeze=...)"
+                raise SolverError(f"rates: {name!r} needs a positive learning rate; given: {rate!r} ({frozen})")
 
     @property
     def name(self) -> str:
@@ -118,16 +105,11 @@ class FirstOrder(Solver):
 
 
 class Adam(FirstOrder):
-    """Adam with a learning rate that falls to a hundredth by a cosine.
+    """Adam with a learning rate that falls to a hundredth by a cosine; all other arguments are those of ``FirstOrder``.
 
     Args:
         steps: the number of steps.
         lr: the learning rate at the start.
-        clip: the largest norm of the gradient.
-        batch: the most points of every place that a step uses; see ``FirstOrder``.
-        seed: seed of these draws.
-        look: steps between looks at held-out rows.
-        rates: learning rates of their own for parts of the model and for unknowns; see ``FirstOrder``.
 
     Example:
         >>> import sciml
@@ -148,26 +130,15 @@ class Adam(FirstOrder):
         look: int = 50,
         rates: Mapping[str, float] | None = None,
     ) -> None:
-        super().__init__(
-            torch.optim.Adam,
-            steps,
-            lr=lr,
-            clip=clip,
-            batch=batch,
-            seed=seed,
-            look=look,
-            rates=rates,
-            scheduler=torch.optim.lr_scheduler.CosineAnnealingLR,
-            scheduler_options={"T_max": steps, "eta_min": lr / 100},
-        )
+        self.lr = lr
+        cosine: dict[str, Any] = {"T_max": steps, "eta_min": lr / 100}
+        common: dict[str, Any] = {"clip": clip, "batch": batch, "seed": seed, "look": look, "rates": rates}
+        annealing = torch.optim.lr_scheduler.CosineAnnealingLR
+        super().__init__(torch.optim.Adam, steps, scheduler=annealing, scheduler_options=cosine, lr=lr, **common)
 
 
 def groups_of(objective: Objective, rates: Mapping[str, float]) -> list[dict[str, Any]]:
-    """What is varied, in groups for ``torch.optim``: first all that has no rate of its own, then a group a rate.
-
-    Raises:
-        ModelError: a name that no part of the model and no unknown has.
-    """
+    """The parameters in groups for ``torch.optim``: first all without a rate of their own, then a group for each rate."""
     raw = objective.rows.raw
     named: dict[str, list[Tensor]] = {}
     model = model_of(objective.rows.trial) or objective.rows.trial
@@ -178,15 +149,11 @@ def groups_of(objective: Objective, rates: Mapping[str, float]) -> list[dict[str
     # Longer names, and an unknown's own, are more particular and overwrite others.
     for name in sorted(named, key=lambda name: (name != UNKNOWNS, len(name))):
         owner |= {id(parameter): name for parameter in named[name]}
-    free = objective.parameters
-    rest: dict[str, Any] = {"params": [each for each in free if id(each) not in owner]}
-    return [
-        rest,
-        *(
-            {"params": [each for each in free if owner.get(id(each)) == name], "lr": rate}
-            for name, rate in rates.items()
-        ),
-    ]
+
+    def group(name: str | None) -> list[Tensor]:
+        return [each for each in objective.parameters if owner.get(id(each)) == name]
+
+    return [{"params": group(None)}, *({"params": group(name), "lr": rate} for name, rate in rates.items())]
 
 
 class _FirstOrderRun(Run):
@@ -195,26 +162,23 @@ class _FirstOrderRun(Run):
         self._clip, self._batch = solver.clip, solver.batch
         # On the CPU wherever the points are, so that the draws are the same everywhere.
         self._generator = torch.Generator().manual_seed(solver.seed)
+        groups: Any = groups_of(objective, solver.rates) if solver.rates else objective.parameters
         try:
-            groups: Any = groups_of(objective, solver.rates) if solver.rates else objective.parameters
             self._optimizer = solver.optimizer(groups, **solver.options)
             # What the first group, of all that is not named, does with its rate the others do in proportion.
             first = self._optimizer.param_groups[0].get("lr", 1.0)
             named = self._optimizer.param_groups[1:] if solver.rates else []
             self._shares = [group.get("lr", 1.0) / first for group in named]
-            self._scheduler = (
-                None if solver.scheduler is None else solver.scheduler(self._optimizer, **solver.scheduler_options)
-            )
+            make = solver.scheduler
+            self._scheduler = None if make is None else make(self._optimizer, **solver.scheduler_options)
             self._keep_shares()
-            # What share of the rates is taken since a step led to where nothing is finite, and the last place that was good.
-            self._share, self._why, self._several, self._most = 1.0, "", False, 0.0
-            # The running mean of the loss, and the lowest that it has been.
-            self._mean = self._lowest = math.inf
-            self._good: Tensor | None = None
-        except ModelError:
-            raise
         except (TypeError, ValueError, KeyError) as error:
             raise SolverError(f"{solver.name} or its scheduler cannot be made with these settings: {error}") from error
+        # The fraction of the rates since a step led to where nothing is finite, and the last place that was good.
+        self._share, self._why, self._several, self._most = 1.0, "", False, 0.0
+        # The running mean of the loss, and the lowest that it has been.
+        self._mean = self._lowest = math.inf
+        self._good: Tensor | None = None
 
     def step(self) -> Step:
         part = None
@@ -270,10 +234,7 @@ class _FirstOrderRun(Run):
         return True
 
     def _stepped(self, closure: Callable[[], Tensor]) -> None:
-        """One step of the optimizer, at a share of the rate that the scheduler wants."""
-        if self._share == 1.0:
-            self._optimizer.step(closure)  # type: ignore[arg-type]
-            return
+        """One step of the optimizer, at a fraction of the scheduler's rate."""
         groups = [group for group in self._optimizer.param_groups if "lr" in group]
         rates = [group["lr"] for group in groups]
         try:
@@ -285,15 +246,12 @@ class _FirstOrderRun(Run):
                 group["lr"] = rate
 
     def _retreated(self, good: Tensor | None, why: str) -> str:
-        """Go back to the last good parameters, at half the rate; a note on it, empty where nothing is left.
-
-        The moments of an optimizer hold finite gradients alone and stay. One that evaluates several times a step pairs its
-        moves with differences of gradients, and begins again.
-        """
+        """Go back to the last good parameters, at half the rate; a note on it, empty where nothing is left."""
         first, halved = self._optimizer.param_groups[0].get("lr"), self._share / 2
         if good is None or first is None or halved < _LEAST_SHARE or torch.equal(good, self._objective.vector()):
             return ""
         self._objective.assign(good)
+        # Moments are made of finite gradients alone and stay; pairs of moves and differences of gradients do not.
         if self._several:
             self._optimizer.state.clear()
         self._share, self._why = halved, self._why or why
@@ -317,10 +275,9 @@ class _FirstOrderRun(Run):
         return block.part(chosen.to(block.sample.points[0].device))
 
     def _advance(self, loss: Tensor) -> None:
-        if isinstance(self._scheduler, ReduceLROnPlateau):
-            self._scheduler.step(loss)
-        elif self._scheduler is not None:
-            self._scheduler.step()
+        scheduler: Any = self._scheduler
+        if scheduler is not None:
+            scheduler.step(*([loss] if isinstance(scheduler, ReduceLROnPlateau) else []))
         self._keep_shares()
 
     def _keep_shares(self) -> None:
@@ -330,53 +287,34 @@ class _FirstOrderRun(Run):
             group["lr"] = share * first["lr"]
 
     def state_dict(self) -> dict[str, Any]:
-        scheduler = None if self._scheduler is None else self._scheduler.state_dict()
-        generator = self._generator.get_state()
         return {
             # Later steps change the optimizer's tensors in their place.
-            "optimizer": _cloned(self._optimizer.state_dict()),
-            "scheduler": _cloned(scheduler),
-            "generator": generator,
-            "share": self._share,
-            "why": self._why,
-            "several": self._several,
-            "most": self._most,
-            "mean": self._mean,
-            "lowest": self._lowest,
+            "optimizer": copy.deepcopy(self._optimizer.state_dict()),
+            "scheduler": None if self._scheduler is None else copy.deepcopy(self._scheduler.state_dict()),
+            "generator": self._generator.get_state(),
             "good": None if self._good is None else self._good.clone(),
+            **{name: getattr(self, f"_{name}") for name in _PLAIN},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        own = _cloned(state["optimizer"])
-        self._optimizer.load_state_dict(own)
-        self._restore_types(own)
-        self._generator.set_state(state["generator"])
-        self._share, self._why, self._several = state["share"], state["why"], state["several"]
-        self._most, self._mean, self._lowest = state["most"], state.get("mean", math.inf), state["lowest"]
-        self._good = _cloned(state["good"])
+        own = copy.deepcopy(dict(state))
+        self._optimizer.load_state_dict(own["optimizer"])
+        self._restore_types(own["optimizer"])
+        self._generator.set_state(own["generator"])
         if self._scheduler is not None:
-            self._scheduler.load_state_dict(state["scheduler"])
+            self._scheduler.load_state_dict(own["scheduler"])
+        self._good = own["good"]
+        for name in _PLAIN:
+            setattr(self, f"_{name}", own.get(name, getattr(self, f"_{name}")))
 
     def _restore_types(self, saved: Mapping[str, Any]) -> None:
         """Put tensors back as they were saved: torch casts what belongs to a parameter to the parameter's own type."""
-        numbers = [number for group in saved["param_groups"] for number in group["params"]]
-        parameters = [each for group in self._optimizer.param_groups for each in group["params"]]
-        for number, parameter in zip(numbers, parameters, strict=True):
-            for name, value in saved["state"].get(number, {}).items():
-                held = self._optimizer.state[parameter][name]
-                if isinstance(value, Tensor) and held.dtype != value.dtype:
-                    self._optimizer.state[parameter][name] = value.to(held.device)
-
-
-def _cloned(value: Any) -> Any:
-    """Plain containers with tensors of their own."""
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if type(value) is dict:
-        return {name: _cloned(each) for name, each in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_cloned(each) for each in value)
-    return value
+        for group, old in zip(self._optimizer.param_groups, saved["param_groups"], strict=True):
+            for parameter, number in zip(group["params"], old["params"], strict=True):
+                held = self._optimizer.state[parameter]
+                for name, value in saved["state"].get(number, {}).items():
+                    if isinstance(value, Tensor) and held[name].dtype != value.dtype:
+                        held[name] = value.to(held[name].device)
 
 
 class _NotFiniteError(ArithmeticError):

@@ -1,355 +1,284 @@
-r"""The Gauss-Newton method on orthogonal factors of the Jacobian.
+r"""The Gauss-Newton method: linearised least-squares systems, the damped iteration on them, and solvers for linear models.
 
-Rank-revealing linear least squares.
+.. math::  \delta(\lambda) = \arg\min_\delta \|J\delta + r\|^2 + \lambda \|D\delta\|^2
 
-Steps of least-squares methods that lead to where a residual or its derivative is not finite, shortened.
+``DampedSystem`` and ``factorised`` hold dense factors of one Jacobian; ``solvers/condensation.py`` those of a banded one.
 
-Least squares whose equations are nearly exact: steps of the stiff problem, judged by a softer one.
-
-Where equations weigh :math:`10^4` times as much as measurements, their solutions form a narrow curved valley, and
-steps that must lower that loss can only be as long as the valley is straight. A step to the bottom of the
-*linearised* valley is a good one all the same: what it violates of the equations is quadratic in its length and is
-gone after the next. So it is accepted when it lowers a loss in which equations weigh far less.
-
-Reference: H. G. Bock, E. Kostina and J. P. Schloeder, On the role of natural level functions to achieve global convergence for
-damped Newton methods, in System Modelling and Optimization, Kluwer 2000.
+Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, sections 2.7 and 9.2.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import torch
 from scipy.linalg import lstsq
 from torch import Tensor
 
 from sciml.errors import SolverError
-from sciml.solvers.base import Run, Solver, Step
+from sciml.solvers.base import Run, Solver, Step, check_settings
+from sciml.solvers.linesearch import backtracking
 from sciml.solvers.nonfinite import described
 from sciml.solvers.objective import Objective
 
-_TRIALS = 8
+# The rounding of normal equations is some units times their largest eigenvalue: a damping that is no larger than it no
+# longer governs the directions of small singular values, and steps along them are noise.
+_ROUNDING_OF_SQUARES = 1e-10
 
-_LEAST, _FIRST = 1e-14, 1e-3
+# Halvings of the way back to the last good place.
+_HALVINGS = 12
+# A step that leaves more of the loss than this gains nothing; one by an old triangle is taken while it leaves less than that.
+_NOTHING, _WORTH = 0.9, 0.2
+# Rank tolerances: where rows are fewer than columns, and of a second trial with fewer directions.
+_FEW_ROWS, _COARSER, _COARSEST = 1e-14, 1e4, 1e-10
 
-_SLOW, _IDLE = 1e-5, 2
+
+class LinearizedSystem(Protocol):
+    """One linearisation of a least-squares problem."""
+
+    def step(self, damping: float) -> Tensor | None:
+        """The step for a damping, shape ``(p,)``, or None where the factorisation fails."""
+        ...
+
+
+class DampedSystem:
+    """A dense damped least-squares system: one Jacobian gives the step for any damping.
+
+    Args:
+        rows: r, shape ``(m,)``.
+        slopes: J, shape ``(m, p)``.
+        scale: the diagonal of D, shape ``(p,)``, at least the norms of the columns.
+        factorisation: ``"cholesky"`` of the smaller of JᵀJ and JJᵀ, which squares the condition number; ``"qr"`` of J
+            itself; ``"auto"`` is the first down to the damping that its rounding allows, and the second below; ``"svd"`` of J,
+            slow, but one serves for all dampings and the directions that the rows do not see stay as they are.
+    """
+
+    def __init__(self, rows: Tensor, slopes: Tensor, scale: Tensor, factorisation: str = "auto") -> None:
+        self._rows, self._slopes, self._scale, self._factorisation = rows, slopes / scale, scale, factorisation
+        self._wide = slopes.shape[0] < slopes.shape[1]
+        self._unit = torch.eye(min(slopes.shape), dtype=slopes.dtype, device=slopes.device)
+
+    def step(self, damping: float) -> Tensor | None:
+        """See ``LinearizedSystem``."""
+        move = self._scaled(damping)
+        return None if move is None else move / self._scale
+
+    def _scaled(self, damping: float) -> Tensor | None:
+        if self._factorisation == "svd":
+            left, values, right = self._singular_values
+            # Below rounding a direction is not seen at all.
+            seen = values > torch.finfo(values.dtype).eps * max(self._slopes.shape) * values.max()
+            shares = torch.where(seen, values / (values.square() + damping), torch.zeros_like(values))
+            return -(right.T @ (shares * (left.T @ self._rows)))
+        small = damping < _ROUNDING_OF_SQUARES * len(self._unit)
+        if self._factorisation == "qr" or (self._factorisation == "auto" and small):
+            return self._by_qr(damping)
+        factor, failed = torch.linalg.cholesky_ex(self._square + damping * self._unit)
+        if int(failed):
+            return None
+        if self._wide:
+            return -(self._slopes.T @ torch.cholesky_solve(self._rows[:, None], factor)[:, 0])
+        return -torch.cholesky_solve((self._slopes.T @ self._rows)[:, None], factor)[:, 0]
+
+    def _by_qr(self, damping: float) -> Tensor:
+        basis, triangle = self._triangle
+        below = torch.nn.functional.pad(math.sqrt(damping) * self._unit, (0, 1))
+        factor = torch.linalg.qr(torch.cat([triangle, below]), mode="r").R[: len(below)]
+        move = -torch.linalg.solve_triangular(factor[:, :-1], factor[:, -1:], upper=True)[:, 0]
+        return move if basis is None else basis @ move
+
+    @cached_property
+    def _square(self) -> Tensor:
+        return self._slopes @ self._slopes.T if self._wide else self._slopes.T @ self._slopes
+
+    @cached_property
+    def _triangle(self) -> tuple[Tensor | None, Tensor]:
+        """R of J = QR, with Qᵀr as one more column; where rows are few, of J in a basis of the steps of smallest norm."""
+        basis, slopes = None, self._slopes
+        if self._wide:
+            basis, upper = torch.linalg.qr(slopes.T)
+            slopes = upper.T
+        whole = torch.cat([slopes, self._rows[:, None]], dim=1)
+        # Q itself is never formed.
+        return basis, torch.linalg.qr(whole, mode="r").R[: slopes.shape[1]]
+
+    @cached_property
+    def _singular_values(self) -> Any:
+        return torch.linalg.svd(self._slopes, full_matrices=False)
+
+
+def column_norms(slopes: Tensor) -> Tensor:
+    """The norms of the columns of a matrix, 1 for a column of zeros."""
+    norms = slopes.norm(dim=0)
+    return torch.where(norms > 0, norms, torch.ones_like(norms))
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Where an iteration ended: position ``(p,)``, merit, steps taken, and whether the merit hardly falls any further."""
+
+    position: Tensor
+    value: float
+    steps: int
+    converged: bool
+
+
+@dataclass(frozen=True)
+class DampedGaussNewton:
+    r"""Damped Gauss-Newton steps for as long as they lower a merit function, which need not be the sum of squares.
+
+    The damping is multiplied by ten until a step is accepted, and by ``lowered`` after it.
+
+    Where equations weigh :math:`10^4` times as much as measurements, their solutions form a narrow curved valley, and steps
+    that must lower that loss can only be as long as the valley is straight. A step to the bottom of the *linearised* valley
+    violates the equations by the square of its length, which is gone after the next step. So it is accepted when it lowers a
+    merit in which equations weigh far less (a natural level function).
+
+    Args:
+        first: the damping to begin with.
+        lowered: the factor after an accepted step.
+        least: a lower damping becomes ``rest``, and grows from here again.
+        rest: what stands for no damping.
+        tolerance: a relative fall of the merit that counts as none.
+        patience: as many such steps in turn count as converged.
+        most: no step with a larger damping is tried.
+        lengths: the fractions of a step that are tried with each damping.
+
+    Reference: H. G. Bock, E. Kostina and J. P. Schloeder, On the role of natural level functions to achieve global convergence
+    for damped Newton methods, in System Modelling and Optimization, Kluwer 2000; J. Nocedal and S. J. Wright, Numerical
+    Optimization, 2nd ed., Springer 2006, chapter 10.
+    """
+
+    first: float
+    lowered: float
+    least: float
+    rest: float
+    tolerance: float
+    patience: int = 1
+    most: float = 1e6
+    lengths: Sequence[float] = (1.0,)
+
+    def minimise(
+        self,
+        linearise: Callable[[Tensor], LinearizedSystem],
+        merit: Callable[[Tensor], float],
+        position: Tensor,
+        steps: int,
+    ) -> Descent:
+        """At most so many steps from a position ``(p,)``."""
+        value, damping, idle = merit(position), self.first, 0
+        for count in range(steps):
+            here = position
+            # A value that is the same to rounding is accepted: it ends the iteration without a search through all dampings.
+            bound = math.nextafter(value * (1 + 1e-12), math.inf)
+            moves = self._moves(linearise(here), damping)
+            found = backtracking(moves, lambda move, here=here: merit(here + move), bound)  # type: ignore[misc]
+            if found.move is None:
+                return Descent(position, value, count, True)
+            idle = idle + 1 if value - found.value <= self.tolerance * value else 0
+            position, value, damping = here + found.move, found.value, found.damping * self.lowered
+            damping = damping if damping > self.least else self.rest
+            if idle >= self.patience:
+                return Descent(position, value, count + 1, True)
+        return Descent(position, value, steps, False)
+
+    def _moves(self, system: LinearizedSystem, damping: float) -> Iterator[tuple[float, Tensor]]:
+        while damping <= self.most:
+            move = system.step(damping)
+            if move is None:
+                damping = max(10 * damping, 1e3 * self.rest)
+                continue
+            yield from ((damping, length * move) for length in self.lengths)
+            damping = max(10 * damping, self.least)
 
 
 def descend(stiff: Objective, soft: Objective, stiffness: float, steps: int) -> int:
-    """Damped Gauss-Newton steps of the stiff objective for as long as they lower the soft one.
+    """Take damped Gauss-Newton steps of the stiff objective for as long as they lower the soft one, and count them.
 
-    Args:
-        stiff: rows and Jacobian of the steps.
-        soft: the same rows with other weights; it has the same parameters.
-        stiffness: how many times less measurements weigh in the stiff one; damping is in proportion to them.
-        steps: the most steps.
-
-    Returns:
-        The steps taken; the parameters are those of the last one.
+    Both have the same rows and parameters; measurements weigh ``stiffness`` times less in the stiff one, and damping is in
+    proportion to them.
     """
-    value, damping, idle = soft.value(), _FIRST, 0
-    for count in range(steps):
-        position = stiff.vector()
+
+    def linearise(position: Tensor) -> LinearizedSystem:
+        stiff.assign(position)
         rows, slopes = stiff.linearised()
-        norms = slopes.norm(dim=0)
-        norms = torch.where(norms > 0, norms, torch.ones_like(norms))
-        slopes = slopes / norms
-        unit = torch.eye(len(norms), dtype=rows.dtype, device=rows.device)
-        right = torch.cat([-rows, rows.new_zeros(len(norms))])[:, None]
-        for _ in range(_TRIALS):
-            whole = torch.cat([slopes, math.sqrt(damping * stiffness) * unit])
-            # Not torch's default, gelsy, whose pivots begin as what memory held before: the same call gave other bits.
-            move = torch.linalg.lstsq(whole, right, driver="gels").solution[:, 0] / norms
-            stiff.assign(position + move)
-            reached = soft.value()
-            if reached < value:
-                damping = max(damping / 10, _LEAST)
-                break
-            damping *= 10
-        else:
-            stiff.assign(position)
-            return count
-        idle = idle + 1 if value - reached < _SLOW * value else 0
-        value = reached
-        if idle >= _IDLE:
-            return count + 1
-    return steps
+        return DampedSystem(rows, slopes, column_norms(slopes), "qr")
+
+    def merit(position: Tensor) -> float:
+        stiff.assign(position)
+        return soft.value()
+
+    first, least, most = 1e-3 * stiffness, 1e-14 * stiffness, 1e6 * stiffness
+    method = DampedGaussNewton(first, 0.1, least=least, rest=least, tolerance=1e-5, patience=2, most=most)
+    found = method.minimise(linearise, merit, stiff.vector(), steps)
+    stiff.assign(found.position)
+    return found.steps
 
 
-_HALVINGS = 12
-
-
-class Backtracking:
-    """Linearises, and goes half of the way back to the last good place for as long as something is not finite there.
+class FiniteLinearization:
+    """Linearisations that are finite: where one is not, the step is halved back towards the last place where it was.
 
     A loss may be finite where its Jacobian is none, as at the end of a root, so that a step that was judged by the loss alone
     is found to be too long only when the next one begins.
-
-    Example:
-        >>> Backtracking().good is None
-        True
     """
 
-    def __init__(self) -> None:
-        self.good: Tensor | None = None
+    good: Tensor | None = None
 
     def linearised(self, objective: Objective) -> tuple[Tensor, Tensor, bool, int]:
         """The rows ``(m,)``, their Jacobian ``(m, p)``, whether both are finite, and how often the last step was halved."""
-        halvings = 0
-        while True:
+        for halvings in itertools.count():
             rows, slopes = objective.linearised()
-            if math.isfinite(float(rows @ rows)) and bool(torch.isfinite(slopes).all()):
-                self.good = objective.vector()
-                return rows, slopes, True, halvings
             here = objective.vector()
+            if math.isfinite(float(rows @ rows)) and bool(torch.isfinite(slopes).all()):
+                self.good = here
+                return rows, slopes, True, halvings
             if self.good is None or halvings >= _HALVINGS or torch.equal(self.good, here):
-                return rows, slopes, False, halvings
-            halvings += 1
+                break
             objective.assign((self.good + here) / 2)
-
-
-@dataclass(frozen=True)
-class LinearLeastSquares(Solver):
-    r"""Gauss-Newton steps :math:`J\,\delta = -r` by a rank-revealing factorisation, without damping.
-
-    For a problem and a model that are linear in their parameters the first step is the solution. Columns are scaled to
-    unit norm; the rows' scales are those of the loss. A step that
-    does not lower the loss is halved, at most ten times.
-
-    Args:
-        steps: the most steps; two polish away most of the rounding of one.
-        rank_tolerance: pivots smaller than this, relative to the largest, count as zero.
-        look: steps between looks at held-out rows.
-
-    Raises:
-        SolverError: a setting is not positive.
-
-    Example:
-        >>> import sciml
-        >>> sciml.LinearLeastSquares().steps
-        2
-
-    Reference: G. H. Golub and C. F. Van Loan, Matrix Computations, 4th ed., Johns Hopkins 2013, section 5.5.
-    """
-
-    steps: int = 2
-    rank_tolerance: float = 1e-15
-    look: int = 1
-
-    def __post_init__(self) -> None:
-        if min(self.steps, self.look) < 1 or self.rank_tolerance <= 0:
-            raise SolverError(f"steps, look and rank_tolerance must be positive; given: {self}")
-
-    def start(self, objective: Objective) -> Run:
-        return _LinearRun(self, objective)
-
-
-class _LinearRun(Run):
-    def __init__(self, solver: LinearLeastSquares, objective: Objective) -> None:
-        self._solver, self._objective = solver, objective
-        self._retreat = Backtracking()
-
-    def step(self) -> Step:
-        objective = self._objective
-        rows, slopes, finite, _ = self._retreat.linearised(objective)
-        position, value = objective.vector(), float(rows @ rows)
-        if not finite:
-            why = described(objective, "a residual or its derivative is not finite")
-            return Step(torch.tensor(value), {}, 1, "diverged", why)
-        move = rank_revealing(rows, slopes, self._solver.rank_tolerance)
-        length, used = 1.0, 1
-        while length > 1e-3:
-            objective.assign(position + length * move)
-            terms = objective.means()
-            reached = float(objective.total(terms))
-            used += 1
-            if reached < value:
-                return Step(torch.tensor(reached), terms, used)
-            length /= 2
-        walled = "" if math.isfinite(reached) else described(objective, "the loss is not finite")
-        objective.assign(position)
-        terms = objective.means()
-        if walled:
-            why = f"no step can be taken, for even the shortest tried leads to where {walled}"
-            return Step(torch.tensor(value), terms, used, "diverged", why)
-        return Step(torch.tensor(value), terms, used, "converged", "no step lowers the loss any further")
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"good": self._retreat.good}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._retreat.good = state["good"]
+        return rows, slopes, False, halvings
 
 
 def rank_revealing(rows: Tensor, slopes: Tensor, rank_tolerance: float) -> Tensor:
-    """The least-squares solution of ``slopes @ move = -rows`` of smallest norm, with columns scaled to unit norm.
+    """The least-squares solution of ``slopes @ move = -rows`` of smallest norm, with columns scaled to unit norm."""
+    return factorised(rows, slopes)[0](rank_tolerance)
 
-    On the CPU by complete orthogonal factorisation with column pivoting (LAPACK gelsy); on a GPU, where that is missing, by
-    singular values.
+
+def factorised(rows: Tensor, slopes: Tensor) -> tuple[Callable[[float], Tensor], Chord | None, float]:
+    """Steps for any rank tolerance from one QR factorisation of the Jacobian, its columns scaled to unit norm.
+
+    The second function returns a step for any gradient :math:`J^Tr`; there is none where rows are too few. The number is by how
+    much the square of the rows would fall if they were linear.
     """
-    norms = slopes.norm(dim=0)
-    norms = torch.where(norms > 0, norms, torch.ones_like(norms))
-    height, width = slopes.shape
-    if height > 2 * width:
-        # Blocked, and so faster than pivoting through all rows: the triangle has the same singular values.
-        both = torch.cat([slopes, rows[:, None]], dim=1)
-        both[:, :width] /= norms
-        upper = torch.linalg.qr(both, mode="r").R
-        scaled, rows = upper[:width, :width], upper[:width, width]
-    else:
-        scaled = slopes / norms
-    if slopes.device.type == "cpu":
+    norms, size = column_norms(slopes), slopes.shape[1]
+    # R of [J r] holds R of J and Qᵀr: Q is never formed. Blocked, and so faster than pivoting through all rows; the triangle
+    # has the same singular values.
+    upper = torch.linalg.qr(torch.cat([slopes / norms, rows[:, None]], dim=1), mode="r").R
+    triangle, image = upper[:size, :size], upper[:size, size]
+
+    def solve(tolerance: float) -> Tensor:
+        if tolerance == 0 and len(triangle) == size:
+            return torch.linalg.solve_triangular(triangle, -image[:, None], upper=True)[:, 0] / norms
+        return _of_smallest_norm(triangle, -image, tolerance or _FEW_ROWS) / norms
+
+    return solve, Chord(triangle, norms) if len(triangle) == size else None, float(image @ image)
+
+
+def _of_smallest_norm(matrix: Tensor, right: Tensor, rank_tolerance: float) -> Tensor:
+    """By complete orthogonal factorisation on the CPU (LAPACK gelsy); by singular values on a GPU, where that is missing."""
+    if matrix.device.type == "cpu":
         # SciPy's gelsy and not torch's: on Helmholtz' equation with 800 features torch's found a rank too low and stopped at a
         # held-out loss of 4e-16 or 6e-12, SciPy's reached 1e-25 and 5e-19 on the same matrices, time and again.
-        answer = lstsq(
-            scaled.double().numpy(),
-            -rows.double().numpy(),
-            cond=rank_tolerance,
-            overwrite_a=True,
-            overwrite_b=True,
-            check_finite=False,
-            lapack_driver="gelsy",
-        )
-        found = torch.from_numpy(answer[0]).to(rows)
-    else:
-        left, singular, across = torch.linalg.svd(scaled, full_matrices=False)
-        kept = singular > rank_tolerance * singular[0]
-        inverse = torch.where(kept, 1.0 / torch.where(kept, singular, torch.ones_like(singular)), 0.0 * singular)
-        found = -(across.T @ (inverse * (left.T @ rows)))
-    return found / norms
-
-
-_LENGTHS = (1.0, 0.5, 0.25, 0.125)
-
-_NOTHING = 0.9
-
-_WORTH = 0.2
-
-_FEW_ROWS = 1e-14
-
-_COARSER = 1e4
-
-_COARSEST = 1e-10
-
-
-@dataclass(frozen=True)
-class GaussNewton(Solver):
-    r"""Gauss-Newton steps by QR factors of the Jacobian, for models that are linear in their parameters.
-
-    Each step solves :math:`\min_\delta \lVert J\delta + r\rVert` from the triangular factor of :math:`[J\; r]`, columns scaled
-    to unit norm; :math:`J^TJ`, which squares the condition number, is never formed, so that the loss may fall to the square
-    of rounding. A rank-revealing solve with the triangle leaves out directions that the rows hardly see. A step that does
-    not lower the loss is shortened, then taken in fewer directions. Without a rank decision the triangle serves for further
-    steps :math:`R^TR\,\delta = -J^Tr` with the present gradient (the chord method), for as long as each lowers the loss well.
-
-    Args:
-        steps: the most steps.
-        rank_tolerance: pivots smaller than this, relative to the largest, count as zero; 0 lets all count.
-        gain: it has converged when two steps in turn leave more than this share of the root of the loss, or one nearly all.
-        look: steps between looks at held-out rows.
-
-    Raises:
-        SolverError: a setting is not positive.
-
-    Example:
-        >>> import sciml
-        >>> sciml.GaussNewton().steps
-        20
-
-    Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, sections 2.7 and 9.2.
-    """
-
-    steps: int = 20
-    rank_tolerance: float = 1e-14
-    gain: float = 0.5
-    look: int = 1
-
-    def __post_init__(self) -> None:
-        if min(self.steps, self.look) < 1 or self.rank_tolerance < 0 or not 0 < self.gain <= 1:
-            raise SolverError(f"steps, rank_tolerance, gain and look must be positive, gain at most 1; given: {self}")
-
-    def start(self, objective: Objective) -> Run:
-        return _GaussNewtonRun(self, objective)
-
-
-class _GaussNewtonRun(Run):
-    def __init__(self, solver: GaussNewton, objective: Objective) -> None:
-        self._solver, self._objective = solver, objective
-        self._slow, self._retreat = 0, Backtracking()
-        self._chord: Chord | None = None
-
-    def step(self) -> Step:
-        objective = self._objective
-        position = objective.vector()
-        if self._chord is not None:
-            step = self._by_chord(position)
-            if step is not None:
-                return step
-        rows, slopes, finite, _ = self._retreat.linearised(objective)
-        position, value = objective.vector(), float(rows @ rows)
-        if not finite:
-            why = described(objective, "a residual or its derivative is not finite")
-            return Step(torch.tensor(value), {}, 1, "diverged", why)
-        solve, self._chord, promised = factorised(rows, slopes)
-        if self._solver.rank_tolerance > 0:
-            self._chord = None
-        used = 1
-        first = self._solver.rank_tolerance
-        for tolerance in (first, max(_COARSER * first, _COARSEST)):
-            if tolerance > first and promised < (1 - _NOTHING) * value:
-                break
-            move = solve(tolerance)
-            for length in _LENGTHS:
-                objective.assign(position + length * move)
-                terms = objective.means()
-                reached = float(objective.total(terms))
-                used += 1
-                if reached < value:
-                    self._slow = self._slow + 1 if reached > self._solver.gain**2 * value else 0
-                    done = "converged" if self._slow >= 2 or reached > _NOTHING * value else None
-                    return Step(torch.tensor(reached), terms, used, done, "steps no longer gain" if done else "")
-        walled = "" if math.isfinite(reached) else described(objective, "the loss is not finite")
-        objective.assign(position)
-        terms = objective.means()
-        if walled:
-            why = f"no step can be taken, for even the shortest tried leads to where {walled}"
-            return Step(torch.tensor(value), terms, used, "diverged", why)
-        return Step(torch.tensor(value), terms, used, "converged", "no step lowers the loss any further")
-
-    def _by_chord(self, position: Tensor) -> Step | None:
-        """A step by the triangle of an earlier Jacobian, or None where a new one is needed."""
-        objective, chord = self._objective, self._chord
-        assert chord is not None
-        loss, gradient, _ = objective.evaluate()
-        move = chord(gradient / 2)
-        objective.assign(position + move)
-        terms = objective.means()
-        reached = float(objective.total(terms))
-        if reached <= _WORTH * float(loss):
-            return Step(torch.tensor(reached), terms, 2)
-        # What an old triangle promises says nothing of convergence: a new one has to.
-        objective.assign(position)
-        self._chord = None
-        return None
-
-    def renewed(self) -> None:
-        """Other points: the triangle is no longer theirs."""
-        self._chord = None
-
-    def state_dict(self) -> dict[str, Any]:
-        chord = self._chord
-        return {
-            "slow": self._slow,
-            "good": self._retreat.good,
-            "chord": None if chord is None else [chord.triangle, chord.norms],
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._slow, self._retreat.good = state["slow"], state["good"]
-        self._chord = None if state["chord"] is None else Chord(*state["chord"])
+        known = {"cond": rank_tolerance, "check_finite": False, "lapack_driver": "gelsy"}
+        found = lstsq(matrix.double().numpy(), right.double().numpy(), **known)
+        return torch.from_numpy(found[0]).to(right)
+    left, singular, across = torch.linalg.svd(matrix, full_matrices=False)
+    kept = singular > rank_tolerance * singular[0]
+    return across.T @ (torch.where(kept, 1.0 / singular, torch.zeros_like(singular)) * (left.T @ right))
 
 
 @dataclass(frozen=True)
@@ -366,24 +295,141 @@ class Chord:
         return torch.linalg.solve_triangular(self.triangle, inner, upper=True)[:, 0] / self.norms
 
 
-def factorised(rows: Tensor, slopes: Tensor) -> tuple[Callable[[float], Tensor], Chord | None, float]:
-    """Steps for any rank tolerance from one QR factorisation of the Jacobian, its columns scaled to unit norm.
+@dataclass(frozen=True, repr=False)
+class GaussNewton(Solver):
+    r"""Gauss-Newton steps by QR factors of the Jacobian, for models that are linear in their parameters.
 
-    The second function returns a step for any gradient :math:`J^Tr`; there is none where rows are too few. The number is by how
-    much the square of the rows would fall if they were linear.
+    Each step solves :math:`\min_\delta \lVert J\delta + r\rVert` from the triangular factor of :math:`[J\; r]`, columns scaled
+    to unit norm; :math:`J^TJ`, which squares the condition number, is never formed, so that the loss may fall to the square
+    of rounding. A rank-revealing solve with the triangle leaves out directions that the rows hardly see. A step that does
+    not lower the loss is shortened, then taken in fewer directions. Without a rank decision the triangle serves for further
+    steps :math:`R^TR\,\delta = -J^Tr` with the present gradient (the chord method), for as long as each lowers the loss well.
+
+    Args:
+        steps: the most steps.
+        rank_tolerance: pivots smaller than this, relative to the largest, count as zero; 0 lets all count.
+        gain: it has converged when two steps in turn leave more than this fraction of the root of the loss, or one nearly all.
+        look: steps between reports on held-out rows.
+        halvings: how often a step that does not lower the loss is halved.
+
+    Raises:
+        SolverError: a setting is out of range.
+
+    Example:
+        >>> import sciml
+        >>> sciml.GaussNewton().steps
+        20
+
+    Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, sections 2.7 and 9.2.
     """
-    norms = slopes.norm(dim=0)
-    norms = torch.where(norms > 0, norms, torch.ones_like(norms))
-    size = slopes.shape[1]
-    # R of [J r] holds R of J and Qᵀr: Q is never formed.
-    both = torch.cat([slopes, rows[:, None]], dim=1)
-    both[:, :size] /= norms
-    upper = torch.linalg.qr(both, mode="r").R
-    triangle, image = upper[:size, :size], upper[:size, size]
 
-    def solve(tolerance: float) -> Tensor:
-        if tolerance == 0 and len(triangle) == size:
-            return torch.linalg.solve_triangular(triangle, -image[:, None], upper=True)[:, 0] / norms
-        return rank_revealing(image, triangle, tolerance or _FEW_ROWS) / norms
+    steps: int = 20
+    rank_tolerance: float = 1e-14
+    gain: float = 0.5
+    look: int = 1
+    halvings: int = 3
 
-    return solve, Chord(triangle, norms) if len(triangle) == size else None, float(image @ image)
+    def __post_init__(self) -> None:
+        check_settings(self, whole="steps look", positive="gain", not_negative="rank_tolerance halvings")
+        if self.gain > 1:
+            raise SolverError(f"gain must be at most 1; given: {self}")
+
+    def start(self, objective: Objective) -> Run:
+        return _GaussNewtonRun(self, objective)
+
+
+@dataclass(frozen=True, repr=False)
+class LinearLeastSquares(GaussNewton):
+    r"""Linear least squares: two rank-revealing Gauss-Newton steps :math:`J\,\delta = -r`, without damping.
+
+    For a problem and a model that are linear in their parameters the first step is the solution; the second polishes away most
+    of its rounding.
+
+    Args: those of ``GaussNewton``, with other defaults.
+
+    Example:
+        >>> import sciml
+        >>> sciml.LinearLeastSquares().steps
+        2
+
+    Reference: G. H. Golub and C. F. Van Loan, Matrix Computations, 4th ed., Johns Hopkins 2013, section 5.5.
+    """
+
+    steps: int = 2
+    rank_tolerance: float = 1e-15
+    gain: float = 1.0
+    halvings: int = 9
+
+
+class _GaussNewtonRun(Run):
+    def __init__(self, solver: GaussNewton, objective: Objective) -> None:
+        self._solver, self._objective = solver, objective
+        self._slow, self._linearization = 0, FiniteLinearization()
+        self._chord: Chord | None = None
+
+    def step(self) -> Step:
+        objective, solver = self._objective, self._solver
+        step = self._by_chord()
+        if step is not None:
+            return step
+        rows, slopes, finite, _ = self._linearization.linearised(objective)
+        position, value = objective.vector(), float(rows @ rows)
+        if not finite:
+            why = described(objective, "a residual or its derivative is not finite")
+            return Step(torch.tensor(value), {}, 1, "diverged", why)
+        solve, chord, promised = factorised(rows, slopes)
+        self._chord = chord if solver.rank_tolerance == 0 else None
+        first, terms = solver.rank_tolerance, dict[str, Tensor]()
+
+        def moves() -> Iterator[tuple[float, Tensor]]:
+            # Fewer directions are of use only where the linear model foresees a fall that no length of the step brings.
+            for tolerance in (first, max(_COARSER * first, _COARSEST)):
+                if tolerance == first or not promised < (1 - _NOTHING) * value:
+                    move = solve(tolerance)
+                    yield from ((tolerance, move / 2**halving) for halving in range(solver.halvings + 1))
+
+        def merit(move: Tensor) -> float:
+            nonlocal terms
+            objective.assign(position + move)
+            terms = objective.means()
+            return float(objective.total(terms))
+
+        found = backtracking(moves(), merit, value)
+        if found.move is not None:
+            self._slow = self._slow + 1 if found.value > solver.gain**2 * value else 0
+            done = "converged" if self._slow >= 2 or found.value > _NOTHING * value else None
+            return Step(torch.tensor(found.value), terms, found.tried + 1, done, "steps no longer gain" if done else "")
+        walled = "" if math.isfinite(found.value) else described(objective, "the loss is not finite")
+        merit(torch.zeros_like(position))
+        done, why = "converged", "no step lowers the loss any further"
+        if walled:
+            done, why = "diverged", f"no step can be taken, for even the shortest tried leads to where {walled}"
+        return Step(torch.tensor(value), terms, found.tried + 1, done, why)
+
+    def _by_chord(self) -> Step | None:
+        """A step by the triangle of an earlier Jacobian, or None where a new one is needed."""
+        if self._chord is None:
+            return None
+        objective, position = self._objective, self._objective.vector()
+        loss, gradient, _ = objective.evaluate()
+        objective.assign(position + self._chord(gradient / 2))
+        terms = objective.means()
+        reached = float(objective.total(terms))
+        if reached <= _WORTH * float(loss):
+            return Step(torch.tensor(reached), terms, 2)
+        # What an old triangle promises says nothing of convergence: a new one has to.
+        objective.assign(position)
+        self._chord = None
+        return None
+
+    def renewed(self) -> None:
+        """Other points: the triangle is no longer theirs."""
+        self._chord = None
+
+    def state_dict(self) -> dict[str, Any]:
+        chord = None if self._chord is None else [self._chord.triangle, self._chord.norms]
+        return {"slow": self._slow, "good": self._linearization.good, "chord": chord}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._slow, self._linearization.good = state["slow"], state["good"]
+        self._chord = None if state["chord"] is None else Chord(*state["chord"])

@@ -17,9 +17,10 @@ element domains, Numerische Mathematik 21 (1973); for periodic conditions S. Don
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -44,14 +45,13 @@ from sciml.problem.compatibility import (
 from sciml.problem.conditions import Term
 from sciml.typing import Points, Values
 
-_SMOOTH = 1e-6
-
-_MOST_COORDINATES = 5
+# A relative gap across opposite faces that counts as none; coordinates along which values may be prescribed.
+_SMOOTH, _MOST_COORDINATES = 1e-6, 5
 
 
 @dataclass(frozen=True)
 class HardConstraints:
-    r"""Which conditions the trial function satisfies whatever its parameters; ``fit(..., exact=True)`` means all of them.
+    r"""Hard constraints: conditions that the trial function satisfies whatever its parameters; ``exact=True`` means all.
 
     Initial values and velocities and Dirichlet values are held by a trial function :math:`g + \varphi N`, periodic
     coordinates by showing the model cosines and sines in their place. Neumann conditions and conditions of your own stay
@@ -66,19 +66,9 @@ class HardConstraints:
         ProblemError: ``harmonics`` is not a positive whole number.
 
     Example:
-        >>> import torch, sciml
-        >>> from sciml import d
-        >>> class Rod(sciml.Problem):
-        ...     domain = sciml.Box(x=(0, 1), t=(0, 0.5))
-        ...     fields = ["u"]
-        ...     conditions = [
-        ...         sciml.Initial(u=lambda x: torch.sin(torch.pi * x)),
-        ...         sciml.Dirichlet(u=0.0, on=domain.faces("x")),
-        ...     ]
-        ...     @sciml.equation
-        ...     def conduction(self, u, x, t):
-        ...         return d(u, t) - d(u, x, x)
-        >>> solution = sciml.fit(Rod(), sciml.MLP(8), exact=sciml.HardConstraints(), solver=sciml.LBFGS(20))
+        >>> import sciml
+        >>> rod = sciml.gallery.problem("heat_rod")
+        >>> solution = sciml.fit(rod, sciml.MLP(8), exact=sciml.HardConstraints(), solver=sciml.LBFGS(20))
         >>> bool(solution.residuals.loc[["initial", "dirichlet"], "max"].max() < 1e-14)
         True
 
@@ -96,11 +86,7 @@ class HardConstraints:
 
     @classmethod
     def of(cls, given: object) -> HardConstraints:
-        """What the argument ``exact`` of ``fit`` means.
-
-        Raises:
-            ProblemError: it is neither a truth value nor an ``HardConstraints``.
-        """
+        """What the argument ``exact`` of ``fit`` means: a truth value or a record, else there is a ProblemError."""
         if isinstance(given, bool):
             return cls(given, given)
         if isinstance(given, cls):
@@ -117,29 +103,33 @@ class _Span:
     upper: Prescribed | None
     velocity: Prescribed | None
 
-    def ends(self, problem: Problem) -> tuple[Face, Face, float]:
-        """Both faces, and their distance."""
+    def distances(self, problem: Problem, points: Points) -> tuple[Values, Values, float]:
+        """Distances from the lower and to the upper face in units of the distance of the two, and this."""
         low, high = problem.domain.bounds[self.coordinate]
-        return Face(self.coordinate, "lower"), Face(self.coordinate, "upper"), high - low
+        at = points[:, problem.coordinates.index(self.coordinate)]
+        return (at - low) / (high - low), (high - at) / (high - low), high - low
 
     def distance(self, problem: Problem, points: Points) -> Values:
         """A polynomial with maximum 1 that vanishes where values are prescribed, and doubly where a velocity is."""
-        lower, upper, length = self.ends(problem)
-        at = points[:, problem.coordinates.index(self.coordinate)]
-        near = (at - lower.value(problem.domain)) / length
-        far = (upper.value(problem.domain) - at) / length
+        near, far, _ = self.distances(problem, points)
         if self.upper is None:
             return near * near if self.velocity is not None else near
         if self.lower is None:
             return far
         return 6.75 * near * near * far if self.velocity is not None else 4.0 * near * far
 
+    def blending(self, problem: Problem, points: Points) -> list[tuple[Prescribed, Values]]:
+        """Everything prescribed, with the polynomial by which it is interpolated along the coordinate."""
+        near, _, length = self.distances(problem, points)
+        above = near * near if self.velocity is not None else near
+        if self.lower is None or self.upper is None:
+            above = torch.full_like(near, float(self.lower is None))
+        pairs = (self.lower, 1 - above), (self.upper, above), (self.velocity, length * (near - above))
+        return [(given, factor) for given, factor in pairs if given is not None]
+
 
 class Conditions:
     """The lift g and the distance function of the conditions of a problem that are held exactly; both see points ``(n, D)``.
-
-    Args:
-        problem: the mathematics.
 
     ``terms`` are the names of the residuals that vanish exactly.
 
@@ -149,10 +139,9 @@ class Conditions:
     """
 
     def __init__(self, problem: Problem) -> None:
-        clashes = contradictions(problem)
-        if clashes:
+        for each in contradictions(problem):
             raise ProblemError(
-                f"{clashes[0]}: no function can hold both exactly; make them agree there, or fit with exact=False"
+                f"{each}: no function can hold both exactly; make them agree there, or fit with exact=False"
             )
         self.problem = problem.bind_initial()
         everything = prescribed(problem)
@@ -161,16 +150,10 @@ class Conditions:
         self.spans = {
             field: _spans(problem, [e for e in usable if e.prescription.field == field]) for field in problem.fields
         }
-        held = {
-            each.term
-            for spans in self.spans.values()
-            for span in spans
-            for each in (span.lower, span.upper, span.velocity)
-            if each is not None
-        }
+        spans = [span for each in self.spans.values() for span in each]
+        held = {each.term for span in spans for each in (span.lower, span.upper, span.velocity) if each is not None}
         # A second prescription on a face agrees with the first one, or there would be a contradiction.
-        doubled = {each.term for each in usable if not each.prescription.index}
-        self.terms = frozenset(held | doubled)
+        self.terms = frozenset(held | {each.term for each in usable if not each.prescription.index})
 
     def __deepcopy__(self, memo: Mapping[int, Any]) -> Conditions:
         # Immutable, and a user's functions need not be copied with the trial function around them.
@@ -182,13 +165,9 @@ class Conditions:
 
     def distance(self, points: Points) -> Tensor:
         """The function that vanishes where g is prescribed, shape ``(n, F)``."""
-        columns = []
-        for spans in self.spans.values():
-            product = torch.ones_like(points[:, 0])
-            for span in spans:
-                product = product * span.distance(self.problem, points)
-            columns.append(product)
-        return torch.stack(columns, dim=1)
+        one = torch.ones_like(points[:, 0])
+        factors = ([span.distance(self.problem, points) for span in spans] for spans in self.spans.values())
+        return torch.stack([math.prod(each, start=one) for each in factors], dim=1)
 
     def _lifted(self, points: Points, spans: Sequence[_Span]) -> Values:
         if not spans:
@@ -197,31 +176,20 @@ class Conditions:
         if constant is not None:
             return torch.full_like(points[:, 0], constant)
         *before, span = spans
-        base = self._lifted(points, before)
-        lower, upper, length = span.ends(self.problem)
-
-        def missing(face: Face, given: Prescribed) -> Values:
-            at = on_faces(self.problem, points, face)
-            return given.values(self.problem, at) - self._lifted(at, before)
-
-        beyond = points[:, self.problem.coordinates.index(span.coordinate)] - lower.value(self.problem.domain)
-        share = beyond / length
-        if span.lower is None:
-            assert span.upper is not None
-            return base + missing(upper, span.upper)
-        low = missing(lower, span.lower)
-        if span.velocity is not None:
-            # Time comes first: there is nothing below that the velocity would have to be corrected by.
-            speed = span.velocity.values(self.problem, on_faces(self.problem, points, lower))
-            rest = 0.0 if span.upper is None else missing(upper, span.upper) - low - length * speed
-            return base + low + beyond * speed + share * share * rest
-        if span.upper is None:
-            return base + low
-        return base + low + share * (missing(upper, span.upper) - low)
+        found = self._lifted(points, before)
+        for given, factor in span.blending(self.problem, points):
+            assert isinstance(given.face, Face)
+            at = on_faces(self.problem, points, given.face)
+            missing = given.values(self.problem, at)
+            if given is not span.velocity:
+                # Time comes first: there is nothing below that the velocity would have to be corrected by.
+                missing = missing - self._lifted(at, before)
+            found = found + factor * missing
+        return found
 
 
 def _constant(spans: Sequence[_Span]) -> float | None:
-    """The one number that is prescribed everywhere, if it is one."""
+    """The one number that is prescribed everywhere, or None."""
     given = {each.constant() for span in spans for each in (span.lower, span.upper) if each is not None}
     still = all(span.velocity is None or span.velocity.constant() == 0.0 for span in spans)
     return given.pop() if still and len(given) == 1 else None
@@ -229,18 +197,12 @@ def _constant(spans: Sequence[_Span]) -> float | None:
 
 def _spans(problem: Problem, given: Sequence[Prescribed]) -> tuple[_Span, ...]:
     """What is prescribed for one field by coordinate, time first."""
-    names = sorted(problem.coordinates, key=lambda name: name != problem.time)
+    first = {(each.face, len(each.prescription.index)): each for each in reversed(given)}
     found = []
-    for name in names:
-
-        def first(side: End, order: int, name: str = name) -> Prescribed | None:
-            here = (each for each in given if each.face == Face(name, side))
-            return next((each for each in here if len(each.prescription.index) == order), None)
-
-        lower, upper = first("lower", 0), first("upper", 0)
-        velocity = None if lower is None else first("lower", 1)
+    for name in sorted(problem.coordinates, key=lambda name: name != problem.time):
+        lower, upper = (first.get((Face(name, side), 0)) for side in get_args(End))
         if lower is not None or upper is not None:
-            found.append(_Span(name, lower, upper, velocity))
+            found.append(_Span(name, lower, upper, first.get((Face(name, "lower"), 1)) if lower else None))
     if len(found) > _MOST_COORDINATES and _constant(found) is None:
         raise ProblemError(
             f"exact conditions along {len(found)} coordinates would take 3**{len(found)} evaluations of what is prescribed; at "
@@ -253,8 +215,7 @@ def _spans(problem: Problem, given: Sequence[Prescribed]) -> tuple[_Span, ...]:
 class Ansatz:
     """How a trial function is put together so that conditions hold exactly; made by ``construct``.
 
-    ``conditions`` is the lift and distance function, or None; ``columns`` are the periodic coordinates; ``notes`` say what was
-    done and what was left.
+    ``columns`` are the periodic coordinates; ``notes`` say what was done and what was left.
     """
 
     problem: Problem
@@ -298,19 +259,15 @@ class Ansatz:
         periodic = {self.problem.coordinates[column] for column in columns}
         held = frozenset[str]() if self.conditions is None else self.conditions.terms
 
-        def open_terms(block: Collocation) -> tuple[Term, ...]:
-            return tuple(
-                term
-                for term in block.terms
-                if term.name not in held
-                and not (isinstance(term.place, Opposite) and term.place.coordinate in periodic)
-            )
+        def vanishes(term: Term) -> bool:
+            return term.name in held or (isinstance(term.place, Opposite) and term.place.coordinate in periodic)
 
-        return tuple(replace(block, terms=open_terms(block)) for block in blocks if open_terms(block))
+        left = (replace(block, terms=tuple(each for each in block.terms if not vanishes(each))) for block in blocks)
+        return tuple(block for block in left if block.terms)
 
 
 def construct(problem: Problem, exact: HardConstraints) -> Ansatz:
-    """Find out which conditions of a problem a trial function can hold exactly.
+    """The ansatz that holds as many conditions of a problem exactly as it can.
 
     Raises:
         ProblemError: ``exact.values`` is wished for and two conditions contradict each other, or the domain is no box.

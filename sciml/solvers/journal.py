@@ -1,9 +1,9 @@
-r"""The journal of a fit: what it has computed so far, so that the same fit can be gone through again without the work.
+r"""Journal for exact resuming: memoised results of a fit's pieces of work.
 
 A fit is a deterministic function of what is handed to it. It is resumed by calling it again: wherever it did something that
 takes time, the journal holds the result and the work is left out; everything between is computed again, to the same bits. What
-was in the middle of being done, a solver's phase, continues from its last state. So whatever ``fit`` decides to do, searches,
-windows and passes among it, can be resumed, and no part of it has to know how it got where it is.
+was in the middle of being done, a solver's phase, continues from its last state. No part of ``fit`` has to know how it got
+where it is.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from sciml.errors import FileError
 
 # What is computed faster than it is worth its place is computed again; beyond so many bytes, what costs least a byte.
 _WORTH = 0.02
-
 _MOST_BYTES = 2**26
 
 Content = dict[str, Any]
 
-Wish = Callable[[], str | None]
+Request = Callable[[], str | None]
 
 
 class Journal:
@@ -33,8 +32,8 @@ class Journal:
 
     Args:
         save: writes the state that it is handed to a safe place.
-        due: says whether it is time to save, given the number of pieces and steps since the last time.
-        wish: asked after every step and piece of work: ``"interrupt"``, ``"terminate"`` or None.
+        due: whether it is time to save, given the number of pieces and steps since the last time.
+        request: called after every step and piece of work: ``"interrupt"``, ``"terminate"`` or None.
 
     Example:
         >>> states = []
@@ -50,9 +49,9 @@ class Journal:
         self,
         save: Callable[[Content], None] | None = None,
         due: Callable[[int], bool] = lambda steps: False,
-        wish: Wish = lambda: None,
+        request: Request = lambda: None,
     ) -> None:
-        self._save, self._due, self._wish = save, due, wish
+        self._save, self._due, self._request = save, due, request
         self._entries: dict[int, tuple[str, float, Content]] = {}
         self._phases: set[int] = set()
         # Only what was read from a checkpoint and is still to come: a state of now changes with the next step.
@@ -62,31 +61,24 @@ class Journal:
         self._closed = False
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Know what another journal knew, from the beginning.
-
-        Raises:
-            FileError: the state is none.
-        """
+        """Take over what another journal holds, from the beginning; a ``FileError`` where that is damaged."""
         try:
-            entries = {int(index): (str(name), float(cost), dict(each)) for index, name, cost, each in state["entries"]}
-            live = (
-                None
-                if state["live"] is None
-                else (int(state["live"][0]), str(state["live"][1]), dict(state["live"][2]))
-            )
+            self._entries = {
+                int(place): (str(name), float(cost), dict(each)) for place, name, cost, each in state["entries"]
+            }
+            live = state["live"]
+            self._live = None if live is None else (int(live[0]), str(live[1]), dict(live[2]))
         except (LookupError, TypeError, ValueError, ArithmeticError) as error:
             raise FileError(f"the checkpoint is damaged: its journal cannot be read ({error!r})") from error
-        self._entries, self._live, self._index = entries, live, 0
+        self._index = 0
         # Until it is known which of them are phases, none is forgotten.
-        self._phases = set(entries)
+        self._phases = set(self._entries)
 
     def state_dict(self) -> Content:
         """Everything known, as tensors and plain values."""
         self._trim()
-        return {
-            "entries": [[index, *each] for index, each in self._entries.items()],
-            "live": None if self._live is None else list(self._live),
-        }
+        live = None if self._live is None else list(self._live)
+        return {"entries": [[index, *each] for index, each in self._entries.items()], "live": live}
 
     def recalled(self, name: str, compute: Callable[[], Content]) -> Content:
         """The result of a piece of work, which is done unless it was done before.
@@ -101,7 +93,9 @@ class Journal:
         if known is None:
             begin = time.perf_counter()
             known = compute()
-            self._kept(index, name, time.perf_counter() - begin, known)
+            cost = time.perf_counter() - begin
+            if self._save is not None and cost >= _WORTH:
+                self._entries[index] = (name, cost, known)
             self._steps += 1
         self._attend()
         return known
@@ -121,7 +115,7 @@ class Journal:
         return known, live[2]
 
     def step(self, state: Callable[[], Content]) -> None:
-        """A step of a phase is done; ``state`` tells the state from which it can be continued."""
+        """A step of a phase is done; ``state`` gives the state from which it can be continued."""
         self._steps += 1
         self._attend(state)
 
@@ -137,7 +131,7 @@ class Journal:
     def save(self, state: Callable[[], Content] | None = None) -> None:
         """Write everything known, with the state of the phase that is under way.
 
-        In the middle of a phase whose state is not told nothing is written: what was written last belongs together.
+        In the middle of a phase whose state is not given nothing is written: what was written last belongs together.
         """
         if self._save is None or (self._at is not None and state is None):
             return
@@ -161,45 +155,29 @@ class Journal:
             raise _foreign(index, known, name)
         return index, content
 
-    def _kept(self, index: int, name: str, cost: float, content: Content) -> None:
-        if self._save is not None and cost >= _WORTH:
-            self._entries[index] = (name, cost, content)
-
     def _attend(self, state: Callable[[], Content] | None = None) -> None:
-        """Save if it is time to, and do what the world outside asks for."""
-        wish = None if self._closed else self._wish()
-        if wish is None and (self._save is None or not self._due(self._steps)):
+        """Save if it is time to, and answer a request to end."""
+        request = None if self._closed else self._request()
+        if request is None and (self._save is None or not self._due(self._steps)):
             return
         self.save(state)
-        if wish is not None:
+        if request is not None:
             self.close()
-            raise KeyboardInterrupt if wish == "interrupt" else Terminated
+            raise KeyboardInterrupt if request == "interrupt" else Terminated
 
     def _trim(self) -> None:
         """Forget what is computed again most cheaply for its size; never a phase, for what follows may be under way."""
         sizes = {index: _size(each[2]) for index, each in self._entries.items() if index not in self._phases}
         over = sum(sizes.values()) - _MOST_BYTES
-        if over <= 0:
-            return
         for index in sorted(sizes, key=lambda index: self._entries[index][1] / max(sizes[index], 1)):
-            del self._entries[index]
-            over -= sizes[index]
             if over <= 0:
                 return
+            del self._entries[index]
+            over -= sizes[index]
 
 
 class Terminated(BaseException):
-    """The process was asked to end, and everything is saved.
-
-    Not an ``Exception``: whoever handles errors of a fit must not take it for one.
-
-    Raises:
-        Terminated: itself, from within a fit that keeps a journal.
-
-    Example:
-        >>> issubclass(Terminated, Exception)
-        False
-    """
+    """The process was asked to end, and everything is saved; handlers of errors must not take it for an ``Exception``."""
 
 
 def _foreign(index: int, known: str, name: str) -> FileError:
@@ -213,8 +191,6 @@ def _size(content: Any) -> int:
     """About how many bytes tensors and plain values take."""
     if isinstance(content, Tensor):
         return content.numel() * content.element_size()
-    if isinstance(content, Mapping):
-        return sum(map(_size, content.values()))
-    if isinstance(content, list | tuple):
-        return sum(map(_size, content))
+    if isinstance(content, Mapping | list | tuple):
+        return sum(map(_size, content.values() if isinstance(content, Mapping) else content))
     return 8

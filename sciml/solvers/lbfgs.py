@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
-from sciml.errors import SolverError
-from sciml.solvers.base import Run, Solver
+from sciml.solvers.base import Run, Solver, check_settings
 from sciml.solvers.objective import Objective
 from sciml.solvers.quasi_newton import QuasiNewtonRun
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LBFGS(Solver):
     """Limited-memory BFGS, for small and medium models in float64.
 
@@ -25,10 +22,10 @@ class LBFGS(Solver):
         steps: the most steps.
         history: the number of curvature pairs kept.
         gradient_tolerance: it has converged when the largest component of the gradient is below this.
-        look: steps between looks at held-out rows.
+        look: steps between reports on held-out rows.
 
     Raises:
-        SolverError: fewer than one step, pair or look.
+        SolverError: a setting is out of range.
 
     Example:
         >>> import sciml
@@ -44,8 +41,7 @@ class LBFGS(Solver):
     look: int = 50
 
     def __post_init__(self) -> None:
-        if not all(isinstance(count, int) and count >= 1 for count in (self.steps, self.history, self.look)):
-            raise SolverError(f"steps, history and look must be whole numbers of at least 1; given: {self}")
+        check_settings(self, whole="steps history look", not_negative="gradient_tolerance")
 
     def start(self, objective: Objective) -> Run:
         return _LBFGSRun(self, objective)
@@ -55,37 +51,22 @@ class _LBFGSRun(QuasiNewtonRun):
     def __init__(self, solver: LBFGS, objective: Objective) -> None:
         super().__init__(objective, solver.gradient_tolerance)
         self._history = solver.history
-        self._pairs: list[tuple[Tensor, Tensor]] = []
-
-    @property
-    def _knows_nothing(self) -> bool:
-        return not self._pairs
 
     def _learn(self, length: float, move: Tensor, change: Tensor, gradient: Tensor) -> None:
-        self._pairs = [*self._pairs, (move, change)][-self._history :]
-
-    def _forget(self) -> None:
-        self._pairs.clear()
+        self._inverse = [*(self._inverse or []), (move, change)][-self._history :]
 
     def _direction(self, gradient: Tensor) -> Tensor:
         """The two-loop recursion."""
-        direction = -gradient
+        direction, pairs = -gradient, self._inverse or []
         shares: list[tuple[float, float]] = []
-        for move, change in reversed(self._pairs):
+        for move, change in reversed(pairs):
             inverse = 1.0 / float(move @ change)
             share = inverse * float(move @ direction)
             shares.append((share, inverse))
             direction = direction - share * change
-        if self._pairs:
-            move, change = self._pairs[-1]
+        if pairs:
+            move, change = pairs[-1]
             direction = direction * (float(move @ change) / float(change @ change))
-        for (move, change), (share, inverse) in zip(self._pairs, reversed(shares), strict=True):
+        for (move, change), (share, inverse) in zip(pairs, reversed(shares), strict=True):
             direction = direction + (share - inverse * float(change @ direction)) * move
         return direction
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "pairs": [list(pair) for pair in self._pairs]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._pairs = [(move, change) for move, change in state["pairs"]]

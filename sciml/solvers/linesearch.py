@@ -1,22 +1,52 @@
-"""A line search for the strong Wolfe conditions."""
+"""Line searches: backtracking for Gauss-Newton steps, the strong Wolfe conditions for quasi-Newton steps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 
 @dataclass(frozen=True)
+class Decrease:
+    """A backtracking search: the move found (or None), the merit there or at the last trial, its damping, the trials."""
+
+    move: Tensor | None
+    value: float
+    damping: float
+    tried: int
+
+
+def backtracking(trials: Iterable[tuple[float, Tensor]], merit: Callable[[Tensor], float], bound: float) -> Decrease:
+    """The first of several damped and shortened moves at which a merit function is below a bound.
+
+    Args:
+        trials: dampings and moves, the longest move first; generated only as far as they are tried.
+        merit: the merit function of a move; a value that is not finite refuses it.
+        bound: the value to fall below.
+
+    Reference: J. Nocedal and S. J. Wright, Numerical Optimization, 2nd ed., Springer 2006, algorithm 3.1.
+    """
+    value, damping, tried = math.nan, math.nan, 0
+    for damping, move in trials:
+        value = merit(move)
+        tried += 1
+        if value < bound:
+            return Decrease(move, value, damping, tried)
+    return Decrease(None, value, damping, tried)
+
+
+@dataclass(frozen=True)
 class Trial:
-    """A point on the line: step length, loss, slope along the line, and the whole gradient there."""
+    """A point on the line: step length, loss, slope along the line, the whole gradient, and the terms of the loss."""
 
     step: float
     loss: float
     slope: float
     gradient: Tensor
+    terms: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def strong_wolfe(
@@ -44,39 +74,27 @@ def strong_wolfe(
 
     Reference: J. Nocedal and S. J. Wright, Numerical Optimization, 2nd ed., Springer 2006, algorithms 3.5 and 3.6.
     """
-    before, best, step, used = start, start, first, 0
-    low = high = None
-    while used < most:
+    low, high, best, step = start, None, start, first
+    for used in range(1, most + 1):
         trial = evaluate(step)
-        used += 1
         if math.isfinite(trial.loss) and trial.loss < best.loss:
             best = trial
         too_high = not trial.loss <= start.loss + decrease * trial.step * start.slope
-        if too_high or (used > 1 and trial.loss >= before.loss):
-            low, high = before, trial
-            break
-        if abs(trial.slope) <= -curvature * start.slope:
+        if too_high or (used > 1 and trial.loss >= low.loss):
+            high = trial
+        elif abs(trial.slope) <= -curvature * start.slope:
             return trial, used
-        if trial.slope >= 0:
-            low, high = trial, before
-            break
-        before, step = trial, 2.0 * step
-    while low is not None and high is not None and used < most:
+        elif high is None:
+            # The interval is not yet closed: beyond the trial while the function falls there, before it otherwise.
+            low, high = (trial, low) if trial.slope >= 0 else (trial, None)
+        else:
+            low, high = trial, low if trial.slope * (high.step - low.step) >= 0 else high
+        if high is None:
+            step *= 2.0
+            continue
         step = _between(low, high)
         if abs(high.step - low.step) <= 1e-12 * max(abs(low.step), abs(high.step)):
             break
-        trial = evaluate(step)
-        used += 1
-        if math.isfinite(trial.loss) and trial.loss < best.loss:
-            best = trial
-        if not trial.loss <= start.loss + decrease * trial.step * start.slope or trial.loss >= low.loss:
-            high = trial
-            continue
-        if abs(trial.slope) <= -curvature * start.slope:
-            return trial, used
-        if trial.slope * (high.step - low.step) >= 0:
-            high = low
-        low = trial
     return best, used
 
 

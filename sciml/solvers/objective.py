@@ -1,9 +1,10 @@
-"""What solvers minimise: the weighted mean squares of all residuals, as a function of one vector."""
+"""The objective function of solvers: weighted mean squares of all residuals, as a function of one vector."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -58,18 +59,18 @@ class Objective:
 
     def terms(self, blocks: Sequence[Collocation] | None = None) -> dict[str, Tensor]:
         """The mean square of each scaled residual, with the weights of points and without that of the term."""
-        found = {}
-        for block in self.blocks if blocks is None else blocks:
-            for name, values in self.rows.residuals([block]).items():
-                squares = (values / self.scales[name]).square()
-                found[name] = (squares if block.weights is None else block.weights * squares).mean()
-        return found
+        return self._mean_squares(self.rows.residuals, blocks)
 
     def means(self, blocks: Sequence[Collocation] | None = None) -> dict[str, Tensor]:
         """The same numbers without a graph, of parts of the points where memory does not hold all of them at once."""
+        return self._mean_squares(self.rows.numbers, blocks)
+
+    def _mean_squares(
+        self, residuals: Callable[[list[Collocation]], dict[str, Tensor]], blocks: Sequence[Collocation] | None
+    ) -> dict[str, Tensor]:
         found = {}
         for block in self.blocks if blocks is None else blocks:
-            for name, values in self.rows.numbers([block]).items():
+            for name, values in residuals([block]).items():
                 squares = (values / self.scales[name]).square()
                 found[name] = (squares if block.weights is None else block.weights * squares).mean()
         return found
@@ -87,11 +88,11 @@ class Objective:
     def evaluate(self, blocks: Sequence[Collocation] | None = None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Loss, its gradient as one vector, and the terms, all detached; of some blocks or of all."""
         blocks = self.blocks if blocks is None else blocks
-        return self.rows.portion.attempt(
-            lambda most: self._whole(blocks) if most is None else self._summed(blocks, most), _largest(blocks)
-        )
+        return self.rows.portion.attempt(lambda most: self._evaluated(blocks, most), _largest(blocks))
 
-    def _whole(self, blocks: Sequence[Collocation]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def _evaluated(self, blocks: Sequence[Collocation], most: int | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        if most is not None:
+            return self._summed(blocks, most)
         terms = self.terms(blocks)
         loss = self.total(terms)
         return loss.detach(), self._gradient(loss), {name: value.detach() for name, value in terms.items()}
@@ -124,37 +125,17 @@ class Objective:
 
     def pulls(self) -> dict[str, Tensor]:
         """The gradient of each term as one vector, without the term's weight."""
-        return self.rows.portion.attempt(
-            lambda most: self._pulls_together() if most is None else self._pulls_apart(), _largest(self.blocks)
-        )
-
-    def _pulls_together(self) -> dict[str, Tensor]:
-        found = {}
-        for name, value in self.terms().items():
-            parts = torch.autograd.grad(
-                value, self.parameters, retain_graph=True, allow_unused=True, materialize_grads=True
-            )
-            found[name] = torch.cat([part.reshape(-1) for part in parts])
-        return found
-
-    def _pulls_apart(self) -> dict[str, Tensor]:
-        weights, found = self.weights, {}
-        try:
-            for block in self.blocks:
-                for term in block.terms:
-                    self.weights = {name: float(name == term.name) for name in weights}
-                    found[term.name] = self.evaluate([block])[1]
-        finally:
-            self.weights = weights
+        ones, found = dict.fromkeys(self.weights, 1.0), {}
+        for block in self.blocks:
+            for term in block.terms:
+                alone = Objective(self.rows, [replace(block, terms=(term,))], self.scales, ones, self.parameters)
+                found[term.name] = alone.evaluate()[1]
         return found
 
     def linearised(
         self, blocks: Sequence[Collocation] | None = None, weights: Mapping[str, float] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The rows, scaled so that their squares add up to the loss, and their Jacobian by the parameters.
-
-        ``blocks`` and ``weights`` of terms may take the place of the objective's own.
-        """
+        """The rows, scaled so that their squares add up to the loss, and their Jacobian; of these blocks and weights or all."""
         weights = self.weights if weights is None else weights
         blocks = self.blocks if blocks is None else blocks
         factors: dict[str, float | Tensor] = {}
@@ -165,8 +146,7 @@ class Objective:
         raw = {id(value) for value in self.rows.raw.values()}
         model = [parameter for parameter in self.parameters if id(parameter) not in raw]
         # The parts that a Jacobian is made of are smaller where memory holds no larger ones.
-        work = lambda most: jacobian(self.rows, blocks, factors, model)  # noqa: E731
-        return self.rows.portion.attempt(work, _largest(blocks))
+        return self.rows.portion.attempt(lambda _: jacobian(self.rows, blocks, factors, model), _largest(blocks))
 
     def value(self) -> float:
         """The loss at the present parameters, nothing else."""

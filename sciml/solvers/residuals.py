@@ -13,7 +13,7 @@ from sciml.jets import (
     AnalyticJets,
     AutogradJets,
     LinearJets,
-    Recorder,
+    RandomJets,
     Supplier,
     TaylorJets,
     knows_derivatives,
@@ -142,8 +142,8 @@ class ResidualSystem:
                 evaluate = term.evaluate
                 if isinstance(evaluate, Observation):
                     evaluate = evaluate.part(torch.arange(len(points[0])))
-                recorders = [Recorder(len(each)) for each in points]
-                scene = evaluation(self.problem.bind_initial(), points, recorders, normals)
+                jets = [RandomJets(len(each)) for each in points]
+                scene = evaluation(self.problem.bind_initial(), points, jets, normals)
                 evaluate(scene)
                 asked |= {index for space in scene.spaces for _, index in space.jets}
             self._plans[key] = tuple(sorted(asked))

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sciml.jets import JetSpace
+from sciml.jets import RandomJets
+from sciml.jets.random import USUAL
 from sciml.problem import Normal, Problem
 from sciml.problem.collocation import Collocation
-from sciml.problem.conditions import Evaluation
 from sciml.problem.observations import Observation, Prior
-from sciml.typing import MultiIndex, Values
+from sciml.solvers.linearize import evaluation
 
 
 @dataclass(frozen=True)
@@ -27,22 +27,6 @@ class Sizes:
     def named(self, problem: Problem) -> dict[str, tuple[float, float]]:
         """Centre and size of each of the problem's fields by name."""
         return dict(zip(problem.fields, zip(self.offset, self.scale, strict=True), strict=True))
-
-
-class _NaturalJets:
-    """Random jets as large as fields of the given sizes have that vary over the extent of the domain."""
-
-    def __init__(self, problem: Problem, sizes: Sizes, count: int, generator: torch.Generator) -> None:
-        self._offset = dict(zip(problem.fields, sizes.offset, strict=True))
-        self._scale = dict(zip(problem.fields, sizes.scale, strict=True))
-        self._reach = {name: (upper - lower) / 2 for name, (lower, upper) in problem.domain.bounds.items()}
-        self._count = count
-        self._generator = generator
-
-    def jet(self, field: str, index: MultiIndex) -> Values:
-        noise = torch.randn(self._count, dtype=torch.float64, generator=self._generator)
-        size = self._scale[field] / math.prod(self._reach[name] for name in index)
-        return size * noise + (0.0 if index else self._offset[field])
 
 
 def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
@@ -67,10 +51,20 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
             offset[term.field] = float(prescribed.mean())
             scale[term.field] = float(prescribed.std(correction=0))
 
-    def sizes(of_silent: float) -> Sizes:
-        return Sizes(tuple(offset.values()), tuple(size if size > 0 else of_silent for size in scale.values()))
+    def sizes(silent: float) -> Sizes:
+        """``silent`` for the fields about which nothing is prescribed but zeros."""
+        return Sizes(tuple(offset.values()), tuple(size if size > 0 else silent for size in scale.values()))
 
-    return sizes(_balance(problem, blocks, sizes(0.0), sizes(1.0)))
+    def equations(silent: float) -> float:
+        residuals = _on_natural_jets(problem, blocks, sizes(silent))
+        return max((_typical(residuals[name]) for name in problem.equations), default=0.0)
+
+    if all(size > 0 for size in scale.values()):
+        return sizes(1.0)
+    # Of sources, by residuals of unit fields: where both balance.
+    source, unit = equations(0.0), equations(1.0)
+    ratio = source / unit if unit > 0 else 1.0
+    return sizes(ratio if math.isfinite(ratio) and ratio > 0 else 1.0)
 
 
 def term_sizes(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) -> dict[str, float]:
@@ -82,15 +76,19 @@ def term_sizes(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) ->
     """
     scale = dict(zip(problem.fields, sizes.scale, strict=True))
     residuals = _on_natural_jets(problem, blocks, sizes)
-    found, in_deviations = {}, []
+    found, in_deviations, kinds = dict[str, float](), list[str](), dict[str, list[str]]()
     for block in blocks:
         for term in block.terms:
             size = _typical(residuals[term.name])
             if isinstance(term.evaluate, Observation):
                 size = _misfit_size(term.evaluate, scale)
                 in_deviations += [term.name] if term.evaluate.sigma is not None else []
+                if term.evaluate.alike:
+                    kinds.setdefault(term.evaluate.alike, []).append(term.name)
             found[term.name] = size if math.isfinite(size) and size > 0 else 1.0
-    found |= _alike(blocks, found)
+    # Columns of one kind, whose noise is the same, have one size: that of the one that varies most.
+    for names in kinds.values():
+        found |= dict.fromkeys(names, max(found[name] for name in names))
     if in_deviations:
         # Of the most exact column, so that its rows do not outweigh equations.
         common = max(found[name] for name in in_deviations)
@@ -99,18 +97,8 @@ def term_sizes(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) ->
     return found
 
 
-def _alike(blocks: Sequence[Collocation], sizes: Mapping[str, float]) -> dict[str, float]:
-    """One size for columns of one kind, whose noise is the same: that of the one that varies most."""
-    kinds: dict[str, list[str]] = {}
-    for block in blocks:
-        for term in block.terms:
-            if isinstance(term.evaluate, Observation) and term.evaluate.alike:
-                kinds.setdefault(term.evaluate.alike, []).append(term.name)
-    return {name: max(sizes[each] for each in names) for names in kinds.values() for name in names}
-
-
 def _misfit_size(misfit: Observation, scale: Mapping[str, float]) -> float:
-    """How large the rows of measurements are that nothing explains; of a column that does not vary, as large as its field."""
+    """The size of rows of measurements that nothing explains; that of its field for a column that does not vary."""
     if misfit.plain and misfit.sigma is None and isinstance(misfit.noise, Normal):
         assert misfit.field is not None
         return scale[misfit.field]
@@ -119,37 +107,14 @@ def _misfit_size(misfit: Observation, scale: Mapping[str, float]) -> float:
     return size if size > 1e-9 * largest / typical else max(largest / typical, 1.0)
 
 
-def _balance(problem: Problem, blocks: Sequence[Collocation], without: Sizes, with_unit: Sizes) -> float:
-    """The size at which the fields that nothing prescribes would balance the sources of the equations."""
-
-    def equations(sizes: Sizes) -> float:
-        residuals = _on_natural_jets(problem, blocks, sizes)
-        return max((_typical(residuals[name]) for name in problem.equations), default=0.0)
-
-    if without == with_unit:
-        return 1.0
-    source, unit = equations(without), equations(with_unit)
-    ratio = source / unit if unit > 0 else 1.0
-    return ratio if math.isfinite(ratio) and ratio > 0 else 1.0
-
-
 def _on_natural_jets(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) -> dict[str, Tensor]:
-    """Every residual on random jets of the given sizes."""
-    generator = torch.Generator().manual_seed(0)
-    bound = problem.bind_initial()
-    found = {}
+    """Every residual on random jets as large as fields of the given sizes have that vary over the extent of the domain."""
+    generator, bound, found = torch.Generator().manual_seed(0), problem.bind_initial(), dict[str, Tensor]()
+    fields, half_widths = sizes.named(problem), problem.domain.half_widths
     for block in blocks:
-        spaces = tuple(
-            JetSpace(
-                dict(zip(problem.coordinates, points.unbind(1), strict=True)),
-                problem.fields,
-                _NaturalJets(problem, sizes, len(points), generator),
-            )
-            for points in block.sample.points
-        )
-        scene = Evaluation(bound, spaces, block.sample.normals)
-        for term in block.terms:
-            found[term.name] = term.evaluate(scene).detach()
+        jets = [RandomJets(block.size, fields, half_widths, USUAL[0], generator=generator) for _ in block.sample.points]
+        scene = evaluation(bound, block.sample.points, jets, block.sample.normals)
+        found |= {term.name: term.evaluate(scene).detach() for term in block.terms}
     return found
 
 

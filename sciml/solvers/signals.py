@@ -1,4 +1,4 @@
-"""Signals that ask a fit to end: noticed, and answered once the step is done."""
+"""Signal handling: SIGTERM and Ctrl-C are noticed at once and answered when the step is done."""
 
 from __future__ import annotations
 
@@ -11,19 +11,11 @@ INTERRUPT, TERMINATE = "interrupt", "terminate"
 
 
 class Abandoned(BaseException):
-    """A second Ctrl-C: leave at once. What waits for the first one, a ``KeyboardInterrupt``, must not take it for that.
-
-    Raises:
-        Abandoned: itself, while ``Signals`` is entered; whoever leaves it makes a ``KeyboardInterrupt`` of it.
-
-    Example:
-        >>> issubclass(Abandoned, KeyboardInterrupt)
-        False
-    """
+    """A second Ctrl-C: leave at once; no ``KeyboardInterrupt``, which is what the first one leads to."""
 
 
 class Signals:
-    """While it is entered, SIGTERM and the first SIGINT are wishes; the second SIGINT is ``Abandoned``, at once.
+    """While it is entered, SIGTERM and the first SIGINT are requests; the second SIGINT is ``Abandoned``, at once.
 
     The handlers that were there before are back when it is left. Handlers belong to the main thread; in any other one nothing
     is done, and ``KeyboardInterrupt`` stays what it is.
@@ -32,12 +24,12 @@ class Signals:
         >>> import signal
         >>> with Signals() as signals:
         ...     signal.raise_signal(signal.SIGTERM)
-        ...     signals.wish()
+        ...     signals.request()
         'terminate'
     """
 
     def __init__(self) -> None:
-        self._wish: str | None = None
+        self._request: str | None = None
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
@@ -53,19 +45,14 @@ class Signals:
             signal.signal(number, handler)
         self._before.clear()
 
-    def wish(self) -> str | None:
+    def request(self) -> str | None:
         """What was asked for: ``"interrupt"``, ``"terminate"`` or None."""
-        return self._wish
-
-    @property
-    def terminates(self) -> bool:
-        """Whether the process was asked to end."""
-        return self._wish == TERMINATE
+        return self._request
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
-        self._wish = TERMINATE
+        self._request = TERMINATE
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self._wish is not None:
+        if self._request is not None:
             raise Abandoned
-        self._wish = INTERRUPT
+        self._request = INTERRUPT

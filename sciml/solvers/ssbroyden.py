@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from sciml.data.memory import require
-from sciml.errors import SolverError
-from sciml.solvers.base import Run, Solver
+from sciml.solvers.base import Run, Solver, check_settings
 from sciml.solvers.objective import Objective
 from sciml.solvers.quasi_newton import QuasiNewtonRun
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SSBroyden(Solver):
     r"""Self-scaled Broyden: a whole inverse Hessian, rescaled at every step, for models of up to a few thousand parameters.
 
@@ -34,10 +31,10 @@ class SSBroyden(Solver):
         steps: the most steps.
         gradient_tolerance: it has converged when the largest component of the gradient is below this.
         memory: the most bytes that the matrix may take; half of what is free when None.
-        look: steps between looks at held-out rows.
+        look: steps between reports on held-out rows.
 
     Raises:
-        SolverError: a setting is not positive; when a run begins, the matrix needs more memory than there is.
+        SolverError: a setting is out of range; when a run begins, the matrix needs more memory than there is.
 
     Example:
         >>> import sciml
@@ -55,11 +52,7 @@ class SSBroyden(Solver):
     look: int = 50
 
     def __post_init__(self) -> None:
-        bound = math.inf if self.memory is None else self.memory
-        if min(self.steps, self.look) < 1 or bound <= 0 or self.gradient_tolerance < 0:
-            raise SolverError(
-                f"steps, look and memory must be positive, gradient_tolerance not negative; given: {self}"
-            )
+        check_settings(self, whole="steps look", positive="memory", not_negative="gradient_tolerance")
 
     def start(self, objective: Objective) -> Run:
         return _SSBroydenRun(self, objective)
@@ -74,11 +67,6 @@ class _SSBroydenRun(QuasiNewtonRun):
         needed = 2 * self._size**2 * like.element_size()
         what = f"SSBroyden with {self._size} parameters (a dense matrix of {self._size} x {self._size})"
         require(needed, solver.memory, like, what, "use sciml.LBFGS, or a smaller model")
-        self._inverse: Tensor | None = None
-
-    @property
-    def _knows_nothing(self) -> bool:
-        return self._inverse is None
 
     def _direction(self, gradient: Tensor) -> Tensor:
         return -gradient if self._inverse is None else -(self._inverse @ gradient)
@@ -88,35 +76,19 @@ class _SSBroydenRun(QuasiNewtonRun):
             self._inverse = torch.eye(self._size, dtype=move.dtype, device=move.device)
         updated(self._inverse, length, move, change, gradient)
 
-    def _forget(self) -> None:
-        self._inverse = None
-
     def renewed(self) -> None:
         super().renewed()
         if self._inverse is None:
             return
         self._inverse = (self._inverse + self._inverse.T) / 2
-        _, failed = torch.linalg.cholesky_ex(self._inverse)
-        if int(failed):
-            self._forget()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "inverse": None if self._inverse is None else self._inverse.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._inverse = None if state["inverse"] is None else state["inverse"].clone()
+        if int(torch.linalg.cholesky_ex(self._inverse).info):
+            self._inverse = None
 
 
 def updated(inverse: Tensor, length: float, move: Tensor, change: Tensor, gradient: Tensor) -> None:
-    """Update an inverse Hessian in place.
+    """Update an inverse Hessian ``(n, n)`` in place.
 
-    Args:
-        inverse: H, shape ``(n, n)``.
-        length: the step length along -H times the gradient.
-        move: s, shape ``(n,)``.
-        change: y, the change of the gradient over the move.
-        gradient: the gradient where the move began.
+    The step of this length along -H times ``gradient`` was the move s; y is the change of the gradient over it.
     """
     across = inverse @ change
     curvature = float(change @ across)

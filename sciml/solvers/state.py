@@ -1,4 +1,4 @@
-"""Points, generators and parameters as tensors and plain values, and back."""
+"""State of points, random generators and parameters as tensors and plain values, and back."""
 
 from __future__ import annotations
 
@@ -18,52 +18,42 @@ from sciml.solvers.journal import Journal
 from sciml.solvers.objective import Objective
 
 _PROBES = 7
-
 _UNBUILT = nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer
 
 
-def blocks_state(blocks: Sequence[Collocation], given: Sequence[Collocation]) -> list[dict[str, Any]]:
-    """What has changed of some blocks since they were given: points that were drawn anew, and weights of points."""
-    return [
-        {
-            "sample": None
-            if block.sample is before.sample
-            else {each.name: getattr(block.sample, each.name) for each in fields(PointSet)},
-            "weights": block.weights,
-        }
-        for block, before in zip(blocks, given, strict=True)
-    ]
-
-
-def blocks_of(state: Sequence[Mapping[str, Any]], given: Sequence[Collocation]) -> tuple[Collocation, ...]:
-    """Blocks as they were, from those that were given."""
-    found = []
-    for block, saved in zip(given, state, strict=True):
-        sample = block.sample if saved["sample"] is None else PointSet(**saved["sample"])
-        found.append(replace(block, sample=sample, weights=saved["weights"]))
-    return tuple(found)
-
-
 def objective_state(objective: Objective, given: Sequence[Collocation]) -> dict[str, Any]:
-    """What a solver and the loop around it have changed of an objective: parameters, buffers, weights and points."""
+    """What a solver and the loop around it have changed of an objective: parameters, buffers, weights and points.
+
+    Args:
+        objective: as it is.
+        given: its blocks when the phase began; points are kept only where they were drawn anew.
+    """
+    blocks = []
+    for block, before in zip(objective.blocks, given, strict=True):
+        redrawn = {each.name: getattr(block.sample, each.name) for each in fields(PointSet)}
+        blocks.append({"sample": None if block.sample is before.sample else redrawn, "weights": block.weights})
     return {
         "vector": objective.vector(),
         "buffers": {name: value.clone() for name, value in objective.rows.trial.named_buffers()},
         "weights": dict(objective.weights),
-        "blocks": blocks_state(objective.blocks, given),
+        "blocks": blocks,
         "portion": objective.rows.portion.size,
     }
 
 
 def restore_objective(objective: Objective, state: Mapping[str, Any], given: Sequence[Collocation]) -> None:
-    """Bring an objective into a state that ``objective_state`` told."""
+    """Bring an objective into a state that ``objective_state`` described."""
     objective.assign(state["vector"])
     buffers = dict(objective.rows.trial.named_buffers())
     with torch.no_grad():
         for name, value in state["buffers"].items():
             buffers[name].copy_(value)
     objective.weights = dict(state["weights"])
-    objective.blocks = blocks_of(state["blocks"], given)
+    blocks = []
+    for block, saved in zip(given, state["blocks"], strict=True):
+        sample = block.sample if saved["sample"] is None else PointSet(**saved["sample"])
+        blocks.append(replace(block, sample=sample, weights=saved["weights"]))
+    objective.blocks = tuple(blocks)
     # Sums of parts round otherwise than the whole.
     objective.rows.portion.size = state["portion"]
 
@@ -96,19 +86,14 @@ def placed(content: Any, like: Tensor) -> Any:
         return content.to(like.device) if content.is_floating_point() else content
     if isinstance(content, Mapping):
         return {key: placed(value, like) for key, value in content.items()}
-    if isinstance(content, list):
-        return [placed(value, like) for value in content]
-    if isinstance(content, tuple):
-        return tuple(placed(value, like) for value in content)
+    if isinstance(content, list | tuple):
+        kind = tuple if isinstance(content, tuple) else list
+        return kind(placed(value, like) for value in content)
     return content
 
 
 def as_plain(content: Any, where: str = "") -> Any:
-    """The same content as tensors, numbers, texts, lists and dicts, which is all that is ever read from a file.
-
-    Raises:
-        FileError: it holds something else, such as an object of a class of the user's.
-    """
+    """The same content as tensors, numbers, texts, lists and dicts, all that files may hold; otherwise a ``FileError``."""
     if content is None or type(content) in (bool, int, float, str):
         return content
     if isinstance(content, Tensor):
@@ -126,7 +111,7 @@ def as_plain(content: Any, where: str = "") -> Any:
 
 
 def settled(journal: Journal, name: str, objective: Objective, work: Callable[[], object]) -> None:
-    """Do work that ends with other parameters of an objective, unless the journal knows which."""
+    """Do work that ends with other parameters of an objective, unless the journal holds them."""
 
     def compute() -> dict[str, Any]:
         work()
@@ -147,11 +132,7 @@ def model_state(model: nn.Module | None) -> dict[str, Any] | None:
 
 
 def model_as_it_was(model: nn.Module | None, state: dict[str, Any] | None) -> nn.Module | None:
-    """A model with the values that it had when the fit began for the first time.
-
-    Raises:
-        FileError: it has others.
-    """
+    """A model with the values that it had when the fit began for the first time; a ``FileError`` where it has others."""
     if model is None or state is None:
         return model
     found = copy.deepcopy(model)

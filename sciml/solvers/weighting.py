@@ -1,11 +1,4 @@
-"""The interface between the training loop and every rule that sets weights.
-
-All rules that set weights in one fit.
-
-Weights of terms that make them pull alike.
-
-Weights of points that make the solution grow from the start of time.
-"""
+"""Loss weights that follow the training: balanced terms, causal points, and the interface of such rules."""
 
 from __future__ import annotations
 
@@ -15,18 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from sciml._text import listed
 from sciml.errors import ProblemError, SolverError
-from sciml.geometry import Face, Interior, OnFaces
+from sciml.geometry import Face, OnFaces
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
+from sciml.solvers.adaptive_sampling import of_equations, squares_at
+from sciml.solvers.base import check_settings
 from sciml.solvers.objective import Objective
 
 
 class Weighting(ABC):
-    """A strategy: an immutable record of how the weights of an objective follow from its state.
+    """A rule for weights: an immutable record of how those of an objective follow from its state.
 
     ``every`` is how many steps lie between renewals; the loop renews at least once in the middle of a phase, after every redraw
     of points, and when a solver has converged. Between renewals the weights are constants to the solver. The certificate is
@@ -48,24 +42,18 @@ class Weighting(ABC):
         return tuple(blocks), 0.0
 
     def check(self, problem: Problem) -> None:
-        """Refuse a problem that the rule does not apply to.
-
-        Raises:
-            ProblemError: with the reason.
-        """
+        """Refuse a problem that the rule does not apply to, by a ProblemError with the reason."""
         return
 
 
 _METHODS = ("gradient", "ntk")
-
-_FLOOR = 1e-5
-
-_MOST_POINTS = 64
+# Of the mean pull, what is added to each; points of a term for its neural tangent kernel; a change of weights that counts.
+_FLOOR, _MOST_POINTS, _NOTICEABLE = 1e-5, 64, 0.01
 
 
 @dataclass(frozen=True)
 class Balanced(Weighting):
-    r"""Weights of terms from how strongly they pull at the parameters, in place of fixed ones.
+    r"""Balanced weights of terms: from their gradients or their neural tangent kernels, in place of fixed ones.
 
     Every term i has a pull :math:`a_i`: by ``"gradient"`` the norm of its gradient, :math:`\lVert\nabla L_i\rVert`, so that all
     terms change the parameters by as much; by ``"ntk"`` the mean over its points of :math:`\lVert\nabla r_i\rVert^2`, the
@@ -78,7 +66,7 @@ class Balanced(Weighting):
     Args:
         method: ``"gradient"`` or ``"ntk"``; the latter takes at most 64 points of each term.
         every: steps between renewals.
-        smoothing: :math:`\alpha`, the share of the old weights that is kept.
+        smoothing: :math:`\alpha`, the fraction of the old weights that is kept.
 
     Raises:
         SolverError: an unknown method, or a number out of range.
@@ -100,8 +88,7 @@ class Balanced(Weighting):
     def __post_init__(self) -> None:
         if self.method not in _METHODS:
             raise SolverError(f"method must be one of {listed(_METHODS)}; given: {self.method!r}")
-        if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
-            raise SolverError(f"every must be a positive whole number of steps; given: {self.every!r}")
+        check_settings(self, whole="every")
         if not 0 <= self.smoothing < 1:
             raise SolverError(f"smoothing must be at least 0 and less than 1; given: {self.smoothing!r}")
 
@@ -110,14 +97,12 @@ class Balanced(Weighting):
         mean = sum(pulls.values()) / len(pulls)
         if not 0 < mean < math.inf:
             return 0.0
-        keep = 0.0 if first else self.smoothing
-        change = 0.0
+        keep, changes = 0.0 if first else self.smoothing, [0.0]
         for name, pull in pulls.items():
             old = objective.weights[name]
-            new = keep * old + (1 - keep) * mean / (pull + _FLOOR * mean)
-            objective.weights[name] = new
-            change = max(change, abs(new - old) / new)
-        return change
+            objective.weights[name] = new = keep * old + (1 - keep) * mean / (pull + _FLOOR * mean)
+            changes.append(abs(new - old) / new)
+        return max(changes)
 
     def record(self, objective: Objective) -> dict[str, float]:
         names = [term.name for block in objective.blocks for term in block.terms]
@@ -140,14 +125,14 @@ def tangent_traces(objective: Objective) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Causal(Weighting):
-    r"""Weights of the points inside that let the equations count at a time only once they hold before it.
+    r"""Causal weights of the points inside: equations count at a time only once they hold before it.
 
     Time is cut into chunks. With :math:`L_k` the sum over the equations of the mean of :math:`(r/s)^2` in chunk k, and
     :math:`L_0` that over the conditions at the start, the points of chunk k weigh
 
     .. math::  c_k = \exp\Big(-\varepsilon \sum_{j<k} L_j\Big).
 
-    Held-out rows have such weights of their own, and to their loss is added the share of time that does not count yet, the
+    Held-out rows have such weights of their own, and to their loss is added the fraction of time that does not count yet, the
     mean of :math:`1 - c_k`: the best state is the one that has come farthest. The smallest weight is the column ``causal`` of
     ``solution.history``; it nears 1 when all of time is solved. Points on faces and measurements keep their weights.
 
@@ -174,9 +159,9 @@ class Causal(Weighting):
     every: int = 10
 
     def __post_init__(self) -> None:
-        whole = all(isinstance(each, int) and not isinstance(each, bool) for each in (self.chunks, self.every))
-        if not whole or min(self.chunks, self.every) < 1 or not 0 < self.strength < float("inf"):
-            raise SolverError(f"chunks and every must be positive whole numbers and strength positive; given: {self}")
+        check_settings(self, whole="chunks every")
+        if not 0 < self.strength < math.inf:
+            raise SolverError(f"strength must be positive and finite; given: {self}")
 
     def check(self, problem: Problem) -> None:
         if problem.time is None:
@@ -186,59 +171,39 @@ class Causal(Weighting):
             )
 
     def renew(self, objective: Objective, *, first: bool = False) -> float:
-        old = {id(block.sample): block.weights for block in objective.blocks}
-        objective.blocks, _ = self.judged(objective, objective.blocks)
-        change = 0.0
-        for block in objective.blocks:
+        old, changes = objective.blocks, [0.0]
+        objective.blocks, _ = self.judged(objective, old)
+        for block, before in zip(objective.blocks, old, strict=True):
             if block.weights is not None:
-                before = old[id(block.sample)]
-                before = torch.ones_like(block.weights) if before is None else before
-                change = max(change, float((block.weights - before).abs().max()))
-        return change
+                weights = torch.ones_like(block.weights) if before.weights is None else before.weights
+                changes.append(float((block.weights - weights).abs().max()))
+        return max(changes)
 
     def judged(self, objective: Objective, blocks: Sequence[Collocation]) -> tuple[tuple[Collocation, ...], float]:
         problem = objective.rows.problem
         time = problem.coordinates.index(str(problem.time))
         before, after = problem.domain.bounds[str(problem.time)]
         # Equations share one block: they all live inside.
-        position = next((k for k, block in enumerate(blocks) if _equations(block)), None)
-        if position is None:
+        block = next((each for each in blocks if of_equations(each)), None)
+        if block is None:
             return tuple(blocks), 0.0
-        block = blocks[position]
         share = (block.sample.points[0][:, time] - before) / (after - before)
         chunk = (share * self.chunks).long().clamp(0, self.chunks - 1)
-        squares = _squares(objective, block)
+        squares = squares_at(objective.rows, block, objective.scales)
         losses = squares.new_zeros(self.chunks).index_add(0, chunk, squares)
         losses = losses / torch.bincount(chunk, minlength=self.chunks).clamp(min=1)
-        start = sum(float(_squares(objective, each).mean()) for each in blocks if _initial(each, problem))
+        place = OnFaces((Face(str(problem.time), "lower"),))
+        initial = [each for each in blocks if all(term.place == place for term in each.terms)]
+        start = sum(float(squares_at(objective.rows, each, objective.scales).mean()) for each in initial)
         exponents = -self.strength * (losses.cumsum(0) - losses + start)
         if not bool(torch.isfinite(exponents).all()):
             return tuple(blocks), math.nan
-        found = list(blocks)
-        found[position] = replace(block, weights=exponents.exp()[chunk])
-        return tuple(found), -float(torch.expm1(exponents).mean())
+        found = replace(block, weights=exponents.exp()[chunk])
+        return tuple(found if each is block else each for each in blocks), -float(torch.expm1(exponents).mean())
 
     def record(self, objective: Objective) -> dict[str, float]:
-        found = [block.weights.min() for block in objective.blocks if block.weights is not None]
-        return {"causal": min(map(float, found), default=1.0)}
-
-
-def _equations(block: Collocation) -> bool:
-    return all(isinstance(term.place, Interior) and not term.measured for term in block.terms)
-
-
-def _initial(block: Collocation, problem: Problem) -> bool:
-    start = OnFaces((Face(str(problem.time), "lower"),))
-    return all(term.place == start for term in block.terms)
-
-
-def _squares(objective: Objective, block: Collocation) -> Tensor:
-    """The sum over a block's residuals of their squares by natural size, shape ``(n,)``."""
-    residuals = objective.rows.numbers([block])
-    return torch.stack([(values / objective.scales[name]).square() for name, values in residuals.items()]).sum(0)
-
-
-_NOTICEABLE = 0.01
+        found = [float(block.weights.min()) for block in objective.blocks if block.weights is not None]
+        return {"causal": min(found, default=1.0)}
 
 
 @dataclass(frozen=True)
@@ -249,12 +214,7 @@ class Weightings:
 
     @classmethod
     def of(cls, weights: object, causal: object, problem: object) -> Weightings:
-        """What the arguments ``weights`` and ``causal`` of ``fit`` mean.
-
-        Raises:
-            SolverError: ``causal`` is something else.
-            ProblemError: a rule does not apply to the problem.
-        """
+        """What the arguments ``weights`` and ``causal`` of ``fit`` mean, refused where a rule does not apply to the problem."""
         if not isinstance(causal, Causal | None):
             raise SolverError(f"causal must be sciml.Causal(...) or None; given: {causal!r}")
         # Points first: how strongly a term pulls depends on their weights.

@@ -136,7 +136,7 @@ class _Tried:
     fitted: float
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class InverseFields(Strategy):
     """Unknown functions from measurements: polynomials for all fields, smoothed as generalised cross-validation asks for.
 
@@ -144,7 +144,6 @@ class InverseFields(Strategy):
     """
 
     def obstacle(self, work: Workspace) -> str | None:
-        """Why it cannot serve a problem, or None when it can."""
         problem = work.problem
         if work.measurements is None or len(problem.equations) >= len(problem.fields):
             return "no field is left free, or there are no measurements"
@@ -153,7 +152,6 @@ class InverseFields(Strategy):
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        """Yield the best strength of the prior so far."""
         setup, problem, seed, training = work.discrete, work.problem, work.seed, Training(work.log)
         measured = [
             term.evaluate.field

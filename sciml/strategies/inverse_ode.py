@@ -51,7 +51,7 @@ class _Judged:
         return self.candidate.residual <= max(_NEGLIGIBLE * self.noise, _CLOSE)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class InverseODE(Strategy):
     """Unknown constants and initial values of ordinary differential equations, by Levenberg-Marquardt.
 
@@ -62,7 +62,6 @@ class InverseODE(Strategy):
     """
 
     def obstacle(self, work: Workspace) -> str | None:
-        """Why it cannot serve a problem, or None when it can."""
         if work.dimension > 1:
             return "it has more than one coordinate"
         if work.measurements is None or not work.problem.unknowns:
@@ -70,7 +69,6 @@ class InverseODE(Strategy):
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        """Yield what the features found, then what polynomials made of it."""
         setup, training, seed = work.discrete, Training(work.log), work.seed
         lead: _Judged | None = None
         for count, scale in _FEATURES:

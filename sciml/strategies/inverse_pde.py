@@ -17,7 +17,7 @@ from torch import Tensor
 from sciml._text import listed
 from sciml.geometry import Box, Interior, Opposite
 from sciml.models import PiecewisePolynomial
-from sciml.models.mesh import PiecewiseBasis, gauss
+from sciml.models.bases import PiecewiseBasis, gauss
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem.conditions import Term
 from sciml.problem.observations import DATA
@@ -167,7 +167,7 @@ class _Tried:
         )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class InversePDE(Strategy):
     """Unknown constants of partial differential equations from measurements: piecewise polynomials on all of space and time.
 
@@ -182,7 +182,6 @@ class InversePDE(Strategy):
     """
 
     def obstacle(self, work: Workspace) -> str | None:
-        """Why it cannot serve a problem, or None when it can."""
         problem = work.problem
         if work.measurements is None:
             return "it has no measurements"
@@ -196,7 +195,6 @@ class InversePDE(Strategy):
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        """Yield the solution on every tiling that is better than the one before, at last the one that was settled on."""
         own = _Search(work)
         for _ in own.run():
             if own.now is not None:

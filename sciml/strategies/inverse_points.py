@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from sciml.geometry import At, Face, Interior, OnFaces, Opposite, Place, PointSet
-from sciml.jets import JetSpace, Recorder
-from sciml.models.mesh import PiecewiseBasis, gauss
+from sciml.jets import JetSpace, RandomJets
+from sciml.models.bases import PiecewiseBasis, gauss
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
@@ -140,7 +140,7 @@ def orders_asked_by(problem: Problem, terms: Sequence[Term]) -> tuple[int, ...]:
     asked: set[MultiIndex] = set()
     for term in terms:
         spaces = tuple(
-            JetSpace(dict(zip(problem.coordinates, middle.unbind(1), strict=True)), problem.fields, Recorder(2))
+            JetSpace(dict(zip(problem.coordinates, middle.unbind(1), strict=True)), problem.fields, RandomJets(2))
             for _ in range(2 if isinstance(term.place, Opposite) else 1)
         )
         term.evaluate(Evaluation(problem.bind_initial(), spaces, torch.ones_like(middle)))

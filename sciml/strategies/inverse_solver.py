@@ -1,12 +1,12 @@
-"""Damped Gauss-Newton steps for the weights of a tiling and the unknowns together.
+"""Gauss-Newton on condensed normal equations: weights of a tensor-product basis and unknowns together, and their covariance.
 
-How far the unknowns may be off: the covariance from the normal equations, the weights of the tiling eliminated.
+The weights are eliminated; what is left is the information about the unknowns.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,24 +15,27 @@ from torch import Tensor
 
 from sciml.problem.observations import PRIOR
 from sciml.solvers.condensation import Factor, NormalEquations
+from sciml.solvers.gauss_newton import DampedGaussNewton
 from sciml.solvers.journal import Journal
 from sciml.strategies.inverse_system import ElementRows, System
 
+# Without any damping the band would hardly be positive definite.
 _TINY = 1e-13
 
-_RAISED, _LOWERED = 10.0, 0.01
-
-_FIRST, _MOST = 1e-6, 1e6
-
+# What a step violates of nearly exact equations falls with the square of its length.
 _LENGTHS = (1.0, 0.5, 0.2, 0.05)
+# The longest step of a raw unknown.
+_FAR = 3.0
+# Rows whose hat matrix is computed entry by entry, and the random vectors that stand for more of them.
+_EXACT, _PROBES = 256, 64
 
 
 @dataclass(frozen=True)
-class Arrived:
+class Minimum:
     """Where Gauss-Newton steps ended.
 
     Attributes:
-        weights: of the tiling, ``(width, F)``.
+        weights: of the basis, ``(width, F)``.
         raw: of the unknowns.
         loss: the weighted sum of squares.
         steps: how many were taken.
@@ -44,6 +47,21 @@ class Arrived:
     loss: float
     steps: int
     converged: bool
+
+
+@dataclass(frozen=True)
+class _CondensedSystem:
+    """The normal equations at one position, as the Gauss-Newton iteration asks for their steps."""
+
+    normal: NormalEquations
+
+    def step(self, damping: float) -> Tensor | None:
+        try:
+            factor = self.normal.factorised(damping)
+        except np.linalg.LinAlgError:
+            return None
+        move, shift, _ = bordered_solve(self.normal, factor, damping)
+        return torch.cat([move, shift.clamp(-_FAR, _FAR)])
 
 
 def bordered_solve(found: NormalEquations, factor: Factor, damping: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,9 +91,8 @@ def gauss_newton(
     raw: Mapping[str, Tensor],
     steps: int,
     tolerance: float,
-    stop: Callable[[], bool] = lambda: False,
     journal: Journal | None = None,
-) -> Arrived:
+) -> Minimum:
     """Lower the loss that steps are judged by through Gauss-Newton steps, damped where they would raise it.
 
     Args:
@@ -84,57 +101,25 @@ def gauss_newton(
         raw: the unknowns to begin with.
         steps: how many at most.
         tolerance: a relative fall of the loss that counts as none.
-        stop: asked after each step whether to end.
-        journal: knows where they ended if they were taken before an interruption.
-
-    Reference: J. Nocedal and S. J. Wright, Numerical Optimization, 2nd ed., Springer 2006, chapter 10.
+        journal: holds the result if it was found before an interruption.
     """
-    compute = lambda: vars(_arrived(system, weights, raw, steps, tolerance, stop))  # noqa: E731
-    return Arrived(**(journal or Journal()).recalled(f"tiles with {len(weights)} functions", compute))
 
+    def parts(position: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        values = position[weights.numel() :]
+        return position[: weights.numel()].view_as(weights), dict(zip(raw, values, strict=True))
 
-def _arrived(
-    system: System, weights: Tensor, raw: Mapping[str, Tensor], steps: int, tolerance: float, stop: Callable[[], bool]
-) -> Arrived:
-    here, names, damping = dict(raw), list(raw), 0.0
-    loss = system.judged(weights, here)
-    for count in range(steps):
-        found, _ = system.normal(weights, here)
-        fallen = False
-        while not fallen and damping <= _MOST:
-            try:
-                factor = found.factorised(max(damping, _TINY))
-            except np.linalg.LinAlgError:
-                damping = max(damping * _RAISED, 1e3 * _TINY)
-                continue
-            move, shift, _ = bordered_solve(found, factor, damping)
-            shift = shift.clamp(-_FAR, _FAR)
-            # What a step violates of nearly exact equations falls with the square of its length.
-            for length in _LENGTHS:
-                moved = weights + length * move.view_as(weights)
-                then = {name: here[name] + length * shift[place] for place, name in enumerate(names)}
-                after = system.judged(moved, then)
-                fallen = math.isfinite(after) and after <= loss * (1 + 1e-12)
-                if fallen:
-                    break
-            if not fallen:
-                damping = max(damping * _RAISED, _FIRST)
-        if not fallen:
-            return Arrived(weights, here, system.loss(weights, here), count, True)
-        damping = damping * _LOWERED if damping * _LOWERED > _FIRST else 0.0
-        weights, here, before, loss = moved, then, loss, after
-        if before - after <= tolerance * before or stop():
-            return Arrived(weights, here, system.loss(weights, here), count + 1, before - after <= tolerance * before)
-    return Arrived(weights, here, system.loss(weights, here), steps, False)
+    def compute() -> dict[str, object]:
+        method = DampedGaussNewton(_TINY, 0.01, least=1e-6, rest=_TINY, tolerance=tolerance, lengths=_LENGTHS)
+        found = method.minimise(
+            lambda position: _CondensedSystem(system.normal(*parts(position))[0]),
+            lambda position: system.judged(*parts(position)),
+            torch.cat([weights.flatten(), *(value.view(1) for value in raw.values())]),
+            steps,
+        )
+        there = parts(found.position)
+        return vars(Minimum(*there, system.loss(*there), found.steps, found.converged))
 
-
-_FAR = 3.0
-
-_EXACT = 256
-
-_PROBES = 64
-
-_TINY_SPREAD = 1e-13
+    return Minimum(**(journal or Journal()).recalled(f"tiles with {len(weights)} functions", compute))
 
 
 @dataclass(frozen=True)
@@ -174,7 +159,7 @@ def spread(system: System, weights: Tensor, raw: Mapping[str, Tensor]) -> Parame
     Statistical Society B 45 (1983).
     """
     normal, _ = system.normal(weights, raw, pulled=False)
-    factor = normal.factorised(_TINY_SPREAD)
+    factor = normal.factorised(_TINY)
     _, move, schur = bordered_solve(normal, factor)
     count = len(raw)
     measured = [placed for placed in system.placed if any(term.measured for term in placed.block.terms)]

@@ -28,7 +28,7 @@ _POINTS_A_WEIGHT = 2
 _GOOD = 1e-2
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class SmallNetwork(Strategy):
     """A network of some hundred weights by Levenberg-Marquardt, for many coordinates.
 
@@ -39,11 +39,9 @@ class SmallNetwork(Strategy):
     last_resort = True
 
     def obstacle(self, work: Workspace) -> str | None:
-        """Why it cannot serve a problem, or None when it can."""
         return "it has unknown constants" if work.problem.unknowns else not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        """Yield the trained network."""
         problem, setup, dimension = work.problem, work.discrete, work.dimension
         model = MLP(*_NETWORK)
         model.build(dimension, len(problem.fields), torch.Generator().manual_seed(work.seed))
@@ -61,7 +59,7 @@ class SmallNetwork(Strategy):
         yield Candidate(found, reached, "LeastSquares", reason, accepted=good, sufficient=good, status=status)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Train(Strategy):
     """Training of one model, the caller's or a default network, by the solvers named, in one piece or in windows of time.
 
@@ -78,11 +76,9 @@ class Train(Strategy):
     last_resort = True
 
     def obstacle(self, work: Workspace) -> str | None:
-        """Why it cannot serve a problem, or None when it can."""
         return not_in_windows(work.problem, work.measurements is not None) if work.options.windows else None
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        """Yield the trained model, however training ended."""
         own, points = work.options, work.options.points
         if self.begin is not None and points is None:
             points = self.begin.points(work.problem)

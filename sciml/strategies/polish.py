@@ -11,6 +11,7 @@ from sciml.errors import SolverError
 from sciml.models import MLP, DeepFeatures, model_of, with_model
 from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton, ResidualSystem, Solver
 from sciml.solvers.adaptive_sampling import enriched
+from sciml.solvers.base import check_settings
 
 
 @dataclass(frozen=True)
@@ -51,15 +52,9 @@ class Polish:
     target: float = 0.0
 
     def __post_init__(self) -> None:
-        positive = [
-            self.points,
-            self.steps,
-            self.rounds,
-            *self.scales,
-            *([] if self.features is None else [self.features]),
-        ]
-        if not self.scales or min(positive) <= 0:
-            raise SolverError(f"features, scales, points, steps and rounds of Polish must be positive; given: {self}")
+        check_settings(self, whole="features steps rounds", positive="points", not_negative="target")
+        if not self.scales or min(self.scales) <= 0:
+            raise SolverError(f"scales must be positive; given: {self}")
 
     @property
     def solver(self) -> Solver:

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Discretization of a problem: a model, points of training and of validation, residuals, scales and weights of the loss."""
 
 from __future__ import annotations
 

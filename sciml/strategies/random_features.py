@@ -53,7 +53,7 @@ _LARGER = 1.4
 ENOUGH = 1e-6
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class RandomFeatures(Strategy):
     """Random features of the whole domain, their scale and number picked by the residual on held-out points.
 
@@ -67,11 +67,9 @@ class RandomFeatures(Strategy):
     """
 
     def obstacle(self, work: Workspace) -> str | None:
-        """Why it cannot serve a problem, or None when it can."""
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        """Yield every solve's candidate; the last one with all that is to be said."""
         own = _Search(work)
         yield from own.run(min(work.options.tolerance, _EXACT if work.linear else _EXACT_NONLINEAR))
         found = own.best

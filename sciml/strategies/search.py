@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -227,10 +227,6 @@ class Strategy(ABC):
     def name(self) -> str:
         """Its name in reports."""
         return type(self).__name__
-
-    def __repr__(self) -> str:
-        own = (each for each in fields(self)) if hasattr(self, "__dataclass_fields__") else ()  # type: ignore[arg-type]
-        return f"{self.name}({', '.join(f'{each.name}={getattr(self, each.name)!r}' for each in own)})"
 
 
 def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:

@@ -177,7 +177,7 @@ def _order(problem: Problem) -> int:
     return max(1, math.ceil(max((len(index) for _, index in problem.asked()), default=2) / 2))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class CornerSingular(Strategy):
     """Singular functions at corners beside smooth ones (method of particular solutions), by least squares.
 
@@ -193,13 +193,11 @@ class CornerSingular(Strategy):
     unless_smooth: bool = False
 
     def obstacle(self, work: Workspace) -> str | None:
-        """Why it cannot serve a problem, or None when it can."""
         if plane_of(work.problem) is None:
             return "its domain has no corners in the plane"
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        """Yield every solve's candidate that is better near the corners, too; the last one with all that is to be said."""
         plane = plane_of(work.problem)
         smooth = best is not None and (self.name in work.tried or not stalls_at_corners(best.discrete))
         if plane is None or (self.unless_smooth and smooth):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sciml.models.mesh import PiecewiseBasis, Trace
+from sciml.models.bases import PiecewiseBasis, Trace
 from sciml.problem import Problem
 from sciml.problem.conditions import Term
 from sciml.solvers.linearize import evaluation, linearize

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from sciml.geometry import Box, Face, Interior, OnFaces, Opposite
-from sciml.models import Elements, Scaled
-from sciml.models.mesh import PiecewiseBasis, chebyshev_places, gauss
+from sciml.models import PiecewisePolynomial, Scaled
+from sciml.models.bases import PiecewiseBasis, chebyshev_places, gauss
 from sciml.problem import Problem
 from sciml.solvers import DiscreteProblem
 from sciml.strategies.radau import RadauIIA, start_polynomial
@@ -342,16 +342,17 @@ class SlabWindows:
                 weights[number, : len(start)] += slab.length**power * start[:, None] * slab.starts[number][power]
         low, high = whole.domain.bounds[self._space]
         inner = 2 * (mesh.breaks[1:-1] - low) / (high - low) - 1
-        model = Elements(
-            [-1.0, *inner.tolist(), 1.0],
-            time_degree=weights.shape[1] - 1,
-            degree=mesh.degree,
-            outputs=len(weights),
-            time=whole.coordinates.index(self._time),
-        )
+        breaks, degrees = [[-1.0, *inner.tolist(), 1.0]], [mesh.degree]
+        column = whole.coordinates.index(self._time)
+        breaks.insert(column, [-1.0, 1.0])
+        degrees.insert(column, weights.shape[1] - 1)
+        model = PiecewisePolynomial(breaks, degrees, len(weights))
         coefficients = mesh.coefficients(weights).permute(2, 0, 1, 3)
         coefficients[:, :, 0, 0] -= old.offset.to(coefficients)
-        model.coefficients.copy_(coefficients / old.scale.to(coefficients)[:, None, None])
+        coefficients /= old.scale.to(coefficients)[:, None, None]
+        # Of the products' degrees that in time comes first here.
+        coefficients = coefficients if column == 0 else coefficients.mT
+        model.coefficients.copy_(coefficients.unsqueeze(column))
         sub = whole.on(whole.domain.between(self._time, slab.begin, slab.begin + slab.length))
         return self.setup.with_model(model, problem=sub, raw={}, train=(), held=(), fresh=())
 

@@ -129,7 +129,7 @@ class Degrees:
         return math.ceil(ball * math.prod(sides))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Spectral(Strategy):
     """Spectral collocation by least squares: products of polynomials and waves over a whole box, of growing degrees.
 
@@ -165,7 +165,6 @@ class Spectral(Strategy):
             )
 
     def obstacle(self, work: Workspace) -> str | None:
-        """Why it cannot serve a problem, or None when it can."""
         if not isinstance(work.problem.domain, Box):
             return "its domain is no box"
         if work.dimension > MOST_COORDINATES:
@@ -175,7 +174,6 @@ class Spectral(Strategy):
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        """Yield every solve's candidate; the last one with all that is to be said."""
         problem, wish = work.problem, min(work.options.tolerance, _EXACT)
         held = tuple(part_of(block, _HELD, work.dimension) for block in work.discrete.held)
         setup = replace(work.discrete, held=held)

@@ -14,6 +14,7 @@ from sciml._text import listed
 from sciml.errors import ModelError, ProblemError, SolverError
 from sciml.geometry import default_count
 from sciml.models import (
+    BUILT_IN,
     Constrained,
     CornerSingular,
     DeepFeatures,
@@ -26,7 +27,6 @@ from sciml.models import (
     scaled_of,
 )
 from sciml.models.base import part
-from sciml.models.known import BUILT_IN
 from sciml.problem import Problem
 from sciml.solution import Solution
 from sciml.solvers import LBFGS, DiscreteProblem, GaussNewton, LeastSquares, ResidualSystem, Solver

@@ -282,7 +282,7 @@ def feature_count(problem: Problem) -> int:
     return max(250, (800 if dimension == 2 else 1500) // fields)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class TimeMarching(Strategy):
     """Time marching: windows of time in turn, their lengths and ways of solving chosen by the residual on held-out points.
 
@@ -294,11 +294,9 @@ class TimeMarching(Strategy):
     last_resort = True
 
     def obstacle(self, work: Workspace) -> str | None:
-        """Why it cannot serve a problem, or None when it can."""
         return not_in_windows(work.problem, work.measurements is not None) or not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        """Yield the joined windows, all or those up to where it ended."""
         training = Training(work.log, None, Adaptive(every=10))
         wish = min(work.options.tolerance, _ODE_WISH if work.dimension == 1 else _WISH)
         how, levels = self._levels(work, training, wish)
@@ -346,7 +344,7 @@ class TimeMarching(Strategy):
         return "products of polynomials and waves", [first, last]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class SpaceTimeSlabs(TimeMarching):
     """Slabs of time on elements: Radau IIA in time, piecewise polynomials with Galerkin's test functions in one coordinate.
 
@@ -356,7 +354,6 @@ class SpaceTimeSlabs(TimeMarching):
     last_resort = False
 
     def obstacle(self, work: Workspace) -> str | None:
-        """Why it cannot serve a problem, or None when it can."""
         return super().obstacle(work) or not_on_elements(work.problem)
 
     def _levels(self, work: Workspace, training: Training, wish: float) -> tuple[str, list[Level]]:

@@ -1,4 +1,4 @@
-"""What measurements say of unknown constants and of fields: standard errors from the linearised least-squares problem."""
+"""Covariance of unknown constants and of a model's parameters, from the linearised least-squares problem at the solution."""
 
 from __future__ import annotations
 
@@ -18,17 +18,11 @@ from sciml.solvers import ResidualSystem
 from sciml.solvers.jacobian import jacobian
 from sciml.typing import Array
 
-_MOST_POINTS = 256
-
-_MOST_ROWS = 2048
-
+_MOST_POINTS, _MOST_ROWS = 256, 2048
 _ARRIVED = 1e-5
-
 _STIFFNESS = 1e3
-
 _NONE = np.zeros((0, 0))
-
-_UNSEEN = 1e-6
+_KEPT, _UNSEEN, _BLIND = 1e-11, 1e-6, 1e-6
 
 
 @dataclass(frozen=True)
@@ -48,7 +42,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Inference:
-    """What the linearised problem says at the solution.
+    """Inference from the linearised problem at the solution.
 
     Attributes:
         estimates: of each unknown.
@@ -110,63 +104,84 @@ def covariance(
     Reference: G. A. F. Seber and C. J. Wild, Nonlinear Regression, Wiley 1989, chapters 2 and 5.
     """
     counted = measured if prior is None else measured & ~prior
-    if model_part.shape[1]:
-        left, singular, right_model = np.linalg.svd(model_part, full_matrices=False)
-        kept = singular > 1e-11 * singular[0]
-        basis = left[:, kept]
-        rest = raw_part - basis @ (basis.T @ raw_part)
-    else:
-        kept, right_model, singular = np.zeros(0, dtype=bool), np.zeros((0, 0)), np.zeros(0)
-        basis, rest = np.zeros((len(misfit), 0)), raw_part
-    own = right_model[kept].T / singular[kept]
-    if not unknowns:
-        fitted = float((basis[counted] ** 2).sum())
-        count = int(counted.sum())
-        quantile = _quantile(count - fitted, known=variance is not None)
-        variance = _variance(misfit[counted], count - fitted) if variance is None else variance
-        spread = math.sqrt(variance) * own if math.isfinite(variance) else _NONE
-        return Inference({}, 0.0, count, fitted, variance, quantile, spread)
+    basis, rest, own = eliminated(model_part, raw_part)
     left, singular, right = np.linalg.svd(rest, full_matrices=False)
     scale = np.linalg.norm(raw_part[measured]) if model_part.shape[1] == 0 else 1.0
-    seen = singular > 1e-10 * max(singular[0], scale, 1e-300)
+    largest = max(singular.max(initial=0.0), scale, 1e-300)
+    seen = singular > 1e-10 * largest
+    count, known = int(counted.sum()), variance is not None
     fitted = float((basis[counted] ** 2).sum() + (left[counted][:, seen] ** 2).sum())
-    freedom = max(float(counted.sum()) - fitted, 0.0)
-    known = variance is not None
-    variance = _variance(misfit[counted], freedom) if variance is None else variance
+    freedom = max(count - fitted, 0.0)
+    if variance is None:
+        variance = float((misfit[counted] ** 2).sum()) / freedom if freedom > 0.5 else math.inf
     inverse = np.where(seen, 1.0 / np.where(seen, singular, 1.0), 0.0)
-    covariance = (variance if math.isfinite(variance) else 1.0) * (right.T * inverse**2) @ right
-    blind = (np.abs(right[~seen]) > 1e-6).any(axis=0) if (~seen).any() else np.zeros(len(raw), dtype=bool)
-    quantile = _quantile(freedom, known=known)
-    move = right.T @ (inverse * (left.T @ misfit))
-    shares = singular / max(singular[0], scale, 1e-300)
-    found, drift = {}, 0.0
-    for position, (name, unknown) in enumerate(unknowns.items()):
-        error = (
-            math.inf if blind[position] or not math.isfinite(variance) else math.sqrt(covariance[position, position])
-        )
-        found[name] = _estimate(unknown, float(raw[position]), error, quantile)
-        if blind[position]:
-            # The direction that holds most of this unknown among those that nothing determines.
-            worst = np.argmax(np.where(seen, 0.0, np.abs(right[:, position])))
-            found[name] = replace(found[name], singular=float(shares[worst]))
-        # Of exact data the standard error is that of rounding: what would hardly move has arrived.
-        if math.isfinite(error) and error > 0 and abs(float(move[position])) > _ARRIVED:
-            drift = max(drift, abs(float(move[position])) / error)
+    constants = right.T * inverse
+    move, quantile = constants @ (left.T @ misfit), _quantile(freedom, known=known)
+    errors, shares = _errors(constants, variance), singular / largest
+    found, drift = _estimates(unknowns, raw, errors, right.T, seen, shares, move, quantile)
     spread = _NONE
     if math.isfinite(variance):
         # An unknown drags the model's parameters along; beside that they scatter for themselves.
-        constants = right.T * inverse
         dragged = -own @ (basis.T @ (raw_part @ constants))
         spread = math.sqrt(variance) * np.block([[own, dragged], [np.zeros((len(raw), own.shape[1])), constants]])
-    return Inference(found, drift, int(counted.sum()), fitted, variance, quantile, spread)
+    return Inference(found, drift, count, fitted, variance, quantile, spread)
+
+
+def eliminated(model_part: Array, raw_part: Array) -> tuple[Array, Array, Array]:
+    r"""The unknowns' part of a Jacobian that no change of the model's parameters imitates.
+
+    Args:
+        model_part: derivative of the rows by the model's parameters, shape ``(m, p)``.
+        raw_part: derivative of the rows by the raw unknowns, shape ``(m, q)``.
+
+    Returns:
+        With the singular value decomposition :math:`U\Sigma V^T` of the model's part: the basis :math:`U`, the rest
+        :math:`(I - UU^T)B`, and :math:`V\Sigma^{-1}`.
+    """
+    if not model_part.shape[1]:
+        return np.zeros((len(raw_part), 0)), raw_part, np.zeros((0, 0))
+    left, singular, right = np.linalg.svd(model_part, full_matrices=False)
+    kept = singular > _KEPT * singular[0]
+    basis = left[:, kept]
+    return basis, raw_part - basis @ (basis.T @ raw_part), right[kept].T / singular[kept]
+
+
+def _errors(columns: Array, variance: float) -> Array:
+    """Standard errors from columns that make a covariance, times a variance."""
+    sizes = np.linalg.norm(columns, axis=1)
+    return math.sqrt(variance) * sizes if math.isfinite(variance) else np.full_like(sizes, math.inf)
 
 
 def _quantile(freedom: float, *, known: bool) -> float:
     return float(stats.norm.ppf(0.975) if known else stats.t.ppf(0.975, max(freedom, 1.0)))
 
 
-def _variance(misfit: Array, freedom: float) -> float:
-    return float((misfit**2).sum()) / freedom if freedom > 0.5 else math.inf
+def _estimates(
+    unknowns: Mapping[str, Unknown],
+    raw: Array,
+    errors: Array,
+    directions: Array,
+    seen: Array,
+    shares: Array,
+    move: Array,
+    quantile: float,
+) -> tuple[dict[str, Estimate], float]:
+    """Estimates from errors ``(q,)`` of raw numbers, and the largest move in these; ``shares`` are singular values of the
+    ``directions`` ``(q, k)``, of which rows determine those that are ``seen``.
+    """
+    blind = (np.abs(directions[:, ~seen]) > _BLIND).any(axis=1)
+    found, drift = {}, 0.0
+    for position, (name, unknown) in enumerate(unknowns.items()):
+        error = math.inf if blind[position] else float(errors[position])
+        found[name] = _estimate(unknown, float(raw[position]), error, quantile)
+        if blind[position]:
+            # The direction that holds most of this unknown among those that nothing determines.
+            worst = np.argmax(np.where(seen, 0.0, np.abs(directions[position])))
+            found[name] = replace(found[name], singular=float(shares[worst]))
+        # Of exact data the standard error is that of rounding: what would hardly move has arrived.
+        if math.isfinite(error) and error > 0 and abs(float(move[position])) > _ARRIVED:
+            drift = max(drift, abs(float(move[position])) / error)
+    return found, drift
 
 
 def from_information(
@@ -177,7 +192,7 @@ def from_information(
     freedom: float,
     move: Array,
     size: Array,
-    doubt: Array,
+    added: Array,
     *,
     measurements: int,
     known: bool = False,
@@ -192,7 +207,7 @@ def from_information(
         freedom: the degrees of freedom that it was estimated with.
         move: what a further step would add to the raw numbers, shape ``(q,)``.
         size: the squared norms of the unknowns' own columns, shape ``(q,)``.
-        doubt: errors of the raw numbers that are no noise's, added to the variances, shape ``(q,)``.
+        added: errors of the raw numbers that are no noise's, added to the variances, shape ``(q,)``.
         measurements: their number.
         known: whether the variance was given, and not found from the misfit.
     """
@@ -200,19 +215,9 @@ def from_information(
     shares, directions = np.linalg.eigh(information / unit / unit[:, None])
     seen = shares > _UNSEEN**2
     inverse = np.where(seen, 1.0 / np.where(seen, shares, 1.0), 0.0)
-    covariance = variance * ((directions * inverse) @ directions.T) / unit / unit[:, None]
-    blind = (np.abs(directions[:, ~seen]) > 1e-6).any(axis=1)
-    quantile = _quantile(freedom, known=known)
-    found, drift = {}, 0.0
-    for position, (name, unknown) in enumerate(unknowns.items()):
-        lost = bool(blind[position]) or not math.isfinite(variance)
-        error = math.inf if lost else math.hypot(math.sqrt(max(covariance[position, position], 0.0)), doubt[position])
-        found[name] = _estimate(unknown, float(raw[position]), error, quantile)
-        if blind[position]:
-            worst = np.argmax(np.where(seen, 0.0, np.abs(directions[position])))
-            found[name] = replace(found[name], singular=math.sqrt(max(float(shares[worst]), 0.0)))
-        if math.isfinite(error) and error > 0 and abs(float(move[position])) > _ARRIVED:
-            drift = max(drift, abs(float(move[position])) / error)
+    errors = np.hypot(_errors(directions * np.sqrt(inverse) / unit[:, None], variance), added)
+    quantile, singular = _quantile(freedom, known=known), np.sqrt(np.maximum(shares, 0.0))
+    found, drift = _estimates(unknowns, raw, errors, directions, seen, singular, move, quantile)
     return Inference(found, drift, measurements, measurements - freedom, variance, quantile)
 
 
@@ -237,7 +242,7 @@ def from_rows(
     *,
     known: bool = False,
 ) -> Inference:
-    """What is inferred at a trained trial function, the equations and conditions counting as exact.
+    """Inference at a trained trial function, with the equations and conditions taken as exact.
 
     Every residual that is not a measurement enters with a weight so large that the measurements can hardly bend it: then
     the tangent space of the model that satisfies the linearised problem is what the measurements choose from, and the
@@ -274,13 +279,11 @@ def from_rows(
     start = 0
     for block in thin:
         for term in block.terms:
-            place = slice(start, start + block.height)
-            start += block.height
-            if isinstance(term.evaluate, Observation) and term.evaluate.noise.robust:
-                if not factors[term.name]:
-                    continue
+            place, start = slice(start, start + block.height), start + block.height
+            noise = term.evaluate.noise if isinstance(term.evaluate, Observation) else None
+            if noise is not None and noise.robust and factors[term.name]:
                 deviations = values[place] / factors[term.name]
-                score, curvature = term.evaluate.noise.score(deviations), term.evaluate.noise.curvature(deviations)
+                score, curvature = noise.score(deviations), noise.curvature(deviations)
                 size = float(score.square().mean().sqrt()) or 1.0
                 misfit[place] = factors[term.name] * score.numpy() / size
                 matrix[place] *= float(curvature.mean()) / size
@@ -311,6 +314,5 @@ def _without_loss(block: Collocation) -> Collocation:
 
 def _thin(block: Collocation, most: int) -> Collocation:
     """Measurements as they are, other blocks with at most some hundred points; in float64 on the CPU."""
-    whole = block.sample.shares is not None or any(term.measured for term in block.terms)
-    thin = block.sample.part(slice(None, None, 1 if whole else -(-block.size // most)))
-    return Collocation(thin.to(torch.device("cpu"), torch.float64), block.terms)
+    thin = block if any(term.measured for term in block.terms) else block.thinned(most)
+    return Collocation(thin.sample.to(torch.device("cpu"), torch.float64), block.terms)

@@ -1,4 +1,4 @@
-r"""How the noise of measurements spreads over a trial function: standard errors of fields, at any point.
+r"""Error bands: standard errors of fields at any point, from the covariance of a trial function's parameters.
 
 The covariance of the parameters at the solution is :math:`SS^T` (``uncertainty``); a field's variance at x is then
 :math:`\lVert S^T \partial u(x)/\partial\theta\rVert^2`. Of the columns of S those are kept that move the fields.
@@ -6,7 +6,8 @@ The covariance of the parameters at the solution is :math:`SS^T` (``uncertainty`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,9 +24,7 @@ from sciml.typing import Array
 from sciml.uncertainty.covariance import Inference
 
 _PROBES = 200
-
 _KEPT = 1e-5
-
 _MOST = 128
 
 
@@ -64,27 +63,17 @@ def spread_of(setup: DiscreteProblem, inference: Inference) -> FieldCovariance |
 
 def field_slopes(problem: Problem, trial: nn.Module, points: Tensor, names: Sequence[str]) -> Tensor:
     """Derivatives of all fields by parameters, shape ``(F, n, p)``."""
+    trial = copy.deepcopy(trial)
     parameters = dict(trial.named_parameters())
+    chosen = [parameters[name].requires_grad_() for name in names]
 
-    def value(field: str) -> Term:
-        def evaluate(scene: Evaluation) -> Tensor:
-            return scene.space.jet(field)
+    def value(field: str) -> Callable[[Evaluation], Tensor]:
+        return lambda scene: scene.space.jet(field)
 
-        return Term(f"value.{field}", Interior(), evaluate, field)
-
-    terms = tuple(value(field) for field in problem.fields)
-    like = next(iter(parameters.values()))
-    block = Collocation(PointSet((points.to(like),)), terms)
-    chosen = [parameters[name] for name in names]
-    free = [parameter.requires_grad for parameter in chosen]
-    try:
-        for parameter in chosen:
-            parameter.requires_grad_()
-        rows = ResidualSystem(problem.bind_initial(), trial, {})
-        _, slopes = jacobian(rows, [block], dict.fromkeys((term.name for term in terms), 1.0), chosen)
-    finally:
-        for parameter, before in zip(chosen, free, strict=True):
-            parameter.requires_grad_(before)
+    terms = tuple(Term(f"value.{field}", Interior(), value(field), field) for field in problem.fields)
+    block = Collocation(PointSet((points.to(chosen[0]),)), terms)
+    rows = ResidualSystem(problem.bind_initial(), trial, {})
+    _, slopes = jacobian(rows, [block], dict.fromkeys((term.name for term in terms), 1.0), chosen)
     return slopes.double().cpu().reshape(len(terms), len(points), -1)
 
 

@@ -1,4 +1,4 @@
-r"""How well measurements speak for a model: log-likelihood, Akaike's and Schwarz' criteria.
+r"""Model selection: the log-likelihood of measurements, Akaike's and Schwarz' criteria.
 
 With L the likelihood of n measurements, k the numbers that were fitted to them (the trace of the hat matrix, and every standard
 deviation that was found):
@@ -12,7 +12,7 @@ G. Schwarz, Estimating the dimension of a model, Annals of Statistics 6 (1978).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,26 +29,30 @@ from sciml.solvers import ResidualSystem
 from sciml.uncertainty.covariance import Inference
 
 
+def observations(blocks: Sequence[Collocation]) -> Iterator[tuple[Observation, Collocation]]:
+    """Every misfit of measurements, priors excepted, and the points where it is taken."""
+    for block in blocks:
+        for term in block.terms:
+            if isinstance(term.evaluate, Observation) and term.name.startswith(DATA):
+                yield term.evaluate, block
+
+
 def deviations(
     rows: ResidualSystem, blocks: Sequence[Collocation], measurements: Measurements, columns: Sequence[str]
 ) -> dict[str, Tensor]:
     """Deviations of the model from measured values by column, as the column's own noise sees them, in units of the column."""
     found = {}
-    for block in blocks:
-        terms = {term.evaluate.name: term for term in block.terms if isinstance(term.evaluate, Observation)}
-        for column in set(terms) & set(columns):
-            misfit = terms[column].evaluate
-            assert isinstance(misfit, Observation)
-            plain = replace(misfit, noise=measurements.noise_or_normal(column), sigma=None)
-            scene, _ = rows.scene(block)
-            found[column] = plain.deviation(scene).detach().double().cpu()
+    for misfit, block in observations(blocks):
+        if misfit.name in columns:
+            plain = replace(misfit, noise=measurements.noise_or_normal(misfit.name), sigma=None)
+            found[misfit.name] = plain.deviation(rows.scene(block)[0]).detach().double().cpu()
     return {column: found[column] for column in columns}
 
 
 def statistics(
     rows: ResidualSystem, blocks: Sequence[Collocation], inference: Inference, found: Collection[str] = ()
 ) -> dict[str, float]:
-    """What is known of a fit to measurements; empty where there are none, or where nothing was inferred.
+    """Statistics of a fit to measurements; empty where there are none, or where nothing was inferred.
 
     Args:
         rows: the residuals at the solution.
@@ -59,23 +63,17 @@ def statistics(
     if not inference.measurements or not math.isfinite(inference.variance):
         return {}
     count, likelihood, square, sizes, fitted = 0, 0.0, 0.0, {}, 0
-    for block in blocks:
-        for term in block.terms:
-            misfit = term.evaluate
-            if not isinstance(misfit, Observation) or not term.name.startswith(DATA):
-                continue
-            with torch.no_grad():
-                scene, _ = rows.scene(block)
-            deviation = misfit.deviation(scene).detach()
-            values = len(deviation)
-            sigma = 1.0
-            if misfit.sigma is None:
-                sigma = math.sqrt(float(deviation.square().mean())) or 1e-300
-            fitted += misfit.sigma is None or misfit.name in found
-            density = misfit.log_density(scene, sigma).detach()
-            sizes[f"sigma.{misfit.name}"] = sigma if misfit.sigma is None else misfit.typical_sigma
-            count, likelihood = count + values, likelihood + float(density.sum())
-            square += float((deviation / sigma).square().sum())
+    for misfit, block in observations(blocks):
+        with torch.no_grad():
+            scene, _ = rows.scene(block)
+        deviation, sigma = misfit.deviation(scene).detach(), 1.0
+        if misfit.sigma is None:
+            sigma = math.sqrt(float(deviation.square().mean())) or 1e-300
+        fitted += misfit.sigma is None or misfit.name in found
+        sizes[f"sigma.{misfit.name}"] = sigma if misfit.sigma is None else misfit.typical_sigma
+        count += len(deviation)
+        likelihood += float(misfit.log_density(scene, sigma).detach().sum())
+        square += float((deviation / sigma).square().sum())
     parameters = inference.fitted + fitted
     return {
         "measurements": float(count),
@@ -110,17 +108,17 @@ def scored(problem: Problem, trial: nn.Module, data: Any, **how: Any) -> pd.Data
 
 
 def criteria(*solutions: Any, held_out: Any = None, **how: Any) -> pd.DataFrame:
-    r"""Models of the same measurements side by side, the best first: what the data speak for.
+    r"""Model selection: models of the same measurements by information criteria, the best first.
 
     Args:
         solutions: two or more of ``fit``, of the same or of different problems, fitted to the same measurements.
-        held_out: measurements that none of them has seen, to foretell; their misfits are then compared, too.
+        held_out: measurements that none of them was fitted to; their misfits are then compared, too.
         how: ``observe`` and ``noise`` of these, as for ``fit``.
 
     Returns:
         A DataFrame by solution (its problem's name, with a number where that occurs twice), in the order of AIC:
-        ``measurements``, ``parameters``, ``log_likelihood``, ``AIC``, ``BIC``; ``weight``, Akaike's, the share of belief that
-        each deserves, :math:`e^{-\Delta/2}` with the differences of AIC, normalised; and ``held_out``, the root mean square of
+        ``measurements``, ``parameters``, ``log_likelihood``, ``AIC``, ``BIC``; ``weight``, Akaike's, its probability
+        among these, :math:`e^{-\Delta/2}` with the differences of AIC, normalised; and ``held_out``, the root mean square of
         the misfits relative to each column's standard deviation.
 
     Raises:
@@ -128,42 +126,33 @@ def criteria(*solutions: Any, held_out: Any = None, **how: Any) -> pd.DataFrame:
 
     Example:
         >>> import numpy as np, sciml
-        >>> from sciml import d
-        >>> class Growth(sciml.Problem):
-        ...     domain = sciml.Interval(t=(0, 2))
-        ...     fields = ["u"]
-        ...     rate, limit = sciml.Unknown(1.0), 1e9
-        ...     conditions = [sciml.Initial(u=1.0)]
-        ...     @sciml.equation
-        ...     def growth(self, u, t):
-        ...         return d(u, t) - self.rate * u * (1 - u / self.limit)
-        >>> t = np.linspace(0, 2, 20)
-        >>> data = {"t": t, "u": 3 / (1 + 2 * np.exp(-2 * t)) + 0.02 * np.random.default_rng(0).normal(size=20)}
-        >>> free, limited = sciml.fit(Growth(), data=data), sciml.fit(Growth(limit=sciml.Unknown(4.0, lower=0)), data=data)
-        >>> bool(sciml.criteria(free, limited).loc["Growth_2", "weight"] > 0.99)
+        >>> t = np.linspace(0, 6, 20)
+        >>> data = {"t": t, "u": 4 / (1 + 39 * np.exp(-t)) + 0.02 * np.random.default_rng(0).normal(size=20)}
+        >>> rate, limit = sciml.Unknown(0.8), sciml.Unknown(5.0, lower=0)
+        >>> free = sciml.fit(sciml.gallery.problem("logistic_growth", rate=rate, capacity=1e9), data=data)
+        >>> limited = sciml.fit(sciml.gallery.problem("logistic_growth", rate=rate, capacity=limit), data=data)
+        >>> bool(sciml.criteria(free, limited).loc["LogisticGrowth_2", "weight"] > 0.99)
         True
 
     Reference: K. P. Burnham and D. R. Anderson, Model Selection and Multimodel Inference, 2nd ed., Springer 2002.
     """
     if len(solutions) < 2:
         raise ProblemError(f"criteria needs at least two solutions; given: {len(solutions)}")
-    names: list[str] = []
+    found: dict[str, dict[str, float]] = {}
     for each in solutions:
         if not isinstance(getattr(each, "statistics", None), Mapping):
             raise ProblemError(f"criteria compares solutions of sciml.fit; given: {type(each).__name__}")
-        count = 1 + sum(other.name == each.name for other in solutions[: len(names)])
-        names.append(each.name if count == 1 else f"{each.name}_{count}")
         if not each.statistics:
             raise ProblemError(
                 f"{each.name} has no statistics: they come from sciml.fit with data and unknown constants"
             )
-    counts = {name: each.statistics["measurements"] for name, each in zip(names, solutions, strict=True)}
+        count = sum(other.name == each.name for other in solutions[: len(found)])
+        found[f"{each.name}_{count + 1}" if count else each.name] = each.statistics
+    counts = {name: each["measurements"] for name, each in found.items()}
     if len(set(counts.values())) > 1:
         raise ProblemError(f"criteria compares fits to the same measurements; their numbers differ: {counts}")
     kept = ("measurements", "parameters", "log_likelihood", "AIC", "BIC")
-    table = pd.DataFrame(
-        {name: {key: each.statistics[key] for key in kept} for name, each in zip(names, solutions, strict=True)}
-    ).T
+    table = pd.DataFrame({name: {key: each[key] for key in kept} for name, each in found.items()}).T
     weight = (-(table["AIC"] - table["AIC"].min()) / 2).map(math.exp)
     table["weight"] = weight / weight.sum()
     if held_out is not None:

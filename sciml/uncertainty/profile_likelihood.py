@@ -19,20 +19,15 @@ import torch
 from scipy.optimize import brentq
 
 from sciml.errors import SolverError
+from sciml.problem import Problem
 from sciml.problem.observations import Observation, is_measured
-from sciml.solvers import DiscreteProblem, LeastSquares, ResidualSystem
+from sciml.solvers import DiscreteProblem, LeastSquares
 from sciml.solvers.state import settled
 from sciml.uncertainty.covariance import Inference
 
 _MOST_PARAMETERS = 2000
-
 _REFIT = LeastSquares(40, loss_tolerance=1e-5)
-
-_CLOSE = 0.01
-
-_MOSTLY = 0.5
-
-_FARTHEST = 100.0
+_CLOSE, _MOSTLY, _FARTHEST = 0.01, 0.5, 100.0
 
 
 def profiled(setup: DiscreteProblem, inference: Inference) -> Inference:
@@ -52,8 +47,8 @@ def profiled(setup: DiscreteProblem, inference: Inference) -> Inference:
         if not math.isfinite(estimate.standard_error):
             found[name] = estimate
             continue
-        low, high = (_Profile(setup, inference, name).end(side) for side in (-1, 1))
-        low, high = sorted((low, high))
+        profile = _Profile(setup, inference, name)
+        low, high = sorted(profile.end(side) for side in (-1, 1))
         found[name] = replace(estimate, low=low, high=high)
     return replace(inference, estimates=found)
 
@@ -70,7 +65,7 @@ class _Profile:
         (slope,) = torch.autograd.grad(self._unknown.value(at), at)
         self._error = inference.estimates[name].standard_error / max(abs(float(slope)), 1e-300)
         self._unit = _loss_of_one(setup, inference)
-        self._start = self._state = self._begun()
+        self._start = self._state = self._copy(setup, setup.problem)
         self._least = _refit(self._start)
 
     def end(self, side: int) -> float:
@@ -95,7 +90,7 @@ class _Profile:
         return float(self._unknown.value(torch.tensor(self._raw + side * found, dtype=torch.float64)))
 
     def _by_data(self) -> bool:
-        """Whether it is the data that speak against the last value, not a trial function too coarse for the solution there."""
+        """True if the data contradict the last value, and not a trial function that cannot represent the solution there."""
         objective = self._state.objective()
         broken = sum(
             self._state.weights[name] * float(value)
@@ -110,23 +105,15 @@ class _Profile:
         bound = self._unknown.upper if rising else self._unknown.lower
         return (math.inf if rising else -math.inf) if bound is None else float(bound)
 
-    def _begun(self) -> DiscreteProblem:
-        trial = copy.deepcopy(self._setup.trial)
-        raw = {name: value.detach().clone().requires_grad_() for name, value in self._setup.raw.items()}
-        problem = self._setup.problem
-        return replace(self._setup, trial=trial, raw=raw, rows=ResidualSystem(problem, trial, raw))
+    def _copy(self, state: DiscreteProblem, problem: Problem, without: str = "") -> DiscreteProblem:
+        """The set-up for a problem, from where a state has arrived, with all unknowns but one."""
+        raw = {key: each.detach().clone().requires_grad_() for key, each in state.raw.items() if key != without}
+        return self._setup.with_trial(copy.deepcopy(state.trial), problem=problem, raw=raw)
 
     def _fall(self, distance: float) -> float:
         """By how much twice the log-likelihood falls when the constant is held at a distance from its estimate."""
         value = self._unknown.value(torch.tensor(self._raw + distance, dtype=torch.float64))
-        problem = self._setup.problem.bind(**{self._name: value})
-        trial = copy.deepcopy(self._state.trial)
-        rest = {
-            key: each.detach().clone().requires_grad_() for key, each in self._state.raw.items() if key != self._name
-        }
-        self._state = replace(
-            self._setup, problem=problem, trial=trial, raw=rest, rows=ResidualSystem(problem, trial, rest)
-        )
+        self._state = self._copy(self._state, self._setup.problem.bind(**{self._name: value}), self._name)
         return (_refit(self._state) - self._least) / self._unit
 
 

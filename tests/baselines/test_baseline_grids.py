@@ -81,10 +81,10 @@ def test_within_the_tolerance_of_the_reference(name, tolerance):
     [
         (problem_class("bratu")(), (129, 257)),
         (problem_class("poisson_square")(), (65, 129)),
-        (problem_class("helmholtz")(), (129, 257)),
+        pytest.param(problem_class("helmholtz")(), (129, 257), marks=pytest.mark.slow),
         (problem_class("burgers")(nu=0.05), (129, 257)),
         (problem_class("advection")(beta=1.0), (65, 129)),
-        (problem_class("heat_plate")(), (31, 61)),
+        pytest.param(problem_class("heat_plate")(), (31, 61), marks=pytest.mark.slow),
     ],
     ids=["boundary values", "plane", "waves in the plane", "lines, nonlinear", "ring", "lines in the plane"],
 )
@@ -100,6 +100,7 @@ def test_differences_converge_at_their_order(problem, sizes):
     assert observed == pytest.approx(4.0, abs=0.3)
 
 
+@pytest.mark.slow
 def test_the_observed_order_is_told():
     solution = sciml.baseline(problem_class("helmholtz")(), method="differences", tolerance=1e-4)
     assert "observed order 3.8, differences of order 4" in solution.message
@@ -190,6 +191,7 @@ def test_third_order_in_space_with_two_conditions_at_one_end():
     assert solution.error()["u"] < 1e-6
 
 
+@pytest.mark.slow
 def test_waves_as_two_equations_of_first_order():
     """Nothing grows, however fine the grid: energy is kept."""
 
@@ -370,6 +372,7 @@ class Conductivity(sciml.Problem):
         return d(u, t) - self.k * d(u, x, x)
 
 
+@pytest.mark.slow
 def test_an_unknown_of_a_partial_differential_equation():
     solution = sciml.baseline(Conductivity(), data=noisy(60, 0.01), tolerance=1e-4)
     row = solution.unknowns.loc["k"]

@@ -107,6 +107,7 @@ def gaps(solution, references):
     return found
 
 
+@pytest.mark.slow
 def test_a_membrane_over_an_ell():
     solution = sciml.fit(Ell())
     assert solution.success, solution.message

@@ -122,7 +122,8 @@ def table(found: dict[int, list[Proof]]) -> str:
     lines = ["| # | where | fault | required | proven by |", "|---|---|---|---|---|"]
     for number, (where, fault, required) in FAULTS.items():
         tests = [
-            f"{each.line.rstrip('.')} ([{Path(each.file).stem[5:]}](../tests/{each.file}))" for each in found[number]
+            f"{each.line.rstrip('.')} ([{each.file.removesuffix('.py').replace('test_', '')}](../tests/{each.file}))"
+            for each in found[number]
         ]
         told = "<br>".join(test.replace("|", "\\|") for test in tests) or "**missing**"
         lines.append(f"| {number} | {where} | {fault} | {required} | {told} |")

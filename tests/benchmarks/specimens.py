@@ -375,7 +375,7 @@ def read_record(path: Path, chance: random.Random) -> None:
     names = ("run.json", "history.jsonl", "summary.json", ".lock", "manifest.json", "checkpoint.pt", "solution.pt")
     for name in names if chance.random() < 0.3 else chance.sample(names, 2):
         shutil.copy(path, folder / name)
-    table = sciml.runs(folder.parent)
+    table = sciml.runs.table(folder.parent)
     assert len(table) == 1, "one folder is one row"
     assert table["state"].iloc[0] in STATES
     lines_of(table)

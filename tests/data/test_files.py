@@ -13,6 +13,7 @@ import scipy.io
 import xarray
 
 import sciml
+from problems import Line
 from sciml.errors import DataError, MissingExtraError
 
 T, X = np.linspace(0, 1, 4), np.linspace(-1, 1, 5)
@@ -166,14 +167,6 @@ def test_provenance_follows_the_rows(write):
 def test_the_summary_of_a_fit_names_the_file(write, tmp_path):
     from sciml.runs.report import summary
 
-    class Line(sciml.Problem):
-        domain = sciml.Interval(t=(0, 3))
-        fields = ["u"]
-
-        @sciml.equation
-        def straight(self, u, t):
-            return sciml.d(u, t, t)
-
     path = write("t,u\n0,1\n1,2\n2,3\n3,4\n")
     told = summary(sciml.fit(Line(), data=sciml.read(path), progress=False))["data"]
     assert told["path"] == str(path)
@@ -260,14 +253,6 @@ def test_options_that_are_not_what_they_should_be(tmp_path, suffix, options, wor
 
 
 def test_a_saved_solution_knows_where_its_data_came_from(write, tmp_path):
-    class Line(sciml.Problem):
-        domain = sciml.Interval(t=(0, 3))
-        fields = ["u"]
-
-        @sciml.equation
-        def straight(self, u, t):
-            return sciml.d(u, t, t)
-
     path = write("t,u,run\n0,1,a\n1,2,a\n2,3,b\n3,4,b\n")
     data = sciml.read_csv(path, group="run", units={"t": ("s", "s")}, columns={"t": "t", "u": "u"})
     solution = sciml.fit(Line(), data=data, progress=False)

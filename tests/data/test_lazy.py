@@ -123,7 +123,7 @@ def test_samples_are_rows_of_the_file_without_repetition(plain, monkeypatch):
     path, values = plain
     table = lazy(path)
     for most in (256, 2):
-        monkeypatch.setattr("sciml.datasets.lazy._SAMPLED_PIECES", most)
+        monkeypatch.setattr("sciml.data.lazy._SAMPLED_PIECES", most)
         rows = table.sample_rows(3000, seed=1)
         assert len(np.unique(rows)) == 3000
         assert (np.diff(rows) > 0).all()
@@ -211,7 +211,7 @@ def test_what_cannot_be_read_is_refused(plain, tmp_path):
 
 
 def test_chunks_too_large_for_memory_are_refused(plain, monkeypatch):
-    monkeypatch.setattr("sciml.datasets.lazy._LARGEST_PIECE", 1000)
+    monkeypatch.setattr("sciml.data.lazy._LARGEST_PIECE", 1000)
     with pytest.raises(DataError, match="h5repack"):
         lazy(plain[0])
 

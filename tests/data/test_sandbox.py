@@ -49,7 +49,7 @@ def test_an_interrupted_question_does_not_shift_the_answers(prober, good, tmp_pa
         raise interruption
 
     with monkeypatch.context() as patch:
-        patch.setattr(probe, "_readable", interrupted)
+        patch.setattr(probe, "_heard", interrupted)
         with pytest.raises(interruption):
             prober.probe(pathlib.Path(other))
     assert "fewer than its checksum" in prober.probe(BAD)
@@ -109,12 +109,9 @@ def test_paths_of_other_types_and_modules_that_print_do_no_harm(prober, good, tm
     assert "fewer than its checksum" in prober.probe(BAD)
 
 
-def test_a_helper_that_fails_is_no_damage(prober, good, tmp_path, monkeypatch):
-    program = tmp_path / "walker.py"
-    program.write_text(
-        (ROOT / "sciml" / "data" / "walker.py").read_text().replace("found = walked(", "found = unknown(")
-    )
-    monkeypatch.setattr(probe, "_WALKER", program)
+def test_a_helper_that_fails_is_no_damage(prober, good, monkeypatch):
+    program = probe._PROGRAM.replace("walker.serve(", "del walker.walked\nwalker.serve(")
+    monkeypatch.setattr(probe, "_PROGRAM", program)
     with pytest.warns(ArchiveWarning, match=r"failed \(NameError: .*good.h5 is read as it is"):
         assert prober.probe(good) is None
     assert prober.probe(good) is None
@@ -122,15 +119,15 @@ def test_a_helper_that_fails_is_no_damage(prober, good, tmp_path, monkeypatch):
 
 def ended_by(monkeypatch, number, times):
     """Have a signal sent to the helper before its answer."""
-    ask, left = probe.Prober._asked, [number] * times
+    answer, left = probe.Prober._answer, [number] * times
 
-    def asked(self, helper, *rest):
-        if left:
-            helper.send_signal(left.pop())
-            helper.wait()
-        return ask(self, helper, *rest)
+    def answered(self, question, patience):
+        if question is not None and left:
+            self._helper.send_signal(left.pop())
+            self._helper.wait()
+        return answer(self, question, patience)
 
-    monkeypatch.setattr(probe.Prober, "_asked", asked)
+    monkeypatch.setattr(probe.Prober, "_answer", answered)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGXCPU])
@@ -212,3 +209,18 @@ def test_chunks_are_looked_at_where_their_size_is_relied_on(tmp_path):
         file.create_dataset("x", data=np.ones(20000), chunks=(1,))
     assert walker.walked(str(path), lambda more=0: steps.append(more), ["x"]) is None
     assert len(steps) < 100
+
+
+def test_a_helper_that_says_nothing_is_given_up(prober, good, monkeypatch):
+    assert prober.probe(good) is None
+    os.utime(good, (1, 1))
+    monkeypatch.setattr(probe, "_PATIENCE", 0.2)
+    prober._helper.send_signal(signal.SIGSTOP)
+    assert prober.probe(good) == "reading it does not come to an end"
+
+
+def test_the_helper_loads_no_torch_and_starts_fast(prober, good, monkeypatch):
+    program = probe._PROGRAM.replace("walker.serve(", "assert 'torch' not in sys.modules\nwalker.serve(")
+    monkeypatch.setattr(probe, "_PROGRAM", program)
+    assert prober.probe(good) is None
+    assert prober._helper is not None

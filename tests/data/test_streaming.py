@@ -30,7 +30,7 @@ def path(tmp_path):
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr("sciml.datasets.lazy._PIECE_ROWS", 2000)
+    monkeypatch.setattr("sciml.data.lazy._PIECE_ROWS", 2000)
 
 
 def table_of(path, **loading):

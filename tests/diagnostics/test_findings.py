@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 import sciml
+from problems import Poisson
 from sciml import d
 from sciml.diagnostics import model_checks
 from sciml.diagnostics import problem_checks as residual_checks
@@ -21,16 +22,6 @@ from sciml.problem import compatibility as prescribed
 NAMES = sorted(sciml.gallery.names())
 SQUARE = sciml.Box(x=(0, 1), y=(0, 1))
 STRIP = sciml.Box(x=(0, 1), t=(0, 1))
-
-
-class Poisson(sciml.Problem):
-    domain = SQUARE
-    fields = ["u"]
-    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
-
-    @sciml.equation
-    def poisson(self, u, x, y):
-        return d(u, x, x) + d(u, y, y) + 1.0
 
 
 class Dispersion(sciml.Problem):
@@ -841,8 +832,8 @@ def test_many_coordinates_cost_no_more_than_few_a_coordinate(monkeypatch):
     conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
     problem = made(eval(source, {"d": d}), domain=domain, conditions=conditions)
     comparisons, rows_seen = [], []
-    clash, forward = prescribed.clash, sciml.MLP.forward
-    monkeypatch.setattr(prescribed, "clash", lambda *given: comparisons.append(1) or clash(*given))
+    clash, forward = prescribed.mismatch, sciml.MLP.forward
+    monkeypatch.setattr(prescribed, "mismatch", lambda *given: comparisons.append(1) or clash(*given))
     monkeypatch.setattr(sciml.MLP, "forward", lambda self, at: rows_seen.append(len(at)) or forward(self, at))
     assert found(problem, sciml.MLP(16)) == []
     assert not comparisons

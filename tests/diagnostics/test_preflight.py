@@ -6,20 +6,9 @@ import torch
 from torch import nn
 
 import sciml
+from problems import Poisson
 from sciml import d
 from sciml.errors import DataError, ModelError, ProblemError, SciMLError, SolverError
-
-
-class Poisson(sciml.Problem):
-    """A problem with a second derivative."""
-
-    domain = sciml.Box(x=(0, 1), y=(0, 1))
-    fields = ["u"]
-    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
-
-    @sciml.equation
-    def poisson(self, u, x, y):
-        return d(u, x, x) + d(u, y, y) + 1.0
 
 
 def refused(error, words, problem=None, model=None, **options):

@@ -24,6 +24,7 @@ def shapes():
     return {
         "disk": disk,
         "ball": sciml.Ball((1, 2, 3), 0.5),
+        "ball in four coordinates": sciml.Ball((0, 1, 2, 3), 2.0, names=("x", "y", "z", "w")),
         "ell": sciml.Polygon(ELL),
         "ell, clockwise": sciml.Polygon(ELL[::-1]),
         "star": sciml.Polygon(STAR),
@@ -68,6 +69,7 @@ def lens(r, s, gap):
     [
         (SHAPES["disk"], 2.25 * math.pi),
         (SHAPES["ball"], math.pi / 6),
+        (SHAPES["ball in four coordinates"], 8 * math.pi**2),
         (SHAPES["ell"], 3.0),
         (SHAPES["ell, clockwise"], 3.0),
         (SHAPES["holed"], 0.75),
@@ -77,6 +79,15 @@ def lens(r, s, gap):
 )
 def test_measures(domain, measure):
     assert domain.measure == pytest.approx(measure, rel=1e-12)
+
+
+def test_points_of_a_sphere_in_four_coordinates_are_uniform():
+    ((points, normals),) = around(SHAPES["ball in four coordinates"], 4096).values()
+    np.testing.assert_allclose(points, [0, 1, 2, 3] + 2 * normals)
+    # The moments of the uniform distribution on the unit sphere.
+    assert np.abs(normals.mean(axis=0)).max() < 2e-3
+    assert (normals**2).mean(axis=0) == pytest.approx([1 / 4] * 4, abs=2e-3)
+    assert (normals**4).mean(axis=0) == pytest.approx([1 / 8] * 4, abs=2e-3)
 
 
 @pytest.mark.parametrize(

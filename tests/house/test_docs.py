@@ -6,9 +6,14 @@ import pytest
 from conftest import ROOT
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+# Their snippets fit for more than some seconds.
+LONG = {"README.md", "domains.md", "your-own-data.md"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.name, marks=[pytest.mark.slow] if page.name in LONG else []) for page in PAGES],
+)
 def test_snippets_run(page, monkeypatch, tmp_path):
     for folder in ("data", "problems"):
         (tmp_path / folder).symlink_to(ROOT / folder)

@@ -9,6 +9,7 @@ from torch import nn
 from torch.func import functional_call, grad, jacrev, vmap
 
 import sciml
+from problems import Decay
 from sciml import d
 from sciml.errors import ModelError
 from sciml.geometry import PointSet
@@ -251,20 +252,11 @@ def test_what_changes_nothing_is_still_recognised():
 
 
 def test_a_model_of_blocks_is_trained_by_taylor_mode():
-    class Decay(sciml.Problem):
-        domain = sciml.Interval(t=(0, 1))
-        fields = ["u"]
-        conditions = [sciml.Initial(u=1.0)]
-
-        @sciml.equation
-        def decay(self, u, t):
-            return d(u, t) + u
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         inner, last = layer(8, 8, nn.Tanh()), nn.Linear(8, 1)
     model = nn.Sequential(sciml.FourierFeatures.random(1, 4), sciml.ResidualBlock(inner), last)
-    solution = sciml.fit(Decay(), model, solver=sciml.LeastSquares(30))
+    solution = sciml.fit(Decay(rate=1.0), model, solver=sciml.LeastSquares(30))
     assert solution.engine == "Taylor mode"
     t = torch.linspace(0, 1, 11, dtype=torch.float64)
     # 1e-6 to 4e-5 over eleven draws of the layers.

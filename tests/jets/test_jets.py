@@ -9,7 +9,7 @@ from conftest import problem_class
 from torch import nn
 
 import sciml
-from sciml import d
+from problems import Decay
 from sciml.jets import AutogradJets, TaylorJets
 from sciml.jets.activations import Sin
 from sciml.jets.propagation import layers_of
@@ -61,6 +61,7 @@ def test_taylor_mode_agrees_with_nested_autograd_to_fourth_order(activation):
                 assert torch.allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_jets_of_a_network_are_those_of_its_formula():
     """Against SymPy: every derivative to fourth order by three coordinates, with no differentiation of ours involved."""
     generator = torch.Generator().manual_seed(3)
@@ -123,15 +124,6 @@ def test_only_models_of_known_layers_are_propagated():
 
 
 def test_the_engine_is_reported():
-    class Decay(sciml.Problem):
-        domain = sciml.Interval(t=(0, 1))
-        fields = ["u"]
-        conditions = [sciml.Initial(u=1.0)]
-
-        @sciml.equation
-        def decay(self, u, t):
-            return d(u, t) + u
-
     own = nn.Sequential(nn.Linear(1, 4), nn.Softsign(), nn.Linear(4, 1))
     assert sciml.fit(Decay(), sciml.MLP(4), solver=sciml.Adam(1)).engine == "Taylor mode"
     assert sciml.fit(Decay(), own, solver=sciml.Adam(1)).engine == "nested autograd"

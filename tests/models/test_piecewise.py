@@ -11,9 +11,10 @@ from sciml import d
 from sciml.errors import ModelError
 from sciml.geometry import PointSet
 from sciml.models import PiecewisePolynomial
-from sciml.models.mesh import PiecewiseBasis
+from sciml.models.bases import PiecewiseBasis
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem.collocation import Collocation
+from sciml.problem.measurements import data_blocks
 from sciml.solvers.condensation import Layout
 from sciml.strategies.inverse_pde import energies, refined
 from sciml.strategies.inverse_points import blocks_on
@@ -69,7 +70,7 @@ def system_of(problem, of, measured=40):
         torch.tensor([2.0, 1.0]).double(),
     )
     table = sciml.Table({"x": np.linspace(0, 2, measured), "t": np.linspace(1, 4, measured), "u": np.ones(measured)})
-    blocks = [*blocks_on(of, problem, problem.terms()), *sciml.measurements.data_blocks(problem, table)]
+    blocks = [*blocks_on(of, problem, problem.terms()), *data_blocks(problem, table)]
     placed = []
     for block in blocks:
         root = torch.full((block.size,), measured**-0.5).double() if block.weights is None else block.weights.sqrt()

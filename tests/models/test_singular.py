@@ -8,6 +8,7 @@ import pytest
 import torch
 from benchmarks.corners import LShape, l_error
 from benchmarks.flow import Cavity, cavity_error
+from candidates import candidate, workspace
 
 import sciml
 from sciml import d
@@ -17,16 +18,16 @@ from sciml.jets import AutogradJets, TaylorJets
 from sciml.jets.linear import output_layer
 from sciml.jets.taylor import supports
 from sciml.models import CornerExponents, CornerFunctions, CornerSingular, Scaled
+from sciml.strategies import CornerSingular as Corners
+from sciml.strategies import Spectral as Polynomials
 from sciml.strategies import singular as corners
 from sciml.strategies.prepare import prepare
 from sciml.strategies.singular import (
     has_reentrant_corners,
     near_corners,
     plane_of,
-    solve_by_corners,
     stalls_at_corners,
 )
-from sciml.strategies.spectral import solve_by_degrees
 
 L_WEDGE = CornerExponents((0.3, -0.2), 2.0, 1.5 * math.pi, 1.3, degree=4, order=1, spread=2)
 SQUARE_WEDGE = CornerExponents((1.0, 1.0), -2.0, math.pi / 2, 0.7, degree=6, order=2, spread=2)
@@ -71,6 +72,7 @@ def both():
     return CornerFunctions([few, dataclasses.replace(SQUARE_WEDGE, degree=3)], center=(0.5, 0.1), reach=(1.5, 2.0))
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_nested_autograd():
     trial, fields = scaled(both())
     points = torch.rand(7, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -199,12 +201,13 @@ class Varied(LShape):
 
 def test_powers_of_the_conjugate_are_what_varying_coefficients_add():
     setup = ready(Varied(), 3000)
-    search = corners._Search(setup, plane_of(setup.problem), 0, True, None, [])
+    search = corners._Search(workspace(setup.problem, discrete=setup), plane_of(setup.problem), None)
     analytic = search._attempt(sciml.RandomFeatures(400, 4.0), 4, 0)
     spread = search._attempt(sciml.RandomFeatures(400, 4.0), 4, 2)
     assert spread < 0.05 * analytic
 
 
+@pytest.mark.slow
 def test_a_slit():
     height = math.tan(0.025)
     outline = [(0, 0), (1, height), (1, 1), (-1, 1), (-1, -1), (1, -1), (1, -height)]
@@ -217,20 +220,22 @@ def test_a_slit():
     assert solution.residuals["relative"].max() < 1e-6
 
 
+@pytest.mark.slow
 def test_smooth_solutions_do_not_stall_at_corners_and_others_do():
     for problem, stalls in ((Loaded(), True), (Smooth(), False)):
         setup = ready(problem)
-        found = solve_by_degrees(setup, 0, 1e-2, linear=True)
-        assert stalls_at_corners(found.setup) is stalls
+        found = candidate(Polynomials(), workspace(problem, discrete=setup))
+        assert stalls_at_corners(found.discrete) is stalls
         assert not has_reentrant_corners(problem)
-    better = solve_by_corners(ready(Loaded()), 0, 1e-2, linear=True, earlier=None)
-    assert better.relative < 1e-9
+    better = candidate(Corners(), workspace(Loaded(), discrete=ready(Loaded()), tolerance=1e-2))
+    assert better.residual < 1e-9
 
 
 def test_they_are_not_taken_where_they_are_no_better():
     setup = ready(Smooth())
-    exact = solve_by_degrees(setup, 0, 1e-2, linear=True)
-    assert solve_by_corners(setup, 0, 1e-2, linear=True, earlier=exact) is None
+    work = workspace(Smooth(), discrete=setup, tolerance=1e-2)
+    exact = candidate(Polynomials(), work)
+    assert candidate(Corners(), work, exact) is None
 
 
 def test_time_and_round_domains_have_no_corners():
@@ -250,7 +255,7 @@ def test_time_and_round_domains_have_no_corners():
     for problem in (Heat(), Round()):
         assert plane_of(problem) is None
         assert not has_reentrant_corners(problem)
-        assert solve_by_corners(ready(problem), 0, 1e-2, linear=True, earlier=None) is None
+        assert "no corners" in Corners().obstacle(workspace(problem))
 
 
 def test_points_near_corners_lie_where_they_should():
@@ -275,17 +280,21 @@ def test_points_near_corners_lie_where_they_should():
             assert np.hypot(*added.T).min() < 1e-3
 
 
+@pytest.mark.slow
 def test_contradictory_conditions_of_a_nonlinear_equation_of_fourth_order(monkeypatch):
     """A lid next to walls at rest: velocities are continuous at the corners, vorticity is not."""
     monkeypatch.setattr(corners, "_DEGREES", {2: ((14, 4, 1), (20, 6, 2), (26, 6, 2))})
-    setup = ready(Cavity())
-    found = solve_by_corners(setup, 0, 1e-2, linear=False, earlier=None)
-    assert found.relative < 2e-5
-    fields = lambda **at: {"s": found.setup.trial(torch.stack([at["x"], at["y"]], -1).flatten(0, -2)).view_as(at["x"])}  # noqa: E731
+    found = candidate(Corners(), workspace(Cavity(), discrete=ready(Cavity()), tolerance=1e-2))
+    assert found.residual < 2e-5
+
+    def fields(x, y):
+        return {"s": found.discrete.trial(torch.stack([x, y], -1).flatten(0, -2)).view_as(x)}
+
     assert cavity_error(fields) < 1e-4
 
 
 def test_a_watcher_ends_the_search():
-    found = solve_by_corners(ready(LShape()), 0, 1e-2, linear=True, earlier=None, watchers=[lambda look: True])
-    assert found.ended == "stopped"
-    assert found.solves == 1
+    work = workspace(LShape(), discrete=ready(LShape()), watchers=[lambda look: True])
+    found = candidate(Corners(), work)
+    assert found is not None
+    assert (work.log.status, work.log.steps) == ("stopped", 1)

@@ -6,16 +6,17 @@ import math
 import numpy as np
 import pytest
 import torch
+from candidates import candidate, workspace
 
 import sciml
-from sciml import d
+from sciml import d, strategies
 from sciml.errors import ModelError
 from sciml.geometry import Face, Interior, OnFaces, Opposite, PointSet, clustered, draw
 from sciml.jets import AutogradJets, TaylorJets
 from sciml.models import Scaled, Spectral
 from sciml.solvers.gauss_newton import factorised
 from sciml.strategies.prepare import prepare
-from sciml.strategies.spectral import Degrees, layout_of, solve_by_degrees, wave_columns
+from sciml.strategies.spectral import Degrees, layout_of, wave_columns
 
 
 def filled(model, seed=0):
@@ -180,11 +181,12 @@ def test_waves_only_where_all_fields_are_periodic():
 
 
 def test_degrees_are_raised_where_they_are_missing():
-    found = solve_by_degrees(setup_of(Growing()), 0, 0.05, linear=True)
-    along_x, along_t = found.setup.trial.model.degree
+    work = workspace(Growing())
+    found = candidate(strategies.Spectral(), work)
+    along_x, along_t = found.discrete.trial.model.degree
     assert along_t > 1.5 * along_x
-    assert found.relative < 1e-9
-    assert len(found.history) <= 8
+    assert found.residual < 1e-9
+    assert len(work.log.history) <= 8
 
 
 def test_residuals_fall_exponentially_with_the_degree():
@@ -207,7 +209,7 @@ def test_a_step_is_not_called_resolved():
             sciml.Dirichlet(u=lambda t: (-20 * t - 0.5).abs(), on=Growing.domain.face(x=0)),
         ]
 
-    assert solve_by_degrees(setup_of(Kinked()), 0, 0.05, linear=True).relative > 1e-5
+    assert candidate(strategies.Spectral(), workspace(Kinked())).residual > 1e-5
 
 
 def test_solutions_are_saved_and_loaded(tmp_path):
@@ -219,6 +221,7 @@ def test_solutions_are_saved_and_loaded(tmp_path):
     np.testing.assert_array_equal(again(x=x, t=0.2)["u"], solution(x=x, t=0.2)["u"])
 
 
+@pytest.mark.slow
 def test_three_coordinates():
     class Plate(sciml.Problem):
         domain = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 0.1))

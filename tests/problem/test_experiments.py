@@ -36,6 +36,7 @@ def two(own=("room",)):
     return sciml.experiments({"hot": Cooling(begin=9.0), "warm": Cooling(begin=4.0)}, own=own)
 
 
+@pytest.mark.slow
 def test_two_experiments_with_one_constant():
     """The shared constant is known better than from either alone, and SciPy's shooting of both together says the same."""
     solution, classical = (
@@ -53,6 +54,7 @@ def test_two_experiments_with_one_constant():
     assert set(solution(t=1.0)) == {"u_hot", "u_warm"}
 
 
+@pytest.mark.slow
 def test_a_table_with_groups_is_taken_apart():
     columns = {name: np.concatenate([HOT[name], WARM[name]]) for name in ("t", "u")}
     grouped = sciml.Table({**columns, "cup": ["hot"] * 30 + ["warm"] * 20}, group="cup")
@@ -60,6 +62,7 @@ def test_a_table_with_groups_is_taken_apart():
     assert (by_group.unknowns["estimate"] == by_name.unknowns["estimate"]).all()
 
 
+@pytest.mark.slow
 def test_observed_functions_and_noise_are_those_of_one_experiment():
     data = {"hot": {"t": HOT["t"], "twice": 2 * HOT["u"]}, "warm": {"t": WARM["t"], "twice": 2 * WARM["u"]}}
     solution = sciml.fit(two(), data=data, observe={"twice": lambda u: 2 * u}, noise={"twice": 0.1})
@@ -110,6 +113,7 @@ def test_profile_likelihood_is_that_of_the_textbook():
     assert row["high"] == pytest.approx(inside[-1], rel=2e-3)
 
 
+@pytest.mark.slow
 def test_where_the_data_determine_nothing_a_profile_is_open():
     """Measured long after the decay: any faster rate would do as well."""
 
@@ -123,6 +127,7 @@ def test_where_the_data_determine_nothing_a_profile_is_open():
     assert 0 < solution.unknowns.loc["rate", "low"] < 4.0
 
 
+@pytest.mark.slow
 def test_an_ensemble_scatters_as_the_covariance_says():
     many = sciml.ensemble(Cooling(begin=9.0), data=HOT, members=16)
     expected = many.base.unknowns["standard_error"]
@@ -134,12 +139,14 @@ def test_an_ensemble_scatters_as_the_covariance_says():
     assert "Ensemble of 16 fits" in repr(many)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 def test_processes_give_the_same_members():
     one, other = (sciml.ensemble(Cooling(begin=9.0), data=HOT, members=2, processes=n) for n in (1, 2))
     assert np.allclose(one.unknowns["standard_error"], other.unknowns["standard_error"], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_priors_are_drawn_anew():
     believed = Cooling(begin=9.0, room=1.0, rate=sciml.Unknown(0.8, lower=0, prior=(0.8, 0.02)))
     data = {"t": HOT["t"][:4], "u": HOT["u"][:4] + np.array([0.3, -0.5, 0.4, -0.2])}
@@ -157,6 +164,7 @@ def test_ensembles_that_cannot_be():
         sciml.ensemble(Cooling(), data=HOT, resample="pairs")
 
 
+@pytest.mark.slow
 def test_criteria_tell_models_apart():
     free, fixed = sciml.fit(Cooling(begin=9.0), data=HOT), sciml.fit(Cooling(begin=9.0, room=0.0), data=HOT)
     table = sciml.criteria(fixed, free, held_out=cup(9.0, 1.0, 7))
@@ -168,6 +176,7 @@ def test_criteria_tell_models_apart():
         sciml.criteria(free, sciml.fit(Cooling(begin=4.0), data=WARM))
 
 
+@pytest.mark.slow
 def test_a_size_that_was_found_counts_as_a_parameter_and_leaves_intervals_of_student():
     few = {"t": HOT["t"][::5], "u": HOT["u"][::5]}
     named, silent = (sciml.fit(Cooling(begin=9.0), data=few, noise=noise) for noise in (sciml.Normal(), None))

@@ -12,7 +12,7 @@ from sciml.errors import ProblemError
 from sciml.geometry import Average, Interior, OnFaces, draw
 from sciml.solvers.jacobian import jacobian
 from sciml.strategies.prepare import prepare
-from sciml.strategies.time_marching import why_not_windows
+from sciml.strategies.time_marching import not_in_windows
 
 ELL = [(0, 0), (1, 0), (1, 1), (-1, 1), (-1, -1), (0, -1)]
 FRAME = [(0, 0), (2, 0), (2, 2), (0, 2)]
@@ -68,6 +68,7 @@ def test_a_mean_determines_the_constant(problem, target):
     assert solution.residuals["points"].iloc[-1] == 1
 
 
+@pytest.mark.slow
 def test_a_network_meets_a_mean_too():
     solution = sciml.fit(Free(), sciml.MLP(12, 12), solver=sciml.LeastSquares(60), points=200)
     assert solution.error()["u"] < 1e-3
@@ -159,4 +160,4 @@ def test_a_mean_over_time_is_not_cut_into_windows():
         def conduction(self, u, x, t):
             return d(u, t) - d(u, x, x)
 
-    assert why_not_windows(Rod(), False) == "the condition 'mean' is about other times than the start"
+    assert not_in_windows(Rod(), False) == "the condition 'mean' is about other times than the start"

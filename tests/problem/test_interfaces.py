@@ -150,11 +150,13 @@ def rod():
     return sciml.fit(Rod(), sciml.RandomFeatures(800, 12.0), solver=sciml.LinearLeastSquares())
 
 
+@pytest.mark.slow
 def test_a_core_in_a_shell(rod):
     assert rod.success, rod.message
     assert max(rod.error().values()) < 1e-6
 
 
+@pytest.mark.slow
 def test_errors_and_pictures_leave_out_where_a_field_means_nothing(rod):
     at = {"x": np.array([0.0, 1.5]), "y": np.array([0.5, 0.0])}
     lives = rod.lives(at)

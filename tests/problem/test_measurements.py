@@ -143,6 +143,7 @@ def test_a_prior_informs_and_is_weighed_against_the_data():
     assert believed.residuals.loc["prior.rate", "points"] == 1
 
 
+@pytest.mark.slow
 def test_fields_have_intervals():
     """The exact solution lies inside the bands that noise of one per cent leaves, and they are as wide as simulation says."""
     found = []
@@ -237,6 +238,7 @@ def test_pelts_with_errors_in_per_cent_give_the_published_rates():
         assert row["standard_error"] == pytest.approx(error, rel=0.25)
 
 
+@pytest.mark.slow
 def test_pelts_give_the_rates_of_shooting():
     """Sharp peaks: polynomials that do not resolve them once left a rate half a standard error off."""
     problem = sciml.gallery.problem("lynx_hare")

@@ -218,7 +218,7 @@ def replaced(content, keys, value):
         (["model", "hidden"], []),
         (["model", "activation"], "tan"),
         (["model", "kind"], 3),
-        (["periodic"], [[0], 10**9]),
+        (["model", "around"], [["PeriodicInputs", [0], 10**9], ["Scaled"]]),
         (["probe"], []),
         (["probe"], [torch.zeros(2, 1)]),
         (["bounds", "t"], [1.0, 0.0]),

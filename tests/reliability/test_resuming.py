@@ -13,20 +13,12 @@ import torch
 from conftest import problem_class
 
 import sciml
+from problems import Growth, Heat
 from sciml import d
 from sciml.runs.checkpoint import Checkpointer
 from sciml.runs.history import read_lines
 
-
-class Growth(sciml.Problem):
-    domain = sciml.Interval(t=(0, 2))
-    fields = ["u"]
-    rate = sciml.Unknown(0.5)
-    conditions = [sciml.Initial(u=1.0)]
-
-    @sciml.equation
-    def growth(self, u, t):
-        return d(u, t) - self.rate * u
+BRIEF_ROD = sciml.Box(x=(0, 1), t=(0, 0.2))
 
 
 class Decay(sciml.Problem):
@@ -37,19 +29,6 @@ class Decay(sciml.Problem):
     @sciml.equation
     def decay(self, u, t):
         return d(u, t) + u**2
-
-
-class Heat(sciml.Problem):
-    domain = sciml.Box(x=(0, 1), t=(0, 0.2))
-    fields = ["u"]
-    conditions = [
-        sciml.Initial(u=lambda x: torch.sin(torch.pi * x)),
-        sciml.Dirichlet(u=0.0, on=domain.faces("x")),
-    ]
-
-    @sciml.equation
-    def heat(self, u, x, t):
-        return d(u, t) - d(u, x, x)
 
 
 class Layer(sciml.Problem):
@@ -115,7 +94,9 @@ def growing(solver, model=None, **options):
 
 
 def heating(solver, **options):
-    return lambda **more: sciml.fit(Heat(), sciml.MLP(5, 5), solver=solver, points=128, **options, **more)
+    return lambda **more: sciml.fit(
+        Heat(domain=BRIEF_ROD), sciml.MLP(5, 5), solver=solver, points=128, **options, **more
+    )
 
 
 PLACES_2, TIMES_2 = RNG.random((2, 60))
@@ -241,7 +222,7 @@ def same(one, other):
 @pytest.mark.parametrize("name", FITS)
 def test_fault_11_a_resumed_fit_equals_one_that_was_never_killed(name, kill, tmp_path, monkeypatch):
     """Bitwise, for every solver and strategy, after one or two kills."""
-    monkeypatch.setattr("sciml.journal._WORTH", 0.0)
+    monkeypatch.setattr("sciml.solvers.journal._WORTH", 0.0)
     options = {"out": tmp_path, "checkpoint": sciml.CheckpointEvery(seconds=None, steps=1)}
     kills = SHORT.get(name, (6, 3) if name in TWICE else (6,))
     with warnings.catch_warnings(action="ignore", category=sciml.ConditionWarning):

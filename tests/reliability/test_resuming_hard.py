@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 from children import Child
-from test_resuming import Growth, KilledError, kill, same  # noqa: F401 - kill is a fixture
+from test_resuming import KilledError, kill, same  # noqa: F401 - kill is a fixture
 from test_runs_survive import DATA, LONG, OFTEN, fitted, slowly
 
 import sciml
+from problems import Growth
 from sciml import cli, d
 from sciml.errors import ArchiveWarning, FileError, ProblemError
 from sciml.runs import RunDirectory
@@ -139,7 +140,7 @@ def test_resuming_without_further_checkpoints_goes_on_too(tmp_path, kill):  # no
 
 def test_results_of_phases_are_never_dropped(tmp_path, kill, monkeypatch):  # noqa: F811
     """However large they are: a phase that was computed again would push aside the state of the one that follows."""
-    monkeypatch.setattr("sciml.journal._MOST_BYTES", 10)
+    monkeypatch.setattr("sciml.solvers.journal._MOST_BYTES", 10)
     for number, resume in ((16, False), (1, True), (1, True)):
         kill(number)
         with pytest.raises(KilledError):
@@ -155,7 +156,7 @@ def test_results_of_phases_are_never_dropped(tmp_path, kill, monkeypatch):  # no
 def test_fault_9_ctrl_c_during_profile_likelihood_keeps_the_fit(tmp_path, monkeypatch):
     """Intervals from the covariance in their place, and a run that can be resumed to the others."""
     options = {"model": sciml.RandomFeatures(12, 2.0), "solver": sciml.LeastSquares(20), "intervals": "profile"}
-    monkeypatch.setattr("sciml.concluding.profiled", interrupted)
+    monkeypatch.setattr("sciml.fitting.profiled", interrupted)
     for out in (None, tmp_path):
         found = fitted(**options, out=out)
         assert (found.status, found.success) == ("interrupted", False)
@@ -272,7 +273,7 @@ def test_histories_on_a_disk_that_fails(tmp_path, monkeypatch):
         sync(handle)
 
     if os.path.isdir("/proc/self/fd"):
-        monkeypatch.setattr("sciml.lines.os.fsync", full)
+        monkeypatch.setattr("sciml.runs.history.os.fsync", full)
         with pytest.warns(ArchiveWarning, match="ends here.*No space left"):
             same(fitted(), fitted(out=tmp_path / "other", checkpoint=OFTEN))
 

@@ -5,16 +5,15 @@ import os
 import shutil
 import signal
 import time
-import warnings
 
 import numpy as np
 import pytest
 import torch
 from children import Child
-from conftest import ROOT
-from test_resuming import Growth, KilledError, kill, same  # noqa: F401 - kill is a fixture
+from test_resuming import BRIEF_ROD, KilledError, kill, same  # noqa: F401 - kill is a fixture
 
 import sciml
+from problems import Growth, Heat
 from sciml import d
 from sciml.data import archive
 from sciml.errors import ArchiveWarning, FileError, TrackerWarning
@@ -174,25 +173,13 @@ def test_fault_10_another_fit_is_not_resumed(name, unfinished):
 def test_fault_10_versions_that_differ_are_told(unfinished, monkeypatch, tmp_path):
     """Another version of torch may round otherwise: a warning, and the fit is resumed."""
     copied = shutil.copytree(unfinished, tmp_path / "copy")
-    monkeypatch.setattr("sciml.fingerprint.torch.__version__", "2.99")
+    monkeypatch.setattr("sciml.runs.fingerprint.torch.__version__", "2.99")
     with pytest.warns(ArchiveWarning, match=r"versions.torch: .* then, 2.99 now.*may differ.*in rounding"):
         same(fitted(), fitted(out=copied, resume=True))
 
 
 def test_fault_12_sampler_and_generator_go_on_where_they_were(tmp_path, kill):  # noqa: F811
     """Points that are drawn anew, and batches, after the interruption are those of the fit without it."""
-
-    class Heat(sciml.Problem):
-        domain = sciml.Box(x=(0, 1), t=(0, 0.2))
-        fields = ["u"]
-        conditions = [
-            sciml.Initial(u=lambda x: torch.sin(torch.pi * x)),
-            sciml.Dirichlet(u=0.0, on=domain.faces("x")),
-        ]
-
-        @sciml.equation
-        def heat(self, u, x, t):
-            return d(u, t) - d(u, x, x)
 
     drawn = []
 
@@ -205,7 +192,13 @@ def test_fault_12_sampler_and_generator_go_on_where_they_were(tmp_path, kill):  
     def fit(**options):
         solver = sciml.Adam(12, batch=32, look=2)
         return sciml.fit(
-            Heat(), sciml.MLP(4), solver=solver, points=64, sampler=Listening(every=3), checkpoint=OFTEN, **options
+            Heat(domain=BRIEF_ROD),
+            sciml.MLP(4),
+            solver=solver,
+            points=64,
+            sampler=Listening(every=3),
+            checkpoint=OFTEN,
+            **options,
         )
 
     whole = fit()
@@ -375,33 +368,10 @@ def test_damaged_checkpoints_fall_back_one_generation(tmp_path, kill):  # noqa: 
     same(fitted(), resumed)
 
 
-FORMAT_1 = ROOT / "tests" / "fixtures" / "checkpoint_format_1"
-
-
-@pytest.mark.parametrize("name", ["adam", "lbfgs"])
-@pytest.mark.parametrize("container", [1, 2])
-def test_checkpoints_of_the_format_before_are_resumed(tmp_path, name, container):
-    """Files of format 1, of a fit that was killed, in the present container of files and in the one before."""
-    content = archive.load_tensors(FORMAT_1 / f"{name}.pt")
-    assert content["checkpoint"] == 1
-    if container == 1:
-        torch.save({**content, "sciml_format": 1}, tmp_path / "checkpoint.pt")
-    else:
-        shutil.copy(FORMAT_1 / f"{name}.pt", tmp_path / "checkpoint.pt")
-    told = []
-    with warnings.catch_warnings(action="ignore", category=ArchiveWarning):
-        resumed = fitted(out=tmp_path, resume=True, callbacks=[lambda look: told.append(look.replayed)])
-    whole = fitted()
-    # Not the same bits: they are from another machine.
-    assert np.allclose(resumed(t=TIMES)["u"], whole(t=TIMES)["u"], rtol=1e-6)
-    assert sum(told) == {"adam": 4, "lbfgs": 8}[name]
-    assert len(told) == len(whole.history)
-
-
-def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path):
+def test_a_checkpoint_of_a_newer_version_is_refused(unfinished, tmp_path):
     """With what to do about it."""
     with RunDirectory(tmp_path) as run:
-        run.save("checkpoint.pt", {**archive.load_tensors(FORMAT_1 / "adam.pt"), "checkpoint": 99})
+        run.save("checkpoint.pt", {**archive.load_tensors(unfinished / "checkpoint.pt"), "checkpoint": 99})
     with pytest.raises(FileError, match=r"newer version.*format 99.*update it"):
         fitted(out=tmp_path, resume=True)
 

@@ -1,6 +1,7 @@
 """Files on file systems that lack something; their permissions and names; what is told of a failure."""
 
 import errno
+import fcntl
 import os
 import stat
 import subprocess
@@ -157,10 +158,10 @@ def test_a_lock_that_cannot_be_taken_is_not_held_by_somebody(tmp_path, monkeypat
     def fail(*_, **__):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(lock, "_lock", fail)
+    monkeypatch.setattr(fcntl, "flock", fail)
     with pytest.raises(FileError, match=f"cannot lock .*{os.strerror(number)}"):
-        lock.Lock(tmp_path)
-    assert lock.holder(tmp_path) is None
+        lock.lock(tmp_path)
+    assert RunDirectory.holder(tmp_path) is None
 
 
 def test_a_lock_that_is_held_is_told_so(tmp_path):
@@ -171,6 +172,6 @@ def test_a_lock_that_is_held_is_told_so(tmp_path):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
         with pytest.raises(FileError, match="is being written by process"):
-            lock.Lock(tmp_path)
-        assert lock.holder(tmp_path) is not None
+            lock.lock(tmp_path)
+        assert RunDirectory.holder(tmp_path) is not None
         other.communicate(b"\n")

@@ -1,6 +1,7 @@
 """One writer at a time, two generations of every file, and no alarm that is false."""
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -21,7 +22,6 @@ from writing import other
 from sciml.data import archive
 from sciml.errors import ArchiveWarning, FileError
 from sciml.runs import RunDirectory
-from sciml.runs import directory as lock
 from sciml.runs import directory as run_directory
 from sciml.runs.directory import MANIFEST
 
@@ -73,7 +73,7 @@ def crashed(monkeypatch, directory, content, last, name="a.pt"):
         # What the kernel does for a process that dies.
         run_directory._held.clear()
         archive._PROCESS = secrets.token_hex(4)
-        run._lock._close()
+        run._lock.release()
     return True
 
 
@@ -207,7 +207,7 @@ def test_a_manifest_that_is_damaged_or_gone_is_made_again(tmp_path):
         for step in range(2):
             run.save("a.pt", {"step": step})
             run.write("a.json", b"%d" % step)
-    for spoiled in (b"", b"{}", b"[" * 100000, (tmp_path / MANIFEST).read_bytes().replace(b"older", b"elder"), None):
+    for spoiled in (b"", b"{}", b"[" * 100000, (tmp_path / MANIFEST).read_bytes().replace(b"sha256", b"sha255"), None):
         (tmp_path / MANIFEST).unlink()
         if spoiled is not None:
             (tmp_path / MANIFEST).write_bytes(spoiled)
@@ -235,7 +235,7 @@ def test_a_manifest_that_is_damaged_or_gone_is_made_again(tmp_path):
         assert run.load("a.pt")["step"] == 0
 
 
-def test_a_directory_of_an_earlier_version_is_taken_over(tmp_path):
+def test_a_file_that_was_there_before_is_taken_over(tmp_path):
     (tmp_path / "a.json").write_bytes(b"old")
     with RunDirectory(tmp_path) as run:
         assert run.read("a.json") == b"old"
@@ -334,26 +334,26 @@ def test_fault_13_a_file_system_without_locks_is_said(tmp_path, monkeypatch):
     def none(*_, **__):
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(lock, "_lock", none)
+    monkeypatch.setattr(fcntl, "flock", none)
     with pytest.warns(ArchiveWarning, match="has no locks"), RunDirectory(tmp_path) as run:
         run.write("a.json", b"{}")
     assert RunDirectory.holder(tmp_path) is None
 
 
 def test_files_beside_a_run_are_listed_with_it(tmp_path):
-    run_directory.write_file(tmp_path / "alone.csv", b"t\n0\n")
+    archive.write_file(tmp_path / "alone.csv", b"t\n0\n")
     assert [each.name for each in tmp_path.iterdir()] == ["alone.csv"]
     with RunDirectory(tmp_path) as run:
         run.write("a.json", b"{}")
-        run_directory.write_file(tmp_path / "during.csv", b"t\n1\n")
-    run_directory.write_file(tmp_path / "after.csv", b"t\n2\n")
+        archive.write_file(tmp_path / "during.csv", b"t\n1\n")
+    archive.write_file(tmp_path / "after.csv", b"t\n2\n")
     listed = {"a.json", "during.csv", "after.csv"}
     assert set(json.loads((tmp_path / MANIFEST).read_text())["files"]) == listed
     with other(writing.hold, tmp_path) as (_, told):
         told.recv()
-        run_directory.write_file(tmp_path / "another.csv", b"t\n3\n")
+        archive.write_file(tmp_path / "another.csv", b"t\n3\n")
         with pytest.raises(FileError, match="is being written"):
-            run_directory.write_file(tmp_path / "after.csv", b"t\n3\n")
+            archive.write_file(tmp_path / "after.csv", b"t\n3\n")
     assert set(json.loads((tmp_path / MANIFEST).read_text())["files"]) == listed
 
 
@@ -379,7 +379,7 @@ def test_what_is_removed_does_not_come_back(monkeypatch, place, last):
         pass
     finally:
         run_directory._held.clear()
-        run._lock._close()
+        run._lock.release()
     assert set(states(place).values()) <= {"whole"}
     if RunDirectory(place).exists("a.pt"):
         assert RunDirectory(place).load("a.pt")["step"] == 1

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 import sciml
+from problems import Decay
 from sciml import cli
 from sciml.errors import ArchiveWarning, FileError
 from sciml.runs import RunDirectory
@@ -193,16 +194,6 @@ def test_the_command_prints_the_table(make, monkeypatch, capsys):
     shown = capsys.readouterr().out
     for words in ("decay [1]", "Decay", "unfinished", "2.00e-02", "KiB", "sciml resume"):
         assert words in shown
-
-
-class Decay(sciml.Problem):
-    domain = sciml.Interval(t=(0, 1))
-    fields = ["u"]
-    conditions = [sciml.Initial(u=1.0)]
-
-    @sciml.equation
-    def decay(self, u, t):
-        return sciml.d(u, t) + u
 
 
 def fitted(out, *callbacks):

@@ -458,14 +458,29 @@ def test_overfitting_is_named_and_scatter_is_not():
     assert overfitted([]) == []
 
 
-def test_overfitting_is_told_by_fit():
-    """Six points hold a wide network in time nowhere but there."""
-    problem = made(lambda self, u, t: d(u, t) - torch.cos(9 * t) * 9)
+class Polynomial(nn.Module):
+    """Powers of the scaled time, all coefficients zero at first."""
+
+    def __init__(self, degree):
+        super().__init__()
+        self.coefficients = nn.Parameter(torch.zeros(degree + 1, dtype=torch.float64))
+
+    def forward(self, points):
+        return points ** torch.arange(len(self.coefficients)) @ self.coefficients[:, None]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fit_reports_overfitting(seed):
+    """Ten points and eleven coefficients: the interpolant of a fast oscillation lies far off between the points."""
+    problem = made(lambda self, u, t: d(u, t) - 2 * t - torch.cos(200 * t))
+    solver = sciml.LBFGS(400, look=1)
     solution = sciml.fit(
-        problem, sciml.MLP(24, 24), points=6, solver=sciml.LBFGS(400, look=10), sampler=None, early_stopping=None
+        problem, Polynomial(10), points=10, solver=solver, sampler=None, early_stopping=None, seed=seed
     )
     assert "while that on held-out points rose from" in solution.message
     assert not solution.success
+    held = solution.history["held_out"]
+    assert held.iloc[-5:].min() > 10 * held.min()
 
 
 def test_too_small_a_rate_is_named():

@@ -430,7 +430,7 @@ def test_float32_holds_conditions_to_its_rounding():
 
 @pytest.mark.parametrize("given", ["yes", 1, None])
 def test_exact_is_a_truth_value_or_a_record(given):
-    with pytest.raises(ProblemError, match=r"exact must be True, False or sciml\.Exact"):
+    with pytest.raises(ProblemError, match=r"exact must be True, False or sciml\.HardConstraints"):
         ready(Ring(), exact=given)
     with pytest.raises(ProblemError, match="harmonics must be"):
         sciml.HardConstraints(harmonics=0)

@@ -268,6 +268,7 @@ def test_the_rates_of_two_compartments_are_those_of_shooting(seed):
     assert [k2, *sorted([k1, k3])] == pytest.approx([theirs[1], *sorted(theirs[[0, 2]])], rel=2e-3)
 
 
+@pytest.mark.slow
 def test_least_squares_trains_networks():
     solution = sciml.fit(problem_class("poisson_square")(), sciml.MLP(14, 14), solver=sciml.LeastSquares(60))
     assert solution.error()["u"] < 2e-3

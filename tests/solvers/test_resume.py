@@ -5,22 +5,10 @@ import pytest
 import torch
 
 import sciml
-from sciml import d
+from problems import Growth
 from sciml.errors import SolverError
 from sciml.solvers import Objective
 from sciml.strategies.prepare import prepare
-
-
-class Growth(sciml.Problem):
-    domain = sciml.Interval(t=(0, 2))
-    fields = ["u"]
-    rate = sciml.Unknown(0.5)
-    conditions = [sciml.Initial(u=1.0)]
-
-    @sciml.equation
-    def growth(self, u, t):
-        return d(u, t) - self.rate * u
-
 
 TIMES = np.linspace(0, 2, 15)
 DATA = {"t": TIMES, "u": np.exp(0.8 * TIMES)}

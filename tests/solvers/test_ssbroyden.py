@@ -94,6 +94,7 @@ def test_renewed_points_keep_a_good_matrix_and_reset_a_bad_one():
     assert work.step().loss < before
 
 
+@pytest.mark.slow
 def test_it_beats_lbfgs_on_a_small_network():
     """At equal evaluations of the gradient, by orders of magnitude."""
     losses = {}

@@ -281,7 +281,7 @@ def test_every_strategy_works_with_every_solver(strategy, solver):
         (lambda: sciml.Balanced(every=0), "every must be"),
         (lambda: sciml.Balanced(smoothing=1.0), "smoothing must be"),
         (lambda: sciml.Causal(chunks=0), "chunks and every must be"),
-        (lambda: sciml.Causal(strength=-1.0), "strength positive"),
+        (lambda: sciml.Causal(strength=-1.0), "strength must be positive"),
         (lambda: sciml.fit(Ring(), causal=True), r"causal must be sciml.Causal\(...\) or None; given: True"),
     ],
 )

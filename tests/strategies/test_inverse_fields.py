@@ -15,6 +15,7 @@ def noisy(values, share, seed):
     return values + share * values.std() * np.random.default_rng(seed).normal(size=len(values))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_conductivity_from_noise_of_one_per_cent(seed):
     problem = sciml.gallery.problem("darcy_inverse")
@@ -41,6 +42,7 @@ class Heated(sciml.Problem):
         return d(u, x, x) + f
 
 
+@pytest.mark.slow
 def test_a_source_that_changes_sign():
     u = np.sin(2 * np.pi * X) / (2 * np.pi) ** 2
     solution = sciml.fit(Heated(), data={"x": X, "u": noisy(u, 0.01, 0)})
@@ -70,6 +72,7 @@ def test_a_watcher_ends_the_search():
     assert len(solution.history) == 2
 
 
+@pytest.mark.slow
 def test_an_unknown_constant_beside_an_unknown_field_moves_too():
     """u' = -rate u + f, with both unknown and u measured twice from different starts: only then both are seen."""
 

@@ -6,13 +6,15 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from candidates import candidate, workspace
 from conftest import problem_class
 
 import sciml
+from problems import Harmonic
 from sciml import d
 from sciml.models import PiecewisePolynomial
+from sciml.strategies import InversePDE
 from sciml.strategies import inverse_pde as recovery
-from sciml.strategies.inverse_pde import solve_by_tiles, why_not_tiles
 from sciml.strategies.prepare import prepare
 
 NOISE = 0.02
@@ -193,6 +195,7 @@ def test_constants_are_found_to_many_digits_from_exact_values(name):
         assert row["low"] < value < row["high"]
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_about_as_often_as_they_say():
     held = []
     for seed in range(12):
@@ -202,6 +205,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
     assert sum(held) >= 9
 
 
+@pytest.mark.slow
 def test_a_shock_is_resolved_and_its_viscosity_found_from_exact_values():
     problem = problem_class("burgers_inverse")()
     generator = np.random.default_rng(3)
@@ -213,6 +217,7 @@ def test_a_shock_is_resolved_and_its_viscosity_found_from_exact_values():
     assert solution.error()["u"] < 1e-4
 
 
+@pytest.mark.slow
 def test_what_no_row_sees_is_said():
     class Blind(Heat):
         lost = sciml.Unknown(1.0)
@@ -226,6 +231,7 @@ def test_what_no_row_sees_is_said():
     assert "do not determine" in solution.message
 
 
+@pytest.mark.slow
 def test_an_equation_that_the_data_contradict_is_no_success(monkeypatch):
     monkeypatch.setattr(recovery, "_EFFORT", 1e7)
 
@@ -236,9 +242,10 @@ def test_an_equation_that_the_data_contradict_is_no_success(monkeypatch):
 
     problem = Wrong()
     setup = prepare(problem, None, samples(problem, heat, 60, 0.0, 1), None, None, torch.float64, "cpu", 0)
-    found = solve_by_tiles(setup)
-    assert not found.good
-    assert found.ended == "converged"
+    found = candidate(InversePDE(), workspace(problem, discrete=setup, measurements=setup.measurements))
+    assert not found.sufficient
+    assert not found.accepted
+    assert found.status == "converged"
 
 
 def test_a_solution_is_the_same_from_its_file(tmp_path):
@@ -273,24 +280,20 @@ def test_ctrl_c_leaves_the_best_so_far():
 
 
 def test_what_cannot_be_put_on_tiles_is_said():
-    class Round(sciml.Problem):
-        domain = sciml.Disk((0, 0), 1)
-        fields = ["u"]
-
-        @sciml.equation
-        def balance(self, u, x, y):
-            return d(u, x, x) + d(u, y, y)
-
     class Average(Heat):
         conditions = [sciml.Mean(u=0.0)]
 
     class Two(Heat):
         fields = ["u", "v"]
 
-    assert "no box" in why_not_tiles(Round())
-    assert "more fields" in why_not_tiles(Two())
-    assert "without points" in why_not_tiles(Average())
-    assert why_not_tiles(Heat()) is None
+    def reason(problem):
+        return InversePDE().obstacle(workspace(problem, measurements="some"))
+
+    assert "no box" in reason(Harmonic())
+    assert "more fields" in reason(Two())
+    assert "without points" in reason(Average())
+    assert reason(Heat()) is None
+    assert "no measurements" in InversePDE().obstacle(workspace(Heat()))
 
 
 class Decay(sciml.Problem):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import sciml
+from problems import Harmonic
 from sciml import d
 from sciml.errors import DataError, ProblemError, SolverError
 from sciml.problem import Measurements
@@ -51,7 +52,7 @@ def measured(path, rows=ROWS, missing=False):
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    monkeypatch.setattr("sciml.datasets.lazy._PIECE_ROWS", 1000)
+    monkeypatch.setattr("sciml.data.lazy._PIECE_ROWS", 1000)
     measured(tmp_path / "decay.h5")
     return tmp_path / "decay.h5"
 
@@ -82,7 +83,7 @@ def gradient(setup, blocks):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_lazy_table_and_one_in_memory_give_the_same_gradient(tmp_path, monkeypatch, missing, workers):
     """Summed over an epoch: the same rows, whatever their order."""
-    monkeypatch.setattr("sciml.datasets.lazy._PIECE_ROWS", 1000)
+    monkeypatch.setattr("sciml.data.lazy._PIECE_ROWS", 1000)
     values = measured(tmp_path / "decay.h5", missing=missing == "mask")
     lazy = table_of(tmp_path / "decay.h5", missing, workers=workers, context="fork", at_once=2000)
     setup, feed = prepared(lazy)
@@ -216,20 +217,12 @@ def test_rows_that_cannot_be_right_are_told_when_they_come(path):
 
 
 def test_rows_off_a_domain_that_is_no_box_are_told(tmp_path):
-    class Round(sciml.Problem):
-        domain = sciml.Disk((0, 0), 1)
-        fields = ["u"]
-
-        @sciml.equation
-        def balance(self, u, x, y):
-            return d(u, x, x) + d(u, y, y)
-
     x = np.full(4000, 0.1)
     x[3000] = 0.9
     with h5py.File(tmp_path / "disk.h5", "w") as file:
         file["x"], file["y"], file["u"] = x, np.linspace(-0.8, 0.8, 4000), x
     table = sciml.LazyTable.of(tmp_path / "disk.h5", dict(zip("xyu", "xyu", strict=True)))
-    setup, feed = prepared(table.read(slice(0, 100)), Round())
+    setup, feed = prepared(table.read(slice(0, 100)), Harmonic())
     assert feed is None
     table.close()
     with h5py.File(tmp_path / "disk.h5", "r+") as file:

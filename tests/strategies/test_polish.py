@@ -12,6 +12,7 @@ from sciml.jets.linear import output_layer
 from sciml.models import DeepFeatures, RandomFeatures
 from sciml.solvers import Objective
 from sciml.strategies.prepare import prepare
+from sciml.strategies.search import Log
 from sciml.strategies.training import held_out
 
 
@@ -125,6 +126,7 @@ def test_auto_chooses_features_and_gauss_newton_for_a_stationary_nonlinear_probl
     assert solution.residuals["relative"].max() < 1e-8
 
 
+@pytest.mark.slow
 def test_polish_gains_orders_on_a_network():
     network = sciml.fit(Front(), sciml.MLP(12, 12), solver=sciml.LeastSquares(60), points=800, sampler=None)
     polished = sciml.fit(
@@ -145,7 +147,7 @@ def test_polish_never_leaves_a_worse_state():
     setup = _setup(sciml.MLP(6))
     from sciml.strategies.training import Training
 
-    training = Training(None, None, (), 0.0)
+    training = Training(Log())
     # Far too few points for the features: the steps overfit, and the held-out loss says so.
     polished = training.run(setup, [sciml.Polish(200, points=0.2)], 0)
     assert held_out(polished) <= held_out(setup)

@@ -4,16 +4,18 @@ import math
 
 import pytest
 import torch
+from candidates import candidate, workspace
 from conftest import problem_class
 
 import sciml
 from sciml import d
 from sciml.solvers.discrete_problem import with_features
-from sciml.strategies import network
+from sciml.strategies import RandomFeatures, SmallNetwork, network
 from sciml.strategies import random_features as automatic
-from sciml.strategies import select as choice
+from sciml.strategies import search as searching
 from sciml.strategies.prepare import prepare
-from sciml.strategies.random_features import _next_count, most_points, solve_by_features, take_over
+from sciml.strategies.random_features import _next_count, take_over
+from sciml.strategies.search import most_points, search
 
 
 def blocks_of(problem):
@@ -191,9 +193,9 @@ class Standing(sciml.Problem):
 
 def searched(problem):
     """What the search of features finds, and the number of features of every solve."""
-    setup = prepare(problem, sciml.RandomFeatures(), None, most_points(2), None, torch.float64, "cpu", 0)
-    found = solve_by_features(setup, 0, 0.05, linear=True)
-    return found, [int(each["phase"].split()[0]) for each in found.history]
+    work = workspace(problem)
+    found = candidate(RandomFeatures(), work)
+    return found, [int(each["phase"].split()[0]) for each in work.log.history]
 
 
 @pytest.mark.parametrize(
@@ -206,12 +208,12 @@ def test_few_solves_and_very_few_large_ones(problem, solves, large, most):
     assert len(counts) <= solves
     assert sum(count > counts[0] for count in counts) <= large
     assert max(counts) <= most
-    assert found.relative < 1e-9
+    assert found.residual < 1e-9
 
 
 def test_a_coordinate_along_which_more_happens_has_a_larger_scale():
     found, _ = searched(Advection())
-    x, t = found.setup.trial.model.scale
+    x, t = found.discrete.trial.model.scale
     assert t > 2 * x
     assert "x" in found.reason.partition("scale=")[2]
 
@@ -277,14 +279,14 @@ class Cube(sciml.Problem):
 
 
 def test_four_coordinates_are_resolved_by_features(monkeypatch):
-    monkeypatch.setattr(automatic, "_COUNTS_BEYOND", (100, 600))
+    monkeypatch.setattr(searching, "_COUNTS_BEYOND", (100, 600))
     solution = sciml.fit(Cube())
     assert isinstance(solution.model, sciml.RandomFeatures)
     assert solution.error(resolution=8)["u"] < 1e-5
 
 
 def test_where_features_are_too_few_a_network_is_tried(monkeypatch):
-    monkeypatch.setattr(automatic, "_COUNTS_BEYOND", (20, 60))
+    monkeypatch.setattr(searching, "_COUNTS_BEYOND", (20, 60))
     monkeypatch.setattr(network, "_STEPS", sciml.LeastSquares(40, look=10))
     solution = sciml.fit(Cube())
     assert isinstance(solution.model, sciml.MLP)
@@ -296,11 +298,11 @@ def test_where_features_are_too_few_a_network_is_tried(monkeypatch):
 
 
 def test_a_network_that_does_worse_is_not_taken(monkeypatch):
-    monkeypatch.setattr(automatic, "_COUNTS_BEYOND", (100, 110))
+    monkeypatch.setattr(searching, "_COUNTS_BEYOND", (100, 110))
     monkeypatch.setattr(automatic, "_GOOD", 1e-12)
     monkeypatch.setattr(network, "_STEPS", sciml.LeastSquares(1))
-    problem = Cube()
-    setup = prepare(problem, sciml.RandomFeatures(), None, most_points(4), None, torch.float64, "cpu", 0)
-    found = choice.choose(setup, 0, 1e-3, [], 0.0)
-    assert isinstance(found.setup.trial.model, sciml.RandomFeatures)
-    assert found.history[-1]["phase"].startswith("LeastSquares")
+    work = workspace(Cube(), tolerance=1e-3)
+    found = search([RandomFeatures(), SmallNetwork()], work)
+    assert isinstance(found.discrete.trial.model, sciml.RandomFeatures)
+    assert work.log.history[-1]["phase"].startswith("LeastSquares")
+    assert any(each.startswith("SmallNetwork: residual") for each in work.choices)

@@ -185,7 +185,7 @@ def test_numbers_of_points_can_be_named():
         block.size
         for block in prepare(Half(), sciml.MLP(4), None, {"dirichlet": 100}, None, torch.float64, "cpu", 0).train
     ]
-    share = Triangle.domain.share(Triangle.domain.edge(0).faces[0])
+    share = Triangle.domain.relative_size(Triangle.domain.edge(0).faces[0])
     assert sizes[1] == round(100 * share)
 
 

@@ -9,7 +9,7 @@ import torch
 import sciml
 from sciml import d
 from sciml.errors import ProblemError
-from sciml.models.mesh import PiecewiseBasis, chebyshev_places, gauss
+from sciml.models.bases import PiecewiseBasis, chebyshev_places, gauss
 from sciml.strategies.radau import RadauIIA, start_polynomial, start_values
 from sciml.strategies.slab_preconditioner import Preconditioner
 from sciml.strategies.slab_solver import gmres, solve

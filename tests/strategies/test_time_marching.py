@@ -1,7 +1,6 @@
 """Windows whose lengths, ways of solving and degrees are chosen by residuals."""
 
 import math
-import time
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -15,6 +14,7 @@ from sciml import d
 from sciml.models import Spectral
 from sciml.strategies.prepare import prepare
 from sciml.strategies.random_features import most_points
+from sciml.strategies.search import Log
 from sciml.strategies.spectral import Degrees
 from sciml.strategies.time_marching import Level, joined, march
 from sciml.strategies.training import Training
@@ -123,11 +123,12 @@ def fourier(problem, modes, time, steps):
     return x, np.fft.ifft(v).real
 
 
+@pytest.mark.slow
 def test_waves_in_windows_follow_solitons_to_many_digits():
     """`fit` solves this on elements now; waves are for two coordinates beside time, and this shows that they work."""
     problem = Solitons()
     setup = prepare(problem, sciml.RandomFeatures(), None, most_points(2), None, torch.float64, "cpu", 0)
-    training = Training(None, None, [], time.perf_counter())
+    training = Training(Log())
     waves = SpectralWindows(setup, training, 0, 1e-9, 1e-6, [Degrees.first(problem)], 2400)
     level = Level(waves, 0.05, 0.025, wish=lambda: waves.wish, accepted=1e-6, far=1e-4)
     found = march(setup, [level], wish=1e-7, ended=lambda: False)

@@ -11,25 +11,9 @@ import torch
 from torch import nn
 
 import sciml
+from problems import Decay
 from sciml import d
 from sciml.errors import FileError, ProblemError
-
-
-class Decay(sciml.Problem):
-    """u_t = -2 u, from 1."""
-
-    domain = sciml.Interval(t=(0, 1))
-    fields = ["u"]
-    rate = 2.0
-    conditions = [sciml.Initial(u=1.0)]
-
-    @sciml.equation
-    def decay(self, u, t):
-        return d(u, t) + self.rate * u
-
-    def reference(self, t):
-        return torch.exp(-self.rate * t)
-
 
 QUICK = sciml.LBFGS(600)
 
@@ -373,6 +357,7 @@ def test_a_map_of_two_coordinates_is_drawn():
     assert len(solution_of_two().plot().axes) == 2
 
 
+@pytest.mark.slow
 def test_periodic_conditions_train():
     class Ring(sciml.Problem):
         """u_x = cos x on a ring, with its mean pinned at one point."""
@@ -443,6 +428,7 @@ def test_data_that_contradict_the_equations_are_no_success():
     assert "explains nothing of 'data.u'" in solution.message
 
 
+@pytest.mark.slow
 def test_float32_has_intervals_too():
     t = np.linspace(0, 1, 20)
     data = {"t": t, "u": np.exp(-2 * t) + 0.01 * np.random.default_rng(0).normal(size=20)}
@@ -481,7 +467,7 @@ def test_where_to_write_is_checked_before_the_fit_and_never_loses_it(tmp_path, m
     def fail(*_):
         raise FileError("no space left")
 
-    monkeypatch.setattr("sciml.report.write", fail)
+    monkeypatch.setattr("sciml.runs.report.write", fail)
     with pytest.warns(UserWarning, match="was not written: no space left"):
         assert sciml.fit(Decay(), sciml.MLP(4), solver=sciml.Adam(1), out=tmp_path / "run").nit == 1
 

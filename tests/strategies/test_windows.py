@@ -11,7 +11,7 @@ import sciml
 from sciml import d
 from sciml.models import MLP, Scaled, Windowed
 from sciml.strategies.prepare import prepare
-from sciml.strategies.time_marching import continued, fresh_model, why_not_windows, window
+from sciml.strategies.time_marching import continued, fresh_model, not_in_windows, window
 
 
 class VanDerPol(sciml.Problem):
@@ -197,7 +197,7 @@ class Half(VanDerPol):
     ],
 )
 def test_what_cannot_be_solved_in_windows_is_told_why(problem, reason):
-    assert reason in why_not_windows(problem, measured=False)
+    assert reason in not_in_windows(problem, measured=False)
     with pytest.raises(sciml.errors.SciMLError, match=reason):
         sciml.fit(problem, sciml.MLP(4), solver=sciml.Adam(1), windows=2)
 
@@ -221,7 +221,7 @@ def test_a_callback_ends_the_march_with_what_there_is():
 
 @pytest.mark.parametrize("where", ["in a window", "between windows"])
 def test_ctrl_c_keeps_the_windows_that_were_solved(where, monkeypatch):
-    import sciml.marching as marching
+    import sciml.strategies.window_solvers as marching
 
     calls = []
 

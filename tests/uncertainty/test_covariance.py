@@ -40,6 +40,7 @@ def synthetic(noise, seed, count=40):
     return sciml.Table({"t": t, "hare": noisy[0], "lynx": noisy[1]})
 
 
+@pytest.mark.slow
 def test_true_rates_lie_inside_the_intervals_of_the_network():
     """Two per cent of noise, synthetic data: the measured recovery, for network and shooting alike."""
     data = synthetic(0.02, seed=1)
@@ -53,6 +54,7 @@ def test_true_rates_lie_inside_the_intervals_of_the_network():
     assert np.isclose(solution.residuals.loc["data.hare", "relative"], 0.02, rtol=0.4)
 
 
+@pytest.mark.slow
 def test_shooting_intervals_hold_the_truth_about_as_often_as_they_say():
     held = [
         found.loc[name, "low"] < truth < found.loc[name, "high"]
@@ -115,6 +117,7 @@ def test_too_few_measurements_have_no_number():
     assert np.isinf(ours["a"].standard_error)
 
 
+@pytest.mark.slow
 def test_an_unknown_that_the_data_cannot_separate_is_named():
     """u_t = -(a + b) u: only the sum is seen."""
 

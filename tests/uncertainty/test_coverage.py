@@ -5,6 +5,7 @@ import pytest
 from tests.benchmarks.coverage import PROBLEMS, coverage
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_intervals_hold_the_truth(name):
     table = coverage(name, 6)

@@ -60,6 +60,7 @@ def test_fit_prints_and_writes_everything(tmp_path):
     assert sciml.load(tmp_path / "runs/decay/solution.pt").success
 
 
+@pytest.mark.slow
 def test_baseline_and_version(tmp_path):
     (tmp_path / "decay.py").write_text(QUICK)
     done = run("baseline", "decay.py", cwd=tmp_path)
@@ -73,10 +74,10 @@ def test_baseline_and_version(tmp_path):
     [
         (["fit", "nowhere.py"], "there is no file nowhere.py"),
         (["baseline", "pendulun"], "Did you mean 'pendulum'"),
-        (["fit", "broken.py"], "broken.py cannot be run: ZeroDivisionError"),
-        (["fit", "two.py"], "2 problem classes; it has 'A', 'B'"),
-        (["fit", "two.py:C"], "no problem class 'C'"),
-        (["fit", "two.py:A", "--model", "CNN(3)"], "a model is written like"),
+        pytest.param(["fit", "broken.py"], "broken.py cannot be run: ZeroDivisionError", marks=pytest.mark.slow),
+        pytest.param(["fit", "two.py"], "2 problem classes; it has 'A', 'B'", marks=pytest.mark.slow),
+        pytest.param(["fit", "two.py:C"], "no problem class 'C'", marks=pytest.mark.slow),
+        pytest.param(["fit", "two.py:A", "--model", "CNN(3)"], "a model is written like", marks=pytest.mark.slow),
         (["fit", "two.py:A", "--dtype", "float16"], "dtype must be float64 or float32"),
     ],
 )
@@ -96,6 +97,7 @@ def test_a_class_may_be_named():
         load_problem(f"{ROOT}/problems/burgers.py:Burger")
 
 
+@pytest.mark.slow
 def test_names_of_the_gallery_stand_for_files(tmp_path):
     done = run("list", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -52,6 +52,7 @@ def test_a_network_that_is_too_small_is_no_success_and_says_by_how_much(burgers)
     assert "more than 0.001: try a larger model" in network.message
 
 
+@pytest.mark.slow
 def test_a_grid_is_distilled_with_its_derivatives():
     grid = sciml.baseline(Decay())
     plain, sloped = (
@@ -69,6 +70,7 @@ def test_a_grid_is_distilled_with_its_derivatives():
     assert np.linalg.norm(slope - exact) / np.linalg.norm(exact) < 0.01
 
 
+@pytest.mark.slow
 def test_windows_of_features_are_distilled_with_their_slopes():
     growth = sciml.fit(problem_class("logistic_growth")())
     assert "Windowed" in growth.title

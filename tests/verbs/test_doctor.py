@@ -11,21 +11,9 @@ from torch import nn
 from typer.testing import CliRunner
 
 import sciml
+from problems import Heat
 from sciml import cli, d
 from sciml.errors import FileError, ModelError, ProblemError
-
-
-class Heat(sciml.Problem):
-    domain = sciml.Box(x=(0, 1), t=(0, 1))
-    fields = ["u"]
-    conditions = [
-        sciml.Initial(u=lambda x: torch.sin(torch.pi * x)),
-        sciml.Dirichlet(u=0.0, on=domain.faces("x")),
-    ]
-
-    @sciml.equation
-    def heat(self, u, x, t):
-        return d(u, t) - d(u, x, x)
 
 
 class Decay(sciml.Problem):

@@ -7,23 +7,13 @@ import torch
 from torch import nn
 
 import sciml
-from sciml import d
+from problems import Decay
 from sciml.errors import ModelError, ProblemError
-
-
-class Decay(sciml.Problem):
-    domain = sciml.Interval(t=(0, 2))
-    fields = ["u"]
-    conditions = [sciml.Initial(u=1.0)]
-
-    @sciml.equation
-    def decay(self, u, t):
-        return d(u, t) + u
 
 
 @pytest.fixture(scope="module")
 def solution():
-    return sciml.fit(Decay(), sciml.MLP(7, 5), solver=sciml.Adam(20))
+    return sciml.fit(Decay(rate=1.0, domain=sciml.Interval(t=(0, 2))), sciml.MLP(7, 5), solver=sciml.Adam(20))
 
 
 def test_the_last_hidden_layer_of_a_solution_by_default(solution):

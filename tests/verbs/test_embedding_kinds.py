@@ -11,6 +11,7 @@ from conftest import problem_class
 from torch import nn
 
 import sciml
+from problems import Decay
 from sciml import d
 from sciml.errors import FileError, MissingExtraError, ModelError, ProblemError
 from sciml.models import Scaled, Windowed
@@ -291,15 +292,6 @@ def test_one_window_is_one_model_and_two_are_refused_with_the_remedy():
 def test_grids_and_elements_are_refused_with_reason_and_remedy():
     with pytest.raises(ModelError, match=r"no network: it holds values at the nodes of a grid.*sciml\.distil"):
         sciml.embed(sciml.baseline(Heat(), tolerance=1e-2), PLACES)
-
-    class Decay(sciml.Problem):
-        domain = sciml.Interval(t=(0, 1))
-        fields = ["u"]
-        conditions = [sciml.Initial(u=1.0)]
-
-        @sciml.equation
-        def decay(self, u, t):
-            return d(u, t) + u
 
     with pytest.raises(ModelError, match="values at times, joined by polynomials"):
         sciml.embed(sciml.baseline(Decay()), {"t": [0.5]})

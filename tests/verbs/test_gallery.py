@@ -173,6 +173,7 @@ def test_references_have_values_on_the_grid_of_the_error(name):
         assert np.isfinite(values).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_classical_solver_accepts_a_problem_or_says_why_not(name):
     problem = problem_class(name)()
@@ -322,6 +323,7 @@ def test_a_wave_carried_round_nearly_eight_times():
     assert solution.error()["u"] <= 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "target", "solver"),
     [
@@ -346,6 +348,7 @@ def test_three_constants_are_found_from_exact_samples():
         assert solution.unknowns["estimate"][key] == pytest.approx(value, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_conductivity_is_found_where_only_the_pressure_was_measured():
     solution = sciml.fit(problem_class("darcy_inverse")())
     assert solution.success

@@ -70,6 +70,7 @@ def docs(tmp_path_factory):
     return root / "docs"
 
 
+@pytest.mark.slow
 def test_rows_are_complete(docs):
     results = json.loads((docs / "gallery.json").read_text())
     assert list(results) == QUICK
@@ -88,6 +89,7 @@ def test_rows_are_complete(docs):
     assert found["baseline"]["unknowns"]["infection"]["estimate"] == pytest.approx(1.788, rel=0.01)
 
 
+@pytest.mark.slow
 def test_pages_are_written_and_their_links_lead_somewhere(docs):
     assert {path.stem for path in (docs / "gallery").glob("*.md")} == set(NAMES)
     assert load_module(ROOT / "docs" / "check_links.py").broken(docs.parent) == []
@@ -108,6 +110,7 @@ def test_pages_are_written_and_their_links_lead_somewhere(docs):
     assert "| infection; published 1.788 ± 0.11 |" in flu
 
 
+@pytest.mark.slow
 def test_pictures_are_small(docs):
     pictures = sorted((docs / "gallery").glob("*.png"))
     assert [path.stem for path in pictures] == QUICK
@@ -123,6 +126,7 @@ def small(path):
         assert len(set(image.convert("RGB").resize((60, 24)).tobytes())) > 10
 
 
+@pytest.mark.slow
 def test_a_run_renews_its_rows_only_and_says_why_one_failed(docs, tmp_path):
     before = json.loads((docs / "gallery.json").read_text())
     copy = tmp_path / "docs"

@@ -109,6 +109,7 @@ def test_the_wheel_carries_problems_and_data_and_nothing_else(wheel):
     assert "sciml = sciml.cli:main" in entry.read_text()
 
 
+@pytest.mark.slow
 def test_the_wheel_lists_the_gallery_without_the_checkout(wheel, tmp_path):
     where = installed(wheel, "-c", "import sciml; print(sciml.__file__)", cwd=tmp_path)
     assert where.stdout.strip() == str(wheel / "sciml" / "__init__.py"), where.stderr
@@ -117,6 +118,7 @@ def test_the_wheel_lists_the_gallery_without_the_checkout(wheel, tmp_path):
     assert all(name in listing.stdout for name in NAMES)
 
 
+@pytest.mark.slow
 def test_a_problem_of_the_wheel_finds_its_data(wheel, tmp_path):
     code = "import sciml; print(len(sciml.gallery.problem('lynx_hare').measurements()))"
     found = installed(wheel, "-c", code, cwd=tmp_path)

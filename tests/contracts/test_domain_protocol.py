@@ -1,13 +1,15 @@
-"""Every domain against its own signed distance: points uniform by volume and area, normals, pieces; and what is refused."""
+"""The contract of a domain: bounds, measure, sides, signed distance, points by volume and area, normals, plain values."""
 
+import json
 import math
+import pickle
 
 import numpy as np
 import pytest
 
 import sciml
 from sciml.errors import ProblemError
-from sciml.geometry import Interior, OnFaces, draw
+from sciml.geometry import Domain, Face, Interior, OnFaces, domain_from_config, draw
 
 SQUARE = [(0, 0), (1, 0), (1, 1), (0, 1)]
 HOLE = [(0.25, 0.3), (0.7, 0.3), (0.7, 0.75), (0.25, 0.6)]
@@ -120,7 +122,7 @@ def test_points_on_the_boundary_are_uniform_by_area_and_everywhere(domain):
         return
     thin = 0.01
     layer = thrown(domain, 400_000 if len(domain.coordinates) < 4 else 100_000, margin=thin)
-    if domain.config["kind"] == "Polyhedron":
+    if isinstance(domain, sciml.Polyhedron):
         layer = layer[:80_000]
     layer = layer[np.abs(domain.distance(layer)) < thin]
     expected, found = shares(domain, layer), shares(domain, points, weights)
@@ -168,65 +170,78 @@ def test_every_named_piece_has_points_of_its_own(domain):
         assert sum(domain.extent(side) for side in sides) > 0
 
 
-def test_pieces_lie_where_their_names_say(solid):
-    channel = sciml.Polygon([(0, 0), (3, 0), (3, 1), (0, 1)], edges={"wall": [0, 2], "outlet": 1, "inlet": 3})
-    channel = channel - sciml.Disk((1, 0.5), 0.2, piece="cylinder")
-    where = {
-        "wall": lambda x, y: np.minimum(np.abs(y), np.abs(y - 1)),
-        "inlet": lambda x, y: np.abs(x),
-        "outlet": lambda x, y: np.abs(x - 3),
-        "cylinder": lambda x, y: np.abs(np.hypot(x - 1, y - 0.5) - 0.2),
-    }
-    assert set(channel.pieces) == set(where)
-    for name, away in where.items():
-        points = draw(OnFaces(channel.piece(name).faces), channel, 64, np.random.default_rng(0)).points[0].numpy()
-        assert np.abs(away(*points.T)).max() < 1e-12, name
-    lid = draw(OnFaces(solid.piece("lid").faces), solid, 64, np.random.default_rng(0)).points[0].numpy()
-    assert np.abs(lid[:, 2] - 1).max() < 1e-6
+def test_every_class_of_domains_is_held_by_this_contract():
+    def below(kind):
+        return {kind, *(each for sub in kind.__subclasses__() for each in below(sub))}
+
+    public = {each for each in below(Domain) if each.__module__.startswith("sciml.") and each.__name__[0] != "_"}
+    held = {type(each) for each in shapes().values() if each is not None} | {sciml.Polyhedron}
+    assert public - held == {Domain}
 
 
-@pytest.mark.parametrize(
-    "vertices",
-    [
-        [(0, 0), (1, 1), (1, 0), (0, 1)],
-        [(0, 0), (4, 0), (4, 4), (2, -1), (0, 4)],
-        [(math.cos(0.8 * math.pi * k), math.sin(0.8 * math.pi * k)) for k in range(5)],
-        [(0, 0), (2, 0), (2, 2), (1, 0), (0, 2)],
-    ],
-    ids=["bow tie", "spike through the floor", "pentagram", "vertex on an edge"],
-)
-def test_polygons_that_meet_themselves_are_refused_with_the_edges(vertices):
-    with pytest.raises(ProblemError, match=r"edge \d from \(.*\) to \(.*\) crosses or touches edge \d from"):
-        sciml.Polygon(vertices)
-    with pytest.raises(ProblemError, match="crosses or touches"):
-        sciml.Polygon([(-9, -9), (9, -9), (9, 9), (-9, 9)], holes=[vertices])
+def test_bounds_hold_every_point_and_measure_is_the_volume(domain):
+    assert tuple(domain.bounds) == domain.coordinates
+    assert [*domain.bounds.values()] == [*zip(domain.lower, domain.upper, strict=True)]
+    assert all(low < high for low, high in domain.bounds.values())
+    assert domain.diameter == pytest.approx(math.dist(domain.lower, domain.upper))
+    far = thrown(domain, 20_000, seed=4, margin=0.3)
+    inside = far[domain.distance(far) < 0]
+    assert ((inside >= domain.lower) & (inside <= domain.upper)).all()
+    whole = math.prod(high - low + 0.6 for low, high in domain.bounds.values())
+    share = len(inside) / len(far)
+    assert domain.measure == pytest.approx(share * whole, abs=5 * whole * math.sqrt(share * (1 - share) / len(far)))
 
 
-def test_crossing_is_found_wherever_two_vertices_of_a_convex_polygon_change_places():
-    for count in range(4, 9):
-        angles = 2 * math.pi * np.arange(count) / count
-        corners = [(math.cos(angle), math.sin(angle)) for angle in angles]
-        assert sciml.Polygon(corners).measure == pytest.approx(count / 2 * math.sin(2 * math.pi / count))
-        for k in range(count - 1):
-            swapped = [*corners]
-            swapped[k], swapped[k + 1] = swapped[k + 1], swapped[k]
-            with pytest.raises(ProblemError, match="crosses or touches"):
-                sciml.Polygon(swapped)
+def test_the_distance_is_negative_inside_and_at_most_the_way_to_the_boundary(domain):
+    points = thrown(domain, 2000, seed=5, margin=0.2)
+    away = domain.distance(points)
+    assert away.shape == (2000,)
+    assert np.array_equal(domain.contains(points), away <= 1e-9 * domain.diameter)
+    other = points[::-1]
+    # Its size is at most that of the distance to the boundary, so it changes by no more than the way between two points.
+    assert (np.abs(away - away[::-1]) <= np.linalg.norm(points - other, axis=1) + 1e-9).all()
+    for wrong in (points[:, :-1], points[0], np.zeros((3, points.shape[1] + 1))):
+        with pytest.raises(ProblemError, match="points must have shape"):
+            domain.distance(wrong)
 
 
-def test_a_file_whose_surface_leaks_is_refused_with_the_place(tmp_path):
-    trimesh = pytest.importorskip("trimesh")
-    vertices, triangles = ell_of_triangles()
-    path = tmp_path / "leaking.stl"
-    trimesh.Trimesh(vertices, triangles[:-1]).export(path)
-    with pytest.raises(
-        ProblemError, match=r"the surface is not closed: 3 edges belong to one triangle alone, the first"
-    ) as caught:
-        sciml.Polyhedron.read(path)
-    # The three corners of the triangle that is missing.
-    missing = vertices[list(triangles[-1])]
-    shown = [f"({x:g}, {y:g}, {z:g})" for x, y, z in missing]
-    assert sum(each in str(caught.value) for each in shown) == 2
-    trimesh.Trimesh(vertices, [triangles[0][::-1], *triangles[1:]], process=False).export(path)
-    with pytest.raises(ProblemError, match="in the same sense by two triangles, the first from"):
-        sciml.Polyhedron.read(path)
+def test_sides_have_points_normals_and_extents(domain):
+    assert len(set(domain.sides)) == len(domain.sides) > 0
+    generator = np.random.default_rng(6)
+    for side in domain.sides:
+        unit = generator.random((300, domain.freedom(side)))
+        points, normals, kept = domain.on_side(side, unit)
+        assert points.shape == normals.shape == (300, len(domain.coordinates))
+        assert kept.shape == (300,)
+        assert domain.extent(side) > 0
+        assert np.abs(domain.distance(points[kept])).max() < 1e-9 * domain.diameter
+        assert np.linalg.norm(normals[kept], axis=1) == pytest.approx(1)
+        assert kept.mean() == pytest.approx(domain.kept(side), abs=0.15)
+        if isinstance(side, Face):
+            column = domain.coordinates.index(side.coordinate)
+            assert (points[kept][:, column] == side.value(domain)).all()
+            assert (normals[kept][:, column] == side.sign).all()
+
+
+def test_the_rule_of_quadrature_integrates(domain):
+    rule = domain.quadrature(200)
+    if rule is None:
+        return
+    points, weights = rule
+    assert (domain.distance(points) < 0).all()
+    assert weights.sum() == pytest.approx(1, rel=1e-12)
+    finer, others = domain.quadrature(400)
+    smooth = [np.cos(at @ np.arange(1.0, 1 + at.shape[1]) / domain.diameter) for at in (points, finer)]
+    assert weights @ smooth[0] == pytest.approx(others @ smooth[1], rel=1e-6)
+
+
+def test_plain_values_make_the_domain_again(domain):
+    plain = json.loads(json.dumps(domain.config))
+    again = domain_from_config(plain)
+    assert again == domain
+    assert hash(again) == hash(domain)
+    assert again.sides == domain.sides
+    assert repr(again) == repr(domain).replace("Interval", "Box")  # two names of one domain
+    assert not repr(domain).startswith("<")
+    assert pickle.loads(pickle.dumps(domain)) == domain
+    assert domain != sciml.Box(other=(0, 1))

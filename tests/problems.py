@@ -1,0 +1,85 @@
+"""Problems that several tests solve. Their constants and domains are given where a test needs others: ``Decay(rate=1.0)``."""
+
+import torch
+
+import sciml
+from sciml import d
+
+
+class Decay(sciml.Problem):
+    """Exponential decay."""
+
+    domain = sciml.Interval(t=(0, 1))
+    fields = ["u"]
+    rate = 2.0
+    conditions = [sciml.Initial(u=1.0)]
+
+    @sciml.equation
+    def decay(self, u, t):
+        return d(u, t) + self.rate * u
+
+    def reference(self, t):
+        return torch.exp(-self.rate * t)
+
+
+class Growth(sciml.Problem):
+    """Exponential growth at a rate to be found from measurements."""
+
+    domain = sciml.Interval(t=(0, 2))
+    fields = ["u"]
+    rate = sciml.Unknown(0.5)
+    conditions = [sciml.Initial(u=1.0)]
+
+    @sciml.equation
+    def growth(self, u, t):
+        return d(u, t) - self.rate * u
+
+
+class Line(sciml.Problem):
+    """A straight line, to be found from measurements."""
+
+    domain = sciml.Interval(t=(0, 3))
+    fields = ["u"]
+
+    @sciml.equation
+    def straight(self, u, t):
+        return d(u, t, t)
+
+
+class Heat(sciml.Problem):
+    """Heat conduction in a rod whose ends are cold."""
+
+    domain = sciml.Box(x=(0, 1), t=(0, 1))
+    fields = ["u"]
+    k = 1.0
+    conditions = [sciml.Initial(u=lambda x: torch.sin(torch.pi * x)), sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
+
+    @sciml.equation
+    def heat(self, u, x, t):
+        return d(u, t) - self.k * d(u, x, x)
+
+    def reference(self, x, t):
+        return torch.exp(-self.k * torch.pi**2 * t) * torch.sin(torch.pi * x)
+
+
+class Poisson(sciml.Problem):
+    """Poisson's equation of a constant source on the unit square."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def poisson(self, u, x, y):
+        return d(u, x, x) + d(u, y, y) + 1.0
+
+
+class Harmonic(sciml.Problem):
+    """Laplace's equation on the unit disk, without values at its edge."""
+
+    domain = sciml.Disk((0, 0), 1)
+    fields = ["u"]
+
+    @sciml.equation
+    def balance(self, u, x, y):
+        return d(u, x, x) + d(u, y, y)
