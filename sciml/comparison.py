@@ -1,4 +1,4 @@
-"""Solutions side by side."""
+"""Comparison of solutions: errors against a reference, time, size and speed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,9 @@ from sciml.solution import Solution
 from sciml.typing import Array
 
 _MANY = 2**16
-
 _TIMED = 2**14
-
 _SECONDS = 0.1
-
 _REPEATS = 5
-
 BLOW_UP = "blow-up: no comparison made"
 
 

@@ -1,4 +1,4 @@
-"""Classical solvers behind the same problem class."""
+"""Classical solvers (SciPy) behind the same problem class."""
 
 from sciml.baselines.baseline import baseline
 

@@ -29,7 +29,6 @@ from sciml.solvers import ResidualSystem
 from sciml.solvers.scaling import Sizes, field_sizes, term_sizes
 
 _METHODS = ("auto", *INTEGRATORS, *FAMILIES)
-
 _CERTIFIED = 1e-2
 
 # Half as many, less one round a ring, still have room for differences at both ends.
@@ -100,8 +99,10 @@ def baseline(
     budget = Budget(time_limit)
     measurements = checked(problem, None, data, observe, noise, False, torch.float64, "cpu", preflight, depth=1)
     _check_sizes(problem, measurements)
-    blocks = _blocks(problem)
-    measured = _measured(problem, measurements)
+    generator = np.random.default_rng(0)
+    blocks = [Collocation(draw(term.place, problem.domain, 256, generator), (term,)) for term in problem.terms()]
+    # The measurements, and with them what was known of constants before.
+    measured = [] if measurements is None else [*data_blocks(problem, measurements), *prior_blocks(problem)]
     sizes = field_sizes(problem, [*blocks, *measured])
     task = Task(
         problem,
@@ -209,7 +210,7 @@ def _checked(problem: Problem, method: str, n: int | None, tolerance: float | No
 
 
 def _check_sizes(problem: Problem, measurements: Measurements | None) -> None:
-    """Refuse what only passes could fit, which find the size of the noise: outliers are told by it, and priors weighed.
+    """Refuse noise models that need the size of the noise, which a baseline does not estimate: robust ones, and priors.
 
     Raises:
         BaselineError: with the columns and what to do.
@@ -226,11 +227,6 @@ def _check_sizes(problem: Problem, measurements: Measurements | None) -> None:
         )
 
 
-def _measured(problem: Problem, measurements: Measurements | None) -> list[Collocation]:
-    """The measurements, and with them what was known of constants before."""
-    return [] if measurements is None else [*data_blocks(problem, measurements), *prior_blocks(problem)]
-
-
 def _sizes(blocks: Sequence[Collocation], trial: nn.Module) -> Sizes:
     """How large the fields are that were found: a surer measure of residuals than what conditions prescribe."""
     points = torch.cat([each for block in blocks for each in block.sample.points])
@@ -239,8 +235,3 @@ def _sizes(blocks: Sequence[Collocation], trial: nn.Module) -> Sizes:
     if not bool(torch.isfinite(largest).all()):
         raise BaselineError("what SciPy returned as a solution is not finite between its steps; it was thrown away")
     return Sizes((0.0,) * len(largest), tuple(float(each) or 1.0 for each in largest))
-
-
-def _blocks(problem: Problem) -> list[Collocation]:
-    generator = np.random.default_rng(0)
-    return [Collocation(draw(term.place, problem.domain, 256, generator), (term,)) for term in problem.terms()]

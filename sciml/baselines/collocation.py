@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sciml._text import listed
 from sciml.baselines.integrate import Budget
-from sciml.baselines.row_layout import sparse_slopes
+from sciml.baselines.row_layout import outward, sparse_slopes
 from sciml.errors import BaselineError
 from sciml.geometry import At, Average, Face, Interior, OnFaces, Opposite
 from sciml.models import Grid, GridFunction, GridJets
@@ -29,15 +29,10 @@ from sciml.solvers.linearize import evaluation, linearize, per_point
 from sciml.typing import Array
 
 _STEPS = 60
-
 _WEIGHT = 10.0
-
 _EXACT = 1e4
-
 _FREE = 1e-9
-
 _DEGREES = {1: 24, 2: 14, 3: 5}
-
 _ROUNDING = 1e-9
 
 
@@ -144,8 +139,7 @@ class CollocationSystem:
                 taken[numbers] = True
                 numbers, weights = numbers[free], weights[free]
             if len(numbers):
-                normals = torch.zeros(len(numbers), len(grid.axes), dtype=torch.float64)
-                normals[:, list(grid.axes).index(face.coordinate)] = face.sign
+                normals = outward(self.problem, face, len(numbers))
                 found.append(_Piece(term, grid.at_nodes(numbers), weights, normals))
         return found
 

@@ -20,13 +20,9 @@ from sciml.solvers import ResidualSystem
 from sciml.typing import Array
 
 _MOST_EXPLICIT = 60_000
-
 _MOST_VALUES = 2**25
-
 _SHIFT = 1e-3
-
 _BLOW_UP = BlowUp(sudden=100.0, least=1.0, patience=0, paced=False)
-
 _STABLE = 2.5
 
 

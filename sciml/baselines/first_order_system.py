@@ -7,7 +7,8 @@ points gives :math:`c` and :math:`M` for a whole batch of states.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -24,11 +25,14 @@ from sciml.typing import Array, MultiIndex, Target, Values
 
 _LARGE = 1e4
 
+# A field and an order of its derivative.
+Level: TypeAlias = tuple[str, int]
+
 
 class _StateJets:
     """Jets that are already known: the state and its highest derivatives."""
 
-    def __init__(self, table: Mapping[tuple[str, int], Tensor]) -> None:
+    def __init__(self, table: Mapping[Level, Tensor]) -> None:
         self._table = table
 
     def jet(self, field: str, index: MultiIndex) -> Values:
@@ -63,6 +67,8 @@ class FirstOrderSystem:
             )
         self.state = tuple((field, order) for field in problem.fields for order in range(self.orders[field]))
         self._terms = [term for term in problem.terms() if term.name in problem.equations]
+        self.prescribed = initial_values(problem, self.state, self.coordinate)
+        self._below, self._above = into_state(self.state, self.orders)
         self._check_affine()
 
     def rate(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> Array:
@@ -95,13 +101,7 @@ class FirstOrderSystem:
             unit = needed
         mass = (parts[:, 1:] - constant[:, None]).transpose(2, 0, 1) / unit
         top = -np.linalg.solve(mass, constant.T[:, :, None])[:, :, 0]
-        rate = np.empty_like(y)
-        row = 0
-        for position, order in enumerate(self.orders.values()):
-            rate[row : row + order - 1] = y[row + 1 : row + order]
-            rate[row + order - 1] = top[:, position]
-            row += order
-        return rate
+        return self._below @ y + self._above @ top.T
 
     def scene(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> Evaluation:
         """What a measurement is evaluated on: states and their rates of change, arguments as for ``rate``."""
@@ -113,11 +113,11 @@ class FirstOrderSystem:
         at = self._at(t, self._table(y, highest), constants)
         return np.stack([term.evaluate(at).detach().numpy() for term in self._terms])
 
-    def _table(self, y: Array, highest: Iterable[Array] = ()) -> dict[tuple[str, int], Array]:
+    def _table(self, y: Array, highest: Iterable[Array] = ()) -> dict[Level, Array]:
         """States and highest derivatives by field and order."""
         return dict(zip(self.state, y, strict=True)) | dict(zip(self.orders.items(), highest, strict=False))
 
-    def _at(self, t: Array, table: Mapping[tuple[str, int], Array], constants: Mapping[str, Tensor]) -> Evaluation:
+    def _at(self, t: Array, table: Mapping[Level, Array], constants: Mapping[str, Tensor]) -> Evaluation:
         jets = _StateJets({key: torch.from_numpy(row.copy()) for key, row in table.items()})
         return evaluation(self.problem.bind(**constants), [torch.from_numpy(t)[:, None]], [jets])
 
@@ -163,33 +163,41 @@ class FirstOrderSystem:
         first, second = generator.uniform(0.5, 1.5, (2, count, size))
         check_affine(self.problem, lambda h: self._residuals(t, y, h, constants), first, second)
 
-    def prescribed(self) -> dict[tuple[str, int], Target]:
-        """What the conditions, all of them initial, prescribe of the state at the start.
-
-        Raises:
-            BaselineError: an initial value that is none of the state.
-        """
-        found: dict[tuple[str, int], Target] = {}
-        for condition in self.problem.conditions:
-            if isinstance(condition, Initial):
-                found |= condition.orders(self.problem)
-            elif isinstance(condition, Dirichlet):
-                found |= {(field, 0): target for field, target in condition.targets.items()}
-        for field, order in found:
-            if (field, order) not in self.state:
-                raise BaselineError(
-                    f"an initial value of {describe(field, (self.coordinate,) * order)} is no part of the state"
-                )
-        return found
-
     def initial(self, constants: Mapping[str, Tensor], size: int) -> Array:
         """The prescribed part of a batch of initial states, shape ``(len(self.state), size)``; NaN where nothing is."""
         start = np.full(size, self.problem.domain.bounds[self.coordinate][0])
         at, state = self._at(start, {}, constants), np.full((len(self.state), size), np.nan)
-        for key, target in self.prescribed().items():
+        for key, target in self.prescribed.items():
             what = describe(key[0], (self.coordinate,) * key[1])
             state[self.state.index(key)] = target_values(what, target, at).detach().numpy()
         return state
+
+
+def into_state(levels: Sequence[Level], top: Mapping[str, int]) -> tuple[Array, Array]:
+    """The matrices that make the rate of change of a state from the state itself and from the highest derivatives."""
+    below, above = (
+        [[float(other == (name, order + 1)) for other in others] for name, order in levels]
+        for others in (levels, tuple(top.items()))
+    )
+    return np.array(below), np.array(above)
+
+
+def initial_values(problem: Problem, levels: Sequence[Level], coordinate: str) -> dict[Level, Target]:
+    """What initial conditions, and Dirichlet conditions in one coordinate, prescribe of a state at the start.
+
+    Raises:
+        BaselineError: an initial value that is none of the state.
+    """
+    found: dict[Level, Target] = {}
+    for condition in problem.conditions:
+        if isinstance(condition, Initial):
+            found |= condition.orders(problem)
+        elif isinstance(condition, Dirichlet) and len(problem.coordinates) == 1:
+            found |= {(field, 0): target for field, target in condition.targets.items()}
+    extra = [describe(field, (coordinate,) * order) for field, order in found if (field, order) not in levels]
+    if extra:
+        raise BaselineError(f"an initial value of {listed(extra)} is no part of the state")
+    return found
 
 
 def check_affine(

@@ -27,7 +27,6 @@ from sciml.problem.observations import Observation
 from sciml.typing import Array
 
 _STEP = 1e-4
-
 _MOST_EXPLICIT, _MOST_KNOTS = 20_000, 100_000
 
 
@@ -64,7 +63,7 @@ def solve_initial(task: Task) -> Solved:
     system = FirstOrderSystem(problem)
     rtol = max(1e-3 * task.tolerance, 1e-13)
     choices = (f"integrator tolerance {rtol:g}",)
-    if task.measured and (problem.unknowns or set(system.prescribed()) != set(system.state)):
+    if task.measured and (problem.unknowns or set(system.prescribed) != set(system.state)):
         if events:
             raise BaselineError(
                 "events are looked for in problems without unknowns to be fitted; bind their values first"
@@ -126,11 +125,10 @@ def check_events(problem: Problem, events: Mapping[str, Callable[..., Tensor]]) 
 
 
 def _require_initial_values(system: FirstOrderSystem) -> None:
-    prescribed = system.prescribed()
     missing = [
         describe(field, (system.coordinate,) * order)
         for field, order in system.state
-        if (field, order) not in prescribed
+        if (field, order) not in system.prescribed
     ]
     if missing:
         raise BaselineError(
@@ -214,8 +212,7 @@ def _shoot(task: Task, system: FirstOrderSystem, rtol: float) -> Solved:
     that the differences are smooth.
     """
     problem, blocks = task.problem, task.measured
-    prescribed = system.prescribed()
-    free = [row for row, key in enumerate(system.state) if key not in prescribed]
+    free = [row for row, key in enumerate(system.state) if key not in system.prescribed]
     guess = np.array([_first_value(task, system, row) for row in free])
     spread = np.where(guess != 0, np.abs(guess), 1.0)
     end = max(problem.domain.bounds[system.coordinate][1], *(float(each.sample.points[0].max()) for each in blocks))

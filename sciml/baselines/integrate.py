@@ -145,12 +145,9 @@ def integrate(
     sizes = np.abs(start).max(axis=1)
     sizes = np.maximum(sizes, 1e-3 * max(float(sizes.max()), 1e-3))
     largest = max(float(sizes.max()), blow_up.least)
+    bound = _GROWTH * largest
     used = leaps = 0
     pace = 0.0
-
-    def grown(y: Array) -> bool:
-        # A state that is not a number has left all bounds, too.
-        return not np.abs(y).max() < _GROWTH * largest
 
     def blown_up(t: float, y: Array) -> BlowUpError:
         return BlowUpError(f"the solution grows to {np.abs(y).max():.1e} at {coordinate} = {t:.6g}: it blows up", t)
@@ -161,18 +158,19 @@ def integrate(
         budget.check(t)
         if used > most:
             raise TooManyStepsError
-        if not np.isfinite(y).all():
+        size = np.abs(y).max()
+        if not math.isfinite(size):
             raise blown_up(t, y)
         found = rate(t, y)
-        if not np.isfinite(found).all():
-            if grown(y) or reason is None:
+        speed = np.abs(found).max()
+        if not math.isfinite(speed):
+            if size >= bound or reason is None:
                 raise blown_up(t, y)
             raise IntegrationError(reason(t, y))
-        size, speed = np.abs(y).max(), np.abs(found).max()
         if size <= _EARLY * largest:
             pace = max(pace, speed / max(size, 1e-300))
         faster = not blow_up.paced or speed > _FASTER * pace * size
-        leaps = leaps + 1 if grown(y) and speed * abs(span[1] - t) > blow_up.sudden * size and faster else 0
+        leaps = leaps + 1 if size >= bound and speed * abs(span[1] - t) > blow_up.sudden * size and faster else 0
         if leaps > blow_up.patience:
             raise blown_up(t, y)
         return found
@@ -196,7 +194,8 @@ def integrate(
                 raise
             most, chosen = math.inf, "Radau"
             result = attempt(chosen)
-    if not result.success and grown(result.y[:, -1]):
+    # A state that is not a number has left all bounds, too.
+    if not result.success and not np.abs(result.y[:, -1]).max() < bound:
         raise blown_up(result.t[-1], result.y[:, -1])
     if not result.success or not np.isfinite(result.y).all():
         raise IntegrationError(

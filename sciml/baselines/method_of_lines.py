@@ -23,31 +23,24 @@ from scipy.sparse.linalg import LinearOperator, onenormest, splu
 from torch import Tensor
 
 from sciml._text import listed
-from sciml.baselines.first_order_system import check_affine
+from sciml.baselines.first_order_system import Level, check_affine, initial_values, into_state
 from sciml.baselines.integrate import BlowUpError, IntegrationError
 from sciml.baselines.row_layout import Row, arranged, sparse_slopes
 from sciml.errors import BaselineError
 from sciml.jets import JetSpace, RandomJets
 from sciml.jets.calculus import describe
 from sciml.models import Grid, GridJets
-from sciml.problem import Initial, Problem
+from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, target_values
 from sciml.solvers.linearize import evaluation, linearize
 from sciml.typing import Array
 
 _PULL = 10.0
-
 _FEW, _MANY = 300.0, 1e4
-
 _POWER = 8
-
 _SAMPLES = 4
-
 _DENSE, _FULL = 1500, 0.1
-
 _HUGE, _ROUNDING = 1e30, 1e-7
-
-Level = tuple[str, int]
 
 
 class MethodOfLines:
@@ -79,7 +72,10 @@ class MethodOfLines:
         self._pull = _PULL / (high - low)
         self._rows = arranged(self.problem, grid, self.top)
         self._places = [list(self.top).index(row.field) * grid.size + row.numbers for row in self._rows]
-        self._below, self._above = self._into_state()
+        one = sparse.eye_array(grid.size)
+        self._below, self._above = (
+            sparse.csr_array(sparse.kron(each, one)) for each in into_state(self.levels, self.top)
+        )
         self._factored: tuple[bytes, Callable[[Array], Array] | None] = (b"", None)
         self._constant: Callable[[Array], Array] | None = None
         self._check_affine()
@@ -128,23 +124,13 @@ class MethodOfLines:
         )
         return sparse.csc_matrix(self._below - self._above @ top)
 
-    def _into_state(self) -> tuple[sparse.csr_array, sparse.csr_array]:
-        """The rate of the state from the state itself, for levels below the highest, and from the highest derivatives."""
-        below = [[float(other == (name, level + 1)) for other in self.levels] for name, level in self.levels]
-        above = [[float(other == (name, level + 1)) for other in self.top.items()] for name, level in self.levels]
-        one = sparse.eye_array(self.grid.size)
-        return sparse.csr_array(sparse.kron(np.array(below), one)), sparse.csr_array(sparse.kron(np.array(above), one))
-
     def start(self) -> Array:
         """The state at the start: what ``Initial`` prescribes, made to agree with the conditions at the outermost nodes.
 
         Raises:
             BaselineError: an initial value is missing, or is none of the state.
         """
-        given: dict[Level, object] = {}
-        for condition in self.problem.conditions:
-            if isinstance(condition, Initial):
-                given |= condition.orders(self.problem)
+        given = initial_values(self.problem, self.levels, self.time)
         algebraic = [name for name in self.top if self.problem.order(name, self.time) == 0]
         missing = [level for level in self.levels if level not in given and level[0] not in algebraic]
         if missing:
@@ -152,14 +138,11 @@ class MethodOfLines:
             raise BaselineError(
                 f"{type(self.problem).__name__} has no initial value for {listed(names)}: add sciml.Initial({names[0]}=...)"
             )
-        extra = [describe(name, (self.time,) * k) for name, k in given if (name, k) not in self.levels]
-        if extra:
-            raise BaselineError(f"an initial value of {listed(extra)} is none of the state")
         scene = evaluation(self.problem, [self._points(self.grid.points, self.begin)], [RandomJets(self.grid.size)])
         state = np.zeros((len(self.levels), self.grid.size))
         for row, level in enumerate(self.levels):
             if level in given:
-                values = target_values(f"Initial({level[0]}=...)", given[level], scene)  # type: ignore[arg-type]
+                values = target_values(f"Initial({level[0]}=...)", given[level], scene)
                 state[row] = values.detach().expand(self.grid.size).numpy()
         return self._consistent(state).ravel()
 

@@ -21,11 +21,8 @@ from sciml.problem import Periodic, Problem
 from sciml.typing import Array
 
 RECOVERABLE = (IntegrationError, NewtonError)
-
 _PROBES = 8192
-
 _SHARE = 0.1
-
 _CHEAP = 0.05
 
 # How the time for a grid grows with its nodes, at least.

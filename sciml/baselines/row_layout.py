@@ -51,16 +51,16 @@ def sparse_slopes(
         width: the number of columns.
         time: the name of the coordinate that is no axis of the grid.
     """
-    parts = [sparse.coo_array((len(sites.points), 0))]
-    starts = [0]
+    data, places, columns = [np.zeros(0)], [np.zeros(0, dtype=int)], [np.zeros(0, dtype=int)]
     for (name, index), slope in linear.jets.items():
         if bool(slope.any()):
             passed, space = split(index, time)
-            parts.append((sparse.diags_array(slope.numpy()) @ sites.operator(space)).tocoo())
-            starts.append(offsets[name, passed])
-    data, places = (np.concatenate(each) for each in ([p.data for p in parts], [p.coords[0] for p in parts]))
-    columns = np.concatenate([part.coords[1] + start for part, start in zip(parts, starts, strict=True)])
-    return sparse.csr_array((data, (places, columns)), shape=(len(sites.points), width))
+            part = (sparse.diags_array(slope.numpy()) @ sites.operator(space)).tocoo()
+            data.append(part.data)
+            places.append(part.coords[0])
+            columns.append(part.coords[1] + offsets[name, passed])
+    entries = (np.concatenate(data), (np.concatenate(places), np.concatenate(columns)))
+    return sparse.csr_array(entries, shape=(len(sites.points), width))
 
 
 def arranged(problem: Problem, grid: Grid, top: Mapping[str, int]) -> tuple[Row, ...]:
@@ -84,46 +84,48 @@ def arranged(problem: Problem, grid: Grid, top: Mapping[str, int]) -> tuple[Row,
             "many are needed"
         )
     kinds = [problem.system.depends(term) for term in equations]
-    times = [_lacking(problem, top, kind) for kind in kinds]
     owner = _matched(problem, top, kinds)
-    taken = {name: np.full(grid.size, -1) for name in problem.fields}
+    taken = {name: np.zeros(grid.size, dtype=bool) for name in problem.fields}
     conditions, counts = _placed(problem, terms)
     _check_counts(problem, grid, counts)
     rows: list[Row] = []
-    for term, name in dict.fromkeys((term, name) for term, name, _ in conditions):
-        layers: list[Array] = []
-        places: list[Array] = []
-        normals: list[Array] = []
-        for face, rank in (where for *what, where in conditions if what == [term, name]):
+    for (term, name), where in conditions.items():
+        numbers, places, normals = [], [], []
+        for face, rank in where:
             layer = grid.layer(face, rank)
-            free = taken[name][layer] < 0
-            layers.append(layer[free])
+            free = ~taken[name][layer]
+            taken[name][layer] = True
+            numbers.append(layer[free])
             # The condition holds on the face, whatever layer's rows it takes.
             places.append(grid.layer(face)[free])
-            taken[name][layer] = 1
-            normal = np.zeros((int(free.sum()), len(problem.coordinates)))
-            normal[:, problem.coordinates.index(face.coordinate)] = face.sign
-            normals.append(normal)
-        times_of = _lacking(problem, top, problem.system.depends(term))
+            normals.append(outward(problem, face, int(free.sum())))
         sites = grid.at_nodes(np.concatenate(places))
         if len(sites.points):
-            outward = torch.from_numpy(np.concatenate(normals))
-            rows.append(Row(term, np.concatenate(layers), name, times_of, sites, outward))
-    for position, (term, name) in enumerate(zip(equations, owner, strict=True)):
-        numbers = np.flatnonzero(taken[name] < 0)
-        rows.append(Row(term, numbers, name, times[position], _inside(problem, grid, name, numbers, counts)))
+            times = _lacking(problem, top, problem.system.depends(term))
+            rows.append(Row(term, np.concatenate(numbers), name, times, sites, torch.cat(normals)))
+    for term, name, kind in zip(equations, owner, kinds, strict=True):
+        own = np.flatnonzero(~taken[name])
+        sites = _inside(problem, grid, name, own, counts)
+        rows.append(Row(term, own, name, _lacking(problem, top, kind), sites))
     return tuple(rows)
+
+
+def outward(problem: Problem, face: Face, count: int) -> Tensor:
+    """The outward normals at so many points of a face, ``(count, D)``."""
+    normals = torch.zeros(count, len(problem.coordinates), dtype=torch.float64)
+    normals[:, problem.coordinates.index(face.coordinate)] = face.sign
+    return normals
 
 
 def _placed(
     problem: Problem, terms: Sequence[Term]
-) -> tuple[list[tuple[Term, str, tuple[Face, int]]], dict[tuple[str, Face], int]]:
-    """Each condition with the field whose rows it takes, its face, and its place among that field's conditions there.
+) -> tuple[dict[tuple[Term, str], list[tuple[Face, int]]], dict[tuple[str, Face], int]]:
+    """Each condition and the field whose rows it takes, with its faces and its place among that field's conditions there.
 
     Prescribed values come first: at a corner they are kept. Also the last place on each face, by field.
     """
     assert problem.time is not None
-    conditions: list[tuple[Term, str, tuple[Face, int]]] = []
+    conditions: dict[tuple[Term, str], list[tuple[Face, int]]] = {}
     counts: dict[tuple[str, Face], int] = {}
     on_face: dict[Face, list[Term]] = {}
     others = [term for term in terms if term.name not in problem.equations and not _initial(term)]
@@ -131,20 +133,22 @@ def _placed(
         place = term.place
         if isinstance(place, Opposite) and place.coordinate != problem.time:
             continue
-        if not isinstance(place, OnFaces) or not all(
-            isinstance(face, Face) and face.coordinate != problem.time for face in place.faces
+        faces = [face for face in place.faces if isinstance(face, Face)] if isinstance(place, OnFaces) else []
+        if (
+            not isinstance(place, OnFaces)
+            or len(faces) < len(place.faces)
+            or any(face.coordinate == problem.time for face in faces)
         ):
             raise BaselineError(
                 f"the condition {term.name!r} is neither given by sciml.Initial nor lies on faces of the box beside time; the "
                 "method of lines cannot hold it"
             )
-        for face in place.faces:
-            assert isinstance(face, Face)
+        for face in faces:
             on_face.setdefault(face, []).append(term)
     for face, there in on_face.items():
         for term, name in zip(there, _owners(problem, face, there), strict=True):
             rank = counts[name, face] = counts.get((name, face), -1) + 1
-            conditions.append((term, name, (face, rank)))
+            conditions.setdefault((term, name), []).append((face, rank))
     return conditions, counts
 
 

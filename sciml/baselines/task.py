@@ -21,7 +21,6 @@ from sciml.uncertainty import Estimate, Inference
 from sciml.uncertainty.covariance import covariance
 
 INTEGRATORS = ("RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA")
-
 FAMILIES = ("chebyshev", "differences")
 
 

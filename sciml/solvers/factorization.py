@@ -10,9 +10,7 @@ from scipy.sparse.linalg import LinearOperator, onenormest, splu
 from sciml.typing import Array
 
 DENSE = 4200
-
 _SURE, _RANK = 1e15, 1e-14
-
 _SHIFT = 1e-3
 
 

@@ -29,7 +29,6 @@ from sciml.solvers.residuals import ResidualSystem
 from sciml.typing import MultiIndex
 
 _BATCH = 64
-
 CHUNK = 2**28
 
 

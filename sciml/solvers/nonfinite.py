@@ -16,7 +16,6 @@ from sciml.solvers.linearize import linearize, per_point
 from sciml.solvers.objective import Objective
 
 _JETS_TOLD = 6
-
 _SINGULAR = (
     "a root, logarithm, quotient or power at its singular point; torch.where differentiates both of its branches: keep the "
     "argument of the one not taken away from there"
