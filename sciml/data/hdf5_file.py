@@ -27,9 +27,6 @@ MOST_COMPRESSED = 1100
 
 _SMALL = 2**20
 
-# What is told of objects that cannot be opened begins with this.
-DAMAGED = "damaged"
-
 
 def text(value: Any) -> str | None:
     """The text of an attribute; None if it is none. What is not UTF-8 is taken for Latin-1, as ``µ`` of old programs is.
@@ -125,7 +122,7 @@ def walk(group: h5py.Group) -> Iterator[tuple[str, str]]:
     """Everything in a group by path, with what it is in words: ``("probe/u", "float64 (3,)")``."""
     for name, thing in things(group):
         if isinstance(thing, Exception):
-            yield name, f"{DAMAGED} ({thing})"
+            yield name, f"damaged ({thing})"
         elif isinstance(thing, h5py.SoftLink):
             yield name, f"link to {thing.path}"
         elif isinstance(thing, h5py.ExternalLink):

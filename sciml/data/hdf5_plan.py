@@ -10,9 +10,9 @@ from pathlib import Path
 import h5py
 
 from sciml._text import listed, nearest, sequences
-from sciml.data.hdf5_columns import ColumnRequest, names_wanted, split_columns
-from sciml.data.hdf5_file import DAMAGED, DatasetInfo, OpenFiles, find, tree, unusable, walk
-from sciml.data.hdf5_grid import Column, GridTable
+from sciml.data.arrays import names_of
+from sciml.data.hdf5_file import DatasetInfo, OpenFiles, find, things, tree, unusable
+from sciml.data.hdf5_grid import Column, ColumnRequest, GridTable, split_columns
 from sciml.data.layouts import recognised, sample_grids
 from sciml.data.sandbox import check_safe
 from sciml.data.units import Units, conversions
@@ -31,21 +31,6 @@ class Plan:
         group: what rows are grouped by, if anything.
         labels: the dataset with the name of each row's group; None if every grid is a group.
         units: of the columns after conversion.
-
-    Raises:
-        DataError: never by itself; ``planned`` checks.
-
-    Example:
-        >>> import pathlib, tempfile, h5py
-        >>> from sciml.data.hdf5_file import OpenFiles
-        >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
-        >>> with h5py.File(file, "w") as content:
-        ...     content["t"], content["u"] = [0.0, 1.0], [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
-        ...     content["x"] = [0.0, 0.5, 1.0]
-        >>> with OpenFiles() as handles:
-        ...     plan = planned(handles, file, axes={"u": ("t", "x")})
-        >>> plan.columns, plan.rows
-        (('t', 'x', 'u'), 6)
     """
 
     path: Path
@@ -82,12 +67,7 @@ def planned(
     sample: int | str | Sequence[int | str] | None = None,
     links: Path | None = None,
 ) -> Plan:
-    """Decide what is to be read, and check that it fits together.
-
-    Args:
-        handles: the open files.
-        path: of the file.
-        columns, axes, split, units, group, sample, links: as in ``read_hdf5``.
+    """Decide what is to be read, with the options of ``read_hdf5``, and check that it fits together.
 
     Raises:
         DataError: as in ``read_hdf5``, for everything that can be seen without reading.
@@ -95,7 +75,10 @@ def planned(
     if not isinstance(group, str | None):
         raise DataError(f"group must be the name of a dataset; given: {group!r}")
     along, parts = sequences("axes", axes, "{'u': ('t', 'x')}"), sequences("split", split, "{'V': ('u', 'v')}")
-    request = ColumnRequest(handles, path, names_wanted(columns), dict(along), dict(parts), links)
+    wanted = names_of(columns)
+    if wanted is not None and not isinstance(columns, Mapping):
+        wanted = {name.strip("/").rsplit("/", maxsplit=1)[-1]: name for name in wanted}
+    request = ColumnRequest(handles, path, wanted, along, parts, links)
     layout = recognised(handles, path, links) if axes is None else None
     if layout is not None:
         grids = sample_grids(request, layout, sample)
@@ -114,7 +97,13 @@ def planned(
     told = {column.name: column.dataset.units for column in grids[0].columns if column.dataset.units is not None}
     names = tuple(column.name for column in grids[0].columns)
     factors, after = conversions(str(path), units, names, told)
-    return Plan(path, tuple(_converted(grid, factors) for grid in grids), group, labels, after)
+
+    def converted(column: Column) -> Column:
+        factor, offset = factors.get(column.name, (1.0, 0.0))
+        return replace(column, factor=factor, offset=offset)
+
+    grids = tuple(replace(grid, columns=tuple(map(converted, grid.columns))) for grid in grids)
+    return Plan(path, grids, group, labels, after)
 
 
 def _grid(request: ColumnRequest, group: str | None) -> GridTable:
@@ -201,7 +190,7 @@ def _rows(request: ColumnRequest, rest: Sequence[tuple[str, str, DatasetInfo]]) 
     for ours, theirs, dataset in rest:
         axes = ("row", *("component",) * (len(dataset.shape) - 1)) if dataset.shape else ()
         if len(dataset.shape) > 1 and request.named(request.split, ours, theirs) is None:
-            candidates = [name for name, each in ((name, each) for name, _, each in rest) if len(each.shape) == 1]
+            candidates = [name for name, _, each in rest if len(each.shape) == 1]
             raise DataError(
                 f"{path}: {ours!r} has shape {dataset.shape}; which coordinates run along its axes? Pass axes={{{ours!r}: "
                 f"('t', 'x')}} with one-dimensional datasets ({listed(candidates)}), or, if its last axis holds components, "
@@ -222,16 +211,15 @@ def _rows(request: ColumnRequest, rest: Sequence[tuple[str, str, DatasetInfo]]) 
 
 def _usable(request: ColumnRequest, group: str | None) -> dict[str, str]:
     """Every dataset of numbers in the file, by the last part of its path where that is unique."""
-    file = request.handles[request.path]
     names = []
-    for name, what in walk(file):
-        if what.startswith(("link to", "group")) or name.strip("/") == (group or "").strip("/"):
+    for name, thing in things(request.handles[request.path]):
+        if name == (group or "").strip("/"):
             continue
-        if what.startswith(DAMAGED):
+        if isinstance(thing, Exception):
             raise DataError(
-                f"{request.path}: {name!r} cannot be opened: {what}; get the file again, or name other datasets with columns="
+                f"{request.path}: {name!r} cannot be opened: damaged ({thing}); get the file again, or name other datasets "
+                "with columns="
             )
-        thing = file[name]
         if isinstance(thing, h5py.Dataset) and thing.shape != () and unusable(thing) is None:
             names.append(name)
     last = [name.rsplit("/", maxsplit=1)[-1] for name in names]
@@ -268,15 +256,3 @@ def _check_group(request: ColumnRequest, grid: GridTable, name: str) -> None:
         raise DataError(
             f"{request.path}: group={name!r} has shape {dataset.shape}; expected one value for each of the {grid.rows} rows"
         )
-
-
-def _converted(grid: GridTable, factors: Mapping[str, tuple[float, float]]) -> GridTable:
-    return replace(
-        grid,
-        columns=tuple(
-            replace(column, factor=factors[column.name][0], offset=factors[column.name][1])
-            if column.name in factors
-            else column
-            for column in grid.columns
-        ),
-    )

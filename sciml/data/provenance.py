@@ -91,16 +91,7 @@ def provenance(
     before: tuple[int, int],
     packages: Sequence[str] = (),
 ) -> Provenance:
-    """The record of a file that has just been read.
-
-    Args:
-        path: of the file.
-        reader: the name of the function.
-        rows: how many were read.
-        options: what it was told; those left at None are not recorded.
-        before: the file's ``stamp`` before it was read.
-        packages: that the numbers depend on, besides sciml and numpy.
-    """
+    """The record of a file that has just been read; ``before`` is its stamp before, and options left at None are left out."""
     versions = {}
     for name in ("sciml", "numpy", *packages):
         try:

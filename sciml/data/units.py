@@ -127,19 +127,27 @@ def conversions(
     return found, after
 
 
+def moment(text: str) -> pd.Timestamp | None:
+    """A date and time in UTC; None for a text that is none."""
+    try:
+        found: Any = pd.Timestamp(text) if text else pd.NaT
+    except (ValueError, OverflowError):
+        return None
+    if found is pd.NaT:
+        return None
+    return found.tz_localize("UTC") if found.tz is None else found.tz_convert("UTC")
+
+
 def _moment(name: str, text: str) -> pd.Timestamp:
     """The moment that a unit counts from, in UTC."""
-    try:
-        moment: Any = pd.Timestamp(text)
-    except (ValueError, OverflowError):
-        moment = pd.NaT
+    found = moment(text)
     # Before 1583 calendars differ in what a date is.
-    if moment is pd.NaT or moment.year < 1583:
+    if found is None or found.year < 1583:
         raise DataError(
             f"column {name!r}: {text!r} is no date from 1583 on, such as 2020-01-31 or 2020-01-31T12:00:00, and cannot be "
             "changed for another; leave the date out of the problem's unit"
         )
-    return moment.tz_localize("UTC") if moment.tz is None else moment.tz_convert("UTC")
+    return found
 
 
 def _parsed(registry: Any, unit: str) -> Any:
