@@ -1,4 +1,4 @@
-"""Columns that are no numbers, made numbers on request: truth values and dates."""
+"""Type conversion of columns on request: truth values and dates as numbers."""
 
 from __future__ import annotations
 

@@ -480,7 +480,7 @@ def _check_virtual(handles: OpenFiles, path: Path, dataset: h5py.Dataset, links:
 
 
 def _still_fits(taken: Any, shape: tuple[int, ...], points: int) -> bool:
-    """Whether what a virtual dataset takes from a source is still there."""
+    """True if a source still has all that a virtual dataset takes from it."""
     if taken.get_select_type() == h5py.h5s.SEL_ALL:
         return math.prod(shape) == points
     _, last = taken.get_select_bounds()

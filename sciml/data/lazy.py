@@ -1,4 +1,4 @@
-"""Tables that stay in their file: their rows are read when somebody asks for them, chunk by chunk."""
+"""Lazy (out-of-core) tables: rows stay in an HDF5 file and are read on demand, in pieces of whole chunks."""
 
 from __future__ import annotations
 

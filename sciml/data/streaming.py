@@ -1,4 +1,4 @@
-"""Rows of a lazy table in random order, batch by batch, read ahead by worker processes."""
+"""Streaming of mini-batches: rows of a lazy table in random order, read ahead by worker processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of named columns: what measurements are once their file has been read."""
+"""Tables of named float64 columns in memory, with groups, units and provenance."""
 
 from __future__ import annotations
 

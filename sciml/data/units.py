@@ -1,4 +1,4 @@
-"""Units of columns: from what a file has to what a problem expects."""
+"""Unit conversion of columns: from the unit in a file to the unit in a problem."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def check_units(
 
 
 def conversions(
-    source: str, units: Units | None, columns: tuple[str, ...], told: Mapping[str, str]
+    source: str, units: Units | None, columns: tuple[str, ...], stated: Mapping[str, str]
 ) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
     """Factors and offsets of the columns to convert, and the units of all columns whose unit is known afterwards.
 
@@ -109,14 +109,14 @@ def conversions(
         source: of the numbers, for messages.
         units: what was asked for.
         columns: the names of all columns.
-        told: the units that the file itself gives.
+        stated: the units that the file itself gives.
 
     Raises:
         DataError: only the problem's unit is given and the file has none, and what ``conversion`` raises.
     """
-    found, after = {}, dict(told)
+    found, after = {}, dict(stated)
     for name, (theirs, ours) in check_units(units, columns).items():
-        theirs = told.get(name) if theirs is None else theirs
+        theirs = stated.get(name) if theirs is None else theirs
         if theirs is None:
             raise DataError(
                 f"{source}: the file does not say in which unit {name!r} is; pass units={{{name!r}: ('<its unit>', {ours!r})}}"
