@@ -71,7 +71,7 @@ def finished(
     path: Path,
     reader: str,
     values: dict[str, Any],
-    told: Mapping[str, str],
+    stated: Mapping[str, str],
     options: Mapping[str, Any],
     before: tuple[int, int],
     packages: Sequence[str],
@@ -83,7 +83,7 @@ def finished(
         path: of the file.
         reader: the name of the function that read it.
         values: the columns as float64.
-        told: the units that the file gives.
+        stated: the units that the file gives.
         options: of the reader, with ``units``, ``missing`` and, for rows with ``labels``, ``group``.
         before: the file's stamp before it was read.
         packages: that the numbers depend on.
@@ -93,8 +93,8 @@ def finished(
         DataError: units that do not fit, values that are not finite.
         MissingExtraError: units to convert without pint.
     """
-    told = {name: unit for name, unit in told.items() if name in values}
-    factors, units = conversions(str(path), options["units"], tuple(values), told)
+    stated = {name: unit for name, unit in stated.items() if name in values}
+    factors, units = conversions(str(path), options["units"], tuple(values), stated)
     for name, (factor, offset) in factors.items():
         values[name] = values[name] * factor + offset
     origin = provenance(path, reader, len(next(iter(values.values()))), options, before, packages)
@@ -191,13 +191,13 @@ def _along(
     path: Path,
     name: str,
     array: Array,
-    told: tuple[str, ...] | None,
+    stated: tuple[str, ...] | None,
     axes: Mapping[str, Sequence[str]],
     split: Mapping[str, Sequence[str]],
 ) -> tuple[str, ...] | None:
     """The axes of an array, without that of its components; None for a single one that nothing is said of."""
     components = int(name in split and array.dtype.kind != "c")
-    names = tuple(axes.get(name, ())) or (told[: len(told) - components] if told is not None else None)
+    names = tuple(axes.get(name, ())) or (stated[: len(stated) - components] if stated is not None else None)
     if names is None and array.ndim - components == 1:
         return (_ROW,) if components else None
     if names is None or len(names) != array.ndim - components:

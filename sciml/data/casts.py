@@ -1,4 +1,4 @@
-"""Columns that are no numbers, made numbers on request: truth values and dates."""
+"""Type conversion of columns on request: truth values and dates as numbers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from sciml._text import listed, mapping, nearest
+from sciml.data.units import moment
 from sciml.errors import DataError
 from sciml.typing import Array
 
@@ -83,12 +84,9 @@ def unit_after(how: str) -> str | None:
 
 def _epoch(name: str, how: str) -> tuple[float, pd.Timestamp]:
     unit, _, date = how.partition(" since ") if isinstance(how, str) else ("", "", "")
-    try:
-        moment = pd.Timestamp(date) if date else None
-    except ValueError:
-        moment = None
-    if unit.strip() not in _UNITS or moment is None or moment is pd.NaT:
+    begin = moment(date)
+    if unit.strip() not in _UNITS or begin is None:
         raise DataError(
             f"casts: {name!r} needs 'bool' or a unit and a date, such as 'days since 2020-01-01'; given: {how!r}"
         )
-    return _UNITS[unit.strip()], moment.tz_localize("UTC") if moment.tz is None else moment.tz_convert("UTC")
+    return _UNITS[unit.strip()], begin

@@ -134,8 +134,8 @@ def read_csv(
     if labels is not None and labels.isna().any():
         line = body.lines[int(np.flatnonzero(labels.isna())[0])]
         raise DataError(f"{path}, line {line}: no value in {group!r}, which rows are grouped by; name its group")
-    told = {name: unit for name, how in asked.items() if (unit := unit_after(how)) is not None}
-    return finished(path, "read_csv", values, told, options, before, ["pandas"], labels)
+    stated = {name: unit for name, how in asked.items() if (unit := unit_after(how)) is not None}
+    return finished(path, "read_csv", values, stated, options, before, ["pandas"], labels)
 
 
 def _content(path: Path, memory: int | None, largest: int | None) -> bytes:

@@ -27,9 +27,6 @@ MOST_COMPRESSED = 1100
 
 _SMALL = 2**20
 
-# What is told of objects that cannot be opened begins with this.
-DAMAGED = "damaged"
-
 
 def text(value: Any) -> str | None:
     """The text of an attribute; None if it is none. What is not UTF-8 is taken for Latin-1, as ``µ`` of old programs is.
@@ -125,7 +122,7 @@ def walk(group: h5py.Group) -> Iterator[tuple[str, str]]:
     """Everything in a group by path, with what it is in words: ``("probe/u", "float64 (3,)")``."""
     for name, thing in things(group):
         if isinstance(thing, Exception):
-            yield name, f"{DAMAGED} ({thing})"
+            yield name, f"damaged ({thing})"
         elif isinstance(thing, h5py.SoftLink):
             yield name, f"link to {thing.path}"
         elif isinstance(thing, h5py.ExternalLink):
@@ -483,7 +480,7 @@ def _check_virtual(handles: OpenFiles, path: Path, dataset: h5py.Dataset, links:
 
 
 def _still_fits(taken: Any, shape: tuple[int, ...], points: int) -> bool:
-    """Whether what a virtual dataset takes from a source is still there."""
+    """True if a source still has all that a virtual dataset takes from it."""
     if taken.get_select_type() == h5py.h5s.SEL_ALL:
         return math.prod(shape) == points
     _, last = taken.get_select_bounds()

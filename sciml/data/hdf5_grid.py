@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sciml.data.arrays import exact, spread
-from sciml.data.hdf5_file import DatasetInfo, OpenFiles, read_part
+from sciml.data.hdf5_file import DatasetInfo, OpenFiles, locate, read_part
+from sciml.errors import DataError
 from sciml.typing import Array
 
 
@@ -22,17 +25,6 @@ class Column:
         axes: for each axis of the dataset the dimension of the table's grid that runs along it, or the index that is taken.
         part: ``"real"`` or ``"imag"`` of complex numbers; None for real ones.
         factor, offset: what is stored is multiplied by the first, then the second is added (units).
-
-    Raises:
-        DataError: never.
-
-    Example:
-        >>> import pathlib
-        >>> import numpy as np
-        >>> from sciml.data.hdf5_file import DatasetInfo
-        >>> at = DatasetInfo(pathlib.Path("run.h5"), "/V", (9, 4, 2), np.dtype("f8"), None, None, (None, None, None))
-        >>> Column("v", at, ("t", "x", 1)).dimensions
-        ('t', 'x')
     """
 
     name: str
@@ -47,6 +39,12 @@ class Column:
         """The dimensions of the grid that it depends on."""
         return tuple(axis for axis in self.axes if isinstance(axis, str))
 
+    @property
+    def source(self) -> tuple[Any, ...]:
+        """The dataset, and which of its axes are dimensions: what the components of one dataset have in common."""
+        along = (axis if isinstance(axis, str) else None for axis in self.axes)
+        return (self.dataset.path, self.dataset.name, *along)
+
 
 @dataclass(frozen=True)
 class GridTable:
@@ -58,22 +56,6 @@ class GridTable:
         dimensions: their names and lengths, in order.
         columns: what is read.
         label: the group that all these rows belong to, such as the sample.
-
-    Raises:
-        DataError: when reading: a checksum is wrong, the file is damaged, an integer is beyond 2^53.
-
-    Example:
-        >>> import pathlib, tempfile, h5py
-        >>> from sciml.data.hdf5_file import OpenFiles, locate
-        >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
-        >>> with h5py.File(file, "w") as content:
-        ...     content["t"], content["u"] = [0.0, 1.0], [[1.0, 2.0], [3.0, 4.0]]
-        >>> with OpenFiles() as handles:
-        ...     t, u = (locate(handles, file, name) for name in ("t", "u"))
-        ...     grid = GridTable((("t", 2), ("x", 2)), (Column("t", t, ("t",)), Column("u", u, ("t", "x"))))
-        ...     values = grid.read(handles)
-        >>> values["t"].tolist(), values["u"].tolist()
-        ([0.0, 0.0, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0])
     """
 
     dimensions: tuple[tuple[str, int], ...]
@@ -121,18 +103,22 @@ class GridTable:
         ranges = {name: (box or {}).get(name, (0, length)) for name, length in self.dimensions}
         shape = tuple(stop - start for start, stop in ranges.values())
         order = list(ranges)
-        kept: dict[Any, tuple[tuple[int, ...], Array]] = {}
+        blocks: dict[Any, Array] = {}
         values = {}
         for column in self.columns:
-            key, first = self._shared(column)
-            if key not in kept:
-                kept[key] = (first, self._block(handles, column, first, key, ranges))
-            low, block = kept[key]
+            extents = self._extents(column)
+            where = column.source, extents
+            if where not in blocks:
+                chosen = (
+                    slice(*(ranges[axis] if isinstance(axis, str) else extent))
+                    for axis, extent in zip(column.axes, extents, strict=True)
+                )
+                blocks[where] = read_part(handles, column.dataset, tuple(chosen))
             # Axes with a fixed index are taken from the block that all components share.
-            taken = block[
+            taken = blocks[where][
                 tuple(
-                    axis - start if isinstance(axis, int) else slice(None)
-                    for axis, start in zip(column.axes, low, strict=True)
+                    axis - extent[0] if isinstance(axis, int) else slice(None)
+                    for axis, extent in zip(column.axes, extents, strict=True)
                 )
             ]
             if column.part is not None:
@@ -144,34 +130,90 @@ class GridTable:
             )
         return values
 
-    def _shared(self, column: Column) -> tuple[Any, tuple[int, ...]]:
-        """What components of one dataset have in common, and where the block that holds them all begins."""
-        where = (column.dataset.path, column.dataset.name)
-        pattern = tuple(axis if isinstance(axis, str) else None for axis in column.axes)
-        alike = [
-            each.axes
-            for each in self.columns
-            if (each.dataset.path, each.dataset.name) == where
-            and tuple(axis if isinstance(axis, str) else None for axis in each.axes) == pattern
-        ]
-        ends = [
-            (0, 0)
-            if isinstance(axis, str)
-            else (min(each[number] for each in alike), max(each[number] for each in alike))
-            for number, axis in enumerate(column.axes)
-        ]
-        return (where, pattern, tuple(ends)), tuple(int(low) for low, _ in ends)
-
-    def _block(
-        self,
-        handles: OpenFiles,
-        column: Column,
-        first: tuple[int, ...],
-        key: Any,
-        ranges: Mapping[str, tuple[int, int]],
-    ) -> Array:
-        selection = tuple(
-            slice(*ranges[axis]) if isinstance(axis, str) else slice(low, high + 1)
-            for axis, low, (_, high) in zip(column.axes, first, key[2], strict=True)
+    def _extents(self, column: Column) -> tuple[tuple[int, int], ...]:
+        """The part of a dataset along its fixed axes that the columns from it have together."""
+        alike = [each.axes for each in self.columns if each.source == column.source]
+        return tuple(
+            (0, 0) if isinstance(axis, str) else (min(each), max(each) + 1)
+            for axis, each in zip(column.axes, zip(*alike, strict=True), strict=True)
         )
-        return read_part(handles, column.dataset, selection)
+
+
+@dataclass(frozen=True)
+class ColumnRequest:
+    """What was asked for.
+
+    Args:
+        handles: the open files.
+        path: of the file.
+        wanted: name in the problem: name in the file; None for everything.
+        axes, split: as in ``read_hdf5``.
+        links: the folder below which other files may be read; None forbids them.
+    """
+
+    handles: OpenFiles
+    path: Path
+    wanted: dict[str, str] | None
+    axes: Mapping[str, Sequence[str]]
+    split: Mapping[str, Sequence[str]]
+    links: Path | None
+
+    def locate(self, name: str) -> DatasetInfo:
+        """A dataset by its path in the file."""
+        return locate(self.handles, self.path, name, links=self.links)
+
+    def named(self, option: Mapping[str, Any], ours: str, theirs: str) -> Any:
+        """What an option says of a column, by our name or the file's."""
+        return option.get(ours, option.get(theirs, option.get(theirs.strip("/"))))
+
+
+def split_columns(
+    request: ColumnRequest,
+    ours: str,
+    theirs: str,
+    dataset: DatasetInfo,
+    axes: Sequence[str],
+    components: Sequence[str],
+    fixed: Mapping[str, int],
+) -> list[Column]:
+    """The columns that a dataset becomes: one, two for complex numbers, or one for each component.
+
+    Args:
+        request: what was asked for.
+        ours, theirs: the names of the column and of the dataset.
+        dataset: where it is.
+        axes: for each axis the coordinate along it, ``"component"``, or something that is fixed.
+        components: the names of the columns unless others are asked for.
+        fixed: the index along axes that are fixed, such as ``"sample"``.
+
+    Raises:
+        DataError: complex numbers without two names, or another number of names than of components.
+    """
+    named = request.named(request.split, ours, theirs)
+    what = f"{request.path}: {ours!r} ({dataset.name})"
+    if dataset.dtype.kind == "c":
+        if named is None or len(named) != 2 or "component" in axes:
+            raise DataError(
+                f"{what} is complex; pass split={{{ours!r}: ('u', 'v')}} to have its real and imaginary part as two columns"
+            )
+        placed = tuple(fixed.get(axis, axis) for axis in axes)
+        return [Column(str(name), dataset, placed, part) for name, part in zip(named, ("real", "imag"), strict=True)]
+    which = [number for number, axis in enumerate(axes) if axis == "component"]
+    counted = list(itertools.product(*(range(dataset.shape[number]) for number in which)))
+    if named is None:
+        named = (
+            components
+            if len(components) == len(counted) and which
+            else [f"{ours}_{number}" for number in range(len(counted))]
+        )
+        named = [ours] if len(counted) == 1 else named
+    if len(named) != len(counted):
+        raise DataError(
+            f"{what} has {len(counted)} components (shape {dataset.shape}); split gives {len(named)}: {tuple(named)!r}"
+        )
+    columns = []
+    for name, index in zip(named, counted, strict=True):
+        taken = iter(index)
+        placed = tuple(next(taken) if axis == "component" else fixed.get(axis, axis) for axis in axes)
+        columns.append(Column(str(name), dataset, placed))
+    return columns

@@ -1,7 +1,4 @@
-"""The grids of a layout's samples.
-
-Layouts of published collections of simulations in HDF5, recognised and laid out as grids: PDEBench and The Well.
-"""
+"""Layouts of published collections of simulations in HDF5, PDEBench and The Well: recognised, and their samples as grids."""
 
 from __future__ import annotations
 
@@ -16,9 +13,8 @@ import h5py
 import numpy as np
 
 from sciml._text import listed, nearest
-from sciml.data.hdf5_columns import ColumnRequest, split_columns
 from sciml.data.hdf5_file import OpenFiles, find, label, locate
-from sciml.data.hdf5_grid import Column, GridTable
+from sciml.data.hdf5_grid import Column, ColumnRequest, GridTable, split_columns
 from sciml.data.sandbox import check_safe
 from sciml.errors import DataError
 
@@ -37,13 +33,6 @@ class Variable:
         dataset: its path in the file; ``{sample}`` stands for the group of the sample.
         axes: for each axis ``"sample"``, the name of a coordinate, or ``"component"``.
         components: the columns that the components become, if the layout names them.
-
-    Raises:
-        DataError: never.
-
-    Example:
-        >>> Variable("tensor", ("sample", "t", "x")).axes
-        ('sample', 't', 'x')
     """
 
     dataset: str
@@ -61,14 +50,6 @@ class Layout:
         fields: everything that depends on them.
         samples: their names: numbers, or groups of the file.
         extra: variables that are taken only when asked for.
-
-    Raises:
-        DataError: never.
-
-    Example:
-        >>> layout = Layout("PDEBench", {"x": Variable("x-coordinate", ("x",))}, {}, ("0",), {})
-        >>> list(layout.variables)
-        ['x']
     """
 
     name: str
@@ -90,11 +71,6 @@ def recognised(handles: OpenFiles, path: Path, links: Path | None) -> Layout | N
       (``density``, ``Vx`` ...; sample, t, x, y, z). The times may be one more than the steps: the last is not in the data.
     - PDEBench, a group for each sample with ``data`` (t, x, y, channel) and ``grid/x``, ``grid/y``, ``grid/t``.
     - The Well: ``dimensions``, and fields in ``t0_fields``, ``t1_fields`` (vectors) and ``t2_fields`` (tensors).
-
-    Args:
-        handles: the open files.
-        path: of the file.
-        links: the folder below which other files may be read; None forbids them.
 
     Raises:
         DataError: it looks like one of them, and something does not fit.
@@ -228,11 +204,6 @@ def _well(source: _Source) -> Layout:
 
 def sample_grids(request: ColumnRequest, layout: Layout, sample: Any) -> tuple[GridTable, ...]:
     """A grid for each sample that was asked for.
-
-    Args:
-        request: what was asked for.
-        layout: of the file.
-        sample: the number or name of a sample, or several; None if there is only one.
 
     Raises:
         DataError: no such sample or variable, several samples and no choice, axes that do not fit.

@@ -1,4 +1,4 @@
-"""Tables that stay in their file: their rows are read when somebody asks for them, chunk by chunk."""
+"""Lazy (out-of-core) tables: rows stay in an HDF5 file and are read on demand, in pieces of whole chunks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ import numpy as np
 import pandas as pd
 
 from sciml._text import listed, mapping, nearest, whole
-from sciml.data.chunks import ChunkGrid, Pieces
 from sciml.data.hdf5_file import OpenFiles, locate
 from sciml.data.hdf5_grid import Column, GridTable
-from sciml.data.table import Table
+from sciml.data.table import Table, check_finite
 from sciml.errors import DataError
 from sciml.typing import Array
 
@@ -264,7 +263,9 @@ class LazyTable:
         found = part.read(self._handles(), ends)
         if check:
             for name in wanted:
-                self._check(name, found[name], piece)
+                # Sums are faster than comparisons, and not finite where any value is not; or where they overflow.
+                if not math.isfinite(found[name].sum()):
+                    check_finite(self.source, name, found[name], self.missing, self.pieces.rows(piece))
         return [found[name] for name in wanted]
 
     def close(self) -> None:
@@ -320,21 +321,126 @@ class LazyTable:
             raise DataError(f"{self.source} has rows 0 to {len(self) - 1}; asked for: {found.min()} to {found.max()}")
         return found.astype(np.int64)
 
-    def _row(self, piece: int, place: int) -> int:
-        return int(self.pieces.rows(piece)[place])
 
-    def _check(self, name: str, values: Array, piece: int) -> None:
-        # Sums are faster than comparisons, and not finite where any value is not; or where they overflow.
-        if math.isfinite(values.sum()):
-            return
-        bad = np.isinf(values) if self.missing == "mask" else ~np.isfinite(values)
-        if bad.any():
-            first = int(np.flatnonzero(bad)[0])
-            raise DataError(
-                f"{self.source}: column {name!r} has {int(bad.sum())} value(s) that are not finite in the piece that was read, "
-                f"the first in row {self._row(piece, first)} ({values[first]}); remove these rows"
-                + ("" if np.isinf(values).any() else ", or pass missing='mask' to skip them")
-            )
+@dataclass(frozen=True)
+class ChunkGrid:
+    r"""A grid of rows cut into boxes of one shape, smaller at its far ends.
+
+    Rows are numbered along the grid with the last axis fastest: row :math:`\sum_k i_k \prod_{l>k} n_l` is the grid's
+    point :math:`(i_0, i_1, \dots)`. A table of plain columns is a grid with one axis.
+
+    Args:
+        shape: the number of rows along each axis of the grid.
+        tile: the number of rows of a piece along each axis.
+    """
+
+    shape: tuple[int, ...]
+    tile: tuple[int, ...]
+
+    @classmethod
+    def aligned(cls, shape: Sequence[int], chunk: Sequence[int], rows: int) -> ChunkGrid:
+        """Pieces of about so many rows that are made of whole chunks.
+
+        A piece grows along the last axis first, where the next chunk is the next in the file. It has at least one chunk.
+        """
+        tile = [min(size, length) for size, length in zip(chunk, shape, strict=True)]
+        for axis in reversed(range(len(shape))):
+            several = max(1, min(-(-shape[axis] // tile[axis]), rows // math.prod(tile)))
+            tile[axis] = min(several * tile[axis], shape[axis])
+            if tile[axis] < shape[axis]:
+                break
+        return cls(tuple(shape), tuple(tile))
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return math.prod(self.shape)
+
+    @property
+    def count(self) -> int:
+        """The number of pieces."""
+        return math.prod(self._along)
+
+    @property
+    def _along(self) -> tuple[int, ...]:
+        return tuple(-(-length // tile) for length, tile in zip(self.shape, self.tile, strict=True))
+
+    def box(self, piece: int) -> tuple[slice, ...]:
+        """The part of the grid that a piece is, a slice for each axis."""
+        places = np.unravel_index(piece, self._along)
+        return tuple(
+            slice(int(place) * tile, min((int(place) + 1) * tile, length))
+            for place, tile, length in zip(places, self.tile, self.shape, strict=True)
+        )
+
+    def rows(self, piece: int) -> Array:
+        """The numbers of the rows of a piece, in the order in which it is read."""
+        box = self.box(piece)
+        if len(box) == 1:
+            return np.arange(box[0].start, box[0].stop)
+        axes = np.meshgrid(*(np.arange(each.start, each.stop) for each in box), indexing="ij")
+        return np.ravel_multi_index(tuple(axis.ravel() for axis in axes), self.shape)
+
+    def pieces_of(self, rows: Array) -> Array:
+        """The number of the piece in which each row is, shape ``(n,)``."""
+        places = np.unravel_index(rows, self.shape)
+        return np.ravel_multi_index(
+            tuple(place // tile for place, tile in zip(places, self.tile, strict=True)), self._along
+        )
+
+
+class Pieces:
+    """The pieces of several grids that follow one another in a table, numbered on from grid to grid, as their rows are.
+
+    Args:
+        tilings: of each grid.
+    """
+
+    def __init__(self, tilings: Sequence[ChunkGrid]) -> None:
+        self.tilings = tuple(tilings)
+        self._first_piece = np.cumsum([0, *(tiling.count for tiling in tilings)])
+        self._first_row = np.cumsum([0, *(tiling.size for tiling in tilings)])
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return int(self._first_row[-1])
+
+    @property
+    def count(self) -> int:
+        """The number of pieces."""
+        return int(self._first_piece[-1])
+
+    @property
+    def largest(self) -> int:
+        """The most rows that a piece has."""
+        return max(math.prod(tiling.tile) for tiling in self.tilings)
+
+    def _grid(self, piece: int) -> int:
+        return int(np.searchsorted(self._first_piece, piece, side="right")) - 1
+
+    def place(self, piece: int) -> tuple[int, tuple[slice, ...]]:
+        """The number of the grid that a piece belongs to, and which part of it the piece is."""
+        grid = self._grid(piece)
+        return grid, self.tilings[grid].box(piece - int(self._first_piece[grid]))
+
+    def rows(self, piece: int) -> Array:
+        """The numbers of the rows of a piece, increasing, in the order in which it is read."""
+        grid = self._grid(piece)
+        return self.tilings[grid].rows(piece - int(self._first_piece[grid])) + self._first_row[grid]
+
+    def pieces_of(self, rows: Array) -> Array:
+        """The number of the piece in which each row is, shape ``(n,)``."""
+        grids = np.searchsorted(self._first_row, rows, side="right") - 1
+        found = np.empty(len(rows), dtype=np.int64)
+        for grid in np.unique(grids):
+            here = grids == grid
+            found[here] = self.tilings[grid].pieces_of(rows[here] - self._first_row[grid]) + self._first_piece[grid]
+        return found
+
+    def within(self, piece: int, rows: Array) -> Array:
+        """The places of rows among those of their piece, shape ``(n,)``."""
+        return np.searchsorted(self.rows(piece), rows)
 
 
 def _tiling(grid: GridTable) -> ChunkGrid:

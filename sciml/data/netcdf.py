@@ -102,14 +102,14 @@ def read_netcdf(
             arrays = {ours: np.asarray(each.values) for ours, each in found.items()}
             ours_of = {theirs: ours for ours, theirs in wanted.items()}
             dimensions = {ours: tuple(ours_of.get(str(d), str(d)) for d in each.dims) for ours, each in found.items()}
-            told = {ours: str(each.attrs["units"]) for ours, each in found.items() if "units" in each.attrs}
+            stated = {ours: str(each.attrs["units"]) for ours, each in found.items() if "units" in each.attrs}
             calendars = {ours: str(each.attrs.get("calendar", "standard")).lower() for ours, each in found.items()}
     values = as_columns(path, arrays, dimensions, {}, parts, memory)
     for name, (given, ours) in check_units(units, tuple(values)).items():
         since = ours.partition(" since ")[2]
-        if since and since not in (given or told.get(name, "")) and calendars.get(name) not in _CALENDARS:
+        if since and since not in (given or stated.get(name, "")) and calendars.get(name) not in _CALENDARS:
             raise DataError(
                 f"{path}: {name!r} counts in the calendar {calendars.get(name)!r}, in which the time since {since!r} is not "
                 "what it is in the usual one; leave the date out of the unit"
             )
-    return finished(path, "read_netcdf", values, told, options, before, ["xarray", "h5netcdf", "scipy"])
+    return finished(path, "read_netcdf", values, stated, options, before, ["xarray", "h5netcdf", "scipy"])

@@ -87,7 +87,7 @@ def read_parquet(
             content = file.read(columns=taken)
     asked = check_casts(casts, list(wanted))
     values: dict[str, Any] = {}
-    told = {name: unit for name, how in asked.items() if (unit := unit_after(how)) is not None}
+    stated = {name: unit for name, how in asked.items() if (unit := unit_after(how)) is not None}
     for ours, theirs in wanted.items():
         column, kind = content[theirs], schema.field(theirs).type
         if ours in asked:
@@ -103,10 +103,10 @@ def read_parquet(
                 "dates pass casts="
             )
         metadata = schema.field(theirs).metadata or {}
-        if b"units" in metadata and ours not in told:
-            told[ours] = text(metadata[b"units"]) or ""
+        if b"units" in metadata and ours not in stated:
+            stated[ours] = text(metadata[b"units"]) or ""
     labels = None if group is None else content[group].to_pandas()
-    return finished(path, "read_parquet", values, told, options, before, ["pyarrow", "pandas"], labels)
+    return finished(path, "read_parquet", values, stated, options, before, ["pyarrow", "pandas"], labels)
 
 
 def _numeric(kind: Any) -> bool:

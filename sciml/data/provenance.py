@@ -1,4 +1,4 @@
-"""Where numbers came from: the file, its checksum, and how it was read."""
+"""Provenance of numbers: the file, its checksum, and how it was read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Provenance:
         path: of the file.
         reader: the name of the function that read it.
         rows: how many rows were read.
-        options: what the reader was told.
+        options: what the reader was stated.
         versions: of the packages that the numbers depend on.
         stamp: size in bytes and time of change in nanoseconds when it was read.
 
@@ -91,24 +91,15 @@ def provenance(
     before: tuple[int, int],
     packages: Sequence[str] = (),
 ) -> Provenance:
-    """The record of a file that has just been read.
-
-    Args:
-        path: of the file.
-        reader: the name of the function.
-        rows: how many were read.
-        options: what it was told; those left at None are not recorded.
-        before: the file's ``stamp`` before it was read.
-        packages: that the numbers depend on, besides sciml and numpy.
-    """
+    """The record of a file that has just been read; ``before`` is its stamp before, and options left at None are left out."""
     versions = {}
     for name in ("sciml", "numpy", *packages):
         try:
             versions[name] = version(name)
         except PackageNotFoundError:
             versions[name] = "not installed"
-    told = {name: value for name, value in options.items() if value is not None}
-    return Provenance(path, reader, rows, told, versions, before)
+    stated = {name: value for name, value in options.items() if value is not None}
+    return Provenance(path, reader, rows, stated, versions, before)
 
 
 _PLAIN = (str, int, float, bool, type(None))

@@ -1,4 +1,4 @@
-"""One verb for files of any format that can be read."""
+"""Reading files of any supported format, which their content decides."""
 
 from __future__ import annotations
 

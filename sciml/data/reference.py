@@ -1,4 +1,4 @@
-"""Reference solutions that are kept as files, evaluated between their points by splines."""
+"""Reference solutions stored in HDF5 files, interpolated by tensor-product splines."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class StoredReference:
         return dict(zip(self.axes, np.meshgrid(*self.axes.values(), indexing="ij"), strict=True))
 
     def covers(self, bounds: Mapping[str, tuple[float, float]]) -> bool:
-        """Whether the grid reaches from end to end of these intervals, and no further."""
+        """True if the grid reaches from end to end of these intervals, and no further."""
         return list(bounds) == list(self.axes) and all(
             np.allclose(self.axes[name][[0, -1]], ends, rtol=0, atol=_ROUNDING * (ends[1] - ends[0]))
             for name, ends in bounds.items()

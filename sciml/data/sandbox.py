@@ -160,7 +160,7 @@ class Prober:
         return None, f"the process that looks at files first {ended}"
 
     def _serves(self) -> bool:
-        """Whether there is a helper of this very process."""
+        """True if a helper of this very process runs."""
         if self._helper is not None and self._owner != os.getpid():
             # It belongs to the process that this one was forked from.
             self._helper.returncode = 0

@@ -1,4 +1,4 @@
-"""Rows of a lazy table in random order, batch by batch, read ahead by worker processes."""
+"""Streaming of mini-batches: rows of a lazy table in random order, read ahead by worker processes."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Stream:
     """Batches of a lazy table's rows, every row once in an epoch, for any training loop.
 
     The pieces of the file, whole chunks each, come in random order. Some of them at a time are read and their rows shuffled
-    together (``Loading.buffer``), which ``torch.utils.data.DataLoader`` does ahead of time in worker processes that live as
-    long as the stream. What comes depends on the seed and not on the number of workers. A ``with`` statement, or ``close``,
-    ends the workers.
+    together (``LoaderOptions.buffer``); ``torch.utils.data.DataLoader`` does so ahead of time in worker processes that live
+    as long as the stream. What comes depends on the seed and not on the number of workers. A ``with`` statement, or
+    ``close``, ends the workers.
 
     Args:
         table: the lazy table.

@@ -1,4 +1,4 @@
-"""Tables of named columns: what measurements are once their file has been read."""
+"""Tables of named float64 columns in memory, with groups, units and provenance."""
 
 from __future__ import annotations
 
@@ -85,39 +85,21 @@ class Table:
             raise DataError(
                 f"{source} has no column {group!r} to group by; columns: {listed(given)}.{nearest(group, given)}"
             )
-        labels = None if group is None else _labels(group, given.pop(group), source)
-        self._fill(
-            {name: _column(name, values, source, missing) for name, values in given.items()},
-            source,
-            group,
-            labels,
-            units,
-            provenance,
-        )
+        self.source, self.provenance, self._group, self._units = source, provenance, group, units
+        self._labels = None if group is None else _labels(group, given.pop(group), source)
+        self._columns = {name: _column(name, values, source, missing) for name, values in given.items()}
         lengths = {name: len(values) for name, values in self._columns.items()}
         if not lengths or 0 in lengths.values():
             raise DataError(
                 f"{source}: a table needs at least one column and one row; given: {lengths or 'no columns'}"
             )
-        if labels is not None:
-            lengths[str(group)] = len(labels)
+        if self._labels is not None:
+            lengths[str(group)] = len(self._labels)
         if len(set(lengths.values())) > 1:
             raise DataError(f"{source}: the columns have different lengths: {lengths}")
         for name in self._units:
             if name not in self._columns:
                 raise DataError(f"{source}: units names {name!r}, which is no column; columns: {listed(self._columns)}")
-
-    def _fill(
-        self,
-        columns: dict[str, Array],
-        source: str,
-        group: str | None,
-        labels: Array | None,
-        units: dict[str, str],
-        provenance: Provenance | None,
-    ) -> None:
-        self._columns, self._group, self._labels, self._units = columns, group, labels, units
-        self.source, self.provenance = source, provenance
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -189,12 +171,12 @@ class Table:
             raise DataError(f"{self.source}: {error}; the table has {len(self)} rows") from error
         if not len(chosen):
             raise DataError(f"{self.source}: no row is left; a table needs at least one")
-        part = object.__new__(Table)
         columns = {name: values[chosen] for name, values in self._columns.items()}
         for values in columns.values():
             values.setflags(write=False)
+        part = object.__new__(Table)
         labels = None if self._labels is None else self._labels[chosen]
-        part._fill(columns, self.source, self._group, labels, self._units, self.provenance)
+        part.__dict__.update(self.__dict__ | {"_columns": columns, "_labels": labels})
         return part
 
     def split(self, *, validation: float = 0.1, test: float = 0.2, by: str = "rows", seed: int = 0) -> Split:
@@ -341,13 +323,30 @@ def _column(name: str, given: Any, source: str, missing: str) -> Array:
     if raw.ndim != 1:
         raise DataError(f"{source}: column {name!r} has shape {raw.shape}; expected one dimension")
     values = raw.astype(np.float64)
+    check_finite(source, name, values, missing)
+    values.setflags(write=False)
+    return values
+
+
+def check_finite(source: str, name: str, values: Array, missing: str, rows: Array | None = None) -> None:
+    """Refuse infinite values of a column, and missing ones unless they are masked.
+
+    Args:
+        source: of the numbers, for the message.
+        name: of the column.
+        values: shape ``(n,)``.
+        missing: ``"error"`` or ``"mask"``.
+        rows: their numbers, shape ``(n,)``, where they are a piece of a table.
+
+    Raises:
+        DataError: with the number of such values and the first row.
+    """
     bad = np.isinf(values) if missing == "mask" else ~np.isfinite(values)
     if bad.any():
         first = int(np.flatnonzero(bad)[0])
+        piece, row = ("", first) if rows is None else (" in the piece that was read", int(rows[first]))
         raise DataError(
-            f"{source}: column {name!r} has {int(bad.sum())} value(s) that are not finite, the first in row {first} "
+            f"{source}: column {name!r} has {int(bad.sum())} value(s) that are not finite{piece}, the first in row {row} "
             f"({values[first]}); remove these rows"
-            + ("" if missing == "mask" or np.isinf(values).any() else ", or pass missing='mask' to skip them")
+            + ("" if np.isinf(values).any() else ", or pass missing='mask' to skip them")
         )
-    values.setflags(write=False)
-    return values

@@ -1,4 +1,4 @@
-"""Units of columns: from what a file has to what a problem expects."""
+"""Unit conversion of columns: from the unit in a file to the unit in a problem."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def check_units(
 
 
 def conversions(
-    source: str, units: Units | None, columns: tuple[str, ...], told: Mapping[str, str]
+    source: str, units: Units | None, columns: tuple[str, ...], stated: Mapping[str, str]
 ) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
     """Factors and offsets of the columns to convert, and the units of all columns whose unit is known afterwards.
 
@@ -109,14 +109,14 @@ def conversions(
         source: of the numbers, for messages.
         units: what was asked for.
         columns: the names of all columns.
-        told: the units that the file itself gives.
+        stated: the units that the file itself gives.
 
     Raises:
         DataError: only the problem's unit is given and the file has none, and what ``conversion`` raises.
     """
-    found, after = {}, dict(told)
+    found, after = {}, dict(stated)
     for name, (theirs, ours) in check_units(units, columns).items():
-        theirs = told.get(name) if theirs is None else theirs
+        theirs = stated.get(name) if theirs is None else theirs
         if theirs is None:
             raise DataError(
                 f"{source}: the file does not say in which unit {name!r} is; pass units={{{name!r}: ('<its unit>', {ours!r})}}"
@@ -127,19 +127,27 @@ def conversions(
     return found, after
 
 
+def moment(text: str) -> pd.Timestamp | None:
+    """A date and time in UTC; None for a text that is none."""
+    try:
+        found: Any = pd.Timestamp(text) if text else pd.NaT
+    except (ValueError, OverflowError):
+        return None
+    if found is pd.NaT:
+        return None
+    return found.tz_localize("UTC") if found.tz is None else found.tz_convert("UTC")
+
+
 def _moment(name: str, text: str) -> pd.Timestamp:
     """The moment that a unit counts from, in UTC."""
-    try:
-        moment: Any = pd.Timestamp(text)
-    except (ValueError, OverflowError):
-        moment = pd.NaT
+    found = moment(text)
     # Before 1583 calendars differ in what a date is.
-    if moment is pd.NaT or moment.year < 1583:
+    if found is None or found.year < 1583:
         raise DataError(
             f"column {name!r}: {text!r} is no date from 1583 on, such as 2020-01-31 or 2020-01-31T12:00:00, and cannot be "
             "changed for another; leave the date out of the problem's unit"
         )
-    return moment.tz_localize("UTC") if moment.tz is None else moment.tz_convert("UTC")
+    return found
 
 
 def _parsed(registry: Any, unit: str) -> Any:

@@ -1,7 +1,4 @@
-"""Columns written to files: each file appears whole or not at all.
-
-Tables that are written batch by batch, into HDF5 or Parquet: whole files or none.
-"""
+"""Columns written to files, whole or batch by batch: each file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -24,7 +21,8 @@ from sciml.typing import Array
 
 _ENDINGS = {".h5": "hdf5", ".hdf5": "hdf5", ".parquet": "parquet"}
 
-_CHUNK_OF_EMBEDDINGS = 2**14
+# Rows of a chunk: of a table that is there as a whole, and of one that comes batch by batch.
+_CHUNK, _CHUNK_OF_BATCHES = 65536, 2**14
 
 
 def kind_of(path: str | Path) -> str:
@@ -38,7 +36,7 @@ def kind_of(path: str | Path) -> str:
         raise FileError(f"out must be a file that ends in .h5, .hdf5 or .parquet; given: {path!r}")
     kind = _ENDINGS[Path(path).suffix.lower()]
     if kind == "parquet":
-        _arrow()
+        _arrow("; or write HDF5, out='embedding.h5'")
     return kind
 
 
@@ -58,10 +56,52 @@ def write(path: Path, frames: Iterable[pd.DataFrame], count: int) -> None:
         FileError: the file cannot be written; an older one is still there.
         MissingExtraError: Parquet without ``pyarrow``.
     """
-    writer = {"hdf5": _embeddings_hdf5, "parquet": _embeddings_parquet}[kind_of(path)]
-    with archive.recorded(path) as temporary, writer(temporary, count) as put:
-        for frame in frames:
+    kind = kind_of(path)
+    with archive.recorded(path) as temporary, _Noted(temporary, "w+") as raw:
+        try:
+            with _hdf5(raw, {}, count, _CHUNK_OF_BATCHES) if kind == "hdf5" else _parquet(raw, {}) as put:
+                for frame in frames:
+                    put(frame)
+        except Exception as error:
+            raise raw.failed or error from None
+        if raw.failed is not None:
+            raise raw.failed
+
+
+def save_columns(path: Path, frame: pd.DataFrame, units: Mapping[str, str]) -> None:
+    """Write columns in the format that the file's suffix names: ``.csv``, ``.h5``, ``.hdf5``, ``.parquet``, ``.nc``, ``.mat``.
+
+    Args:
+        path: the file, which is replaced.
+        frame: float64 columns, and texts for groups.
+        units: of some columns. CSV has no place for them.
+
+    Raises:
+        DataError: another suffix, or what the format cannot hold.
+        FileError: the file cannot be written; an older one of that name is unchanged.
+        MissingExtraError: Parquet without pyarrow.
+    """
+    suffix = path.suffix.lower()
+    if suffix in _WHOLE:
+        archive.write_file(path, _WHOLE[suffix](frame, units))
+        return
+    if suffix not in _ENDINGS:
+        raise DataError(
+            f"cannot tell the format of {path.name!r} from its suffix; it may end in {listed((*_ENDINGS, *_WHOLE))}"
+        )
+    buffer = io.BytesIO()
+    if _ENDINGS[suffix] == "parquet":
+        with _parquet(buffer, units) as put:
             put(frame)
+    else:
+        try:
+            with _hdf5(buffer, units, len(frame), _CHUNK) as put:
+                put(frame)
+        except (ValueError, TypeError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"HDF5 cannot hold these columns: {error}") from error
+    archive.write_file(path, buffer.getvalue())
 
 
 class _Noted(io.FileIO):
@@ -82,49 +122,57 @@ class _Noted(io.FileIO):
 
 
 @contextlib.contextmanager
-def _embeddings_hdf5(path: Path, count: int) -> Iterator[Callable[[pd.DataFrame], None]]:
-    with _Noted(path, "w+") as raw:
-        try:
-            with h5py.File(raw, "w", libver=HDF5) as file:
-                yield _filling(file, count)
-        except Exception as error:
-            raise raw.failed or error from None
-        if raw.failed is not None:
-            raise raw.failed
-
-
-def _filling(file: h5py.File, count: int) -> Callable[[pd.DataFrame], None]:
-    """What puts frames into a file, one below the other."""
+def _hdf5(
+    file: io.BytesIO | io.FileIO, units: Mapping[str, str], count: int, chunk: int
+) -> Iterator[Callable[[pd.DataFrame], None]]:
+    """What puts frames into an HDF5 file, one below the other, until there are ``count`` rows."""
     done = 0
+
+    def create(name: str, values: Array) -> None:
+        if "/" in name or name == ".":
+            raise DataError(f"HDF5 cannot have a dataset called {name!r}; rename the column")
+        kind, whole = values.dtype, len(values) == count
+        if kind.kind == "O":
+            # Texts of variable length lie outside the chunks that checksums protect; what is still to come may be longer.
+            kind = h5py.string_dtype("utf-8", max(1, *map(len, values)) if whole else None)
+        protected = count and (whole or values.dtype.kind != "O")
+        plain = {"chunks": (min(count, chunk),), "fletcher32": True} if protected else {}
+        dataset = content.create_dataset(name, (count,), kind, **plain)
+        if name in units:
+            # As above: of fixed length they lie where there are checksums.
+            dataset.attrs["units"] = np.bytes_(units[name].encode())
 
     def put(frame: pd.DataFrame) -> None:
         nonlocal done
-        columns = {str(name): frame[name].to_numpy(np.float64) for name in frame.columns}
+        columns = {str(name): _storable(values) for name, values in frame.items()}
         if not isinstance(frame.index, pd.RangeIndex):
             columns["index"] = _storable(frame.index)
         for name, values in columns.items():
-            text = values.dtype.kind == "O"
             if not done:
-                kind = h5py.string_dtype() if text else values.dtype
-                # Texts lie elsewhere in the file, where chunks and their checksums do not reach.
-                plain = {} if text or not count else {"chunks": (min(count, _CHUNK_OF_EMBEDDINGS),), "fletcher32": True}
-                file.create_dataset(name, (count,), kind, **plain)
-            file[name][done : done + len(values)] = values
-        if not done:
-            file.attrs.update({**frame.attrs, "columns": list(map(str, frame.columns))})
+                create(name, values)
+            content[name][done : done + len(values)] = values.astype(content[name].dtype, copy=False)
+        if not done and frame.attrs:
+            content.attrs.update({**frame.attrs, "columns": list(map(str, frame.columns))})
         done += len(frame)
 
-    return put
+    with h5py.File(file, "w", libver=HDF5) as content:
+        yield put
 
 
-def _storable(index: pd.Index) -> np.ndarray:
-    """An index as numbers, or else as texts."""
-    values = index.to_numpy()
-    return values if values.dtype.kind in "iuf" else np.array([str(each) for each in index], dtype=object)
+def _storable(values: pd.Series | pd.Index) -> Array:
+    """Numbers as float64, those of an index as they are, anything else as UTF-8 texts."""
+    if isinstance(values, pd.Index):
+        found = values.to_numpy()
+        if found.dtype.kind in "iuf":
+            return found
+    elif not _is_text(values):
+        return _numbers(values)
+    return np.array([str(each).encode() for each in values], dtype=object)
 
 
 @contextlib.contextmanager
-def _embeddings_parquet(path: Path, count: int) -> Iterator[Callable[[pd.DataFrame], None]]:
+def _parquet(file: io.BytesIO | io.FileIO, units: Mapping[str, str]) -> Iterator[Callable[[pd.DataFrame], None]]:
+    """What puts frames into a Parquet file, one below the other."""
     arrow, parquet = _arrow()
     writer: Any = None
 
@@ -133,8 +181,13 @@ def _embeddings_parquet(path: Path, count: int) -> Iterator[Callable[[pd.DataFra
         keep = not isinstance(frame.index, pd.RangeIndex)
         table = arrow.Table.from_pandas(frame, preserve_index=keep, schema=None if writer is None else writer.schema)
         if writer is None:
-            writer = parquet.ParquetWriter(path, table.schema, use_dictionary=False, write_page_checksum=True)
-        writer.write_table(table)
+            schema = table.schema
+            for number, field in enumerate(schema):
+                if field.name in units:
+                    schema = schema.set(number, field.with_metadata({"units": units[field.name]}))
+            texts = [field.name for field in schema if not arrow.types.is_floating(field.type)]
+            writer = parquet.ParquetWriter(file, schema, use_dictionary=texts, write_page_checksum=True)
+        writer.write_table(table.cast(writer.schema))
 
     try:
         yield put
@@ -143,38 +196,16 @@ def _embeddings_parquet(path: Path, count: int) -> Iterator[Callable[[pd.DataFra
             writer.close()
 
 
-def _arrow() -> tuple[Any, Any]:
+def _arrow(instead: str = "") -> tuple[Any, Any]:
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
         raise MissingExtraError(
-            "Parquet files are written by the library pyarrow, which is not installed: pip install 'sciml[files]'; or write "
-            "HDF5, out='embedding.h5'"
+            "Parquet files are written by the library pyarrow, which is not installed: pip install 'sciml[files]'"
+            + instead
         ) from None
     return pyarrow, parquet
-
-
-_CHUNK = 65536
-
-
-def save_columns(path: Path, frame: pd.DataFrame, units: Mapping[str, str]) -> None:
-    """Write columns in the format that the file's suffix names: ``.csv``, ``.h5``, ``.hdf5``, ``.parquet``, ``.nc``, ``.mat``.
-
-    Args:
-        path: the file, which is replaced.
-        frame: float64 columns, and texts for groups.
-        units: of some columns. CSV has no place for them.
-
-    Raises:
-        DataError: another suffix, or what the format cannot hold.
-        FileError: the file cannot be written; an older one of that name is unchanged.
-        MissingExtraError: Parquet without pyarrow.
-    """
-    writer = _WRITERS.get(path.suffix.lower())
-    if writer is None:
-        raise DataError(f"cannot tell the format of {path.name!r} from its suffix; it may end in {listed(_WRITERS)}")
-    archive.write_file(path, writer(frame, units))
 
 
 def _csv(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
@@ -204,50 +235,6 @@ def _check_labels(name: str, labels: pd.Series) -> None:
             f"CSV cannot hold the label {lost.iloc[0]!r} of {name!r}: it would be read as a missing value or as several lines; "
             "rename it, or save as .h5 or .parquet"
         )
-
-
-def _hdf5(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
-    buffer = io.BytesIO()
-    try:
-        with h5py.File(buffer, "w", libver=archive.HDF5) as file:
-            for name, values in frame.items():
-                if "/" in str(name) or str(name) == ".":
-                    raise DataError(f"HDF5 cannot have a dataset called {name!r}; rename the column")
-                chunks = (min(len(values), _CHUNK),)
-                if _is_text(values):
-                    # Texts of variable length lie outside the chunks that checksums protect.
-                    longest = max(len(str(value).encode()) for value in values)
-                    content: Any = np.array(
-                        [str(value).encode() for value in values], h5py.string_dtype("utf-8", longest)
-                    )
-                else:
-                    content = _numbers(values)
-                dataset = file.create_dataset(str(name), data=content, chunks=chunks, fletcher32=True)
-                if str(name) in units:
-                    # As above: of fixed length they lie where there are checksums.
-                    dataset.attrs["units"] = np.bytes_(units[str(name)].encode())
-    except (ValueError, TypeError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"HDF5 cannot hold these columns: {error}") from error
-    return buffer.getvalue()
-
-
-def _parquet(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("writing Parquet needs pyarrow; pip install 'sciml[files]'") from error
-    buffer = io.BytesIO()
-    fields, arrays = [], []
-    for name, values in frame.items():
-        array = pyarrow.array(list(values)) if _is_text(values) else pyarrow.array(_numbers(values))
-        said = {"units": units[str(name)]} if str(name) in units else None
-        fields.append(pyarrow.field(str(name), array.type, metadata=said))
-        arrays.append(array)
-    pyarrow.parquet.write_table(pyarrow.table(arrays, schema=pyarrow.schema(fields)), buffer)
-    return buffer.getvalue()
 
 
 def _netcdf(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
@@ -295,11 +282,4 @@ def _numbers(values: pd.Series) -> Array:
     return values.to_numpy(dtype=np.float64)
 
 
-_WRITERS: dict[str, Callable[[pd.DataFrame, Mapping[str, str]], bytes]] = {
-    ".csv": _csv,
-    ".h5": _hdf5,
-    ".hdf5": _hdf5,
-    ".parquet": _parquet,
-    ".nc": _netcdf,
-    ".mat": _mat,
-}
+_WHOLE: dict[str, Callable[[pd.DataFrame, Mapping[str, str]], bytes]] = {".csv": _csv, ".nc": _netcdf, ".mat": _mat}

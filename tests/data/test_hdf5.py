@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import sciml
+from sciml.data.hdf5 import planned
 from sciml.data.hdf5_file import OpenFiles
-from sciml.data.hdf5_plan import planned
 from sciml.errors import DataError
 
 T, X, Y = np.linspace(0, 1, 4), np.linspace(-1, 1, 5), np.linspace(0, 2, 3)

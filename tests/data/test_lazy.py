@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sciml
-from sciml.data.chunks import ChunkGrid, Pieces
 from sciml.data.hdf5_file import OpenFiles, locate
 from sciml.data.hdf5_grid import Column, GridTable
+from sciml.data.lazy import ChunkGrid, Pieces
 from sciml.errors import DataError
 
 
