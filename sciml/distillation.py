@@ -28,7 +28,6 @@ from sciml.solvers.discrete_problem import checked_seed
 from sciml.typing import Array, MultiIndex
 
 _FRESH = 4096
-
 _CANDIDATES = 8
 
 

@@ -210,7 +210,6 @@ def _default(module: nn.Module) -> str:
 
 
 _BATCH = 65536
-
 _BATCH_OF_JETS = 4096
 
 

@@ -28,7 +28,6 @@ from sciml.solvers import ResidualSystem
 from sciml.typing import Array
 
 _WAYS = ("residuals", "rows", None)
-
 _LEVEL = (2.5, 97.5)
 
 

@@ -25,7 +25,6 @@ from sciml.solvers import LBFGS, EarlyStopping, Objective
 from sciml.typing import Array
 
 _ENOUGH_TO_HOLD_OUT = 50
-
 _LOOK = 10
 
 

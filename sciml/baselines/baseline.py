@@ -30,7 +30,6 @@ from sciml.solvers.scaling import Sizes, field_sizes, term_sizes
 
 _METHODS = ("auto", *INTEGRATORS, *FAMILIES)
 _CERTIFIED = 1e-2
-
 # Half as many, less one round a ring, still have room for differences at both ends.
 _FEWEST = 24
 

@@ -24,7 +24,6 @@ RECOVERABLE = (IntegrationError, NewtonError)
 _PROBES = 8192
 _SHARE = 0.1
 _CHEAP = 0.05
-
 # How the time for a grid grows with its nodes, at least.
 _GROWS = 1.25
 

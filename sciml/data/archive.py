@@ -29,36 +29,29 @@ from sciml.errors import FileError
 
 FORMAT = 2
 PREVIOUS = ".previous"
-
 # From this version of HDF5 on the structure of a file has checksums, and not only its numbers.
 HDF5 = ("v110", "v110")
 _HEADER = re.compile(rb"sciml ([0-9]{1,6}) ([0-9a-f]{64})\n")
 _LENGTH = len(b"sciml 2 \n") + 64
-
 # Distinguishes this process from a dead one that had the same number, as happens in containers.
 _PROCESS = secrets.token_hex(4)
-
 # A file's name may have 255 bytes, its temporary one 43 more than what is taken of it.
 _NAME_BYTES = 100
-
 # What file systems answer that have no such thing.
 _UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _TEMPORARY = re.compile(r"\..+?\.(?:(\d+)-([0-9a-f]{8})\.)?\w{8,16}\.tmp")
 _OLDEST = (2, 10)
 _DEPTH = 100
 _MOST_VALUES = 2**31
-
 # A tensor may repeat its elements without taking memory for them; whoever copies it takes the memory.
 _REPEATED = 2**28
 _DIRECTORY, _ENCRYPTED = 0x10, 0x2041
 _VALUES = {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size}
 _CONTAINERS = {dict, OrderedDict, list, tuple, set}
-
 _DTYPES = {
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex128, torch.complex64),
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
 }
-
 # What the pickle in an archive may name. torch allows more, some of which takes any amount of memory (``bytearray``).
 _NAMES = re.compile(
     r"collections OrderedDict|torch\._utils _rebuild_(tensor_v2|parameter)|torch (Size|device)|_codecs encode"

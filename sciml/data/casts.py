@@ -23,7 +23,6 @@ _UNITS = {
     )
     for unit in units
 }
-
 _TRUTH = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "t": 1.0, "f": 0.0}
 
 

@@ -30,23 +30,16 @@ from sciml.errors import DataError
 from sciml.typing import Array
 
 _OTHER_SEPARATORS = (";", "\t", "|", ",")
-
 _ABSENT = ["", "n/a", "N/A", "NA", "nan", "NaN", "null", "None"]
-
 _LINE, _BLANK = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)"), re.compile(r"\n\s*(?:\n|\Z)")
-
 # From 3.1 on pandas reads every decimal number exactly, and warns of being asked to.
 _EXACTLY: dict[str, Any] = (
     {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
 )
-
 _GZIP = b"\x1f\x8b"
-
 # Measured columns compress by a factor of two to ten.
 _LIKELY = 100
-
 _PIECE = 2**20
-
 _REMEDY = "read fewer rows of it at a time, or convert it to HDF5 and read parts of that with rows="
 
 

@@ -19,7 +19,6 @@ from sciml.data.sandbox import FOREIGN, check_safe
 from sciml.errors import DataError
 
 _MOST_LISTED = 40
-
 _MOST_LINKS = 16
 
 # Compression by gzip reaches a factor of about 1000.

@@ -19,9 +19,7 @@ from sciml.data.sandbox import check_safe
 from sciml.errors import DataError
 
 _SPACE = ("x", "y", "z")
-
 _SUFFIX = "-coordinate"
-
 _FIELDS = ("t0_fields", "t1_fields", "t2_fields")
 
 

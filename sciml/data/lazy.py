@@ -23,11 +23,8 @@ from sciml.errors import DataError
 from sciml.typing import Array
 
 _PIECE_ROWS = 65536
-
 _LARGEST_PIECE = 2**28
-
 _SAMPLED_PIECES = 256
-
 _CONTEXTS = ("auto", "fork", "forkserver", "spawn")
 
 

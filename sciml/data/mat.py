@@ -23,7 +23,6 @@ from sciml.typing import Array
 
 # Deflate packs a byte into no less than a thousandth.
 _MOST_PACKED = 1100
-
 # Classes of variables that are read; structures and cells may be large, and are no columns.
 _NUMBERS = {"double", "single", "logical", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _SHARE = 0.5
-
 _UNITS = ("bytes", "KiB", "MiB", "GiB")
 
 

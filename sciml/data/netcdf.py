@@ -20,7 +20,6 @@ from sciml.data.units import Units, check_units
 from sciml.errors import DataError, MissingExtraError
 
 _HDF5 = b"\x89HDF"
-
 _CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 
 

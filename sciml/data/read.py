@@ -27,7 +27,6 @@ _READERS: dict[str, Callable[..., Table | LazyTable]] = {
     "NetCDF": read_netcdf,
     "Parquet": read_parquet,
 }
-
 _SUFFIXES = {
     **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".txt", ".dat"), "CSV"),
     **dict.fromkeys((".h5", ".hdf5", ".hdf", ".he5"), "HDF5"),
@@ -35,7 +34,6 @@ _SUFFIXES = {
     **dict.fromkeys((".nc", ".nc3", ".nc4", ".cdf"), "NetCDF"),
     **dict.fromkeys((".parquet", ".pq"), "Parquet"),
 }
-
 _SIGNATURES = {
     b"\x89HDF\r\n\x1a\n": "HDF5",
     b"CDF\x01": "NetCDF",
@@ -45,7 +43,6 @@ _SIGNATURES = {
     b"MATLAB ": "MATLAB",
     b"\x1f\x8b": "CSV",
 }
-
 _OTHERS = {
     b"PK\x03\x04": "a zip archive (or a spreadsheet); unpack it, or save it as CSV",
     b"BZh": "packed by bzip2; unpack it",
@@ -54,7 +51,6 @@ _OTHERS = {
     b"\x93NUMPY": "NumPy's format; load it with numpy.load and make a sciml.Table of it",
     b"SQLite format 3": "a database; read it with pandas and make a sciml.Table of it",
 }
-
 # The first page of a text; a NUL in it makes it binary, unless it is UTF-16.
 _PAGE = 4096
 

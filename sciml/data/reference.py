@@ -24,9 +24,7 @@ from sciml.errors import FileError, ProblemError
 from sciml.typing import Array
 
 _DEGREE = 7
-
 _CHUNK = 16384
-
 _ROUNDING = 1e-9
 
 

@@ -29,25 +29,18 @@ from sciml.errors import ArchiveWarning, DataError, SciMLError
 
 # Seconds to wait for a slow disk, for each byte of a file, and for the helper to start.
 _PATIENCE, _SLOWEST, _START = 120.0, 2.0**-23, 60.0
-
 _KEPT = 256
-
 # Set in a helper: were it this very application once more, it would start helpers without end.
 _INSIDE = "SCIML_READS_FOR_ANOTHER_PROCESS"
-
 _ENDS, _HANGS = "reading it ends the process that reads it", "reading it does not come to an end"
-
 # Others are sent from outside, such as SIGKILL where the system is out of memory.
 _CRASHES = {
     -number
     for name in ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
     if (number := getattr(signal, name, None)) is not None
 }
-
 _PROFILED = -getattr(signal, "SIGPROF", 0) or None
-
 _WINDOWS_FAULT = 2**31
-
 # The packages themselves stay unread: their contents would load torch, which takes seconds.
 _PROGRAM = """
 import json, sys, types

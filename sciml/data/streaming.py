@@ -24,13 +24,9 @@ from sciml.errors import DataError, SolverError
 from sciml.typing import Array
 
 _SMALL = 1_000_000
-
 _MOST_WORKERS = 2
-
 _AHEAD = 2
-
 _ROLL = 7919
-
 # As for tables in memory: rounding must not push a measurement out of the domain.
 _SLACK = 1e-9
 

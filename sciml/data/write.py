@@ -20,7 +20,6 @@ from sciml.errors import DataError, FileError, MissingExtraError
 from sciml.typing import Array
 
 _ENDINGS = {".h5": "hdf5", ".hdf5": "hdf5", ".parquet": "parquet"}
-
 # Rows of a chunk: of a table that is there as a whole, and of one that comes batch by batch.
 _CHUNK, _CHUNK_OF_BATCHES = 65536, 2**14
 

@@ -15,7 +15,6 @@ _ERRORS: dict[str, type[SciMLError]] = {
     **dict.fromkeys(("model", "smoothness", "detached", "mixing", "precision"), ModelError),
     "solver": SolverError,
 }
-
 _ORDER = {"fatal": 0, "error": 1, "warning": 2}
 
 _Result = TypeVar("_Result")

@@ -30,7 +30,6 @@ from sciml.typing import MultiIndex
 _PROBES = 24
 _SAME = 1e-9
 _SOME = 256
-
 # Functions that are flat far away.
 _FLAT = frozenset(
     ("Exp", "Exp2", "Sigmoid", "LogSigmoid", "Tanh", "Erf", "Erfc", "Softplus", "Relu", "Clamp", "ClampMin", "ClampMax")

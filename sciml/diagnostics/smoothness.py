@@ -34,7 +34,6 @@ _INTERVALS, _PARTS, _ROUNDS, _PLACES = 24, 8, 9, 6
 _JUMP, _RESOLVED = 1e-6, 1e-9
 _SEGMENTS, _LINES, _HALVINGS, _SHARE, _BETWEEN = 64, 8, 4, 0.02, 5
 _GAUSS = np.polynomial.legendre.leggauss(8)
-
 # Nodes and weights on [0, 1], the ends among the nodes.
 _SIMPSON = [0.0, 0.5, 1.0], [1 / 6, 2 / 3, 1 / 6]
 _EIGHT = [0.0, *(0.5 + 0.5 * _GAUSS[0]), 1.0], [0.0, *(0.5 * _GAUSS[1]), 0.0]

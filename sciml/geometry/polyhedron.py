@@ -14,7 +14,6 @@ from sciml.geometry.domain import Domain, Piece, Placed, Side, checked_names, in
 from sciml.typing import Array
 
 _CHUNK = 2**18
-
 _FEW = 8
 
 

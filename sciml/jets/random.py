@@ -34,7 +34,6 @@ class JetKind:
 
 # Jets of natural size, far larger ones, positive ones, hardly any.
 USUAL = (JetKind(1.0), JetKind(10.0, 0.7), JetKind(-1.0), JetKind(1e-4))
-
 # What is the same for all of these is so whatever the fields are.
 WILD = tuple(JetKind(1.0, seed=100 * (number + 1), wild=True) for number in range(64))
 

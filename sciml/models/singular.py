@@ -19,9 +19,7 @@ from sciml.models.random_features import RandomFeatures
 from sciml.models.spectral import Spectral
 
 _NEAREST = 1e-14
-
 _WHOLE = 1e-6
-
 _TERMS_AHEAD = 200
 
 

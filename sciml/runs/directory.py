@@ -40,7 +40,6 @@ _FORMAT = 1
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,149}")
 _MOST_BYTES = 2**24
-
 # How often files are looked at again that another process may be writing.
 _LOOKS = 100
 _NOTHING = "nothing"

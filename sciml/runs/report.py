@@ -26,7 +26,6 @@ from sciml.solution import Solution
 
 _MOST = 2**24
 _NONE = type(None)
-
 _KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("problem", "solver", "engine", "dtype", "device", "status", "message"), (str,)),
     **dict.fromkeys(("points", "residuals", "unknowns", "versions"), (dict,)),

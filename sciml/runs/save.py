@@ -41,12 +41,10 @@ _PLAIN: dict[str, Any] = {
     "points": dict,
     "statistics": dict,
 }
-
 _FRAMES = {"unknowns": False, "history": True, "residuals": False, "events": True}
 """Tables of a solution, and whether their rows are numbered."""
 
 _KNOWN: dict[str, Any] = {each.__name__: each for each in (*BUILT_IN, GridFunction)}
-
 _WRAPPERS: dict[Any, Any] = {
     Scaled: lambda module: [],
     PeriodicInputs: lambda module: [list(module.columns), module.harmonics],

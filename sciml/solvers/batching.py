@@ -15,7 +15,6 @@ from sciml.errors import SciMLError, SolverError
 T = TypeVar("T")
 
 _PREDICTED = 16384
-
 # What allocators of CPUs and of accelerators' libraries say; torch has a class of its own only for its own one.
 _SIGNS = re.compile("can(no|')t allocate memory|not enough memory|out of memory|bad_alloc|alloc_failed", re.IGNORECASE)
 

@@ -26,7 +26,6 @@ from sciml.solvers.objective import Objective
 from sciml.solvers.residuals import ResidualSystem
 
 CONDITION_WEIGHT = 10.0
-
 DATA_WEIGHT = 0.01
 
 

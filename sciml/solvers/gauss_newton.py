@@ -29,7 +29,6 @@ from sciml.solvers.objective import Objective
 # The rounding of normal equations is some units times their largest eigenvalue: a damping that is no larger than it no
 # longer governs the directions of small singular values, and steps along them are noise.
 _ROUNDING_OF_SQUARES = 1e-10
-
 # Halvings of the way back to the last good place.
 _HALVINGS = 12
 # A step that leaves more of the loss than this gains nothing; one by an old triangle is taken while it leaves less than that.

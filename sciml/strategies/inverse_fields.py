@@ -109,20 +109,13 @@ def smoothness_blocks(
 
 
 _DEGREES = {1: 48, 2: 16}
-
 _POINTS = 2
-
 _SHARES = tuple(10.0 ** (1.0 - 0.5 * step) for step in range(14))
-
 _FIRST = LeastSquares(20)
-
 # How much less than equations measurements weigh in steps, and in what judges them; and how many steps.
 _STEPS = ((1e-2, 1e-1, 30), (1e-4, 1e-2, 20))
-
 _INFLATION = 1.4
-
 _RISES, _WORSE = 2, 1.02
-
 _GOOD = 1e-3
 
 

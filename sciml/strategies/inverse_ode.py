@@ -19,21 +19,13 @@ from sciml.strategies.search import Candidate, Strategy, Workspace, most_points
 from sciml.strategies.training import Training
 
 _FEATURES = ((100, 32.0), (200, 48.0))
-
 _POINTS = 6
-
 _WEIGHTS = (1e-2, 1e-4, 1e-6)
-
 _STEPS, _LAST_STEPS = LeastSquares(200), LeastSquares(60)
-
 _DEGREES = (60, 120, 240)
-
 _POINTS_A_DEGREE = 3
-
 _NEGLIGIBLE, _CLOSE = 0.03, 1e-9
-
 _RESOLVED = 1e-3
-
 _GOOD = 1e-3
 
 

@@ -32,7 +32,6 @@ from sciml.uncertainty import Inference
 from sciml.uncertainty.covariance import from_information
 
 _SHARE = 0.8
-
 _CLOSE = 0.8
 
 
@@ -97,39 +96,22 @@ def refined(tiling: TensorProductBasis, energy: Array, degrees: Array) -> Tensor
 
 
 _FIRST = {True: 2, False: 4}
-
 _LEAST_DEGREE = 6
-
 _SOFT, _RAISE, _HARD = 1e-2, 10.0, 1e6
-
 _FALLS, _SLACK = 0.3, 0.003
-
 _STILL, _SETTLED, _STRAIN, _SLIGHT = 0.15, 0.4, 20.0, 0.02
-
 _EXACT = 1e-6
-
 _EFFORT = 1.2e9
-
 _STEPS, _TOLERANCE = 12, 1e-3
-
 _LAST_STEPS, _LAST_TOLERANCE = 12, 1e-9
-
 _ROUNDS = 60
-
 _LIMIT = 3e-2
-
 _MORE = 1
-
 _SMOOTHING, _WAVY = 1e-9, 1e3
-
 _HOLDS, _HIGH = 2e-3, 0.5
-
 _LOOSE, _PULL, _LEAST_FREE = 4.0, 1e-3, 0.05
-
 _RIDGES, _FUTILE = 1e4, 0.9
-
 _VAGUE, _HELD = 0.5, 1e3
-
 _PATIENCE, _LOUDER = 2.0, 1.4
 
 

@@ -21,7 +21,6 @@ from sciml.strategies.inverse_system import ElementRows, System
 
 # Without any damping the band would hardly be positive definite.
 _TINY = 1e-13
-
 # What a step violates of nearly exact equations falls with the square of its length.
 _LENGTHS = (1.0, 0.5, 0.2, 0.05)
 # The longest step of a raw unknown.

@@ -13,9 +13,7 @@ from sciml.uncertainty.covariance import from_rows
 from sciml.uncertainty.model_selection import deviations
 
 _PASSES = 4
-
 _SETTLED = 0.05
-
 _LEAST = 1e-9
 
 

@@ -18,35 +18,20 @@ from sciml.solvers.state import settled
 from sciml.strategies.search import Candidate, Strategy, Workspace, counts_of, most_points, points_a_feature
 
 _SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-
 _LOWEST, _HIGHEST = 0.1, 128.0
-
 _LEAST_GROWTH, _MOST_GROWTH = 1.15, 2.0
-
 _SCALES_BEYOND = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
-
 _UNRESOLVED = 0.03
-
 _EXACT_NONLINEAR = 1e-9
-
 _DIM = 0.01
-
 _EXACT = 1e-10
-
 _ENOUGH = 0.01
-
 _GOOD = 1e-4
-
 _HELD = 0.25
-
 _STEPS = 7
-
 _MOST_WEIGHTS = 1800
-
 _HOPELESS = 0.2
-
 _FEW = 4
-
 _LARGER = 1.4
 
 # A residual below which no other strategy is asked.

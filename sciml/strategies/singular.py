@@ -26,43 +26,26 @@ from sciml.strategies.spectral import Degrees, layout_of
 from sciml.typing import Array
 
 _RADIUS, _NEAREST = 0.5, 1e-5
-
 _CLOSE = 0.1
-
 _MOST_CORNERS = 16
-
 _CONCENTRATED, _SHARE = 3.0, 0.3
-
 _ON_SIDE, _INSIDE, _A_FUNCTION = 80, 40, 2
-
 _HELD, _HELD_SHARE = 200, 0.25
-
 _SCALES = (2.0, 4.0, 8.0, 16.0)
-
 # How many smooth functions (a degree on boxes), and up to which degree and how widely spread singular ones beside them.
 _FEATURES = ((400, 6, 0), (400, 4, 1), (400, 4, 2), (800, 12, 0), (800, 6, 2), (1200, 6, 2))
-
 _DEGREES = {
     1: ((14, 4, 0), (20, 4, 1), (26, 4, 2), (32, 6, 2), (38, 6, 2)),
     2: ((14, 4, 1), (20, 6, 2), (26, 6, 2), (32, 6, 2), (38, 8, 2)),
 }
-
 _POINTS_A_FEATURE = 3
-
 _RANK = 1e-12
-
 _STEPS = 8
-
 _UNRESOLVED = 0.03
-
 _ENOUGH, _EXACT = 0.5, 1e-9
-
 _GOOD = 1e-4
-
 _MOST_WEIGHTS = {True: 2400, False: 1800}
-
 _FINE = 1e-8
-
 _SETTLED = 3
 
 

@@ -17,13 +17,9 @@ from sciml.strategies.slab_system import Evaluated, Site, Slab
 from sciml.typing import Array
 
 _STEPS = 10
-
 _INNER = 1e-3
-
 _MOST_INNER = 30
-
 _STALLED = 0.5
-
 _SETTLED = 1e-6
 
 

@@ -21,27 +21,16 @@ from sciml.strategies.slab_system import Evaluated, Site, Slab, initial_values
 from sciml.typing import Array
 
 _STAGES = 12
-
 _DEGREE = 20
-
 _QUADRATURE = 1.5
-
 _FIRST, _MOST, _MANY = 4, 96, 32
-
 _NARROWEST, _REFINEMENTS = 1e-5, 16
-
 _IN_SPACE, _LOCAL = 0.3, 0.5
-
 _USELESS, _DOUBLED = 0.7, 0.25
-
 _GIVE_WAY, _BACK, _FLOOR = 3.0, 0.5, 1e-5
-
 _QUIET, _HOLD, _LONGEST_HOLD = 1e-4, 3, 24
-
 _SHORT, _AT_ONCE = 0.01, 1e-5
-
 _OFTEN, _FAR, _LOOSER = 30, 300, 10.0
-
 _TOLERANCE, _ROUGH, _ROUGH_START = 1e-15, 1e-3, 1e-6
 
 

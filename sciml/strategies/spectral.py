@@ -22,31 +22,18 @@ from sciml.strategies.training import relative
 MOST_COORDINATES = 3
 
 _ROWS_A_WEIGHT = 1.5
-
 _FIRST = {1: 24, 2: 10, 3: 6}
-
 _RAISES = (1.5, 1.25, 1.1)
-
 _LOW = 0.03
-
 _LOWER = 1.25
-
 _SPENT = 0.3
-
 _EXACT = 1e-11
-
 _GOOD = 1e-4
-
 _STEPS = 12
-
 _MOST_WEIGHTS = {True: 2600, False: 2000}
-
 _SETTLED = 2
-
 _HOPELESS = 4
-
 _USUAL = 8
-
 _HELD = 0.25
 
 

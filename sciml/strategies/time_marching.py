@@ -25,21 +25,13 @@ from sciml.solvers.discrete_problem import CONDITION_WEIGHT, blocks_of
 from sciml.solvers.scaling import Sizes, field_sizes, term_sizes
 
 _SMALLEST = 1e-3
-
 _MOST_WINDOWS = 1000
-
 _MOST_MISSES = 40
-
 _SHORTER = 0.75
-
 _LONGER = 1.25
-
 _FORGIVEN = 3.0
-
 _SOLVED = 1e-2
-
 _HELD = 4096
-
 _BACK = 0.1
 
 

@@ -27,29 +27,17 @@ from sciml.typing import MultiIndex
 POINTS_A_WEIGHT = 3
 
 _IN_TIME = 4.0
-
 _NETWORK = MLP(12, 12, 12)
-
 _POINTS = 2048
-
 _ROUND = LeastSquares(160, look=20)
-
 _ROUNDS = 4
-
 _RESOLVED = 5e-3
-
 _STUCK = 0.8
-
 _SHARE = 0.1
-
 _GIVE_WAY = 3.0
-
 _TOO_FINE = 1e-2
-
 _SETTLED = 0.1
-
 _SPARE, _MOST_IN_TIME, _IN_SPACE = 2, 15, 0.1
-
 _MORE_FEATURES, _POLISH_ROUNDS = 1200, 4
 _WINDOW_SCALES, _ODE_SCALE = (8.0, 16.0, 32.0), 6.0
 _WISH, _ODE_WISH, _SPECTRAL_WISH = 1e-7, 1e-9, 1e-9
