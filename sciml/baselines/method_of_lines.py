@@ -63,6 +63,7 @@ class MethodOfLines:
         self.grid, self.time = grid, problem.time
         constants = {name: torch.tensor(value, dtype=torch.float64) for name, value in unknowns.items()}
         self.problem = problem.bind(**constants)
+        self._time_column = problem.coordinates.index(problem.time)
         found = {name: problem.order(name, self.time) for name in problem.fields}
         # A field without a time derivative has its own rate of change as what is solved for.
         self.top = {name: max(order, 1) for name, order in found.items()}
@@ -273,8 +274,10 @@ class MethodOfLines:
 
     def _points(self, points: Array, t: float) -> Tensor:
         """Points of the grid at a time, ``(m, D)``, stored by column."""
-        columns = dict(zip(self.grid.axes, points.T, strict=True)) | {self.time: np.full(len(points), t)}
-        return torch.from_numpy(np.stack([columns[name] for name in self.problem.coordinates])).T
+        columns = np.empty((1 + points.shape[1], len(points)))
+        place = self._time_column
+        columns[:place], columns[place], columns[place + 1 :] = points.T[:place], t, points.T[place:]
+        return torch.from_numpy(columns).T
 
     def _smooth(self) -> Array:
         """Polynomials of degree 0, 1 and 2 at the nodes, ``(3, N)``."""
