@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any
@@ -51,3 +52,15 @@ def whole(name: str, given: object, least: int, kind: type[SciMLError] = DataErr
     if isinstance(given, bool) or not isinstance(given, Integral) or given < least:
         raise kind(f"{name} must be a whole number of at least {least}; given: {given!r}")
     return int(given)
+
+
+def user_level() -> int:
+    """The ``stacklevel`` for a warning that is to name the line of the user's: the first frame outside the library."""
+    level, frame = 1, sys._getframe(1)
+    # Cached properties are functions of the standard library between two of ours.
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in (
+        __package__,
+        "functools",
+    ):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -18,7 +18,6 @@ from sciml._text import listed
 from sciml.diagnostics.certificate import Certificate
 from sciml.diagnostics.convergence import overfitted, stagnant
 from sciml.diagnostics.preflight import checked
-from sciml.diagnostics.well_posedness import warn_of_conditions
 from sciml.errors import ProblemError, SolverError
 from sciml.problem import Measurements, Problem
 from sciml.runs import CheckpointEvery, RunDirectory
@@ -371,7 +370,7 @@ def fit(
     free = all(each is None for each in named) and not freeze and exact is False
 
     with record, line or contextlib.nullcontext():
-        measurements = checked(problem, model, data, observe, noise, exact, dtype, device, preflight, depth=1)
+        measurements = checked(problem, model, data, observe, noise, exact, dtype, device, preflight)
         settings = fingerprinted(options, solvers, intervals, strategy, begin)
         finished, model = record.begin(
             problem, model, partial(fingerprint, problem, model, measurements, settings, device)
@@ -382,15 +381,11 @@ def fit(
         log = Log(watchers, clock - record.seconds)
         work = Workspace(problem, measurements, options, log, record.journal, feed)
         train = Train(model, tuple(solvers), begin)
-        warned = False
 
         def solve(measurements: Measurements | None) -> Candidate:
-            nonlocal work, warned
+            nonlocal work
             work = work.on(measurements)
             ways = select(work, strategy, train, free=free)
-            if not warned:
-                warn_of_conditions(problem, measurements is not None, [], depth=3)
-                warned = True
             found = search(ways, work)
             if found is None:
                 raise SolverError(f"{listed([way.name for way in ways])} found no solution of {type(problem).__name__}")

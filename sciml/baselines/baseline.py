@@ -96,7 +96,7 @@ def baseline(
     """
     tolerance = _checked(problem, method, n, tolerance, time_limit)
     budget = Budget(time_limit)
-    measurements = checked(problem, None, data, observe, noise, False, torch.float64, "cpu", preflight, depth=1)
+    measurements = checked(problem, None, data, observe, noise, False, torch.float64, "cpu", preflight)
     _check_sizes(problem, measurements)
     generator = np.random.default_rng(0)
     blocks = [Collocation(draw(term.place, problem.domain, 256, generator), (term,)) for term in problem.terms()]

@@ -342,7 +342,7 @@ def checked(data: bytes, path: Path) -> memoryview:
         raise FileError(f"{path} is damaged: it is empty")
     header = _HEADER.match(data[: _LENGTH + 6])
     if header is None:
-        raise FileError(f"{path} is not a file of sciml's, or its beginning is damaged")
+        raise FileError(f"{path} is refused: it is not a file of sciml's, or its beginning is damaged")
     if int(header[1]) != FORMAT:
         raise FileError(f"{path} has format {int(header[1])}, this sciml knows {FORMAT}: update sciml to read it")
     inner = memoryview(data)[header.end() :]

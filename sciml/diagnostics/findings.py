@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+from sciml._text import user_level
 from sciml.errors import DataError, ModelError, PreflightWarning, ProblemError, SciMLError, SolverError
 
 _ERRORS: dict[str, type[SciMLError]] = {
@@ -85,13 +86,12 @@ class Findings(list[Finding]):
 
         return self.attempt(where, run) is not None
 
-    def report(self, mode: str, name: str, depth: int) -> None:
+    def report(self, mode: str, name: str) -> None:
         """Raise or warn, all findings together.
 
         Args:
             mode: ``"error"`` or ``"warn"``; a fatal finding is an error in both.
             name: of the problem that was checked.
-            depth: how many calls lie between the user's and this one.
 
         Raises:
             SciMLError: of the class of the gravest finding, with all of them in ``findings``.
@@ -109,4 +109,4 @@ class Findings(list[Finding]):
             raise error
         warning = PreflightWarning(text)
         warning.findings = ordered
-        warnings.warn(warning, stacklevel=depth + 2)
+        warnings.warn(warning, stacklevel=user_level())

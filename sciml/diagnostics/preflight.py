@@ -85,14 +85,12 @@ def checked(
     dtype: torch.dtype,
     device: str | torch.device,
     mode: str,
-    depth: int = 1,
 ) -> Measurements | None:
     """The measurements of a fit, after everything that was handed to it has been checked.
 
     Args:
         problem, model, data, observe, noise, exact, dtype, device: as for ``fit``.
         mode: ``"error"``, ``"warn"`` or ``"off"``.
-        depth: how many calls lie between the user's and this one.
 
     Raises:
         SciMLError: with all findings together, or the mode is none of the three.
@@ -104,7 +102,7 @@ def checked(
     found = Findings()
     measurements = found.attempt("data", resolve_data, problem, data, observe, noise)
     found += _findings(problem, model, measurements, exact, dtype, device)
-    found.report(mode, type(problem).__name__, depth + 1)
+    found.report(mode, type(problem).__name__)
     return measurements
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from sciml._text import listed
+from sciml._text import listed, user_level
 from sciml.errors import ConditionWarning
 from sciml.geometry import Face, Interior, OnFaces, Opposite, Place, Side, draw
 from sciml.jets import RandomJets
@@ -67,15 +67,15 @@ class Dependency:
         return max((float(index.count(coordinate)) for own, index in self.jets if own == field), default=_NEVER)
 
 
-def warn_of_conditions(problem: Problem, measured: bool, earlier: list[str], depth: int) -> None:
+def warn_of_conditions(problem: Problem, measured: bool, earlier: list[str]) -> None:
     """Issue a ``ConditionWarning`` for each sentence of ``condition_warnings`` that is not in ``earlier``, and add it there.
 
-    ``measured`` is as for ``condition_warnings``, and ``depth`` the number of calls between the user's and this one.
+    ``measured`` is as for ``condition_warnings``.
     """
     for sentence in condition_warnings(problem, measured):
         if sentence not in earlier:
             earlier.append(sentence)
-            warnings.warn(f"{type(problem).__name__}: {sentence}", ConditionWarning, stacklevel=depth + 2)
+            warnings.warn(f"{type(problem).__name__}: {sentence}", ConditionWarning, stacklevel=user_level())
 
 
 def condition_warnings(problem: Problem, measured: bool = False) -> list[str]:

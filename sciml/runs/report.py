@@ -51,16 +51,19 @@ def summary(solution: Solution) -> dict[str, Any]:
     has_reference = problem is not None and problem.has_reference
     model = solution.model
     origin = getattr(solution.data, "provenance", None)
-    attributes = ("fields", "parameters", "solver", "engine", "seed", "nit", "success", "status", "message")
+    model_text = None if model is None else f"{type(model).__name__}({model.extra_repr()})"
     return finite(
         {
             "problem": solution.name,
-            "model": None if model is None else f"{type(model).__name__}({model.extra_repr()})",
-            **{name: getattr(solution, name) for name in attributes},
-            "points": dict(solution.points),
+            "fields": solution.fields,
+            "model": model_text,
+            **{name: getattr(solution, name) for name in ("parameters", "solver", "engine")},
             "dtype": str(solution.dtype).removeprefix("torch."),
             "device": str(solution.device),
+            "seed": solution.seed,
+            "points": dict(solution.points),
             "seconds": round(solution.seconds, 3),
+            **{name: getattr(solution, name) for name in ("nit", "success", "status", "message")},
             "relative_l2": solution.error() if has_reference else None,
             "residuals": {name: {**row, "points": int(row["points"])} for name, row in solution.residuals.T.items()},
             "unknowns": solution.unknowns.rename(columns={"estimate": "value"}).to_dict("index"),

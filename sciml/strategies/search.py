@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from sciml.diagnostics.well_posedness import warn_of_conditions
 from sciml.models import RandomFeatures
 from sciml.problem import Measurements, Problem
 from sciml.solvers import Adaptive, Callback, DiscreteProblem, EarlyStopping, HardConstraints, Report, Weightings
@@ -68,6 +69,7 @@ class Log:
         self._watchers, self._start = watchers, time.perf_counter() if start is None else start
         self.history: list[dict[str, Any]] = []
         self.notes: dict[str, str] = {}
+        self.warned: list[str] = []
         self.steps = self.evaluations = 0
         self.status, self.message = "budget", ""
 
@@ -195,6 +197,7 @@ class Workspace:
         found = prepare(
             self.problem, model, self.measurements, points, own.weights, own.dtype, own.device, own.seed, exact
         )
+        warn_of_conditions(self.problem, found.table is not None, self.log.warned)
         return replace(found, journal=self.journal)
 
     def on(self, measurements: Measurements | None) -> Workspace:
