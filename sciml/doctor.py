@@ -26,8 +26,11 @@ from sciml.strategies.prepare import prepare
 from sciml.strategies.transfer import LINEAR
 
 _MOST_ROWS, _MOST_NUMBERS = 1500, 6_000_000
+
 _LAYER_POINTS = 256
+
 _FINDINGS = ["kind", "where", "what", "remedy", "severity"]
+
 _ARTEFACTS = ["file", "generation", "state", "advice"]
 
 

@@ -59,9 +59,13 @@ def failures(residuals: pd.DataFrame, tolerance: float) -> pd.DataFrame:
 
 
 _SEGMENTS = 64
+
 _LINES = 8
+
 _HALVINGS = 4
+
 _SHARE = 0.02
+
 _BETWEEN = 5
 
 
@@ -171,9 +175,13 @@ def _without(index: MultiIndex, name: str) -> MultiIndex:
 
 
 _MOST_DRIFT = 0.5
+
 _MOST_OVERFIT = 30.0
+
 _NEGLIGIBLE = 1e-3
+
 _AT_A_BOUND = 8.0
+
 _CHANCE = 1e-4
 
 

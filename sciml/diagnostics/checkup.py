@@ -11,11 +11,17 @@ import pandas as pd
 from sciml.problem.observations import is_measured
 
 _CONFLICT = -0.5
+
 _UNHEARD = 1e-3
+
 _VANISHING = 1e-4
+
 _DEAD, _SATURATED = 0.2, 0.8
+
 _ILL = 1e8
+
 _OWN, _WEAK, _ALIKE = 1e-3, 1e-4, 0.98
+
 _REACHABLE, _SMALL = 0.5, 1e-4
 
 

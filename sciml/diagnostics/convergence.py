@@ -14,11 +14,17 @@ from sciml.problem.observations import is_measured
 from sciml.solvers import DiscreteProblem, Objective
 
 _FEW_LOOKS = 4
+
 _STILL_FALLING = 0.2
+
 _FALLING_A_LOOK = 0.05
+
 _OPPOSED, _CANCELLED = -0.7, 0.3
+
 _VANISHED = 1e-9
+
 _LENGTHS = (0.1, 0.03, 0.01, 0.003)
+
 _RISE, _FALL, _RISING_LOOKS = 3.0, 2.0, 5
 
 

@@ -18,6 +18,7 @@ from sciml.solvers import Objective
 from sciml.typing import Array
 
 _KEPT = 1e-11
+
 _DIGITS = 1e-8
 
 

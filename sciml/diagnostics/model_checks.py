@@ -26,7 +26,9 @@ from sciml.jets.calculus import describe
 from sciml.problem import Problem
 
 _SAME = 1e-9
+
 _COMB, _ROUGH = 1e-9, 1e-10
+
 _RANDOM = (nn.modules.dropout._DropoutNd, nn.RReLU)
 
 
@@ -206,7 +208,9 @@ def _mixer(trial: nn.Module, points: Tensor, moved: Tensor, order: Tensor) -> st
 
 
 _PROBES = 11
+
 _STRONG = 5.0
+
 _SMOOTH = "use a smooth activation such as tanh, sin, silu or gelu"
 
 

@@ -27,6 +27,7 @@ from sciml.solvers.scaling import Sizes, field_sizes
 from sciml.typing import MultiIndex
 
 _PROBES = 24
+
 _SAME = 1e-9
 
 Jet = tuple[str, MultiIndex]

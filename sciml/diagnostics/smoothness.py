@@ -26,7 +26,9 @@ from sciml.problem.conditions import Evaluation, Term
 from sciml.typing import MultiIndex, Points
 
 _NEAR = 1e-6
+
 _ASIDE = 1e-7
+
 _BREAK = 1e-5
 
 
@@ -84,11 +86,17 @@ def _coefficients_jump(problem: Problem, term: Term, sides: Tensor) -> bool:
 
 
 _FEWEST_LINES, _MOST_LINES, _ALL_LINES = 2, 4, 12
+
 _INTERVALS = 24
+
 _PARTS = 8
+
 _ROUNDS = 9
+
 _JUMP = 1e-6
+
 _RESOLVED = 1e-9
+
 _PLACES = 6
 
 Jet = tuple[str, MultiIndex]

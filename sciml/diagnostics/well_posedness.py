@@ -35,6 +35,7 @@ from sciml.problem.conditions import Evaluation, Term
 from sciml.typing import MultiIndex
 
 _PROBES = 8
+
 _NEVER = -1000.0
 
 Jet = tuple[str, MultiIndex]

@@ -15,6 +15,7 @@ from torch import Tensor
 from sciml.typing import MultiIndex, Values
 
 _WILD = 64
+
 _FLAT = frozenset(
     ("Exp", "Exp2", "Sigmoid", "LogSigmoid", "Tanh", "Erf", "Erfc", "Softplus", "Relu", "Clamp", "ClampMin", "ClampMax")
 )

@@ -27,6 +27,7 @@ from sciml.problem.problem import Problem
 from sciml.typing import MultiIndex, Points
 
 _PROBES = 64
+
 _AGREEMENT = 1e-6
 
 

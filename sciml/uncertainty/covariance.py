@@ -19,10 +19,15 @@ from sciml.solvers.jacobian import jacobian
 from sciml.typing import Array
 
 _MOST_POINTS = 256
+
 _MOST_ROWS = 2048
+
 _ARRIVED = 1e-5
+
 _STIFFNESS = 1e3
+
 _NONE = np.zeros((0, 0))
+
 _UNSEEN = 1e-6
 
 

@@ -23,7 +23,9 @@ from sciml.typing import Array
 from sciml.uncertainty.covariance import Inference
 
 _PROBES = 200
+
 _KEPT = 1e-5
+
 _MOST = 128
 
 

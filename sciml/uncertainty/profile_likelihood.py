@@ -25,9 +25,13 @@ from sciml.solvers.state import settled
 from sciml.uncertainty.covariance import Inference
 
 _MOST_PARAMETERS = 2000
+
 _REFIT = LeastSquares(40, loss_tolerance=1e-5)
+
 _CLOSE = 0.01
+
 _MOSTLY = 0.5
+
 _FARTHEST = 100.0
 
 
