@@ -56,11 +56,7 @@ from sciml.uncertainty.profile_likelihood import profiled
 
 
 def check(problem: object, early_stopping: object, callbacks: object, tolerance: object, intervals: object) -> None:
-    """Refuse what is of the wrong kind.
-
-    Raises:
-        SciMLError: with what was expected.
-    """
+    """Refuse what is of the wrong kind."""
     if not isinstance(problem, Problem):
         hint = f"; did you mean {problem.__name__}()?" if isinstance(problem, type) else ""
         raise ProblemError(f"fit needs a problem object; given: {problem!r}{hint}")
@@ -75,11 +71,7 @@ def check(problem: object, early_stopping: object, callbacks: object, tolerance:
 
 
 def stages_of(given: Any) -> list[Stage]:
-    """The solvers that the argument ``solver`` of ``fit`` means.
-
-    Raises:
-        SolverError: it is none of those that it may be.
-    """
+    """The solvers that the argument ``solver`` of ``fit`` means."""
     if given is None:
         return [Adam(1000), LBFGS(3000)]
     several = list(given) if isinstance(given, list | tuple) else [given]
@@ -102,11 +94,7 @@ def stages_of(given: Any) -> list[Stage]:
 
 
 def sampler_of(given: Adaptive | str | None, problem: Problem) -> Adaptive | None:
-    """The strategy that the argument ``sampler`` of ``fit`` means.
-
-    Raises:
-        SolverError: it is none.
-    """
+    """The strategy that the argument ``sampler`` of ``fit`` means."""
     if isinstance(given, str) and given == "auto":
         return Adaptive() if len(problem.coordinates) > 1 else None
     if given is None or isinstance(given, Adaptive):
@@ -147,15 +135,7 @@ def fingerprinted(
 
 
 def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options, intervals: str) -> Solution:
-    """The solution of a fit, judged on points that nothing was trained on.
-
-    Args:
-        best: the candidate that was settled on.
-        notes: choices to be told beside those of the discrete problem.
-        log: the record of the fit.
-        options: its settings.
-        intervals: the kind of intervals of unknown constants.
-    """
+    """The solution of a fit, judged on points that nothing was trained on."""
     setup, status, message = best.discrete, best.status, best.message
     setup.trial.eval()
     issued = Certificate.issue(setup, options.tolerance)

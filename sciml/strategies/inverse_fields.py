@@ -74,10 +74,7 @@ class CurvaturePenalty:
 
 
 def unknown_fields(problem: Problem, measured: Sequence[str]) -> tuple[str, ...]:
-    """The fields that equations leave free: as many as equations are missing, those first that nobody measured.
-
-    Among these the ones with the lowest derivatives are taken: a conductivity is differentiated less often than the pressure.
-    """
+    """The fields that equations leave free: as many as equations are missing, those first that nobody measured."""
     missing = len(problem.fields) - len(problem.equations)
     orders = {field: max(problem.order(field, each) for each in problem.coordinates) for field in problem.fields}
     ranked = sorted(problem.fields, key=lambda field: (field in measured, orders[field]))
@@ -87,15 +84,7 @@ def unknown_fields(problem: Problem, measured: Sequence[str]) -> tuple[str, ...]
 def smoothness_blocks(
     problem: Problem, fields: Sequence[str], sizes: dict[str, float], share: float, count: int
 ) -> Collocation:
-    """Rows that ask fields not to bend.
-
-    Args:
-        problem: the problem, on a box.
-        fields: which.
-        sizes: the natural size of each.
-        share: how large a row is where a field bends as functions of its size do.
-        count: the number of points.
-    """
+    """Rows that ask fields not to bend."""
     reach = {name: (upper - lower) / 2 for name, (lower, upper) in problem.domain.bounds.items()}
     terms = []
     for field in fields:

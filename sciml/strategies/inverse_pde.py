@@ -40,14 +40,6 @@ def energies(tiling: TensorProductBasis, residuals: Sequence[Tensor], more: int)
 
     A residual that least squares leaves for want of functions along a coordinate is of high degree along it. So the mean degree
     of its Legendre polynomials, as a share of the highest, tells the coordinate.
-
-    Args:
-        tiling: the tiles.
-        residuals: values at the points of ``blocks_on``, times the root of their shares, each ``(n,)``.
-        more: the same as there.
-
-    Returns:
-        The energy of every tile, ``(E_1, ..., E_D)``; and the mean degree along each coordinate, ``(D, E_1, ..., E_D)``.
     """
     count, shape = len(tiling.meshes), []
     for mesh in tiling.meshes:
@@ -117,12 +109,7 @@ _PATIENCE, _LOUDER = 2.0, 1.4
 
 @dataclass(frozen=True)
 class _Tried:
-    """A least-squares solution on one tiling.
-
-    ``stiffness`` is the weight of the equations, ``strain`` what they add to the loss between the points, as a share of what
-    noise does, ``relative`` the root of their mean square there, ``energy`` and ``degrees`` as ``refinement.energies``
-    has them, ``spread`` that of the unknowns, ``noise`` the variance of a measurement and ``loss`` the sum of all.
-    """
+    """A least-squares solution on one tiling."""
 
     tiling: TensorProductBasis
     stiffness: float

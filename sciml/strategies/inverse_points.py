@@ -25,18 +25,7 @@ ROUGH = 3
 
 
 def roughness(problem: Problem, units: Units) -> list[Term]:
-    r"""Residuals :math:`\partial_s^3 u` on the sides of a box, s along them, as numbers of order one.
-
-    The values there are what selects one solution of the equations, so nothing else need be smooth. At the end of time
-    nothing is free, and a layer that has formed until then is no fault.
-
-    Args:
-        problem: its fields and coordinates.
-        units: of the problem.
-
-    Returns:
-        A term for every field and coordinate whose faces it is taken on.
-    """
+    r"""Residuals :math:`\partial_s^3 u` on the sides of a box, s along them, as numbers of order one."""
     found = []
     for column, name in enumerate(problem.coordinates):
         faces = OnFaces((Face(name, "lower"),) if name == problem.time else (Face(name, "lower"), Face(name, "upper")))
@@ -69,10 +58,7 @@ def placeable(place: Place) -> bool:
 
 
 def blocks_on(tiling: TensorProductBasis, problem: Problem, terms: Sequence[Term], more: int = 0) -> list[Collocation]:
-    """The residuals of a problem at Gauss points of every tile, as many along each coordinate as there are functions.
-
-    The weights of points are those of a mean over their place; ``more`` points along each coordinate give others.
-    """
+    """The residuals of a problem at Gauss points of every tile, as many along each coordinate as there are functions."""
     places: dict[Place, list[Term]] = {}
     for term in terms:
         places.setdefault(term.place, []).append(term)

@@ -19,14 +19,7 @@ from sciml.typing import MultiIndex
 
 @dataclass(frozen=True)
 class Units:
-    """From the coordinates and fields of a tiling, which are of order one, to those of a problem.
-
-    Attributes:
-        center: of the domain, ``(D,)``.
-        reach: half its sides, ``(D,)``.
-        offset: of each field, ``(F,)``.
-        scale: of each field, ``(F,)``.
-    """
+    """From the coordinates and fields of a tiling, which are of order one, to those of a problem."""
 
     center: Tensor
     reach: Tensor
@@ -48,16 +41,7 @@ class _Jets:
 
 
 class ElementRows:
-    """A block of rows on a tiling.
-
-    Args:
-        problem: the mathematics, its unknowns free.
-        block: points and residuals.
-        factors: what each residual is multiplied by, and each row of it.
-        tiling: the functions.
-        units: of the problem.
-        highest: the derivatives by each coordinate that may be asked for.
-    """
+    """A block of rows on a tiling."""
 
     def __init__(
         self,
@@ -95,11 +79,7 @@ class ElementRows:
         return torch.cat(parts, dim=1)
 
     def rows(self, weights: Tensor, raw: Mapping[str, Tensor], *, slopes: bool) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """For each residual its values ``(n,)`` and their slopes.
-
-        Slopes are those by the weights of the tile, ``(n, S)``, and by the unknowns, ``(n, q)``.
-        Without ``slopes`` the last two are empty.
-        """
+        """For each residual its values ``(n,)`` and their slopes."""
         problem, size = self.problem, self.block.size
         leaves, unknowns = per_point(problem, raw, size)
         jets = [_Jets(self, spot, weights) for spot in self._spots]
@@ -126,16 +106,7 @@ class ElementRows:
 
 
 class System:
-    """All rows of a least-squares problem on a tiling.
-
-    Args:
-        tiling: the functions.
-        placed: the rows.
-        weights: what the square of each term counts.
-        fields: how many there are.
-        pull: what the square of some raw unknowns counts, so that they do not run away while little speaks for any value.
-        judge: the weights by which steps are judged, where they are not ``weights``: see ``guided``.
-    """
+    """All rows of a least-squares problem on a tiling."""
 
     def __init__(
         self,

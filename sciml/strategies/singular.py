@@ -109,17 +109,10 @@ def stalls_at_corners(setup: DiscreteProblem) -> bool:
 def near_corners(
     blocks: Sequence[Collocation], plane: Plane, count: int, generator: np.random.Generator, order: int
 ) -> tuple[Collocation, ...]:
-    r"""The blocks with more points, whose distances from the corners are spread evenly on a logarithmic scale.
+    """The blocks with more points, whose distances from the corners are spread evenly on a logarithmic scale.
 
     Close to a corner derivatives of order 2k grow without bound, so that points inside count with the weight
     :math:`(r/R)^{2k}` there: residuals as large as a singular function's count alike at all distances.
-
-    Args:
-        blocks: where residuals are taken.
-        plane: the corners.
-        count: the number of points inside for each corner; sides get a fixed one.
-        generator: draws them.
-        order: k, half the order of the equations.
     """
     found = []
     for block in blocks:
@@ -332,10 +325,7 @@ class _Search:
                 trial.model.layers[-1].weight[:, :count] = weight
 
     def _solve(self, setup: DiscreteProblem, objective: Objective) -> None:
-        """Whole Gauss-Newton steps, ending at the best on held-out points.
-
-        The rows next to a corner bend so much that the loss may rise on the way; steps shortened until it falls get stuck.
-        """
+        """Whole Gauss-Newton steps, ending at the best on held-out points."""
         position = objective.vector()
         best, lowest, failed = position, self.judged(setup), 0
         for _ in range(_STEPS):

@@ -27,14 +27,7 @@ from sciml.strategies.slab_system import Evaluated, Part, Slab
 
 
 class Preconditioner:
-    """Maps residuals at the stages to rates that make them, approximately.
-
-    Args:
-        slab: where.
-        inside: the residuals of the equations, evaluated with slopes at the stages; as many as there are fields.
-        ends: those of the conditions.
-        shares: the weights of a quadrature at the equations' places in [-1, 1].
-    """
+    """Maps residuals at the stages to rates that make them, approximately."""
 
     def __init__(self, slab: Slab, inside: Sequence[Evaluated], ends: Sequence[Evaluated], shares: Tensor) -> None:
         self._slab = slab
@@ -159,10 +152,7 @@ class Preconditioner:
 
 
 def _paired(tested: Tensor) -> list[int]:
-    """For each field the equation that it is tested with: the one in which it counts most.
-
-    ``tested`` has the shape ``(p / 2, elements, F, J, F, J)``, test functions first.
-    """
+    """For each field the equation that it is tested with: the one in which it counts most."""
     sizes = tested[0].abs().square().sum(dim=(0, 2, 4)).sqrt().numpy()
     whole = np.maximum(sizes.max(axis=1, keepdims=True), np.finfo(float).tiny)
     equations, fields = linear_sum_assignment(np.log(np.maximum(sizes / whole, 1e-300)), maximize=True)

@@ -21,15 +21,12 @@ _Local = Callable[[int, int], Tensor]
 
 @dataclass(frozen=True)
 class Site:
-    """A residual and where it is taken at every time: one trace, or two with the partners of opposite ends.
-
-    ``factor`` is what its values are multiplied by; ``side`` is -1 or 1 on an end, the outward normal.
-    """
+    """A residual and where it is taken at every time: one trace, or two with the partners of opposite ends."""
 
     term: Term
     traces: tuple[Trace, ...]
     factor: float
-    side: int = 0
+    side: int = 0  # -1 or 1 on an end, the outward normal
 
 
 @dataclass(frozen=True)

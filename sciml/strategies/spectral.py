@@ -67,12 +67,7 @@ def spectral_setup(setup: DiscreteProblem, degrees: Degrees, seed: int) -> Discr
 
 @dataclass
 class Degrees:
-    """Degrees along each coordinate, and how they are raised.
-
-    Args:
-        now: the degrees.
-        waves: the columns along which they are harmonics.
-    """
+    """Degrees along each coordinate, and how they are raised."""
 
     now: tuple[int, ...]
     waves: tuple[int, ...]

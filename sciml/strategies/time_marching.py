@@ -129,17 +129,7 @@ def window(
     inside: int | SpectralPoints | None,
     seed: int,
 ) -> DiscreteProblem:
-    """The set-up of one window.
-
-    Args:
-        setup: of the whole problem.
-        model: maps coordinates scaled to the window to fields scaled to their size there; taken as it is.
-        begin: the window's start.
-        end: the window's end.
-        before: the set-up of the window before, solved, or None for the first.
-        inside: the number of points inside, how many there are everywhere, or None for the default.
-        seed: of the points.
-    """
+    """The set-up of one window."""
     problem = setup.problem
     time = problem.time
     assert time is not None
@@ -211,11 +201,7 @@ def _sizes(
 
 
 def continued(before: Scaled, after: Scaled) -> None:
-    """Give a window's network the function of the one before, continued in time.
-
-    The scaled coordinates of both are affine in one another, so the first layer takes the change, and the last that of the
-    fields' scales. Any other model starts from the parameters as they were.
-    """
+    """Give a window's network the function of the one before, continued in time."""
     after.model.load_state_dict(before.model.state_dict())
     if not isinstance(after.model, MLP):
         return
@@ -284,14 +270,6 @@ def march(
     A window whose residual misses the wish is halved, down to the shortest; there the next level takes over, and on the last
     level the window stays as it is. A level that turns out to miss by more than the one below did gives the march back, which
     then aims for what can be had. A window far below the wish is followed by a longer one.
-
-    Args:
-        setup: of the whole problem.
-        levels: ways to solve windows, each an attempt that is given a window's begin and end and the window before and
-            returns a set-up and its relative residual.
-        wish: the relative residual that is good enough.
-        ended: whether to stop, asked after every attempt; the windows up to there are returned.
-        hopeless: a residual at the shortest length that ends the march.
     """
     problem = setup.problem
     assert problem.time is not None

@@ -38,15 +38,7 @@ Stage = Solver | Polish
 
 
 class Training:
-    """Runs stages on set-ups, one after another, and keeps the one record of them all.
-
-    Args:
-        log: the record of the fit.
-        early: when a phase ends early; None never.
-        sampler: redraws the points inside; None keeps them.
-        weightings: rules that renew weights between steps.
-        feed: measurements that are read while first-order solvers work.
-    """
+    """Runs stages on set-ups, one after another, and keeps the one record of them all."""
 
     def __init__(
         self,

@@ -38,13 +38,7 @@ _ROWS_A_WEIGHT = 3
 
 @dataclass(frozen=True)
 class WarmStart:
-    """A solution that a fit begins from.
-
-    Attributes:
-        solution: what was found before.
-        scaled: its model between physical units and numbers of order one.
-        exact: whether it held conditions exactly.
-    """
+    """A solution that a fit begins from."""
 
     solution: Solution
     scaled: Scaled
@@ -54,20 +48,7 @@ class WarmStart:
     def of(
         cls, start: Any, problem: Problem, model: nn.Module | None, *, exact: bool | None = None
     ) -> WarmStart | None:
-        """What the argument ``start`` of ``fit`` means.
-
-        Args:
-            start: a solution, or None.
-            problem: the problem to be fitted.
-            model: the model that was given beside it: an object of the same shape, which a file needs for a class of the
-                user's own.
-            exact: whether the solution held conditions exactly, where it no longer shows.
-
-        Raises:
-            SolverError: it is neither of these.
-            ProblemError: the solution has other fields or coordinates, or is periodic along another side.
-            ModelError: it has no single model, or one of another shape than the model given.
-        """
+        """What the argument ``start`` of ``fit`` means."""
         if start is None:
             return None
         if not isinstance(start, Solution):
@@ -117,11 +98,7 @@ class WarmStart:
         return wanted if wanted > default_count(problem.domain) else None
 
     def begun(self, setup: DiscreteProblem) -> DiscreteProblem:
-        """The set-up with this model, in the scaling it was trained in, and the unknowns that it shares.
-
-        Raises:
-            ProblemError: one of the two holds conditions exactly and the other does not.
-        """
+        """The set-up with this model, in the scaling it was trained in, and the unknowns that it shares."""
         scaled = scaled_of(setup.trial)
         assert scaled is not None
         around = [
@@ -195,15 +172,7 @@ def _check_names(solution: Solution, problem: Problem) -> None:
 
 
 def frozen(setup: DiscreteProblem, patterns: str | Sequence[str]) -> DiscreteProblem:
-    """The set-up with parts of the model that no solver varies.
-
-    Args:
-        setup: what is to be trained.
-        patterns: names of the model's parts, with wildcards as in a shell.
-
-    Raises:
-        ModelError: a name that no part has, or nothing is left to vary.
-    """
+    """The set-up with parts of the model that no solver varies."""
     names = [patterns] if isinstance(patterns, str) else list(patterns)
     if not names:
         return setup
@@ -226,11 +195,7 @@ def frozen(setup: DiscreteProblem, patterns: str | Sequence[str]) -> DiscretePro
 
 
 def check_stages(begin: WarmStart | None, freeze: object, windows: object, polish: bool) -> None:
-    """Refuse what would take another model than the one that is begun from or frozen in part.
-
-    Raises:
-        SolverError: windows or a polish beside ``start`` or ``freeze``.
-    """
+    """Refuse what would take another model than the one that is begun from or frozen in part."""
     if windows is not None and (begin is not None or freeze):
         raise SolverError(
             f"{'start' if begin is not None else 'freeze'}= means one model, and windows= has one in each window: leave one out"

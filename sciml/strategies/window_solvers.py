@@ -49,10 +49,7 @@ _WINDOWS_GOOD = 1e-2
 
 @dataclass
 class FeatureWindows:
-    """Solves windows by random features: an attempt for ``windows.march``.
-
-    ``scales`` are tried for the first window; the best and the next larger one for those after it.
-    """
+    """Solves windows by random features: an attempt for ``windows.march``."""
 
     setup: DiscreteProblem
     training: Training
@@ -176,10 +173,7 @@ class SpectralWindows:
 
 @dataclass
 class DeepWindows:
-    """Solves windows by a network, Levenberg-Marquardt and ``Polish``: an attempt for ``windows.march``.
-
-    A window's network begins as that of the last window that was solved, continued in time.
-    """
+    """Solves windows by a network, Levenberg-Marquardt and ``Polish``: an attempt for ``windows.march``."""
 
     setup: DiscreteProblem
     training: Training
@@ -233,11 +227,7 @@ def _start_constant(setup: DiscreteProblem) -> None:
 
 
 def stand_still(setup: DiscreteProblem) -> None:
-    """Begin a window with the function that has its start's values at all times.
-
-    For a model that is linear in its parameters that is one linear solve: the rows at the start, and a highest time derivative
-    that vanishes inside.
-    """
+    """Begin a window with the function that has its start's values at all times."""
     problem, time = setup.problem, setup.problem.time
     assert time is not None
     start = OnFaces((Face(time, "lower"),))
