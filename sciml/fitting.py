@@ -33,7 +33,6 @@ from sciml.solvers import (
     Balanced,
     Callback,
     Causal,
-    DiscreteProblem,
     EarlyStopping,
     FirstOrder,
     HardConstraints,
@@ -155,6 +154,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     remarks = overfitted(log.history) or (stagnant(setup, log.history) if explain else [])
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     problem = setup.problem
+    sizes_found: frozenset[str] = frozenset() if setup.measurements is None else setup.measurements.found
     return Solution(
         trial=setup.trial.requires_grad_(False),
         problem=problem,
@@ -184,14 +184,9 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         ),
         data=setup.table,
         tolerance=float(options.tolerance),
-        statistics=statistics(setup.rows, setup.train, inference, _found(setup)),
+        statistics=statistics(setup.rows, setup.train, inference, sizes_found),
         spread=spread,
     )
-
-
-def _found(setup: DiscreteProblem) -> frozenset[str]:
-    """The columns whose noise has a size that was found from the data."""
-    return frozenset() if setup.measurements is None else setup.measurements.found
 
 
 def fit(

@@ -157,7 +157,9 @@ class InverseFields(Strategy):
             tried.append(_judged(weighed(found, found, _STEPS[-1][0]), share))
             _report(work, tried[-1])
             yield _candidate(tried, fields)
-            if _risen(tried):
+            lowest = min(each.validation for each in tried)
+            # Weaker priors have foretold left-out measurements clearly worse for some time.
+            if len(tried) > _RISES and all(each.validation > _WORSE * lowest for each in tried[-_RISES:]):
                 break
         found_best = _candidate(tried, fields)
         good = found_best.residual <= _GOOD
@@ -192,14 +194,7 @@ def _constant(problem: Problem, fields: Sequence[str], degrees: tuple[int, ...])
 
 
 def _objective(setup: DiscreteProblem, weight: float) -> Objective:
-    there = weighed(setup, setup, weight)
-    return there.objective()
-
-
-def _risen(tried: Sequence[_Tried]) -> bool:
-    """Whether weaker priors have foretold left-out measurements clearly worse for some time."""
-    lowest = min(each.validation for each in tried)
-    return len(tried) > _RISES and all(each.validation > _WORSE * lowest for each in tried[-_RISES:])
+    return weighed(setup, setup, weight).objective()
 
 
 def _report(work: Workspace, tried: _Tried) -> None:

@@ -79,7 +79,7 @@ class ElementRows:
         return torch.cat(parts, dim=1)
 
     def rows(self, weights: Tensor, raw: Mapping[str, Tensor], *, slopes: bool) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """For each residual its values ``(n,)`` and their slopes."""
+        """Each residual's values ``(n,)``, and slopes by the tile's weights ``(n, S)`` and by the unknowns ``(n, q)``."""
         problem, size = self.problem, self.block.size
         leaves, unknowns = per_point(problem, raw, size)
         jets = [_Jets(self, spot, weights) for spot in self._spots]
@@ -106,7 +106,7 @@ class ElementRows:
 
 
 class System:
-    """All rows of a least-squares problem on a tiling."""
+    """All rows of a least-squares problem on a tiling; ``judge`` weighs them to judge steps, ``pull`` holds unknowns."""
 
     def __init__(
         self,
@@ -156,9 +156,8 @@ class System:
             order = torch.cat([layout.order + size * number for number in range(joined)])
             matrices = _zeros(len(placed.groups), joined * size, joined * size)
             edges = _zeros(len(placed.groups), joined * size, count + 1)
-            for term, (values, slopes, by_raw) in zip(
-                placed.block.terms, placed.rows(weights, raw, slopes=True), strict=True
-            ):
+            rows = placed.rows(weights, raw, slopes=True)
+            for term, (values, slopes, by_raw) in zip(placed.block.terms, rows, strict=True):
                 share = self.weights[term.name]
                 edge = torch.cat([by_raw, values[:, None]], dim=1)
                 corner += share * (edge.T @ edge)
@@ -172,9 +171,8 @@ class System:
                 grams.index_add_(0, placed.tiles[:, 0], matrices)
             else:
                 pairs.append((columns, matrices))
-        for place, name in enumerate(raw):
-            share = self.pull.get(name, 0.0) if pulled else 0.0
-            held = float(raw[name])
+        for place, name in enumerate(raw if pulled else ()):
+            share, held = self.pull.get(name, 0.0), float(raw[name])
             corner[place, place] += share
             corner[place, -1] += share * held
             corner[-1, place] += share * held

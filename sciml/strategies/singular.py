@@ -192,11 +192,8 @@ class CornerSingular(Strategy):
             yield replace(told, accepted=told.residual <= ENOUGH or (self.unless_smooth and told.sufficient))
 
     def _told(self, found: Candidate, work: Workspace, own: _Search) -> Candidate:
-        why = (
-            "the domain has re-entrant corners"
-            if has_reentrant_corners(work.problem)
-            else "residuals are largest at the corners"
-        )
+        reentrant = has_reentrant_corners(work.problem)
+        why = "the domain has re-entrant corners" if reentrant else "residuals are largest at the corners"
         reason = (
             f"{why}: functions that are singular at the corners beside smooth ones "
             f"({found.discrete.trial.model.extra_repr()}) {solved_how(work.linear)[1]}; of {own.count} tried, the ones with "
@@ -247,8 +244,7 @@ class _Search:
 
     def judged(self, setup: DiscreteProblem) -> float:
         """The largest relative residual of a trial function on the held-out points, those near corners among them."""
-        objective = setup.objective(self._setup.held)
-        return objective.worst()
+        return setup.objective(self._setup.held).worst()
 
     def _smooth(self, size: int, scale: float) -> Features | Polynomials:
         return Polynomials(size) if isinstance(self._plane.domain, Box) else Features(size, scale)

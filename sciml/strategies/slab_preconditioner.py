@@ -121,8 +121,9 @@ class Preconditioner:
 
     def _border(self, ends: Sequence[Evaluated]) -> Tensor:
         """The rows of conditions in the nodal weights of all breaks."""
-        slab, found = self._slab, []
+        slab = self._slab
         pairs, breaks = len(slab.stages.eigenvalues), slab.mesh.count + 1
+        found = [torch.zeros(pairs, 0, breaks * self._nodal, dtype=slab.stages.eigenvalues.dtype)]
         for each in ends:
             row = torch.zeros(pairs, 1, breaks, self._nodal, dtype=slab.stages.eigenvalues.dtype)
             for trace in each.site.traces:
@@ -131,8 +132,6 @@ class Preconditioner:
                 left, right = columns[..., self._inner : -self._nodal], columns[..., -self._nodal :]
                 row[:, :, -1 if trace.upper else 0] += right if trace.upper else left
             found.append(row.flatten(2))
-        if not found:
-            return torch.zeros(pairs, 0, breaks * self._nodal, dtype=slab.stages.eigenvalues.dtype)
         return torch.cat(found, dim=1)
 
     def _unbound(self, border: Tensor) -> Tensor:

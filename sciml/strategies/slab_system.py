@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sciml.jets import RandomJets
+from sciml.jets.random import JetKind
 from sciml.models.bases import PiecewiseBasis, Trace
 from sciml.problem import Problem
 from sciml.problem.conditions import Term
@@ -181,16 +183,5 @@ def initial_values(problem: Problem, terms: Sequence[Term], begin: float, x: Ten
         assert term.prescription is not None
         key = (term.prescription.field, len(term.prescription.index))
         # The residual is the value less the prescribed one.
-        found[key] = -term.evaluate(evaluation(problem, [points.T], [_Nothing(len(x))])).detach()
+        found[key] = -term.evaluate(evaluation(problem, [points.T], [RandomJets(len(x), kind=JetKind(0.0))])).detach()
     return found
-
-
-class _Nothing:
-    """Jets that vanish."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def jet(self, field: str, index: MultiIndex) -> Tensor:
-        """Zeros."""
-        return torch.zeros(self._size, dtype=torch.float64)

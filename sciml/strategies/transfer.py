@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -29,7 +29,7 @@ from sciml.models import (
 from sciml.models.base import part
 from sciml.problem import Problem
 from sciml.solution import Solution
-from sciml.solvers import LBFGS, DiscreteProblem, GaussNewton, LeastSquares, ResidualSystem, Solver
+from sciml.solvers import LBFGS, DiscreteProblem, GaussNewton, LeastSquares, Solver
 
 LINEAR = (RandomFeatures, Spectral, DeepFeatures, CornerSingular)
 
@@ -126,8 +126,7 @@ class WarmStart:
         note = f"start: {type(model_of(self.scaled)).__name__} of a solution of {self.solution.name}"
         note += f", with {', '.join(kept)}" if kept else ""
         note += f"; from their initial values: {', '.join(new)}" if new else ""
-        rows = ResidualSystem(setup.problem, setup.trial, setup.raw)
-        return replace(setup, rows=rows, choices=(*setup.choices, note))
+        return setup.with_trial(setup.trial, choices=(*setup.choices, note))
 
     def _check_periods(self, problem: Problem) -> None:
         """A function that is periodic by construction has the period of the side it was made for."""
@@ -190,8 +189,7 @@ def frozen(setup: DiscreteProblem, patterns: str | Sequence[str]) -> DiscretePro
     own = list(model.parameters())
     still = sum(each.numel() for each in own if not each.requires_grad)
     note = f"frozen: {listed(names)}, {still} of {sum(each.numel() for each in own)} parameters"
-    rows = ResidualSystem(setup.problem, setup.trial, setup.raw)
-    return replace(setup, rows=rows, choices=(*setup.choices, note))
+    return setup.with_trial(setup.trial, choices=(*setup.choices, note))
 
 
 def check_stages(begin: WarmStart | None, freeze: object, windows: object, polish: bool) -> None:
