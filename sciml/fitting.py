@@ -32,7 +32,6 @@ from sciml.solvers import (
     Balanced,
     Callback,
     Causal,
-    DiscreteProblem,
     EarlyStopping,
     FirstOrder,
     HardConstraints,
@@ -55,11 +54,7 @@ from sciml.uncertainty.profile_likelihood import profiled
 
 
 def check(problem: object, early_stopping: object, callbacks: object, tolerance: object, intervals: object) -> None:
-    """Refuse what is of the wrong kind.
-
-    Raises:
-        SciMLError: with what was expected.
-    """
+    """Refuse what is of the wrong kind."""
     if not isinstance(problem, Problem):
         hint = f"; did you mean {problem.__name__}()?" if isinstance(problem, type) else ""
         raise ProblemError(f"fit needs a problem object; given: {problem!r}{hint}")
@@ -74,11 +69,7 @@ def check(problem: object, early_stopping: object, callbacks: object, tolerance:
 
 
 def stages_of(given: Any) -> list[Stage]:
-    """The solvers that the argument ``solver`` of ``fit`` means.
-
-    Raises:
-        SolverError: it is none of those that it may be.
-    """
+    """The solvers that the argument ``solver`` of ``fit`` means."""
     if given is None:
         return [Adam(1000), LBFGS(3000)]
     several = list(given) if isinstance(given, list | tuple) else [given]
@@ -101,11 +92,7 @@ def stages_of(given: Any) -> list[Stage]:
 
 
 def sampler_of(given: Adaptive | str | None, problem: Problem) -> Adaptive | None:
-    """The strategy that the argument ``sampler`` of ``fit`` means.
-
-    Raises:
-        SolverError: it is none.
-    """
+    """The strategy that the argument ``sampler`` of ``fit`` means."""
     if isinstance(given, str) and given == "auto":
         return Adaptive() if len(problem.coordinates) > 1 else None
     if given is None or isinstance(given, Adaptive):
@@ -146,15 +133,7 @@ def fingerprinted(
 
 
 def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options, intervals: str) -> Solution:
-    """The solution of a fit, judged on points that nothing was trained on.
-
-    Args:
-        best: the candidate that was settled on.
-        notes: choices to be told beside those of the discrete problem.
-        log: the record of the fit.
-        options: its settings.
-        intervals: the kind of intervals of unknown constants.
-    """
+    """The solution of a fit, judged on points that nothing was trained on."""
     setup, status, message = best.discrete, best.status, best.message
     setup.trial.eval()
     issued = Certificate.issue(setup, options.tolerance)
@@ -174,6 +153,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     remarks = overfitted(log.history) or (stagnant(setup, log.history) if explain else [])
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     problem = setup.problem
+    sizes_found: frozenset[str] = frozenset() if setup.measurements is None else setup.measurements.found
     return Solution(
         trial=setup.trial.requires_grad_(False),
         problem=problem,
@@ -203,14 +183,9 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         ),
         data=setup.table,
         tolerance=float(options.tolerance),
-        statistics=statistics(setup.rows, setup.train, inference, _found(setup)),
+        statistics=statistics(setup.rows, setup.train, inference, sizes_found),
         spread=spread,
     )
-
-
-def _found(setup: DiscreteProblem) -> frozenset[str]:
-    """The columns whose noise has a size that was found from the data."""
-    return frozenset() if setup.measurements is None else setup.measurements.found
 
 
 def fit(

@@ -104,11 +104,7 @@ class DiscreteProblem:
 
 
 def checked_seed(seed: object) -> int:
-    """A seed as a number.
-
-    Raises:
-        SolverError: it is no whole number, or negative.
-    """
+    """A seed as a number."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise SolverError(f"seed must be a whole number that is not negative; given: {seed!r}")
     return int(seed)
@@ -123,11 +119,7 @@ def with_features(setup: DiscreteProblem, count: int, scale: float | Sequence[fl
 
 
 def device_of(device: str | torch.device) -> torch.device:
-    """The device that is meant; ``"auto"`` is a GPU where there is one.
-
-    Raises:
-        SolverError: it cannot be used.
-    """
+    """The device that is meant; ``"auto"`` is a GPU where there is one."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -172,11 +164,7 @@ def blocks_of(
 def built_model(
     model: nn.Module | None, problem: Problem, seed: int, choices: list[str], construction: Ansatz
 ) -> nn.Module:
-    """A copy of the model, built where that was left to us; the caller's generators are as they were afterwards.
-
-    Raises:
-        ModelError: it is no module.
-    """
+    """A copy of the model, built where that was left to us; the caller's generators are as they were afterwards."""
     inputs, outputs = len(problem.coordinates), len(problem.fields)
     if model is None:
         model = MLP(32, 32) if inputs == 1 else MLP(20, 20, 20, 20)

@@ -74,10 +74,7 @@ class CurvaturePenalty:
 
 
 def unknown_fields(problem: Problem, measured: Sequence[str]) -> tuple[str, ...]:
-    """The fields that equations leave free: as many as equations are missing, those first that nobody measured.
-
-    Among these the ones with the lowest derivatives are taken: a conductivity is differentiated less often than the pressure.
-    """
+    """The fields that equations leave free: as many as equations are missing, those first that nobody measured."""
     missing = len(problem.fields) - len(problem.equations)
     orders = {field: max(problem.order(field, each) for each in problem.coordinates) for field in problem.fields}
     ranked = sorted(problem.fields, key=lambda field: (field in measured, orders[field]))
@@ -87,15 +84,7 @@ def unknown_fields(problem: Problem, measured: Sequence[str]) -> tuple[str, ...]
 def smoothness_blocks(
     problem: Problem, fields: Sequence[str], sizes: dict[str, float], share: float, count: int
 ) -> Collocation:
-    """Rows that ask fields not to bend.
-
-    Args:
-        problem: the problem, on a box.
-        fields: which.
-        sizes: the natural size of each.
-        share: how large a row is where a field bends as functions of its size do.
-        count: the number of points.
-    """
+    """Rows that ask fields not to bend."""
     reach = {name: (upper - lower) / 2 for name, (lower, upper) in problem.domain.bounds.items()}
     terms = []
     for field in fields:
@@ -168,7 +157,9 @@ class InverseFields(Strategy):
             tried.append(_judged(weighed(found, found, _STEPS[-1][0]), share))
             _report(work, tried[-1])
             yield _candidate(tried, fields)
-            if _risen(tried):
+            lowest = min(each.validation for each in tried)
+            # Weaker priors have foretold left-out measurements clearly worse for some time.
+            if len(tried) > _RISES and all(each.validation > _WORSE * lowest for each in tried[-_RISES:]):
                 break
         found_best = _candidate(tried, fields)
         good = found_best.residual <= _GOOD
@@ -203,14 +194,7 @@ def _constant(problem: Problem, fields: Sequence[str], degrees: tuple[int, ...])
 
 
 def _objective(setup: DiscreteProblem, weight: float) -> Objective:
-    there = weighed(setup, setup, weight)
-    return there.objective()
-
-
-def _risen(tried: Sequence[_Tried]) -> bool:
-    """Whether weaker priors have foretold left-out measurements clearly worse for some time."""
-    lowest = min(each.validation for each in tried)
-    return len(tried) > _RISES and all(each.validation > _WORSE * lowest for each in tried[-_RISES:])
+    return weighed(setup, setup, weight).objective()
 
 
 def _report(work: Workspace, tried: _Tried) -> None:

@@ -19,7 +19,6 @@ from sciml.geometry import Box, Interior, Opposite
 from sciml.models import PiecewisePolynomial
 from sciml.models.bases import PiecewiseBasis, gauss
 from sciml.models.tensor_product import TensorProductBasis
-from sciml.problem.conditions import Term
 from sciml.problem.observations import DATA
 from sciml.solvers.discrete_problem import DATA_WEIGHT
 from sciml.strategies.inverse_points import ROUGH, blocks_on, orders_asked_by, placeable, roughness
@@ -40,18 +39,9 @@ def energies(tiling: TensorProductBasis, residuals: Sequence[Tensor], more: int)
 
     A residual that least squares leaves for want of functions along a coordinate is of high degree along it. So the mean degree
     of its Legendre polynomials, as a share of the highest, tells the coordinate.
-
-    Args:
-        tiling: the tiles.
-        residuals: values at the points of ``blocks_on``, times the root of their shares, each ``(n,)``.
-        more: the same as there.
-
-    Returns:
-        The energy of every tile, ``(E_1, ..., E_D)``; and the mean degree along each coordinate, ``(D, E_1, ..., E_D)``.
     """
-    count, shape = len(tiling.meshes), []
-    for mesh in tiling.meshes:
-        shape += [mesh.count, mesh.degree + 1 + more]
+    count = len(tiling.meshes)
+    shape = [size for mesh in tiling.meshes for size in (mesh.count, mesh.degree + 1 + more)]
     elements, places = list(range(0, 2 * count, 2)), list(range(1, 2 * count, 2))
     tiles = [mesh.count for mesh in tiling.meshes]
     energy = torch.zeros(tiles, dtype=torch.float64)
@@ -78,20 +68,20 @@ def energies(tiling: TensorProductBasis, residuals: Sequence[Tensor], more: int)
 def refined(tiling: TensorProductBasis, energy: Array, degrees: Array) -> TensorProductBasis:
     """The tiling with those elements halved that hold most of the energy, along the coordinates in which it oscillates."""
     guilty = degrees >= _CLOSE * degrees.max(axis=0)
-    per_element: list[Array] = []
-    for column in range(len(tiling.meshes)):
-        others = tuple(other for other in range(len(tiling.meshes)) if other != column)
-        per_element.append((energy * guilty[column]).sum(axis=others))
+    columns = range(len(tiling.meshes))
+    per_element: list[Array] = [
+        (energy * guilty[column]).sum(axis=tuple(other for other in columns if other != column)) for column in columns
+    ]
     flat = np.concatenate(per_element)
     order = np.argsort(flat)[::-1]
     enough = int(np.searchsorted(np.cumsum(flat[order]), _SHARE * flat.sum())) + 1
     marked = np.zeros(len(flat), dtype=bool)
     marked[order[:enough]] = True
-    meshes, start = [], 0
-    for mesh, own in zip(tiling.meshes, per_element, strict=True):
-        which = marked[start : start + len(own)]
-        meshes.append(mesh.split(np.flatnonzero(which)) if which.any() else mesh)
-        start += len(own)
+    own = np.split(marked, np.cumsum([len(each) for each in per_element])[:-1])
+    meshes = [
+        mesh.split(np.flatnonzero(which)) if which.any() else mesh
+        for mesh, which in zip(tiling.meshes, own, strict=True)
+    ]
     return TensorProductBasis(meshes, tiling.outer)
 
 
@@ -117,18 +107,13 @@ _PATIENCE, _LOUDER = 2.0, 1.4
 
 @dataclass(frozen=True)
 class _Tried:
-    """A least-squares solution on one tiling.
-
-    ``stiffness`` is the weight of the equations, ``strain`` what they add to the loss between the points, as a share of what
-    noise does, ``relative`` the root of their mean square there, ``energy`` and ``degrees`` as ``refinement.energies``
-    has them, ``spread`` that of the unknowns, ``noise`` the variance of a measurement and ``loss`` the sum of all.
-    """
+    """A least-squares solution on one tiling."""
 
     tiling: TensorProductBasis
     stiffness: float
     weights: Tensor
     raw: dict[str, Tensor]
-    strain: float
+    strain: float  # what equations add to the loss between the points, as a share of what noise does
     relative: float
     energy: Array
     degrees: Array
@@ -144,9 +129,8 @@ class _Tried:
 
     def shift(self, other: _Tried) -> Tensor:
         """By how much the raw unknowns differ."""
-        return (
-            torch.stack([(self.raw[name] - other.raw[name]).abs() for name in self.raw]) if self.raw else torch.zeros(0)
-        )
+        gaps = [(self.raw[name] - other.raw[name]).abs() for name in self.raw]
+        return torch.stack(gaps) if gaps else torch.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -196,7 +180,8 @@ class _Search:
         self._units = Units(trial.center, trial.reach, trial.offset, trial.scale)
         self._terms = problem.terms()
         self._equations = [term for term in self._terms if term.place == Interior()]
-        inside, joined = (orders_asked_by(problem, part) for part in (self._terms, self._joining()))
+        joining = [term for term in self._terms if isinstance(term.place, Opposite)]
+        inside, joined = (orders_asked_by(problem, part) for part in (self._terms, joining))
         self._highest = tuple(max(most, ROUGH) for most in inside)
         self._rough = roughness(problem, self._units)
         self._measured = [block for block in setup.train if any(term.measured for term in block.terms)]
@@ -220,22 +205,16 @@ class _Search:
         self.now: _Tried | None = None
         self._shift = torch.zeros(len(problem.unknowns), dtype=torch.float64)
 
-    def _joining(self) -> list[Term]:
-        return [term for term in self._terms if isinstance(term.place, Opposite)]
-
     def run(self) -> Iterator[None]:
         """Search; resumed after every solve."""
         fields = len(self._setup.problem.fields)
         # A number that is the exponent of an unknown can run to where no row feels it.
-        bounded = [
-            name
-            for name, each in self._setup.problem.unknowns.items()
-            if each.lower is not None or each.upper is not None
-        ]
+        unknowns = self._setup.problem.unknowns
+        bounded = [name for name, each in unknowns.items() if each.lower is not None or each.upper is not None]
         self._pull = dict.fromkeys(bounded, _PULL / self._rows)
         self._smoothing = {term.name: _SMOOTHING for term in self._rough}
         blank = torch.zeros(self._first.width, fields, dtype=torch.float64)
-        raw = {name: unknown.raw_initial() for name, unknown in self._setup.problem.unknowns.items()}
+        raw = {name: unknown.raw_initial() for name, unknown in unknowns.items()}
         here = self._tried(self._first, _SOFT, blank, raw)
         checked = futile = False
         for _ in range(_ROUNDS):
@@ -323,9 +302,8 @@ class _Search:
             placed.append(ElementRows(problem, block, factors, tiling, self._units, self._highest))
         # Steps along the curved valley of nearly exact equations are judged by a loss in which they count as data do.
         eased = {name: value / max(stiffness, 1.0) for name, value in terms.items() if name in self._setup.weights}
-        judge = (
-            terms | {name: value for name, value in eased.items() if name not in self._shares} if eased_judge else None
-        )
+        eased = terms | {name: value for name, value in eased.items() if name not in self._shares}
+        judge = eased if eased_judge else None
         system = System(tiling, placed, terms, len(problem.fields), None if last else self._pull, judge)
         effort = (_LAST_STEPS, _LAST_TOLERANCE) if last or eased_judge else (_STEPS, _TOLERANCE)
         arrived = gauss_newton(system, weights, raw, *effort, journal=self._setup.journal)
@@ -340,9 +318,8 @@ class _Search:
             assert block.weights is not None
             factors = {term.name: block.weights.sqrt() / scales[term.name] for term in block.terms}
             between = ElementRows(problem, block, factors, tiling, self._units, self._highest)
-            for term, (values, _, _) in zip(
-                block.terms, between.rows(arrived.weights, arrived.raw, slopes=False), strict=True
-            ):
+            rows = between.rows(arrived.weights, arrived.raw, slopes=False)
+            for term, (values, _, _) in zip(block.terms, rows, strict=True):
                 share = self._setup.weights[term.name]
                 residuals.append(math.sqrt(share) * values)
                 strain += stiffness * share * float(values @ values)
@@ -370,9 +347,8 @@ class _Search:
         return found
 
     def _record(self, found: _Tried, loss: float, judged: float, terms: dict[str, float]) -> None:
-        unknowns = {
-            name: float(unknown.value(found.raw[name])) for name, unknown in self._setup.problem.unknowns.items()
-        }
+        free = self._setup.problem.unknowns
+        unknowns = {name: float(unknown.value(found.raw[name])) for name, unknown in free.items()}
         name = f"PiecewisePolynomial({' x '.join(str(mesh.count) for mesh in found.tiling.meshes)})"
         self._work.log.solved(name, loss, judged, terms, best=judged, most=_ROUNDS, unknowns=unknowns)
         if self._work.log.stopped:

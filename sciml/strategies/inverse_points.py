@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from sciml.geometry import At, Face, Interior, OnFaces, Opposite, Place, PointSet
-from sciml.jets import JetSpace, RandomJets
 from sciml.models.bases import PiecewiseBasis, gauss
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem import Problem
@@ -25,18 +24,7 @@ ROUGH = 3
 
 
 def roughness(problem: Problem, units: Units) -> list[Term]:
-    r"""Residuals :math:`\partial_s^3 u` on the sides of a box, s along them, as numbers of order one.
-
-    The values there are what selects one solution of the equations, so nothing else need be smooth. At the end of time
-    nothing is free, and a layer that has formed until then is no fault.
-
-    Args:
-        problem: its fields and coordinates.
-        units: of the problem.
-
-    Returns:
-        A term for every field and coordinate whose faces it is taken on.
-    """
+    r"""Residuals :math:`\partial_s^3 u` on the sides of a box, s along them, as numbers of order one."""
     found = []
     for column, name in enumerate(problem.coordinates):
         faces = OnFaces((Face(name, "lower"),) if name == problem.time else (Face(name, "lower"), Face(name, "upper")))
@@ -69,18 +57,12 @@ def placeable(place: Place) -> bool:
 
 
 def blocks_on(tiling: TensorProductBasis, problem: Problem, terms: Sequence[Term], more: int = 0) -> list[Collocation]:
-    """The residuals of a problem at Gauss points of every tile, as many along each coordinate as there are functions.
-
-    The weights of points are those of a mean over their place; ``more`` points along each coordinate give others.
-    """
+    """The residuals of a problem at Gauss points of every tile, as many along each coordinate as there are functions."""
     places: dict[Place, list[Term]] = {}
     for term in terms:
         places.setdefault(term.place, []).append(term)
-    found = []
-    for place, there in places.items():
-        sample, shares = _placed(tiling, problem, place, more)
-        found.append(Collocation(sample, tuple(there), shares))
-    return found
+    samples = {place: _placed(tiling, problem, place, more) for place in places}
+    return [Collocation(samples[place][0], tuple(there), samples[place][1]) for place, there in places.items()]
 
 
 def _placed(tiling: TensorProductBasis, problem: Problem, place: Place, more: int) -> tuple[PointSet, Tensor]:
@@ -134,15 +116,5 @@ def _grid(lines: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 def orders_asked_by(problem: Problem, terms: Sequence[Term]) -> tuple[int, ...]:
     """The highest derivative by each coordinate that some residuals ask for."""
-    ends = zip(*problem.domain.bounds.values(), strict=True)
-    low, high = (torch.tensor(bounds, dtype=torch.float64) for bounds in ends)
-    middle = (0.5 * (low + high)).expand(2, -1)
-    asked: set[MultiIndex] = set()
-    for term in terms:
-        spaces = tuple(
-            JetSpace(dict(zip(problem.coordinates, middle.unbind(1), strict=True)), problem.fields, RandomJets(2))
-            for _ in range(2 if isinstance(term.place, Opposite) else 1)
-        )
-        term.evaluate(Evaluation(problem.bind_initial(), spaces, torch.ones_like(middle)))
-        asked |= {index for space in spaces for _, index in space.jets}
+    asked = {index for term in terms for _, index in problem.system.asked(term)}
     return tuple(max((index.count(name) for index in asked), default=0) for name in problem.coordinates)

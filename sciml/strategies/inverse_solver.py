@@ -31,15 +31,7 @@ _EXACT, _PROBES = 256, 64
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where Gauss-Newton steps ended.
-
-    Attributes:
-        weights: of the basis, ``(width, F)``.
-        raw: of the unknowns.
-        loss: the weighted sum of squares.
-        steps: how many were taken.
-        converged: whether the last one hardly lowered the loss.
-    """
+    """Where Gauss-Newton steps ended."""
 
     weights: Tensor
     raw: dict[str, Tensor]
@@ -64,11 +56,7 @@ class _CondensedSystem:
 
 
 def bordered_solve(found: NormalEquations, factor: Factor, damping: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
-    """The step of the weights and of the unknowns, and the matrix that is left for the unknowns alone.
-
-    With N for the weights, B and g in the border, C and h in the corner: (C - B'X) dq = X'... by elimination of the weights.
-    ``damping`` is that of the factor: with the weights alone held back, no damping would make the loss fall.
-    """
+    """The step of the weights and of the unknowns, and the matrix that is left for the unknowns alone."""
     inner = factor.solve(found.border)
     count = found.border.shape[1] - 1
     corner = found.corner.clone()
@@ -92,16 +80,7 @@ def gauss_newton(
     tolerance: float,
     journal: Journal | None = None,
 ) -> Minimum:
-    """Lower the loss that steps are judged by through Gauss-Newton steps, damped where they would raise it.
-
-    Args:
-        system: the rows.
-        weights: to begin with, ``(width, F)``.
-        raw: the unknowns to begin with.
-        steps: how many at most.
-        tolerance: a relative fall of the loss that counts as none.
-        journal: holds the result if it was found before an interruption.
-    """
+    """Lower the loss that steps are judged by through Gauss-Newton steps, damped where they would raise it."""
 
     def parts(position: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         values = position[weights.numel() :]
@@ -123,7 +102,7 @@ def gauss_newton(
 
 @dataclass(frozen=True)
 class ParameterCovariance:
-    r"""What the rows say about the unknowns.
+    """What the rows say about the unknowns.
 
     Attributes:
         information: the Schur complement :math:`S = C - B^T N^{-1} B` of the unknowns, ``(q, q)``.

@@ -19,14 +19,7 @@ from sciml.typing import MultiIndex
 
 @dataclass(frozen=True)
 class Units:
-    """From the coordinates and fields of a tiling, which are of order one, to those of a problem.
-
-    Attributes:
-        center: of the domain, ``(D,)``.
-        reach: half its sides, ``(D,)``.
-        offset: of each field, ``(F,)``.
-        scale: of each field, ``(F,)``.
-    """
+    """From the coordinates and fields of a tiling, which are of order one, to those of a problem."""
 
     center: Tensor
     reach: Tensor
@@ -48,16 +41,7 @@ class _Jets:
 
 
 class ElementRows:
-    """A block of rows on a tiling.
-
-    Args:
-        problem: the mathematics, its unknowns free.
-        block: points and residuals.
-        factors: what each residual is multiplied by, and each row of it.
-        tiling: the functions.
-        units: of the problem.
-        highest: the derivatives by each coordinate that may be asked for.
-    """
+    """A block of rows on a tiling."""
 
     def __init__(
         self,
@@ -95,11 +79,7 @@ class ElementRows:
         return torch.cat(parts, dim=1)
 
     def rows(self, weights: Tensor, raw: Mapping[str, Tensor], *, slopes: bool) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """For each residual its values ``(n,)`` and their slopes.
-
-        Slopes are those by the weights of the tile, ``(n, S)``, and by the unknowns, ``(n, q)``.
-        Without ``slopes`` the last two are empty.
-        """
+        """Each residual's values ``(n,)``, and slopes by the tile's weights ``(n, S)`` and by the unknowns ``(n, q)``."""
         problem, size = self.problem, self.block.size
         leaves, unknowns = per_point(problem, raw, size)
         jets = [_Jets(self, spot, weights) for spot in self._spots]
@@ -126,16 +106,7 @@ class ElementRows:
 
 
 class System:
-    """All rows of a least-squares problem on a tiling.
-
-    Args:
-        tiling: the functions.
-        placed: the rows.
-        weights: what the square of each term counts.
-        fields: how many there are.
-        pull: what the square of some raw unknowns counts, so that they do not run away while little speaks for any value.
-        judge: the weights by which steps are judged, where they are not ``weights``: see ``guided``.
-    """
+    """All rows of a least-squares problem on a tiling; ``judge`` weighs them to judge steps, ``pull`` holds unknowns."""
 
     def __init__(
         self,
@@ -185,9 +156,8 @@ class System:
             order = torch.cat([layout.order + size * number for number in range(joined)])
             matrices = _zeros(len(placed.groups), joined * size, joined * size)
             edges = _zeros(len(placed.groups), joined * size, count + 1)
-            for term, (values, slopes, by_raw) in zip(
-                placed.block.terms, placed.rows(weights, raw, slopes=True), strict=True
-            ):
+            rows = placed.rows(weights, raw, slopes=True)
+            for term, (values, slopes, by_raw) in zip(placed.block.terms, rows, strict=True):
                 share = self.weights[term.name]
                 edge = torch.cat([by_raw, values[:, None]], dim=1)
                 corner += share * (edge.T @ edge)
@@ -201,9 +171,8 @@ class System:
                 grams.index_add_(0, placed.tiles[:, 0], matrices)
             else:
                 pairs.append((columns, matrices))
-        for place, name in enumerate(raw):
-            share = self.pull.get(name, 0.0) if pulled else 0.0
-            held = float(raw[name])
+        for place, name in enumerate(raw if pulled else ()):
+            share, held = self.pull.get(name, 0.0), float(raw[name])
             corner[place, place] += share
             corner[place, -1] += share * held
             corner[-1, place] += share * held

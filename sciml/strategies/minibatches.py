@@ -26,26 +26,7 @@ _BATCH = 8192
 
 @dataclass(frozen=True)
 class DataStream:
-    """A lazy table, and the random sample of its rows that stands for it where a whole table is needed.
-
-    Args:
-        table: the lazy table.
-        rows: the numbers of the sampled rows, increasing, shape ``(n,)``.
-        sample: these rows.
-
-    Raises:
-        DataError: never by itself; ``fed`` reads.
-
-    Example:
-        >>> import pathlib, tempfile, h5py
-        >>> import numpy as np, sciml
-        >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
-        >>> with h5py.File(file, "w") as content:
-        ...     content["t"] = np.arange(50_000.0)
-        >>> data, feed = fed(None, sciml.LazyTable.of(file, {"t": "t"}), seed=0)
-        >>> len(data), len(feed.table)
-        (20000, 50000)
-    """
+    """A lazy table, and the random sample of its rows that stands for it where a whole table is needed."""
 
     table: LazyTable
     rows: Array
@@ -73,20 +54,7 @@ class DataStream:
 
 
 def fed(problem: object, data: object, seed: int) -> tuple[object, DataStream | None]:
-    """The data that a fit begins with; and where they are a lazy table, what feeds it.
-
-    Args:
-        problem: whose own ``measurements()`` are taken where no data are given.
-        data: what was handed to ``fit``.
-        seed: of the sample.
-
-    Returns:
-        The data, a sample in place of a lazy table; and the feed, None without such a table.
-
-    Raises:
-        DataError: the sampled rows hold values that are not finite.
-        SolverError: the seed is none.
-    """
+    """The data that a fit begins with; and where they are a lazy table, what feeds it."""
     if data is None and isinstance(problem, Problem):
         own = getattr(problem, "measurements", None)
         data = None if own is None else own()
@@ -98,36 +66,7 @@ def fed(problem: object, data: object, seed: int) -> tuple[object, DataStream | 
 
 
 class Batches:
-    """Measured blocks on batches of a lazy table's rows, without end; ``close`` ends the processes that read.
-
-    Args:
-        table: the lazy table.
-        setup: the problem, and where its tensors are.
-        batch: the number of rows.
-        seed: of their order.
-        without: rows that never come, their numbers increasing, shape ``(k,)``.
-
-    Raises:
-        DataError: while iterating: values that are not finite, or rows outside the domain.
-
-    Example:
-        >>> import pathlib, tempfile, h5py
-        >>> import numpy as np, sciml, torch
-        >>> from sciml.problem import Measurements
-        >>> from sciml.strategies.prepare import prepare
-        >>> class Curve(sciml.Problem):
-        ...     domain = sciml.Interval(t=(0, 1))
-        ...     fields = ["u"]
-        >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
-        >>> with h5py.File(file, "w") as content:
-        ...     content["t"], content["u"] = np.linspace(0, 1, 1000), np.linspace(0, 1, 1000) ** 2
-        >>> sample, feed = fed(Curve(), sciml.read_hdf5(file, lazy=True), seed=0)
-        >>> setup = prepare(Curve(), sciml.MLP(4), Measurements(sample), None, None, torch.float64, "cpu", 0)
-        >>> batches = feed.batches(setup, sciml.Adam(batch=64))
-        >>> [block.size for block in next(batches)]
-        [64]
-        >>> batches.close()
-    """
+    """Measured blocks on batches of a lazy table's rows, without end; ``close`` ends the processes that read."""
 
     def __init__(self, table: LazyTable, setup: DiscreteProblem, batch: int, seed: int, without: Array) -> None:
         problem, measurements = setup.problem, setup.measurements

@@ -26,11 +26,6 @@ def iterate(
     for then it matters how much a row of theirs weighs against those. The first fit takes squares; outliers that it sees by a
     robust estimate weigh less in the next. It ends once no size changes by more than a twentieth.
 
-    Args:
-        solve: fits to measurements.
-        problem: the mathematics.
-        measurements: what was measured, or None.
-
     Reference: R. J. Carroll and D. Ruppert, Transformation and Weighting in Regression, Chapman and Hall 1988, section 2.
     """
     done = solve(measurements)

@@ -9,7 +9,7 @@ import numpy as np
 
 from sciml.errors import SolverError
 from sciml.models import MLP, DeepFeatures, model_of, with_model
-from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton, ResidualSystem, Solver
+from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton, Solver
 from sciml.solvers.adaptive_sampling import enriched
 from sciml.solvers.base import check_settings
 
@@ -82,8 +82,7 @@ class Polish:
         # Points where the network is wrong: there the features have most to do.
         train = Adaptive().renewed(setup.rows, train, problem.domain, setup.scales, generator)
         # Constants of its own: another scale must begin where this one did.
-        raw = {name: value.detach().clone().requires_grad_() for name, value in setup.raw.items()}
-        return replace(setup, trial=trial, raw=raw, rows=ResidualSystem(problem, trial, raw), train=train)
+        return setup.with_trial(trial, train=train).with_unknowns(setup.raw)
 
     def enriched(self, setup: DiscreteProblem, seed: int) -> DiscreteProblem:
         """The set-up with more points, where the residual is largest."""

@@ -25,19 +25,11 @@ from sciml.typing import Array
 class RadauIIA:
     r"""The stages of one slab, in time from 0 to 1.
 
-    Args:
-        count: how many; even, so that the eigenvalues come in pairs.
-
     Attributes:
         nodes: the times of the stages, the last one 1, shape ``(p,)``.
         eigenvalues: those of the matrix :math:`\mathcal A` that integrates once from 0 to the stages, one of each pair.
         vectors: the eigenvectors that belong to them, as columns, ``(p, p / 2)``.
         inverse: the rows of the inverse of the matrix of all eigenvectors that belong to them, ``(p / 2, p)``.
-
-    Example:
-        >>> stages = RadauIIA(4)
-        >>> float(stages.nodes[-1])
-        1.0
     """
 
     def __init__(self, count: int) -> None:

@@ -192,11 +192,6 @@ def _next_count(known: Sequence[tuple[int, float]], wish: float, most: int) -> i
     Nothing is resolved up to some number of features, then the residual falls geometrically, slower and slower. With half of
     the present number for the first, or from the last two numbers, the one that will do is foretold. A third of the wish is
     aimed at, for another solve costs more than some features too many.
-
-    Args:
-        known: numbers of features and the residuals they reached.
-        wish: the relative residual that is wished for.
-        most: the largest number of features.
     """
     count, relative = known[-1]
     growth = _MOST_GROWTH

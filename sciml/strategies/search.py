@@ -58,12 +58,7 @@ class Candidate:
 
 
 class Log:
-    """The one record of a fit: every report in order, the steps taken, and who watches them.
-
-    Args:
-        watchers: functions that see every report; a true return value asks for the end.
-        start: when the fit began, as ``time.perf_counter`` tells it.
-    """
+    """The one record of a fit: every report in order, the steps taken, and who watches them."""
 
     def __init__(self, watchers: Sequence[Callback] = (), start: float | None = None) -> None:
         self._watchers, self._start = watchers, time.perf_counter() if start is None else start
@@ -110,17 +105,7 @@ class Log:
         most: int,
         unknowns: Mapping[str, float] | None = None,
     ) -> bool:
-        """Report one solve of a search; whether a watcher asks for the end.
-
-        Args:
-            phase: what was solved.
-            loss: the loss it ended at.
-            held_out: how it is judged.
-            terms: mean squares of the terms.
-            best: the best judgement so far.
-            most: about how many solves there will be.
-            unknowns: values of the unknown constants.
-        """
+        """Report one solve of a search; whether a watcher asks for the end."""
         self.steps += 1
         self.evaluations += 1
         report = Report(
@@ -233,18 +218,7 @@ class Strategy(ABC):
 
 
 def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
-    """The first candidate that is accepted, else the one with the smallest residual on held-out rows.
-
-    Args:
-        ways: the strategies, best first.
-        work: the problem, and where the work is recorded; ``choices`` receives a sentence for each strategy.
-
-    Returns:
-        The best candidate; None where no strategy had one.
-
-    Raises:
-        KeyboardInterrupt: before there was any candidate.
-    """
+    """The first candidate that is accepted, else the one with the smallest residual on held-out rows."""
     best: Candidate | None = None
     for way in ways:
         if way.last_resort and best is not None and best.sufficient:

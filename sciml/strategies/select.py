@@ -38,15 +38,6 @@ def select(work: Workspace, given: Any, train: Train, *, free: bool) -> list[Str
     at corners, random features. Nonlinear problems that start in time: windows of time. Stationary ones: as linear ones, by
     Gauss-Newton steps. In many coordinates, where features are too few, a small network. Whatever all of these do not solve
     well: a network, trained.
-
-    Args:
-        work: the problem.
-        given: ``"auto"``, or one or several strategies, as objects, classes or names.
-        train: the strategy of last resort.
-        free: whether the caller left model, solver and points open; only ``train`` is tried otherwise.
-
-    Raises:
-        SolverError: no such strategy, or one that is named cannot serve the problem.
     """
     if not (isinstance(given, str) and given == "auto"):
         return [_named(each, work, train) for each in (given if isinstance(given, list | tuple) else [given])]
@@ -58,11 +49,7 @@ def select(work: Workspace, given: Any, train: Train, *, free: bool) -> list[Str
 
 
 def _named(given: Any, work: Workspace, train: Train) -> Strategy:
-    """A strategy that the caller wants.
-
-    Raises:
-        SolverError: there is none such, or it cannot serve the problem.
-    """
+    """A strategy that the caller wants."""
     known = {kind.__name__: kind for kind in KINDS}
     kind = known.get(given) if isinstance(given, str) else given
     if kind is Train:

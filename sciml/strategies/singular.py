@@ -109,17 +109,10 @@ def stalls_at_corners(setup: DiscreteProblem) -> bool:
 def near_corners(
     blocks: Sequence[Collocation], plane: Plane, count: int, generator: np.random.Generator, order: int
 ) -> tuple[Collocation, ...]:
-    r"""The blocks with more points, whose distances from the corners are spread evenly on a logarithmic scale.
+    """The blocks with more points, whose distances from the corners are spread evenly on a logarithmic scale.
 
     Close to a corner derivatives of order 2k grow without bound, so that points inside count with the weight
     :math:`(r/R)^{2k}` there: residuals as large as a singular function's count alike at all distances.
-
-    Args:
-        blocks: where residuals are taken.
-        plane: the corners.
-        count: the number of points inside for each corner; sides get a fixed one.
-        generator: draws them.
-        order: k, half the order of the equations.
     """
     found = []
     for block in blocks:
@@ -199,11 +192,8 @@ class CornerSingular(Strategy):
             yield replace(told, accepted=told.residual <= ENOUGH or (self.unless_smooth and told.sufficient))
 
     def _told(self, found: Candidate, work: Workspace, own: _Search) -> Candidate:
-        why = (
-            "the domain has re-entrant corners"
-            if has_reentrant_corners(work.problem)
-            else "residuals are largest at the corners"
-        )
+        reentrant = has_reentrant_corners(work.problem)
+        why = "the domain has re-entrant corners" if reentrant else "residuals are largest at the corners"
         reason = (
             f"{why}: functions that are singular at the corners beside smooth ones "
             f"({found.discrete.trial.model.extra_repr()}) {solved_how(work.linear)[1]}; of {own.count} tried, the ones with "
@@ -254,8 +244,7 @@ class _Search:
 
     def judged(self, setup: DiscreteProblem) -> float:
         """The largest relative residual of a trial function on the held-out points, those near corners among them."""
-        objective = setup.objective(self._setup.held)
-        return objective.worst()
+        return setup.objective(self._setup.held).worst()
 
     def _smooth(self, size: int, scale: float) -> Features | Polynomials:
         return Polynomials(size) if isinstance(self._plane.domain, Box) else Features(size, scale)
@@ -332,10 +321,7 @@ class _Search:
                 trial.model.layers[-1].weight[:, :count] = weight
 
     def _solve(self, setup: DiscreteProblem, objective: Objective) -> None:
-        """Whole Gauss-Newton steps, ending at the best on held-out points.
-
-        The rows next to a corner bend so much that the loss may rise on the way; steps shortened until it falls get stuck.
-        """
+        """Whole Gauss-Newton steps, ending at the best on held-out points."""
         position = objective.vector()
         best, lowest, failed = position, self.judged(setup), 0
         for _ in range(_STEPS):

@@ -27,14 +27,7 @@ from sciml.strategies.slab_system import Evaluated, Part, Slab
 
 
 class Preconditioner:
-    """Maps residuals at the stages to rates that make them, approximately.
-
-    Args:
-        slab: where.
-        inside: the residuals of the equations, evaluated with slopes at the stages; as many as there are fields.
-        ends: those of the conditions.
-        shares: the weights of a quadrature at the equations' places in [-1, 1].
-    """
+    """Maps residuals at the stages to rates that make them, approximately."""
 
     def __init__(self, slab: Slab, inside: Sequence[Evaluated], ends: Sequence[Evaluated], shares: Tensor) -> None:
         self._slab = slab
@@ -128,8 +121,9 @@ class Preconditioner:
 
     def _border(self, ends: Sequence[Evaluated]) -> Tensor:
         """The rows of conditions in the nodal weights of all breaks."""
-        slab, found = self._slab, []
+        slab = self._slab
         pairs, breaks = len(slab.stages.eigenvalues), slab.mesh.count + 1
+        found = [torch.zeros(pairs, 0, breaks * self._nodal, dtype=slab.stages.eigenvalues.dtype)]
         for each in ends:
             row = torch.zeros(pairs, 1, breaks, self._nodal, dtype=slab.stages.eigenvalues.dtype)
             for trace in each.site.traces:
@@ -138,8 +132,6 @@ class Preconditioner:
                 left, right = columns[..., self._inner : -self._nodal], columns[..., -self._nodal :]
                 row[:, :, -1 if trace.upper else 0] += right if trace.upper else left
             found.append(row.flatten(2))
-        if not found:
-            return torch.zeros(pairs, 0, breaks * self._nodal, dtype=slab.stages.eigenvalues.dtype)
         return torch.cat(found, dim=1)
 
     def _unbound(self, border: Tensor) -> Tensor:
@@ -159,10 +151,7 @@ class Preconditioner:
 
 
 def _paired(tested: Tensor) -> list[int]:
-    """For each field the equation that it is tested with: the one in which it counts most.
-
-    ``tested`` has the shape ``(p / 2, elements, F, J, F, J)``, test functions first.
-    """
+    """For each field the equation that it is tested with: the one in which it counts most."""
     sizes = tested[0].abs().square().sum(dim=(0, 2, 4)).sqrt().numpy()
     whole = np.maximum(sizes.max(axis=1, keepdims=True), np.finfo(float).tiny)
     equations, fields = linear_sum_assignment(np.log(np.maximum(sizes / whole, 1e-300)), maximize=True)

@@ -41,16 +41,7 @@ def solve(
     tolerance: float,
     journal: Journal | None = None,
 ) -> Solved:
-    """Make all residuals vanish at the stages, those of the equations in the sense of Galerkin.
-
-    Args:
-        slab: where.
-        inside: the equations.
-        ends: the conditions.
-        shares: the weights of the quadrature at the places of the equations.
-        tolerance: the size of a last correction, relative to the fields' units.
-        journal: knows the solution if it was found before an interruption.
-    """
+    """Make all residuals vanish at the stages, those of the equations in the sense of Galerkin."""
     compute = lambda: vars(_solved(slab, inside, ends, shares, tolerance))  # noqa: E731
     return Solved(**(journal or Journal()).recalled(f"a slab with {slab.mesh.count} elements", compute))
 
@@ -111,12 +102,6 @@ def _moves(slab: Slab, rates: Tensor) -> Tensor:
 
 def gmres(product: Callable[[Tensor], Tensor], wanted: Tensor, tolerance: float, most: int) -> tuple[Tensor, int]:
     """The solution of a linear system by the method of generalised minimal residuals, and the number of products.
-
-    Args:
-        product: the matrix times a vector.
-        wanted: the right-hand side.
-        tolerance: the residual to stop at, relative to the right-hand side.
-        most: products at most.
 
     Reference: Y. Saad and M. H. Schultz, SIAM Journal on Scientific and Statistical Computing 7 (1986).
     """

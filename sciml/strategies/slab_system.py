@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sciml.jets import RandomJets
+from sciml.jets.random import JetKind
 from sciml.models.bases import PiecewiseBasis, Trace
 from sciml.problem import Problem
 from sciml.problem.conditions import Term
@@ -21,15 +23,12 @@ _Local = Callable[[int, int], Tensor]
 
 @dataclass(frozen=True)
 class Site:
-    """A residual and where it is taken at every time: one trace, or two with the partners of opposite ends.
-
-    ``factor`` is what its values are multiplied by; ``side`` is -1 or 1 on an end, the outward normal.
-    """
+    """A residual and where it is taken at every time: one trace, or two with the partners of opposite ends."""
 
     term: Term
     traces: tuple[Trace, ...]
     factor: float
-    side: int = 0
+    side: int = 0  # -1 or 1 on an end, the outward normal
 
 
 @dataclass(frozen=True)
@@ -184,16 +183,5 @@ def initial_values(problem: Problem, terms: Sequence[Term], begin: float, x: Ten
         assert term.prescription is not None
         key = (term.prescription.field, len(term.prescription.index))
         # The residual is the value less the prescribed one.
-        found[key] = -term.evaluate(evaluation(problem, [points.T], [_Nothing(len(x))])).detach()
+        found[key] = -term.evaluate(evaluation(problem, [points.T], [RandomJets(len(x), kind=JetKind(0.0))])).detach()
     return found
-
-
-class _Nothing:
-    """Jets that vanish."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def jet(self, field: str, index: MultiIndex) -> Tensor:
-        """Zeros."""
-        return torch.zeros(self._size, dtype=torch.float64)

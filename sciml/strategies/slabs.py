@@ -63,11 +63,7 @@ def not_on_elements(problem: Problem) -> str | None:
 
 @dataclass(frozen=True)
 class _Tried:
-    """A window on one mesh.
-
-    ``whole`` is its relative residual, ``reached`` the same counted by the window's length where that is very short, and so
-    are ``in_space``, what more stages would leave of it, and ``places``, the same in each element.
-    """
+    """A window on one mesh; ``reached`` is ``whole`` counted by the window's length where that is very short."""
 
     setup: DiscreteProblem
     mesh: PiecewiseBasis
@@ -89,12 +85,6 @@ class SlabWindows:
 
     Where the wish cannot be had, it gives way: to what there is when neither more elements nor shorter windows help, and
     tenfold whenever windows stay so short that the end is hundreds of them away. It comes back by halves.
-
-    Args:
-        setup: of the whole problem.
-        log: the record of the fit.
-        wish: the residual to refine for.
-        accepted: one that is still good enough where elements can be refined no more.
     """
 
     setup: DiscreteProblem

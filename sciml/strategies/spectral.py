@@ -59,20 +59,9 @@ def layout_of(model: Polynomials, problem: Problem) -> SpectralPoints:
     return SpectralPoints(math.ceil(rows), across, model.periodic)
 
 
-def spectral_setup(setup: DiscreteProblem, degrees: Degrees, seed: int) -> DiscreteProblem:
-    """The set-up with products of polynomials and waves for its model, all weights zero, and points for them."""
-    model = degrees.model(setup.problem)
-    return setup.with_model(model, train=setup.draw(layout_of(model, setup.problem), np.random.default_rng([seed, 5])))
-
-
 @dataclass
 class Degrees:
-    """Degrees along each coordinate, and how they are raised.
-
-    Args:
-        now: the degrees.
-        waves: the columns along which they are harmonics.
-    """
+    """Degrees along each coordinate, and how they are raised."""
 
     now: tuple[int, ...]
     waves: tuple[int, ...]
@@ -201,7 +190,9 @@ class Spectral(Strategy):
 
 def _solved(setup: DiscreteProblem, degrees: Degrees, work: Workspace, last: DiscreteProblem | None) -> DiscreteProblem:
     """The set-up with polynomials of these degrees, solved; a nonlinear problem begins as the last ones."""
-    found = spectral_setup(setup, degrees, work.seed)
+    model = degrees.model(setup.problem)
+    train = setup.draw(layout_of(model, setup.problem), np.random.default_rng([work.seed, 5]))
+    found = setup.with_model(model, train=train)
     if last is not None and not work.linear:
         found.trial.model.start_from(last.trial.model)
     objective = found.objective()

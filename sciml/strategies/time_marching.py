@@ -20,7 +20,7 @@ from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
 from sciml.problem.observations import Observation
-from sciml.solvers import DiscreteProblem, ResidualSystem
+from sciml.solvers import DiscreteProblem
 from sciml.solvers.discrete_problem import CONDITION_WEIGHT, blocks_of
 from sciml.solvers.scaling import Sizes, field_sizes, term_sizes
 
@@ -95,16 +95,12 @@ def not_in_windows(problem: Problem, measured: bool) -> str | None:
         return "its unknowns or measurements tie all times together"
     ties = []
     for term in problem.terms():
-        upper = isinstance(term.place, OnFaces) and Face(problem.time, "upper") in term.place.faces
+        faces = term.place.faces if isinstance(term.place, OnFaces) else ()
         if isinstance(term.place, At | Average):
             return f"the condition {term.name!r} is about other times than the start"
-        if upper or term.place == Opposite(problem.time):
+        if Face(problem.time, "upper") in faces or term.place == Opposite(problem.time):
             ties.append(term.name)
-        if (
-            isinstance(term.place, OnFaces)
-            and Face(problem.time, "lower") in term.place.faces
-            and len(term.place.faces) > 1
-        ):
+        if Face(problem.time, "lower") in faces and len(faces) > 1:
             return f"the condition {term.name!r} joins the start of time with other faces: use Initial for the start"
     if ties:
         return f"the condition {ties[0]!r} ties the end of time to its start"
@@ -112,12 +108,6 @@ def not_in_windows(problem: Problem, measured: bool) -> str | None:
     given = sum(term.place == start for term in problem.terms())
     needed = sum(problem.order(field, problem.time) for field in problem.fields)
     return None if given >= needed > 0 else "the start of time is not given for every field"
-
-
-def time_order(problem: Problem) -> int:
-    """The highest time derivative in the equations, at least 1."""
-    assert problem.time is not None
-    return max(1, *(problem.order(field, problem.time) for field in problem.fields))
 
 
 def window(
@@ -129,20 +119,8 @@ def window(
     inside: int | SpectralPoints | None,
     seed: int,
 ) -> DiscreteProblem:
-    """The set-up of one window.
-
-    Args:
-        setup: of the whole problem.
-        model: maps coordinates scaled to the window to fields scaled to their size there; taken as it is.
-        begin: the window's start.
-        end: the window's end.
-        before: the set-up of the window before, solved, or None for the first.
-        inside: the number of points inside, how many there are everywhere, or None for the default.
-        seed: of the points.
-    """
-    problem = setup.problem
-    time = problem.time
-    assert time is not None
+    """The set-up of one window."""
+    problem, time = setup.problem, str(setup.problem.time)
     sub = problem.on(problem.domain.between(time, begin, end))
     start = OnFaces((Face(time, "lower"),))
     terms = tuple(term for term in sub.terms() if before is None or term.place != start)
@@ -171,11 +149,9 @@ def window(
     # What takes the place of the initial conditions counts as much as they did.
     initial = [setup.weights[term.name] for term in sub.terms() if term.place == start and term.name in setup.weights]
     weights = {name: setup.weights.get(name, max(initial, default=CONDITION_WEIGHT)) for name in scales}
-    return replace(
-        setup,
+    return setup.with_trial(
+        trial,
         problem=sub,
-        trial=trial,
-        rows=ResidualSystem(sub, trial, {}),
         train=train,
         held=held,
         scales=scales,
@@ -187,8 +163,7 @@ def window(
 
 def _start_terms(before: DiscreteProblem, sub: Problem, start: OnFaces, points: Tensor) -> tuple[Term, ...]:
     """Fields, and their time derivatives below the highest, equal those of the window before."""
-    time = sub.time
-    assert time is not None
+    time = str(sub.time)
     asked = [(field, (time,) * power) for field in sub.fields for power in range(sub.order(field, time))]
     supplier = before.rows.supplier(points)
     return tuple(
@@ -211,11 +186,7 @@ def _sizes(
 
 
 def continued(before: Scaled, after: Scaled) -> None:
-    """Give a window's network the function of the one before, continued in time.
-
-    The scaled coordinates of both are affine in one another, so the first layer takes the change, and the last that of the
-    fields' scales. Any other model starts from the parameters as they were.
-    """
+    """Give a window's network the function of the one before, continued in time."""
     after.model.load_state_dict(before.model.state_dict())
     if not isinstance(after.model, MLP):
         return
@@ -238,22 +209,13 @@ def fresh_model(model: nn.Module, problem: Problem, seed: int) -> nn.Module:
     return found
 
 
-def _without_points(setup: DiscreteProblem) -> DiscreteProblem:
-    """A solved window, which needs its points no more: the jets kept for them would fill the memory window after window."""
-    return replace(setup, train=(), held=(), fresh=())
-
-
 def joined(setup: DiscreteProblem, marched: Marched) -> DiscreteProblem:
     """The set-up of the whole problem with the windows' functions as its trial function."""
-    problem = setup.problem
-    assert problem.time is not None
-    trial = Windowed(
-        marched.edges,
-        [each.trial for each in marched.setups],
-        problem.coordinates.index(problem.time),
-        time_order(problem),
-    ).to(setup.trial.offset)
-    return setup.with_trial(trial)
+    problem, time = setup.problem, str(setup.problem.time)
+    order = max(1, *(problem.order(field, time) for field in problem.fields))
+    trials = [each.trial for each in marched.setups]
+    trial = Windowed(marched.edges, trials, problem.coordinates.index(time), order)
+    return setup.with_trial(trial.to(setup.trial.offset))
 
 
 Attempt = Callable[[float, float, DiscreteProblem | None], tuple[DiscreteProblem, float]]
@@ -284,18 +246,8 @@ def march(
     A window whose residual misses the wish is halved, down to the shortest; there the next level takes over, and on the last
     level the window stays as it is. A level that turns out to miss by more than the one below did gives the march back, which
     then aims for what can be had. A window far below the wish is followed by a longer one.
-
-    Args:
-        setup: of the whole problem.
-        levels: ways to solve windows, each an attempt that is given a window's begin and end and the window before and
-            returns a set-up and its relative residual.
-        wish: the relative residual that is good enough.
-        ended: whether to stop, asked after every attempt; the windows up to there are returned.
-        hopeless: a residual at the shortest length that ends the march.
     """
-    problem = setup.problem
-    assert problem.time is not None
-    begin, end = problem.domain.bounds[problem.time]
+    begin, end = setup.problem.domain.bounds[str(setup.problem.time)]
     whole = end - begin
     edges: list[float] = [begin]
     residuals: list[float] = []
@@ -347,7 +299,8 @@ def march(
                 continue
         tried = 0
         edges.append(stop)
-        setups.append(_without_points(found))
+        # Points are needed no more: the jets kept for them would fill the memory window after window.
+        setups.append(replace(found, train=(), held=(), fresh=()))
         residuals.append(reached)
         if over or reached > hopeless or len(setups) >= _MOST_WINDOWS:
             break

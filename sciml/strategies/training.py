@@ -33,20 +33,13 @@ from sciml.strategies.polish import Polish
 from sciml.strategies.search import Log
 
 _OVERFIT = 10.0
+_MISFITS = LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RuntimeError
 
 Stage = Solver | Polish
 
 
 class Training:
-    """Runs stages on set-ups, one after another, and keeps the one record of them all.
-
-    Args:
-        log: the record of the fit.
-        early: when a phase ends early; None never.
-        sampler: redraws the points inside; None keeps them.
-        weightings: rules that renew weights between steps.
-        feed: measurements that are read while first-order solvers work.
-    """
+    """Runs stages on set-ups, one after another, and keeps the one record of them all."""
 
     def __init__(
         self,
@@ -64,13 +57,12 @@ class Training:
     def run(self, setup: DiscreteProblem, stages: Sequence[Stage], seed: int, label: str = "") -> DiscreteProblem:
         """Run all stages; the set-up they arrive at, its parameters the best ones found, however it ended."""
         self._most = self.log.steps + sum(stage.steps for stage in stages)
-        several = len(stages) > 1
         for number, stage in enumerate(stages):
             if isinstance(stage, Polish):
                 setup = self._polished(setup, stage, seed, label)
             else:
                 # Measurements lead while everything is still to be found; then the equations count as (nearly) exact.
-                weights = setup.leading if number == 0 and several else setup.weights
+                weights = setup.leading if number == 0 and len(stages) > 1 else setup.weights
                 _Phase(self, setup, stage, weights, seed, label).run()
             if self.log.ended:
                 break
@@ -138,8 +130,7 @@ class _Phase:
         self._batches: Batches | None = None
         self._random = torch.get_rng_state()
         self._before = training.log.steps, training.log.evaluations
-        self.lowest = math.inf
-        self.loss = math.inf
+        self.lowest = self.loss = math.inf
 
     def run(self) -> None:
         """Work until it is done; the parameters are the best ones afterwards, however it ended."""
@@ -194,8 +185,7 @@ class _Phase:
 
     def _result(self) -> dict[str, Any]:
         """What the fit needs to know of the phase once it is over."""
-        outcome = self._training.log
-        steps, evaluations = self._before
+        outcome, (steps, evaluations) = self._training.log, self._before
         return {
             "best": self._best,
             "last": self._last,
@@ -250,15 +240,7 @@ class _Phase:
         """Say of what does not fit that it is the checkpoint's fault."""
         try:
             yield
-        except (
-            LookupError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            ArithmeticError,
-            AssertionError,
-            RuntimeError,
-        ) as error:
+        except _MISFITS as error:
             if isinstance(error, SciMLError) or exhausted(error):
                 raise
             raise FileError(
@@ -351,14 +333,12 @@ class _Phase:
             return False
 
 
-def held_out(setup: DiscreteProblem, weights: dict[str, float] | None = None) -> float:
+def held_out(setup: DiscreteProblem) -> float:
     """The loss on held-out rows; infinite where it is not a number, so that nothing counts as worse."""
-    objective = setup.objective(setup.held, weights or setup.weights)
-    value = objective.value()
+    value = setup.objective(setup.held).value()
     return math.inf if math.isnan(value) else value
 
 
 def relative(setup: DiscreteProblem) -> float:
     """The largest root mean square of a residual on held-out rows, as a share of its natural size."""
-    objective = setup.objective(setup.held)
-    return objective.worst()
+    return setup.objective(setup.held).worst()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -29,7 +29,7 @@ from sciml.models import (
 from sciml.models.base import part
 from sciml.problem import Problem
 from sciml.solution import Solution
-from sciml.solvers import LBFGS, DiscreteProblem, GaussNewton, LeastSquares, ResidualSystem, Solver
+from sciml.solvers import LBFGS, DiscreteProblem, GaussNewton, LeastSquares, Solver
 
 LINEAR = (RandomFeatures, Spectral, DeepFeatures, CornerSingular)
 
@@ -38,13 +38,7 @@ _ROWS_A_WEIGHT = 3
 
 @dataclass(frozen=True)
 class WarmStart:
-    """A solution that a fit begins from.
-
-    Attributes:
-        solution: what was found before.
-        scaled: its model between physical units and numbers of order one.
-        exact: whether it held conditions exactly.
-    """
+    """A solution that a fit begins from."""
 
     solution: Solution
     scaled: Scaled
@@ -54,20 +48,7 @@ class WarmStart:
     def of(
         cls, start: Any, problem: Problem, model: nn.Module | None, *, exact: bool | None = None
     ) -> WarmStart | None:
-        """What the argument ``start`` of ``fit`` means.
-
-        Args:
-            start: a solution, or None.
-            problem: the problem to be fitted.
-            model: the model that was given beside it: an object of the same shape, which a file needs for a class of the
-                user's own.
-            exact: whether the solution held conditions exactly, where it no longer shows.
-
-        Raises:
-            SolverError: it is neither of these.
-            ProblemError: the solution has other fields or coordinates, or is periodic along another side.
-            ModelError: it has no single model, or one of another shape than the model given.
-        """
+        """What the argument ``start`` of ``fit`` means."""
         if start is None:
             return None
         if not isinstance(start, Solution):
@@ -117,11 +98,7 @@ class WarmStart:
         return wanted if wanted > default_count(problem.domain) else None
 
     def begun(self, setup: DiscreteProblem) -> DiscreteProblem:
-        """The set-up with this model, in the scaling it was trained in, and the unknowns that it shares.
-
-        Raises:
-            ProblemError: one of the two holds conditions exactly and the other does not.
-        """
+        """The set-up with this model, in the scaling it was trained in, and the unknowns that it shares."""
         scaled = scaled_of(setup.trial)
         assert scaled is not None
         around = [
@@ -149,8 +126,7 @@ class WarmStart:
         note = f"start: {type(model_of(self.scaled)).__name__} of a solution of {self.solution.name}"
         note += f", with {', '.join(kept)}" if kept else ""
         note += f"; from their initial values: {', '.join(new)}" if new else ""
-        rows = ResidualSystem(setup.problem, setup.trial, setup.raw)
-        return replace(setup, rows=rows, choices=(*setup.choices, note))
+        return setup.with_trial(setup.trial, choices=(*setup.choices, note))
 
     def _check_periods(self, problem: Problem) -> None:
         """A function that is periodic by construction has the period of the side it was made for."""
@@ -195,15 +171,7 @@ def _check_names(solution: Solution, problem: Problem) -> None:
 
 
 def frozen(setup: DiscreteProblem, patterns: str | Sequence[str]) -> DiscreteProblem:
-    """The set-up with parts of the model that no solver varies.
-
-    Args:
-        setup: what is to be trained.
-        patterns: names of the model's parts, with wildcards as in a shell.
-
-    Raises:
-        ModelError: a name that no part has, or nothing is left to vary.
-    """
+    """The set-up with parts of the model that no solver varies."""
     names = [patterns] if isinstance(patterns, str) else list(patterns)
     if not names:
         return setup
@@ -221,16 +189,11 @@ def frozen(setup: DiscreteProblem, patterns: str | Sequence[str]) -> DiscretePro
     own = list(model.parameters())
     still = sum(each.numel() for each in own if not each.requires_grad)
     note = f"frozen: {listed(names)}, {still} of {sum(each.numel() for each in own)} parameters"
-    rows = ResidualSystem(setup.problem, setup.trial, setup.raw)
-    return replace(setup, rows=rows, choices=(*setup.choices, note))
+    return setup.with_trial(setup.trial, choices=(*setup.choices, note))
 
 
 def check_stages(begin: WarmStart | None, freeze: object, windows: object, polish: bool) -> None:
-    """Refuse what would take another model than the one that is begun from or frozen in part.
-
-    Raises:
-        SolverError: windows or a polish beside ``start`` or ``freeze``.
-    """
+    """Refuse what would take another model than the one that is begun from or frozen in part."""
     if windows is not None and (begin is not None or freeze):
         raise SolverError(
             f"{'start' if begin is not None else 'freeze'}= means one model, and windows= has one in each window: leave one out"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
 from sciml.geometry import Box, Face, Interior, OnFaces
 from sciml.models import MLP, RandomFeatures
-from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
 from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton, LeastSquares
@@ -49,10 +49,7 @@ _WINDOWS_GOOD = 1e-2
 
 @dataclass
 class FeatureWindows:
-    """Solves windows by random features: an attempt for ``windows.march``.
-
-    ``scales`` are tried for the first window; the best and the next larger one for those after it.
-    """
+    """Solves windows by random features: an attempt for ``windows.march``."""
 
     setup: DiscreteProblem
     training: Training
@@ -79,11 +76,8 @@ class FeatureWindows:
 
     def _solved(self, begin: float, end: float, before: DiscreteProblem | None, scale: float) -> DiscreteProblem:
         problem = self.setup.problem
-        model = RandomFeatures(
-            self.features, [_IN_TIME if name == problem.time else scale for name in problem.coordinates]
-        )
-        if len(problem.coordinates) == 1:
-            model = RandomFeatures(self.features, scale)
+        scales = [_IN_TIME if name == problem.time else scale for name in problem.coordinates]
+        model = RandomFeatures(self.features, scales if len(scales) > 1 else scale)
         weights = self.features * len(problem.fields)
         inside = POINTS_A_WEIGHT * weights // max(1, len(problem.equations))
         setup = window(self.setup, fresh_model(model, problem, self.seed), begin, end, before, inside, self.seed)
@@ -176,10 +170,7 @@ class SpectralWindows:
 
 @dataclass
 class DeepWindows:
-    """Solves windows by a network, Levenberg-Marquardt and ``Polish``: an attempt for ``windows.march``.
-
-    A window's network begins as that of the last window that was solved, continued in time.
-    """
+    """Solves windows by a network, Levenberg-Marquardt and ``Polish``: an attempt for ``windows.march``."""
 
     setup: DiscreteProblem
     training: Training
@@ -217,57 +208,39 @@ class DeepWindows:
 
 def _start_constant(setup: DiscreteProblem) -> None:
     """Begin a window of polynomials with what its start prescribes and no higher degrees in time."""
-    problem, model = setup.problem, setup.trial.model
-    assert problem.time is not None
-    start = OnFaces((Face(problem.time, "lower"),))
+    problem, model, time = setup.problem, setup.trial.model, str(setup.problem.time)
+    start = OnFaces((Face(time, "lower"),))
     given = [block for block in setup.train if block.terms[0].place == start]
     if not given:
         return
     objective = setup.objective(given)
     rows, slopes = objective.linearised()
-    degrees = model.basis.degrees_of[:, problem.coordinates.index(problem.time)].to(rows.device)
-    low = torch.cat([degrees < max(1, problem.order(name, problem.time)) for name in problem.fields])
+    degrees = model.basis.degrees_of[:, problem.coordinates.index(time)].to(rows.device)
+    low = torch.cat([degrees < max(1, problem.order(name, time)) for name in problem.fields])
     move = torch.zeros_like(objective.vector())
     move[low] = rank_revealing(rows, slopes[:, low], 1e-12)
     objective.assign(objective.vector() + move)
 
 
 def stand_still(setup: DiscreteProblem) -> None:
-    """Begin a window with the function that has its start's values at all times.
-
-    For a model that is linear in its parameters that is one linear solve: the rows at the start, and a highest time derivative
-    that vanishes inside.
-    """
-    problem, time = setup.problem, setup.problem.time
-    assert time is not None
+    """Begin a window with the function that has its start's values at all times."""
+    problem, time = setup.problem, str(setup.problem.time)
     start = OnFaces((Face(time, "lower"),))
     reach = float(setup.trial.reach[problem.coordinates.index(time)])
     scales, weights, terms = dict(setup.scales), dict(setup.weights), []
     for name, size in zip(problem.fields, setup.trial.scale.tolist(), strict=True):
         index = (time,) * max(1, problem.order(name, time))
-        terms.append(_vanishing(name, index))
+        terms.append(Term(f"still.{name}", Interior(), partial(_derivative, name, index)))
         scales[terms[-1].name], weights[terms[-1].name] = size / reach ** len(index), 1.0
-    inside = [Collocation(block.sample, tuple(terms)) for block in setup.train if block.terms[0].place == Interior()][
-        :1
-    ]
+    within = [block.sample for block in setup.train if block.terms[0].place == Interior()][:1]
+    inside = [Collocation(sample, tuple(terms)) for sample in within]
     given = [block for block in setup.train if block.terms[0].place == start]
     still = replace(setup, scales=scales, weights=weights)
     GaussNewton(1, rank_tolerance=0.0).start(still.objective([*given, *inside])).step()
 
 
-def _vanishing(name: str, index: MultiIndex) -> Term:
-    def residual(scene: Evaluation) -> torch.Tensor:
-        return scene.space.jet(name, index)
-
-    return Term(f"still.{name}", Interior(), residual)
-
-
-def feature_count(problem: Problem) -> int:
-    """Random features for each field in a window: enough for a solve that takes about a second."""
-    dimension, fields = len(problem.coordinates), len(problem.fields)
-    if dimension == 1:
-        return 60
-    return max(250, (800 if dimension == 2 else 1500) // fields)
+def _derivative(name: str, index: MultiIndex, scene: Evaluation) -> torch.Tensor:
+    return scene.space.jet(name, index)
 
 
 @dataclass(frozen=True)
@@ -313,13 +286,13 @@ class TimeMarching(Strategy):
     def _levels(self, work: Workspace, training: Training, wish: float) -> tuple[str, list[Level]]:
         """What the first way of solving windows is called, and all ways."""
         setup, problem, seed = work.discrete, work.problem, work.seed
-        count = feature_count(problem)
+        # Random features for each field: enough for a solve that takes about a second.
         if work.dimension == 1:
-            return "random features", [
-                Level(FeatureWindows(setup, training, seed, count, (_ODE_SCALE,), wish), 0.1, 1e-9)
-            ]
+            features = FeatureWindows(setup, training, seed, 60, (_ODE_SCALE,), wish)
+            return "random features", [Level(features, 0.1, 1e-9)]
         last = Level(DeepWindows(setup, training, seed, wish), 0.1, 0.05)
         if not isinstance(problem.domain, Box) or work.dimension > MOST_COORDINATES:
+            count = max(250, (800 if work.dimension == 2 else 1500) // len(problem.fields))
             features = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, wish)
             return "random features", [Level(features, 0.1, 0.025), last]
         most = _WEIGHTS if work.options.tolerance > _FINE else _MORE_WEIGHTS
