@@ -129,10 +129,7 @@ class _Misfit(Objective):
 
 
 def train(network: Scaled, data: Array, target: Array, steps: int, ridge: float, seed: int) -> int:
-    """Train a network in place by L-BFGS with early stopping, and return the number of steps.
-
-    A tenth of the rows, where there are 50 or more, is held out (``seed`` chooses which) and judges; otherwise all rows do.
-    """
+    """Train a network in place by L-BFGS, judged by a tenth of 50 rows or more, else by all; the number of steps."""
     order = np.random.default_rng(seed).permutation(len(data))
     held = len(data) // 10 if len(data) >= _ENOUGH_TO_HOLD_OUT else 0
     given = (torch.from_numpy(data) - network.center) / network.reach

@@ -190,11 +190,7 @@ def check_precision(what: str, value: Tensor, like: Tensor) -> None:
 
 
 def check_residual(name: str, value: object, space: JetSpace) -> Tensor:
-    """The value that a residual returned, if it is a tensor of shape ``(n,)`` in the precision of the coordinates.
-
-    Raises:
-        ProblemError: it is anything else.
-    """
+    """The value that a residual returned, if it is a tensor of shape ``(n,)`` in the precision of the coordinates."""
     size = space.size
     if not isinstance(value, Tensor):
         hint = " (a return statement is missing)" if value is None else ""

@@ -301,13 +301,7 @@ class FiniteDifferences(Nodal):
 
 @dataclass(frozen=True)
 class Trace:
-    """The local basis at the same q places of some elements, such as the ``upper`` end of the last one.
-
-    Attributes:
-        tables: the local basis and its derivatives by the scaled coordinate, each ``(q, J)``.
-        stretch: the factor of a derivative in each element.
-        x: the coordinate, ``(elements, q)``.
-    """
+    """The local basis and its scaled derivatives, ``(q, J)``, at q places of some elements; x is ``(elements, q)``."""
 
     elements: slice
     tables: tuple[Tensor, ...]

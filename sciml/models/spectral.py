@@ -124,12 +124,7 @@ class Spectral(SequentialModel):
 
 
 class Products(Block):
-    """All products of one function a coordinate whose degrees lie in the ellipsoid; no parameters.
-
-    Attributes:
-        products: for each product its function's number along each coordinate; waves are numbered 1, cos, sin, cos, ...
-        width: the number of products.
-    """
+    """All products of one function a coordinate with degrees in the ellipsoid; waves are numbered 1, cos, sin, ..."""
 
     takes_coordinates = True
     _numbers: Tensor

@@ -100,10 +100,7 @@ def _as_code(value: object) -> str:
 
 
 def check_settings(given: object, *, whole: str = "", positive: str = "", not_negative: str = "") -> None:
-    """Refuse a record of settings with fields out of range (their names separated by blanks) by a SolverError.
-
-    None counts as not given. Whole numbers must be at least 1.
-    """
+    """Refuse settings out of range by a SolverError; None is not given, whole numbers are at least 1."""
     for names, wanted, allowed in (
         (
             whole.split(),

@@ -71,15 +71,7 @@ class EarlyStopping:
 
 
 class LookLog:
-    """Reports of a phase and what else is in their lines of the history, a line of JSON each, as a checkpoint keeps them.
-
-    Example:
-        >>> log = LookLog()
-        >>> log.append(Report("Adam", 50, 1000, 0.1, 0.25, 0.3, 0.3, {"decay": 0.25}, {}), {"causal": 0.5})
-        >>> (report, more), = LookLog.of(log.state())
-        >>> report.step, report.terms, more
-        (50, {'decay': 0.25}, {'causal': 0.5})
-    """
+    """Reports of a phase, and what else is in their lines of the history, a line of JSON each."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -94,12 +86,7 @@ class LookLog:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> LookLog:
-        """The reports of a state.
-
-        Raises:
-            TypeError: it holds no text, or a line of it is no report.
-            ValueError: a line of it is not JSON.
-        """
+        """The reports of a state; a TypeError or ValueError where a line is none."""
         found = cls()
         for each in map(json.loads, str.splitlines(state["lines"])):
             found.append(Report(*each[0]), each[1])

@@ -19,11 +19,7 @@ class SingularError(Exception):
 
 
 def solved_square(jacobian: sparse.csr_array, rows: Array) -> Array:
-    """The solution of a square system, with one step of refinement.
-
-    Raises:
-        SingularError: it has none, or one that rounding decides.
-    """
+    """The solution of a square system, refined once; a SingularError where there is none but rounding."""
     # Rows and columns of size one, whatever the units.
     columns = sparse.diags_array(1 / np.maximum(sparse.linalg.norm(jacobian, axis=0), 1e-300))
     across = jacobian @ columns
@@ -44,16 +40,7 @@ def solved_square(jacobian: sparse.csr_array, rows: Array) -> Array:
 
 
 def solved_least(jacobian: sparse.csr_array, rows: Array, patterns: int) -> Array:
-    """The least-squares solution, by QR, or on large grids as one sparse system.
-
-    Args:
-        jacobian: shape ``(m, n)``.
-        rows: shape ``(m,)``.
-        patterns: how many combinations may be free, as pressures on a grid have; they are left at zero.
-
-    Raises:
-        SingularError: more than that are free.
-    """
+    """The least-squares solution, by QR or one sparse system; at most ``patterns`` free combinations stay zero."""
     width = jacobian.shape[1]
     columns = 1 / np.maximum(sparse.linalg.norm(jacobian, axis=0), 1e-300)
     scaled = jacobian @ sparse.diags_array(columns)
@@ -71,10 +58,7 @@ def solved_least(jacobian: sparse.csr_array, rows: Array, patterns: int) -> Arra
 
 
 def _augmented(matrix: sparse.csr_array, rows: Array) -> Array:
-    """Least squares as one sparse system, which does not square the condition number.
-
-    Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, section 2.5.3.
-    """
+    """Least squares as one sparse system, which does not square the condition number (Bjorck 1996, section 2.5.3)."""
     count, width = matrix.shape
     system = sparse.block_array([[_SHIFT * sparse.eye_array(count), matrix], [matrix.T, None]])
     try:

@@ -129,14 +129,7 @@ class _Span:
 
 
 class Conditions:
-    """The lift g and the distance function of the conditions of a problem that are held exactly; both see points ``(n, D)``.
-
-    ``terms`` are the names of the residuals that vanish exactly.
-
-    Raises:
-        ProblemError: two conditions contradict each other where their faces meet, or a field is prescribed along too many
-            coordinates.
-    """
+    """The lift g and distance of conditions held exactly, at points ``(n, D)``; residuals ``terms`` vanish."""
 
     def __init__(self, problem: Problem) -> None:
         for each in contradictions(problem):
@@ -213,10 +206,7 @@ def _spans(problem: Problem, given: Sequence[Prescribed]) -> tuple[_Span, ...]:
 
 @dataclass(frozen=True)
 class Ansatz:
-    """How a trial function is put together so that conditions hold exactly; made by ``construct``.
-
-    ``columns`` are the periodic coordinates; ``notes`` say what was done and what was left.
-    """
+    """How a trial function holds conditions, made by ``construct``; ``columns`` are the periodic coordinates."""
 
     problem: Problem
     conditions: Conditions | None
@@ -267,11 +257,7 @@ class Ansatz:
 
 
 def construct(problem: Problem, exact: HardConstraints) -> Ansatz:
-    """The ansatz that holds as many conditions of a problem exactly as it can.
-
-    Raises:
-        ProblemError: ``exact.values`` is wished for and two conditions contradict each other, or the domain is no box.
-    """
+    """The ansatz that holds as many conditions of a problem exactly as it can."""
     if (exact.values or exact.periodic) and not isinstance(problem.domain, Box):
         raise ProblemError(
             f"exact= holds conditions on the faces of a box, and {type(problem).__name__} has the domain {problem.domain!r}: "

@@ -26,24 +26,7 @@ Request = Callable[[], str | None]
 
 
 class Journal:
-    """Results of a fit's pieces of work, in the order in which they are asked for.
-
-    Without ``save`` it keeps nothing and costs nothing.
-
-    Args:
-        save: writes the state that it is handed to a safe place.
-        due: whether it is time to save, given the number of pieces and steps since the last time.
-        request: called after every step and piece of work: ``"interrupt"``, ``"terminate"`` or None.
-
-    Example:
-        >>> states = []
-        >>> journal = Journal(states.append)
-        >>> journal.recalled("a sum", lambda: {"total": sum(range(100))})
-        {'total': 4950}
-        >>> journal.save()
-        >>> states[0]["live"] is None
-        True
-    """
+    """A fit's pieces of work in order, written by ``save`` where ``due``, or on a ``request`` to end."""
 
     def __init__(
         self,
@@ -81,12 +64,7 @@ class Journal:
         return {"entries": [[index, *each] for index, each in self._entries.items()], "live": live}
 
     def recalled(self, name: str, compute: Callable[[], Content]) -> Content:
-        """The result of a piece of work, which is done unless it was done before.
-
-        Args:
-            name: what it is, to notice a journal of another fit.
-            compute: does it; tensors and plain values, which determine all that it changed.
-        """
+        """The result of a piece of work, done unless it was before: tensors and plain values, all that it changed."""
         index, known = self._begun(name)
         self._at = None
         self._phases.discard(index)
@@ -129,10 +107,7 @@ class Journal:
             self._phases.add(index)
 
     def save(self, state: Callable[[], Content] | None = None) -> None:
-        """Write everything known, with the state of the phase that is under way.
-
-        In the middle of a phase whose state is not given nothing is written: what was written last belongs together.
-        """
+        """Write everything known; in the middle of a phase only together with its state."""
         if self._save is None or (self._at is not None and state is None):
             return
         known = self.state_dict()

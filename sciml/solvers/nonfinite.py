@@ -24,17 +24,7 @@ _SINGULAR = (
 
 @dataclass(frozen=True)
 class NonFiniteValue:
-    """What is not finite.
-
-    Attributes:
-        term: the name of the residual.
-        what: the quantity, in words: the residual itself, or its derivative by something.
-        count: the number of points where it is not finite.
-        size: the number of points of the term.
-        where: the first of these points, each coordinate in its unit.
-        jets: the fields and derivatives that the residual asked for there.
-        why: a likely cause, or an empty string.
-    """
+    """What of a term is not finite, at how many points, where first, the jets there, and a likely cause or nothing."""
 
     term: str
     what: str
@@ -55,45 +45,17 @@ class NonFiniteValue:
 
 
 def described(objective: Objective, otherwise: str, blocks: Sequence[Collocation] | None = None) -> str:
-    """What is not finite at the present parameters, in a sentence; ``otherwise`` where everything is.
-
-    Args:
-        objective: the loss, its parameters where they are.
-        otherwise: what to say if nothing is found, as when a step of an optimizer itself is at fault.
-        blocks: the points in question; those of the objective by default.
-    """
+    """What is not finite at the present parameters, in a sentence; ``otherwise`` where everything is."""
     # A loss of another kind has no residuals to look into.
     found = culprit(objective, blocks) if isinstance(objective, Objective) else None
     return otherwise if found is None else str(found)
 
 
 def culprit(objective: Objective, blocks: Sequence[Collocation] | None = None) -> NonFiniteValue | None:
-    r"""The first term whose values, or else whose gradient, are not finite; None where all are.
+    """The first term whose values, or else whose gradient, are not finite; None where all are.
 
-    Of a residual :math:`r(x, u, u_x, \dots)` with finite values the derivatives :math:`\partial r/\partial u_k` by every jet
-    and unknown are looked at point by point, and where these are finite the gradient by the parameters, for parts of the points
-    that are halved until one is left.
-
-    Args:
-        objective: the loss, its parameters where they are.
-        blocks: the points in question; those of the objective by default.
-
-    Example:
-        >>> import torch, sciml
-        >>> from sciml import d
-        >>> from sciml.solvers.objective import Objective
-        >>> from sciml.strategies.prepare import prepare
-        >>> class Root(sciml.Problem):
-        ...     domain = sciml.Interval(t=(0, 1))
-        ...     fields = ["u"]
-        ...     conditions = [sciml.Initial(u=1.0)]
-        ...     @sciml.equation
-        ...     def root(self, u, t):
-        ...         return d(u, t) - torch.sqrt(t - 0.5)
-        >>> s = prepare(Root(), sciml.MLP(4), None, 16, None, torch.float64, "cpu", 0)
-        >>> found = culprit(Objective(s.rows, s.train, s.scales, s.weights, s.parameters))
-        >>> found.term, found.count, found.where["t"] < 0.5
-        ('root', 8, True)
+    Derivatives by every jet and unknown are looked at point by point, then the gradient by the parameters, for halves
+    of the points.
     """
     blocks = objective.blocks if blocks is None else blocks
     if not all(bool(torch.isfinite(parameter).all()) for parameter in objective.parameters):

@@ -15,18 +15,7 @@ class Abandoned(BaseException):
 
 
 class Signals:
-    """While it is entered, SIGTERM and the first SIGINT are requests; the second SIGINT is ``Abandoned``, at once.
-
-    The handlers that were there before are back when it is left. Handlers belong to the main thread; in any other one nothing
-    is done, and ``KeyboardInterrupt`` stays what it is.
-
-    Example:
-        >>> import signal
-        >>> with Signals() as signals:
-        ...     signal.raise_signal(signal.SIGTERM)
-        ...     signals.request()
-        'terminate'
-    """
+    """While entered (main thread), SIGTERM and the first SIGINT are requests; the second SIGINT is ``Abandoned``."""
 
     def __init__(self) -> None:
         self._request: str | None = None
