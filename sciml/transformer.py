@@ -172,10 +172,6 @@ except ImportError:
     ) from None
 
 
-def _gives_back(estimator: Embedding) -> bool:
-    return estimator.model is None and estimator.target == "X"
-
-
 class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""A scikit-learn transformer from rows to an embedding of them, by a network that is given or trained.
 
@@ -351,7 +347,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         points = dict(zip(names, rows.T, strict=True))
         return embed(self.encoder_, points, self.layer).to_numpy()
 
-    @available_if(_gives_back)
+    @available_if(lambda self: self.model is None and self.target == "X")
     def inverse_transform(self, Z: Any) -> Array:
         """The rows that an autoencoder makes of components, shape ``(n, p)``.
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from sciml._text import listed, nearest
+from sciml._text import among
 from sciml.errors import ModelError
 from sciml.jets.propagation import Propagation, Streams
 
@@ -21,11 +21,8 @@ def part(model: nn.Module, pattern: str, what: str, others: tuple[str, ...] = ()
     parts |= {name: [parameter] for name, parameter in model.named_parameters()}
     matching = [name for name in parts if fnmatchcase(name, pattern)]
     if not matching:
-        known = [*parts, *others]
-        raise ModelError(
-            f"{what}: no part of the {type(model).__name__} is called {pattern!r}; parts: {listed(known)}."
-            f"{nearest(pattern, known)}"
-        )
+        known = among(pattern, [*parts, *others])
+        raise ModelError(f"{what}: no part of the {type(model).__name__} is called {pattern!r}; parts: {known}")
     return list({id(parameter): parameter for name in matching for parameter in parts[name]}.values())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed
 from sciml.errors import ModelError, ProblemError, SciMLError
 from sciml.jets import AutogradJets
 from sciml.jets.propagation import Propagation, layers_of
@@ -38,13 +38,10 @@ class LayerOutput:
             self.layer = layer
         elif isinstance(layer, str):
             if layer not in names:
-                raise ModelError(
-                    f"the model has no layer {layer!r}; its layers are {listed(names)}.{nearest(layer, names)}"
-                )
+                raise ModelError(f"the model has no layer {layer!r}; its layers are {among(layer, names)}")
             self.layer = named[layer]
         else:
             raise ModelError(f"layer must be the name of a submodule, or a submodule; given: {layer!r}")
-
         self._sequence_first = _sequence_first(module, self.layer)
 
     @contextlib.contextmanager

@@ -48,9 +48,8 @@ class BatchSize:
 
     def said(self) -> tuple[str, ...]:
         """A sentence for ``solution.choices`` where the size was reduced."""
-        size = self.size
-        text = f"memory did not hold all points at once: at most {size} were taken at a time, with the same sums"
-        return () if size is None else (text,)
+        text = f"memory did not hold all points at once: at most {self.size} were taken at a time, with the same sums"
+        return () if self.size is None else (text,)
 
 
 @contextlib.contextmanager

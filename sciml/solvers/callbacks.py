@@ -6,7 +6,6 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, TypeAlias
 
 from rich.console import Console
@@ -119,9 +118,7 @@ class ProgressLine:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -173,8 +170,10 @@ class Tracker:
         """Log one report."""
         if report.replayed:
             return
+        numbers = {"seconds": report.seconds, "loss": report.loss, "held_out": report.held_out}
+        numbers |= {f"loss.{name}": value for name, value in report.terms.items()} | dict(report.unknowns)
         try:
-            self._log(numbers_of(report), step=report.step)
+            self._log(numbers, step=report.step)
         except Exception as error:
             if not self._warned:
                 self._warned = True
@@ -183,9 +182,3 @@ class Tracker:
                     TrackerWarning,
                     stacklevel=2,
                 )
-
-
-def numbers_of(report: Report) -> Mapping[str, float]:
-    """What a report holds, as numbers by name."""
-    losses = {"seconds": report.seconds, "loss": report.loss, "held_out": report.held_out}
-    return losses | {f"loss.{name}": value for name, value in report.terms.items()} | dict(report.unknowns)

@@ -170,7 +170,7 @@ class _FirstOrderRun(Run):
             named = self._optimizer.param_groups[1:] if solver.rates else []
             self._shares = [group.get("lr", 1.0) / first for group in named]
             make = solver.scheduler
-            self._scheduler = None if make is None else make(self._optimizer, **solver.scheduler_options)
+            self._scheduler: Any = None if make is None else make(self._optimizer, **solver.scheduler_options)
             self._keep_shares()
         except (TypeError, ValueError, KeyError) as error:
             raise SolverError(f"{solver.name} or its scheduler cannot be made with these settings: {error}") from error
@@ -198,7 +198,9 @@ class _FirstOrderRun(Run):
             if not message:
                 tried = "" if self._share == 1.0 else f", though the learning rate was halved {self._halvings} time(s)"
                 return Step(*seen[-1], used, "diverged", why + tried)
-        self._advance(seen[0][0])
+        if self._scheduler is not None:
+            self._scheduler.step(*([seen[0][0]] if isinstance(self._scheduler, ReduceLROnPlateau) else []))
+        self._keep_shares()
         return Step(*seen[0], used + len(seen), message=message)
 
     def _attempt(self, part: list[Collocation] | None, seen: list[tuple[Tensor, dict[str, Tensor]]]) -> bool:
@@ -273,12 +275,6 @@ class _FirstOrderRun(Run):
             return block
         chosen = torch.randperm(block.size, generator=self._generator)[: self._batch]
         return block.part(chosen.to(block.sample.points[0].device))
-
-    def _advance(self, loss: Tensor) -> None:
-        scheduler: Any = self._scheduler
-        if scheduler is not None:
-            scheduler.step(*([loss] if isinstance(scheduler, ReduceLROnPlateau) else []))
-        self._keep_shares()
 
     def _keep_shares(self) -> None:
         """Bring the rates of named groups back into their proportion to the first one's."""

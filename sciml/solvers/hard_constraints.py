@@ -25,7 +25,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from sciml._text import listed
+from sciml._text import listed, whole
 from sciml.errors import ProblemError
 from sciml.geometry import Box, Face, Opposite
 from sciml.geometry.domain import End
@@ -81,8 +81,7 @@ class HardConstraints:
     harmonics: int = 1
 
     def __post_init__(self) -> None:
-        if isinstance(self.harmonics, bool) or not isinstance(self.harmonics, int) or self.harmonics < 1:
-            raise ProblemError(f"harmonics must be a positive whole number; given: {self.harmonics!r}")
+        whole("harmonics", self.harmonics, 1, ProblemError)
 
     @classmethod
     def of(cls, given: object) -> HardConstraints:

@@ -41,7 +41,6 @@ class Journal:
         self._live: tuple[int, str, Content] | None = None
         self._index = self._steps = 0
         self._at: tuple[int, str, float] | None = None
-        self._closed = False
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what another journal holds, from the beginning; a ``FileError`` where that is damaged."""
@@ -118,7 +117,7 @@ class Journal:
 
     def close(self) -> None:
         """Keep and write nothing from now on: what follows is no longer the fit as it would have gone on."""
-        self._save, self._closed = None, True
+        self._save, self._request = None, lambda: None
 
     def _begun(self, name: str) -> tuple[int, Content | None]:
         index = self._index
@@ -132,7 +131,7 @@ class Journal:
 
     def _attend(self, state: Callable[[], Content] | None = None) -> None:
         """Save if it is time to, and answer a request to end."""
-        request = None if self._closed else self._request()
+        request = self._request()
         if request is None and (self._save is None or not self._due(self._steps)):
             return
         self.save(state)

@@ -37,8 +37,8 @@ class NonFiniteValue:
     def __str__(self) -> str:
         place = ", ".join(f"{name} = {value:.4g}" for name, value in self.where.items())
         # What is not finite first: it is what a reader looks for.
-        described = sorted(self.jets.items(), key=lambda pair: math.isfinite(pair[1]))[:_JETS_TOLD]
-        jets = ", ".join(f"{name} = {value:.3g}" for name, value in described)
+        shown = sorted(self.jets.items(), key=lambda pair: math.isfinite(pair[1]))[:_JETS_TOLD]
+        jets = ", ".join(f"{name} = {value:.3g}" for name, value in shown)
         more = f" ({jets})" if jets else ""
         hint = f": {self.why}" if self.why else ""
         return f"{self.what} not finite at {self.count} of {self.size} points, first at {place}{more}{hint}"
@@ -61,16 +61,9 @@ def culprit(objective: Objective, blocks: Sequence[Collocation] | None = None) -
     if not all(bool(torch.isfinite(parameter).all()) for parameter in objective.parameters):
         block = blocks[0]
         return _at(objective, block, block.terms[0], torch.ones(block.size, dtype=torch.bool), "the parameters are")
-    single = [(block, Collocation(block.sample, (term,), block.weights)) for block in blocks for term in block.terms]
-    for _, block in single:
-        found = _values(objective, block)
-        if found is not None:
-            return found
-    for _, block in single:
-        found = _slopes(objective, block)
-        if found is not None:
-            return found
-    return None
+    single = [Collocation(block.sample, (term,), block.weights) for block in blocks for term in block.terms]
+    found = (look(objective, block) for look in (_values, _slopes) for block in single)
+    return next((each for each in found if each is not None), None)
 
 
 def _values(objective: Objective, block: Collocation) -> NonFiniteValue | None:
@@ -83,15 +76,8 @@ def _values(objective: Objective, block: Collocation) -> NonFiniteValue | None:
     weights = 1.0 if block.weights is None else block.weights
     bad = ~torch.isfinite(weights * (values / objective.scales[term.name]).square())
     if bool(bad.any()):
-        largest = float(values.abs().max())
-        return _at(
-            objective,
-            block,
-            term,
-            bad,
-            f"the square of the residual {term.name!r}, which reaches {largest:.1e}, is",
-            scene,
-        )
+        what = f"the square of the residual {term.name!r}, which reaches {float(values.abs().max()):.1e}, is"
+        return _at(objective, block, term, bad, what, scene)
     return None
 
 
