@@ -187,9 +187,7 @@ def _default(module: nn.Module) -> str:
     return f"what the last linear layer of the {type(module).__name__} is given"
 
 
-_BATCH = 65536
-_BATCH_OF_JETS = 4096
-
+_BATCH, _BATCH_OF_JETS = 65536, 4096
 
 Layer: TypeAlias = str | nn.Module | None
 Jets: TypeAlias = Sequence[str | Sequence[str]]

@@ -24,8 +24,7 @@ from sciml.solution import Solution
 from sciml.solvers import LBFGS, EarlyStopping, Objective
 from sciml.typing import Array
 
-_ENOUGH_TO_HOLD_OUT = 50
-_LOOK = 10
+_ENOUGH_TO_HOLD_OUT, _LOOK = 50, 10
 
 
 class Curved(nn.Module):
@@ -144,11 +143,9 @@ def train(network: Scaled, data: Array, target: Array, steps: int, ridge: float,
             found = float(objective.misfit(given[judge], wanted[judge]))
         return found if math.isfinite(found) else math.inf
 
-    best, seen = objective.vector(), [judged()]
-    count = 0
-    while count < steps:
+    best, seen, count = objective.vector(), [judged()], 0
+    for count in range(1, steps + 1):
         done = run.step().done
-        count += 1
         if count % _LOOK == 0 or done is not None or count == steps:
             found = judged()
             if found < min(seen):

@@ -292,9 +292,7 @@ class FiniteDifferences(Nodal):
         numbers = first[:, None] + torch.arange(size, device=x.device)
         centred = place - first - (size - 1) / 2
         powers = torch.arange(order, size, dtype=x.dtype, device=x.device)
-        factor = torch.tensor([math.perm(k, order) for k in range(order, size)], dtype=x.dtype, device=x.device) / (
-            self.step**order
-        )
+        factor = x.new_tensor([math.perm(k, order) for k in range(order, size)]) / self.step**order
         monomials = centred[:, None] ** (powers - order) * factor
         return numbers % len(self), monomials @ torch.from_numpy(_lagrange(size)).to(x)[order:]
 

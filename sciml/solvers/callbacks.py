@@ -95,9 +95,6 @@ class LookLog:
         for values, more in map(json.loads, self._lines):
             yield Report(*values), more
 
-    def __len__(self) -> int:
-        return len(self._lines)
-
 
 class ProgressLine:
     """Progress on one line, rewritten in place on a terminal; where there is none, a plain line now and then.

@@ -3,8 +3,6 @@ r"""The Gauss-Newton method: linearised least-squares systems, the damped iterat
 .. math::  \delta(\lambda) = \arg\min_\delta \|J\delta + r\|^2 + \lambda \|D\delta\|^2
 
 ``DampedSystem`` and ``factorised`` hold dense factors of one Jacobian; ``solvers/condensation.py`` those of a banded one.
-
-Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, sections 2.7 and 9.2.
 """
 
 from __future__ import annotations
@@ -72,20 +70,17 @@ class DampedSystem:
             return -(right.T @ (shares * (left.T @ self._rows)))
         small = damping < _ROUNDING_OF_SQUARES * len(self._unit)
         if self._factorisation == "qr" or (self._factorisation == "auto" and small):
-            return self._by_qr(damping)
+            basis, triangle = self._triangle
+            below = torch.nn.functional.pad(math.sqrt(damping) * self._unit, (0, 1))
+            factor = torch.linalg.qr(torch.cat([triangle, below]), mode="r").R[: len(below)]
+            move = -torch.linalg.solve_triangular(factor[:, :-1], factor[:, -1:], upper=True)[:, 0]
+            return move if basis is None else basis @ move
         factor, failed = torch.linalg.cholesky_ex(self._square + damping * self._unit)
         if int(failed):
             return None
         if self._wide:
             return -(self._slopes.T @ torch.cholesky_solve(self._rows[:, None], factor)[:, 0])
         return -torch.cholesky_solve((self._slopes.T @ self._rows)[:, None], factor)[:, 0]
-
-    def _by_qr(self, damping: float) -> Tensor:
-        basis, triangle = self._triangle
-        below = torch.nn.functional.pad(math.sqrt(damping) * self._unit, (0, 1))
-        factor = torch.linalg.qr(torch.cat([triangle, below]), mode="r").R[: len(below)]
-        move = -torch.linalg.solve_triangular(factor[:, :-1], factor[:, -1:], upper=True)[:, 0]
-        return move if basis is None else basis @ move
 
     @cached_property
     def _square(self) -> Tensor:

@@ -1,7 +1,4 @@
-"""The Levenberg-Marquardt method: Gauss-Newton steps, damped by as little as lowers the loss most.
-
-Reference: J. J. More, The Levenberg-Marquardt algorithm: implementation and theory, in Numerical Analysis, Springer 1978.
-"""
+"""The Levenberg-Marquardt method: Gauss-Newton steps, damped by as little as lowers the loss most."""
 
 from __future__ import annotations
 
