@@ -111,7 +111,6 @@ class SequentialModel(Block):
 
     def narrowed(self, column: int) -> None:
         """Adapt the arguments after the first layer lost the column of a coordinate, which now has one value."""
-        return
 
     def forward(self, points: Tensor) -> Tensor:
         """Fields ``(n, F)`` at points ``(n, D)``; a ModelError where the layers do not exist yet."""

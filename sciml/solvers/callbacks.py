@@ -38,7 +38,6 @@ class Report:
 
 
 Callback: TypeAlias = Callable[[Report], object]
-
 """Called with every report; a true return value ends the fit with the best state so far."""
 
 

@@ -10,8 +10,7 @@ from scipy.sparse.linalg import LinearOperator, onenormest, splu
 from sciml.typing import Array
 
 DENSE = 4200
-_SURE, _RANK = 1e15, 1e-14
-_SHIFT = 1e-3
+_SURE, _RANK, _SHIFT = 1e15, 1e-14, 1e-3
 
 
 class SingularError(Exception):
@@ -45,7 +44,13 @@ def solved_least(jacobian: sparse.csr_array, rows: Array, patterns: int) -> Arra
     columns = 1 / np.maximum(sparse.linalg.norm(jacobian, axis=0), 1e-300)
     scaled = jacobian @ sparse.diags_array(columns)
     if width > DENSE:
-        return columns * _augmented(scaled, rows)
+        # As one sparse system, which does not square the condition number (Bjorck 1996, section 2.5.3).
+        count = len(rows)
+        system = sparse.block_array([[_SHIFT * sparse.eye_array(count), scaled], [scaled.T, None]])
+        try:
+            return columns * splu(sparse.csc_matrix(system)).solve(np.concatenate([rows, np.zeros(width)]))[count:]
+        except RuntimeError as error:
+            raise SingularError from error
     full = scaled.toarray()
     triangle = torch.linalg.qr(torch.from_numpy(np.column_stack([full, rows])), mode="r").R.numpy()
     pivots = np.abs(np.diag(triangle))[:width]
@@ -55,13 +60,3 @@ def solved_least(jacobian: sparse.csr_array, rows: Array, patterns: int) -> Arra
     if rank < width - patterns:
         raise SingularError
     return columns * found
-
-
-def _augmented(matrix: sparse.csr_array, rows: Array) -> Array:
-    """Least squares as one sparse system, which does not square the condition number (Bjorck 1996, section 2.5.3)."""
-    count, width = matrix.shape
-    system = sparse.block_array([[_SHIFT * sparse.eye_array(count), matrix], [matrix.T, None]])
-    try:
-        return splu(sparse.csc_matrix(system)).solve(np.concatenate([rows, np.zeros(width)]))[count:]
-    except RuntimeError as error:
-        raise SingularError from error

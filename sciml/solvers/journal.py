@@ -21,7 +21,6 @@ _WORTH = 0.02
 _MOST_BYTES = 2**26
 
 Content = dict[str, Any]
-
 Request = Callable[[], str | None]
 
 

@@ -60,16 +60,11 @@ def linearize(
     values = term.evaluate(at)
     if after is not None:
         values = after(values, at.space)
-    counts = [len(space.jets) for space in at.spaces]
-    keys = [key for space in at.spaces for key in space.jets]
-    found = gradients(values, [*(jet for space in at.spaces for jet in space.jets.values()), *unknowns.values()])
-    by_jet, start = [], 0
-    for count in counts:
-        pairs = zip(keys[start : start + count], found[start : start + count], strict=True)
-        by_jet.append({key: slope for key, slope in pairs if slope is not None})
-        start += count
-    pairs_of_unknowns = zip(unknowns, found[start:], strict=True)
-    return Linearization(values, tuple(by_jet), {name: slope for name, slope in pairs_of_unknowns if slope is not None})
+    jets = (jet for space in at.spaces for jet in space.jets.values())
+    found = iter(gradients(values, [*jets, *unknowns.values()]))
+    by_jet = [{key: slope for key in space.jets if (slope := next(found)) is not None} for space in at.spaces]
+    by_unknown = {name: slope for name in unknowns if (slope := next(found)) is not None}
+    return Linearization(values, tuple(by_jet), by_unknown)
 
 
 def gradients(values: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
