@@ -118,9 +118,7 @@ class LayerOutput:
                     torch.stack([nested.jet(label, index).detach() for label in labels], dim=1) for index in ((), *plan)
                 ]
             except RuntimeError as error:
-                raise ModelError(
-                    f"the layers up to the embedding cannot be differentiated so often: {error}"
-                ) from error
+                raise ModelError(f"these layers cannot be differentiated so often: {error}") from error
 
     def _by_taylor(self, points: Tensor, names: Sequence[str], plan: Sequence[MultiIndex]) -> list[Tensor] | None:
         if layers_of(self.run) is None or max(map(len, plan), default=0) > HIGHEST:

@@ -157,9 +157,7 @@ class Tracker:
 
     def __init__(self, log: Callable[..., Any]) -> None:
         if not callable(log):
-            raise SolverError(
-                f"Tracker needs a function log(numbers, step=...), such as mlflow.log_metrics; given: {log!r}"
-            )
+            raise SolverError(f"Tracker needs log(numbers, step=...), such as mlflow.log_metrics; given: {log!r}")
         self._log, self._warned = log, False
 
     def __call__(self, report: Report) -> None:

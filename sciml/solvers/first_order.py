@@ -190,9 +190,8 @@ class _FirstOrderRun(Run):
             if self._attempt(part, seen):
                 break
             used += len(seen)
-            why = described(
-                self._objective, f"the loss grew to {float(seen[-1][0]):.1e} or its gradient beyond all numbers", part
-            )
+            grown = f"the loss grew to {float(seen[-1][0]):.1e} or its gradient beyond all numbers"
+            why = described(self._objective, grown, part)
             # An optimizer that had already moved has left a good place in this very step.
             message = self._retreated(self._good if len(seen) > 1 else before, why)
             if not message:

@@ -132,9 +132,7 @@ class Conditions:
 
     def __init__(self, problem: Problem) -> None:
         for each in contradictions(problem):
-            raise ProblemError(
-                f"{each}: no function can hold both exactly; make them agree there, or fit with exact=False"
-            )
+            raise ProblemError(f"{each}: no function can hold both exactly; make them agree, or fit with exact=False")
         self.problem = problem.bind_initial()
         everything = prescribed(problem)
         free = {each.term for each in everything if depends_on_unknowns(problem, each)}
