@@ -27,8 +27,7 @@ from sciml.solvers import LeastSquares, Solver
 from sciml.solvers.discrete_problem import checked_seed
 from sciml.typing import Array, MultiIndex
 
-_FRESH = 4096
-_CANDIDATES = 8
+_FRESH, _CANDIDATES = 4096, 8
 
 
 def distil(

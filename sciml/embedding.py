@@ -37,14 +37,7 @@ from sciml.typing import MultiIndex
 
 @dataclass(frozen=True)
 class PointBatches:
-    """Points that are read batch by batch.
-
-    Attributes:
-        count: the number n of points.
-        names: the names of their columns; those of plain arrays are ``x0``, ``x1``, ...
-        index: the index of the DataFrame that they came in, or None.
-        read: from a first and a last number (excluded) to these points, a tensor ``(m, ...)`` on the CPU.
-    """
+    """Points in batches: count, column names, index or None, ``read(first, stop)`` to ``(m, ...)`` on the CPU."""
 
     count: int
     names: tuple[str, ...]
@@ -58,11 +51,7 @@ class PointBatches:
 
     @classmethod
     def of(cls, points: Any, coordinates: Sequence[str] | None) -> PointBatches:
-        """The points of a table, or (without ``coordinates``, the columns to take) of anything with a shape and slices.
-
-        Raises:
-            ProblemError: a column is missing, or the form is none of these.
-        """
+        """Points of a table (the columns ``coordinates`` if given), or of anything with a shape and slices."""
         columns = points
         if isinstance(points, Table):
             columns = points.as_mapping()
@@ -118,11 +107,7 @@ _REMEDY = (
 
 
 def model_to_embed_with(trial: nn.Module, engine: str) -> nn.Module:
-    """The one model inside the trial function of a solution; ``engine`` is what made it, for the message.
-
-    Raises:
-        ModelError: there is none, with the reason and a remedy.
-    """
+    """The one model inside a solution's trial function; a ModelError with a remedy where ``engine`` has made none."""
     model = model_of(trial)
     if isinstance(model, Windowed) and len(model.windows) == 1:
         trial = model.windows[0]
@@ -154,14 +139,7 @@ def model_to_embed_with(trial: nn.Module, engine: str) -> nn.Module:
 
 
 def meaning_of(run: nn.Module, module: nn.Module, layer: str | nn.Module | None, watched: nn.Module) -> str:
-    """One sentence on what an embedding's coordinates are.
-
-    Args:
-        run: the trial function, or the module itself.
-        module: what the layer is part of.
-        layer: as it was asked for; None for the default.
-        watched: the submodule whose output is taken.
-    """
+    """One sentence on an embedding's coordinates: ``watched`` is what ``layer`` names, or the default for None."""
     kind = type(module).__name__
     if watched is module:
         said = f"the outputs of the {kind}"
@@ -209,9 +187,7 @@ def _default(module: nn.Module) -> str:
     return f"what the last linear layer of the {type(module).__name__} is given"
 
 
-_BATCH = 65536
-_BATCH_OF_JETS = 4096
-
+_BATCH, _BATCH_OF_JETS = 65536, 4096
 
 Layer: TypeAlias = str | nn.Module | None
 Jets: TypeAlias = Sequence[str | Sequence[str]]
@@ -328,15 +304,7 @@ def _frames(
 
 
 def checked_jets(jets: object, names: Sequence[str]) -> list[MultiIndex]:
-    """The derivatives asked for, as tuples of coordinates, each once.
-
-    Raises:
-        ProblemError: ``jets`` are not of ``names``, or no derivatives.
-
-    Example:
-        >>> checked_jets(["x", ("x", "t")], ["x", "t"])
-        [('x',), ('x', 't')]
-    """
+    """The derivatives asked for, as tuples of coordinates, each once."""
     given = [jets] if isinstance(jets, str) else list(jets) if isinstance(jets, Iterable) else [()]
     plan = [tuple(each) if isinstance(each, Iterable) and not isinstance(each, str) else (each,) for each in given]
     for index in plan:

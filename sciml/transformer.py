@@ -24,8 +24,7 @@ from sciml.solution import Solution
 from sciml.solvers import LBFGS, EarlyStopping, Objective
 from sciml.typing import Array
 
-_ENOUGH_TO_HOLD_OUT = 50
-_LOOK = 10
+_ENOUGH_TO_HOLD_OUT, _LOOK = 50, 10
 
 
 class Curved(nn.Module):
@@ -129,10 +128,7 @@ class _Misfit(Objective):
 
 
 def train(network: Scaled, data: Array, target: Array, steps: int, ridge: float, seed: int) -> int:
-    """Train a network in place by L-BFGS with early stopping, and return the number of steps.
-
-    A tenth of the rows, where there are 50 or more, is held out (``seed`` chooses which) and judges; otherwise all rows do.
-    """
+    """Train a network in place by L-BFGS, judged by a tenth of 50 rows or more, else by all; the number of steps."""
     order = np.random.default_rng(seed).permutation(len(data))
     held = len(data) // 10 if len(data) >= _ENOUGH_TO_HOLD_OUT else 0
     given = (torch.from_numpy(data) - network.center) / network.reach
@@ -147,11 +143,9 @@ def train(network: Scaled, data: Array, target: Array, steps: int, ridge: float,
             found = float(objective.misfit(given[judge], wanted[judge]))
         return found if math.isfinite(found) else math.inf
 
-    best, seen = objective.vector(), [judged()]
-    count = 0
-    while count < steps:
+    best, seen, count = objective.vector(), [judged()], 0
+    for count in range(1, steps + 1):
         done = run.step().done
-        count += 1
         if count % _LOOK == 0 or done is not None or count == steps:
             found = judged()
             if found < min(seen):
@@ -173,10 +167,6 @@ except ImportError:
         "sciml.Embedding is a transformer of scikit-learn, which is not installed: pip install 'sciml[learn]'; sciml.embed "
         "does without"
     ) from None
-
-
-def _gives_back(estimator: Embedding) -> bool:
-    return estimator.model is None and estimator.target == "X"
 
 
 class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -354,7 +344,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         points = dict(zip(names, rows.T, strict=True))
         return embed(self.encoder_, points, self.layer).to_numpy()
 
-    @available_if(_gives_back)
+    @available_if(lambda self: self.model is None and self.target == "X")
     def inverse_transform(self, Z: Any) -> Array:
         """The rows that an autoencoder makes of components, shape ``(n, p)``.
 

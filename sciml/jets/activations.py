@@ -107,11 +107,7 @@ def _sin_of_first(count: int) -> Derivatives:
 
 
 def derivatives_of(layer: nn.Module) -> Derivatives | None:
-    """The function that gives an activation and its derivatives to fifth order, or None for a layer not known here.
-
-    It takes the layer's inputs and the highest order wanted and returns the values of order 0, 1, and so on. Jets of fourth
-    order need the fifth for their gradient.
-    """
+    """From inputs and an order an activation and its derivatives, or None; jets of order k need the order k + 1."""
     if isinstance(layer, nn.GELU) and layer.approximate != "none":
         return None
     if isinstance(layer, nn.Softplus) and layer.beta != 1:

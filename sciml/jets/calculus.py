@@ -159,9 +159,7 @@ def d(expression: Any, *coordinates: Tensor) -> Any:
         raise ProblemError("d() needs at least one coordinate to differentiate by, as in d(u, x) or d(u, x, x)")
     spaces, names = zip(*(_space_and_name(position, value) for position, value in enumerate(coordinates)), strict=True)
     if any(space is not spaces[0] for space in spaces):
-        raise ProblemError(
-            "d() was given coordinates of two different evaluations: use those of the same residual call"
-        )
+        raise ProblemError("d() got coordinates of two different evaluations: use those of the same residual call")
     if isinstance(expression, tuple | list):
         return tuple(spaces[0].derivative(each, names) for each in expression)
     return spaces[0].derivative(expression, names)
@@ -190,17 +188,11 @@ def check_precision(what: str, value: Tensor, like: Tensor) -> None:
 
 
 def check_residual(name: str, value: object, space: JetSpace) -> Tensor:
-    """The value that a residual returned, if it is a tensor of shape ``(n,)`` in the precision of the coordinates.
-
-    Raises:
-        ProblemError: it is anything else.
-    """
+    """The value that a residual returned, if it is a tensor of shape ``(n,)`` in the precision of the coordinates."""
     size = space.size
     if not isinstance(value, Tensor):
         hint = " (a return statement is missing)" if value is None else ""
-        raise ProblemError(
-            f"residual {name!r} must return a tensor of shape (n,); it returned {type(value).__name__}{hint}"
-        )
+        raise ProblemError(f"residual {name!r} must return a tensor (n,); it returned {type(value).__name__}{hint}")
     if not value.is_floating_point():
         raise ProblemError(
             f"residual {name!r} returned {value.dtype}; expected real floating-point numbers (a complex equation is taken "

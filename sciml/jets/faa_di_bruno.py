@@ -55,11 +55,9 @@ Monomial = tuple[int, ...]
 class Rule:
     """How the streams behind an activation follow from those before it.
 
-    Attributes:
-        indices: the derivatives behind the activation, the values first.
-        bells: for each of them after the first, by order k, the monomials of ``B`` and how often each occurs.
-        slopes: by order k, for each stream before the activation, what ``P_k`` differentiated by it is a sum of: how often,
-            the position of the cotangent, and the monomial it is multiplied by.
+    ``indices`` are the derivatives behind it, the values first; ``bells``, for each after the first, by order k the
+    monomials of ``B`` and how often each occurs; ``slopes``, by order k and stream before it, the terms of ``P_k``
+    differentiated by it: how often, the position of the cotangent, the monomial it is multiplied by.
     """
 
     indices: tuple[MultiIndex, ...]
@@ -105,10 +103,7 @@ def rule_of(present: tuple[MultiIndex, ...], plan: tuple[MultiIndex, ...]) -> Ru
 
 
 class _Expansion:
-    """The streams before an activation with what both directions make of them: its derivatives, and products, each once.
-
-    Accumulates in place only what it has made itself and nobody has saved, so that autograd may watch.
-    """
+    """An activation's derivatives and products of streams, each once; nothing that autograd saved is changed."""
 
     def __init__(self, rule: Rule, known: Derivatives, streams: Tensor, *, extra: int = 0) -> None:
         self._rule = rule
@@ -131,10 +126,7 @@ class _Expansion:
         return into
 
     def pull(self, cotangents: Tensor, into: Tensor | None = None) -> Tensor:
-        """The gradient by the streams before the activation, of their shape; needs ``extra=1``.
-
-        It is written to ``into`` if that is given, and can be differentiated if not.
-        """
+        """The gradient by the streams before (``extra=1``), written to ``into`` or, if that is None, differentiable."""
         values, given = self._values, cotangents.unbind(0)
         count = len(self._streams)
         target: Sequence[Tensor | None] = [None] * count if into is None else into.unbind(0)
@@ -253,11 +245,7 @@ class _Dense(torch.autograd.Function):
 
 
 def compose(streams: Tensor, rule: Rule, known: Derivatives) -> Tensor:
-    """Streams ``(S, n, width)`` through an activation, differentiable as often as the activation is known.
-
-    The first are the values, then come the derivatives in the order that ``rule_of`` was given; ``known`` is the activation
-    and its derivatives. The result has the shape ``(len(rule.indices), n, width)``.
-    """
+    """Streams ``(S, n, width)`` through an activation, to ``(len(rule.indices), n, width)``; differentiable."""
     found: Tensor = _Dense.apply(streams, None, None, rule, known)
     return found
 
@@ -265,10 +253,6 @@ def compose(streams: Tensor, rule: Rule, known: Derivatives) -> Tensor:
 def dense(
     streams: Tensor, weight: Tensor, bias: Tensor | None, rule: Rule | None = None, known: Derivatives | None = None
 ) -> Tensor:
-    """Streams ``(S, n, inputs)`` through an activation, if one is given as to ``compose``, and a linear layer.
-
-    The weight has the shape ``(outputs, inputs)``, the result ``(len(rule.indices), n, outputs)``, or ``(S, n, outputs)``
-    without an activation.
-    """
+    """Streams ``(S, n, inputs)`` through an activation, if one is given, and a linear layer: ``(S', n, outputs)``."""
     found: Tensor = _Dense.apply(streams, weight, bias, rule, known)
     return found

@@ -37,19 +37,12 @@ class Features:
 
 @dataclass(frozen=True)
 class SineFeatures:
-    r"""The jets of sines of affine functions of the coordinates, :math:`\sin z_k(x)` with :math:`z_k = \omega_k\cdot x + b_k`.
+    r"""The jets of sines of affine functions of the coordinates, :math:`\sin z`, :math:`z_k = \omega_k\cdot x + b_k`.
 
-    Every derivative is a multiple of a sine or a cosine, :math:`\partial_\alpha \sin z = \pm\omega^\alpha \sin z` or
-    :math:`\pm\omega^\alpha \cos z`, with factors that are the same at all points. So two matrices hold all derivatives, and the
-    factors go into the weights.
-
-    Attributes:
-        layer: the linear layer behind them.
-        plan: the derivatives there are.
-        odd: for each of them whether it is a multiple of the cosine.
-        factors: shape ``(S, M)``, what the sine or cosine is multiplied by.
-        sines: shape ``(n, M)``, or None where no derivative is even.
-        cosines: shape ``(n, M)``, or None where no derivative is odd.
+    Every derivative is a multiple of a sine or a cosine, :math:`\pm\omega^\alpha \sin z` or
+    :math:`\pm\omega^\alpha \cos z`, with ``factors``, ``(S, M)``, that are the same at all points: two matrices
+    ``(n, M)``, ``sines`` and ``cosines``, or None where none of the derivatives in ``plan`` is even or ``odd``, hold
+    all, and the factors go into the weights of ``layer``.
     """
 
     layer: nn.Linear

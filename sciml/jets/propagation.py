@@ -20,13 +20,9 @@ from sciml.typing import MultiIndex
 
 @dataclass(eq=False)
 class Streams:
-    """A module's outputs and their derivatives at n points; derivatives that are not there vanish.
+    """A module's outputs and their derivatives ``indices``, the values ``()`` first; others vanish.
 
-    Attributes:
-        indices: which derivatives there are, the values ``()`` first.
-        before: shape ``(S, n, width)``, before the activation if there is one.
-        rule: how the streams follow from ``before`` through the activation ``known``; None if they are ``before``.
-        known: the activation and its derivatives.
+    They are ``before``, ``(S, n, width)``, or follow from it by ``rule`` through the activation ``known``.
     """
 
     indices: tuple[MultiIndex, ...]
@@ -102,15 +98,7 @@ def splittings(index: MultiIndex) -> tuple[tuple[MultiIndex, MultiIndex], ...]:
 
 
 class Propagation:
-    """One pass of streams through a model.
-
-    Args:
-        plan: the derivatives that travel, closed under differentiation, the values first.
-        coordinates: the names of the columns of the points.
-
-    Attributes:
-        layers: the linear layers passed so far.
-    """
+    """One pass of streams: ``plan`` is closed under differentiation, ``layers`` are the linear layers passed so far."""
 
     def __init__(self, plan: tuple[MultiIndex, ...], coordinates: tuple[str, ...]) -> None:
         self.plan = plan
@@ -199,10 +187,7 @@ class Propagation:
 
 
 def layers_of(module: nn.Module, at_coordinates: bool = True) -> list[nn.Linear] | None:
-    """The linear layers that jets pass in a module, or None for a module that they cannot pass.
-
-    ``at_coordinates`` says whether the module is given coordinates, at most scaled one by one: some accept nothing else.
-    """
+    """The linear layers that jets pass in a module, given coordinates (at most scaled) or not; None: they cannot."""
     if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
         # Weight normalisation of the old kind, for instance: what is computed is not what the class says.
         return None

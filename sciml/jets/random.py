@@ -17,12 +17,10 @@ from sciml.typing import MultiIndex, Values
 class JetKind:
     """The distribution of random jets around the natural size of fields and derivatives.
 
-    Attributes:
-        size: standard deviation by the natural size; where it is negative absolute values are taken.
-        shift: is added to the raw numbers of unknowns.
-        seed: of the random numbers.
-        wild: each jet has its own sign and size, from a ten-thousandth to a thousand times the natural one.
-        near: the value that fields lie near, at distances of ``size`` times itself; None for the centre of the field.
+    ``size`` is the standard deviation by the natural size (negative: absolute values are taken), ``shift`` is added
+    to the raw numbers of unknowns; ``wild``: each jet has its own sign and size, from a ten-thousandth to a thousand
+    times the natural one; ``near`` is the value that fields lie near, at distances of ``size`` times itself, or None
+    for the centre of the field.
     """
 
     size: float

@@ -72,18 +72,12 @@ class TaylorJets:
         """The partial derivative ``index`` of all fields, shape ``(n, F)``."""
         if index not in self._streams:
             self._plan = closed([*self._plan, index])
-            self._propagate()
+            propagation = Propagation(self._plan, self._coordinates)
+            found = propagation.through(self._trial, seeds(self._points, self._plan, self._coordinates))
+            # Layers of an earlier pass stay listed: jets that were handed out then depend on its outputs.
+            self.layers += propagation.layers
+            self._streams = dict.fromkeys(self._plan, torch.zeros_like(found.values[0])) | found.parts()
         return self._streams[index]
-
-    def _propagate(self) -> None:
-        propagation = Propagation(self._plan, self._coordinates)
-        found = propagation.through(self._trial, seeds(self._points, self._plan, self._coordinates))
-        # Layers of an earlier pass stay listed: jets that were handed out then depend on its outputs.
-        self.layers += propagation.layers
-        self._streams = found.parts()
-        zero = torch.zeros_like(found.values[0])
-        for index in self._plan:
-            self._streams.setdefault(index, zero)
 
 
 def seeds(points: Points, plan: Sequence[MultiIndex], coordinates: Sequence[str]) -> Streams:

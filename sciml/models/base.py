@@ -10,32 +10,19 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from sciml._text import listed, nearest
+from sciml._text import among
 from sciml.errors import ModelError
 from sciml.jets.propagation import Propagation, Streams
 
 
 def part(model: nn.Module, pattern: str, what: str, others: tuple[str, ...] = ()) -> list[Tensor]:
-    """The parameters of all modules and parameters of a model whose names match a pattern such as ``layers.*``.
-
-    Args:
-        model: the model.
-        pattern: a name of ``model.named_modules()`` or ``model.named_parameters()``, with wildcards as in a shell.
-        what: the argument that the pattern was given to, for the message.
-        others: further names that the argument takes, for the message.
-
-    Raises:
-        ModelError: nothing has such a name.
-    """
+    """The parameters of all parts of a model whose names match a shell pattern given to the argument ``what``."""
     parts = {name: list(module.parameters()) for name, module in model.named_modules() if name}
     parts |= {name: [parameter] for name, parameter in model.named_parameters()}
     matching = [name for name in parts if fnmatchcase(name, pattern)]
     if not matching:
-        known = [*parts, *others]
-        raise ModelError(
-            f"{what}: no part of the {type(model).__name__} is called {pattern!r}; parts: {listed(known)}."
-            f"{nearest(pattern, known)}"
-        )
+        known = among(pattern, [*parts, *others])
+        raise ModelError(f"{what}: no part of the {type(model).__name__} is called {pattern!r}; parts: {known}")
     return list({id(parameter): parameter for name in matching for parameter in parts[name]}.values())
 
 
@@ -52,11 +39,7 @@ def linear(
 
 
 class Block(nn.Module):
-    """A module that shows its arguments, can be rebuilt from them, and hands the modules inside it to jets.
-
-    Attributes:
-        arguments: the names of the constructor's arguments, which are attributes as well.
-    """
+    """A module that shows its ``arguments``, can be rebuilt from them, and hands the modules inside it to jets."""
 
     arguments: ClassVar[tuple[str, ...]] = ()
 
@@ -95,10 +78,7 @@ def _shown(value: object) -> str:
 
 
 class SequentialModel(Block):
-    """A sequence of layers, empty until ``build`` is called with the numbers of coordinates and fields.
-
-    The constructor's ``arguments`` and the ``widths`` are the ``config`` that rebuilds the architecture.
-    """
+    """A sequence of layers, empty until ``build``; ``arguments`` and ``widths`` are the ``config`` that rebuilds it."""
 
     def __init__(self, inputs: int | None, outputs: int | None) -> None:
         super().__init__()
@@ -131,14 +111,9 @@ class SequentialModel(Block):
 
     def narrowed(self, column: int) -> None:
         """Adapt the arguments after the first layer lost the column of a coordinate, which now has one value."""
-        return
 
     def forward(self, points: Tensor) -> Tensor:
-        """Fields ``(n, F)`` at points ``(n, D)``.
-
-        Raises:
-            ModelError: the layers do not exist yet.
-        """
+        """Fields ``(n, F)`` at points ``(n, D)``; a ModelError where the layers do not exist yet."""
         if not len(self.layers):
             name = type(self).__name__
             raise ModelError(

@@ -292,22 +292,14 @@ class FiniteDifferences(Nodal):
         numbers = first[:, None] + torch.arange(size, device=x.device)
         centred = place - first - (size - 1) / 2
         powers = torch.arange(order, size, dtype=x.dtype, device=x.device)
-        factor = torch.tensor([math.perm(k, order) for k in range(order, size)], dtype=x.dtype, device=x.device) / (
-            self.step**order
-        )
+        factor = x.new_tensor([math.perm(k, order) for k in range(order, size)]) / self.step**order
         monomials = centred[:, None] ** (powers - order) * factor
         return numbers % len(self), monomials @ torch.from_numpy(_lagrange(size)).to(x)[order:]
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The local basis at the same q places of some elements, such as the ``upper`` end of the last one.
-
-    Attributes:
-        tables: the local basis and its derivatives by the scaled coordinate, each ``(q, J)``.
-        stretch: the factor of a derivative in each element.
-        x: the coordinate, ``(elements, q)``.
-    """
+    """The local basis and its scaled derivatives, ``(q, J)``, at q places of some elements; x is ``(elements, q)``."""
 
     elements: slice
     tables: tuple[Tensor, ...]

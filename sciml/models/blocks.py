@@ -247,9 +247,7 @@ class FourierFeatures(_Waves):
             ModelError: a number that is not positive.
         """
         if inputs < 1 or features < 1 or not 0 < scale < math.inf:
-            raise ModelError(
-                f"inputs, features and scale must be positive; given: {inputs!r}, {features!r} and {scale!r}"
-            )
+            raise ModelError(f"inputs, features and scale must be positive; given: {inputs!r}, {features!r}, {scale!r}")
         generator = torch.Generator().manual_seed(seed)
         return cls(scale * torch.randn(features, inputs, generator=generator, dtype=torch.float64))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
@@ -93,15 +93,7 @@ class Sites:
     """Points ``(m, D)`` of a residual, and the matrix ``(m, N)`` of each partial derivative there, computed once."""
 
     def __init__(self, points: Array, operator: Callable[[MultiIndex], sparse.csr_array]) -> None:
-        self.points = points
-        self._operator = operator
-        self._kept: dict[MultiIndex, sparse.csr_array] = {}
-
-    def operator(self, index: MultiIndex) -> sparse.csr_array:
-        """From values at the nodes to a partial derivative at the points."""
-        if index not in self._kept:
-            self._kept[index] = self._operator(index)
-        return self._kept[index]
+        self.points, self.operator = points, cache(operator)
 
 
 class GridJets:

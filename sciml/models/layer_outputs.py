@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed
 from sciml.errors import ModelError, ProblemError, SciMLError
 from sciml.jets import AutogradJets
 from sciml.jets.propagation import Propagation, layers_of
@@ -18,19 +18,7 @@ from sciml.typing import MultiIndex
 
 
 class LayerOutput:
-    """The inputs or outputs of one layer of a module, a row a point.
-
-    Args:
-        run: the module that is evaluated; contains ``module``.
-        module: the module in which layers are named.
-        layer: the name of a submodule, the submodule itself, or None for the inputs of the last linear layer.
-
-    Attributes:
-        layer: the submodule.
-
-    Raises:
-        ModelError: there is no such layer, or no linear one.
-    """
+    """The outputs of a layer of ``module`` inside ``run``, a row a point; for None the last linear layer's inputs."""
 
     def __init__(self, run: nn.Module, module: nn.Module, layer: str | nn.Module | None) -> None:
         named = dict(module.named_modules())
@@ -50,13 +38,10 @@ class LayerOutput:
             self.layer = layer
         elif isinstance(layer, str):
             if layer not in names:
-                raise ModelError(
-                    f"the model has no layer {layer!r}; its layers are {listed(names)}.{nearest(layer, names)}"
-                )
+                raise ModelError(f"the model has no layer {layer!r}; its layers are {among(layer, names)}")
             self.layer = named[layer]
         else:
             raise ModelError(f"layer must be the name of a submodule, or a submodule; given: {layer!r}")
-
         self._sequence_first = _sequence_first(module, self.layer)
 
     @contextlib.contextmanager
@@ -82,12 +67,7 @@ class LayerOutput:
         return points.to(found)
 
     def values(self, points: Tensor) -> Tensor:
-        """The embedding ``(n, k)`` of points ``(n, ...)``, with a graph where gradients are enabled.
-
-        Raises:
-            ProblemError: the module does not accept the points.
-            ModelError: the layer ran not once, or does not give one row a point.
-        """
+        """The embedding ``(n, k)`` of points ``(n, ...)``, with a graph where gradients are enabled."""
         caught = self._run(points)
         if not caught and not torch.is_grad_enabled():
             # Without gradients some layers of torch take a fused path that does not call their parts.
@@ -125,17 +105,7 @@ class LayerOutput:
         return caught
 
     def jets(self, points: Tensor, names: Sequence[str], plan: Sequence[MultiIndex]) -> list[Tensor]:
-        """Values and derivatives of the embedding, each ``(n, k)``: by Taylor mode, or else by nested differentiation.
-
-        Args:
-            points: shape ``(n, D)``.
-            names: the names of their columns.
-            plan: the derivatives, by names of columns.
-
-        Raises:
-            ProblemError: the module does not accept the points.
-            ModelError: the layer ran not once, or torch cannot differentiate it so often.
-        """
+        """Values and derivatives of the embedding, each ``(n, k)``: by Taylor mode, or else nested autograd."""
         found = self._by_taylor(points, names, plan)
         if found is not None:
             return found
@@ -148,9 +118,7 @@ class LayerOutput:
                     torch.stack([nested.jet(label, index).detach() for label in labels], dim=1) for index in ((), *plan)
                 ]
             except RuntimeError as error:
-                raise ModelError(
-                    f"the layers up to the embedding cannot be differentiated so often: {error}"
-                ) from error
+                raise ModelError(f"these layers cannot be differentiated so often: {error}") from error
 
     def _by_taylor(self, points: Tensor, names: Sequence[str], plan: Sequence[MultiIndex]) -> list[Tensor] | None:
         if layers_of(self.run) is None or max(map(len, plan), default=0) > HIGHEST:

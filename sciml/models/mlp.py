@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sciml._text import listed, nearest
+from sciml._text import among
 from sciml.errors import ModelError
 from sciml.models.base import SequentialModel, linear
 
@@ -63,9 +63,7 @@ class MLP(SequentialModel):
         if not hidden or any(isinstance(width, bool) or not isinstance(width, int) or width < 1 for width in hidden):
             raise ModelError(f"MLP needs the widths of its hidden layers, as in MLP(20, 20); given: {hidden!r}")
         if activation not in ACTIVATIONS:
-            raise ModelError(
-                f"MLP has no activation {activation!r}; it has {listed(ACTIVATIONS)}.{nearest(activation, ACTIVATIONS)}"
-            )
+            raise ModelError(f"MLP has no activation {activation!r}; it has {among(activation, ACTIVATIONS)}")
         self.hidden = tuple(hidden)
         self.activation = activation
         self.build_if_asked(seed)

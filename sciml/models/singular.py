@@ -18,9 +18,7 @@ from sciml.models.blocks import Concatenation
 from sciml.models.random_features import RandomFeatures
 from sciml.models.spectral import Spectral
 
-_NEAREST = 1e-14
-_WHOLE = 1e-6
-_TERMS_AHEAD = 200
+_NEAREST, _WHOLE, _TERMS_AHEAD = 1e-14, 1e-6, 200
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class Spectral(SequentialModel):
     ) -> None:
         super().__init__(inputs, outputs)
         degrees = list(degree) if isinstance(degree, Sequence) else [degree]
-        if not degrees or not all(_whole(each) for each in [*degrees, *periodic]):
+        if not degrees or not all(type(each) is int and each >= 0 for each in [*degrees, *periodic]):
             raise ModelError(
                 f"degree must be a whole number that is not negative, or one for each coordinate, and periodic the numbers of "
                 f"columns; given: {degree!r} and {periodic!r}"
@@ -124,12 +124,7 @@ class Spectral(SequentialModel):
 
 
 class Products(Block):
-    """All products of one function a coordinate whose degrees lie in the ellipsoid; no parameters.
-
-    Attributes:
-        products: for each product its function's number along each coordinate; waves are numbered 1, cos, sin, cos, ...
-        width: the number of products.
-    """
+    """All products of one function a coordinate with degrees in the ellipsoid; waves are numbered 1, cos, sin, ..."""
 
     takes_coordinates = True
     _numbers: Tensor
@@ -204,7 +199,3 @@ class Products(Block):
                 factor = table[:, number, None]
                 share = factor if share is None else share * factor
             yield share, long[:, :count]
-
-
-def _whole(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and number >= 0

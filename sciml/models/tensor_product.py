@@ -31,18 +31,8 @@ class Spot:
 class TensorProductBasis:
     r"""The functions :math:`\prod_i \phi_{k_i}(x_i)`, numbered so that those that share a tile have close numbers.
 
-    A coordinate's functions are sorted along it; one coordinate is outermost, and a band of width
-    :math:`J\,\prod_{i \ne outer} W_i` holds all pairs of functions that meet.
-
-    Args:
-        meshes: one for each coordinate, of the coordinates scaled to [-1, 1].
-        outer: the coordinate along which the band runs.
-
-    Example:
-        >>> from sciml.models.bases import PiecewiseBasis
-        >>> tiling = TensorProductBasis([PiecewiseBasis([-1.0, 0.0, 1.0], 5, 2), PiecewiseBasis([-1.0, 1.0], 4, 1)], outer=1)
-        >>> tiling.width, tiling.band
-        (50, 50)
+    A coordinate's functions are sorted along it; ``outer`` is outermost, and a band of width
+    :math:`J\,\prod_{i \ne outer} W_i` holds all pairs of functions that meet. Coordinates are scaled to [-1, 1].
     """
 
     def __init__(self, meshes: Sequence[PiecewiseBasis], outer: int) -> None:

@@ -75,8 +75,7 @@ class Windowed(Block):
         time = points[:, self.column]
         where = torch.bucketize(time.detach().contiguous(), self.edges[1:-1], right=True)
         order = where.argsort(stable=True)
-        counts = where.bincount(minlength=len(self.windows)).tolist()
-        parts = points[order].split(counts)
+        parts = points[order].split(where.bincount(minlength=len(self.windows)).tolist())
         pieces = [values(number, part) for number, part in enumerate(parts) if len(part)]
         if not pieces:
             return values(0, points)

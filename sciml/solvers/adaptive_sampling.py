@@ -82,11 +82,7 @@ def enriched(
     scales: Mapping[str, float],
     generator: np.random.Generator,
 ) -> tuple[Collocation, ...]:
-    """The same blocks with more points inside, those of many fresh ones at which the residual is largest.
-
-    A trial function that was solved for at few points may be wrong in places between them that are too narrow to be met by
-    chance a second time; the worst of many points lie there.
-    """
+    """The same blocks with more points inside: those of many fresh ones at which the residual is largest."""
 
     def enriched(block: Collocation) -> Collocation:
         fresh, squares = _fresh(rows, block, domain, scales, generator, _CANDIDATES)

@@ -100,19 +100,17 @@ def _as_code(value: object) -> str:
 
 
 def check_settings(given: object, *, whole: str = "", positive: str = "", not_negative: str = "") -> None:
-    """Refuse a record of settings with fields out of range (their names separated by blanks) by a SolverError.
-
-    None counts as not given. Whole numbers must be at least 1.
-    """
-    for names, wanted, allowed in (
+    """Refuse settings out of range by a SolverError; None is not given, whole numbers are at least 1."""
+    for fields, wanted, allowed in (
         (
-            whole.split(),
+            whole,
             "be positive whole numbers of at least 1",
             lambda value: isinstance(value, Integral) and int(value) > 0,
         ),
-        (positive.split(), "be positive", lambda value: value > 0),
-        (not_negative.split(), "not be negative", lambda value: value >= 0),
+        (positive, "be positive", lambda value: value > 0),
+        (not_negative, "not be negative", lambda value: value >= 0),
     ):
+        names = fields.split()
         values = [getattr(given, name) for name in names]
         if not all(value is None or (not isinstance(value, bool) and allowed(value)) for value in values):
             named = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -20,43 +20,20 @@ _SIGNS = re.compile("can(no|')t allocate memory|not enough memory|out of memory|
 
 
 def exhausted(error: BaseException) -> bool:
-    """Whether an error of any library says that memory was used up.
-
-    Example:
-        >>> exhausted(RuntimeError("DefaultCPUAllocator: can't allocate memory")), exhausted(RuntimeError("shapes differ"))
-        (True, False)
-    """
+    """Whether an error of any library says that memory was used up."""
     if isinstance(error, SciMLError) or not isinstance(error, RuntimeError | MemoryError):
         return False
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or _SIGNS.search(str(error)) is not None
 
 
 class BatchSize:
-    """How many points are taken at a time: ``most`` or all, until memory does not hold them, and then fewer from there on.
-
-    Example:
-        >>> def total(most):
-        ...     if most is None or most > 300:
-        ...         raise MemoryError
-        ...     return sum(sum(range(start, min(start + most, 1000))) for start in range(0, 1000, most))
-        >>> portion = BatchSize()
-        >>> portion.attempt(total, 1000), portion.size
-        (499500, 250)
-    """
+    """How many points are taken at a time: ``most`` or all, and fewer once memory does not hold them."""
 
     def __init__(self, most: int | None = None) -> None:
         self.size = most
 
     def attempt(self, work: Callable[[int | None], T], largest: int) -> T:
-        """The result of some work, done with fewer and fewer points at a time for as long as memory runs out.
-
-        Args:
-            work: receives how many points to take at a time, or None for all, and can be begun anew.
-            largest: how many points all are.
-
-        Raises:
-            SolverError: memory does not hold what a single point needs.
-        """
+        """The result of work that can be begun anew, on ever fewer points at a time while memory runs out."""
         while True:
             try:
                 return work(self.size)
@@ -71,9 +48,8 @@ class BatchSize:
 
     def said(self) -> tuple[str, ...]:
         """A sentence for ``solution.choices`` where the size was reduced."""
-        size = self.size
-        text = f"memory did not hold all points at once: at most {size} were taken at a time, with the same sums"
-        return () if size is None else (text,)
+        text = f"memory did not hold all points at once: at most {self.size} were taken at a time, with the same sums"
+        return () if self.size is None else (text,)
 
 
 @contextlib.contextmanager
@@ -88,11 +64,7 @@ def named(what: str) -> Iterator[None]:
 
 
 def predicted(trial: nn.Module, points: Tensor) -> Tensor:
-    """The values ``(n, F)`` of a trial function at points ``(n, D)`` in the units of the coordinates, on the CPU in float64.
-
-    Raises:
-        SolverError: memory does not hold what a single point needs.
-    """
+    """The values ``(n, F)`` of a trial function at points ``(n, D)`` in their units, on the CPU in float64."""
     like = next(trial.buffers())
 
     def work(most: int | None) -> list[Tensor]:

@@ -6,7 +6,6 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, TypeAlias
 
 from rich.console import Console
@@ -39,7 +38,6 @@ class Report:
 
 
 Callback: TypeAlias = Callable[[Report], object]
-
 """Called with every report; a true return value ends the fit with the best state so far."""
 
 
@@ -71,15 +69,7 @@ class EarlyStopping:
 
 
 class LookLog:
-    """Reports of a phase and what else is in their lines of the history, a line of JSON each, as a checkpoint keeps them.
-
-    Example:
-        >>> log = LookLog()
-        >>> log.append(Report("Adam", 50, 1000, 0.1, 0.25, 0.3, 0.3, {"decay": 0.25}, {}), {"causal": 0.5})
-        >>> (report, more), = LookLog.of(log.state())
-        >>> report.step, report.terms, more
-        (50, {'decay': 0.25}, {'causal': 0.5})
-    """
+    """Reports of a phase, and what else is in their lines of the history, a line of JSON each."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -94,12 +84,7 @@ class LookLog:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> LookLog:
-        """The reports of a state.
-
-        Raises:
-            TypeError: it holds no text, or a line of it is no report.
-            ValueError: a line of it is not JSON.
-        """
+        """The reports of a state; a TypeError or ValueError where a line is none."""
         found = cls()
         for each in map(json.loads, str.splitlines(state["lines"])):
             found.append(Report(*each[0]), each[1])
@@ -108,9 +93,6 @@ class LookLog:
     def __iter__(self) -> Iterator[tuple[Report, dict[str, float]]]:
         for values, more in map(json.loads, self._lines):
             yield Report(*values), more
-
-    def __len__(self) -> int:
-        return len(self._lines)
 
 
 class ProgressLine:
@@ -132,9 +114,7 @@ class ProgressLine:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -177,17 +157,17 @@ class Tracker:
 
     def __init__(self, log: Callable[..., Any]) -> None:
         if not callable(log):
-            raise SolverError(
-                f"Tracker needs a function log(numbers, step=...), such as mlflow.log_metrics; given: {log!r}"
-            )
+            raise SolverError(f"Tracker needs log(numbers, step=...), such as mlflow.log_metrics; given: {log!r}")
         self._log, self._warned = log, False
 
     def __call__(self, report: Report) -> None:
         """Log one report."""
         if report.replayed:
             return
+        numbers = {"seconds": report.seconds, "loss": report.loss, "held_out": report.held_out}
+        numbers |= {f"loss.{name}": value for name, value in report.terms.items()} | dict(report.unknowns)
         try:
-            self._log(numbers_of(report), step=report.step)
+            self._log(numbers, step=report.step)
         except Exception as error:
             if not self._warned:
                 self._warned = True
@@ -196,9 +176,3 @@ class Tracker:
                     TrackerWarning,
                     stacklevel=2,
                 )
-
-
-def numbers_of(report: Report) -> Mapping[str, float]:
-    """What a report holds, as numbers by name."""
-    losses = {"seconds": report.seconds, "loss": report.loss, "held_out": report.held_out}
-    return losses | {f"loss.{name}": value for name, value in report.terms.items()} | dict(report.unknowns)

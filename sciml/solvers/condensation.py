@@ -14,15 +14,11 @@ from sciml.typing import Array
 
 
 class Layout:
-    """Which weights live on one tile of a basis alone, and how the others are numbered; each field has weights of its own.
+    """Which weights live on one tile of a basis alone, and how the others are numbered; each field has its own.
 
-    Attributes:
-        columns: the weights of every tile, ``(T, S)``, those that live on it alone first.
-        order: what sorts a tile's weights so, from fields outermost and functions as a ``Spot`` has them.
-        own: how many live on one tile alone.
-        shared: the weights that do not, in their order.
-        number: the place of each weight among these, -1 for the others.
-        band: how many diagonals pairs of them fill.
+    ``columns`` are the weights of every tile, ``(T, S)``, the ``own`` that live on it alone first; ``order`` sorts
+    them so, from fields outermost and functions as a ``Spot`` has them. ``shared`` are the others in their order,
+    ``number`` the place of each weight among these (-1: none), ``band`` how many diagonals pairs of them fill.
     """
 
     def __init__(self, tiling: TensorProductBasis, fields: int) -> None:
@@ -64,12 +60,9 @@ class Layout:
 class NormalEquations:
     """The normal equations of weights and unknowns.
 
-    Attributes:
-        layout: of the weights.
-        grams: what rows on a tile add to the matrix, ``(T, S, S)``.
-        border: products of the weights' columns with those of the unknowns and, last, with the rows; ``(width, q + 1)``.
-        corner: products of these columns with one another, ``(q + 1, q + 1)``.
-        more: matrices of rows that join two tiles, with their columns.
+    Rows on a tile add ``grams``, ``(T, S, S)``, rows that join two tiles the matrices ``more`` at their columns.
+    ``border``, ``(width, q + 1)``, are products of the weights' columns with those of the unknowns and, last, the
+    rows; ``corner`` of these with one another.
     """
 
     layout: Layout
@@ -79,11 +72,7 @@ class NormalEquations:
     more: tuple[Tensor, Tensor] | None = None
 
     def factorised(self, damping: float) -> Factor:
-        """The factor of the weights' matrix, each diagonal entry enlarged by a fraction of itself.
-
-        Raises:
-            numpy.linalg.LinAlgError: it is not positive definite.
-        """
+        """The factor, diagonal entries enlarged by a fraction; a LinAlgError where it is not positive definite."""
         layout, own = self.layout, self.layout.own
         grams = _damped(self.grams, damping)
         inner, info = torch.linalg.cholesky_ex(grams[:, :own, :own])

@@ -10,8 +10,7 @@ from scipy.sparse.linalg import LinearOperator, onenormest, splu
 from sciml.typing import Array
 
 DENSE = 4200
-_SURE, _RANK = 1e15, 1e-14
-_SHIFT = 1e-3
+_SURE, _RANK, _SHIFT = 1e15, 1e-14, 1e-3
 
 
 class SingularError(Exception):
@@ -19,11 +18,7 @@ class SingularError(Exception):
 
 
 def solved_square(jacobian: sparse.csr_array, rows: Array) -> Array:
-    """The solution of a square system, with one step of refinement.
-
-    Raises:
-        SingularError: it has none, or one that rounding decides.
-    """
+    """The solution of a square system, refined once; a SingularError where there is none but rounding."""
     # Rows and columns of size one, whatever the units.
     columns = sparse.diags_array(1 / np.maximum(sparse.linalg.norm(jacobian, axis=0), 1e-300))
     across = jacobian @ columns
@@ -44,21 +39,18 @@ def solved_square(jacobian: sparse.csr_array, rows: Array) -> Array:
 
 
 def solved_least(jacobian: sparse.csr_array, rows: Array, patterns: int) -> Array:
-    """The least-squares solution, by QR, or on large grids as one sparse system.
-
-    Args:
-        jacobian: shape ``(m, n)``.
-        rows: shape ``(m,)``.
-        patterns: how many combinations may be free, as pressures on a grid have; they are left at zero.
-
-    Raises:
-        SingularError: more than that are free.
-    """
+    """The least-squares solution, by QR or one sparse system; at most ``patterns`` free combinations stay zero."""
     width = jacobian.shape[1]
     columns = 1 / np.maximum(sparse.linalg.norm(jacobian, axis=0), 1e-300)
     scaled = jacobian @ sparse.diags_array(columns)
     if width > DENSE:
-        return columns * _augmented(scaled, rows)
+        # As one sparse system, which does not square the condition number (Bjorck 1996, section 2.5.3).
+        count = len(rows)
+        system = sparse.block_array([[_SHIFT * sparse.eye_array(count), scaled], [scaled.T, None]])
+        try:
+            return columns * splu(sparse.csc_matrix(system)).solve(np.concatenate([rows, np.zeros(width)]))[count:]
+        except RuntimeError as error:
+            raise SingularError from error
     full = scaled.toarray()
     triangle = torch.linalg.qr(torch.from_numpy(np.column_stack([full, rows])), mode="r").R.numpy()
     pivots = np.abs(np.diag(triangle))[:width]
@@ -68,16 +60,3 @@ def solved_least(jacobian: sparse.csr_array, rows: Array, patterns: int) -> Arra
     if rank < width - patterns:
         raise SingularError
     return columns * found
-
-
-def _augmented(matrix: sparse.csr_array, rows: Array) -> Array:
-    """Least squares as one sparse system, which does not square the condition number.
-
-    Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, section 2.5.3.
-    """
-    count, width = matrix.shape
-    system = sparse.block_array([[_SHIFT * sparse.eye_array(count), matrix], [matrix.T, None]])
-    try:
-        return splu(sparse.csc_matrix(system)).solve(np.concatenate([rows, np.zeros(width)]))[count:]
-    except RuntimeError as error:
-        raise SingularError from error

@@ -170,7 +170,7 @@ class _FirstOrderRun(Run):
             named = self._optimizer.param_groups[1:] if solver.rates else []
             self._shares = [group.get("lr", 1.0) / first for group in named]
             make = solver.scheduler
-            self._scheduler = None if make is None else make(self._optimizer, **solver.scheduler_options)
+            self._scheduler: Any = None if make is None else make(self._optimizer, **solver.scheduler_options)
             self._keep_shares()
         except (TypeError, ValueError, KeyError) as error:
             raise SolverError(f"{solver.name} or its scheduler cannot be made with these settings: {error}") from error
@@ -190,15 +190,16 @@ class _FirstOrderRun(Run):
             if self._attempt(part, seen):
                 break
             used += len(seen)
-            why = described(
-                self._objective, f"the loss grew to {float(seen[-1][0]):.1e} or its gradient beyond all numbers", part
-            )
+            grown = f"the loss grew to {float(seen[-1][0]):.1e} or its gradient beyond all numbers"
+            why = described(self._objective, grown, part)
             # An optimizer that had already moved has left a good place in this very step.
             message = self._retreated(self._good if len(seen) > 1 else before, why)
             if not message:
                 tried = "" if self._share == 1.0 else f", though the learning rate was halved {self._halvings} time(s)"
                 return Step(*seen[-1], used, "diverged", why + tried)
-        self._advance(seen[0][0])
+        if self._scheduler is not None:
+            self._scheduler.step(*([seen[0][0]] if isinstance(self._scheduler, ReduceLROnPlateau) else []))
+        self._keep_shares()
         return Step(*seen[0], used + len(seen), message=message)
 
     def _attempt(self, part: list[Collocation] | None, seen: list[tuple[Tensor, dict[str, Tensor]]]) -> bool:
@@ -273,12 +274,6 @@ class _FirstOrderRun(Run):
             return block
         chosen = torch.randperm(block.size, generator=self._generator)[: self._batch]
         return block.part(chosen.to(block.sample.points[0].device))
-
-    def _advance(self, loss: Tensor) -> None:
-        scheduler: Any = self._scheduler
-        if scheduler is not None:
-            scheduler.step(*([loss] if isinstance(scheduler, ReduceLROnPlateau) else []))
-        self._keep_shares()
 
     def _keep_shares(self) -> None:
         """Bring the rates of named groups back into their proportion to the first one's."""

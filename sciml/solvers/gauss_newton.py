@@ -3,8 +3,6 @@ r"""The Gauss-Newton method: linearised least-squares systems, the damped iterat
 .. math::  \delta(\lambda) = \arg\min_\delta \|J\delta + r\|^2 + \lambda \|D\delta\|^2
 
 ``DampedSystem`` and ``factorised`` hold dense factors of one Jacobian; ``solvers/condensation.py`` those of a banded one.
-
-Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, sections 2.7 and 9.2.
 """
 
 from __future__ import annotations
@@ -46,15 +44,11 @@ class LinearizedSystem(Protocol):
 
 
 class DampedSystem:
-    """A dense damped least-squares system: one Jacobian gives the step for any damping.
+    """A dense damped least-squares system of rows ``(m,)``, slopes J ``(m, p)`` and ``scale``, the diagonal of D.
 
-    Args:
-        rows: r, shape ``(m,)``.
-        slopes: J, shape ``(m, p)``.
-        scale: the diagonal of D, shape ``(p,)``, at least the norms of the columns.
-        factorisation: ``"cholesky"`` of the smaller of JᵀJ and JJᵀ, which squares the condition number; ``"qr"`` of J
-            itself; ``"auto"`` is the first down to the damping that its rounding allows, and the second below; ``"svd"`` of J,
-            slow, but one serves for all dampings and the directions that the rows do not see stay as they are.
+    ``factorisation`` is ``"cholesky"`` of the smaller of JᵀJ and JJᵀ, which squares the condition number; ``"qr"`` of
+    J itself; ``"auto"``, the first down to the damping that its rounding allows, and the second below; or ``"svd"``
+    of J, slow, but one serves for all dampings and the directions that the rows do not see stay as they are.
     """
 
     def __init__(self, rows: Tensor, slopes: Tensor, scale: Tensor, factorisation: str = "auto") -> None:
@@ -76,20 +70,17 @@ class DampedSystem:
             return -(right.T @ (shares * (left.T @ self._rows)))
         small = damping < _ROUNDING_OF_SQUARES * len(self._unit)
         if self._factorisation == "qr" or (self._factorisation == "auto" and small):
-            return self._by_qr(damping)
+            basis, triangle = self._triangle
+            below = torch.nn.functional.pad(math.sqrt(damping) * self._unit, (0, 1))
+            factor = torch.linalg.qr(torch.cat([triangle, below]), mode="r").R[: len(below)]
+            move = -torch.linalg.solve_triangular(factor[:, :-1], factor[:, -1:], upper=True)[:, 0]
+            return move if basis is None else basis @ move
         factor, failed = torch.linalg.cholesky_ex(self._square + damping * self._unit)
         if int(failed):
             return None
         if self._wide:
             return -(self._slopes.T @ torch.cholesky_solve(self._rows[:, None], factor)[:, 0])
         return -torch.cholesky_solve((self._slopes.T @ self._rows)[:, None], factor)[:, 0]
-
-    def _by_qr(self, damping: float) -> Tensor:
-        basis, triangle = self._triangle
-        below = torch.nn.functional.pad(math.sqrt(damping) * self._unit, (0, 1))
-        factor = torch.linalg.qr(torch.cat([triangle, below]), mode="r").R[: len(below)]
-        move = -torch.linalg.solve_triangular(factor[:, :-1], factor[:, -1:], upper=True)[:, 0]
-        return move if basis is None else basis @ move
 
     @cached_property
     def _square(self) -> Tensor:
@@ -129,28 +120,18 @@ class Descent:
 
 @dataclass(frozen=True)
 class DampedGaussNewton:
-    r"""Damped Gauss-Newton steps for as long as they lower a merit function, which need not be the sum of squares.
+    """Damped Gauss-Newton steps for as long as they lower a merit function, which need not be the sum of squares.
 
-    The damping is multiplied by ten until a step is accepted, and by ``lowered`` after it.
+    The damping begins at ``first``, grows by ten until a step (or one of its ``lengths``) is accepted, up to
+    ``most``, and falls by ``lowered`` after it; below ``least`` it becomes ``rest``. ``patience`` steps in turn below
+    ``tolerance`` end it.
 
-    Where equations weigh :math:`10^4` times as much as measurements, their solutions form a narrow curved valley, and steps
-    that must lower that loss can only be as long as the valley is straight. A step to the bottom of the *linearised* valley
-    violates the equations by the square of its length, which is gone after the next step. So it is accepted when it lowers a
-    merit in which equations weigh far less (a natural level function).
-
-    Args:
-        first: the damping to begin with.
-        lowered: the factor after an accepted step.
-        least: a lower damping becomes ``rest``, and grows from here again.
-        rest: what stands for no damping.
-        tolerance: a relative fall of the merit that counts as none.
-        patience: as many such steps in turn count as converged.
-        most: no step with a larger damping is tried.
-        lengths: the fractions of a step that are tried with each damping.
-
-    Reference: H. G. Bock, E. Kostina and J. P. Schloeder, On the role of natural level functions to achieve global convergence
-    for damped Newton methods, in System Modelling and Optimization, Kluwer 2000; J. Nocedal and S. J. Wright, Numerical
-    Optimization, 2nd ed., Springer 2006, chapter 10.
+    Where equations weigh :math:`10^4` times as much as measurements, their solutions form a narrow curved valley, and
+    steps that must lower that loss can only be as long as the valley is straight. A step to the bottom of the
+    *linearised* valley violates the equations by the square of its length, which is gone after the next step. So it
+    is accepted when it lowers a merit in which equations weigh far less (a natural level function: H. G. Bock, E.
+    Kostina and J. P. Schloeder, in System Modelling and Optimization, Kluwer 2000; J. Nocedal and S. J. Wright,
+    Numerical Optimization, Springer 2006, chapter 10).
     """
 
     first: float
@@ -197,11 +178,7 @@ class DampedGaussNewton:
 
 
 def descend(stiff: Objective, soft: Objective, stiffness: float, steps: int) -> int:
-    """Take damped Gauss-Newton steps of the stiff objective for as long as they lower the soft one, and count them.
-
-    Both have the same rows and parameters; measurements weigh ``stiffness`` times less in the stiff one, and damping is in
-    proportion to them.
-    """
+    """Lower ``soft`` by steps of ``stiff``, in which measurements weigh ``stiffness`` times less; their number."""
 
     def linearise(position: Tensor) -> LinearizedSystem:
         stiff.assign(position)
@@ -220,11 +197,7 @@ def descend(stiff: Objective, soft: Objective, stiffness: float, steps: int) -> 
 
 
 class FiniteLinearization:
-    """Linearisations that are finite: where one is not, the step is halved back towards the last place where it was.
-
-    A loss may be finite where its Jacobian is none, as at the end of a root, so that a step that was judged by the loss alone
-    is found to be too long only when the next one begins.
-    """
+    """Linearisations that are finite, halving steps back to the last such place: a finite loss may have no Jacobian."""
 
     good: Tensor | None = None
 
@@ -248,11 +221,7 @@ def rank_revealing(rows: Tensor, slopes: Tensor, rank_tolerance: float) -> Tenso
 
 
 def factorised(rows: Tensor, slopes: Tensor) -> tuple[Callable[[float], Tensor], Chord | None, float]:
-    """Steps for any rank tolerance from one QR factorisation of the Jacobian, its columns scaled to unit norm.
-
-    The second function returns a step for any gradient :math:`J^Tr`; there is none where rows are too few. The number is by how
-    much the square of the rows would fall if they were linear.
-    """
+    """Steps for any rank tolerance from one QR, a chord if rows suffice, and the fall of a linear model."""
     norms, size = column_norms(slopes), slopes.shape[1]
     # R of [J r] holds R of J and Qᵀr: Q is never formed. Blocked, and so faster than pivoting through all rows; the triangle
     # has the same singular values.

@@ -25,7 +25,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from sciml._text import listed
+from sciml._text import listed, whole
 from sciml.errors import ProblemError
 from sciml.geometry import Box, Face, Opposite
 from sciml.geometry.domain import End
@@ -81,8 +81,7 @@ class HardConstraints:
     harmonics: int = 1
 
     def __post_init__(self) -> None:
-        if isinstance(self.harmonics, bool) or not isinstance(self.harmonics, int) or self.harmonics < 1:
-            raise ProblemError(f"harmonics must be a positive whole number; given: {self.harmonics!r}")
+        whole("harmonics", self.harmonics, 1, ProblemError)
 
     @classmethod
     def of(cls, given: object) -> HardConstraints:
@@ -129,20 +128,11 @@ class _Span:
 
 
 class Conditions:
-    """The lift g and the distance function of the conditions of a problem that are held exactly; both see points ``(n, D)``.
-
-    ``terms`` are the names of the residuals that vanish exactly.
-
-    Raises:
-        ProblemError: two conditions contradict each other where their faces meet, or a field is prescribed along too many
-            coordinates.
-    """
+    """The lift g and distance of conditions held exactly, at points ``(n, D)``; residuals ``terms`` vanish."""
 
     def __init__(self, problem: Problem) -> None:
         for each in contradictions(problem):
-            raise ProblemError(
-                f"{each}: no function can hold both exactly; make them agree there, or fit with exact=False"
-            )
+            raise ProblemError(f"{each}: no function can hold both exactly; make them agree, or fit with exact=False")
         self.problem = problem.bind_initial()
         everything = prescribed(problem)
         free = {each.term for each in everything if depends_on_unknowns(problem, each)}
@@ -213,10 +203,7 @@ def _spans(problem: Problem, given: Sequence[Prescribed]) -> tuple[_Span, ...]:
 
 @dataclass(frozen=True)
 class Ansatz:
-    """How a trial function is put together so that conditions hold exactly; made by ``construct``.
-
-    ``columns`` are the periodic coordinates; ``notes`` say what was done and what was left.
-    """
+    """How a trial function holds conditions, made by ``construct``; ``columns`` are the periodic coordinates."""
 
     problem: Problem
     conditions: Conditions | None
@@ -267,11 +254,7 @@ class Ansatz:
 
 
 def construct(problem: Problem, exact: HardConstraints) -> Ansatz:
-    """The ansatz that holds as many conditions of a problem exactly as it can.
-
-    Raises:
-        ProblemError: ``exact.values`` is wished for and two conditions contradict each other, or the domain is no box.
-    """
+    """The ansatz that holds as many conditions of a problem exactly as it can."""
     if (exact.values or exact.periodic) and not isinstance(problem.domain, Box):
         raise ProblemError(
             f"exact= holds conditions on the faces of a box, and {type(problem).__name__} has the domain {problem.domain!r}: "

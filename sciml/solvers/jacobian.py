@@ -39,18 +39,7 @@ def jacobian(
     parameters: Sequence[Tensor],
     chunk: int = CHUNK,
 ) -> tuple[Tensor, Tensor]:
-    """All rows, multiplied by a factor for each term, and their derivatives.
-
-    Args:
-        rows: the residuals.
-        blocks: where they are taken.
-        factors: what each term is multiplied by, one number or one for each of its rows.
-        parameters: the parameters to differentiate by; raw unknowns follow after them.
-        chunk: about how many bytes may be needed at once beside the result: points are taken in parts.
-
-    Returns:
-        The rows, shape ``(m,)``, and the Jacobian, shape ``(m, p + q)``, in the order of blocks and terms.
-    """
+    """All rows ``(m,)``, times their factors, and their derivatives ``(m, p + q)`` by parameters and raw unknowns."""
     like = parameters[0] if parameters else next(iter(rows.raw.values()))
     width = sum(parameter.numel() for parameter in parameters) + len(rows.raw)
     height = sum(block.height * len(block.terms) for block in blocks)

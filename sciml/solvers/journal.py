@@ -21,29 +21,11 @@ _WORTH = 0.02
 _MOST_BYTES = 2**26
 
 Content = dict[str, Any]
-
 Request = Callable[[], str | None]
 
 
 class Journal:
-    """Results of a fit's pieces of work, in the order in which they are asked for.
-
-    Without ``save`` it keeps nothing and costs nothing.
-
-    Args:
-        save: writes the state that it is handed to a safe place.
-        due: whether it is time to save, given the number of pieces and steps since the last time.
-        request: called after every step and piece of work: ``"interrupt"``, ``"terminate"`` or None.
-
-    Example:
-        >>> states = []
-        >>> journal = Journal(states.append)
-        >>> journal.recalled("a sum", lambda: {"total": sum(range(100))})
-        {'total': 4950}
-        >>> journal.save()
-        >>> states[0]["live"] is None
-        True
-    """
+    """A fit's pieces of work in order, written by ``save`` where ``due``, or on a ``request`` to end."""
 
     def __init__(
         self,
@@ -58,7 +40,6 @@ class Journal:
         self._live: tuple[int, str, Content] | None = None
         self._index = self._steps = 0
         self._at: tuple[int, str, float] | None = None
-        self._closed = False
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what another journal holds, from the beginning; a ``FileError`` where that is damaged."""
@@ -81,12 +62,7 @@ class Journal:
         return {"entries": [[index, *each] for index, each in self._entries.items()], "live": live}
 
     def recalled(self, name: str, compute: Callable[[], Content]) -> Content:
-        """The result of a piece of work, which is done unless it was done before.
-
-        Args:
-            name: what it is, to notice a journal of another fit.
-            compute: does it; tensors and plain values, which determine all that it changed.
-        """
+        """The result of a piece of work, done unless it was before: tensors and plain values, all that it changed."""
         index, known = self._begun(name)
         self._at = None
         self._phases.discard(index)
@@ -129,10 +105,7 @@ class Journal:
             self._phases.add(index)
 
     def save(self, state: Callable[[], Content] | None = None) -> None:
-        """Write everything known, with the state of the phase that is under way.
-
-        In the middle of a phase whose state is not given nothing is written: what was written last belongs together.
-        """
+        """Write everything known; in the middle of a phase only together with its state."""
         if self._save is None or (self._at is not None and state is None):
             return
         known = self.state_dict()
@@ -143,7 +116,7 @@ class Journal:
 
     def close(self) -> None:
         """Keep and write nothing from now on: what follows is no longer the fit as it would have gone on."""
-        self._save, self._closed = None, True
+        self._save, self._request = None, lambda: None
 
     def _begun(self, name: str) -> tuple[int, Content | None]:
         index = self._index
@@ -157,7 +130,7 @@ class Journal:
 
     def _attend(self, state: Callable[[], Content] | None = None) -> None:
         """Save if it is time to, and answer a request to end."""
-        request = None if self._closed else self._request()
+        request = self._request()
         if request is None and (self._save is None or not self._due(self._steps)):
             return
         self.save(state)

@@ -1,7 +1,4 @@
-"""The Levenberg-Marquardt method: Gauss-Newton steps, damped by as little as lowers the loss most.
-
-Reference: J. J. More, The Levenberg-Marquardt algorithm: implementation and theory, in Numerical Analysis, Springer 1978.
-"""
+"""The Levenberg-Marquardt method: Gauss-Newton steps, damped by as little as lowers the loss most."""
 
 from __future__ import annotations
 
@@ -41,15 +38,7 @@ class Advance:
 
 
 class LevenbergMarquardt:
-    """The Levenberg-Marquardt iteration; ``damping``, ``norms`` (the diagonal of D) and ``idle`` are its whole state.
-
-    Args:
-        damping: the damping to begin with.
-        trials: dampings tried before an iteration counts as failed.
-        gradient_tolerance: the largest cosine of the angle between a column and the rows that counts as orthogonal.
-        loss_tolerance: the relative fall of the loss, true and foreseen, that counts as none.
-        factorisation: see ``DampedSystem``.
-    """
+    """The Levenberg-Marquardt iteration; ``damping``, ``norms`` (the diagonal of D), ``idle`` are its whole state."""
 
     def __init__(
         self, damping: float, trials: int, gradient_tolerance: float, loss_tolerance: float, factorisation: str
@@ -60,14 +49,7 @@ class LevenbergMarquardt:
         self._gradient_tolerance, self._loss_tolerance = gradient_tolerance, loss_tolerance
 
     def advance(self, position: Tensor, rows: Tensor, slopes: Tensor, value_at: Callable[[Tensor], float]) -> Advance:
-        """One iteration from a position with its rows ``(m,)`` and their Jacobian ``(m, p)``.
-
-        Args:
-            position: where the rows were linearised, shape ``(p,)``.
-            rows: the rows there.
-            slopes: their Jacobian there.
-            value_at: the squared norm of the rows at another position; one that is not finite refuses the position.
-        """
+        """One iteration from a position ``(p,)`` with rows ``(m,)`` and slopes ``(m, p)``; ``value_at`` is the loss."""
         value = float(rows @ rows)
         if not (math.isfinite(value) and bool(torch.isfinite(slopes).all())):
             return Advance(position, value, 0, "diverged", "a residual or its derivative is not finite")

@@ -25,13 +25,7 @@ Jet: TypeAlias = tuple[str, MultiIndex]
 
 @dataclass(frozen=True)
 class Linearization:
-    """A residual and its partial derivatives, all of shape ``(n,)``; what it does not depend on has no entry.
-
-    Attributes:
-        values: the residual, with its graph.
-        by_jet: for each jet space the derivatives by its jets.
-        by_unknown: the derivatives by unknowns.
-    """
+    """A residual and its derivatives by each space's jets and by unknowns, all ``(n,)``; zeros are left out."""
 
     values: Tensor
     by_jet: tuple[dict[Jet, Tensor], ...]
@@ -46,14 +40,7 @@ class Linearization:
 def evaluation(
     problem: ProblemLike, points: Sequence[Tensor], suppliers: Sequence[Supplier], normals: Tensor | None = None
 ) -> Evaluation:
-    """What residuals are evaluated on.
-
-    Args:
-        problem: with its unknowns bound.
-        points: one set ``(n, D)``, or two for paired points.
-        suppliers: of the jets at each set.
-        normals: outward normals ``(n, D)``, on sides.
-    """
+    """What residuals are evaluated on: point sets ``(n, D)``, suppliers of jets at each, outward normals on sides."""
     names, fields = problem.coordinates, problem.fields
     spaces = tuple(
         JetSpace(dict(zip(names, each.unbind(1), strict=True)), fields, supplier)
@@ -68,28 +55,16 @@ def linearize(
     unknowns: Mapping[str, Tensor] | None = None,
     after: Callable[[Tensor, JetSpace], Tensor] | None = None,
 ) -> Linearization:
-    """Evaluate a residual and differentiate it by every jet that it depends on, and by unknowns.
-
-    Args:
-        term: the residual.
-        at: the evaluation; several terms may share one.
-        unknowns: the leaves behind the unknowns' values, one number a point (see ``per_point``) or one for all.
-        after: what is done to the residual before it is differentiated, such as a total derivative.
-    """
+    """A residual (``after`` a total derivative, say) with derivatives by its jets and by leaves of unknowns."""
     unknowns = unknowns or {}
     values = term.evaluate(at)
     if after is not None:
         values = after(values, at.space)
-    counts = [len(space.jets) for space in at.spaces]
-    keys = [key for space in at.spaces for key in space.jets]
-    found = gradients(values, [*(jet for space in at.spaces for jet in space.jets.values()), *unknowns.values()])
-    by_jet, start = [], 0
-    for count in counts:
-        pairs = zip(keys[start : start + count], found[start : start + count], strict=True)
-        by_jet.append({key: slope for key, slope in pairs if slope is not None})
-        start += count
-    pairs_of_unknowns = zip(unknowns, found[start:], strict=True)
-    return Linearization(values, tuple(by_jet), {name: slope for name, slope in pairs_of_unknowns if slope is not None})
+    jets = (jet for space in at.spaces for jet in space.jets.values())
+    found = iter(gradients(values, [*jets, *unknowns.values()]))
+    by_jet = [{key: slope for key in space.jets if (slope := next(found)) is not None} for space in at.spaces]
+    by_unknown = {name: slope for name in unknowns if (slope := next(found)) is not None}
+    return Linearization(values, tuple(by_jet), by_unknown)
 
 
 def gradients(values: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:

@@ -20,15 +20,7 @@ class Decrease:
 
 
 def backtracking(trials: Iterable[tuple[float, Tensor]], merit: Callable[[Tensor], float], bound: float) -> Decrease:
-    """The first of several damped and shortened moves at which a merit function is below a bound.
-
-    Args:
-        trials: dampings and moves, the longest move first; generated only as far as they are tried.
-        merit: the merit function of a move; a value that is not finite refuses it.
-        bound: the value to fall below.
-
-    Reference: J. Nocedal and S. J. Wright, Numerical Optimization, 2nd ed., Springer 2006, algorithm 3.1.
-    """
+    """The first of damped moves, longest first, with a merit below a bound (Nocedal and Wright 2006, algorithm 3.1)."""
     value, damping, tried = math.nan, math.nan, 0
     for damping, move in trials:
         value = merit(move)
@@ -49,40 +41,26 @@ class Trial:
     terms: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-def strong_wolfe(
-    evaluate: Callable[[float], Trial],
-    start: Trial,
-    first: float = 1.0,
-    *,
-    decrease: float = 1e-4,
-    curvature: float = 0.9,
-    most: int = 25,
-) -> tuple[Trial, int]:
-    r"""A step :math:`\alpha` with :math:`f(\alpha) \le f(0) + c_1 \alpha f'(0)` and :math:`|f'(\alpha)| \le c_2 |f'(0)|`.
+# The constants of the two conditions, and evaluations after which the lowest point found is taken.
+_DECREASE, _CURVATURE, _MOST = 1e-4, 0.9, 25
 
-    Args:
-        evaluate: loss and slope at a step length.
-        start: the point with step 0; its slope must be negative.
-        first: the step length to try first.
-        decrease: :math:`c_1`.
-        curvature: :math:`c_2`.
-        most: evaluations after which the lowest point found is taken.
 
-    Returns:
-        The point taken and the number of evaluations. When no lower point was found it is ``start`` itself. Steps with
-        a loss that is not finite count as too long and are never taken.
+def strong_wolfe(evaluate: Callable[[float], Trial], start: Trial, first: float = 1.0) -> tuple[Trial, int]:
+    r"""A step with :math:`f(\alpha) \le f(0) + c_1 \alpha f'(0)`, :math:`|f'(\alpha)| \le c_2 |f'(0)|`; evaluations.
+
+    It is ``start`` where no lower point was found; losses that are not finite count as too long a step.
 
     Reference: J. Nocedal and S. J. Wright, Numerical Optimization, 2nd ed., Springer 2006, algorithms 3.5 and 3.6.
     """
     low, high, best, step = start, None, start, first
-    for used in range(1, most + 1):
+    for used in range(1, _MOST + 1):
         trial = evaluate(step)
         if math.isfinite(trial.loss) and trial.loss < best.loss:
             best = trial
-        too_high = not trial.loss <= start.loss + decrease * trial.step * start.slope
+        too_high = not trial.loss <= start.loss + _DECREASE * trial.step * start.slope
         if too_high or (used > 1 and trial.loss >= low.loss):
             high = trial
-        elif abs(trial.slope) <= -curvature * start.slope:
+        elif abs(trial.slope) <= -_CURVATURE * start.slope:
             return trial, used
         elif high is None:
             # The interval is not yet closed: beyond the trial while the function falls there, before it otherwise.

@@ -24,17 +24,7 @@ _SINGULAR = (
 
 @dataclass(frozen=True)
 class NonFiniteValue:
-    """What is not finite.
-
-    Attributes:
-        term: the name of the residual.
-        what: the quantity, in words: the residual itself, or its derivative by something.
-        count: the number of points where it is not finite.
-        size: the number of points of the term.
-        where: the first of these points, each coordinate in its unit.
-        jets: the fields and derivatives that the residual asked for there.
-        why: a likely cause, or an empty string.
-    """
+    """What of a term is not finite, at how many points, where first, the jets there, and a likely cause or nothing."""
 
     term: str
     what: str
@@ -47,68 +37,33 @@ class NonFiniteValue:
     def __str__(self) -> str:
         place = ", ".join(f"{name} = {value:.4g}" for name, value in self.where.items())
         # What is not finite first: it is what a reader looks for.
-        described = sorted(self.jets.items(), key=lambda pair: math.isfinite(pair[1]))[:_JETS_TOLD]
-        jets = ", ".join(f"{name} = {value:.3g}" for name, value in described)
+        shown = sorted(self.jets.items(), key=lambda pair: math.isfinite(pair[1]))[:_JETS_TOLD]
+        jets = ", ".join(f"{name} = {value:.3g}" for name, value in shown)
         more = f" ({jets})" if jets else ""
         hint = f": {self.why}" if self.why else ""
         return f"{self.what} not finite at {self.count} of {self.size} points, first at {place}{more}{hint}"
 
 
 def described(objective: Objective, otherwise: str, blocks: Sequence[Collocation] | None = None) -> str:
-    """What is not finite at the present parameters, in a sentence; ``otherwise`` where everything is.
-
-    Args:
-        objective: the loss, its parameters where they are.
-        otherwise: what to say if nothing is found, as when a step of an optimizer itself is at fault.
-        blocks: the points in question; those of the objective by default.
-    """
+    """What is not finite at the present parameters, in a sentence; ``otherwise`` where everything is."""
     # A loss of another kind has no residuals to look into.
     found = culprit(objective, blocks) if isinstance(objective, Objective) else None
     return otherwise if found is None else str(found)
 
 
 def culprit(objective: Objective, blocks: Sequence[Collocation] | None = None) -> NonFiniteValue | None:
-    r"""The first term whose values, or else whose gradient, are not finite; None where all are.
+    """The first term whose values, or else whose gradient, are not finite; None where all are.
 
-    Of a residual :math:`r(x, u, u_x, \dots)` with finite values the derivatives :math:`\partial r/\partial u_k` by every jet
-    and unknown are looked at point by point, and where these are finite the gradient by the parameters, for parts of the points
-    that are halved until one is left.
-
-    Args:
-        objective: the loss, its parameters where they are.
-        blocks: the points in question; those of the objective by default.
-
-    Example:
-        >>> import torch, sciml
-        >>> from sciml import d
-        >>> from sciml.solvers.objective import Objective
-        >>> from sciml.strategies.prepare import prepare
-        >>> class Root(sciml.Problem):
-        ...     domain = sciml.Interval(t=(0, 1))
-        ...     fields = ["u"]
-        ...     conditions = [sciml.Initial(u=1.0)]
-        ...     @sciml.equation
-        ...     def root(self, u, t):
-        ...         return d(u, t) - torch.sqrt(t - 0.5)
-        >>> s = prepare(Root(), sciml.MLP(4), None, 16, None, torch.float64, "cpu", 0)
-        >>> found = culprit(Objective(s.rows, s.train, s.scales, s.weights, s.parameters))
-        >>> found.term, found.count, found.where["t"] < 0.5
-        ('root', 8, True)
+    Derivatives by every jet and unknown are looked at point by point, then the gradient by the parameters, for halves
+    of the points.
     """
     blocks = objective.blocks if blocks is None else blocks
     if not all(bool(torch.isfinite(parameter).all()) for parameter in objective.parameters):
         block = blocks[0]
         return _at(objective, block, block.terms[0], torch.ones(block.size, dtype=torch.bool), "the parameters are")
-    single = [(block, Collocation(block.sample, (term,), block.weights)) for block in blocks for term in block.terms]
-    for _, block in single:
-        found = _values(objective, block)
-        if found is not None:
-            return found
-    for _, block in single:
-        found = _slopes(objective, block)
-        if found is not None:
-            return found
-    return None
+    single = [Collocation(block.sample, (term,), block.weights) for block in blocks for term in block.terms]
+    found = (look(objective, block) for look in (_values, _slopes) for block in single)
+    return next((each for each in found if each is not None), None)
 
 
 def _values(objective: Objective, block: Collocation) -> NonFiniteValue | None:
@@ -121,15 +76,8 @@ def _values(objective: Objective, block: Collocation) -> NonFiniteValue | None:
     weights = 1.0 if block.weights is None else block.weights
     bad = ~torch.isfinite(weights * (values / objective.scales[term.name]).square())
     if bool(bad.any()):
-        largest = float(values.abs().max())
-        return _at(
-            objective,
-            block,
-            term,
-            bad,
-            f"the square of the residual {term.name!r}, which reaches {largest:.1e}, is",
-            scene,
-        )
+        what = f"the square of the residual {term.name!r}, which reaches {float(values.abs().max()):.1e}, is"
+        return _at(objective, block, term, bad, what, scene)
     return None
 
 

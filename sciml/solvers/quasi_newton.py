@@ -18,10 +18,9 @@ from sciml.solvers.objective import Objective
 
 
 class QuasiNewtonRun(Run):
-    r"""A line search along :math:`-H \nabla f`; a subclass says how the approximate inverse Hessian H acts and is updated.
+    r"""A line search along :math:`-H \nabla f`; a subclass says how H, ``_inverse`` (None: 1), acts and is updated.
 
-    H is updated from a move and the change of the gradient along it where their angle allows it, whatever their size, so that
-    updates go on where losses are tiny. What represents it is ``_inverse``; None is the identity.
+    It is updated where the angle of a move and the gradient's change allows it, whatever their size.
     """
 
     def __init__(self, objective: Objective, gradient_tolerance: float) -> None:

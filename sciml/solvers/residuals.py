@@ -9,15 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from sciml.jets import (
-    AnalyticJets,
-    AutogradJets,
-    LinearJets,
-    RandomJets,
-    Supplier,
-    TaylorJets,
-    knows_derivatives,
-)
+from sciml.jets import AnalyticJets, AutogradJets, LinearJets, RandomJets, Supplier, TaylorJets, knows_derivatives
 from sciml.jets.linear import Features, SineFeatures, features_at, output_layer
 from sciml.jets.taylor import HIGHEST, supports
 from sciml.problem import Problem

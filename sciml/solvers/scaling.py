@@ -68,12 +68,7 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
 
 
 def term_sizes(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) -> dict[str, float]:
-    """The natural size of every residual, in its unit.
-
-    For a misfit it is the size of what was measured, so that columns count alike whatever their units; but columns whose
-    noise is known have one size in common, because their rows are in standard deviations, as those of priors are. For any other
-    residual it is the median on random jets of natural size, scaled to a standard deviation.
-    """
+    """The natural size of every residual, in its unit: of columns that of what was measured, of others a median."""
     scale = dict(zip(problem.fields, sizes.scale, strict=True))
     residuals = _on_natural_jets(problem, blocks, sizes)
     found, in_deviations, kinds = dict[str, float](), list[str](), dict[str, list[str]]()

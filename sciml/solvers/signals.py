@@ -15,18 +15,7 @@ class Abandoned(BaseException):
 
 
 class Signals:
-    """While it is entered, SIGTERM and the first SIGINT are requests; the second SIGINT is ``Abandoned``, at once.
-
-    The handlers that were there before are back when it is left. Handlers belong to the main thread; in any other one nothing
-    is done, and ``KeyboardInterrupt`` stays what it is.
-
-    Example:
-        >>> import signal
-        >>> with Signals() as signals:
-        ...     signal.raise_signal(signal.SIGTERM)
-        ...     signals.request()
-        'terminate'
-    """
+    """While entered (main thread), SIGTERM and the first SIGINT are requests; the second SIGINT is ``Abandoned``."""
 
     def __init__(self) -> None:
         self._request: str | None = None
@@ -34,10 +23,10 @@ class Signals:
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
-            for number, answer in ((signal.SIGTERM, self._terminate), (signal.SIGINT, self._interrupt)):
+            for number in (signal.SIGTERM, signal.SIGINT):
                 # A handler that was not installed by Python cannot be put back, and a signal that is ignored stays so.
                 if signal.getsignal(number) not in (None, signal.SIG_IGN):
-                    self._before[number] = signal.signal(number, answer)
+                    self._before[number] = signal.signal(number, self._answer)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -49,10 +38,7 @@ class Signals:
         """What was asked for: ``"interrupt"``, ``"terminate"`` or None."""
         return self._request
 
-    def _terminate(self, number: int, frame: FrameType | None) -> None:
-        self._request = TERMINATE
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self._request is not None:
+    def _answer(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self._request is not None:
             raise Abandoned
-        self._request = INTERRUPT
+        self._request = INTERRUPT if number == signal.SIGINT else TERMINATE

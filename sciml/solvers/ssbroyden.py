@@ -86,10 +86,7 @@ class _SSBroydenRun(QuasiNewtonRun):
 
 
 def updated(inverse: Tensor, length: float, move: Tensor, change: Tensor, gradient: Tensor) -> None:
-    """Update an inverse Hessian ``(n, n)`` in place.
-
-    The step of this length along -H times ``gradient`` was the move s; y is the change of the gradient over it.
-    """
+    """Update an inverse Hessian ``(n, n)`` in place by the step of a length along -H times ``gradient``, a move."""
     across = inverse @ change
     curvature = float(change @ across)
     rho = 1.0 / float(move @ change)

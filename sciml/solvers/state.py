@@ -22,12 +22,7 @@ _UNBUILT = nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffe
 
 
 def objective_state(objective: Objective, given: Sequence[Collocation]) -> dict[str, Any]:
-    """What a solver and the loop around it have changed of an objective: parameters, buffers, weights and points.
-
-    Args:
-        objective: as it is.
-        given: its blocks when the phase began; points are kept only where they were drawn anew.
-    """
+    """What was changed of an objective, ``given`` its first blocks: parameters, buffers, weights and redrawn points."""
     blocks = []
     for block, before in zip(objective.blocks, given, strict=True):
         redrawn = {each.name: getattr(block.sample, each.name) for each in fields(PointSet)}
