@@ -258,11 +258,7 @@ def _basis(knots: Tensor, degree: int, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _checked_axes(axes: Mapping[str, Array]) -> tuple[int, ...]:
-    """The shape of the grid of some axes.
-
-    Raises:
-        ProblemError: one of them is no increasing sequence of two or more numbers.
-    """
+    """The shape of the grid of some axes; a ``ProblemError`` unless each is two or more increasing numbers."""
     for name, axis in axes.items():
         if np.ndim(axis) != 1 or len(axis) < 2 or not (np.diff(axis) > 0).all():
             raise ProblemError(f"the axis {name!r} of a reference must hold two or more increasing numbers")

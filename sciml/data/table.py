@@ -329,18 +329,7 @@ def _column(name: str, given: Any, source: str, missing: str) -> Array:
 
 
 def check_finite(source: str, name: str, values: Array, missing: str, rows: Array | None = None) -> None:
-    """Refuse infinite values of a column, and missing ones unless they are masked.
-
-    Args:
-        source: of the numbers, for the message.
-        name: of the column.
-        values: shape ``(n,)``.
-        missing: ``"error"`` or ``"mask"``.
-        rows: their numbers, shape ``(n,)``, where they are a piece of a table.
-
-    Raises:
-        DataError: with the number of such values and the first row.
-    """
+    """Refuse infinite values of a column, and missing ones unless masked; ``rows`` are their numbers in a larger table."""
     bad = np.isinf(values) if missing == "mask" else ~np.isfinite(values)
     if bad.any():
         first = int(np.flatnonzero(bad)[0])
