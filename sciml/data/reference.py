@@ -16,7 +16,7 @@ import torch
 from scipy.interpolate import make_interp_spline
 from torch import Tensor
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed
 from sciml.data import archive
 from sciml.data.archive import HDF5
 from sciml.data.sandbox import FOREIGN, check_safe
@@ -204,9 +204,7 @@ class StoredReference:
             raise FileError(f"{self.path} is damaged: its fields have other shapes than its grid, {shape}")
         for name in self._wanted or ():
             if name not in fields:
-                raise ProblemError(
-                    f"{self.path} has no field {name!r}; fields: {listed(fields)}.{nearest(name, fields)}"
-                )
+                raise ProblemError(f"{self.path} has no field {name!r}; fields: {among(name, fields)}")
         return axes, {name: fields[name] for name in self._wanted or fields}, attributes
 
     @cached_property

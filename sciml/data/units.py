@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from sciml._text import listed, mapping, nearest
+from sciml._text import among, mapping
 from sciml.errors import DataError, MissingExtraError
 
 Units: TypeAlias = Mapping[str, str | tuple[str, str]]
@@ -41,9 +41,7 @@ def conversion(name: str, theirs: str, ours: str) -> tuple[float, float]:
     try:
         import pint
     except ImportError as error:
-        raise MissingExtraError(
-            f"column {name!r}: converting {theirs!r} to {ours!r} needs pint; pip install 'sciml[units]'"
-        ) from error
+        raise MissingExtraError(f"{name!r}: {theirs!r} to {ours!r} needs pint: pip install 'sciml[units]'") from error
     registry = pint.application_registry.get()
     try:
         source, target = _parsed(registry, theirs), _parsed(registry, ours)
@@ -73,13 +71,9 @@ def check_units(
     for name, value in mapping("units", units, "{'x': ('cm', 'm')}").items():
         pair = (None, value) if isinstance(value, str) else tuple(value) if isinstance(value, tuple | list) else ()
         if len(pair) != 2 or not isinstance(pair[1], str) or not isinstance(pair[0], str | None):
-            raise DataError(
-                f"units: {name!r} needs 'm' or ('cm', 'm'), in the file and in the problem; given: {value!r}"
-            )
+            raise DataError(f"units: {name!r} needs 'm' or ('cm', 'm'), of file and problem; given: {value!r}")
         if name not in columns:
-            raise DataError(
-                f"units names {name!r}, which is no column; columns: {listed(columns)}.{nearest(name, list(columns))}"
-            )
+            raise DataError(f"units names {name!r}, which is no column; columns: {among(name, list(columns))}")
         asked[name] = (pair[0], pair[1])
     return asked
 

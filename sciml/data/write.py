@@ -55,9 +55,7 @@ def save_columns(path: Path, frame: pd.DataFrame, units: Mapping[str, str]) -> N
         archive.write_file(path, _WHOLE[suffix](frame, units))
         return
     if suffix not in _ENDINGS:
-        raise DataError(
-            f"cannot tell the format of {path.name!r} from its suffix; it may end in {listed((*_ENDINGS, *_WHOLE))}"
-        )
+        raise DataError(f"cannot tell the format of {path.name!r}; it may end in {listed((*_ENDINGS, *_WHOLE))}")
     buffer = io.BytesIO()
     if _ENDINGS[suffix] == "parquet":
         with _parquet(buffer, units) as put:
@@ -170,10 +168,7 @@ def _arrow(instead: str = "") -> tuple[Any, Any]:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise MissingExtraError(
-            "Parquet files are written by the library pyarrow, which is not installed: pip install 'sciml[files]'"
-            + instead
-        ) from None
+        raise MissingExtraError(f"Parquet files need pyarrow: pip install 'sciml[files]'{instead}") from None
     return pyarrow, parquet
 
 

@@ -58,9 +58,7 @@ class CheckpointEvery:
         given = [each for each in (self.seconds, self.steps) if each is not None]
         whole = self.steps is None or type(self.steps) is int
         if not given or not whole or not all(type(each) in (int, float) and 0 < each < math.inf for each in given):
-            raise SolverError(
-                f"CheckpointEvery needs a positive number of seconds, a whole one of steps, or both; given: {self}"
-            )
+            raise SolverError(f"CheckpointEvery needs a positive number of seconds or whole steps; given: {self}")
 
 
 class Checkpointer:

@@ -69,9 +69,7 @@ def lock(directory: Path) -> FileLock:
         ) from None
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
-            raise FileError(
-                f"cannot lock {directory}: {error}; repair its file system, or choose another directory"
-            ) from error
+            raise FileError(f"cannot lock {directory}: {error}; choose another directory") from error
         warnings.warn(
             f"the file system of {directory} has no locks ({error}): a second writer would not be noticed",
             ArchiveWarning,
@@ -409,13 +407,9 @@ class RunDirectory:
 
     def _check(self, name: str, *, write: bool) -> None:
         if not self.may_have(name):
-            raise FileError(
-                f"a file of a run has a plain name, such as 'summary.json', that is not {MANIFEST!r}; given: {name!r}"
-            )
+            raise FileError(f"a file of a run has a plain name, such as 'summary.json'; given: {name!r}")
         if write and not self.held:
-            raise FileError(
-                f"cannot change {name} in {self.path} without its lock: with RunDirectory({str(self.path)!r}) as run: ..."
-            )
+            raise FileError(f"cannot change {name} in {self.path} without its lock: with RunDirectory(...) as run: ...")
 
     def _install(self, name: str, temporary: Path) -> None:
         """Put a written file in its place; the class describes the steps."""

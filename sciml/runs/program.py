@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed
 from sciml.data import archive
 from sciml.errors import ModelError, ProblemError
 from sciml.jets.calculus import describe
@@ -116,9 +116,7 @@ def _fields(solution: Solution, fields: Sequence[str] | None) -> tuple[str, ...]
                 f"{derivative[0]!r}, and take derivatives from the solution itself: solution(...) of tensors that require "
                 "gradients can be differentiated"
             )
-        raise ProblemError(
-            f"there is no field {name!r} to export; there are {listed(solution.fields)}.{nearest(str(name), solution.fields)}"
-        )
+        raise ProblemError(f"there is no field {name!r} to export; there are {among(name, solution.fields)}")
     if not wanted:
         raise ProblemError(f"export needs at least one field of {listed(solution.fields)}")
     return wanted
