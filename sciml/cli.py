@@ -196,11 +196,7 @@ def doctor(
 
 
 def parse_model(text: str) -> MLP:
-    """A network from text such as ``MLP(20, 20, activation="sin")``; nothing but literals is evaluated.
-
-    Raises:
-        ModelError: it is anything else.
-    """
+    """A network from text such as ``MLP(20, 20, activation="sin")``; nothing but literals is evaluated."""
     help_text = f"a model is written like MLP(20, 20) or MLP(32, 32, activation='gelu'); given: {text!r}"
     try:
         call = ast.parse(text, mode="eval").body

@@ -144,9 +144,7 @@ def _check_parts(data: memoryview, path: Path) -> None:
         parts = archive.infolist()
         compressed = [part.filename for part in parts if part.compress_type != zipfile.ZIP_STORED]
         if compressed:
-            raise FileError(
-                f"{path} has compressed parts, which files of sciml never have, and was refused: {compressed[0]!r}"
-            )
+            raise FileError(f"{path} has compressed parts, which files of sciml never have: {compressed[0]!r}")
         size = sum(part.file_size for part in parts)
         if size > len(data) or any(part.file_size != part.compress_size for part in parts):
             raise FileError(f"{path} says that it holds {size} bytes, but is {len(data)} bytes long; it was refused")
@@ -173,11 +171,7 @@ def _check_pickle(code: bytes, path: Path) -> None:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file so that a crash at any moment leaves the old one or the new one, never a mixture.
-
-    Raises:
-        FileError: the file cannot be written (no space, no permission); an older file of that name is still there.
-    """
+    """Write a file so that a crash at any moment leaves the old one or the new one, never a mixture."""
     with replaced(path) as temporary:
         temporary.write_bytes(content)
 
@@ -309,17 +303,7 @@ def orphaned(name: str) -> bool:
 
 
 def packed(content: dict[str, Any]) -> bytes:
-    """Tensors and plain values (numbers, texts, lists, dicts) as the bytes of a file.
-
-    The file is torch's, after a line with the SHA-256 of all that follows it: a byte that changed anywhere is found out.
-
-    Raises:
-        FileError: it holds anything else, which could not be read again; the message names the place of the first such value.
-
-    Example:
-        >>> packed({"seed": 1})[:8]
-        b'sciml 2 '
-    """
+    """Tensors and plain values as the bytes of a file: torch's, after a line with the SHA-256 of all that follows it."""
     _Survey("cannot save: ").value(content, "content")
     buffer = io.BytesIO()
     torch.save({"sciml_format": FORMAT, **content}, buffer)
@@ -357,12 +341,7 @@ def save_tensors(path: Path, content: dict[str, Any]) -> None:
 
 
 def load_tensors(path: Path) -> dict[str, Any]:
-    """Load what ``save_tensors`` saved; code in the file is never run.
-
-    Raises:
-        FileError: the file is missing, damaged, holds anything but tensors and plain values, or is not one of ours; if the
-            one before it is still there and whole, the message names it.
-    """
+    """Load what ``save_tensors`` saved; where that fails and the file before it is whole, the message names it."""
     try:
         return unpacked(read(path), path)
     except FileError as error:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sciml._text import listed, mapping, nearest
+from sciml._text import among, listed, mapping
 from sciml.data.arrays import LARGEST_EXACT, finished, names_of
 from sciml.data.casts import cast, check_casts, unit_after
 from sciml.data.memory import check_memory, readable
@@ -207,9 +207,7 @@ class _File:
         lines = enumerate(_LINE.finditer(text), start=1)
         number, match = next(((number, match) for number, match in lines if self._counts(match[1])), (0, None))
         if match is None:
-            raise DataError(
-                f"{path} is empty: a header line with the names of the columns and at least one row are needed"
-            )
+            raise DataError(f"{path} is empty: a header line with names of columns and at least one row are needed")
         self._number, self._start = number, match.end()
         self.names = [name.strip() for name in self._cells(number, match[1])]
         self._check_header(f"{path}, line {number}", match[1].strip())
@@ -258,18 +256,14 @@ class _File:
         names, sep = self.names, self.sep
         other = next((each for each in _OTHER_SEPARATORS if each != sep and each in header), None)
         if len(names) == 1 and other is not None:
-            raise DataError(
-                f"{where}: with the separator {sep!r} the header is one column, {header!r}; pass sep={other!r}"
-            )
+            raise DataError(f"{where}: separated by {sep!r} the header is one column, {header!r}; pass sep={other!r}")
         if all(_is_number(name, self.decimal) for name in names):
             raise DataError(
                 f"{where}: the header is numeric ({header!r}): the file has no header line; add one with the names of the "
                 "columns"
             )
         if "" in names:
-            raise DataError(
-                f"{where}: column {names.index('') + 1} has no name in the header {header!r} (a trailing {sep!r}?)"
-            )
+            raise DataError(f"{where}: column {names.index('') + 1} has no name in {header!r} (a trailing {sep!r}?)")
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise DataError(f"{where}: the column {listed(twice)} occurs more than once; rename one of them")
@@ -348,7 +342,7 @@ class _File:
             if not last:
                 return None
             raise DataError(
-                f"{self.path} cannot be cut into columns by sep={self.sep!r}: {error}; are all quotes closed?"
+                f"{self.path} cannot be cut by sep={self.sep!r}: {error}; are all quotes closed?"
             ) from error
         expected = len(body.lines), len(self.names)
         # Of some columns pandas accepts rows with too many values, and then another row misses its last one.
@@ -368,21 +362,15 @@ def _wanted(file: _File, columns: Mapping[str, str] | Sequence[str] | None, grou
     """Names in the problem with those in the header, the group's left out."""
     names = file.names
     if group is not None and group not in names:
-        raise DataError(
-            f"{file.path} has no column {group!r} to group by; its columns are {listed(names)}.{nearest(group, names)}"
-        )
+        raise DataError(f"{file.path} has no column {group!r} to group by; its columns are {among(group, names)}")
     wanted = names_of(columns)
     if wanted is None:
         wanted = {name: name for name in names if name != group}
         if not wanted:
-            raise DataError(
-                f"{file.path} has no column beside {group!r}, which rows are grouped by; add one with numbers"
-            )
+            raise DataError(f"{file.path} has no column beside {group!r}, which rows are grouped by; add one")
     for theirs in wanted.values():
         if theirs not in names:
-            raise DataError(
-                f"{file.path} has no column {theirs!r}; its columns are {listed(names)}.{nearest(theirs, names)}"
-            )
+            raise DataError(f"{file.path} has no column {theirs!r}; its columns are {among(theirs, names)}")
     return wanted
 
 

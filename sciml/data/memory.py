@@ -36,18 +36,7 @@ def free_bytes(device: torch.device | None = None) -> int | None:
 
 
 def require(needed: int, bound: float | None, like: Tensor, what: str, instead: str) -> None:
-    """Refuse a method whose matrices would not fit.
-
-    Args:
-        needed: the bytes it needs.
-        bound: the bytes it may take, or None for half of what is free (4 GiB where the system does not say).
-        like: a tensor on the device in question.
-        what: the method and the sizes of its matrices, for the message.
-        instead: what to do, for the message.
-
-    Raises:
-        SolverError: it needs more than it may take.
-    """
+    """Refuse a method that needs more bytes than ``bound``, or without one than half of what is free where ``like`` is."""
     most = _SHARE * (free_bytes(like.device) or 4 * 2**30) if bound is None else bound
     if needed > most:
         given = "half of what is free" if bound is None else "the bound memory="
@@ -59,17 +48,7 @@ def _large(size: float) -> str:
 
 
 def check_memory(path: Path, needed: int, memory: int | None, remedy: str) -> None:
-    """Refuse a file that would not fit, before it is read.
-
-    Args:
-        path: of the file, for the message.
-        needed: the bytes that reading it takes, as estimated.
-        memory: the bytes that it may take; None stands for half of what is free.
-        remedy: what to do instead.
-
-    Raises:
-        DataError: it needs more.
-    """
+    """Refuse a file, before it is read, that takes more bytes than ``memory``, or without one than half of what is free."""
     if memory is not None and not (isinstance(memory, int) and memory > 0):
         raise DataError(f"memory must be a number of bytes; given: {memory!r}")
     free = free_bytes() if memory is None else None

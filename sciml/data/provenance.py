@@ -15,27 +15,7 @@ from sciml.errors import DataError
 
 @dataclass(frozen=True)
 class Provenance:
-    r"""A file that numbers were read from, and how.
-
-    Args:
-        path: of the file.
-        reader: the name of the function that read it.
-        rows: how many rows were read.
-        options: what the reader was stated.
-        versions: of the packages that the numbers depend on.
-        stamp: size in bytes and time of change in nanoseconds when it was read.
-
-    Raises:
-        DataError: ``sha256`` is asked for, and the file has changed since.
-
-    Example:
-        >>> import pathlib, tempfile, sciml
-        >>> file = pathlib.Path(tempfile.mkdtemp()) / "pelts.csv"
-        >>> _ = file.write_text("t,u\n0,1\n1,2\n")
-        >>> origin = sciml.read_csv(file).provenance
-        >>> origin.reader, origin.rows, origin.sha256[:8]
-        ('read_csv', 2, '135f9f05')
-    """
+    """A file that numbers were read from, and how; ``stamp`` is its size in bytes and time of change in nanoseconds."""
 
     path: Path
     reader: str
@@ -46,11 +26,7 @@ class Provenance:
 
     @cached_property
     def sha256(self) -> str:
-        """The checksum of the file, computed at the first use.
-
-        Raises:
-            DataError: the file is gone, or has changed since it was read.
-        """
+        """The checksum of the file, computed at the first use; a ``DataError`` if the file is gone or has changed."""
         try:
             if stamp(self.path) != self.stamp:
                 raise DataError(f"{self.path} has changed since it was read; read it again")

@@ -16,7 +16,7 @@ import torch
 from scipy.interpolate import make_interp_spline
 from torch import Tensor
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed
 from sciml.data import archive
 from sciml.data.archive import HDF5
 from sciml.data.sandbox import FOREIGN, check_safe
@@ -204,9 +204,7 @@ class StoredReference:
             raise FileError(f"{self.path} is damaged: its fields have other shapes than its grid, {shape}")
         for name in self._wanted or ():
             if name not in fields:
-                raise ProblemError(
-                    f"{self.path} has no field {name!r}; fields: {listed(fields)}.{nearest(name, fields)}"
-                )
+                raise ProblemError(f"{self.path} has no field {name!r}; fields: {among(name, fields)}")
         return axes, {name: fields[name] for name in self._wanted or fields}, attributes
 
     @cached_property
@@ -258,11 +256,7 @@ def _basis(knots: Tensor, degree: int, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _checked_axes(axes: Mapping[str, Array]) -> tuple[int, ...]:
-    """The shape of the grid of some axes.
-
-    Raises:
-        ProblemError: one of them is no increasing sequence of two or more numbers.
-    """
+    """The shape of the grid of some axes; a ``ProblemError`` unless each is two or more increasing numbers."""
     for name, axis in axes.items():
         if np.ndim(axis) != 1 or len(axis) < 2 or not (np.diff(axis) > 0).all():
             raise ProblemError(f"the axis {name!r} of a reference must hold two or more increasing numbers")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from sciml._text import listed, mapping, nearest, whole
+from sciml._text import among, listed, mapping, whole
 from sciml.data.provenance import Provenance
 from sciml.data.write import save_columns
 from sciml.errors import DataError
@@ -82,17 +82,13 @@ class Table:
             raise DataError(f"{source}: the column name {listed(twice)} occurs more than once; rename one of them")
         given = {str(name): values for name, values in columns.items()}
         if group is not None and group not in given:
-            raise DataError(
-                f"{source} has no column {group!r} to group by; columns: {listed(given)}.{nearest(group, given)}"
-            )
+            raise DataError(f"{source} has no column {group!r} to group by; columns: {among(group, given)}")
         self.source, self.provenance, self._group, self._units = source, provenance, group, units
         self._labels = None if group is None else _labels(group, given.pop(group), source)
         self._columns = {name: _column(name, values, source, missing) for name, values in given.items()}
         lengths = {name: len(values) for name, values in self._columns.items()}
         if not lengths or 0 in lengths.values():
-            raise DataError(
-                f"{source}: a table needs at least one column and one row; given: {lengths or 'no columns'}"
-            )
+            raise DataError(f"{source}: tables need at least one column and one row; given: {lengths or 'no columns'}")
         if self._labels is not None:
             lengths[str(group)] = len(self._labels)
         if len(set(lengths.values())) > 1:
@@ -147,9 +143,7 @@ class Table:
         if self._labels is None:
             raise DataError(f"{self.source} has no groups; pass group='<column>' when the table is read or made")
         if str(name) not in self.groups:
-            raise DataError(
-                f"{self.source} has no group {name!r}; groups: {listed(self.groups)}.{nearest(str(name), self.groups)}"
-            )
+            raise DataError(f"{self.source} has no group {name!r}; groups: {among(name, self.groups)}")
         return self.take(self._labels == str(name))
 
     def take(self, rows: Any) -> Table:
@@ -207,9 +201,7 @@ class Table:
             keys, places = np.arange(len(self)), np.random.default_rng(seed).permutation(len(self))
         elif by == "group":
             if self._labels is None:
-                raise DataError(
-                    f"{self.source} has no groups to split by; pass group='<column>' when it is read or made"
-                )
+                raise DataError(f"{self.source} has no groups to split by; pass group='<column>' when it is made")
             names = self.groups
             keys = pd.Categorical(self._labels, categories=list(names)).codes
             places = np.random.default_rng(seed).permutation(len(names))
@@ -244,9 +236,7 @@ class Table:
     def __getitem__(self, name: str) -> Array:
         """A column, shape ``(n,)``, read-only."""
         if not isinstance(name, str) or name not in self._columns:
-            raise DataError(
-                f"{self.source} has no column {name!r}; columns: {listed(self.columns)}.{nearest(name, self.columns)}"
-            )
+            raise DataError(f"{self.source} has no column {name!r}; columns: {among(name, self.columns)}")
         return self._columns[name]
 
     def as_mapping(self) -> Mapping[str, Array]:
@@ -298,9 +288,7 @@ def _labels(name: str, given: Any, source: str) -> Array:
     except (TypeError, ValueError) as error:
         raise DataError(f"{source}: {name!r} does not hold the name of a group for each row: {error}") from error
     if series.dtype.kind == "O" and not all(map(pd.api.types.is_scalar, series)):
-        raise DataError(
-            f"{source}: {name!r} holds lists or other things, which do not name groups; give a text for each row"
-        )
+        raise DataError(f"{source}: {name!r} holds lists or other things, which name no groups; give a text per row")
     if series.isna().any():
         first = int(np.flatnonzero(series.isna())[0])
         raise DataError(f"{source}: row {first} has no value in {name!r}, which rows are grouped by; name its group")
@@ -329,18 +317,7 @@ def _column(name: str, given: Any, source: str, missing: str) -> Array:
 
 
 def check_finite(source: str, name: str, values: Array, missing: str, rows: Array | None = None) -> None:
-    """Refuse infinite values of a column, and missing ones unless they are masked.
-
-    Args:
-        source: of the numbers, for the message.
-        name: of the column.
-        values: shape ``(n,)``.
-        missing: ``"error"`` or ``"mask"``.
-        rows: their numbers, shape ``(n,)``, where they are a piece of a table.
-
-    Raises:
-        DataError: with the number of such values and the first row.
-    """
+    """Refuse infinite values of a column, and missing ones unless masked; ``rows`` are their numbers in a larger table."""
     bad = np.isinf(values) if missing == "mask" else ~np.isfinite(values)
     if bad.any():
         first = int(np.flatnonzero(bad)[0])

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from sciml._text import listed, mapping, nearest
+from sciml._text import among, mapping
 from sciml.errors import DataError, MissingExtraError
 
 Units: TypeAlias = Mapping[str, str | tuple[str, str]]
@@ -20,22 +20,10 @@ _SINCE = " since "
 
 
 def conversion(name: str, theirs: str, ours: str) -> tuple[float, float]:
-    r"""The factor :math:`a` and the offset :math:`b` of :math:`y = a x + b` from one unit to another.
+    r"""The factor :math:`a` and the offset :math:`b` of :math:`y = a x + b` from the unit in a file to that in the problem.
 
-    Args:
-        name: of the column, for messages.
-        theirs: the unit in the file. Of "days since 2020-01-01" the part before "since" is a unit, the rest the moment of
-            zero.
-        ours: the unit in the problem. Where both name a moment of zero, :math:`b` holds the time between them.
-
-    Raises:
-        DataError: an unknown unit, units of different dimension, or a scale that is not affine, such as decibels; moments of
-            zero that are no dates from 1583 on, or one that only the problem names.
-        MissingExtraError: pint is not installed.
-
-    Example:
-        >>> conversion("T", "degC", "K")
-        (1.0, 273.15)
+    Of "days since 2020-01-01" the part before "since" is a unit, the rest the moment of zero. Where both name one, :math:`b`
+    holds the time between them.
     """
     begin, wanted = (unit.partition(_SINCE)[2].strip() for unit in (theirs, ours))
     if wanted and wanted != begin:
@@ -53,9 +41,7 @@ def conversion(name: str, theirs: str, ours: str) -> tuple[float, float]:
     try:
         import pint
     except ImportError as error:
-        raise MissingExtraError(
-            f"column {name!r}: converting {theirs!r} to {ours!r} needs pint; pip install 'sciml[units]'"
-        ) from error
+        raise MissingExtraError(f"{name!r}: {theirs!r} to {ours!r} needs pint: pip install 'sciml[units]'") from error
     registry = pint.application_registry.get()
     try:
         source, target = _parsed(registry, theirs), _parsed(registry, ours)
@@ -80,22 +66,14 @@ def conversion(name: str, theirs: str, ours: str) -> tuple[float, float]:
 def check_units(
     units: Units | None, columns: Mapping[str, Any] | list[str] | tuple[str, ...]
 ) -> dict[str, tuple[str | None, str]]:
-    """What was asked for, by column: the unit in the file, None if the file is to say, and the unit in the problem.
-
-    Raises:
-        DataError: something else than texts and pairs of texts, or a column that is not read.
-    """
+    """What was asked for, by column: the unit in the file, None if the file is to say, and the unit in the problem."""
     asked: dict[str, tuple[str | None, str]] = {}
     for name, value in mapping("units", units, "{'x': ('cm', 'm')}").items():
         pair = (None, value) if isinstance(value, str) else tuple(value) if isinstance(value, tuple | list) else ()
         if len(pair) != 2 or not isinstance(pair[1], str) or not isinstance(pair[0], str | None):
-            raise DataError(
-                f"units: {name!r} needs 'm' or ('cm', 'm'), in the file and in the problem; given: {value!r}"
-            )
+            raise DataError(f"units: {name!r} needs 'm' or ('cm', 'm'), of file and problem; given: {value!r}")
         if name not in columns:
-            raise DataError(
-                f"units names {name!r}, which is no column; columns: {listed(columns)}.{nearest(name, list(columns))}"
-            )
+            raise DataError(f"units names {name!r}, which is no column; columns: {among(name, list(columns))}")
         asked[name] = (pair[0], pair[1])
     return asked
 
@@ -103,17 +81,7 @@ def check_units(
 def conversions(
     source: str, units: Units | None, columns: tuple[str, ...], stated: Mapping[str, str]
 ) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
-    """Factors and offsets of the columns to convert, and the units of all columns whose unit is known afterwards.
-
-    Args:
-        source: of the numbers, for messages.
-        units: what was asked for.
-        columns: the names of all columns.
-        stated: the units that the file itself gives.
-
-    Raises:
-        DataError: only the problem's unit is given and the file has none, and what ``conversion`` raises.
-    """
+    """Factors and offsets of the columns to convert, and all units that are known afterwards; ``stated`` are the file's."""
     found, after = {}, dict(stated)
     for name, (theirs, ours) in check_units(units, columns).items():
         theirs = stated.get(name) if theirs is None else theirs

@@ -25,12 +25,7 @@ _CHUNK, _CHUNK_OF_BATCHES = 65536, 2**14
 
 
 def kind_of(path: str | Path) -> str:
-    """``"hdf5"`` or ``"parquet"``, by the ending; the library for it is there.
-
-    Raises:
-        FileError: another ending.
-        MissingExtraError: Parquet without ``pyarrow``.
-    """
+    """``"hdf5"`` or ``"parquet"``, by the ending; a ``FileError`` for another one, or if the library for it is missing."""
     if not isinstance(path, str | Path) or Path(path).suffix.lower() not in _ENDINGS:
         raise FileError(f"out must be a file that ends in .h5, .hdf5 or .parquet; given: {path!r}")
     kind = _ENDINGS[Path(path).suffix.lower()]
@@ -40,21 +35,7 @@ def kind_of(path: str | Path) -> str:
 
 
 def write(path: Path, frames: Iterable[pd.DataFrame], count: int) -> None:
-    """Write frames with the same columns, one below the other, so that one of them is in memory at a time.
-
-    In HDF5 every column is a dataset with a checksum (fletcher32) for each chunk, an index that is not a plain count one more,
-    ``index``; what the frames say of themselves (``attrs``) are attributes of the file, beside ``columns``. Parquet files
-    have all of it where ``pandas.read_parquet`` looks for it.
-
-    Args:
-        path: the file, which is replaced once everything is written.
-        frames: one or more.
-        count: the number of rows of all.
-
-    Raises:
-        FileError: the file cannot be written; an older one is still there.
-        MissingExtraError: Parquet without ``pyarrow``.
-    """
+    """Write frames (``count`` rows in all) below each other, one in memory at a time; indices and ``attrs`` are kept too."""
     kind = kind_of(path)
     with archive.recorded(path) as temporary, _Noted(temporary, "w+") as raw:
         try:
@@ -68,26 +49,13 @@ def write(path: Path, frames: Iterable[pd.DataFrame], count: int) -> None:
 
 
 def save_columns(path: Path, frame: pd.DataFrame, units: Mapping[str, str]) -> None:
-    """Write columns in the format that the file's suffix names: ``.csv``, ``.h5``, ``.hdf5``, ``.parquet``, ``.nc``, ``.mat``.
-
-    Args:
-        path: the file, which is replaced.
-        frame: float64 columns, and texts for groups.
-        units: of some columns. CSV has no place for them.
-
-    Raises:
-        DataError: another suffix, or what the format cannot hold.
-        FileError: the file cannot be written; an older one of that name is unchanged.
-        MissingExtraError: Parquet without pyarrow.
-    """
+    """Write float64 columns and texts for groups in the format that the suffix names; CSV has no place for units."""
     suffix = path.suffix.lower()
     if suffix in _WHOLE:
         archive.write_file(path, _WHOLE[suffix](frame, units))
         return
     if suffix not in _ENDINGS:
-        raise DataError(
-            f"cannot tell the format of {path.name!r} from its suffix; it may end in {listed((*_ENDINGS, *_WHOLE))}"
-        )
+        raise DataError(f"cannot tell the format of {path.name!r}; it may end in {listed((*_ENDINGS, *_WHOLE))}")
     buffer = io.BytesIO()
     if _ENDINGS[suffix] == "parquet":
         with _parquet(buffer, units) as put:
@@ -200,10 +168,7 @@ def _arrow(instead: str = "") -> tuple[Any, Any]:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise MissingExtraError(
-            "Parquet files are written by the library pyarrow, which is not installed: pip install 'sciml[files]'"
-            + instead
-        ) from None
+        raise MissingExtraError(f"Parquet files need pyarrow: pip install 'sciml[files]'{instead}") from None
     return pyarrow, parquet
 
 

@@ -58,23 +58,11 @@ class CheckpointEvery:
         given = [each for each in (self.seconds, self.steps) if each is not None]
         whole = self.steps is None or type(self.steps) is int
         if not given or not whole or not all(type(each) in (int, float) and 0 < each < math.inf for each in given):
-            raise SolverError(
-                f"CheckpointEvery needs a positive number of seconds, a whole one of steps, or both; given: {self}"
-            )
+            raise SolverError(f"CheckpointEvery needs a positive number of seconds or whole steps; given: {self}")
 
 
 class Checkpointer:
-    """The directory of a fit: its lock, checkpoints, lines of history, and what it ends with.
-
-    Args:
-        out: the directory, one that is held already, or None: then nothing is kept, and all of this does nothing.
-        every: when checkpoints are written; None never.
-        resume: whether to continue what the directory holds.
-
-    Raises:
-        SolverError: arguments of the wrong kind.
-        FileError: the directory cannot be written, or another process is at work in it.
-    """
+    """The directory of a fit: its lock, checkpoints, lines of history, and what it ends with; without one all does nothing."""
 
     def __init__(self, out: str | Path | RunDirectory | None, every: CheckpointEvery | None, resume: bool) -> None:
         if not isinstance(every, CheckpointEvery | None):
@@ -121,19 +109,7 @@ class Checkpointer:
     def begin(
         self, problem: Problem, model: nn.Module | None, fingerprint: Callable[[], Mapping[str, Any]]
     ) -> tuple[Solution | None, nn.Module | None]:
-        """Recall what was done before, and begin the record of the run.
-
-        Args:
-            problem: the problem to be solved.
-            model: as it was handed to ``fit``.
-            fingerprint: makes that of the fit.
-
-        Returns:
-            The solution, if the fit was finished before; and the model to be used, as it was at the first beginning.
-
-        Raises:
-            FileError: what is there belongs to another fit, or is damaged.
-        """
+        """Begin the record of the run; the solution if it was finished before, and the model as it was at the beginning."""
         run, before = self.run, None
         if run is None:
             return None, model

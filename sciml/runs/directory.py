@@ -69,9 +69,7 @@ def lock(directory: Path) -> FileLock:
         ) from None
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
-            raise FileError(
-                f"cannot lock {directory}: {error}; repair its file system, or choose another directory"
-            ) from error
+            raise FileError(f"cannot lock {directory}: {error}; choose another directory") from error
         warnings.warn(
             f"the file system of {directory} has no locks ({error}): a second writer would not be noticed",
             ArchiveWarning,
@@ -244,11 +242,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def replaced(self, name: str) -> Iterator[Path]:
-        """A file to write to piece by piece, which takes the place of another when the block ends well.
-
-        Raises:
-            FileError: as ``write``.
-        """
+        """A file to write to piece by piece, which takes the place of another when the block ends well."""
         self._check(name, write=True)
         with self._mutex, archive.temporary(self.path / name) as temporary:
             yield temporary
@@ -357,11 +351,9 @@ class RunDirectory:
         return found
 
     def _look(self, file: Path, age: int, read: Callable[[Path], _Value]) -> tuple[list[str], _Value | OSError, bool]:
-        """What is listed of a file or its copy, what was read of it, and whether these agree.
+        """What is listed of a file (``age`` 0) or its copy (1), what ``read`` made of it, and whether these agree.
 
         A file that is written meanwhile is looked at again: only what stays the same between two looks is damage.
-
-        ``age`` is 0 for the file, 1 for its copy; ``read`` gives the content or the digest.
         """
         before = None
         for _ in range(_LOOKS):
@@ -410,23 +402,14 @@ class RunDirectory:
 
     @staticmethod
     def may_have(name: object) -> bool:
-        """Whether a file of a run can have this name.
-
-        Example:
-            >>> RunDirectory.may_have("../summary.json")
-            False
-        """
+        """Whether a file of a run can have this name."""
         return isinstance(name, str) and _NAME.fullmatch(name) is not None and name != MANIFEST
 
     def _check(self, name: str, *, write: bool) -> None:
         if not self.may_have(name):
-            raise FileError(
-                f"a file of a run has a plain name, such as 'summary.json', that is not {MANIFEST!r}; given: {name!r}"
-            )
+            raise FileError(f"a file of a run has a plain name, such as 'summary.json'; given: {name!r}")
         if write and not self.held:
-            raise FileError(
-                f"cannot change {name} in {self.path} without its lock: with RunDirectory({str(self.path)!r}) as run: ..."
-            )
+            raise FileError(f"cannot change {name} in {self.path} without its lock: with RunDirectory(...) as run: ...")
 
     def _install(self, name: str, temporary: Path) -> None:
         """Put a written file in its place; the class describes the steps."""

@@ -37,16 +37,6 @@ def fingerprint(
 
     Equations and conditions are code. They are described by the size of their residuals for one fixed function at some
     points, so that another formula, constant or function that they call makes a difference, and another name or comment none.
-
-    Args:
-        problem: the mathematics.
-        model: as it was handed to ``fit``.
-        data: measurements as they are used.
-        settings: everything else that the result depends on.
-        device: ``"auto"`` or where to compute.
-
-    Raises:
-        SciMLError: the data are none.
     """
     measurements = resolve_data(problem, data)
     return {

@@ -16,26 +16,7 @@ from sciml.errors import ArchiveWarning, FileError
 
 
 class Lines:
-    """The file of a history, each line written as soon as it is known.
-
-    A line that a crash has cut off is no line. Where the disk is full the fit goes on without lines, with one warning.
-
-    Args:
-        path: the file.
-        keep: how many lines from the beginning are known to be right; later ones are written anew.
-
-    Raises:
-        ArchiveWarning: a warning, that the file cannot be written.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "history.jsonl"
-        >>> lines = Lines(path)
-        >>> lines.write(0, {"step": 50, "loss": 0.25})
-        >>> lines.close()
-        >>> read_lines(path)
-        [{'step': 50, 'loss': 0.25}]
-    """
+    """The file of a history, whose first ``keep`` lines are right; where it cannot be written it ends, with a warning."""
 
     def __init__(self, path: Path, keep: int = 0) -> None:
         self._path, self._count = path, 0
@@ -102,11 +83,6 @@ def _whole(content: bytes) -> list[bytes]:
 
 
 def finite(content: Any) -> Any:
-    """Nested values of JSON; numbers that are not finite, which JSON lacks, become None.
-
-    Example:
-        >>> finite({"loss": float("nan"), 3: (1.5,)})
-        {'loss': None, '3': [1.5]}
-    """
+    """Nested values of JSON; numbers that are not finite, which JSON lacks, become None."""
     text = json.dumps(content, default=lambda value: value.item() if hasattr(value, "item") else str(value))
     return json.loads(text, parse_constant=lambda constant: None)

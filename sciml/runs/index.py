@@ -233,17 +233,7 @@ def _moment(value: object) -> datetime | None:
 
 
 def lines_of(table: pd.DataFrame) -> list[list[str]]:
-    """The table of ``runs`` as texts for people: name, problem, state, steps, held-out loss, seconds, when, size, note.
-
-    What a terminal could take for a command, or cannot show, is replaced.
-
-    Example:
-        >>> import pandas as pd
-        >>> row = {"problem": "Decay", "state": "running", "pid": 7, "steps": 250.0, "held_out": 1e-3, "seconds": 2.5,
-        ...        "when": pd.Timestamp("2030-01-01T10:00", tz="UTC"), "bytes": 2048.0, "note": "", "path": ""}
-        >>> lines_of(pd.DataFrame([row], index=["a"]))
-        [['a', 'Decay', 'running (7)', '250', '1.00e-03', '2.5', '2030-01-01 10:00', '2 KiB', '']]
-    """
+    """The table of ``runs`` as texts for people; what a terminal could take for a command, or cannot show, is replaced."""
     formats = {"steps": ".0f", "held_out": ".2e", "seconds": ".1f", "when": "%Y-%m-%d %H:%M"}
     found = []
     for name, row in zip(table.index, table.to_dict("records"), strict=True):

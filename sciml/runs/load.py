@@ -58,6 +58,4 @@ def _loaded(
     except SciMLError:
         raise
     except _FOREIGN as error:
-        raise FileError(
-            f"{path} is not a complete saved solution: {type(error).__name__}: {str(error)[:300]}"
-        ) from error
+        raise FileError(f"{path} is no complete saved solution: {type(error).__name__}: {str(error)[:300]}") from error

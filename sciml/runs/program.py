@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed
 from sciml.data import archive
 from sciml.errors import ModelError, ProblemError
 from sciml.jets.calculus import describe
@@ -36,20 +36,11 @@ class _Chosen(nn.Module):
 
 
 def export(solution: Solution, path: str | Path, fields: Sequence[str] | None = None) -> Path:
-    """Write the fields of a solution as a function of points to a file that ``torch.export.load`` reads.
+    """Write the fields of a solution, or some of them, as a function of points to a file that ``torch.export.load`` reads.
 
     The program maps points ``(n, D)``, coordinates in the problem's order and unit, to values ``(n, F)`` in theirs, for any n
     of two or more; it is compared with the trial function before the file is there. Beside it ``sciml.json`` names
-    coordinates, fields and bounds. Derivatives are not in it: they are made by differentiating the trial function, and the
-    graph holds the operations of its values alone.
-
-    Args:
-        solution: from ``fit``, ``distil`` or ``load``.
-        path: the file, usually ``.pt2``.
-        fields: the fields wanted, in order; all by default.
-
-    Returns:
-        The path.
+    coordinates, fields and bounds. Derivatives are not in it: the graph holds the operations of the values alone.
 
     Raises:
         ProblemError: ``fields`` names a derivative, or no field.
@@ -125,9 +116,7 @@ def _fields(solution: Solution, fields: Sequence[str] | None) -> tuple[str, ...]
                 f"{derivative[0]!r}, and take derivatives from the solution itself: solution(...) of tensors that require "
                 "gradients can be differentiated"
             )
-        raise ProblemError(
-            f"there is no field {name!r} to export; there are {listed(solution.fields)}.{nearest(str(name), solution.fields)}"
-        )
+        raise ProblemError(f"there is no field {name!r} to export; there are {among(name, solution.fields)}")
     if not wanted:
         raise ProblemError(f"export needs at least one field of {listed(solution.fields)}")
     return wanted

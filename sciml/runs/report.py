@@ -74,15 +74,7 @@ def summary(solution: Solution) -> dict[str, Any]:
 
 
 def write(solution: Solution, directory: Path | RunDirectory) -> dict[str, Path]:
-    """Write ``summary.json`` and ``solution.pt`` into the directory of a run; each appears whole or not at all.
-
-    Args:
-        solution: what came out.
-        directory: its path, or the directory itself where the caller holds its lock.
-
-    Raises:
-        FileError: the directory or a file cannot be written, or another process writes there.
-    """
+    """Write ``summary.json`` and ``solution.pt`` into the directory of a run; each appears whole or not at all."""
     if not isinstance(directory, RunDirectory):
         with RunDirectory(directory) as run:
             return {name: Path(directory) / path.name for name, path in write(solution, run).items()}
@@ -93,25 +85,7 @@ def write(solution: Solution, directory: Path | RunDirectory) -> dict[str, Path]
 
 
 def read_summary(path: str | Path) -> dict[str, Any]:
-    """What ``write`` wrote as ``summary.json``, compared with the checksum in the run's manifest if there is one.
-
-    Args:
-        path: the file, or the directory of the run.
-
-    Raises:
-        FileError: it is missing, damaged, or no summary.
-        ArchiveWarning: a warning, that it was damaged and the one before it was taken.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> file = pathlib.Path(tempfile.mkdtemp()) / "summary.json"
-        >>> _ = file.write_text('{"problem": "Decay"}')
-        >>> try:
-        ...     read_summary(file)
-        ... except OSError as error:
-        ...     print(str(error).split(": ", 1)[1])
-        it has no 'solver'
-    """
+    """The ``summary.json`` at a path or in a directory, compared with the checksum in the run's manifest if there is one."""
     path = Path(path)
     path = path / SUMMARY if path.is_dir() else path
     if path.is_file() and path.stat().st_size > _MOST:

@@ -189,9 +189,7 @@ def _built(path: Path, kind: Mapping[str, Any], blank: Any, model: nn.Module | N
     elif kind["kind"] in _KNOWN:
         module = _KNOWN[kind["kind"]].from_config(**options)
     elif model is None:
-        raise FileError(
-            f"{path} holds a model of class {options['class']}: pass an object of it, sciml.load(path, model=...)"
-        )
+        raise FileError(f"{path} holds a model of class {options['class']}: pass one, sciml.load(path, model=...)")
     else:
         module = copy.deepcopy(model)
     wrappers = {each.__name__: each for each in _WRAPPERS}
@@ -245,9 +243,7 @@ def _check(path: Path, record: Mapping[str, Any]) -> None:
     held = sum(value.numel() for value in record["trial"].values() if isinstance(value, Tensor))
     said = max(_integers(record["model"]), default=0)
     if said > max(held, 1000):
-        raise FileError(
-            f"{path} is not a saved solution: its model has {said} of something, and {held} numbers are stored for it"
-        )
+        raise FileError(f"{path} is not a saved solution: its model has {said} of something, and {held} are stored")
 
 
 def _integers(value: Any) -> Iterator[int]:
