@@ -182,12 +182,7 @@ def _from_grids(task: Task) -> Solved:
 
 
 def _checked(problem: Problem, method: str, n: int | None, tolerance: float | None, time_limit: float) -> float:
-    """The tolerance, after all arguments were looked at.
-
-    Raises:
-        ProblemError: no problem object.
-        BaselineError: a method that does not exist, or a number that cannot be.
-    """
+    """The tolerance, after all arguments were looked at."""
     if not isinstance(problem, Problem):
         raise ProblemError(f"baseline needs a problem object; given: {problem!r}")
     if problem.promoted:
@@ -209,11 +204,7 @@ def _checked(problem: Problem, method: str, n: int | None, tolerance: float | No
 
 
 def _check_sizes(problem: Problem, measurements: Measurements | None) -> None:
-    """Refuse noise models that need the size of the noise, which a baseline does not estimate: robust ones, and priors.
-
-    Raises:
-        BaselineError: with the columns and what to do.
-    """
+    """Refuse noise models that need the size of the noise, which a baseline does not estimate: robust ones, and priors."""
     if measurements is None:
         return
     noises = {column: measurements.noise_or_normal(column) for column in measurements.observables(problem)}

@@ -31,15 +31,7 @@ _MOST = {
 
 
 def solve_on_grids(task: Task, *, in_time: bool) -> Solved:
-    """Solve on finer and finer grids: polynomials and waves first, then finite differences where these do not agree.
-
-    Args:
-        task: the problem.
-        in_time: whether it starts somewhere in time.
-
-    Raises:
-        BaselineError: the problem is not of these kinds, or no grid could be solved.
-    """
+    """Solve on finer and finer grids: polynomials and waves first, then finite differences where these do not agree."""
     problem, n, method, budget = task.problem, task.n, task.method, task.budget
     names = [name for name in problem.coordinates if not (in_time and name == problem.time)]
     check_box(problem, len(problem.coordinates) - len(names) + (2 if in_time else 3))

@@ -60,16 +60,6 @@ class CollocationSystem:
 
     Where equations and conditions are as many as nodal values, corners counted once, the Jacobian is square and is factored
     by ``splu``. Otherwise equations hold at all nodes, and rows are solved by least squares, weighted by a quadrature.
-
-    Args:
-        problem: a problem without time.
-        grid: nodes in all of its coordinates.
-        measured: blocks of measurements.
-        scales: the natural size of every term, by which its rows are divided.
-        budget: the time that is left.
-
-    Raises:
-        BaselineError: a condition that a grid cannot hold.
     """
 
     def __init__(
@@ -161,14 +151,7 @@ class CollocationSystem:
         return found.ravel()
 
     def solve(self, start: Array) -> tuple[Array, int]:
-        """Gauss-Newton from nodal values and raw unknown constants ``(F * N + q,)``, its steps halved until they improve.
-
-        Returns:
-            The solution, of the same shape, and the number of steps.
-
-        Raises:
-            BaselineError: the rows leave something undetermined, Newton does not converge, or the time is over.
-        """
+        """Gauss-Newton from nodal values and raw unknown constants ``(F * N + q,)``, its steps halved until they improve."""
         if self._measured:
             # Equations that weigh more and more: exact at once, they would leave steps no room.
             steps = 0
@@ -233,9 +216,6 @@ class CollocationSystem:
 
         The Jacobian is looked at on polynomials of low degree alone. Pressures on a grid are free of another kind: patterns
         from node to node, which least squares leaves at zero.
-
-        Raises:
-            BaselineError: with the fields that are not determined.
         """
         count, fields = self.grid.size, self.problem.fields
         smooth = self._smooth()

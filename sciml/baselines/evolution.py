@@ -30,15 +30,6 @@ def evolve(task: Task, grid: Grid, constants: Mapping[str, Tensor], rtol: float)
     """Integrate a problem in time by the method of lines.
 
     ``"auto"`` is DOP853, or Radau where the Jacobian is large or steps become too many.
-
-    Args:
-        task: a problem with a time coordinate.
-        grid: nodes in its other coordinates.
-        constants: values of unknown constants.
-        rtol: relative tolerance of the integrator; the absolute one follows from the size of each field.
-
-    Raises:
-        BaselineError: as for ``MethodOfLines``; the solution blows up, or the time is over.
     """
     lines = MethodOfLines(task.problem, grid, {name: float(value) for name, value in constants.items()})
     start = lines.start()
@@ -89,11 +80,7 @@ def _function(lines: MethodOfLines, result: Any, rtol: float, budget: Budget) ->
 
 
 def _sampled(lines: MethodOfLines, result: Any, knots: Array, rows: list[int], budget: Budget) -> Array:
-    """Values and rates of the fields at the nodes, ``(K, 2, F, N)``.
-
-    Raises:
-        IntegrationError: the time is over.
-    """
+    """Values and rates of the fields at the nodes, ``(K, 2, F, N)``."""
     states = result.sol(knots).T
     rates = []
     for t, y in zip(knots, states, strict=True):
@@ -105,11 +92,7 @@ def _sampled(lines: MethodOfLines, result: Any, knots: Array, rows: list[int], b
 
 
 def estimated(task: Task, grid: Grid, raw: Array, rtol: float) -> Solved:
-    """Fit unknown constants to measurements over whole integrations, from raw numbers ``(q,)``.
-
-    Raises:
-        BaselineError: the first integration fails, or the time is over.
-    """
+    """Fit unknown constants to measurements over whole integrations, from raw numbers ``(q,)``."""
 
     def misfits(raw: Array) -> Array:
         constants = task.values(raw)

@@ -42,15 +42,7 @@ class _StateJets:
 
 
 class FirstOrderSystem:
-    """The state :math:`y` of a problem (each field and its derivatives below the highest), and its rate of change.
-
-    Args:
-        problem: a problem in one coordinate.
-
-    Raises:
-        BaselineError: a different number of equations and fields, a field without derivative,
-            or residuals that are not affine in the highest derivatives.
-    """
+    """The state :math:`y` of a problem (each field and its derivatives below the highest), and its rate of change."""
 
     def __init__(self, problem: Problem) -> None:
         name, self.problem = type(problem).__name__, problem
@@ -72,19 +64,7 @@ class FirstOrderSystem:
         self._check_affine()
 
     def rate(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> Array:
-        """The derivative of the state.
-
-        Args:
-            t: the coordinate, shape ``(n,)``.
-            y: the states, shape ``(len(self.state), n)``.
-            constants: values of the unknowns, each of shape ``()`` or ``(n,)``.
-
-        Returns:
-            Shape ``(len(self.state), n)``.
-
-        Raises:
-            numpy.linalg.LinAlgError: the highest derivatives are not determined (a singular mass matrix).
-        """
+        """The rates ``(S, n)`` of states ``(S, n)`` at ``t`` ``(n,)``, with constants ``()`` or ``(n,)``."""
         count, size = len(self.orders), y.shape[1]
         # One batch: first with all highest derivatives zero, then with each of them one.
         unit, copies = 1.0, count + 1
@@ -136,12 +116,7 @@ class FirstOrderSystem:
         )
 
     def event(self, name: str, function: Callable[..., Tensor]) -> Callable[[float, Array], float]:
-        """A function of fields and the coordinate by name as one of time and state.
-
-        Args:
-            name: what the event is called.
-            function: receives tensors ``(1,)``; it may differentiate fields below their highest derivative.
-        """
+        """A function of fields and the coordinate by name as one of time and state."""
         names = argument_names(function)
 
         def value(t: float, y: Array) -> float:
@@ -183,11 +158,7 @@ def into_state(levels: Sequence[Level], top: Mapping[str, int]) -> tuple[Array, 
 
 
 def initial_values(problem: Problem, levels: Sequence[Level], coordinate: str) -> dict[Level, Target]:
-    """What initial conditions, and Dirichlet conditions in one coordinate, prescribe of a state at the start.
-
-    Raises:
-        BaselineError: an initial value that is none of the state.
-    """
+    """What initial conditions, and Dirichlet conditions in one coordinate, prescribe of a state at the start."""
     found: dict[Level, Target] = {}
     for condition in problem.conditions:
         if isinstance(condition, Initial):
@@ -208,19 +179,7 @@ def check_affine(
     what: str = "highest derivative",
     rounding: float = 1e-9,
 ) -> None:
-    """Refuse residuals that are not affine in the highest derivatives: that at a mean is the mean of those of both.
-
-    Args:
-        problem: named in the message.
-        residuals: as functions of the highest derivatives.
-        one: highest derivatives.
-        other: others.
-        what: how these are called.
-        rounding: of the residuals, beside their sizes (the largest of each term, a row).
-
-    Raises:
-        BaselineError: they are not.
-    """
+    """Refuse residuals that are not affine in the highest derivatives: that at a mean is the mean of those of both."""
     values = [residuals(each) for each in (one, other, (one + other) / 2)]
     gap = np.abs(values[2] - (values[0] + values[1]) / 2)
     # Where random states lie outside of what the equations are made for, they tell nothing.

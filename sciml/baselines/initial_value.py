@@ -49,11 +49,7 @@ def is_initial_value_problem(problem: Problem) -> bool:
 
 
 def solve_initial(task: Task) -> Solved:
-    """Integrate an initial-value problem, or fit it to measurements by shooting.
-
-    Raises:
-        BaselineError: the problem cannot be integrated.
-    """
+    """Integrate an initial-value problem, or fit it to measurements by shooting."""
     problem, events = task.problem, task.events
     check_events(problem, events)
     (coordinate,) = problem.coordinates
@@ -111,11 +107,7 @@ def _with_algebraic(task: Task) -> Solved:
 
 
 def check_events(problem: Problem, events: Mapping[str, Callable[..., Tensor]]) -> None:
-    """Refuse events that are no functions of fields and coordinates.
-
-    Raises:
-        ProblemError: with the wrong name and the right ones.
-    """
+    """Refuse events that are no functions of fields and coordinates."""
     if not isinstance(events, Mapping) or not all(callable(each) for each in events.values()):
         raise ProblemError(
             f"events are functions by name, as in events={{'landing': lambda height: height}}; given: {events!r}"

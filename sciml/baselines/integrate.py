@@ -65,11 +65,7 @@ class Budget:
         self.granted = self.spent + share * (self.seconds - self.spent)
 
     def check(self, t: float | None = None) -> None:
-        """Count one evaluation.
-
-        Raises:
-            IntegrationError: the time is over.
-        """
+        """Count one evaluation; an ``IntegrationError`` when the time is over."""
         self.evaluations += 1
         if self.over:
             where = "" if t is None else f" at t = {t:.6g}"

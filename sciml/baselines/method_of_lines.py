@@ -47,15 +47,6 @@ class MethodOfLines:
     """The system of ordinary differential equations that a problem in time is on a grid of its other coordinates.
 
     The state is, for each field and each time derivative of it below its highest, the values at the nodes.
-
-    Args:
-        problem: a problem with a time coordinate.
-        grid: nodes in the other coordinates.
-        unknowns: values of unknown constants.
-
-    Raises:
-        BaselineError: equations that are not affine in the highest time derivatives, too few or too many conditions, or a
-            condition that a grid cannot hold.
     """
 
     def __init__(self, problem: Problem, grid: Grid, unknowns: Mapping[str, float]) -> None:
@@ -63,7 +54,6 @@ class MethodOfLines:
         self.grid, self.time = grid, problem.time
         constants = {name: torch.tensor(value, dtype=torch.float64) for name, value in unknowns.items()}
         self.problem = problem.bind(**constants)
-        self._time_column = problem.coordinates.index(problem.time)
         found = {name: problem.order(name, self.time) for name in problem.fields}
         # A field without a time derivative has its own rate of change as what is solved for.
         self.top = {name: max(order, 1) for name, order in found.items()}
@@ -104,11 +94,7 @@ class MethodOfLines:
         return parabolic and fastest * (self.end - self.begin) > (_FEW if len(self.grid.axes) < 2 else _MANY)
 
     def rate(self, t: float, y: Array) -> Array:
-        """The derivative of the state, shape ``(len(levels) * N,)``.
-
-        Raises:
-            IntegrationError: it is not determined.
-        """
+        """The derivative of the state, shape ``(len(levels) * N,)``."""
         return self._below @ y + self._above @ self._highest(t, y)
 
     def jacobian(self, t: float, y: Array) -> sparse.csc_matrix | Array:
@@ -126,11 +112,7 @@ class MethodOfLines:
         return sparse.csc_matrix(self._below - self._above @ top)
 
     def start(self) -> Array:
-        """The state at the start: what ``Initial`` prescribes, made to agree with the conditions at the outermost nodes.
-
-        Raises:
-            BaselineError: an initial value is missing, or is none of the state.
-        """
+        """The state at the start: what ``Initial`` prescribes, made to agree with the conditions at the outermost nodes."""
         given = initial_values(self.problem, self.levels, self.time)
         algebraic = [name for name in self.top if self.problem.order(name, self.time) == 0]
         missing = [level for level in self.levels if level not in given and level[0] not in algebraic]
@@ -139,7 +121,8 @@ class MethodOfLines:
             raise BaselineError(
                 f"{type(self.problem).__name__} has no initial value for {listed(names)}: add sciml.Initial({names[0]}=...)"
             )
-        scene = evaluation(self.problem, [self._points(self.grid.points, self.begin)], [RandomJets(self.grid.size)])
+        points = np.insert(self.grid.points, self.problem.coordinates.index(self.time), self.begin, axis=1)
+        scene = evaluation(self.problem, [torch.from_numpy(points)], [RandomJets(self.grid.size)])
         state = np.zeros((len(self.levels), self.grid.size))
         for row, level in enumerate(self.levels):
             if level in given:
@@ -264,20 +247,17 @@ class MethodOfLines:
 
     def _at(self, row: Row, t: float, values: Mapping[Level, Array]) -> Evaluation:
         """What the residual of a row is evaluated on."""
-        jets = GridJets(values, row.sites, self.time)
-        return evaluation(self.problem, [self._points(row.sites.points, t)], [jets], row.normals)
+        # Built by hand from columns that are kept: the integrator asks thousands of times.
+        columns = dict(zip(self.grid.axes, row.columns, strict=True))
+        columns[self.time] = torch.full((len(row.sites.points),), t, dtype=torch.float64)
+        coordinates = {name: columns[name] for name in self.problem.coordinates}
+        space = JetSpace(coordinates, self.problem.fields, GridJets(values, row.sites, self.time))
+        return Evaluation(self.problem, (space,), row.normals)
 
     def _differentiated(self, value: Tensor, space: JetSpace, times: int) -> Tensor:
         for _ in range(times):
             value = space.derivative(value, (self.time,)) + self._pull * value
         return value
-
-    def _points(self, points: Array, t: float) -> Tensor:
-        """Points of the grid at a time, ``(m, D)``, stored by column."""
-        columns = np.empty((1 + points.shape[1], len(points)))
-        place = self._time_column
-        columns[:place], columns[place], columns[place + 1 :] = points.T[:place], t, points.T[place:]
-        return torch.from_numpy(columns).T
 
     def _smooth(self) -> Array:
         """Polynomials of degree 0, 1 and 2 at the nodes, ``(3, N)``."""
@@ -305,11 +285,7 @@ class MethodOfLines:
 
 
 def _factored(matrix: sparse.csr_array) -> Callable[[Array], Array]:
-    """The solver of a square matrix, by full or sparse factors.
-
-    Raises:
-        RuntimeError, numpy.linalg.LinAlgError: it is singular.
-    """
+    """The solver of a square matrix, by full or sparse factors; an error of NumPy or SuperLU where it is singular."""
     size = matrix.shape[0]
     if size > _DENSE or matrix.nnz < _FULL * size**2:
         return splu(sparse.csc_matrix(matrix)).solve

@@ -78,18 +78,7 @@ class Refinement:
 
 
 def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, Solved | None], Solved]) -> Refinement:
-    """Solve on finer and finer grids until two agree, or the time that is left is not enough for the next one.
-
-    Args:
-        task: the problem; grids agree when fields differ by no more than its tolerance. Fields that are much smaller than their
-            natural sizes are measured by these.
-        grids: coarse ones first.
-        most: how many of them there are.
-        solve: receives a grid and what the grid before gave (None at first).
-
-    Raises:
-        BaselineError: not even the first grid could be solved.
-    """
+    """Solve on finer and finer grids until two agree, or the time that is left is not enough for the next one."""
     domain, budget = task.problem.domain, task.budget
     low, high = (np.array(each) for each in (domain.lower, domain.upper))
     probes = torch.from_numpy(low + (high - low) * np.random.default_rng(0).random((_PROBES, len(low))))
@@ -142,15 +131,7 @@ def described(grid: Grid) -> str:
 
 
 def grids(problem: Problem, names: Sequence[str], family: str, sizes: Sequence[int], order: int = 4) -> Iterator[Grid]:
-    """Grids over some coordinates of a box; along periodic ones waves, or differences that go round.
-
-    Args:
-        problem: a problem on a box.
-        names: the coordinates.
-        family: ``"chebyshev"`` or ``"differences"``.
-        sizes: numbers of nodes along each coordinate.
-        order: of the differences.
-    """
+    """Grids over some coordinates of a box; along periodic ones waves, or differences that go round."""
     around = periodic_coordinates(problem)
     for size in sizes:
         axes: dict[str, Nodal] = {}
@@ -164,11 +145,7 @@ def grids(problem: Problem, names: Sequence[str], family: str, sizes: Sequence[i
 
 
 def periodic_coordinates(problem: Problem) -> frozenset[str]:
-    """The coordinates along which every field is periodic.
-
-    Raises:
-        BaselineError: some fields are and others are not.
-    """
+    """The coordinates along which every field is periodic."""
     found: dict[str, set[str]] = {}
     for condition in problem.conditions:
         if isinstance(condition, Periodic):
@@ -183,11 +160,7 @@ def periodic_coordinates(problem: Problem) -> frozenset[str]:
 
 
 def check_box(problem: Problem, most: int) -> None:
-    """Refuse domains that no grid of ours covers.
-
-    Raises:
-        BaselineError: another domain than a box, parts of it, or too many coordinates.
-    """
+    """Refuse domains that no grid of ours covers."""
     name = type(problem).__name__
     if not isinstance(problem.domain, Box):
         raise BaselineError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -38,19 +39,16 @@ class Row:
     sites: Sites
     normals: Tensor | None = None
 
+    @cached_property
+    def columns(self) -> tuple[Tensor, ...]:
+        """The values of each coordinate in space, stored one after the other."""
+        return torch.from_numpy(np.ascontiguousarray(self.sites.points.T)).unbind(0)
+
 
 def sparse_slopes(
     linear: Linearization, sites: Sites, offsets: Mapping[tuple[str, int], int], width: int, time: str | None = None
 ) -> sparse.csr_array:
-    """The derivative of a residual at sites by nodal values, ``(m, width)``.
-
-    Args:
-        linear: the residual with its derivatives by jets.
-        sites: where.
-        offsets: of each field and number of time derivatives the column of its first nodal value.
-        width: the number of columns.
-        time: the name of the coordinate that is no axis of the grid.
-    """
+    """The derivative of a residual at sites by nodal values, ``(m, width)``."""
     data, places, columns = [np.zeros(0)], [np.zeros(0, dtype=int)], [np.zeros(0, dtype=int)]
     for (name, index), slope in linear.jets.items():
         if bool(slope.any()):
@@ -67,14 +65,6 @@ def arranged(problem: Problem, grid: Grid, top: Mapping[str, int]) -> tuple[Row,
     """Which term stands in the rows of which field at which nodes.
 
     Each field's equation holds at its nodes; its i-th condition on a face takes the rows of the i-th layer below that face.
-
-    Args:
-        problem: a problem with a time coordinate.
-        grid: nodes in the other coordinates.
-        top: of each field the number of time derivatives that its rows are solved for.
-
-    Raises:
-        BaselineError: too few or too many equations or conditions, or a condition that a grid cannot hold.
     """
     terms = problem.terms()
     equations = [term for term in terms if term.name in problem.equations]
@@ -162,9 +152,6 @@ def _owners(problem: Problem, face: Face, terms: Sequence[Term]) -> list[str]:
 
     A condition goes to a field that it contains, best to the one of which it has the highest derivative along the normal; a
     field takes half of its order at one end before it takes more.
-
-    Raises:
-        BaselineError: a condition without fields, or more conditions than rows.
     """
     slots = [(name, slot) for name in problem.fields for slot in range(max(problem.order(name, face.coordinate), 1))]
     cost = np.full((len(terms), len(slots)), 1000.0)

@@ -95,15 +95,6 @@ class Task:
     ) -> tuple[OptimizeResult, Inference]:
         """Fit raw unknowns, and what else is free, to the measurements by ``scipy.optimize.least_squares``.
 
-        Args:
-            rows: the misfits ``(m,)`` at raw unknowns and other numbers.
-            slopes: their derivatives, ``(m, q + k)``.
-            start: where to begin, ``(q + k,)``.
-            tolerance: the relative change of the numbers at which it ends; a tenth of it for that of their loss.
-
-        Raises:
-            BaselineError: rows that are not finite at the start, or the time is over.
-
         Reference: G. A. F. Seber and C. J. Wild, Nonlinear Regression, Wiley 1989.
         """
         size, count = len(rows(start)), len(self.problem.unknowns)

@@ -26,12 +26,7 @@ _CHANCE = 1e-4
 
 
 def certificate(rows: ResidualSystem, blocks: Sequence[Collocation], scales: Mapping[str, float]) -> pd.DataFrame:
-    """The size of every residual at the points of some blocks.
-
-    Returns:
-        A DataFrame indexed by term: ``rms`` and ``max`` in the residual's unit, ``relative`` (rms by natural size), and
-        the number of ``points``.
-    """
+    """The size of every residual at the points of some blocks."""
     found = {}
     for name, values in rows.numbers(blocks).items():
         sizes = values.double().abs()
@@ -41,13 +36,7 @@ def certificate(rows: ResidualSystem, blocks: Sequence[Collocation], scales: Map
 
 
 def uncertified(residuals: pd.DataFrame, tolerance: float | pd.Series, remedy: str = "") -> list[str]:
-    """That the certificate fails, where by how much, and what to try; nothing where it holds.
-
-    Args:
-        residuals: of ``certificate``.
-        tolerance: for relative residuals; one for all terms or one for each. Measurements need not meet it.
-        remedy: what to try.
-    """
+    """That the certificate fails, where by how much, and what to try; nothing where it holds."""
     limits = pd.Series(tolerance, index=residuals.index)
     own = residuals["relative"][[not is_measured(str(name)) for name in residuals.index]]
     misses = own[~(own <= limits[own.index])]

@@ -231,14 +231,7 @@ def term_gradients(objective: Objective) -> tuple[dict[str, pd.DataFrame], Tenso
 
 
 def layer_states(trial: nn.Module, parameters: Sequence[Tensor], gradient: Tensor, points: Tensor) -> pd.DataFrame:
-    """The table ``layers`` of a ``Checkup``.
-
-    Args:
-        trial: the trial function.
-        parameters: those that are varied.
-        gradient: of the loss by them, one after the other, shape ``(p,)``.
-        points: some of the domain, shape ``(n, D)``.
-    """
+    """The table ``layers`` of a ``Checkup``."""
     sizes = [parameter.numel() for parameter in parameters]
     pieces = dict(zip(map(id, parameters), gradient.split(sizes), strict=True))
     found: dict[str, dict[str, object]] = {}

@@ -28,17 +28,6 @@ def overfitted(history: Sequence[Mapping[str, Any]]) -> list[str]:
     The lowest held-out loss of the phase must lie at least five reports before its end, each of the last five reports three
     times above it, and the training loss must have fallen by a factor of two since: reports scatter, and a rise in one means
     nothing.
-
-    Args:
-        history: the reports of a fit, in order, as in ``solution.history``.
-
-    Returns:
-        A sentence for the last such phase, or nothing.
-
-    Example:
-        >>> looks = [{"phase": "Adam", "step": k, "loss": 0.5**k, "held_out": 0.5 ** min(k, 8 - k)} for k in range(1, 13)]
-        >>> overfitted(looks)[0][:70]
-        'in Adam the loss on training points fell after step 4 from 6.2e-02 to '
     """
     found = []
     for phase in dict.fromkeys(str(look["phase"]) for look in history):
@@ -63,10 +52,6 @@ def stagnant(setup: DiscreteProblem, history: Sequence[Mapping[str, Any]]) -> li
     In order: the loss was still falling when the steps were used up; a single step along the gradient still lowers it by much
     (the steps were too few or too small); two terms pull against one another,
     :math:`\cos(\nabla L_i, \nabla L_j) < -0.7` with most of the gradient cancelled; the gradient vanishes.
-
-    Args:
-        setup: as the fit left it.
-        history: its reports, in order.
     """
     looks = [look for look in history if look.get("phase") == history[-1]["phase"]] if history else []
     losses = [float(look["loss"]) for look in looks]

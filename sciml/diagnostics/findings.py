@@ -87,15 +87,7 @@ class Findings(list[Finding]):
         return self.attempt(where, run) is not None
 
     def report(self, mode: str, name: str) -> None:
-        """Raise or warn, all findings together.
-
-        Args:
-            mode: ``"error"`` or ``"warn"``; a fatal finding is an error in both.
-            name: of the problem that was checked.
-
-        Raises:
-            SciMLError: of the class of the gravest finding, with all of them in ``findings``.
-        """
+        """Raise or warn, all findings together."""
         ordered = tuple(sorted(dict.fromkeys(self), key=lambda each: _ORDER[each.severity]))
         if not ordered:
             return

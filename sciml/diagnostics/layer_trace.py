@@ -67,16 +67,7 @@ def passages(trial: nn.Module, points: Tensor) -> list[Passage]:
 
 
 def culprit(bad: Callable[..., bool], *runs: Sequence[Passage]) -> str | None:
-    """Where something first goes wrong: a layer, or what a model computes itself between two of them.
-
-    Args:
-        bad: whether a tensor that goes into a layer or comes out is wrong; receives it of every run.
-        runs: the layers of one or several runs of a model.
-
-    Returns:
-        A phrase such as ``layers.1 (ReLU)`` or ``the forward of Net, between a (Linear) and b (Linear)``, or None where nothing
-        is wrong, or runs went through different layers.
-    """
+    """Where tensors are first bad in one or several runs: a layer, or what a model computes between two; None for nowhere."""
     found = runs[0]
     if any(len(run) != len(found) for run in runs):
         return None

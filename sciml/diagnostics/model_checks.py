@@ -31,15 +31,7 @@ _SMOOTH = "use a smooth activation such as tanh, sin, silu or gelu"
 
 
 def check_model(trial: nn.Module, problem: Problem) -> None:
-    """Refuse a model that does not map D coordinates to F fields, or whose outputs no solver could change.
-
-    Args:
-        trial: the trial function, in the precision and on the device of the fit.
-        problem: the mathematics.
-
-    Raises:
-        ModelError: with the shapes given and expected, or that the output is detached.
-    """
+    """Refuse a model that does not map D coordinates to F fields, or whose outputs no solver could change."""
     inputs, outputs = len(problem.coordinates), len(problem.fields)
     like = next(trial.buffers())
     center = (torch.tensor(problem.domain.lower) + torch.tensor(problem.domain.upper)) / 2
@@ -72,13 +64,7 @@ def check_model(trial: nn.Module, problem: Problem) -> None:
 
 
 def check_function(trial: nn.Module, problem: Problem, asked: Mapping[Jet, str]) -> Iterator[Finding]:
-    """Everything that is wrong with a model that has passed ``check_model``.
-
-    Args:
-        trial: the trial function in the precision of the fit; perturbed float64 copies are used.
-        problem: the mathematics.
-        asked: the derivatives that residuals depend on, with the name of such a residual.
-    """
+    """Everything that is wrong with a model that has passed ``check_model``; ``asked`` names a residual for each derivative."""
     points = draw(Interior(), problem.domain, _PROBES, np.random.default_rng(0)).points[0][:_PROBES]
     like = next(trial.buffers())
     imprecise = list(_precision(trial, points.to(like)))

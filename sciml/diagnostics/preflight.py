@@ -86,15 +86,7 @@ def checked(
     device: str | torch.device,
     mode: str,
 ) -> Measurements | None:
-    """The measurements of a fit, after everything that was handed to it has been checked.
-
-    Args:
-        problem, model, data, observe, noise, exact, dtype, device: as for ``fit``.
-        mode: ``"error"``, ``"warn"`` or ``"off"``.
-
-    Raises:
-        SciMLError: with all findings together, or the mode is none of the three.
-    """
+    """The measurements of a fit, after everything that was handed to it has been checked."""
     if not isinstance(mode, str) or mode not in ("error", "warn", "off"):
         raise SolverError(f"preflight must be 'error', 'warn' or 'off'; given: {mode!r}")
     if mode == "off":

@@ -118,14 +118,6 @@ def check_residuals(
 
     Each is evaluated at a few points of its place on random jets: it may fail, have a wrong shape, be random, mix points, or
     depend on no field; and fields and unknowns may be left out by all of them.
-
-    Args:
-        problem: the mathematics.
-        measurements: that will be fitted beside it.
-        precise: whether the fit is in float64.
-
-    Returns:
-        The findings, and what the residuals depend on.
     """
     found = Findings()
     blocks = list(_placed(problem, _terms(problem, found), found))

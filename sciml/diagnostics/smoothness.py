@@ -49,16 +49,7 @@ def _gaps(
     length: float,
     rule: tuple[Sequence[float], Sequence[float]],
 ) -> list[tuple[Tensor, Tensor]]:
-    """The distance of changes of derivatives from integrals, ``(n,)``, and the derivatives at the nodes, ``(n, k)``.
-
-    Args:
-        jets_at: derivatives at points.
-        pairs: of a derivative and the one below it.
-        column: of the coordinate along which the segments lie.
-        starts: where they begin, ``(n, D)``.
-        length: of each, in the unit of the coordinate.
-        rule: nodes and weights on [0, 1].
-    """
+    """The distance of changes of derivatives from integrals, ``(n,)``, and the derivatives at the nodes, ``(n, k)``."""
     nodes, weights = (torch.tensor(each, dtype=starts.dtype, device=starts.device) for each in rule)
     points = starts.repeat_interleave(len(nodes), 0)
     points[:, column] += (length * nodes).repeat(len(starts))
@@ -103,13 +94,7 @@ class Kink:
 
 
 def kinks(trial: nn.Module, problem: Problem, asked: Sequence[Jet]) -> list[Kink]:
-    """The derivatives of a trial function, of those that are asked for, below which something jumps.
-
-    Args:
-        trial: the trial function, in float64 on the CPU.
-        problem: whose coordinates, fields and domain are meant.
-        asked: the derivatives; with ``u_xx`` it is ``u_x`` that must not jump, but where the problem itself breaks off.
-    """
+    """The derivatives of a trial function, of those that are asked for, below which something jumps."""
     found: list[Kink] = []
     # Along many coordinates there are many lines however few of them lie along each.
     lines = max(_FEWEST_LINES, min(_MOST_LINES, _ALL_LINES // len(problem.coordinates)))

@@ -79,17 +79,7 @@ def warn_of_conditions(problem: Problem, measured: bool, earlier: list[str]) -> 
 
 
 def condition_warnings(problem: Problem, measured: bool = False) -> list[str]:
-    """A sentence for whatever in the conditions of a problem looks like a mistake, with its name and place.
-
-    Args:
-        problem: the mathematics.
-        measured: whether measurements may stand in for conditions: then none is called missing.
-
-    Returns:
-        Sentences on conditions that contradict each other where they meet, on prescriptions that are made twice, on
-        coordinates with too few or too many conditions, and on fields of which only derivatives are prescribed, such as
-        ``nothing prescribes u_t at t=0: the equations take 2 conditions in t and there are 1``.
-    """
+    """A sentence for each likely mistake in the conditions; where measurements may stand in for them, none is missing."""
     demands = _dependencies(problem)
     found = contradictions(problem) + _twice(problem, demands)
     for system in _systems(problem, demands):

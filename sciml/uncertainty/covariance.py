@@ -128,16 +128,7 @@ def covariance(
 
 
 def eliminated(model_part: Array, raw_part: Array) -> tuple[Array, Array, Array]:
-    r"""The unknowns' part of a Jacobian that no change of the model's parameters imitates.
-
-    Args:
-        model_part: derivative of the rows by the model's parameters, shape ``(m, p)``.
-        raw_part: derivative of the rows by the raw unknowns, shape ``(m, q)``.
-
-    Returns:
-        With the singular value decomposition :math:`U\Sigma V^T` of the model's part: the basis :math:`U`, the rest
-        :math:`(I - UU^T)B`, and :math:`V\Sigma^{-1}`.
-    """
+    r"""Of parts :math:`A = U\Sigma V^T` ``(m, p)`` and B ``(m, q)``: U, :math:`(I - UU^T)B`, :math:`V\Sigma^{-1}`."""
     if not model_part.shape[1]:
         return np.zeros((len(raw_part), 0)), raw_part, np.zeros((0, 0))
     left, singular, right = np.linalg.svd(model_part, full_matrices=False)
@@ -248,13 +239,6 @@ def from_rows(
     the tangent space of the model that satisfies the linearised problem is what the measurements choose from, and the
     result is that of shooting. At most some hundred points of each block are used. Columns with outliers enter by their scores
     (P. J. Huber, Robust Statistics, Wiley 1981, section 7.6).
-
-    Args:
-        rows: the residuals.
-        blocks: where they are taken.
-        scales: what each is divided by.
-        weights: of the terms; columns that weigh less by the row are taken to have so much larger a variance.
-        known: whether the standard deviation of every column was given.
     """
     # In double precision whatever the fit was made in: what counts as zero is judged by the rounding of float64.
     trial = copy.deepcopy(rows.trial).double().cpu()

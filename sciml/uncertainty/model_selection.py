@@ -52,14 +52,7 @@ def deviations(
 def statistics(
     rows: ResidualSystem, blocks: Sequence[Collocation], inference: Inference, found: Collection[str] = ()
 ) -> dict[str, float]:
-    """Statistics of a fit to measurements; empty where there are none, or where nothing was inferred.
-
-    Args:
-        rows: the residuals at the solution.
-        blocks: where they are taken, measurements among them.
-        inference: what the linearised problem says.
-        found: the columns whose standard deviation was found from the data.
-    """
+    """Statistics of a fit to measurements; empty where there are none, or where nothing was inferred."""
     if not inference.measurements or not math.isfinite(inference.variance):
         return {}
     count, likelihood, square, sizes, fitted = 0, 0.0, 0.0, {}, 0

@@ -31,11 +31,7 @@ _CLOSE, _MOSTLY, _FARTHEST = 0.01, 0.5, 100.0
 
 
 def profiled(setup: DiscreteProblem, inference: Inference) -> Inference:
-    """The inference with intervals from profile likelihoods in the place of those from the covariance.
-
-    Raises:
-        SolverError: the trial function has so many parameters that refits would take hours.
-    """
+    """The inference with intervals from profile likelihoods in the place of those from the covariance."""
     count = sum(parameter.numel() for parameter in setup.parameters)
     if count > _MOST_PARAMETERS:
         raise SolverError(
