@@ -18,12 +18,10 @@ from sciml.problem import Problem
 
 
 def names() -> tuple[str, ...]:
-    """The names of the gallery's problems, sorted.
-
-    A name is that of a file in ``problems/``, which stands in the checkout or inside the installed package.
+    """The gallery's problems: the files in ``problems/``, in the checkout or inside the installed package.
 
     Returns:
-        The names; none where the library was installed without its gallery.
+        The names, sorted; none where the library was installed without its gallery.
 
     Example:
         >>> import sciml
@@ -34,10 +32,7 @@ def names() -> tuple[str, ...]:
 
 
 def path(name: str) -> Path:
-    """The Python file in which a problem of the gallery is stated.
-
-    Args:
-        name: one of ``names()``.
+    """The Python file in which a problem of the gallery, one of ``names()``, is stated.
 
     Returns:
         Its path.
@@ -56,11 +51,7 @@ def path(name: str) -> Path:
 
 
 def problem(name: str, **constants: Any) -> Problem:
-    """A problem of the gallery.
-
-    Args:
-        name: one of ``names()``.
-        constants: values that replace constants of its class, in their units.
+    """A problem of the gallery, one of ``names()``; keywords replace constants of its class, in their units.
 
     Returns:
         The problem, ready for ``sciml.fit`` and ``sciml.baseline``.

@@ -29,15 +29,7 @@ Function = Callable[[Mapping[str, Array]], Values]
 
 @dataclass(frozen=True)
 class Shown:
-    """One solution to draw.
-
-    Attributes:
-        title: its heading.
-        values: its fields at coordinates by name, arrays of one shape.
-        truth: what they should be, likewise.
-        is_truth: whether it is itself what they should be.
-        blown_up: whether some of its values are not finite, so that no difference is drawn.
-    """
+    """One solution to draw, its fields and what they should be; of one with values that are not finite no difference."""
 
     title: str
     values: Function
@@ -53,13 +45,6 @@ def plot(solution: Any, other: Any = None) -> Figure:
     a colour map for each field on the domain, and beside it the difference from the other solution or the reference, where
     there is one. Over more: the same on a slice along the first two coordinates that are not time, through the middle of all
     the others; the title says where. The figure belongs to no window and no global state; save it with ``figure.savefig``.
-
-    Args:
-        solution: the solution.
-        other: a second one to draw beside it.
-
-    Returns:
-        The figure, of matplotlib.
 
     Raises:
         ProblemError: the slice through the middle does not meet the domain.
@@ -78,19 +63,11 @@ def plot(solution: Any, other: Any = None) -> Figure:
 def side_by_side(
     shown: Sequence[Shown], fields: Sequence[str], domain: Domain, time: str | None, against: str
 ) -> Figure:
-    """Draw solutions side by side, and the difference of each from the truth below it.
+    """Draw solutions side by side, and the difference of each from the truth, called ``against``, below it.
 
-    Args:
-        shown: the solutions, in order.
-        fields: the fields to draw, one below the other.
-        domain: where they are solutions.
-        time: the coordinate that runs to the right, or None.
-        against: what the truth is called.
-
-    Returns:
-        A figure that belongs to no window. Over one coordinate: for each field the curves of all solutions, and beside them
-        the logarithms of their differences. Over two: colour maps with one scale for all solutions, below them maps of the
-        differences, each with a scale of its own. Over more: such maps on a slice, named in the figure's title.
+    Over one coordinate: for each field the curves of all solutions, and beside them the logarithms of their differences. Over
+    two: colour maps with one scale for all solutions, below them maps of the differences, each with a scale of its own. Over
+    more: such maps on a slice, named in the figure's title.
     """
     if len(domain.coordinates) == 1:
         return _compared_lines(shown, fields, domain, against)

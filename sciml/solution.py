@@ -130,12 +130,11 @@ class Solution:
         """The fields at points, outside the domain too: there they are what the trial function happens to be.
 
         Args:
-            coordinates: every coordinate by name, in its unit; numbers, arrays or tensors that broadcast. When one of
-                them is a tensor, tensors come back, differentiable by the coordinates.
+            coordinates: every coordinate by name, in its unit; numbers, arrays or tensors that broadcast.
 
         Returns:
-            For each field, and each complex field of the problem, an array (or tensor) of the shape that the coordinates
-            broadcast to.
+            For each field, and each complex field of the problem, an array of the shape that the coordinates broadcast to;
+            where one of them is a tensor, a tensor that is differentiable by them.
 
         Raises:
             ProblemError: a coordinate is missing or unknown, or the shapes do not broadcast.
@@ -169,10 +168,7 @@ class Solution:
         of the same kind would cause. In problems with unknown functions of coordinates their assumed smoothness counts, too.
 
         Args:
-            coordinates: as for a call.
-
-        Returns:
-            For each field an array of the shape that the coordinates broadcast to.
+            coordinates: as for a call, which returns arrays of the same shapes.
 
         Raises:
             ProblemError: nothing was inferred from measurements, or the problem is not known (``load(path, problem)``).
@@ -198,8 +194,7 @@ class Solution:
         """The errors of the solution as a prediction of measurements, best ones that were not fitted.
 
         Args:
-            data: measurements as for ``fit``; fields, derivatives and observed functions as columns.
-            how: ``observe`` and ``noise`` as for ``fit``.
+            data: measurements as for ``fit``, and likewise ``observe`` and ``noise``.
 
         Returns:
             A DataFrame by column: ``rms`` of what is measured less what the solution says, in the column's unit, ``relative``
@@ -272,11 +267,7 @@ class Solution:
         return {str(name): float(value) for name, value in self.unknowns["estimate"].items()}
 
     def lives(self, points: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """For each field where it means something: everywhere, unless its equations hold on parts of the domain alone.
-
-        Args:
-            points: arrays by coordinate, of one shape.
-        """
+        """Where each field means something at points, arrays by coordinate: all over, unless its equations hold on parts."""
         if self.problem is None:
             shape = np.broadcast_shapes(*(np.shape(each) for each in points.values()))
             return {name: np.ones(shape, dtype=bool) for name in self.fields}
@@ -324,12 +315,7 @@ class Solution:
         return embed(self, points, layer, **options)
 
     def plot(self, other: Solution | None = None) -> Figure:
-        """A matplotlib figure of the fields, beside another solution or the reference; a slice where there are more than two
-        coordinates.
-
-        Raises:
-            ProblemError: the slice through the middle does not meet the domain.
-        """
+        """A matplotlib figure of the fields, beside another solution or the reference; see ``sciml.plots.plot``."""
         from sciml import plots
 
         return plots.plot(self, other)
@@ -337,8 +323,7 @@ class Solution:
     def save(self, path: str | Path) -> Path:
         """Write the solution to one file, all of it or nothing.
 
-        It holds tensors and plain values, no code and no pickled objects: the state of the model, scaling, unknowns,
-        history, certificate. ``sciml.load`` reads it.
+        It holds tensors and plain values, no code and no pickled objects; ``sciml.load`` reads it.
 
         Raises:
             FileError: the file cannot be written.

@@ -49,13 +49,7 @@ def clustered(sample: PointSet, box: Domain, around: Collection[int] = ()) -> Po
 
 @dataclass(frozen=True)
 class SpectralPoints:
-    """Numbers of clustered points, by place.
-
-    Args:
-        inside: the number inside.
-        across: for each coordinate the number on a face across it.
-        around: the columns of coordinates along which points stay evenly spread.
-    """
+    """Numbers of clustered points inside and on faces across each coordinate; columns ``around`` stay evenly spread."""
 
     inside: int
     across: Mapping[str, int]

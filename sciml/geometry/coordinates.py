@@ -16,13 +16,7 @@ from sciml.errors import ProblemError
 def points_from(
     given: Mapping[str, Any], names: Sequence[str], like: Tensor | None = None
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """Points ``(n, D)`` from coordinates by name, and the shape to which they broadcast.
-
-    They are finite numbers in float64 or, where a tensor ``like`` is given, differentiable and of its type on its device.
-
-    Raises:
-        ProblemError: a coordinate is missing or unknown, or the shapes do not broadcast.
-    """
+    """Points ``(n, D)`` and their shape before: finite float64 or, where a tensor ``like`` is given, differentiable like it."""
     if set(given) != set(names):
         raise ProblemError(f"expected the coordinates {listed(names)}; given: {listed(given)}")
     if like is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from scipy.stats import qmc
@@ -59,10 +59,7 @@ class Piece:
     name: str
     number: int = 0
 
-    @property
-    def coordinate(self) -> None:
-        """No coordinate is constant on it."""
-        return None
+    coordinate: ClassVar[None] = None
 
     def describe(self, domain: Domain) -> str:
         """The piece as people write it: its name."""
@@ -172,13 +169,12 @@ class Region:
         )
         faces = tuple(dict.fromkeys((*around, *self.faces)))
         for face in (*faces, *self.excluded):
-            if face in domain.sides:
-                continue
-            place = f"the piece {face.name!r}" if isinstance(face, Piece) else f"a face of {face.coordinate!r}"
-            raise ProblemError(
-                f"a condition lies on {place}, but {domain!r} has no such face or piece; the pieces of {domain!r} are "
-                f"{listed(domain.pieces)}: use domain.face(...) or domain.piece(...) of the problem's own domain"
-            )
+            if face not in domain.sides:
+                place = f"the piece {face.name!r}" if isinstance(face, Piece) else f"a face of {face.coordinate!r}"
+                raise ProblemError(
+                    f"a condition lies on {place}, but {domain!r} has no such face or piece: use domain.face(...) or "
+                    f"domain.piece(...) of the problem's own domain; its pieces are {listed(domain.pieces)}"
+                )
         if not faces:
             raise ProblemError(
                 "a condition lies on an empty region: the domain has no boundary apart from its time faces; "
@@ -238,11 +234,7 @@ class Domain(ABC):
 
     @abstractmethod
     def on_side(self, side: Side, unit: Array) -> Placed:
-        """Points of a side, uniform by its length or area, from points ``(n, freedom)`` uniform in the unit cube.
-
-        Returns:
-            Points ``(n, D)``, outward unit normals ``(n, D)``, and which of them are to be kept, ``(n,)``.
-        """
+        """Points of a side, uniform by its length or area, from points ``(n, freedom)`` uniform in the unit cube."""
 
     @abstractmethod
     def extent(self, side: Side) -> float:
@@ -368,10 +360,7 @@ class Domain(ABC):
         return lower + (upper - lower) * unit
 
     def quadrature(self, count: int) -> tuple[Array, Array] | None:
-        """About ``count`` points ``(n, D)`` inside and their shares ``(n,)`` of a mean over the domain, by rules of high order.
-
-        None where there is no such rule.
-        """
+        """About ``count`` points ``(n, D)`` inside and their shares ``(n,)`` of a mean, or None without a good rule."""
         return None
 
     @property
@@ -401,11 +390,7 @@ class Domain(ABC):
         raise ProblemError(self._no_face(f"between({coordinate!r}, ...)"))
 
     def points(self, points: Any) -> Array:
-        """Points as an array ``(n, D)``.
-
-        Raises:
-            ProblemError: they have another shape.
-        """
+        """Points as an array ``(n, D)``; other shapes are refused."""
         array = np.asarray(points, dtype=np.float64)
         if array.ndim != 2 or array.shape[1] != len(self.bounds):
             raise ProblemError(
@@ -464,9 +449,8 @@ class Domain(ABC):
 class Interface:
     """The common part of the boundaries of two domains with the same coordinates; made by ``first.interface(second)``.
 
-    Normals point out of the first domain, into the second. Conditions lie on it as on a piece of a boundary; it is itself
-    no part of the boundary of the domain that holds both. What a part has of the boundary of the whole is
-    ``part.interface(whole)``.
+    Normals point out of the first domain. Conditions lie on it as on a piece of a boundary; it is no part of the boundary of
+    the domain that holds both. What a part has of the boundary of the whole is ``part.interface(whole)``.
 
     Raises:
         ProblemError: the two have different coordinates, or no piece of their boundaries in common.
@@ -624,15 +608,12 @@ class Product(_Composite):
         at, outward, keep = self.parts[owner].on_side(own, unit[:, :first])
         points, normals = [], []
         for number, factor in enumerate(self.parts):
-            if number == owner:
-                points.append(at)
-                normals.append(outward)
-                continue
-            inside, kept = factor.inside(unit[:, first : first + len(factor.bounds)])
-            first += len(factor.bounds)
-            points.append(inside)
-            normals.append(np.zeros_like(inside))
-            keep = keep & kept
+            if number != owner:
+                at_others, kept = factor.inside(unit[:, first : first + len(factor.bounds)])
+                first += len(factor.bounds)
+                keep = keep & kept
+            points.append(at if number == owner else at_others)
+            normals.append(outward if number == owner else np.zeros_like(at_others))
         return np.hstack(points), np.hstack(normals), keep
 
     def extent(self, side: Side) -> float:
@@ -731,11 +712,8 @@ class Combination(_Composite):
                 kept = _fraction_kept(part.freedom(own), partial(self._placed, number, own))
                 if kept > 0:
                     name = own.describe(part)
-                    self._sides[Piece(name, sum(side.describe(self) == name for side in self._sides))] = (
-                        number,
-                        own,
-                        kept,
-                    )
+                    alike = sum(side.describe(self) == name for side in self._sides)
+                    self._sides[Piece(name, alike)] = number, own, kept
 
     def distance(self, points: Any) -> Array:
         first, second = (part.distance(points) for part in self.parts)

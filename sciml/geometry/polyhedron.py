@@ -61,11 +61,8 @@ class Polyhedron(Domain):
                 raise ProblemError(
                     f"Polyhedron: {what} must have three finite numbers each; given an array of shape {array.shape}"
                 )
-        if (
-            self.triangles.dtype.kind not in "iu"
-            or self.triangles.min() < 0
-            or self.triangles.max() >= len(self.vertices)
-        ):
+        numbers = self.triangles
+        if numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= len(self.vertices):
             raise ProblemError(f"Polyhedron: triangles must be numbers of vertices, from 0 to {len(self.vertices) - 1}")
         used = self.vertices[np.unique(self.triangles)]
         ends = zip(used.min(axis=0).tolist(), used.max(axis=0).tolist(), strict=True)

@@ -21,11 +21,10 @@ _FEW, _DOUBLINGS, _MORE = 8, 8, 8
 
 @dataclass(frozen=True)
 class PointSet:
-    """Points of one place.
+    """Points ``(n, D)`` of one place, two tensors of partners on the lower and the upper face of a coordinate.
 
-    ``points`` holds one tensor ``(n, D)``, or two with the partners on the lower and the upper face; ``normals`` the
-    outward normals ``(n, D)`` on sides; ``faces`` the number of points on each side, in order. ``shares``, of shape ``(n,)``
-    and with the sum 1, are the weights of a quadrature where residuals are averaged into one row.
+    ``normals``, outward, are ``(n, D)``, ``faces`` the numbers of points on each side. ``shares``, ``(n,)`` with the sum 1, are
+    the weights of a quadrature where residuals are averaged into one row.
     """
 
     points: tuple[Points, ...]
@@ -50,10 +49,7 @@ def default_count(domain: Domain) -> int:
 
 
 def default_face_count(domain: Domain, inside: int) -> int:
-    """The default number of points on each face: twice as dense along every edge as ``inside`` points are in a box.
-
-    In four and more coordinates all faces together get as many as the inside.
-    """
+    """The default number of points on each face: twice as dense along every edge as ``inside`` points are in a box."""
     dimension = len(domain.coordinates)
     if dimension > 3:
         # That many points on each of many faces would be far more than inside: as many on all of them together.
@@ -65,13 +61,9 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
     """Scrambled Sobol points of one place of a domain, uniform by its length, area or volume.
 
     Args:
-        place: the inside, or that of a part; some sides, an inner surface, the opposite faces of a coordinate, one point, or
-            what is averaged over.
-        domain: the domain.
         count: the number of points; on sides, of points on **each** face (a face that is a single point gets one). Pieces get
             as many by their size, where a side of a square (or cube) with the measure of the domain gets ``count``; at
             least eight.
-        generator: scrambles the sequence.
 
     Raises:
         ProblemError: a domain is so thin in the box around it that hardly any point falls into it.
@@ -110,12 +102,9 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
     return PointSet((torch.from_numpy(lower), torch.from_numpy(upper)))
 
 
-def on_side(side: Side, domain: Domain | Interface, count: int, generator: np.random.Generator) -> tuple[Array, Array]:
+def on_side(side: Side, domain: Domain | Interface, count: int, generator: np.random.Generator) -> tuple[Array, ...]:
     """Points ``(n, D)`` of one side and its outward unit normals there; one point if the side is a point."""
-    points, normals = _collected(
-        partial(domain.on_side, side), domain.freedom(side), domain.kept(side), count, generator
-    )
-    return points, normals
+    return _collected(partial(domain.on_side, side), domain.freedom(side), domain.kept(side), count, generator)
 
 
 def _quadrature(place: Average, domain: Domain, count: int, generator: np.random.Generator) -> PointSet:

@@ -115,13 +115,8 @@ class Neumann(Dirichlet):
     """Outward normal derivatives on part of the boundary: ``Neumann(u=0.0, on=domain.face(x=1))``.
 
     Args:
-        on: where; faces, pieces or the whole boundary of the problem's domain.
-        name: name of the condition in histories and reports.
-        targets: for each field the prescribed derivative along the outward normal, in the field's unit by the
-            coordinate's: a number or a function of the coordinates that it names.
-
-    Raises:
-        ProblemError: nothing is prescribed; when a problem class is defined: an unknown name.
+        on, name: as for ``Dirichlet``, which raises the same errors.
+        targets: for each field the derivative along the outward normal, in the field's unit by the coordinate's.
 
     Example:
         >>> import sciml
@@ -141,14 +136,10 @@ class Robin(Dirichlet):
     has :math:`a = h/k` and :math:`g = a u_\infty`.
 
     Args:
-        on: where; faces, pieces or the whole boundary of the problem's domain.
         coefficient: a, a number or a function of the coordinates that it names; a parameter called ``self`` receives the
             problem with its constants, as in ``lambda self: self.h / self.k``.
-        name: name of the condition in histories and reports.
+        on, name: as for ``Dirichlet``, which raises the same errors.
         targets: for each field g, a number or a function of the coordinates that it names.
-
-    Raises:
-        ProblemError: nothing is prescribed; when a problem class is defined: an unknown name.
 
     Example:
         >>> import sciml
@@ -176,12 +167,9 @@ class Robin(Dirichlet):
 def _normal_derivative(scene: Evaluation, field: str) -> Values:
     """The derivative of a field along the outward normals of a scene, shape ``(n,)``."""
     assert scene.normals is not None
-    slope = torch.zeros_like(scene.normals[:, 0])
-    for column, coordinate in enumerate(scene.space.coordinates):
-        component = scene.normals[:, column]
-        if bool(component.any()):
-            slope = slope + component * scene.space.jet(field, (coordinate,))
-    return slope
+    along = zip(scene.space.coordinates, scene.normals.unbind(1), strict=True)
+    slopes = (part * scene.space.jet(field, (coordinate,)) for coordinate, part in along if bool(part.any()))
+    return sum(slopes, torch.zeros_like(scene.normals[:, 0]))
 
 
 class Periodic(Condition):

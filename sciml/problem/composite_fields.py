@@ -22,17 +22,7 @@ NORMAL = "normal"
 
 @dataclass(frozen=True)
 class Composites:
-    """The complex fields of a problem, each with its real and imaginary part, and its vectors, each with its components.
-
-    Args:
-        complexes: ``{"h": ("u", "v")}`` for h = u + iv.
-        vectors: ``{"velocity": ("u", "v")}``; components are fields or complex fields.
-
-    Example:
-        >>> flow = Composites(vectors={"velocity": ("u", "v")})
-        >>> flow.parts("velocity"), flow.parts("u")
-        (('u', 'v'), ('u',))
-    """
+    """Complex fields, ``{"h": ("u", "v")}`` for h = u + iv, and vectors, whose components are fields or complex fields."""
 
     complexes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     vectors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -102,10 +102,7 @@ def check_part(what: str, part: Domain, problem: ProblemLike) -> None:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The arguments of a residual: a problem with its unknowns bound, jets at points, outward normals.
-
-    ``spaces`` has one entry, or two (lower and upper face) for paired points; ``normals`` has shape ``(n, D)`` on sides.
-    """
+    """A bound problem, jets at points (two, lower and upper face, for paired ones), outward normals ``(n, D)`` on sides."""
 
     problem: ProblemLike
     spaces: tuple[JetSpace, ...]
@@ -132,11 +129,7 @@ class Prescription:
 
 @dataclass(frozen=True)
 class Term:
-    """One named residual: where it holds, and the function that evaluates it to a tensor of shape ``(n,)``.
-
-    ``field`` is set where the residual is a field's value less a prescribed one, and ``measured`` where that was measured.
-    ``prescription`` says what an initial or Dirichlet condition prescribes, for trial functions that satisfy it exactly.
-    """
+    """One named residual ``(n,)`` and its place; ``field`` is set where it is a field's value less a prescribed one."""
 
     name: str
     place: Place
@@ -173,10 +166,7 @@ class Condition(ABC):
 
 
 class Targets(Condition):
-    """A condition that prescribes, for each of some fields or derivatives, what an operator on it is equal to.
-
-    Subclasses say where (``place``) and which operator (``operator``; by default the derivative itself).
-    """
+    """A condition that prescribes, for each of some fields or derivatives, what an operator on it is equal to."""
 
     # Whether the derivative itself is prescribed, and whether trial functions may satisfy that exactly.
     valued: ClassVar[bool] = True

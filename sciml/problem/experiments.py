@@ -42,16 +42,7 @@ class Experiments(Problem):
     def joined(
         self, data: Any, observe: Mapping[str, Callable[..., Any]] | None = None, noise: Any = None
     ) -> Measurements | None:
-        """The measurements of all experiments in one table, a column for each of theirs.
-
-        Args:
-            data: tables by experiment, or a table with groups that are called like the experiments; None for the problems' own.
-            observe: functions of the fields of one experiment, for all of them.
-            noise: as for ``Measurements``, of the columns of one experiment.
-
-        Raises:
-            DataError: no table for an experiment, or one for none.
-        """
+        """The measurements of all experiments in one table, a column for each of theirs; without data the problems' own."""
         members = type(self)._members
         tables = self._tables(data)
         parts = {name: Measurements.of(each).with_more(observe, noise) for name, each in tables.items()}

@@ -30,10 +30,7 @@ def argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
 def evaluated(
     what: str, function: Callable[..., Any], arguments: Mapping[str, object], problem: object | None = None
 ) -> Any:
-    """The value of a user's function; its own exceptions become a ``ProblemError`` that names it.
-
-    A function that asks for ``self`` receives the problem, if one is given.
-    """
+    """The value of a user's function, which receives the problem as ``self``; its exceptions become a ``ProblemError``."""
     if problem is not None and "self" in inspect.signature(function).parameters:
         arguments = {"self": problem, **arguments}
     try:

@@ -85,12 +85,8 @@ class Integral(Mean):
     """Integrals over the domain or part of its boundary: ``Integral(u=1.0)`` gives the whole of a density.
 
     Args:
-        on: a region of the problem's domain to integrate over; by default the whole inside.
-        name: name of the condition in histories and reports.
+        on, name: as for ``Mean``, which raises the same errors.
         targets: for each field the integral, in the field's unit times those of the coordinates: a number.
-
-    Raises:
-        ProblemError: nothing is prescribed; when a problem class is defined: an unknown name.
 
     Example:
         >>> import sciml

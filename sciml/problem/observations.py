@@ -27,18 +27,10 @@ def is_measured(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Observation:
-    """A field, one of its derivatives or a function of fields, less the values that it should have at these very points.
+    """A field's derivative or a function of fields, less the values ``(n,)`` that it should have at these very points.
 
-    Attributes:
-        field: the field, or None where ``function`` says what was measured.
-        measured: the values, shape ``(n,)``.
-        index: the derivative of the field.
-        function: what was measured, of fields and coordinates by name.
-        noise: how the values scatter.
-        sigma: the size of the scatter, shape ``(n,)`` or ``()``; None as long as it is not known: then rows have the unit of
-            the column.
-        name: of the column, for messages.
-        alike: what columns of one kind have in common, such as the same column in another experiment: they scatter alike.
+    ``sigma`` is ``(n,)``, ``()``, or None while unknown: rows then have the column's unit. Columns with one ``alike``
+    scatter alike, such as the same column in another experiment.
     """
 
     field: str | None

@@ -227,9 +227,7 @@ class Problem:
 
     def bind_initial(self) -> Problem:
         """A copy in which every unknown has its initial value."""
-        return self.bind(
-            **{name: torch.tensor(value.initial, dtype=torch.float64) for name, value in self.unknowns.items()}
-        )
+        return self.bind(**_float64({name: value.initial for name, value in self.unknowns.items()}))
 
     def terms(self) -> tuple[Term, ...]:
         """Every residual of the problem: the equations, then the conditions, each under a name of its own."""
@@ -269,15 +267,7 @@ class Problem:
         return Within(part)
 
     def lives(self, field: str, coordinates: Mapping[str, Any]) -> Array:
-        """Whether a field means something at points: whether they lie where an equation that asks for it holds.
-
-        Args:
-            field: its name.
-            coordinates: arrays by coordinate that broadcast.
-
-        Returns:
-            Booleans of the shape that the coordinates broadcast to; all True unless every such equation has a part of its own.
-        """
+        """Whether points, arrays by coordinate that broadcast, lie where an equation that asks for a field holds."""
         asking = [
             self._place(name)
             for name, names in type(self)._equations.items()
@@ -302,13 +292,7 @@ class Problem:
     def parts_of(
         self, name: str, names: Sequence[str], value: Callable[[Evaluation], object]
     ) -> dict[str, Callable[[Evaluation], Tensor]]:
-        """A residual by its name, or by ``name.real`` and ``name.imag`` if it asks for complex fields and returns such numbers.
-
-        Args:
-            name: of the equation or condition.
-            names: of its arguments.
-            value: what it returns on a scene.
-        """
+        """A residual by its name, or by ``name.real`` and ``name.imag`` where its arguments and values are complex."""
         if name not in self._is_complex:
             complex_numbers = self.composites.has_complex(names)
             self._is_complex[name] = complex_numbers and _is_complex(value(self.system.scene()))
@@ -372,11 +356,7 @@ class Problem:
         }
 
     def points(self, coordinates: Mapping[str, Any]) -> tuple[Tensor, tuple[int, ...]]:
-        """Points ``(n, D)`` in float64 from coordinates by name, and the shape they broadcast to.
-
-        Raises:
-            ProblemError: a coordinate is missing or unknown, or the shapes do not broadcast.
-        """
+        """Points ``(n, D)`` in float64 from coordinates by name, and the shape they broadcast to; wrong ones are refused."""
         return points_from(coordinates, self.coordinates)
 
     def reference_values(
@@ -389,11 +369,15 @@ class Problem:
         if not self.has_reference:
             return None
         points, shape = self.points(coordinates)
-        bound = self.bind_initial().bind(**{name: torch.tensor(value) for name, value in (constants or {}).items()})
+        bound = self.bind_initial().bind(**_float64(constants or {}))
         with torch.no_grad():
             columns = dict(zip(self.coordinates, points.unbind(1), strict=True))
             values = self.composites.stacked(bound.reference(**columns), self.fields, points)  # type: ignore[attr-defined]
         return {field: values[:, column].numpy().reshape(shape) for column, field in enumerate(self.fields)}
+
+
+def _float64(values: Mapping[str, float]) -> dict[str, Tensor]:
+    return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
 
 
 def _is_complex(value: object) -> bool:

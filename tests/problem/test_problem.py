@@ -157,6 +157,12 @@ def test_the_reference_satisfies_the_equation_and_a_wrong_sign_shows():
     assert abs(Decay().residuals(lambda t: torch.exp(2 * t), t=t)["decay"]).max() > 1
 
 
+def test_the_reference_sees_constants_in_double_precision():
+    made = define(rate=sciml.Unknown(0.1), reference=lambda self, x, t: self.rate + 0 * x)()
+    for given in (None, {"rate": 0.1}):
+        assert made.reference_values({"x": 0.5, "t": 0.5}, given)["u"] == 0.1
+
+
 def test_terms_have_names_of_their_own():
     box = sciml.Box(x=(0, 1), t=(0, 1))
     made = define(
