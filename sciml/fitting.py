@@ -44,7 +44,7 @@ from sciml.strategies import Polish, Windows
 from sciml.strategies.minibatches import fed
 from sciml.strategies.network import Train
 from sciml.strategies.noise_scale import iterate
-from sciml.strategies.search import ENDED, Candidate, Log, Options, Workspace, search
+from sciml.strategies.search import ENDED, STOPPED, Candidate, Log, Options, Workspace, search
 from sciml.strategies.select import select
 from sciml.strategies.training import Stage, stage_name
 from sciml.strategies.transfer import WarmStart, check_stages
@@ -140,7 +140,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     inference = issued.inference
     if not best.ended and (lost := issued.not_finite()):
         status, message = "diverged", lost
-    if intervals == "profile" and inference.measurements and status not in ("stopped", "interrupted"):
+    if intervals == "profile" and inference.measurements and status not in STOPPED:
         try:
             inference = profiled(setup, inference)
         except KeyboardInterrupt:

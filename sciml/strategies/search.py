@@ -23,7 +23,8 @@ from sciml.solvers import Adaptive, Callback, DiscreteProblem, EarlyStopping, Ha
 from sciml.solvers.journal import Journal
 from sciml.strategies.prepare import prepare
 
-ENDED = ("diverged", "stopped", "interrupted")
+STOPPED = ("stopped", "interrupted")
+ENDED = ("diverged", *STOPPED)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Log:
     @property
     def stopped(self) -> bool:
         """Whether somebody wants the end: a callback, or Ctrl-C."""
-        return self.status in ("stopped", "interrupted")
+        return self.status in STOPPED
 
     def begin(self) -> None:
         """Another strategy begins: how the one before ended says nothing of it."""
@@ -229,7 +230,7 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
         try:
             for last in way.candidates(work, before):
                 best = last if before is None or last.residual <= before.residual else before
-                if last.accepted or last.ended or work.log.stopped:
+                if last.accepted or last.status in STOPPED or work.log.stopped:
                     work.choices.append(f"{way.name}: residual {last.residual:.1e}")
                     return _as_it_ended(best, last, work.log)
         except KeyboardInterrupt:
@@ -244,10 +245,9 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
 
 
 def _as_it_ended(best: Candidate, last: Candidate, log: Log) -> Candidate:
-    """The best candidate with the way in which the search ended."""
-    if last.ended:
-        return best if best is last else replace(best, status=last.status, message=last.message)
-    return replace(best, status=log.status, message=log.message) if log.stopped else best
+    """The best candidate, and that somebody wanted the end; that a worse one diverged says nothing of it."""
+    status, message = (last.status, last.message) if last.status in STOPPED else (log.status, log.message)
+    return replace(best, status=status, message=message) if status in STOPPED else best
 
 
 _COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}

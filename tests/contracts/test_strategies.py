@@ -139,6 +139,14 @@ def test_ctrl_c_keeps_the_best_candidate():
         search([Fixed(raises=True)], work)
 
 
+def test_a_worse_candidate_that_diverged_does_not_speak_for_the_best():
+    work = workspace(Decay())
+    found = search([Fixed(made(1e-3)), Fixed(made(math.inf, status="diverged")), Fixed(made(1e-2))], work)
+    assert (found.residual, found.status) == (1e-3, "converged")
+    stopped = search([Fixed(made(1e-3)), Fixed(made(1e-2, status="stopped")), Fixed(made(1e-9))], work)
+    assert (stopped.residual, stopped.status) == (1e-3, "stopped")
+
+
 def test_a_strategy_of_last_resort_is_not_tried_where_something_sufficient_is_known():
     class Last(Fixed):
         last_resort = True
