@@ -13,25 +13,17 @@ from sciml.errors import DataError
 from sciml.typing import Array
 
 _UNITS = {
-    unit: seconds
-    for units, seconds in (
-        (("s", "second", "seconds"), 1.0),
-        (("min", "minute", "minutes"), 60.0),
-        (("h", "hour", "hours"), 3600.0),
-        (("d", "day", "days"), 86400.0),
-        (("week", "weeks"), 604800.0),
-    )
-    for unit in units
+    **dict.fromkeys(("s", "second", "seconds"), 1.0),
+    **dict.fromkeys(("min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+    **dict.fromkeys(("week", "weeks"), 604800.0),
 }
 _TRUTH = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "t": 1.0, "f": 0.0}
 
 
 def check_casts(casts: Mapping[str, str] | None, columns: list[str]) -> dict[str, str]:
-    """What was asked for, checked before anything is read.
-
-    Raises:
-        DataError: a column that is not read, or something else than ``"bool"`` and ``"days since 2020-01-01"``.
-    """
+    """What was asked for, checked before anything is read."""
     asked = mapping("casts", casts, "{'on': 'bool', 'day': 'days since 2020-01-01'}")
     for name, how in asked.items():
         if name not in columns:
@@ -44,18 +36,7 @@ def check_casts(casts: Mapping[str, str] | None, columns: list[str]) -> dict[str
 
 
 def cast(source: str, name: str, values: pd.Series, how: str, where: Callable[[int], str]) -> Array:
-    """A column as float64: 1 and 0 for truth values, or the time since a date.
-
-    Args:
-        source: of the numbers, for messages.
-        name: of the column.
-        values: truth values, dates, or texts of them; missing ones become NaN.
-        how: ``"bool"``, or a unit and a date: ``"days since 2020-01-01"``.
-        where: what to call a row in messages.
-
-    Raises:
-        DataError: the first value that is neither.
-    """
+    """A column as float64: 1 and 0 for truth values, or the time since a date."""
     absent = values.isna().to_numpy(dtype=bool)
     if how == "bool":
         texts = values.astype("string").str.strip().str.lower()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 import h5py
 import numpy as np
 
-from sciml._text import listed, nearest, sequences
+from sciml._text import sequences
 from sciml.data.arrays import checked_path, names_of
 from sciml.data.hdf5_file import DatasetInfo, OpenFiles, find, label, things, tree, unusable
-from sciml.data.hdf5_grid import Column, ColumnRequest, GridTable, split_columns
+from sciml.data.hdf5_grid import ROW, Column, ColumnRequest, GridTable, check_names, product, unplaced
 from sciml.data.layouts import recognised, sample_grids
 from sciml.data.lazy import LazyTable, LoaderOptions
 from sciml.data.memory import check_memory
@@ -100,26 +99,15 @@ def read_hdf5(
         # Opening first: its errors are better than those of a file that is not there.
         handles[path]
         before = stamp(path)
-        plan = planned(
-            handles,
-            path,
-            columns=columns,
-            axes=axes,
-            split=split,
-            units=units,
-            group=group,
-            sample=sample,
-            links=None if links is None else Path(links),
-        )
+        below = None if links is None else Path(links)
+        plan = planned(handles, path, columns, axes, split, units, group, sample, below)
         if lazy is not False:
             return _lazy(path, plan, missing, lazy, group if plan.labels is not None else None, rows)
         start, stop = _range(path, rows, plan.rows)
-        needed = 2 * plan.nbytes * (stop - start) // plan.rows
+        needed = 2 * sum(grid.nbytes for grid in plan.grids) * (stop - start) // plan.rows
         check_memory(path, needed, memory, "pass lazy=True, read fewer columns, or part of it with rows=")
-        values, labels = _values(handles, plan, start, stop, None if links is None else Path(links))
-    content: dict[str, Any] = dict(values)
-    if plan.group is not None:
-        content[plan.group] = labels
+        values, labels = _values(handles, plan, start, stop, below)
+    content = values if labels is None else {**values, str(plan.group): labels}
     return Table(
         content,
         source=str(path),
@@ -172,8 +160,7 @@ def _values(
             labels += [grid.label or ""] * (last - first)
         passed += grid.rows
     values = {
-        name: np.concatenate([part[name] for part in parts]) if len(parts) > 1 else parts[0][name]
-        for name in plan.columns
+        name: np.concatenate([part[name] for part in parts]) if len(parts) > 1 else parts[0][name] for name in parts[0]
     }
     if plan.group is None:
         return values, None
@@ -200,17 +187,7 @@ def _texts(handles: OpenFiles, plan: Plan, links: Path | None) -> list[str]:
 
 @dataclass(frozen=True)
 class Plan:
-    """The rows of a table that lie in an HDF5 file: one grid after another.
-
-    It can be pickled, and read by any process that opens the files for itself.
-
-    Args:
-        path: of the file.
-        grids: one, or one for each sample.
-        group: what rows are grouped by, if anything.
-        labels: the dataset with the name of each row's group; None if every grid is a group.
-        units: of the columns after conversion.
-    """
+    """The rows of a table that lie in an HDF5 file: one grid after another."""
 
     path: Path
     grids: tuple[GridTable, ...]
@@ -219,25 +196,14 @@ class Plan:
     units: Mapping[str, str]
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the columns."""
-        return tuple(column.name for column in self.grids[0].columns)
-
-    @property
     def rows(self) -> int:
         """How many rows there are."""
         return sum(grid.rows for grid in self.grids)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all columns as float64."""
-        return sum(grid.nbytes for grid in self.grids)
 
 
 def planned(
     handles: OpenFiles,
     path: Path,
-    *,
     columns: Mapping[str, str] | Sequence[str] | None = None,
     axes: Mapping[str, Sequence[str]] | None = None,
     split: Mapping[str, Sequence[str]] | None = None,
@@ -246,11 +212,7 @@ def planned(
     sample: int | str | Sequence[int | str] | None = None,
     links: Path | None = None,
 ) -> Plan:
-    """Decide what is to be read, with the options of ``read_hdf5``, and check that it fits together.
-
-    Raises:
-        DataError: as in ``read_hdf5``, for everything that can be seen without reading.
-    """
+    """Decide what is to be read, with the options of ``read_hdf5``, and check that it fits together."""
     if not isinstance(group, str | None):
         raise DataError(f"group must be the name of a dataset; given: {group!r}")
     along, parts = sequences("axes", axes, "{'u': ('t', 'x')}"), sequences("split", split, "{'V': ('u', 'v')}")
@@ -270,7 +232,7 @@ def planned(
         )
     else:
         grids, labels = (_grid(request, group),), group
-    _check_names(request, grids[0])
+    check_names(request, grids[0])
     if labels is not None:
         _check_group(request, grids[0], labels)
     told = {column.name: column.dataset.units for column in grids[0].columns if column.dataset.units is not None}
@@ -314,20 +276,8 @@ def _grid(request: ColumnRequest, group: str | None) -> GridTable:
                 f"axes={{{ours!r}: ({', '.join(map(repr, one or ['<coordinate>']))},)}}, or leave it out with columns="
             )
         fields.append((ours, theirs, dataset, ()))
-    largest_first = sorted((along for *_, along in fields), key=len, reverse=True)
-    order = list(dict.fromkeys(itertools.chain.from_iterable(largest_first)))
-    lengths = {name: coordinates[name].shape[0] for name in order}
-    columns = [Column(name, coordinates[name], (name,)) for name in order]
-    for ours, theirs, dataset, along in fields:
-        trailing = len(dataset.shape) - len(along)
-        for name, axis in zip(along, dataset.shape, strict=False):
-            if lengths[name] != axis:
-                raise DataError(
-                    f"{request.path}: {ours!r} has shape {dataset.shape}, and the coordinate {name!r} has {lengths[name]} "
-                    f"values for its axis of {axis}; name the axes in the order of the dataset"
-                )
-        columns += split_columns(request, ours, theirs, dataset, (*along, *("component",) * trailing), (), {})
-    return GridTable(tuple(lengths.items()), tuple(columns))
+    held = [(name, name, each, (name,)) for name, each in coordinates.items()]
+    return product(request, [*held, *fields])
 
 
 def _axis(
@@ -363,29 +313,14 @@ def _axis(
 
 def _rows(request: ColumnRequest, rest: Sequence[tuple[str, str, DatasetInfo]]) -> GridTable:
     """Plain columns of one length."""
-    path = request.path
-    columns: list[Column] = []
-    lengths: dict[str, int] = {}
     for ours, theirs, dataset in rest:
-        axes = ("row", *("component",) * (len(dataset.shape) - 1)) if dataset.shape else ()
         if len(dataset.shape) > 1 and request.named(request.split, ours, theirs) is None:
-            candidates = [name for name, _, each in rest if len(each.shape) == 1]
-            raise DataError(
-                f"{path}: {ours!r} has shape {dataset.shape}; which coordinates run along its axes? Pass axes={{{ours!r}: "
-                f"('t', 'x')}} with one-dimensional datasets ({listed(candidates)}), or, if its last axis holds components, "
-                f"split={{{ours!r}: ('u', 'v')}}. The file holds\n{tree(request.handles[path])}"
+            raise unplaced(
+                request.path, ours, dataset.shape, f". The file holds\n{tree(request.handles[request.path])}"
             )
-        if dataset.shape:
-            lengths[ours] = dataset.shape[0]
-        columns += split_columns(request, ours, theirs, dataset, axes, (), {})
-    if not lengths:
-        raise DataError(f"{path} has no columns of numbers. It holds\n{tree(request.handles[path])}")
-    if len(set(lengths.values())) > 1:
-        raise DataError(
-            f"{path}: the datasets have different lengths: {lengths}; name those that belong together with columns=, or say "
-            "with axes= which are coordinates of which"
-        )
-    return GridTable((("row", next(iter(lengths.values()))),), tuple(columns))
+    if not any(dataset.shape for *_, dataset in rest):
+        raise DataError(f"{request.path} has no columns of numbers. It holds\n{tree(request.handles[request.path])}")
+    return product(request, [(*each, (ROW,) if each[2].shape else ()) for each in rest])
 
 
 def _usable(request: ColumnRequest, group: str | None) -> dict[str, str]:
@@ -411,22 +346,6 @@ def _is_dataset(request: ColumnRequest, name: str) -> bool:
     except DataError:
         return False
     return True
-
-
-def _check_names(request: ColumnRequest, grid: GridTable) -> None:
-    names = [column.name for column in grid.columns]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(
-            f"{request.path}: the column {listed(twice)} would occur more than once; rename with columns= or split="
-        )
-    told = {column.dataset.name.strip("/") for column in grid.columns} | set(names) | set(request.wanted or ())
-    for option, given in (("axes", request.axes), ("split", request.split)):
-        for name in given:
-            if name.strip("/") not in told and not any(each.endswith("/" + name) for each in told):
-                raise DataError(
-                    f"{option} names {name!r}, which is not read; columns: {listed(names)}.{nearest(name, names)}"
-                )
 
 
 def _check_group(request: ColumnRequest, grid: GridTable, name: str) -> None:

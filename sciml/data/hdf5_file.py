@@ -28,11 +28,7 @@ _SMALL = 2**20
 
 
 def text(value: Any) -> str | None:
-    """The text of an attribute; None if it is none. What is not UTF-8 is taken for Latin-1, as ``µ`` of old programs is.
-
-    Args:
-        value: as h5py or pyarrow give it: bytes, or a str in which bytes that are not UTF-8 are lone surrogates.
-    """
+    """The text of an attribute; None if it is none. What is not UTF-8 is taken for Latin-1, as ``µ`` of old programs is."""
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.item()
     if isinstance(value, str):
@@ -46,16 +42,7 @@ def text(value: Any) -> str | None:
 
 
 def label(what: str, row: int, value: Any) -> str:
-    """The name of a row's group. A guess of its encoding could make another name of it, so only UTF-8 is taken.
-
-    Args:
-        what: the file and the dataset, for messages.
-        row: its number.
-        value: a text, its bytes, or a whole number.
-
-    Raises:
-        DataError: bytes that are not UTF-8.
-    """
+    """The name of a row's group. A guess of its encoding could make another name of it, so only UTF-8 is taken."""
     raw = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
     if not isinstance(raw, bytes):
         return str(value)
@@ -66,10 +53,7 @@ def label(what: str, row: int, value: Any) -> str:
 
 
 def packing(attributes: Any) -> str | None:
-    """What has to be done to a dataset's numbers by the conventions CF before they mean anything; None for nothing.
-
-    A fill value of NaN, which is missing anyway, and a factor of one change nothing.
-    """
+    """What has to be done to a dataset's numbers by the conventions CF before they mean anything; None for nothing."""
     for name, neutral in (("scale_factor", 1.0), ("add_offset", 0.0), ("_FillValue", None), ("missing_value", None)):
         if name not in attributes:
             continue
@@ -81,13 +65,7 @@ def packing(attributes: Any) -> str | None:
 
 
 def things(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every object in a group by its path: of h5py, a link that is not followed, or the error of one that cannot be opened.
-
-    An object that is reached twice comes once.
-
-    Raises:
-        DataError: to walk through the file would end or hang the process.
-    """
+    """Every object in a group by its path: of h5py, a link that is not followed, or the error of one that cannot be opened."""
     check_safe(Path(group.file.filename))
     seen = {address(group)}
 
@@ -141,40 +119,25 @@ def tree(group: h5py.Group) -> str:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """A dataset of numbers in an HDF5 file, found and checked, not yet read.
-
-    Args:
-        path: the file that it is in, which is another one than was asked for where an external link led there.
-        name: its path inside the file.
-        shape: its length along each axis.
-        dtype: of its elements in the file.
-        chunks: the shape of its chunks; None where it is stored in one piece.
-        units: its attribute ``units``, if it is a text.
-        scales: for each axis the path of the dimension scale that the file attaches to it, or None.
-    """
+    """A dataset of numbers in an HDF5 file, found and checked, not yet read."""
 
     path: Path
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
-    chunks: tuple[int, ...] | None
-    units: str | None
-    scales: tuple[str | None, ...]
+    chunks: tuple[int, ...] | None = None
+    units: str | None = None
+    # For each axis the path of the dimension scale that the file attaches to it.
+    scales: tuple[str | None, ...] = ()
 
 
 class OpenFiles:
-    """HDF5 files by path, each opened at its first use and for reading only; a ``with`` statement closes them.
-
-    One object belongs to one process: after a fork, make another.
-
-    Raises:
-        DataError: at the first use: no such file, empty, truncated, not HDF5, or being written by somebody else.
-    """
+    """HDF5 files by path, each opened at its first use for reading only; a fork needs an object of its own."""
 
     def __init__(self) -> None:
         self._open: dict[Path, h5py.File] = {}
         # To look a dataset up and prepare to read it takes as long as reading a chunk.
-        self.datasets: dict[tuple[Path, str], h5py.Dataset] = {}
+        self.datasets: dict[tuple[Path, str], h5py.Dataset | np.ndarray] = {}
 
     def __getitem__(self, path: Path) -> h5py.File:
         if path not in self._open:
@@ -196,23 +159,7 @@ class OpenFiles:
 
 
 def locate(handles: OpenFiles, path: Path, name: str, *, links: Path | None = None, depth: int = 0) -> DatasetInfo:
-    """Find a dataset by its path inside a file, and check all that can be checked without reading it.
-
-    Links are followed one by one: soft links within the file; external links, external storage and virtual datasets only
-    into files below ``links``.
-
-    Args:
-        handles: the open files.
-        path: of the file.
-        name: of the dataset, with ``/`` between groups.
-        links: the folder below which other files may be read; None forbids them.
-        depth: how many virtual datasets this one is a source of, one inside the other.
-
-    Raises:
-        DataError: no such dataset, a group, a link that may not be followed or leads nowhere, a type that holds no
-            numbers, nothing in it, parts that were never written, a declared size that the file cannot hold, packed
-            numbers.
-    """
+    """Find a dataset by its path inside a file, and check it unread; only links below ``links`` are followed."""
     found, dataset = _followed(handles, path, name, links)
     reason = unusable(dataset)
     if reason is not None:
@@ -236,11 +183,7 @@ def locate(handles: OpenFiles, path: Path, name: str, *, links: Path | None = No
 
 
 def find(handles: OpenFiles, path: Path, name: str, *, links: Path | None = None) -> h5py.Dataset:
-    """A dataset of any type by its path; links are followed as ``locate`` follows them.
-
-    Raises:
-        DataError: no such dataset, a group, a link that may not be followed or leads nowhere, parts that were never written.
-    """
+    """A dataset of any type by its path; links are followed as ``locate`` follows them."""
     found, dataset = _followed(handles, path, name, links)
     if dataset.shape is not None:
         _check_storage(handles, found, dataset, links, 0)
@@ -248,11 +191,7 @@ def find(handles: OpenFiles, path: Path, name: str, *, links: Path | None = None
 
 
 def check_own(handles: OpenFiles, path: Path, name: str) -> None:
-    """Refuse a dataset whose numbers lie in another file; parts that were never written may be.
-
-    Raises:
-        DataError: a link to another file, external storage, a virtual dataset.
-    """
+    """Refuse a dataset whose numbers lie in another file; parts that were never written may be."""
     dataset = _followed(handles, path, name, None)[1]
     if dataset.is_virtual or dataset.external:
         raise DataError(f"{path}: {dataset.name!r} is stored in other files, which are not read; copy it into one file")
@@ -278,11 +217,7 @@ def _opened_dataset(handles: OpenFiles, located: DatasetInfo) -> h5py.Dataset:
 
 
 def read_part(handles: OpenFiles, located: DatasetInfo, selection: Any = ...) -> np.ndarray:
-    """The numbers of a dataset, or those of a selection, as they are stored.
-
-    Raises:
-        DataError: a checksum or a compressed chunk is wrong.
-    """
+    """The numbers of a dataset, or those of a selection, as they are stored."""
     try:
         return np.asarray(_opened_dataset(handles, located)[selection])
     except FOREIGN as error:
@@ -325,11 +260,7 @@ def _opened(path: Path) -> h5py.File:
 
 
 def follow(handles: OpenFiles, path: Path, name: str, links: Path | None) -> tuple[Path, Any, str | None]:
-    """The file and the object that a path leads to, through links that may be followed; or where it ends, and what is missing.
-
-    Raises:
-        DataError: a link that may not be followed, or in a circle.
-    """
+    """The file and the object that a path leads to, through links that may be followed; or its end."""
     start, asked = path, name
     parts, at, hops = _split(name), handles[path]["/"], 0
     while parts:

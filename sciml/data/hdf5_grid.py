@@ -9,26 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sciml._text import listed, nearest
 from sciml.data.arrays import exact, spread
 from sciml.data.hdf5_file import DatasetInfo, OpenFiles, locate, read_part
+from sciml.data.memory import check_memory
 from sciml.errors import DataError
 from sciml.typing import Array
+
+ROW = "row"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table, as what lies in a dataset.
-
-    Args:
-        name: of the column.
-        dataset: where it is stored.
-        axes: for each axis of the dataset the dimension of the table's grid that runs along it, or the index that is taken.
-        part: ``"real"`` or ``"imag"`` of complex numbers; None for real ones.
-        factor, offset: what is stored is multiplied by the first, then the second is added (units).
-    """
+    """A column of a table, as what lies in a dataset."""
 
     name: str
     dataset: DatasetInfo
+    # Of each axis of the dataset the dimension of the grid along it, or the index that is taken.
     axes: tuple[str | int, ...]
     part: str | None = None
     factor: float = 1.0
@@ -51,11 +48,6 @@ class GridTable:
     r"""Rows that are the product of dimensions, the last running fastest: row :math:`(i N_x + j)` is :math:`(t_i, x_j)`.
 
     A column that depends on some of the dimensions is repeated along the others. A table of plain columns has one dimension.
-
-    Args:
-        dimensions: their names and lengths, in order.
-        columns: what is read.
-        label: the group that all these rows belong to, such as the sample.
     """
 
     dimensions: tuple[tuple[str, int], ...]
@@ -88,18 +80,7 @@ class GridTable:
         return lengths
 
     def read(self, handles: OpenFiles, box: Mapping[str, tuple[int, int]] | None = None) -> dict[str, Array]:
-        """All rows, or those of a box of indices.
-
-        Args:
-            handles: the open files.
-            box: for some dimensions the first index and the one after the last; the others are taken whole.
-
-        Returns:
-            For each column a float64 array of shape ``(n,)``, in the units that were asked for.
-
-        Raises:
-            DataError: a checksum is wrong, the file is damaged, an integer is beyond 2^53.
-        """
+        """All rows, or those of a box of indices."""
         ranges = {name: (box or {}).get(name, (0, length)) for name, length in self.dimensions}
         shape = tuple(stop - start for start, stop in ranges.values())
         order = list(ranges)
@@ -141,15 +122,7 @@ class GridTable:
 
 @dataclass(frozen=True)
 class ColumnRequest:
-    """What was asked for.
-
-    Args:
-        handles: the open files.
-        path: of the file.
-        wanted: name in the problem: name in the file; None for everything.
-        axes, split: as in ``read_hdf5``.
-        links: the folder below which other files may be read; None forbids them.
-    """
+    """What was asked for."""
 
     handles: OpenFiles
     path: Path
@@ -176,21 +149,9 @@ def split_columns(
     components: Sequence[str],
     fixed: Mapping[str, int],
 ) -> list[Column]:
-    """The columns that a dataset becomes: one, two for complex numbers, or one for each component.
-
-    Args:
-        request: what was asked for.
-        ours, theirs: the names of the column and of the dataset.
-        dataset: where it is.
-        axes: for each axis the coordinate along it, ``"component"``, or something that is fixed.
-        components: the names of the columns unless others are asked for.
-        fixed: the index along axes that are fixed, such as ``"sample"``.
-
-    Raises:
-        DataError: complex numbers without two names, or another number of names than of components.
-    """
+    """The columns that a dataset becomes: one, two for complex numbers, or one for each component."""
     named = request.named(request.split, ours, theirs)
-    what = f"{request.path}: {ours!r} ({dataset.name})"
+    what = f"{request.path}: {ours!r}" + (f" ({dataset.name})" if dataset.name != ours else "")
     if dataset.dtype.kind == "c":
         if named is None or len(named) != 2 or "component" in axes:
             raise DataError(
@@ -217,3 +178,100 @@ def split_columns(
         placed = tuple(next(taken) if axis == "component" else fixed.get(axis, axis) for axis in axes)
         columns.append(Column(str(name), dataset, placed))
     return columns
+
+
+def product(request: ColumnRequest, placed: Sequence[tuple[str, str, DatasetInfo, tuple[str, ...]]]) -> GridTable:
+    """Datasets, by our name and theirs, along the dimensions given for each; axes that are left over hold components."""
+    largest_first = sorted(placed, key=lambda each: -len(each[3]))
+    lengths: dict[str, int] = {}
+    for ours, _, dataset, along in largest_first:
+        for axis, length in zip(along, dataset.shape, strict=False):
+            if lengths.setdefault(axis, length) != length:
+                what = "the rows" if axis == ROW else f"the axis {axis!r}"
+                raise DataError(
+                    f"{request.path}: {ours!r} has shape {dataset.shape}, and {what} of another column {lengths[axis]} values, "
+                    "which are different lengths; name those that belong together with columns=, or say with axes= which are "
+                    "coordinates of which, and name the axes in the order of the dataset"
+                )
+    order = list(lengths)
+    columns = []
+    for ours, theirs, dataset, along in sorted(
+        placed, key=lambda each: order.index(each[0]) if each[3] == (each[0],) else len(order)
+    ):
+        axes = (*along, *("component",) * (len(dataset.shape) - len(along)))
+        columns += split_columns(request, ours, theirs, dataset, axes, (), {})
+    return GridTable(tuple(lengths.items()), tuple(columns))
+
+
+def as_columns(
+    path: Path,
+    arrays: Mapping[str, Array],
+    dimensions: Mapping[str, tuple[str, ...] | None],
+    axes: Mapping[str, Sequence[str]],
+    split: Mapping[str, Sequence[str]],
+    memory: int | None,
+) -> dict[str, Array]:
+    """Arrays, with the names of their axes where the file says them, as columns: coordinates, then what depends on them."""
+    along = {name: _along(path, name, array, dimensions.get(name), axes, split) for name, array in arrays.items()}
+    used = {axis for names in along.values() for axis in names or ()}
+    handles = OpenFiles()
+    handles.datasets.update({(path, name): array for name, array in arrays.items()})
+    request = ColumnRequest(handles, path, None, axes, split, None)
+    placed = []
+    for name, names in along.items():
+        held = DatasetInfo(path, name, arrays[name].shape, arrays[name].dtype)
+        placed.append((name, name, held, ((name,) if name in used else (ROW,)) if names is None else names))
+    grid = product(request, placed)
+    check_names(request, grid)
+    largest = max(grid.columns, key=lambda column: len(column.dimensions))
+    for column in grid.columns:
+        if not set(column.dimensions) <= set(largest.dimensions):
+            raise DataError(
+                f"{path}: {column.name!r} lies along {listed(column.dimensions)}, and {largest.name!r} along "
+                f"{listed(largest.dimensions)}; name those that belong together with columns="
+            )
+    check_memory(path, 2 * grid.nbytes, memory, "name fewer columns")
+    return grid.read(handles)
+
+
+def unplaced(path: Path, name: str, shape: tuple[int, ...], more: str = "") -> DataError:
+    """The error of an array of which nobody says what runs along its axes."""
+    return DataError(
+        f"{path}: {name!r} has shape {shape}; which coordinates run along its axes? Pass axes={{{name!r}: ('t', 'x')}} with "
+        f"one-dimensional columns, or, if its last axis holds components, split={{{name!r}: ('u', 'v')}}{more}"
+    )
+
+
+def check_names(request: ColumnRequest, grid: GridTable) -> None:
+    """Refuse columns that occur twice, and options that name nothing that is read."""
+    names = [column.name for column in grid.columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(
+            f"{request.path}: the column {listed(twice)} would occur more than once; rename with columns= or split="
+        )
+    told = {column.dataset.name.strip("/") for column in grid.columns} | set(names) | set(request.wanted or ())
+    for option, given in (("axes", request.axes), ("split", request.split)):
+        for name in given:
+            if name.strip("/") not in told and not any(each.endswith("/" + name) for each in told):
+                raise DataError(
+                    f"{option} names {name!r}, which is not read; columns: {listed(names)}.{nearest(name, names)}"
+                )
+
+
+def _along(
+    path: Path,
+    name: str,
+    array: Array,
+    stated: tuple[str, ...] | None,
+    axes: Mapping[str, Sequence[str]],
+    split: Mapping[str, Sequence[str]],
+) -> tuple[str, ...] | None:
+    """The axes of an array, without that of its components; None for a single one that nothing is said of."""
+    components = int(name in split and array.dtype.kind != "c")
+    names = tuple(axes.get(name, ())) or (stated[: len(stated) - components] if stated is not None else None)
+    if names is None and array.ndim - components == 1:
+        return (ROW,) if components else None
+    if names is None or len(names) != array.ndim - components:
+        raise unplaced(path, name, array.shape)
+    return names

@@ -25,13 +25,7 @@ _FIELDS = ("t0_fields", "t1_fields", "t2_fields")
 
 @dataclass(frozen=True)
 class Variable:
-    """What a layout says of a dataset.
-
-    Args:
-        dataset: its path in the file; ``{sample}`` stands for the group of the sample.
-        axes: for each axis ``"sample"``, the name of a coordinate, or ``"component"``.
-        components: the columns that the components become, if the layout names them.
-    """
+    """What a layout says of a dataset."""
 
     dataset: str
     axes: tuple[str, ...]
@@ -40,15 +34,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Layout:
-    """A file's variables by name, and its samples.
-
-    Args:
-        name: of the layout.
-        coordinates: in the order of their axes.
-        fields: everything that depends on them.
-        samples: their names: numbers, or groups of the file.
-        extra: variables that are taken only when asked for.
-    """
+    """A file's variables by name, and its samples."""
 
     name: str
     coordinates: Mapping[str, Variable]
@@ -201,11 +187,7 @@ def _well(source: _Source) -> Layout:
 
 
 def sample_grids(request: ColumnRequest, layout: Layout, sample: Any) -> tuple[GridTable, ...]:
-    """A grid for each sample that was asked for.
-
-    Raises:
-        DataError: no such sample or variable, several samples and no choice, axes that do not fit.
-    """
+    """A grid for each sample that was asked for."""
     path, samples = request.path, layout.samples
     if sample is None:
         if len(samples) > 1:

@@ -57,10 +57,9 @@ class LoaderOptions:
     context: str = "auto"
 
     def __post_init__(self) -> None:
-        counts = {"workers": (self.workers or 0, 0), "buffer": (self.buffer, 1), "at_once": (self.at_once, 2)}
-        for name, (value, least) in counts.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise DataError(f"{name} must be a whole number of at least {least}; given: {value!r}")
+        for name, least in (("workers", 0), ("buffer", 1), ("at_once", 2)):
+            if getattr(self, name) is not None or name != "workers":
+                whole(name, getattr(self, name), least)
         if self.context not in _CONTEXTS:
             raise DataError(f"context must be one of {listed(_CONTEXTS)}; given: {self.context!r}")
 
@@ -325,10 +324,6 @@ class ChunkGrid:
 
     Rows are numbered along the grid with the last axis fastest: row :math:`\sum_k i_k \prod_{l>k} n_l` is the grid's
     point :math:`(i_0, i_1, \dots)`. A table of plain columns is a grid with one axis.
-
-    Args:
-        shape: the number of rows along each axis of the grid.
-        tile: the number of rows of a piece along each axis.
     """
 
     shape: tuple[int, ...]
@@ -336,10 +331,7 @@ class ChunkGrid:
 
     @classmethod
     def aligned(cls, shape: Sequence[int], chunk: Sequence[int], rows: int) -> ChunkGrid:
-        """Pieces of about so many rows that are made of whole chunks.
-
-        A piece grows along the last axis first, where the next chunk is the next in the file. It has at least one chunk.
-        """
+        """Pieces of about so many rows that are made of whole chunks."""
         tile = [min(size, length) for size, length in zip(chunk, shape, strict=True)]
         for axis in reversed(range(len(shape))):
             several = max(1, min(-(-shape[axis] // tile[axis]), rows // math.prod(tile)))
@@ -387,11 +379,7 @@ class ChunkGrid:
 
 
 class Pieces:
-    """The pieces of several grids that follow one another in a table, numbered on from grid to grid, as their rows are.
-
-    Args:
-        tilings: of each grid.
-    """
+    """The pieces of several grids that follow one another in a table, numbered on from grid to grid, as their rows are."""
 
     def __init__(self, tilings: Sequence[ChunkGrid]) -> None:
         self.tilings = tuple(tilings)
@@ -451,15 +439,9 @@ def _merged(parts: Array) -> dict[str, float]:
     """The moments of a column from those of its pieces."""
     count, lost, mean, variance, low, high = parts.T
     total = count.sum()
-    if not total:
-        return {"count": 0, "missing": lost.sum(), "mean": math.nan, "std": math.nan, "min": math.nan, "max": math.nan}
-    center = float((count * mean).sum() / total)
-    spread = float((count * (variance + (mean - center) ** 2)).sum() / total)
-    return {
-        "count": total,
-        "missing": lost.sum(),
-        "mean": center,
-        "std": math.sqrt(spread),
-        "min": low.min(),
-        "max": high.max(),
-    }
+    moments = (math.nan,) * 4
+    if total:
+        center = float((count * mean).sum() / total)
+        spread = float((count * (variance + (mean - center) ** 2)).sum() / total)
+        moments = center, math.sqrt(spread), low.min(), high.max()
+    return dict(zip(("count", "missing", "mean", "std", "min", "max"), (total, lost.sum(), *moments), strict=True))

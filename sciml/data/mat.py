@@ -11,8 +11,9 @@ import h5py
 import numpy as np
 
 from sciml._text import sequences
-from sciml.data.arrays import as_columns, checked_path, finished, names_of, wanted_names
+from sciml.data.arrays import checked_path, finished, names_of, wanted_names
 from sciml.data.hdf5_file import OpenFiles, find, locate, read_part, text
+from sciml.data.hdf5_grid import as_columns
 from sciml.data.memory import check_memory
 from sciml.data.provenance import stamp
 from sciml.data.sandbox import check_safe, refusals

@@ -54,23 +54,7 @@ walker.serve(sys.argv[3], float(sys.argv[4]))
 
 
 class Prober:
-    """Has files read on trial by a helper process.
-
-    What was sound is not looked at again while the file is the same by its size and the time of its last change. Where no
-    helper can be started, files are taken as they are, with one warning.
-
-    Args:
-        seconds: of work without coming to the next object after which a file is given up; more for large files.
-
-    Example:
-        >>> import pathlib, tempfile, h5py
-        >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.h5"
-        >>> h5py.File(file, "w").close()
-        >>> prober = Prober()
-        >>> prober.probe(file) is None
-        True
-        >>> prober.close()
-    """
+    """Has files read on trial by a helper process."""
 
     def __init__(self, seconds: float = 4.0) -> None:
         self.seconds = seconds
@@ -81,15 +65,7 @@ class Prober:
         self._sound: dict[tuple[Any, ...], set[str] | None] = {}
 
     def probe(self, path: Path, names: Iterable[str] | None = None) -> str | None:
-        """Why a file must not be read in this process; None if nothing speaks against it.
-
-        Args:
-            path: of the file. If there is none, or it cannot be opened, that is for the reader to say.
-            names: of the objects that will be read, with their parents; by default all of them.
-
-        Warns:
-            ArchiveWarning: the file is taken without having been looked at.
-        """
+        """Why a file must not be read in this process; None if nothing speaks against it."""
         try:
             found = os.stat(path)
         except (OSError, ValueError):
@@ -281,23 +257,7 @@ _ELSEWHERE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTD
 
 @contextlib.contextmanager
 def refusals(path: Path, kind: str, *more: type[Exception]) -> Iterator[None]:
-    """Run a block that reads a file; what a library raises because of the file's content becomes an error of ours.
-
-    Args:
-        path: of the file.
-        kind: its format in words, such as ``an HDF5 file``.
-        more: a library's own exceptions.
-
-    Raises:
-        DataError: the file is damaged, or needs more memory than there is.
-
-    Example:
-        >>> import pathlib
-        >>> with refusals(pathlib.Path("run.h5"), "an HDF5 file"):
-        ...     raise KeyError("bad object header version number")
-        Traceback (most recent call last):
-        sciml.errors.DataError: run.h5 is damaged or not an HDF5 file: bad object header version number; get it again
-    """
+    """Run a block that reads a file; what a library raises because of the file's content becomes an error of ours."""
     foreign: tuple[type[Exception], ...] = (*FOREIGN, *more)
     try:
         yield
@@ -313,17 +273,7 @@ def refusals(path: Path, kind: str, *more: type[Exception]) -> Iterator[None]:
 
 
 def check_safe(path: Path, names: Iterable[str] | None = None) -> None:
-    """Refuse an HDF5 or .mat file that would end or hang the process that reads it; others are left to their reader.
-
-    Args:
-        path: of the file.
-        names: of the datasets or variables that are about to be read, with what lies on the way to them; none for the root
-            or the list of variables alone, by default everything.
-
-    Raises:
-        DataError: with what is wrong.
-
-    """
+    """Refuse an HDF5 or .mat file that would end or hang the process that reads it; others are left to their reader."""
     reason = PROBER.probe(path, names)
     if reason is not None:
         raise DataError(f"{path} is damaged: {reason}; it was not opened, get it again")

@@ -35,13 +35,7 @@ _TOGETHER = 2**22
 
 
 def walked(path: str, alive: Callable[..., object], names: Sequence[str] | None = None) -> str | None:
-    """Do all that reading may do to a file; what is wrong with it, or None. What a library refuses is left to the reader.
-
-    Args:
-        path: of the file.
-        alive: is called at every step, with the bytes that the next one may take if they are more than the file has.
-        names: of the objects that will be read, with what lies on the way to them; by default all.
-    """
+    """Do all that reading may do to a file; what is wrong with it, or None. What a library refuses is left to the reader."""
     with contextlib.suppress(Exception):
         if not h5py.is_hdf5(path):
             _matrices(path, alive, names)
@@ -152,12 +146,7 @@ def _dataset(dataset: h5py.Dataset, budget: int, alive: Callable[..., object]) -
 
 
 def serve(token: str, seconds: float) -> None:
-    """Answer questions about files, one a line on standard input, until there are no more; answers begin with the token.
-
-    Args:
-        token: which nothing else that is printed begins with.
-        seconds: of the processor's work from one step to the next after which a signal ends the process.
-    """
+    """Answer questions about files, one a line on standard input, until there are no more; answers begin with the token."""
     # What libraries print must not come among the answers.
     answers = os.dup(1)
     os.dup2(2, 1)
