@@ -58,9 +58,6 @@ def user_level() -> int:
     """The ``stacklevel`` for a warning that is to name the line of the user's: the first frame outside the library."""
     level, frame = 1, sys._getframe(1)
     # Cached properties are functions of the standard library between two of ours.
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in (
-        __package__,
-        "functools",
-    ):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in (__package__, "functools"):
         level, frame = level + 1, frame.f_back
     return level

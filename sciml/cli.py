@@ -189,15 +189,14 @@ def doctor(
     )
     for each in checkup.sentences:
         _say(f"• {each}")
-    for table in report.checkup_tables(checkup):
-        _console.print(table)
+    for title, meaning, frame in checkup.tables():
+        _console.print(report.table_of(frame, title, meaning=meaning))
     wrong = checkup.findings["severity"].isin(["fatal", "error"]).any() or (checkup.artefacts["state"] != "whole").any()
     raise typer.Exit(1 if wrong else 0)
 
 
 def parse_model(text: str) -> MLP:
     """A network from text such as ``MLP(20, 20, activation="sin")``; nothing but literals is evaluated."""
-    help_text = f"a model is written like MLP(20, 20) or MLP(32, 32, activation='gelu'); given: {text!r}"
     try:
         call = ast.parse(text, mode="eval").body
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "MLP"):
@@ -208,7 +207,7 @@ def parse_model(text: str) -> MLP:
     except ModelError:
         raise
     except (SyntaxError, ValueError, TypeError) as error:
-        raise ModelError(help_text) from error
+        raise ModelError(f"a model is written like MLP(32, 32, activation='gelu'); given: {text!r}") from error
 
 
 def _say(text: str, style: str = "") -> None:
@@ -226,7 +225,8 @@ def _show(solution: Solution, other: Solution | None) -> None:
     _console.print()
     if len(solution.unknowns):
         _console.print(report.unknowns_table(solution, other))
-    _console.print(report.residuals_table(solution))
+    certificate = solution.residuals[["rms", "max", "relative", "points"]]
+    _console.print(report.table_of(certificate, "residuals on fresh points", "term", ".2e"))
     if solution.problem is not None and solution.problem.has_reference:
         for each in [solution] if other is None else [solution, other]:
             errors = ", ".join(f"{field} {error:.2e}" for field, error in each.error().items())

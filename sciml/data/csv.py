@@ -104,10 +104,7 @@ def read_csv(
     if len(sep) != 1 or len(decimal) != 1 or sep == decimal:
         raise DataError(f"sep and decimal must be two different single characters; given: {sep!r} and {decimal!r}")
     if {sep, decimal} & set('\r\n"\0'):
-        raise DataError(
-            "sep and decimal cannot be ends of lines, quotes or NUL, which mean something else in every CSV file; "
-            f"given: {sep!r} and {decimal!r}"
-        )
+        raise DataError(f"sep and decimal cannot be ends of lines, quotes or NUL; given: {sep!r} and {decimal!r}")
     mapping("casts", casts, "{'on': 'bool'}")
     before = stamp(path) if path.is_file() else (0, 0)
     file = _File(path, _decoded(path, _content(path, memory, largest), encoding), sep, decimal, comment, memory)
@@ -344,15 +341,13 @@ class _File:
             raise DataError(
                 f"{self.path} cannot be cut by sep={self.sep!r}: {error}; are all quotes closed?"
             ) from error
-        expected = len(body.lines), len(self.names)
+        rows, width = len(body.lines), len(self.names)
         # Of some columns pandas accepts rows with too many values, and then another row misses its last one.
-        if not last and (
-            len(frame) != expected[0] or (frame[end].isna().any() if some else frame.shape[1] != expected[1])
-        ):
+        if not last and (len(frame) != rows or (frame[end].isna().any() if some else frame.shape[1] != width)):
             return None
-        if last and frame.shape != expected:
+        if last and frame.shape != (rows, width):
             raise DataError(
-                f"{self.path} has {expected[0]} lines of values for {expected[1]} columns, which make {frame.shape[0]} rows of "
+                f"{self.path} has {rows} lines of values for {width} columns, which make {frame.shape[0]} rows of "
                 f"{frame.shape[1]}; are all quotes closed?"
             )
         return frame

@@ -59,6 +59,14 @@ def stamp(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
+def installed(package: str) -> str:
+    """The version of a package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
 def provenance(
     path: Path,
     reader: str,
@@ -68,12 +76,7 @@ def provenance(
     packages: Sequence[str] = (),
 ) -> Provenance:
     """The record of a file that has just been read; ``before`` is its stamp before, and options left at None are left out."""
-    versions = {}
-    for name in ("sciml", "numpy", *packages):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = "not installed"
+    versions = {name: installed(name) for name in ("sciml", "numpy", *packages)}
     stated = {name: value for name, value in options.items() if value is not None}
     return Provenance(path, reader, rows, stated, versions, before)
 

@@ -172,11 +172,8 @@ class StoredReference:
         points = torch.stack([column.reshape(-1) for column in columns], dim=1)
         for column, (name, axis) in enumerate(self.axes.items()):
             self._check_within(name, axis, points[:, column].detach())
-        values = torch.cat([self._spline(part) for part in points.split(_CHUNK)]) if len(points) else points[:, :0]
-        return {
-            name: values[:, number].reshape(columns[0].shape) if len(points) else torch.zeros(columns[0].shape)
-            for number, name in enumerate(self.fields)
-        }
+        values = torch.cat([self._spline(part) for part in points.split(_CHUNK)])
+        return {name: each.reshape(columns[0].shape) for name, each in zip(self.fields, values.T, strict=True)}
 
     def _check_within(self, name: str, axis: Array, values: Tensor) -> None:
         slack = _ROUNDING * (axis[-1] - axis[0])
@@ -223,11 +220,9 @@ class StoredReference:
     def _spline(self, points: Tensor) -> Tensor:
         """The fields at points ``(n, D)``, as ``(n, F)``."""
         bases, coefficients = self._coefficients
-        firsts, shares = zip(
-            *(_basis(knots, degree, points[:, column]) for column, (knots, degree) in enumerate(bases)), strict=True
-        )
         flat, weight = torch.zeros(len(points), 1, dtype=torch.int64), points.new_ones(len(points), 1)
-        for first, share, length in zip(firsts, shares, coefficients.shape[1:], strict=True):
+        for (knots, degree), x, length in zip(bases, points.T, coefficients.shape[1:], strict=True):
+            first, share = _basis(knots, degree, x)
             near = first[:, None] + torch.arange(share.shape[1])
             flat = (flat[:, :, None] * length + near[:, None, :]).flatten(1)
             weight = (weight[:, :, None] * share[:, None, :]).flatten(1)

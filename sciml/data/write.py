@@ -57,17 +57,14 @@ def save_columns(path: Path, frame: pd.DataFrame, units: Mapping[str, str]) -> N
     if suffix not in _ENDINGS:
         raise DataError(f"cannot tell the format of {path.name!r}; it may end in {listed((*_ENDINGS, *_WHOLE))}")
     buffer = io.BytesIO()
-    if _ENDINGS[suffix] == "parquet":
-        with _parquet(buffer, units) as put:
+    kind = _ENDINGS[suffix]
+    try:
+        with _hdf5(buffer, units, len(frame), _CHUNK) if kind == "hdf5" else _parquet(buffer, units) as put:
             put(frame)
-    else:
-        try:
-            with _hdf5(buffer, units, len(frame), _CHUNK) as put:
-                put(frame)
-        except (ValueError, TypeError) as error:
-            if isinstance(error, DataError):
-                raise
-            raise DataError(f"HDF5 cannot hold these columns: {error}") from error
+    except DataError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{kind} cannot hold these columns: {error}") from error
     archive.write_file(path, buffer.getvalue())
 
 
@@ -183,10 +180,7 @@ def _csv(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
     commented = str(frame.columns[0]).startswith("#")
     # The shortest decimal number that reads back as the same float64.
     return frame.to_csv(
-        index=False,
-        lineterminator="\n",
-        na_rep="nan",
-        quoting=csv.QUOTE_NONNUMERIC if commented else csv.QUOTE_MINIMAL,
+        index=False, lineterminator="\n", na_rep="nan", quoting=csv.QUOTE_NONNUMERIC if commented else csv.QUOTE_MINIMAL
     ).encode()
 
 

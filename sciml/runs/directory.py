@@ -122,7 +122,7 @@ def _manifest(directory: Path) -> tuple[dict[str, list[str]], str]:
         # The text is the only one that stands for its entries: a byte that changed anywhere is found out.
         if known and len(data) <= _MOST_BYTES and _manifest_text(files) == data:
             return files, "whole"
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}, "missing"
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError):
         pass
@@ -249,20 +249,11 @@ class RunDirectory:
             self._install(name, temporary)
 
     def save(self, name: str, content: dict[str, Any]) -> Path:
-        """Write tensors and plain values (numbers, texts, lists, dicts), with a checksum of their own.
-
-        Raises:
-            FileError: as ``write``.
-        """
+        """Write tensors and plain values (numbers, texts, lists, dicts) with their own checksum; it raises as ``write``."""
         return self.write(name, archive.packed(content))
 
     def load(self, name: str) -> dict[str, Any]:
-        """What ``save`` saved: the newest generation that is whole.
-
-        Raises:
-            FileError: none is; the message names what was tried.
-            ArchiveWarning: a warning, that the newest was damaged and the one before it was taken.
-        """
+        """What ``save`` saved: the newest generation that is whole; it raises and warns as ``read``."""
         return self._newest(name, archive.unpacked)
 
     def read(self, name: str) -> bytes:

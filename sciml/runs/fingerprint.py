@@ -8,7 +8,6 @@ import hashlib
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sciml.data.provenance import installed
 from sciml.models import MLP, Scaled
 from sciml.problem import Measurements, Problem
 from sciml.problem.measurements import data_blocks, resolve_data
@@ -74,12 +74,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def versions() -> dict[str, str]:
     """The versions of what the numbers depend on, and the machine's kind."""
     found = {"python": platform.python_version(), "torch": str(torch.__version__), "machine": platform.machine()}
-    for name in ("sciml", "numpy", "scipy", "pandas"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    return found | {name: installed(name) for name in ("sciml", "numpy", "scipy", "pandas")}
 
 
 def plain(value: Any, depth: int = 0) -> Any:

@@ -243,7 +243,5 @@ def lines_of(table: pd.DataFrame) -> list[list[str]]:
             *(format(known[key], digits) if key in known else "" for key, digits in formats.items()),
             *(readable(known["bytes"]) if "bytes" in known else "", row["note"]),
         ]
-        found.append(
-            ["".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in cell) for cell in cells]
-        )
+        found.append(["".join(sign if sign.isprintable() else "\ufffd" for sign in cell) for cell in cells])
     return found

@@ -7,21 +7,11 @@ from pathlib import Path
 from torch import nn
 
 from sciml.data import archive
+from sciml.data.sandbox import FOREIGN
 from sciml.errors import FileError, SciMLError
 from sciml.problem import Problem
 from sciml.runs.save import from_record, without_conditions
 from sciml.solution import Solution
-
-_FOREIGN = (
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    AssertionError,
-    RuntimeError,
-    ValueError,
-    MemoryError,
-)
 
 
 def load(path: str | Path, problem: Problem | None = None, model: nn.Module | None = None) -> Solution:
@@ -57,5 +47,5 @@ def _loaded(
         return from_record(Path(path), record, problem, model), bool(content["exact"])
     except SciMLError:
         raise
-    except _FOREIGN as error:
+    except (*FOREIGN, MemoryError) as error:
         raise FileError(f"{path} is no complete saved solution: {type(error).__name__}: {str(error)[:300]}") from error

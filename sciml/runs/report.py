@@ -6,7 +6,6 @@ import io
 import itertools
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from sciml.data import archive
-from sciml.diagnostics import Checkup
 from sciml.errors import FileError
 from sciml.runs import save as saving
 from sciml.runs.directory import MANIFEST, SOLUTION, SUMMARY, RunDirectory
@@ -51,12 +49,11 @@ def summary(solution: Solution) -> dict[str, Any]:
     has_reference = problem is not None and problem.has_reference
     model = solution.model
     origin = getattr(solution.data, "provenance", None)
-    model_text = None if model is None else f"{type(model).__name__}({model.extra_repr()})"
     return finite(
         {
             "problem": solution.name,
             "fields": solution.fields,
-            "model": model_text,
+            "model": None if model is None else f"{type(model).__name__}({model.extra_repr()})",
             **{name: getattr(solution, name) for name in ("parameters", "solver", "engine")},
             "dtype": str(solution.dtype).removeprefix("torch."),
             "device": str(solution.device),
@@ -115,9 +112,7 @@ def _checked(found: Any) -> dict[str, Any]:
             expected = " or ".join(kind.__name__ for kind in kinds)
             raise ValueError(f"{name!r} is {str(found[name])[:50]!r}; expected {expected}")
     rows = [found["points"], found["relative_l2"] or {}, *found["residuals"].values(), *found["unknowns"].values()]
-    if not all(
-        isinstance(row, dict) and all(type(each) in (int, float, _NONE) for each in row.values()) for row in rows
-    ):
+    if not all(isinstance(row, dict) and {*map(type, row.values())} <= {int, float, _NONE} for row in rows):
         raise ValueError("not all of 'points', 'relative_l2', 'residuals', 'unknowns' are numbers by name")
     if not all(isinstance(each, str) for each in [*found["fields"], *found["versions"].values()]):
         raise ValueError("a field or a version is no text")
@@ -145,19 +140,6 @@ def unknowns_table(solution: Solution, other: Solution | None = None) -> RichTab
         cells = ((f"{value:.4g}", f"{error:.2g}", f"{low:.3g} … {high:.3g}") for value, error, low, high in rows)
         table.add_row(str(name), *itertools.chain(*cells))
     return table
-
-
-def residuals_table(solution: Solution) -> RichTable:
-    """The certificate: residuals on points not used before."""
-    return table_of(
-        solution.residuals[["rms", "max", "relative", "points"]], "residuals on fresh points", "term", ".2e"
-    )
-
-
-def checkup_tables(checkup: Checkup) -> Iterator[RichTable]:
-    """The tables of a report of ``doctor``, each with a line on what it means."""
-    for title, meaning, frame in checkup.tables():
-        yield table_of(frame, title, meaning=meaning)
 
 
 def table_of(

@@ -25,21 +25,11 @@ from sciml.uncertainty.error_bands import FieldCovariance
 
 # What a record holds as it is, and of which kind it must be.
 _PLAIN: dict[str, Any] = {
-    "name": str,
-    "success": bool,
-    "status": str,
-    "message": str,
-    "nit": int,
-    "nfev": int,
-    "seconds": int | float,
-    "solver": str,
-    "engine": str,
-    "seed": int | None,
-    "tolerance": int | float,
-    "fields": list,
-    "choices": list,
-    "points": dict,
-    "statistics": dict,
+    **dict.fromkeys(("name", "status", "message", "solver", "engine"), str),
+    **dict.fromkeys(("seconds", "tolerance"), int | float),
+    **dict.fromkeys(("fields", "choices"), list),
+    **dict.fromkeys(("points", "statistics"), dict),
+    **{"success": bool, "nit": int, "nfev": int, "seed": int | None},
 }
 _FRAMES = {"unknowns": False, "history": True, "residuals": False, "events": True}
 """Tables of a solution, and whether their rows are numbered."""

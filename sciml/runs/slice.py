@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
-import torch
 from torch import nn
 
 from sciml.diagnostics.certificate import certificate, uncertified
@@ -30,10 +29,8 @@ def fix_parameters(solution: Solution, values: Mapping[str, float]) -> Solution:
     trial = _trial(solution.trial, promoted, problem, values)
     like = next(trial.buffers())
     # By their values, not through raw numbers, which an estimate at a bound has not.
-    estimates = {name: float(solution.unknowns["estimate"][name]) for name in problem.unknowns}
-    bound = problem.bind(
-        **{name: torch.tensor(value, dtype=torch.float64).to(like) for name, value in estimates.items()}
-    )
+    estimates = solution.unknowns["estimate"]
+    bound = problem.bind(**{name: like.new_tensor(float(estimates[name])) for name in problem.unknowns})
     rows = ResidualSystem(bound, trial, {})
     fresh = blocks_of(problem, problem.terms(), None, np.random.default_rng([solution.seed or 0, 7]))
     scales = term_sizes(problem, fresh, field_sizes(problem, fresh))
@@ -41,8 +38,7 @@ def fix_parameters(solution: Solution, values: Mapping[str, float]) -> Solution:
     misses = uncertified(residuals, solution.tolerance, "fit(problem, start=this solution)")
     where = ", ".join(f"{name} = {value:g}" for name, value in values.items())
     ranges = ", ".join("{} from {:g} to {:g}".format(name, *promoted.domain.bounds[name]) for name in values)
-    message = f"at {where} of a solution for {ranges}"
-    message = "; ".join([message, *misses])
+    message = "; ".join([f"at {where} of a solution for {ranges}", *misses])
     if not solution.success:
         message += f"; and that solution was no success itself: {solution.message}"
     return dataclasses.replace(
