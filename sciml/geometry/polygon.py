@@ -56,7 +56,7 @@ class Polygon(Domain):
     Args:
         vertices: the corners ``(x, y)`` in order, in either sense, in the coordinates' unit; the last is joined to the first.
         holes: likewise the corners of each hole.
-        names: the names of the coordinates, which have the same unit.
+        names: of the coordinates, which have the same unit.
         edges: names for edges, ``{"inlet": 0, "wall": [1, 2]}``; the others are called ``edge 3``. Edge i runs from vertex i
             to the next; those of holes are counted on.
 

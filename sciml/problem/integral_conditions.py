@@ -76,9 +76,8 @@ class Mean(Targets):
         self.on = None if on is None else checked_region(type(self).__name__, on)
 
     def place(self, problem: ProblemLike) -> Average:
-        if self.on is None:
-            return Average(Interior())
-        return Average(OnFaces(self.on.resolve(problem.domain, problem.time, problem.promoted)))
+        sides = self.on and self.on.resolve(problem.domain, problem.time, problem.promoted)
+        return Average(OnFaces(sides) if sides else Interior())
 
 
 class Integral(Mean):
