@@ -281,10 +281,8 @@ class Solution:
                 f"a reference is a solution or a function of coordinates; given: {type(reference).__name__}"
             )
         if values is None:
-            raise ProblemError(
-                f"{self.name} has no reference: pass one, solution.error(reference), as a function of "
-                f"{', '.join(self.coordinates)} or as another solution"
-            )
+            how = f"as a function of {', '.join(self.coordinates)} or as another solution"
+            raise ProblemError(f"{self.name} has no reference: pass one, solution.error(reference), {how}")
         if not isinstance(values, Mapping) and len(self.fields) == 1:
             values = {self.fields[0]: values}
         if self.problem is not None:
@@ -343,9 +341,8 @@ class Solution:
 
     def _repr_html_(self) -> str:
         """For notebooks: the outcome, the unknowns and the certificate."""
-        outcome = "success" if self.success else "<b>not a success</b>"
-        name, message = html.escape(self.name), html.escape(self.message)
-        head = f"<p><b>{name}</b>: {outcome}, {self.status} in {self.seconds:.1f} s. {message}</p>"
+        outcome = f"{'success' if self.success else '<b>not a success</b>'}, {self.status} in {self.seconds:.1f} s"
+        head = f"<p><b>{html.escape(self.name)}</b>: {outcome}. {html.escape(self.message)}</p>"
         frames = [frame for frame in (self.unknowns, self.residuals) if len(frame)]
         return head + "".join(frame.to_html(float_format="{:.4g}".format) for frame in frames)
 

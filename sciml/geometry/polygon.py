@@ -32,10 +32,7 @@ _NODES = 6
 
 @dataclass(frozen=True)
 class Corner:
-    """A vertex of a polygon, as functions that are singular there need it.
-
-    In polar coordinates about ``position`` the polygon is, near the vertex, where the angle lies between ``start`` and
-    ``start + angle``, counter-clockwise from the x axis, in radians.
+    """A vertex of a polygon, which lies, near it, between the angles ``start`` and ``start + angle``, in radians.
 
     Attributes:
         position: the vertex.

@@ -336,18 +336,13 @@ class Problem:
             ProblemError: wrong coordinates or fields.
         """
         points, _ = self.points(coordinates)
-        space = self.space(
-            points,
-            lambda at: self.composites.stacked(
-                fields(**dict(zip(self.coordinates, at.unbind(1), strict=True))), self.fields, at
-            ),
-        )
-        scene = Evaluation(self.bind_initial(), (space,))
-        return {
-            part: residual(scene).detach().numpy()
-            for name in type(self)._equations
-            for part, residual in self._equation(name).items()
-        }
+
+        def trial(at: Tensor) -> Tensor:
+            columns = dict(zip(self.coordinates, at.unbind(1), strict=True))
+            return self.composites.stacked(fields(**columns), self.fields, at)
+
+        scene = Evaluation(self.bind_initial(), (self.space(points, trial),))
+        return {term.name: term.evaluate(scene).detach().numpy() for term in self.equation_residuals()}
 
     def points(self, coordinates: Mapping[str, Any]) -> tuple[Tensor, tuple[int, ...]]:
         """Points ``(n, D)`` in float64 from coordinates by name, and the shape they broadcast to; wrong ones are refused."""
