@@ -212,12 +212,10 @@ class Solution:
         """The solution at one value of constants that were promoted to coordinates, without any training.
 
         Args:
-            constants: values by name, of all or some promoted constants. One beyond the range that was solved for is taken,
-                too; the certificate says what the solution is worth there.
+            constants: values by name, of all or some promoted constants, beyond the range that was solved for, too.
 
         Returns:
-            A solution of the problem with these constants, with a certificate of its own. Its model has one input less, and
-            ``fit`` can start from it.
+            A solution with a certificate of its own, whose model has one input less for each; ``fit`` can start from it.
 
         Raises:
             ProblemError: there is no such promoted constant, or the solution was loaded without its problem.
@@ -229,9 +227,7 @@ class Solution:
     def grid(self, resolution: int | None = None) -> dict[str, np.ndarray]:
         """A dense grid by coordinate; on domains that are no boxes, the points of it that lie inside, one after another.
 
-        Args:
-            resolution: grid points along each coordinate; by default the points at which the problem's reference is
-                stored, and where there is none 1,000 for one coordinate, 200 for two, 40 for more.
+        Without ``resolution`` the points at which the reference is stored, else 1,000 along one coordinate, 200 of two, 40.
         """
         reference = getattr(self.problem, "reference", None)
         if resolution is None and isinstance(reference, StoredReference) and reference.covers(self.bounds):
@@ -274,11 +270,7 @@ class Solution:
         return {name: self.problem.lives(name, points) for name in self.fields}
 
     def truth(self, points: Mapping[str, Any], reference: Any = None) -> dict[str, np.ndarray]:
-        """The reference values of the fields at points: of ``reference``, or of the problem at the estimated constants.
-
-        Raises:
-            ProblemError: there is no reference, or it lacks a field or has another shape than the points.
-        """
+        """The reference values of the fields at points: of ``reference``, or of the problem at the estimated constants."""
         values: Any
         if reference is None:
             values = None if self.problem is None else self.problem.reference_values(points, self._estimates())
@@ -289,10 +281,8 @@ class Solution:
                 f"a reference is a solution or a function of coordinates; given: {type(reference).__name__}"
             )
         if values is None:
-            raise ProblemError(
-                f"{self.name} has no reference: pass one, solution.error(reference), as a function of "
-                f"{', '.join(self.coordinates)} or as another solution"
-            )
+            how = f"as a function of {', '.join(self.coordinates)} or as another solution"
+            raise ProblemError(f"{self.name} has no reference: pass one, solution.error(reference), {how}")
         if not isinstance(values, Mapping) and len(self.fields) == 1:
             values = {self.fields[0]: values}
         if self.problem is not None:
@@ -328,9 +318,9 @@ class Solution:
         Raises:
             FileError: the file cannot be written.
         """
-        path = Path(path)
         from sciml.runs import save as saving
 
+        path = Path(path)
         archive.write_file(path, archive.packed(saving.to_record(self)))
         return path
 
@@ -351,9 +341,8 @@ class Solution:
 
     def _repr_html_(self) -> str:
         """For notebooks: the outcome, the unknowns and the certificate."""
-        outcome = "success" if self.success else "<b>not a success</b>"
-        name, message = html.escape(self.name), html.escape(self.message)
-        head = f"<p><b>{name}</b>: {outcome}, {self.status} in {self.seconds:.1f} s. {message}</p>"
+        outcome = f"{'success' if self.success else '<b>not a success</b>'}, {self.status} in {self.seconds:.1f} s"
+        head = f"<p><b>{html.escape(self.name)}</b>: {outcome}. {html.escape(self.message)}</p>"
         frames = [frame for frame in (self.unknowns, self.residuals) if len(frame)]
         return head + "".join(frame.to_html(float_format="{:.4g}".format) for frame in frames)
 

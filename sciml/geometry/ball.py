@@ -71,8 +71,7 @@ class Ball(Domain):
         return np.linalg.norm(self.points(points) - np.array(self.center), axis=1) - self.radius
 
     def quadrature(self, count: int) -> tuple[Array, Array] | None:
-        dimension = len(self.center)
-        if dimension > 3:
+        if (dimension := len(self.center)) > 3:
             return None
         nodes = max(_NODES, round((count / _TURNS) ** (1 / dimension)))
         # Angles all around count alike: exact for all waves but the shortest.
@@ -94,16 +93,7 @@ class Ball(Domain):
 
 
 class Disk(Ball):
-    """The inside of a circle.
-
-    Args:
-        center: its two coordinates, in their unit.
-        radius: in the coordinates' unit.
-        names: the names of the coordinates, which have the same unit.
-        piece: the name of its boundary.
-
-    Raises:
-        ProblemError: not two finite coordinates, a radius that is not positive, or names that are not two different ones.
+    """The inside of a circle: a ``Ball`` in two coordinates, with its arguments and errors.
 
     Example:
         >>> import sciml

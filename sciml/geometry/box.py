@@ -111,7 +111,6 @@ class Box(Domain):
         return Box(**{**self._bounds, coordinate: (lower, upper)})
 
     def __mul__(self, other: Domain) -> Domain:
-        """All pairs of points of two domains with different coordinates; of two boxes, a box."""
         if isinstance(other, Box) and not set(self.bounds) & set(other.bounds):
             return Box(**{**self._bounds, **other._bounds})
         return super().__mul__(other)

@@ -24,9 +24,6 @@ _SHAPES: Mapping[str, Callable[..., Domain]] = {
 def domain_from_config(config: Mapping[str, Any]) -> Domain:
     """The domain whose ``config`` this is.
 
-    Raises:
-        KeyError: it belongs to no kind of domain.
-
     Example:
         >>> import sciml
         >>> domain_from_config(sciml.Disk((0, 0), 2).config)

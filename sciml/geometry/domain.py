@@ -132,7 +132,6 @@ class Region:
     excluded: tuple[Side, ...] = ()
 
     def __or__(self, other: Region) -> Region:
-        """The union of two regions."""
         extra = tuple(face for face in other.faces if face not in self.faces)
         # What one of them leaves out of the boundary is left out only if the other does not have it.
         around = [region for region in (self, other) if region.boundary]
@@ -142,24 +141,13 @@ class Region:
         return Region(self.faces + extra, bool(around), tuple(dict.fromkeys(excluded)))
 
     def __sub__(self, other: Region) -> Region:
-        """The first region without the sides of the second.
-
-        Raises:
-            ProblemError: the second one is the whole boundary, which has no names.
-        """
         if other.boundary:
             raise ProblemError("only named sides are taken off a region: domain.boundary - domain.piece('inlet')")
         kept = tuple(face for face in self.faces if face not in other.faces)
         return Region(kept, self.boundary, self.excluded + other.faces if self.boundary else ())
 
     def resolve(self, domain: Domain, time: str | None, constants: Sequence[str] = ()) -> tuple[Side, ...]:
-        """The sides of ``domain`` that this region means, given the name of the time coordinate (or None).
-
-        No part of ``boundary`` are the faces of time and of ``constants``, coordinates that were constants of a problem.
-
-        Raises:
-            ProblemError: the region names a side that the domain lacks, or it has no side at all.
-        """
+        """The sides of ``domain`` that this region means; no part of ``boundary`` are faces of time and promoted constants."""
         around = (
             side
             for side in domain.sides
@@ -172,8 +160,8 @@ class Region:
             if face not in domain.sides:
                 place = f"the piece {face.name!r}" if isinstance(face, Piece) else f"a face of {face.coordinate!r}"
                 raise ProblemError(
-                    f"a condition lies on {place}, but {domain!r} has no such face or piece: use domain.face(...) or "
-                    f"domain.piece(...) of the problem's own domain; its pieces are {listed(domain.pieces)}"
+                    f"a condition lies on {place}, but {domain!r} has no such face or piece; the pieces of {domain!r} are "
+                    f"{listed(domain.pieces)}: use domain.face(...) or domain.piece(...) of the problem's own domain"
                 )
         if not faces:
             raise ProblemError(
@@ -223,10 +211,7 @@ class Domain(ABC):
 
     @abstractmethod
     def distance(self, points: Any) -> Array:
-        """The signed distance from the boundary, shape ``(n,)``: negative inside, zero on it, positive outside.
-
-        For unions, differences and intersections its sign is right, and its size is at most that of the distance.
-        """
+        """The signed distance from the boundary, shape ``(n,)``, negative inside; of set operations a lower bound of it."""
 
     def freedom(self, side: Side) -> int:
         """The number of coordinates in [0, 1] that a point on a side takes."""
@@ -382,11 +367,7 @@ class Domain(ABC):
         return self.extent(side) / self.measure ** ((dimension - 1) / dimension)
 
     def between(self, coordinate: str, lower: float, upper: float) -> Domain:
-        """The same domain with other bounds of a coordinate that has faces: a window of time.
-
-        Raises:
-            ProblemError: the domain is not a product with an interval of this coordinate.
-        """
+        """The same domain with other bounds of a coordinate; only products with an interval of it have such."""
         raise ProblemError(self._no_face(f"between({coordinate!r}, ...)"))
 
     def points(self, points: Any) -> Array:
@@ -429,19 +410,15 @@ class Domain(ABC):
         return hash((self.config["kind"], tuple(self.bounds.items())))
 
     def __mul__(self, other: Domain) -> Domain:
-        """All pairs of points of two domains with different coordinates."""
         return Product(self, other) if isinstance(other, Domain) else NotImplemented
 
     def __or__(self, other: Domain) -> Combination:
-        """The points of either domain."""
         return Combination("union", self, other) if isinstance(other, Domain) else NotImplemented
 
     def __sub__(self, other: Domain) -> Combination:
-        """The points of the first domain that are not in the second."""
         return Combination("difference", self, other) if isinstance(other, Domain) else NotImplemented
 
     def __and__(self, other: Domain) -> Combination:
-        """The points of both domains."""
         return Combination("intersection", self, other) if isinstance(other, Domain) else NotImplemented
 
 
@@ -547,6 +524,10 @@ class _Composite(Domain):
     def config(self) -> dict[str, Any]:
         return {"kind": self.kind, "parts": [part.config for part in self.parts]}
 
+    def freedom(self, side: Side) -> int:
+        number, own, _ = self._sides[side]
+        return self.parts[number].freedom(own) + len(self.bounds) - len(self.parts[number].bounds)
+
     def kept(self, side: Side) -> float:
         return self._sides[side][2]
 
@@ -597,10 +578,6 @@ class Product(_Composite):
     def distance(self, points: Any) -> Array:
         parts = np.stack([factor.distance(at) for factor, at in zip(self.parts, self._split(points), strict=True)])
         return np.where((parts < 0).all(axis=0), parts.max(axis=0), np.linalg.norm(np.maximum(parts, 0), axis=0))
-
-    def freedom(self, side: Side) -> int:
-        number, own, _ = self._sides[side]
-        return self.parts[number].freedom(own) + len(self.bounds) - len(self.parts[number].bounds)
 
     def on_side(self, side: Side, unit: Array) -> Placed:
         owner, own, _ = self._sides[side]
@@ -720,10 +697,6 @@ class Combination(_Composite):
         if self.kind == "union":
             return np.minimum(first, second)
         return np.maximum(first, second if self.kind == "intersection" else -second)
-
-    def freedom(self, side: Side) -> int:
-        number, own, _ = self._sides[side]
-        return self.parts[number].freedom(own)
 
     def on_side(self, side: Side, unit: Array) -> Placed:
         number, own, _ = self._sides[side]

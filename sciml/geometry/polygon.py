@@ -32,10 +32,7 @@ _NODES = 6
 
 @dataclass(frozen=True)
 class Corner:
-    """A vertex of a polygon, as functions that are singular there need it.
-
-    In polar coordinates about ``position`` the polygon is, near the vertex, where the angle lies between ``start`` and
-    ``start + angle``, counter-clockwise from the x axis, in radians.
+    """A vertex of a polygon, which lies, near it, between the angles ``start`` and ``start + angle``, in radians.
 
     Attributes:
         position: the vertex.
@@ -56,7 +53,7 @@ class Polygon(Domain):
     Args:
         vertices: the corners ``(x, y)`` in order, in either sense, in the coordinates' unit; the last is joined to the first.
         holes: likewise the corners of each hole.
-        names: the names of the coordinates, which have the same unit.
+        names: of the coordinates, which have the same unit.
         edges: names for edges, ``{"inlet": 0, "wall": [1, 2]}``; the others are called ``edge 3``. Edge i runs from vertex i
             to the next; those of holes are counted on.
 

@@ -26,7 +26,7 @@ class Polyhedron(Domain):
     Args:
         vertices: points ``(V, 3)``, in the coordinates' unit.
         triangles: the numbers of three vertices for each triangle, ``(T, 3)``, all run through in the same sense.
-        names: the names of the coordinates, which have the same unit.
+        names: of the coordinates, which have the same unit.
         pieces: names for parts of the surface: for each the numbers of its triangles, or a function of the coordinates of
             triangles' centres (arrays) that says which belong to it, ``{"inlet": lambda x, y, z: z < 1e-6}``. The rest is
             called ``surface``.

@@ -130,10 +130,7 @@ def _collected(
     count: int,
     generator: np.random.Generator,
 ) -> tuple[Array, ...]:
-    """Arrays at the first ``count`` points of a Sobol sequence that are kept, of which a ``fraction`` is expected to be.
-
-    The last of the arrays that ``made`` returns says which points are kept.
-    """
+    """Arrays at the first ``count`` points of a Sobol sequence that the last array of ``made`` keeps, a ``fraction`` of all."""
     if dimension == 0:
         return made(np.empty((1, 0)))[:-1]
     engine = qmc.Sobol(dimension, rng=generator)

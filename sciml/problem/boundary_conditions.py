@@ -89,8 +89,7 @@ class Dirichlet(Targets):
 
     Args:
         on: where; faces, pieces or the whole boundary of the problem's domain, or an inner surface.
-        name: name of the condition in histories and reports.
-        targets: for each field, in its unit, a number or a function of the coordinates that it names, ``(n,)`` to ``(n,)``.
+        name, targets: as for ``Initial``, of fields alone.
 
     Raises:
         ProblemError: nothing is prescribed; when a problem class is defined: an unknown name.

@@ -140,10 +140,7 @@ class Term:
 
 
 class Condition(ABC):
-    """A condition of a problem on part of its boundary.
-
-    Subclasses check their names when a problem class is defined and list their terms when a problem is solved.
-    """
+    """A condition of a problem on part of its boundary: names to check when a class is defined, terms to solve."""
 
     def __init__(self, *, name: str | None = None) -> None:
         self.name = name or type(self).__name__.lower()

@@ -60,11 +60,7 @@ class Mean(Targets):
 
     Args:
         on: a region of the problem's domain to average over; by default the whole inside.
-        name: name of the condition in histories and reports.
-        targets: for each field, in its unit, a number, or a function of the coordinates, whose mean counts then.
-
-    Raises:
-        ProblemError: nothing is prescribed; when a problem class is defined: an unknown name.
+        name, targets: as for ``Dirichlet``, which raises the same errors; of a function the mean counts.
 
     Example:
         >>> import sciml
@@ -76,9 +72,8 @@ class Mean(Targets):
         self.on = None if on is None else checked_region(type(self).__name__, on)
 
     def place(self, problem: ProblemLike) -> Average:
-        if self.on is None:
-            return Average(Interior())
-        return Average(OnFaces(self.on.resolve(problem.domain, problem.time, problem.promoted)))
+        sides = self.on and self.on.resolve(problem.domain, problem.time, problem.promoted)
+        return Average(OnFaces(sides) if sides else Interior())
 
 
 class Integral(Mean):

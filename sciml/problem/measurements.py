@@ -131,11 +131,7 @@ class Measurements:
         return again
 
     def observables(self, problem: Problem) -> dict[str, tuple[str, MultiIndex] | Callable[..., Any]]:
-        """The observable of each column: a field and its derivative, or a function.
-
-        Raises:
-            ProblemError: a function asks for what the problem does not have.
-        """
+        """The observable of each column: a field and its derivative, or a function of what the problem has."""
         found: dict[str, tuple[str, MultiIndex] | Callable[..., Any]] = {}
         for column in (*problem.fields, *(name for name in self.table.columns if name not in problem.fields)):
             if column not in self.table.columns or column in problem.coordinates:
@@ -169,10 +165,7 @@ class Measurements:
 
 
 def data_blocks(problem: Problem, given: Measurements | Table) -> list[Collocation]:
-    """The measurements of a table as residuals ``data.<column>``: what is measured, less the measured values at their points.
-
-    Columns share a block unless some of their values are missing: those have a block with points of their own.
-    """
+    """The measurements of a table as residuals ``data.<column>``; columns with missing values have a block of their own."""
     measurements = Measurements.of(given)
     table = measurements.table
     missing = [name for name in problem.coordinates if name not in table.columns]

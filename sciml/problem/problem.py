@@ -115,14 +115,12 @@ class Problem:
                     f"the constant {name!r} of {type(self).__name__} must be a number, a sciml.Unknown or a tensor; given: "
                     f"{value!r}"
                 )
-        self.__dict__.update(constants)
-        self.__dict__["_given"] = tuple(constants)
-        self.__dict__["fields"] = tuple(type(self).fields)
         time = time_of(type(self), Problem)
         own = [each.by_field(self.composites, time) for each in type(self).conditions]
+        self.__dict__.update(
+            constants, _given=tuple(constants), fields=tuple(type(self).fields), time=time, _is_complex={}
+        )
         self.__dict__["conditions"] = (*own, *type(self)._methods.values())
-        self.__dict__["time"] = time
-        self.__dict__["_is_complex"] = {}
 
     def __setattr__(self, name: str, value: object) -> None:
         raise ProblemError(
@@ -179,11 +177,7 @@ class Problem:
         return callable(getattr(self, "reference", None))
 
     def bind(self, **values: object) -> Problem:
-        """A copy in which constants, usually the unknown ones, have these values (numbers or tensors).
-
-        Raises:
-            ProblemError: a constant that the class does not have.
-        """
+        """A copy in which constants, usually the unknown ones, have these values, numbers or tensors."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy.__dict__.pop("_system", None)
@@ -342,18 +336,13 @@ class Problem:
             ProblemError: wrong coordinates or fields.
         """
         points, _ = self.points(coordinates)
-        space = self.space(
-            points,
-            lambda at: self.composites.stacked(
-                fields(**dict(zip(self.coordinates, at.unbind(1), strict=True))), self.fields, at
-            ),
-        )
-        scene = Evaluation(self.bind_initial(), (space,))
-        return {
-            part: residual(scene).detach().numpy()
-            for name in type(self)._equations
-            for part, residual in self._equation(name).items()
-        }
+
+        def trial(at: Tensor) -> Tensor:
+            columns = dict(zip(self.coordinates, at.unbind(1), strict=True))
+            return self.composites.stacked(fields(**columns), self.fields, at)
+
+        scene = Evaluation(self.bind_initial(), (self.space(points, trial),))
+        return {term.name: term.evaluate(scene).detach().numpy() for term in self.equation_residuals()}
 
     def points(self, coordinates: Mapping[str, Any]) -> tuple[Tensor, tuple[int, ...]]:
         """Points ``(n, D)`` in float64 from coordinates by name, and the shape they broadcast to; wrong ones are refused."""
@@ -362,10 +351,7 @@ class Problem:
     def reference_values(
         self, coordinates: Mapping[str, Any], constants: Mapping[str, float] | None = None
     ) -> dict[str, Array] | None:
-        """The problem's own reference at points, by field, or None when it has none.
-
-        ``constants`` are the values of unknown constants to evaluate it with; by default their initial values.
-        """
+        """The problem's own reference at points, by field, with unknowns at ``constants``, else initial; None without one."""
         if not self.has_reference:
             return None
         points, shape = self.points(coordinates)

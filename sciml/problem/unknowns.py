@@ -87,11 +87,7 @@ class Unknown:
         return self.raw(self.initial)
 
     def raw(self, value: float) -> Tensor:
-        """The raw number that stands for a value, a float64 scalar.
-
-        Raises:
-            ProblemError: the value does not lie strictly between the bounds.
-        """
+        """The raw number that stands for a value strictly between the bounds, a float64 scalar."""
         low, high = self.lower, self.upper
         if not math.isfinite(value) or (low is not None and value <= low) or (high is not None and value >= high):
             raise ProblemError(
