@@ -21,23 +21,26 @@ _SURE = 100
 
 _HEAD = """# Gallery
 
-Each problem is a file of some thirty lines in `problems/`. `sciml list` shows their names; `sciml fit burgers` solves one,
-`sciml.gallery.problem("burgers")` makes it in Python. A name leads to its page: the mathematics, a picture, what was measured,
-and the code.
+Each problem is a file of some thirty lines in `problems/`. `sciml list` shows their names; `sciml
+fit burgers` solves one, `sciml.gallery.problem("burgers")` makes it in Python. A name leads to its
+page: the mathematics, a picture, what was measured, and the code.
 
-Here each was solved by `sciml.fit(problem)` and by `sciml.baseline(problem)`, with nothing else said, each in a fresh process,
-in float64, on one thread and within the time limit. How to read the table:
+Here each was solved by `sciml.fit(problem)` and by `sciml.baseline(problem)`, with nothing else
+said, each in a fresh process, in float64, on one thread and within the time limit. How to read the
+table:
 
-- **truth**: where the solution is known from. *exact*: a formula; *stored*: computed once by another method and kept in
-  `data/`; *measured*: data, beside one of these or alone.
-- **error**: relative L2 error of each field against that truth on a dense grid; below a hundred times what a stored solution is
-  converged to only that bound is stated. Where constants are unknown, how far the worst
-  estimate is from published values: in standard errors (both combined) or, where the data were made with constants that are
-  known, relative to these.
-- **seconds**: of the call, wall-clock, the processor's own beside them where the machine was busy with something else.
-- **numbers**: how many describe the solution, be they parameters, coefficients on elements or values on a grid.
-- **success**: whether the solution calls itself one, by its residuals on points that were not used to find it. The error plays
-  no part in that.
+- **truth**: where the solution is known from. *exact*: a formula; *stored*: computed once by
+  another method and kept in `data/`; *measured*: data, beside one of these or alone.
+- **error**: relative L2 error of each field against that truth on a dense grid; below a hundred
+  times what a stored solution is converged to only that bound is stated. Where constants are
+  unknown, how far the worst estimate is from published values: in standard errors (both combined)
+  or, where the data were made with constants that are known, relative to these.
+- **seconds**: of the call, wall-clock, the processor's own beside them where the machine was busy
+  with something else.
+- **numbers**: how many describe the solution, be they parameters, coefficients on elements or
+  values on a grid.
+- **success**: whether the solution calls itself one, by its residuals on points that were not used
+  to find it. The error plays no part in that.
 
 """
 _COLUMNS = (

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,16 +10,17 @@ from .case import Case, Target
 
 _HEAD = """# Benchmarks
 
-Every problem is solved in three ways, in a fresh process each, in float64, on one thread: automatically, by
-`sciml.fit(problem, seed=seed)` with nothing else said; by a network, `sciml.fit(problem, sciml.MLP(20, 20, 20))`; and by SciPy,
-`sciml.baseline(problem)`, from the same class. The second column names the method. Only the rows that say so are networks.
-Targets are those of the automatic way.
-Errors are relative L2 errors of the worst field against an exact or converged solution (for inverse problems the
-relative error of the worst unknown); seconds are those of `fit`, wall-clock, and the processor's own beside them where the
-machine was busy with something else. Median over the seeds, the worst in brackets.
-`make bench` writes this page and `benchmarks.json`, problem by problem; what peers reach was measured on one core, or
-published where it says so, and not in the same run unless the last section says so. How fast files larger than memory are
-read is in [large files](large-files.md).
+Every problem is solved in three ways, in a fresh process each, in float64, on one thread:
+automatically, by `sciml.fit(problem, seed=seed)` with nothing else said; by a network,
+`sciml.fit(problem, sciml.MLP(20, 20, 20))`; and by SciPy, `sciml.baseline(problem)`, from the same
+class. The second column names the method. Only the rows that say so are networks. Targets are those
+of the automatic way. Errors are relative L2 errors of the worst field against an exact or converged
+solution (for inverse problems the relative error of the worst unknown); seconds are those of `fit`,
+wall-clock, and the processor's own beside them where the machine was busy with something else.
+Median over the seeds, the worst in brackets. `make bench` writes this page and `benchmarks.json`,
+problem by problem; what peers reach was measured on one core, or published where it says so, and
+not in the same run unless the last section says so. How fast files larger than memory are read is
+in [large files](large-files.md).
 """
 
 
@@ -148,7 +150,8 @@ def _choices(run: list[Case], results: Mapping[str, Any]) -> list[str]:
         first = results[case.name]["runs"][0]
         said = [*first.get("choices", ()), *([f"failed: {first['failed']}"] if "failed" in first else [])]
         if said:
-            lines += [f"- `{case.name}` (seed {first['seed']}; {first.get('solver', '–')}): {'. '.join(said)}."]
+            told = f"- `{case.name}` (seed {first['seed']}; {first.get('solver', '–')}): {'. '.join(said)}."
+            lines += textwrap.wrap(told, 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return [*lines, ""] if lines else []
 
 

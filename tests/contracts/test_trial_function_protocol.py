@@ -11,6 +11,7 @@ from torch import nn
 
 import sciml
 from sciml.models import (
+    BUILT_IN,
     Chebyshev,
     Concatenation,
     CornerExponents,
@@ -163,7 +164,7 @@ def test_a_state_makes_the_same_function_again(name):
 def test_plain_values_and_a_state_make_the_model_again(name):
     """Models that a saved solution holds are made from their ``config``."""
     model, at = made(name), points()
-    if not hasattr(model, "from_config"):
+    if type(model) not in (*BUILT_IN, GridFunction):
         return
     again = type(model).from_config(**model.config).double()
     again.load_state_dict(model.state_dict())

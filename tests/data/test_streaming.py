@@ -175,7 +175,7 @@ def test_a_worker_that_dies_is_told(path):
         next(batches)
         (worker,) = multiprocessing.active_children()
         os.kill(worker.pid, signal.SIGKILL)
-        with pytest.raises(SolverError, match=r"could not be started or died: .*Loading\(workers=0\)"):
+        with pytest.raises(SolverError, match=r"could not be started or died: .*LoaderOptions\(workers=0\)"):
             for _ in batches:
                 pass
     assert not multiprocessing.active_children()

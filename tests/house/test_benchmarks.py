@@ -339,7 +339,7 @@ def test_the_report_says_what_was_reached_and_what_was_not():
     text = report.page(CASES, {"poisson": good, "helmholtz": slow, "heat": lost}, LEFT_OUT)
     rows = {row: line for line in text.splitlines() for row in ("1", "2", "3") if line.startswith(f"| {row} |")}
     assert "| 1e-11 in 1 s | 1e-12 (3e-12) | 0.5 (0.5) | – | 3 of 3 | yes |" in rows["1"]
-    assert rows["2"].split(" | ")[7] == "no"
+    assert rows["2"].split(" | ")[8] == "no"
     assert "| none (none) |" in rows["3"]
     assert "1 of 3; 1 timed out after 400 s; 1 failed" in rows["3"]
     assert "`poisson`, `helmholtz`, `heat`: processor abacus." in text
