@@ -131,7 +131,7 @@ def train(network: Scaled, data: Array, target: Array, steps: int, ridge: float,
     """Train a network in place by L-BFGS, judged by a tenth of 50 rows or more, else by all; the number of steps."""
     order = np.random.default_rng(seed).permutation(len(data))
     held = len(data) // 10 if len(data) >= _ENOUGH_TO_HOLD_OUT else 0
-    given = (torch.from_numpy(data) - network.center) / network.reach
+    given = (torch.from_numpy(data) - network.center) / network.half_width
     wanted = (torch.from_numpy(target) - network.offset) / network.scale
     own, judge = order[held:], order[: held or len(order)]
     objective = _Misfit(network.model, given[own], wanted[own], ridge)
@@ -265,7 +265,9 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             network = predictor(rows, wanted, self.n_components, list(self.hidden), seed)
         self.n_iter_ = train(network, rows, wanted, self.steps, self.ridge, seed)
         self.network_ = network.requires_grad_(False)
-        self.encoder_ = _standardised(torch.stack([network.center, network.reach]), network.model.get_submodule("0"))
+        self.encoder_ = _standardised(
+            torch.stack([network.center, network.half_width]), network.model.get_submodule("0")
+        )
         with torch.no_grad():
             missed = network(torch.from_numpy(rows)).numpy() - wanted
         size = float(np.sqrt(np.mean((wanted - wanted.mean(0)) ** 2)))

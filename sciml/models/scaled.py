@@ -33,9 +33,9 @@ class Scaled(Block):
         torch.Size([1, 1])
     """
 
-    arguments = ("center", "reach", "offset", "scale")
+    arguments = ("center", "half_width", "offset", "scale")
     center: Tensor
-    reach: Tensor
+    half_width: Tensor
     offset: Tensor
     scale: Tensor
 
@@ -51,23 +51,23 @@ class Scaled(Block):
         self.model = model
         low, high = (torch.tensor(list(bounds), dtype=torch.float64) for bounds in (lower, upper))
         self.register_buffer("center", (low + high) / 2)
-        self.register_buffer("reach", (high - low) / 2)
+        self.register_buffer("half_width", (high - low) / 2)
         self.register_buffer("offset", torch.tensor(list(offset), dtype=torch.float64))
         self.register_buffer("scale", torch.tensor(list(scale), dtype=torch.float64))
 
     def forward(self, points: Tensor) -> Tensor:
         """Fields ``(n, F)`` in their units at points ``(n, D)`` in theirs."""
-        return self.offset + self.scale * self.model((points - self.center) / self.reach)
+        return self.offset + self.scale * self.model((points - self.center) / self.half_width)
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         """A derivative of the fields, ``(n, F)``, of given orders by each coordinate, if the model has a ``partial``."""
         model: Any = self.model
-        found: Tensor = self.scale * model.partial((points - self.center) / self.reach, orders)
-        for order, reach in zip(orders, self.reach, strict=True):
-            found = found / reach**order
+        found: Tensor = self.scale * model.partial((points - self.center) / self.half_width, orders)
+        for order, half_width in zip(orders, self.half_width, strict=True):
+            found = found / half_width**order
         return found if any(orders) else found + self.offset
 
     def jets(self, streams: Streams, propagation: Propagation) -> Streams:
         """Fields and their derivatives, in their units."""
-        inside = propagation.affine(streams, 1 / self.reach, -self.center / self.reach)
+        inside = propagation.affine(streams, 1 / self.half_width, -self.center / self.half_width)
         return propagation.affine(propagation.through(self.model, inside), self.scale, self.offset)

@@ -90,7 +90,7 @@ class CornerFunctions(Block):
     Args:
         wedges: the corners.
         center: centre of the two coordinates.
-        reach: half their extent.
+        half_width: half their extent.
 
     Attributes:
         width: the number of functions.
@@ -105,12 +105,12 @@ class CornerFunctions(Block):
         torch.Size([5, 24])
     """
 
-    arguments = ("wedges", "center", "reach")
+    arguments = ("wedges", "center", "half_width")
     takes_coordinates = True
 
-    def __init__(self, wedges: Sequence[CornerExponents], center: Sequence[float], reach: Sequence[float]) -> None:
+    def __init__(self, wedges: Sequence[CornerExponents], center: Sequence[float], half_width: Sequence[float]) -> None:
         super().__init__()
-        self.wedges, self.center, self.reach = tuple(wedges), tuple(center), tuple(reach)
+        self.wedges, self.center, self.half_width = tuple(wedges), tuple(center), tuple(half_width)
         if not self.wedges or not all(wedge.terms for wedge in self.wedges):
             raise ModelError(
                 f"CornerFunctions needs corners at each of which there are singular functions; given: {wedges!r}; leave out "
@@ -139,7 +139,7 @@ class CornerFunctions(Block):
         """Derivatives of one corner's functions, shape ``(S, n, width)``."""
         terms = wedge.terms
         turn = complex(math.cos(wedge.direction), -math.sin(wedge.direction)) / wedge.length
-        at = [self.reach[c] * points[:, c] + (self.center[c] - wedge.position[c]) for c in (0, 1)]
+        at = [self.half_width[c] * points[:, c] + (self.center[c] - wedge.position[c]) for c in (0, 1)]
         z = turn * torch.complex(at[0], at[1])
         # Derivatives are unbounded at the corner itself; a point very close to it stands for it.
         z = torch.where(z.detach().abs() < _NEAREST, torch.full_like(z, _NEAREST), z)[:, None]
@@ -150,7 +150,7 @@ class CornerFunctions(Block):
             plain, logs = ([a for a, own, log in terms if own == m and log is with_log] for with_log in (False, True))
             if plain or logs:
                 groups.append((m, _analytic(plain, logs, z, highest)))
-        across, up = self.reach[0] * slopes[0] * turn, 1j * self.reach[1] * slopes[1] * turn
+        across, up = self.half_width[0] * slopes[0] * turn, 1j * self.half_width[1] * slopes[1] * turn
         found = []
         for by_x, by_y in orders:
             total, factors = by_x + by_y, [1.0 + 0.0j]
@@ -192,7 +192,7 @@ class CornerSingular(SequentialModel):
         smooth: a ``RandomFeatures`` or ``Spectral``, whose functions are taken over.
         wedges: the corners.
         center: centre of the two coordinates.
-        reach: half their extent.
+        half_width: half their extent.
         inputs: the number of coordinates, 2, or None to be filled in by ``fit``.
         outputs: the number of fields, or None.
         seed: seed of random features when ``inputs`` and ``outputs`` are given.
@@ -203,7 +203,7 @@ class CornerSingular(SequentialModel):
     Example:
         >>> import math, torch
         >>> wedge = CornerExponents((0.0, 0.0), 0.0, 1.5 * math.pi, 1.0)
-        >>> model = CornerSingular(RandomFeatures(50), [wedge], center=(0, 0), reach=(1, 1), inputs=2, outputs=1)
+        >>> model = CornerSingular(RandomFeatures(50), [wedge], center=(0, 0), half_width=(1, 1), inputs=2, outputs=1)
         >>> model(torch.zeros(5, 2)).shape
         torch.Size([5, 1])
 
@@ -217,7 +217,7 @@ class CornerSingular(SequentialModel):
         wedges: Sequence[CornerExponents],
         *,
         center: Sequence[float],
-        reach: Sequence[float],
+        half_width: Sequence[float],
         inputs: int | None = None,
         outputs: int | None = None,
         seed: int = 0,
@@ -226,7 +226,7 @@ class CornerSingular(SequentialModel):
         if not isinstance(smooth, RandomFeatures | Spectral):
             raise ModelError(f"smooth must be a RandomFeatures or a Spectral; given: {type(smooth).__name__}")
         self._kind, self._options = type(smooth), {**smooth.config, "inputs": None, "outputs": None}
-        self._singular = CornerFunctions(wedges, center, reach)
+        self._singular = CornerFunctions(wedges, center, half_width)
         self.smooth_width = 0
         self.build_if_asked(seed)
 
@@ -238,7 +238,7 @@ class CornerSingular(SequentialModel):
             "smooth": {"kind": self._kind.__name__, **self._options},
             "wedges": [[list(wedge.position), *astuple(wedge)[1:]] for wedge in singular.wedges],
             "center": list(singular.center),
-            "reach": list(singular.reach),
+            "half_width": list(singular.half_width),
             "inputs": 2 if len(self.layers) else None,
             "outputs": self.widths["outputs"],
         }

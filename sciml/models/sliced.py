@@ -65,12 +65,12 @@ def sliced(trial: nn.Module, column: int, value: float) -> nn.Module:
         raise ModelError(
             f"a {type(trial).__name__} cannot be taken at one value of a coordinate: fit the promoted problem with a model"
         )
-    share = (value - float(trial.center[column])) / float(trial.reach[column])
+    share = (value - float(trial.center[column])) / float(trial.half_width[column])
     blank = [0.0] * (len(trial.center) - 1), [1.0] * (len(trial.center) - 1)
     ones = [1.0] * len(trial.scale)
     made = Scaled(_model(trial.model, column, share), *blank, ones, ones).to(trial.center)
     with torch.no_grad():
-        for name in ("center", "reach"):
+        for name in ("center", "half_width"):
             getattr(made, name).copy_(_without(getattr(trial, name), column))
         made.offset.copy_(trial.offset)
         made.scale.copy_(trial.scale)

@@ -85,12 +85,12 @@ def smoothness_blocks(
     problem: Problem, fields: Sequence[str], sizes: dict[str, float], share: float, count: int
 ) -> Collocation:
     """Rows that ask fields not to bend."""
-    reach = {name: (upper - lower) / 2 for name, (lower, upper) in problem.domain.bounds.items()}
+    half_width = {name: (upper - lower) / 2 for name, (lower, upper) in problem.domain.bounds.items()}
     terms = []
     for field in fields:
         for index in itertools.combinations_with_replacement(problem.coordinates, 2):
             mixed = math.sqrt(2) if index[0] != index[1] else 1.0
-            strength = share * mixed * math.prod(reach[name] for name in index) / (sizes[field] * math.sqrt(count))
+            strength = share * mixed * math.prod(half_width[name] for name in index) / (sizes[field] * math.sqrt(count))
             rows = CurvaturePenalty(field, index, strength, sizes[field], problem.domain.bounds)
             terms.append(Term(f"{PRIOR}{describe(field, index)}", Interior(), rows, measured=True))
     evenly = draw(Interior(), problem.domain, count, np.random.default_rng(0))

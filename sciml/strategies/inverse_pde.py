@@ -177,7 +177,7 @@ class _Search:
         self._work, self._setup = work, work.discrete
         setup, problem = self._setup, work.problem
         trial = setup.trial
-        self._units = Units(trial.center, trial.reach, trial.offset, trial.scale)
+        self._units = Units(trial.center, trial.half_width, trial.offset, trial.scale)
         self._terms = problem.terms()
         self._equations = [term for term in self._terms if term.place == Interior()]
         joining = [term for term in self._terms if isinstance(term.place, Opposite)]

@@ -32,7 +32,7 @@ def roughness(problem: Problem, units: Units) -> list[Term]:
             if other == column:
                 continue
             for number, field in enumerate(problem.fields):
-                factor = float(units.reach[other]) ** ROUGH / float(units.scale[number])
+                factor = float(units.half_width[other]) ** ROUGH / float(units.scale[number])
                 found.append(Term(f"roughness.{field}.{name}", faces, _Bend(field, (along,) * ROUGH, factor)))
     return found
 

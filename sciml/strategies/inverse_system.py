@@ -22,7 +22,7 @@ class Units:
     """From the coordinates and fields of a tiling, which are of order one, to those of a problem."""
 
     center: Tensor
-    reach: Tensor
+    half_width: Tensor
     offset: Tensor
     scale: Tensor
 
@@ -54,7 +54,7 @@ class ElementRows:
     ) -> None:
         self.problem, self.block, self.units, self.factors = problem, block, units, factors
         self._spots = tuple(
-            tiling.spot((points - units.center) / units.reach, highest) for points in block.sample.points
+            tiling.spot((points - units.center) / units.half_width, highest) for points in block.sample.points
         )
         key = torch.zeros(block.size, dtype=torch.int64)
         for spot in self._spots:
@@ -69,8 +69,8 @@ class ElementRows:
         """A jet's field, its orders by each coordinate, and what a derivative of the tiling is multiplied by."""
         column = self.problem.fields.index(field)
         orders = tuple(index.count(name) for name in self.problem.coordinates)
-        reach = math.prod(float(each) ** order for each, order in zip(self.units.reach, orders, strict=True))
-        return column, orders, float(self.units.scale[column]) / reach
+        half_width = math.prod(float(each) ** order for each, order in zip(self.units.half_width, orders, strict=True))
+        return column, orders, float(self.units.scale[column]) / half_width
 
     def columns(self) -> Tensor:
         """The weights that each row depends on, in the order of its slopes, ``(n, S)``."""

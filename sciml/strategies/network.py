@@ -123,4 +123,4 @@ class Train(Strategy):
 
         share = 1.0 / windows.count
         levels = [Level(attempt, share, share, share)]
-        return joined(setup, march(setup, levels, wish=math.inf, hopeless=math.inf, ended=lambda: training.log.ended))
+        return joined(setup, march(setup, levels, target=math.inf, hopeless=math.inf, ended=lambda: training.log.ended))

@@ -81,17 +81,17 @@ class _Search:
         self.best: Candidate | None = None
         self.count = 0
 
-    def run(self, wish: float) -> Iterator[Candidate]:
+    def run(self, target: float) -> Iterator[Candidate]:
         """Try scales and growing numbers."""
-        yield from self._scout(wish)
-        yield from self._climb(wish)
+        yield from self._scout(target)
+        yield from self._climb(target)
 
     @property
     def _reached(self) -> float:
         """The smallest relative residual for the present number of features."""
         return self._tried.get(self._scales, math.inf)
 
-    def _scout(self, wish: float) -> Iterator[Candidate]:
+    def _scout(self, target: float) -> Iterator[Candidate]:
         """The best scale for the smallest number of features; of several coordinates, one for each."""
         ladder: tuple[float, ...] = _SCALES if self._dimension <= 3 else _SCALES_BEYOND
         if not self._linear:
@@ -101,21 +101,21 @@ class _Search:
         for scale in ladder:
             yield self._attempt((scale,) * self._dimension)
             relative = self._last
-            if relative <= (_ENOUGH * wish if scale < ladder[-1] else wish):
+            if relative <= (_ENOUGH * target if scale < ladder[-1] else target):
                 return
             if relative > 1000 * self._reached:
                 break  # Larger scales are worse still.
         if self._reached > _GOOD:
             yield from self._refine()
 
-    def _climb(self, wish: float) -> Iterator[Candidate]:
+    def _climb(self, target: float) -> Iterator[Candidate]:
         """Numbers of features as large as the residuals so far foretell, with scales that grow with them."""
         fields, most = len(self._setup.problem.fields), counts_of(self._dimension)[-1]
         known = []
-        while self._reached > wish and self._features < most:
+        while self._reached > target and self._features < most:
             count, before, scales = self._features, self._reached, self._scales
             known.append((count, before))
-            self._features = _next_count(known, wish, most)
+            self._features = _next_count(known, target, most)
             if not self._linear and self._features * fields > _MOST_WEIGHTS:
                 return
             # So many more features are as many times closer in the space of frequencies.
@@ -133,7 +133,7 @@ class _Search:
                     return  # In many coordinates the residual follows a power; this one does not get there.
         # That scales grow with the number is a guess. Where the largest number misses the wish it is worth checking.
         for factor in (_LARGER, 1 / _LARGER):
-            while self._linear and self._dimension <= 3 and self._reached > wish:
+            while self._linear and self._dimension <= 3 and self._reached > target:
                 scales = tuple(float(f"{factor * scale:.3g}") for scale in self._scales)
                 reached = self._reached
                 if scales in self._tried:
@@ -186,7 +186,7 @@ class _Search:
         return self.best
 
 
-def _next_count(known: Sequence[tuple[int, float]], wish: float, most: int) -> int:
+def _next_count(known: Sequence[tuple[int, float]], target: float, most: int) -> int:
     """The number of features that is to bring a relative residual below what is wished for.
 
     Nothing is resolved up to some number of features, then the residual falls geometrically, slower and slower. With half of
@@ -200,7 +200,7 @@ def _next_count(known: Sequence[tuple[int, float]], wish: float, most: int) -> i
         fall = decades / (count / 2)
         if len(known) > 1 and known[-2][1] < _UNRESOLVED:
             fall = min(fall, math.log10(known[-2][1] / relative) / (count - known[-2][0]))
-        missing = math.log10(3 / wish) - decades
+        missing = math.log10(3 / target) - decades
         growth = 1 + 1.25 * missing / max(fall * count, 1e-3)
     larger = 10 * round(count * min(max(growth, _LEAST_GROWTH), _MOST_GROWTH) / 10)
     return most if 1.1 * larger > most else larger
@@ -266,7 +266,7 @@ def take_over(setup: DiscreteProblem, earlier: DiscreteProblem) -> None:
     points = torch.cat([points for block in setup.train for points in block.sample.points])
     with torch.no_grad():
         layers = trial.model.layers
-        orthogonal, upper = torch.linalg.qr(layers[:-1]((points - trial.center) / trial.reach))
+        orthogonal, upper = torch.linalg.qr(layers[:-1]((points - trial.center) / trial.half_width))
         wanted = orthogonal.T @ ((earlier.trial(points) - trial.offset) / trial.scale)
         weight = torch.linalg.solve_triangular(upper, wanted, upper=True).T
         if bool(torch.isfinite(weight).all()):

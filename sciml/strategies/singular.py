@@ -216,7 +216,7 @@ class _Search:
         self.best: Candidate | None = None
         self.count = 0
 
-    def run(self, wish: float) -> Iterator[Candidate]:
+    def run(self, target: float) -> Iterator[Candidate]:
         """Look for a scale, then take more functions for as long as that helps."""
         boxed = isinstance(self._plane.domain, Box)
         levels = _DEGREES[min(self._order, 2)] if boxed else _FEATURES
@@ -229,11 +229,11 @@ class _Search:
                     yield self.best
                 if reached < lowest:
                     scale, lowest = each, reached
-                if reached <= wish or reached > 10 * lowest:
+                if reached <= target or reached > 10 * lowest:
                     break
         for step, (size, degree, spread) in enumerate(levels):
             before = math.inf if self.best is None else self.best.residual
-            if (worse > 0 and before <= _FINE) or before <= wish:
+            if (worse > 0 and before <= _FINE) or before <= target:
                 break
             if boxed or step:
                 growth = math.sqrt(size / levels[0][0])
@@ -289,7 +289,7 @@ class _Search:
         """The set-up with a model, all its weights zero, and points for it."""
         setup, problem, old = self._setup, self._setup.problem, self._setup.trial
         wedges = [wedge for wedge in self._wedges(degree, spread) if wedge.terms]
-        model = SingularModel(smooth, wedges, center=old.center.tolist(), reach=old.reach.tolist())
+        model = SingularModel(smooth, wedges, center=old.center.tolist(), half_width=old.half_width.tolist())
         model.build(2, len(problem.fields), torch.Generator().manual_seed(self._work.seed))
         rows_a_weight = len(problem.fields) / max(1, len(problem.equations))
         inside: int | SpectralPoints
@@ -314,7 +314,7 @@ class _Search:
         with torch.no_grad():
             smooth, *_ = trial.model.layers[0].branches
             wanted = (before.discrete.trial(points) - trial.offset) / trial.scale
-            columns = smooth((points - trial.center) / trial.reach)
+            columns = smooth((points - trial.center) / trial.half_width)
             # Not gelsy, whose pivots begin in torch as what memory held before: the same call gave other bits.
             weight = torch.linalg.lstsq(columns, wanted, driver="gelsd").solution.T
             if bool(torch.isfinite(weight).all()):

@@ -89,13 +89,13 @@ class SlabWindows:
 
     setup: DiscreteProblem
     log: Log
-    wish: float
+    target: float
     accepted: float
     stages: RadauIIA = field(default_factory=lambda: RadauIIA(_STAGES))
 
     def __post_init__(self) -> None:
         problem = self.setup.problem
-        self._problem, self._goal = problem.bind_initial(), self.wish
+        self._problem, self._goal = problem.bind_initial(), self.target
         self._time = str(problem.time)
         (self._space,) = (name for name in problem.coordinates if name != self._time)
         terms, start = problem.terms(), OnFaces((Face(self._time, "lower"),))
@@ -128,16 +128,16 @@ class SlabWindows:
         found = self._resolved(begin, end, before)
         self._mesh = found.mesh
         at, earlier = self._missed
-        if found.reached <= self.wish:
+        if found.reached <= self.target:
             self._hold -= 1
             self._finer = None
             if self._hold < 0:
-                self._mesh = found.mesh.merged(found.places < _QUIET * self.wish)
+                self._mesh = found.mesh.merged(found.places < _QUIET * self.target)
                 self._finer = found.mesh if self._mesh is not found.mesh else None
         elif found.solved:
             if at == begin and _USELESS * earlier < found.whole <= _FLOOR:
                 # A shorter time does not help either: that is how well derivatives can be had.
-                self.wish = max(self.wish, _GIVE_WAY * found.whole)
+                self.target = max(self.target, _GIVE_WAY * found.whole)
             self._missed = begin, found.whole
         return found.setup, found.reached
 
@@ -147,13 +147,13 @@ class SlabWindows:
         self._begin, self._count = begin, self._count + 1
         if self._count % _OFTEN == 0 and last - begin > _FAR * (end - begin):
             self._goal = min(_LOOSER * self._goal, self.accepted)
-        self.wish = max(self._goal, _BACK * self.wish)
+        self.target = max(self._goal, _BACK * self.target)
 
     def _resolved(self, begin: float, end: float, before: DiscreteProblem | None) -> _Tried:
         """The window on as many elements as it takes, or as are worth it."""
         found, earlier = self._tried(self._mesh, begin, end, before), None
         for _ in range(_REFINEMENTS):
-            if self.log.stopped or found.reached <= self.wish or not found.solved:
+            if self.log.stopped or found.reached <= self.target or not found.solved:
                 return found
             if self._finer is not None:
                 # To join elements was too much.
@@ -167,7 +167,7 @@ class SlabWindows:
                 return found
             else:
                 widths = np.diff(found.mesh.breaks)
-                coarse = (found.places > _LOCAL * self.wish) & (widths > _NARROWEST * widths.sum())
+                coarse = (found.places > _LOCAL * self.target) & (widths > _NARROWEST * widths.sum())
                 if not coarse.any() or found.mesh.count + coarse.sum() > _MOST:
                     return self._as_good_as_it_gets(found)
                 mesh, earlier = found.mesh.split(coarse), found
@@ -177,7 +177,7 @@ class SlabWindows:
 
     def _as_good_as_it_gets(self, found: _Tried) -> _Tried:
         if found.reached <= self.accepted:
-            self.wish = max(self.wish, _GIVE_WAY * found.reached)
+            self.target = max(self.target, _GIVE_WAY * found.reached)
         return found
 
     def _tried(self, mesh: PiecewiseBasis, begin: float, end: float, before: DiscreteProblem | None) -> _Tried:

@@ -150,7 +150,7 @@ class Spectral(Strategy):
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        problem, wish = work.problem, min(work.options.tolerance, _EXACT)
+        problem, target = work.problem, min(work.options.tolerance, _EXACT)
         held = tuple(part_of(block, _HELD, work.dimension) for block in work.discrete.held)
         setup = replace(work.discrete, held=held)
         most = _MOST_WEIGHTS[work.linear] / len(problem.fields)
@@ -175,7 +175,7 @@ class Spectral(Strategy):
             work.log.solved(f"Spectral({model.extra_repr()})", loss, reached, terms, best=found.residual, most=_USUAL)
             yield found
             worse = worse + 1 if reached > _SPENT * before else 0
-            if self.degree is not None or reached <= wish or worse >= (_SETTLED if before <= _GOOD else _HOPELESS):
+            if self.degree is not None or reached <= target or worse >= (_SETTLED if before <= _GOOD else _HOPELESS):
                 break
             # Where that of the worst resolved coordinate gained nothing, the others' degrees are to blame.
             degrees = degrees.raised(model.tails(), 0.0 if worse else _LOW, most)

@@ -29,7 +29,7 @@ _MOST_WINDOWS = 1000
 _MOST_MISSES = 40
 _SHORTER = 0.75
 _LONGER = 1.25
-_FORGIVEN = 3.0
+_RELAXED = 3.0
 _SOLVED = 1e-2
 _HELD = 4096
 _BACK = 0.1
@@ -67,7 +67,7 @@ class Marched:
     """Windows that were solved: their set-ups and edges, the largest relative residual on held-out rows of any, and whether
     they reach the end of time.
 
-    ``failed`` counts those that missed the wish; ``climbed`` are the times at which the next level took over; ``interrupted``
+    ``failed`` counts those that missed the wish; ``escalated`` are the times at which the next level took over; ``interrupted``
     is whether Ctrl-C ended it between two windows.
     """
 
@@ -76,7 +76,7 @@ class Marched:
     worst: float
     complete: bool
     failed: int = 0
-    climbed: tuple[float, ...] = ()
+    escalated: tuple[float, ...] = ()
     interrupted: bool = False
 
     @property
@@ -194,8 +194,8 @@ def continued(before: Scaled, after: Scaled) -> None:
     assert isinstance(first, nn.Linear)
     assert isinstance(last, nn.Linear)
     with torch.no_grad():
-        first.bias.add_(first.weight @ ((after.center - before.center) / before.reach))
-        first.weight.mul_(after.reach / before.reach)
+        first.bias.add_(first.weight @ ((after.center - before.center) / before.half_width))
+        first.weight.mul_(after.half_width / before.half_width)
         ratio = before.scale / after.scale
         last.weight.mul_(ratio[:, None])
         last.bias.copy_(last.bias * ratio + (before.offset - after.offset) / after.scale)
@@ -225,7 +225,7 @@ Attempt = Callable[[float, float, DiscreteProblem | None], tuple[DiscreteProblem
 class Level:
     """A way to solve windows, with the first, shortest and longest length to use it at, as shares of the whole time.
 
-    ``wish`` tells the relative residual to choose lengths for, if not that of the march; ``accepted`` is one that is still good
+    ``target`` tells the relative residual to choose lengths for, if not that of the march; ``accepted`` one that is still good
     enough where the shortest length misses the wish, ``far`` one so far from it that shorter windows are not tried.
     """
 
@@ -233,13 +233,13 @@ class Level:
     share: float
     shortest: float
     longest: float = 1.0
-    wish: Callable[[], float] | None = None
+    target: Callable[[], float] | None = None
     accepted: float = 0.0
     far: float = math.inf
 
 
 def march(
-    setup: DiscreteProblem, levels: Sequence[Level], *, wish: float, ended: Callable[[], bool], hopeless: float = 1e-2
+    setup: DiscreteProblem, levels: Sequence[Level], *, target: float, ended: Callable[[], bool], hopeless: float = 1e-2
 ) -> Marched:
     """Solve window after window, their lengths chosen by the residual on held-out rows.
 
@@ -253,9 +253,9 @@ def march(
     residuals: list[float] = []
     setups: list[DiscreteProblem] = []
     level, interrupted, tried = 0, False, 0
-    climbed: list[float] = []
+    escalated: list[float] = []
     length, ceiling = levels[0].share * whole, math.inf
-    missed, forgiven = [math.inf] * len(levels), [0.0] * len(levels)
+    missed, relaxed = [math.inf] * len(levels), [0.0] * len(levels)
     while edges[-1] < end:
         at = edges[-1]
         stop = at + length
@@ -269,8 +269,8 @@ def march(
             interrupted = True
             break
         over, shortest = ended(), levels[level].shortest * whole
-        own = levels[level].wish
-        aim = max(wish if own is None else own(), forgiven[level])
+        own = levels[level].target
+        aim = max(target if own is None else own(), relaxed[level])
         if reached > aim and not over:
             tried += 1
             ceiling = _SHORTER * (stop - at)
@@ -280,20 +280,20 @@ def march(
                 length = max(0.5 * min(length, stop - at), shortest)
                 continue
             missed[level] = reached
-            up = level + 1 < len(levels) and reached > levels[level].accepted and not forgiven[level]
-            down = level > 0 and climbed[-1] == at and missed[level - 1] < reached
+            up = level + 1 < len(levels) and reached > levels[level].accepted and not relaxed[level]
+            down = level > 0 and escalated[-1] == at and missed[level - 1] < reached
             if up or down:
-                if up and not climbed:
+                if up and not escalated:
                     # The level below was at its limit for a while: what it left is hard to begin with.
                     while setups and edges[-1] > at - _BACK * whole:
                         edges.pop()
                         setups.pop()
                         residuals.pop()
                     at = edges[-1]
-                climbed = [*climbed, at] if up else climbed[:-1]
+                escalated = [*escalated, at] if up else escalated[:-1]
                 level += 1 if up else -1
                 if down:
-                    forgiven[level] = _FORGIVEN * missed[level]
+                    relaxed[level] = _RELAXED * missed[level]
                 length, ceiling = levels[level].share * whole, math.inf
                 tried = 0
                 continue
@@ -308,5 +308,5 @@ def march(
         length = (stop - at) * min(2.0, max(1.0, gain**0.1))
         # A length that was too long a moment ago is tried again by and by.
         length, ceiling = min(length, max(ceiling, stop - at), levels[level].longest * whole), _LONGER * ceiling
-    worst, failed = max(residuals, default=0.0), sum(each > wish for each in residuals)
-    return Marched(tuple(setups), tuple(edges), worst, edges[-1] >= end, failed, tuple(climbed), interrupted)
+    worst, failed = max(residuals, default=0.0), sum(each > target for each in residuals)
+    return Marched(tuple(setups), tuple(edges), worst, edges[-1] >= end, failed, tuple(escalated), interrupted)

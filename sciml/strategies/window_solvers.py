@@ -40,7 +40,7 @@ _SETTLED = 0.1
 _SPARE, _MOST_IN_TIME, _IN_SPACE = 2, 15, 0.1
 _MORE_FEATURES, _POLISH_ROUNDS = 1200, 4
 _WINDOW_SCALES, _ODE_SCALE = (8.0, 16.0, 32.0), 6.0
-_WISH, _ODE_WISH, _SPECTRAL_WISH = 1e-7, 1e-9, 1e-9
+_TARGET, _ODE_TARGET, _SPECTRAL_TARGET = 1e-7, 1e-9, 1e-9
 _ACCEPTED, _FAR = 1e-6, 1e-4
 _GOOD_ENOUGH, _SHORTEST = 1e-3, 1e-7
 _WEIGHTS, _MORE_WEIGHTS, _FINE = 2400, 3600, 1e-6
@@ -56,7 +56,7 @@ class FeatureWindows:
     seed: int
     features: int
     scales: Sequence[float]
-    wish: float
+    target: float
     found: float | None = None
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
@@ -67,10 +67,10 @@ class FeatureWindows:
             reached = relative(solved)
             if best is None or reached < best[1]:
                 best, chosen = (solved, reached), scale
-            if reached <= self.wish or self.training.log.stopped:
+            if reached <= self.target or self.training.log.stopped:
                 break
         assert best is not None
-        if best[1] <= self.wish:
+        if best[1] <= self.target:
             self.found = chosen
         return best
 
@@ -99,7 +99,7 @@ class SpectralWindows:
     setup: DiscreteProblem
     training: Training
     seed: int
-    wish: float
+    target: float
     accepted: float
     bases: Sequence[Degrees]
     most: int
@@ -114,11 +114,11 @@ class SpectralWindows:
                 best, other = solved, other if best is None else best[1]
             else:
                 other = min(other, solved[1])
-            if best[1] <= self.wish or self.training.log.stopped:
+            if best[1] <= self.target or self.training.log.stopped:
                 break
         assert best is not None
         # Which functions suit the problem shows in the first window; how many of them, in every one.
-        if best[1] <= self.wish:
+        if best[1] <= self.target:
             self.bases = [best[2]]
         elif best[1] <= _SETTLED * other:
             self.bases = [each for each in self.bases if each.waves == best[2].waves]
@@ -136,9 +136,9 @@ class SpectralWindows:
             solved = self._solved(begin, end, before, degrees)
             reached, tails = relative(solved), list(solved.trial.model.tails())
             in_time = tails.pop(time)
-            if reached <= self.wish and max(tails) < _TOO_FINE * self.wish and earlier == math.inf:
+            if reached <= self.target and max(tails) < _TOO_FINE * self.target and earlier == math.inf:
                 degrees = degrees.lowered(time)
-            if reached <= self.wish or reached > 2 * earlier or self.training.log.stopped:
+            if reached <= self.target or reached > 2 * earlier or self.training.log.stopped:
                 return solved, reached, degrees
             useless = shorter is not None and reached > 0.5 * earlier
             if useless:
@@ -147,7 +147,7 @@ class SpectralWindows:
             if useless or max(tails) > _IN_SPACE * in_time:
                 shorter, higher = None, degrees.raised([*tails[:time], 0.0, *tails[time:]], most=most)
                 if higher is None and max(tails) > in_time and reached <= self.accepted:
-                    self.wish = max(self.wish, _GIVE_WAY * reached)
+                    self.target = max(self.target, _GIVE_WAY * reached)
             else:
                 # A longer time is cheap as long as there are few weights.
                 shorter, higher = degrees, degrees.raised([0.0] * time + [1.0] + [0.0] * (len(tails) - time))
@@ -175,7 +175,7 @@ class DeepWindows:
     setup: DiscreteProblem
     training: Training
     seed: int
-    wish: float
+    target: float
     last: DiscreteProblem | None = None
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
@@ -195,13 +195,13 @@ class DeepWindows:
             return network, now
         best, reached = network, now
         for features in (None, _MORE_FEATURES // len(problem.fields)):
-            polish = Polish(features, target=_SHARE * self.wish, rounds=_POLISH_ROUNDS)
+            polish = Polish(features, target=_SHARE * self.target, rounds=_POLISH_ROUNDS)
             polished = self.training.run(network, [polish], self.seed, label)
             if relative(polished) < reached:
                 best, reached = polished, relative(polished)
-            if reached <= self.wish or self.training.log.ended:
+            if reached <= self.target or self.training.log.ended:
                 break
-        if reached <= self.wish:
+        if reached <= self.target:
             self.last = network
         return best, reached
 
@@ -226,12 +226,12 @@ def stand_still(setup: DiscreteProblem) -> None:
     """Begin a window with the function that has its start's values at all times."""
     problem, time = setup.problem, str(setup.problem.time)
     start = OnFaces((Face(time, "lower"),))
-    reach = float(setup.trial.reach[problem.coordinates.index(time)])
+    half_width = float(setup.trial.half_width[problem.coordinates.index(time)])
     scales, weights, terms = dict(setup.scales), dict(setup.weights), []
     for name, size in zip(problem.fields, setup.trial.scale.tolist(), strict=True):
         index = (time,) * max(1, problem.order(name, time))
         terms.append(Term(f"still.{name}", Interior(), partial(_derivative, name, index)))
-        scales[terms[-1].name], weights[terms[-1].name] = size / reach ** len(index), 1.0
+        scales[terms[-1].name], weights[terms[-1].name] = size / half_width ** len(index), 1.0
     within = [block.sample for block in setup.train if block.terms[0].place == Interior()][:1]
     inside = [Collocation(sample, tuple(terms)) for sample in within]
     given = [block for block in setup.train if block.terms[0].place == start]
@@ -259,16 +259,16 @@ class TimeMarching(Strategy):
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         training = Training(work.log, None, Adaptive(every=10))
-        wish = min(work.options.tolerance, _ODE_WISH if work.dimension == 1 else _WISH)
-        how, levels = self._levels(work, training, wish)
-        marched = march(work.discrete, levels, wish=wish, ended=lambda: work.log.stopped)
+        target = min(work.options.tolerance, _ODE_TARGET if work.dimension == 1 else _TARGET)
+        how, levels = self._levels(work, training, target)
+        marched = march(work.discrete, levels, target=target, ended=lambda: work.log.stopped)
         problem = work.problem
-        if marched.climbed:
-            at_once = marched.climbed[0] <= marched.edges[0]
-            before = "" if at_once else f"{how} up to {problem.time} = {marched.climbed[0]:.4g}, then "
+        if marched.escalated:
+            at_once = marched.escalated[0] <= marched.edges[0]
+            before = "" if at_once else f"{how} up to {problem.time} = {marched.escalated[0]:.4g}, then "
             how = f"{before}polished networks"
         missed = (
-            f", {marched.failed} of them above the residual of {wish:.0e} that was aimed at" if marched.failed else ""
+            f", {marched.failed} of them above the residual of {target:.0e} that was aimed at" if marched.failed else ""
         )
         worst = f"the worst with {marched.worst:.1e} of its natural size{missed}"
         end = problem.domain.bounds[str(problem.time)][1]
@@ -283,25 +283,25 @@ class TimeMarching(Strategy):
         found = joined(work.discrete, marched)
         yield Candidate(found, marched.relative, "windows", reason, accepted=good, sufficient=good, status=status)
 
-    def _levels(self, work: Workspace, training: Training, wish: float) -> tuple[str, list[Level]]:
+    def _levels(self, work: Workspace, training: Training, target: float) -> tuple[str, list[Level]]:
         """What the first way of solving windows is called, and all ways."""
         setup, problem, seed = work.discrete, work.problem, work.seed
         # Random features for each field: enough for a solve that takes about a second.
         if work.dimension == 1:
-            features = FeatureWindows(setup, training, seed, 60, (_ODE_SCALE,), wish)
+            features = FeatureWindows(setup, training, seed, 60, (_ODE_SCALE,), target)
             return "random features", [Level(features, 0.1, 1e-9)]
-        last = Level(DeepWindows(setup, training, seed, wish), 0.1, 0.05)
+        last = Level(DeepWindows(setup, training, seed, target), 0.1, 0.05)
         if not isinstance(problem.domain, Box) or work.dimension > MOST_COORDINATES:
             count = max(250, (800 if work.dimension == 2 else 1500) // len(problem.fields))
-            features = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, wish)
+            features = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, target)
             return "random features", [Level(features, 0.1, 0.025), last]
         most = _WEIGHTS if work.options.tolerance > _FINE else _MORE_WEIGHTS
         bases = [Degrees.first(problem)]
         if bases[0].waves:
             # A periodic function need not be smooth where its ends meet.
             bases.append(Degrees.first(problem, ()))
-        spectral = SpectralWindows(setup, training, seed, min(wish, _SPECTRAL_WISH), _ACCEPTED, bases, most)
-        first = Level(spectral, 0.05, 0.025, wish=lambda: spectral.wish, accepted=_ACCEPTED, far=_FAR)
+        spectral = SpectralWindows(setup, training, seed, min(target, _SPECTRAL_TARGET), _ACCEPTED, bases, most)
+        first = Level(spectral, 0.05, 0.025, target=lambda: spectral.target, accepted=_ACCEPTED, far=_FAR)
         return "products of polynomials and waves", [first, last]
 
 
@@ -317,8 +317,8 @@ class SpaceTimeSlabs(TimeMarching):
     def obstacle(self, work: Workspace) -> str | None:
         return super().obstacle(work) or not_on_elements(work.problem)
 
-    def _levels(self, work: Workspace, training: Training, wish: float) -> tuple[str, list[Level]]:
-        elements = SlabWindows(work.discrete, work.log, min(wish, _SPECTRAL_WISH), _GOOD_ENOUGH)
-        first = Level(elements, 0.05, _SHORTEST, wish=lambda: elements.wish, accepted=_GOOD_ENOUGH)
-        last = Level(DeepWindows(work.discrete, training, work.seed, wish), 0.1, 0.05)
+    def _levels(self, work: Workspace, training: Training, target: float) -> tuple[str, list[Level]]:
+        elements = SlabWindows(work.discrete, work.log, min(target, _SPECTRAL_TARGET), _GOOD_ENOUGH)
+        first = Level(elements, 0.05, _SHORTEST, target=lambda: elements.target, accepted=_GOOD_ENOUGH)
+        last = Level(DeepWindows(work.discrete, training, work.seed, target), 0.1, 0.05)
         return "piecewise polynomials", [first, last]

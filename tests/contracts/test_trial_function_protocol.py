@@ -66,7 +66,7 @@ MODELS = {
     "Spectral": (lambda: sciml.Spectral((4, 3), periodic=[1], inputs=2, outputs=3), 3),
     "CornerSingular": (
         lambda: CornerSingular(
-            sciml.RandomFeatures(20), [WEDGE], center=(0, 0), reach=(1, 1), inputs=2, outputs=3, seed=0
+            sciml.RandomFeatures(20), [WEDGE], center=(0, 0), half_width=(1, 1), inputs=2, outputs=3, seed=0
         ),
         3,
     ),

@@ -69,7 +69,7 @@ def scaled(block):
 
 def both():
     few = dataclasses.replace(L_WEDGE, degree=2)
-    return CornerFunctions([few, dataclasses.replace(SQUARE_WEDGE, degree=3)], center=(0.5, 0.1), reach=(1.5, 2.0))
+    return CornerFunctions([few, dataclasses.replace(SQUARE_WEDGE, degree=3)], center=(0.5, 0.1), half_width=(1.5, 2.0))
 
 
 @pytest.mark.slow
@@ -124,14 +124,16 @@ def test_corners_without_functions_and_other_numbers_of_coordinates_are_refused(
     with pytest.raises(ModelError, match="singular functions"):
         CornerFunctions([CornerExponents((0.0, 0.0), 0.0, math.pi / 2, 1.0, degree=0.5)], (0, 0), (1, 1))
     with pytest.raises(ModelError, match="two coordinates"):
-        CornerSingular(sciml.Spectral(3), [L_WEDGE], center=(0, 0), reach=(1, 1), inputs=3, outputs=1)
+        CornerSingular(sciml.Spectral(3), [L_WEDGE], center=(0, 0), half_width=(1, 1), inputs=3, outputs=1)
     with pytest.raises(ModelError, match="MLP"):
-        CornerSingular(sciml.MLP(3), [L_WEDGE], center=(0, 0), reach=(1, 1))
+        CornerSingular(sciml.MLP(3), [L_WEDGE], center=(0, 0), half_width=(1, 1))
 
 
 def test_only_the_weights_are_varied_and_the_architecture_is_rebuilt_from_plain_values():
     for smooth in (sciml.RandomFeatures(30, 2.0), sciml.Spectral(5)):
-        model = CornerSingular(smooth, [L_WEDGE], center=(0.5, 0.1), reach=(1.5, 2.0), inputs=2, outputs=2).double()
+        model = CornerSingular(
+            smooth, [L_WEDGE], center=(0.5, 0.1), half_width=(1.5, 2.0), inputs=2, outputs=2
+        ).double()
         trial = Scaled(model, [-1.0, -1.9], [2.0, 2.1], [0.0, 0.0], [1.0, 1.0])
         assert output_layer(trial) is model.layers[-1]
         torch.nn.init.normal_(model.layers[-1].weight)

@@ -41,9 +41,9 @@ class Clock:
         return Solved(), self.reached(begin, end)
 
 
-def marched(*levels, wish=1e-6):
+def marched(*levels, target=1e-6):
     problem = SimpleNamespace(time="t", domain=SimpleNamespace(bounds={"t": (0.0, 1.0)}))
-    return march(SimpleNamespace(problem=problem), levels, wish=wish, ended=lambda: False)
+    return march(SimpleNamespace(problem=problem), levels, target=target, ended=lambda: False)
 
 
 def test_windows_are_halved_until_the_wish_is_met():
@@ -61,10 +61,10 @@ def test_a_level_at_its_shortest_gives_way_to_the_next_some_windows_back():
     second = Clock(lambda begin, end: 1e-7)
     found = marched(Level(first, 0.05, 0.025, 0.05), Level(second, 0.25, 0.05))
     assert found.complete
-    (climbed,) = found.climbed
-    assert 0.3 < climbed <= 0.4  # a tenth of the time before the first level failed
-    assert second.asked[0] == (round(climbed, 6), round(climbed + 0.25, 6))
-    assert climbed in found.edges
+    (escalated,) = found.escalated
+    assert 0.3 < escalated <= 0.4  # a tenth of the time before the first level failed
+    assert second.asked[0] == (round(escalated, 6), round(escalated + 0.25, 6))
+    assert escalated in found.edges
 
 
 def test_a_residual_that_is_accepted_at_the_shortest_length_is_no_reason_to_climb():
@@ -78,7 +78,7 @@ def test_a_level_that_misses_by_more_than_the_one_below_gives_the_march_back():
     first, second = Clock(lambda begin, end: 1e-4 * (end - begin)), Clock(lambda begin, end: 1e-2)
     found = marched(Level(first, 0.2, 0.05), Level(second, 0.2, 0.1))
     assert found.complete
-    assert found.climbed == ()
+    assert found.escalated == ()
     assert len(second.asked) == 2
     assert found.worst < 2e-5  # three times what it missed by at its shortest
 
@@ -86,7 +86,7 @@ def test_a_level_that_misses_by_more_than_the_one_below_gives_the_march_back():
 def test_the_wish_of_a_level_may_change_on_the_way():
     wishes = iter([1e-9] * 3 + [1e-2] * 100)
     clock = Clock(lambda begin, end: 1e-4)
-    found = marched(Level(clock, 0.4, 0.01, wish=lambda: next(wishes)))
+    found = marched(Level(clock, 0.4, 0.01, target=lambda: next(wishes)))
     assert clock.asked[:4] == [(0, 0.4), (0, 0.2), (0, 0.1), (0, 0.05)]
     assert found.complete
 
@@ -130,8 +130,8 @@ def test_waves_in_windows_follow_solitons_to_many_digits():
     setup = prepare(problem, sciml.RandomFeatures(), None, most_points(2), None, torch.float64, "cpu", 0)
     training = Training(Log())
     waves = SpectralWindows(setup, training, 0, 1e-9, 1e-6, [Degrees.first(problem)], 2400)
-    level = Level(waves, 0.05, 0.025, wish=lambda: waves.wish, accepted=1e-6, far=1e-4)
-    found = march(setup, [level], wish=1e-7, ended=lambda: False)
+    level = Level(waves, 0.05, 0.025, target=lambda: waves.target, accepted=1e-6, far=1e-4)
+    found = march(setup, [level], target=1e-7, ended=lambda: False)
     models = [each.trial.model for each in found.setups]
     assert found.complete
     assert all(isinstance(model, Spectral) and model.periodic == (0,) for model in models)
@@ -207,6 +207,6 @@ def test_solved_windows_keep_no_points():
 def test_windows_that_are_given_back_do_not_count():
     first = Clock(lambda begin, end: 5e-6 if end < 0.5 else 1e-3)
     second = Clock(lambda begin, end: 1e-8)
-    found = marched(Level(first, 0.05, 0.025, 0.05, wish=lambda: 1e-5), Level(second, 0.25, 0.05))
-    (climbed,) = found.climbed
-    assert found.failed == sum(edge <= climbed for edge in found.edges[1:])
+    found = marched(Level(first, 0.05, 0.025, 0.05, target=lambda: 1e-5), Level(second, 0.25, 0.05))
+    (escalated,) = found.escalated
+    assert found.failed == sum(edge <= escalated for edge in found.edges[1:])
