@@ -218,21 +218,22 @@ def fit(
     resume: bool = False,
     progress: bool = False,
 ) -> Solution:
-    r"""Solve a problem, and estimate its unknown constants, with a neural network.
+    r"""Solve a differential equation, and estimate its unknown constants, by least squares of all residuals.
 
-    It minimises :math:`\sum_i w_i \operatorname{mean}((r_i/s_i)^2)` over the network's parameters and the unknowns, with
-    a term for every equation, condition and measured column. The sizes :math:`s_i` are estimated from the problem, so
-    that every term is a number of order one. In every phase the state that is best on held-out points is kept. The
-    model handed in is not changed, nor is any global state; the same call gives the same bits on one machine.
+    It minimises :math:`\sum_i w_i \operatorname{mean}((r_i/s_i)^2)` over the parameters of a trial function and the
+    unknowns, with a term for every equation, condition and measured column. The sizes :math:`s_i` are estimated from the
+    problem, so that every term is a number of order one. The trial function is the one that fits best, mostly polynomials or
+    random features, or the model that is given, such as a network. In every phase the state that is best on held-out points
+    is kept. The model handed in is not changed, nor is any global state; the same call gives the same bits on one machine.
 
     Args:
         problem: the problem.
         model: any ``torch.nn.Module`` that maps ``(n, D)`` to ``(n, F)``, row by row; a copy is trained, in coordinates
             scaled to [-1, 1] and fields of order one. By default (and with ``solver``, ``points``, ``windows``, ``exact``,
-            ``causal`` and ``Balanced`` left open, too) the problem decides: linear ones, stationary ones and constants of
-            ordinary differential equations by ``RandomFeatures`` whose scale and number the residual on held-out points
-            picks; nonlinear ones that start in time in windows, by features and by networks with a ``Polish``; whatever this
-            does not solve well, by an ``MLP``, if that does better. ``choices`` of the solution says which and why.
+            ``causal`` and ``Balanced`` left open, too) the problem decides by its strategies: polynomials on boxes of at most
+            three coordinates, slabs of time on elements where there is one coordinate beside time, windows of time,
+            singular functions at corners, random features, strategies of their own for unknown constants and functions;
+            whatever these do not solve well, by an ``MLP``, if that does better.
         data: measurements as a ``Table``, DataFrame or dict of columns named like the coordinates and fields; by
             default the problem's own ``measurements()``. A column ``u_x`` measures that derivative. First-order solvers read a
             ``LazyTable`` batch by batch; a random sample of its rows serves everything else.
