@@ -14,7 +14,7 @@ import sciml
 
 README = Path(__file__).parent.parent.parent / "README.md"
 NETWORK = (20, 20, 20)
-TRUTH = {"sigma": 10.0, "rho": 28.0, "beta": 8 / 3}
+TRUTH = {"sigma": 10.0, "rho": 15.0, "beta": 8 / 3}
 ROWS = {
     "harmonic_oscillator": "harmonic oscillator",
     "heat_rod": "heat in a rod",
