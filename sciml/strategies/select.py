@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sciml._text import listed, nearest
@@ -40,7 +41,13 @@ def select(work: Workspace, given: Any, train: Train, *, free: bool) -> list[Str
     well: a network, trained.
     """
     if not (isinstance(given, str) and given == "auto"):
-        return [_named(each, work, train) for each in (given if isinstance(given, list | tuple) else [given])]
+        ways = [_named(each, work, train) for each in (given if isinstance(given, list | tuple) else [given])]
+        if not free and not any(isinstance(way, Train) for way in ways):
+            raise SolverError(
+                f"{listed([way.name for way in ways])} brings its own trial function, solver and points: leave out model, "
+                "solver, points, windows, exact, causal, start and freeze, or name 'Train' as well"
+            )
+        return ways
     if not free:
         if (obstacle := train.obstacle(work)) is not None:
             raise SolverError(f"windows= cannot be used for {type(work.problem).__name__}: {obstacle}")
@@ -54,6 +61,9 @@ def _named(given: Any, work: Workspace, train: Train) -> Strategy:
     kind = known.get(given) if isinstance(given, str) else given
     if kind is Train:
         return train
+    if isinstance(kind, Train):
+        own = {name: value for name, value in vars(kind).items() if value is not None and value != ()}
+        return replace(train, **own)
     if isinstance(kind, type) and issubclass(kind, Strategy):
         kind = kind()
     if not isinstance(kind, Strategy):

@@ -100,6 +100,21 @@ def test_a_strategy_may_be_named_in_three_ways_and_nothing_else_is_tried():
         sciml.fit(Decay(), strategy="Spectrl")
 
 
+def test_a_strategy_that_brings_its_own_function_does_not_take_a_model_beside_it():
+    with pytest.raises(sciml.errors.SolverError, match="leave out model"):
+        sciml.fit(Decay(), sciml.MLP(4), strategy="Spectral")
+    quick = sciml.LBFGS(5)
+    for train, width in (
+        (strategies.Train, 4),
+        (strategies.Train(sciml.MLP(5)), 5),
+        (strategies.Train(solvers=(quick,)), 4),
+    ):
+        solution = sciml.fit(Decay(), sciml.MLP(4), strategy=train, solver=quick)
+        assert isinstance(solution.model, sciml.MLP)
+        assert solution.solver == "LBFGS"
+        assert tuple(solution.model.hidden) == (width,)
+
+
 def test_choices_say_what_was_tried_what_was_left_out_and_why():
     choices = sciml.fit(Plate()).choices
     assert any(each.startswith("Spectral: residual") for each in choices)
