@@ -4,11 +4,11 @@ import inspect
 import math
 
 import pytest
-import torch
 from candidates import candidate, workspace
 
 import sciml
-from sciml import d, strategies
+from problems import Decay, Heat, Poisson
+from sciml import strategies
 from sciml.strategies import Candidate, Strategy
 from sciml.strategies.search import search
 from sciml.strategies.select import KINDS
@@ -16,41 +16,7 @@ from sciml.strategies.select import KINDS
 OWN = [kind for kind in KINDS if kind is not strategies.Train]
 
 
-class Decay(sciml.Problem):
-    domain = sciml.Interval(t=(0, 1))
-    fields = ["u"]
-    rate = 2.0
-    conditions = [sciml.Initial(u=1.0)]
-
-    @sciml.equation
-    def decay(self, u, t):
-        return d(u, t) + self.rate * u
-
-
-class Plate(sciml.Problem):
-    domain = sciml.Box(x=(0, 1), y=(0, 1))
-    fields = ["u"]
-    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
-
-    @sciml.equation
-    def balance(self, u, x, y):
-        return d(u, x, x) + d(u, y, y) + 1.0
-
-
-class Rod(sciml.Problem):
-    domain = sciml.Box(x=(0, 1), t=(0, 0.1))
-    fields = ["u"]
-    conditions = [
-        sciml.Initial(u=lambda x: torch.sin(torch.pi * x)),
-        sciml.Dirichlet(u=0.0, on=domain.faces("x")),
-    ]
-
-    @sciml.equation
-    def heat(self, u, x, t):
-        return d(u, t) - d(u, x, x)
-
-
-PROBLEMS = [Decay(), Plate(), Rod()]
+PROBLEMS = [Decay(), Poisson(), Heat()]
 
 
 def test_the_list_of_strategies_is_complete():
@@ -116,7 +82,7 @@ def test_a_strategy_that_brings_its_own_function_does_not_take_a_model_beside_it
 
 
 def test_choices_say_what_was_tried_what_was_left_out_and_why():
-    choices = sciml.fit(Plate()).choices
+    choices = sciml.fit(Poisson()).choices
     assert any(each.startswith("Spectral: residual") for each in choices)
     assert "SpaceTimeSlabs: left out, it has no time coordinate" in choices
 
