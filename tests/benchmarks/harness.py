@@ -37,9 +37,13 @@ def in_process(module: str, *words: str, limit: float) -> dict[str, Any]:
 def environment() -> dict[str, str]:
     """The machine, the versions and the day."""
     versions = {name: metadata.version(name) for name in ("torch", "numpy", "scipy")}
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
-    ).stdout.strip()
+    said = {
+        words: subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+        for words in (("describe", "--always"), ("status", "--porcelain", "--", ":!docs"))
+    }
+    # This page itself is written between two problems, and changes nothing that is measured.
+    commit, changed = said.values()
+    commit += "-dirty" if changed else ""
     return {
         "processor": f"{_processor()} (one thread)",
         "Python": platform.python_version(),
