@@ -323,7 +323,6 @@ def fit(
     solvers = stages_of(begin.solvers(problem) if begin is not None and solver is None else solver)
     record = Checkpointer(out, checkpoint, resume)
     options = Options(
-        solver=solver,
         points=points,
         weights=fixed(weights),
         exact=exact,

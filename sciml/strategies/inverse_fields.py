@@ -1,4 +1,4 @@
-r"""What is assumed of an unknown function of the coordinates: that it bends no more than the measurements ask for.
+r"""Inverse problems with unknown fields: a smoothing spline prior that bends no more than the measurements ask for.
 
 Unknown functions of the coordinates, such as a conductivity or a source, from measurements of something else.
 

@@ -1,4 +1,6 @@
-"""Unknown constants of ordinary differential equations: found by random features, made exact by polynomials."""
+"""Inverse problems of ordinary differential equations: unknown constants found by random features, made exact by
+polynomials.
+"""
 
 from __future__ import annotations
 

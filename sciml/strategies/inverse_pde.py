@@ -1,4 +1,4 @@
-"""Unknown constants of partial differential equations: polynomials on tiles and constants together, from measurements.
+"""Inverse problems of partial differential equations: polynomials on tiles and constants together, from measurements.
 
 Which elements of which coordinate to halve, told by the residuals between the points.
 """

@@ -1,4 +1,4 @@
-"""Fits to data whose noise has a size that is not known: in passes, each with the size that the one before found."""
+"""Iteratively re-estimated noise variance: fits in turn, each with the size that the one before found."""
 
 from __future__ import annotations
 

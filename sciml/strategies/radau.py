@@ -1,4 +1,4 @@
-r"""Polynomials in time through the stages of the Radau IIA method: what collocation in a slab of time is made of.
+r"""Radau IIA method: polynomials in time through its stages: what collocation in a slab of time is made of.
 
 A field of order m in time is given by its highest derivative :math:`K_i` at the stages and by its lower derivatives at the
 start. Lower derivatives at the stages follow by the matrix :math:`\mathcal A` that integrates polynomials through the

@@ -129,7 +129,6 @@ class Log:
 class Options:
     """The settings of a fit, as ``sciml.fit`` documents them."""
 
-    solver: Any = None
     points: Any = None
     weights: Any = None
     exact: bool | HardConstraints = False

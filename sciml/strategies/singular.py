@@ -1,4 +1,6 @@
-"""Functions that are singular at the corners of a plane domain, tried where smooth ones are not enough."""
+"""Singular functions at the corners of a plane domain (method of particular solutions), tried where smooth ones are
+not enough.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Newton's method for a slab of time, each step by GMRES on what an approximate inverse leaves."""
+"""Newton-Krylov method for a slab of time: each step by GMRES on what an approximate inverse leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Windows of time solved on elements: piecewise polynomials in space, refined where the residual between points is large."""
+"""Space-time slabs: windows of time on elements, piecewise polynomials in space, refined where the residual between
+points is large.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows of time: a problem solved piece after piece, each begun from the end of the one before."""
+"""Time marching: a problem solved in windows of time, each begun from the end of the one before."""
 
 from __future__ import annotations
 

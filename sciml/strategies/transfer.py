@@ -1,4 +1,4 @@
-"""Fits that begin from another solution, and parts of a model that stay as they are."""
+"""Warm starts: fits that begin from another solution, and parts of a model that stay as they are."""
 
 from __future__ import annotations
 
