@@ -1,5 +1,5 @@
-"""Spectral collocation: polynomials and waves of the whole domain, their degrees raised until the residual on held-
-out points is small.
+"""Spectral collocation: polynomials and waves of the whole domain, their degrees raised until the residual on
+held-out points is small.
 """
 
 from __future__ import annotations
