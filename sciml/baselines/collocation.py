@@ -23,9 +23,9 @@ from sciml.models.grid import Sites
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
+from sciml.problem.linearize import evaluation, linearize, per_point
 from sciml.problem.observations import Observation
 from sciml.solvers.factorization import SingularError, solved_least, solved_square
-from sciml.solvers.linearize import evaluation, linearize, per_point
 from sciml.typing import Array
 
 _STEPS = 60

@@ -20,7 +20,7 @@ from sciml.jets.calculus import check_residual, describe
 from sciml.problem import Dirichlet, Initial, Problem
 from sciml.problem.conditions import Evaluation, target_values
 from sciml.problem.functions import argument_names, evaluated
-from sciml.solvers.linearize import evaluation
+from sciml.problem.linearize import evaluation
 from sciml.typing import Array, MultiIndex, Target, Values
 
 _LARGE = 1e4

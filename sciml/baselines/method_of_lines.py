@@ -32,7 +32,7 @@ from sciml.jets.calculus import describe
 from sciml.models import Grid, GridJets
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, target_values
-from sciml.solvers.linearize import evaluation, linearize
+from sciml.problem.linearize import evaluation, linearize
 from sciml.typing import Array
 
 _PULL = 10.0

@@ -21,8 +21,8 @@ from sciml.models import Chebyshev, Grid
 from sciml.models.grid import Sites, split
 from sciml.problem import Problem
 from sciml.problem.conditions import Term
+from sciml.problem.linearize import Linearization
 from sciml.problem.structure import Asked
-from sciml.solvers.linearize import Linearization
 from sciml.typing import Array
 
 Counts: TypeAlias = Mapping[tuple[str, Face], int]

@@ -21,9 +21,9 @@ from sciml.jets.random import USUAL, WILD, JetKind, near_kinds
 from sciml.problem import Measurements, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.linearize import evaluation, linearize
 from sciml.problem.measurements import data_blocks
 from sciml.problem.observations import Observation, Prior
-from sciml.solvers.linearize import evaluation, linearize
 from sciml.solvers.scaling import field_sizes
 from sciml.typing import MultiIndex
 

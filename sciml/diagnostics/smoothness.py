@@ -23,8 +23,8 @@ from sciml.jets.calculus import describe
 from sciml.jets.random import USUAL
 from sciml.problem import Problem
 from sciml.problem.conditions import Term
+from sciml.problem.linearize import evaluation
 from sciml.solvers import ResidualSystem
-from sciml.solvers.linearize import evaluation
 from sciml.typing import MultiIndex, Points
 
 # Surfaces nearer than this (by their diameter) are met; coefficients are compared this far aside, and jump by this much.

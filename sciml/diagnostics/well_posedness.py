@@ -21,17 +21,15 @@ from itertools import combinations
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from torch import Tensor
 
 from sciml._text import listed, user_level
 from sciml.errors import ConditionWarning
-from sciml.geometry import Face, Interior, OnFaces, Opposite, Place, Side, draw
-from sciml.jets import RandomJets
+from sciml.geometry import Face, Interior, OnFaces, Opposite, Side
 from sciml.jets.calculus import describe
 from sciml.problem import Problem
 from sciml.problem.compatibility import contradictions
 from sciml.problem.conditions import Term
-from sciml.solvers.linearize import Jet, evaluation, linearize
+from sciml.problem.linearize import Jet
 from sciml.typing import Array
 
 _PROBES = 8
@@ -100,14 +98,7 @@ def lacking(problem: Problem) -> list[str]:
 
 
 def _dependencies(problem: Problem) -> list[Dependency]:
-    return [Dependency(term, frozenset(_gradients(problem, term, term.place))) for term in problem.terms()]
-
-
-def _gradients(problem: Problem, term: Term, place: Place) -> dict[Jet, Tensor]:
-    """The derivatives of a term by the jets that it depends on, at some points of a place."""
-    sample = draw(place, problem.domain, _PROBES, np.random.default_rng(0))
-    jets = [RandomJets(len(points)) for points in sample.points]
-    return linearize(term, evaluation(problem.bind_initial(), sample.points, jets, sample.normals)).jets
+    return [Dependency(term, frozenset(problem.system.depends(term))) for term in problem.terms()]
 
 
 def _twice(problem: Problem, demands: Iterable[Dependency]) -> list[str]:
@@ -267,7 +258,7 @@ class _System:
     def _degenerate(self, side: Side) -> bool:
         """True if an equation degenerates on a side, as at a cylinder's axis: regularity stands in for a condition there."""
         for each in self.equations:
-            gradients = _gradients(self.problem, each.term, OnFaces((side,)))
+            gradients = self.problem.system.slopes(each.term, OnFaces((side,)))
             highest = max((len(index) for _, index in gradients), default=0)
             across = [
                 values

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.geometry import OnFaces, Opposite
-from sciml.jets import JetSpace, RandomJets, orders_asked
+from sciml.geometry import Opposite, Place, PointSet, draw
+from sciml.jets import RandomJets, orders_asked
 from sciml.jets.random import JetKind
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.linearize import Jet, evaluation, linearize
+from sciml.problem.observations import Observation
 from sciml.problem.protocol import ProblemLike
-from sciml.typing import MultiIndex
 
-Asked = tuple[tuple[str, MultiIndex], ...]
+Asked = tuple[Jet, ...]
 
-_PROBES = 4
+_PROBES = 8
 
 
 class System:
@@ -41,7 +42,8 @@ class System:
 
     def __init__(self, problem: ProblemLike) -> None:
         self.problem = problem
-        self._asked: dict[str, Asked] = {}
+        self._asked: dict[Term, Asked] = {}
+        self._slopes: dict[tuple[Term, Place], dict[Jet, Tensor]] = {}
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:
@@ -60,27 +62,41 @@ class System:
         """The highest derivative of a field by a coordinate that the equations contain."""
         return orders_asked(self.equations_ask, coordinate).get(field, 0)
 
-    def asked(self, term: Term) -> Asked:
-        """The jets that one residual asks for, by field and multi-index."""
-        if term.name not in self._asked:
-            scene = self.scene(pair=isinstance(term.place, Opposite))
-            term.evaluate(scene)
-            self._asked[term.name] = tuple(dict.fromkeys(key for space in scene.spaces for key in space.jets))
-        return self._asked[term.name]
+    def asked(self, term: Term, sample: PointSet | None = None) -> Asked:
+        """The jets that one residual asks for, by field and multi-index.
+
+        ``sample``: the points it is asked at, whose normals may leave derivatives out; None for normals in all directions.
+        """
+        evaluate = term.evaluate
+        if isinstance(evaluate, Observation) and evaluate.function is None:
+            assert evaluate.field is not None
+            return ((evaluate.field, evaluate.index),)
+        if sample is None:
+            if term not in self._asked:
+                self._asked[term] = _requested(evaluate, self.scene(pair=isinstance(term.place, Opposite)))
+            return self._asked[term]
+        # Some normals may vanish in one coordinate: all points are needed to see what is asked for.
+        few = (sample.part(slice(2)) if sample.normals is None else sample).to(torch.device("cpu"), torch.float64)
+        if isinstance(evaluate, Observation):
+            evaluate = evaluate.part(torch.arange(len(few.points[0])))
+        return _requested(evaluate, self._at(few))
+
+    def slopes(self, term: Term, place: Place | None = None) -> dict[Jet, Tensor]:
+        """The derivatives of a residual by the jets that it depends on, at some points of its own or another place."""
+        place = term.place if place is None else place
+        if (term, place) not in self._slopes:
+            sample = draw(place, self.problem.domain, _PROBES, np.random.default_rng(0))
+            self._slopes[term, place] = linearize(term, self._at(sample)).jets
+        return self._slopes[term, place]
 
     def depends(self, term: Term) -> Asked:
         """The jets that the value of a residual depends on: those of ``asked`` whose partial derivatives do not vanish."""
-        scene = self.scene()
-        if isinstance(term.place, OnFaces):
-            normals = torch.zeros(_PROBES, len(self.problem.coordinates), dtype=torch.float64)
-            columns = [self.problem.coordinates.index(str(face.coordinate)) for face in term.place.faces]
-            normals[:, columns] = 1.0
-            scene = replace(scene, normals=normals)
-        value, keys = term.evaluate(scene), tuple(scene.space.jets)
-        if not keys or not value.requires_grad:
-            return ()
-        slopes = torch.autograd.grad(value.sum(), [scene.space.jets[key] for key in keys], allow_unused=True)
-        return tuple(key for key, slope in zip(keys, slopes, strict=True) if slope is not None)
+        return tuple(self.slopes(term))
+
+    def _at(self, sample: PointSet) -> Evaluation:
+        """Random jets at points, with the unknowns at their initial values."""
+        jets = [RandomJets(len(points)) for points in sample.points]
+        return evaluation(self.problem.bind_initial(), sample.points, jets, sample.normals)
 
     def scene(self, *, pair: bool = False) -> Evaluation:
         """Random jets at some points of the domain, for finding out what residuals ask for and return."""
@@ -89,9 +105,7 @@ class System:
             torch.tensor(each, dtype=torch.float64) for each in (problem.domain.lower, problem.domain.upper)
         )
         points = lower + (upper - lower) * torch.rand(_PROBES, len(lower), dtype=torch.float64, generator=generator)
-        columns = dict(zip(problem.coordinates, points.unbind(1), strict=True))
-        spaces = tuple(JetSpace(columns, problem.fields, RandomJets(_PROBES)) for _ in range(2 if pair else 1))
-        return Evaluation(problem.bind_initial(), spaces, torch.ones_like(points))
+        return self._at(PointSet((points,) * (2 if pair else 1), torch.ones_like(points)))
 
     def linear(self, blocks: Iterable[Collocation]) -> bool:
         """Whether every residual is affine in the fields and their derivatives, checked on random jets at these points.
@@ -103,20 +117,11 @@ class System:
     def _affine(self, block: Collocation) -> bool:
         generator, share = torch.Generator().manual_seed(0), 0.3
         sample = block.sample.to(torch.device("cpu"), torch.float64)
-        tables: tuple[list[dict[tuple[str, MultiIndex], Tensor]], ...] = tuple(
-            [{} for _ in sample.points] for _ in range(3)
-        )
+        tables: tuple[list[dict[Jet, Tensor]], ...] = tuple([{} for _ in sample.points] for _ in range(3))
 
-        def residuals(jets: list[dict[tuple[str, MultiIndex], Tensor]]) -> list[Tensor]:
-            spaces = tuple(
-                JetSpace(
-                    dict(zip(self.problem.coordinates, points.unbind(1), strict=True)),
-                    self.problem.fields,
-                    RandomJets(len(points), kind=JetKind(1.0), generator=generator, table=table),
-                )
-                for points, table in zip(sample.points, jets, strict=True)
-            )
-            scene = Evaluation(self.problem, spaces, sample.normals)
+        def residuals(jets: list[dict[Jet, Tensor]]) -> list[Tensor]:
+            suppliers = [RandomJets(block.size, kind=JetKind(1.0), generator=generator, table=table) for table in jets]
+            scene = evaluation(self.problem, sample.points, suppliers, sample.normals)
             return [term.evaluate(scene).detach() for term in block.terms]
 
         first, second = residuals(tables[0]), residuals(tables[1])
@@ -127,3 +132,9 @@ class System:
             if not float(gap) <= 1e-9 * float(1 + a.abs().max() + b.abs().max()):
                 return False
         return True
+
+
+def _requested(evaluate: Callable[[Evaluation], Tensor], scene: Evaluation) -> Asked:
+    """The jets that an evaluation asks for, of all jet spaces together."""
+    evaluate(scene)
+    return tuple(dict.fromkeys(key for space in scene.spaces for key in space.jets))

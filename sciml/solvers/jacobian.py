@@ -23,8 +23,8 @@ from torch.func import functional_call, grad, jacrev, vmap
 from sciml.jets import LinearJets, TaylorJets
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
+from sciml.problem.linearize import Jet, Linearization, gradients, linearize, per_point
 from sciml.solvers.batching import exhausted, named
-from sciml.solvers.linearize import Jet, Linearization, gradients, linearize, per_point
 from sciml.solvers.residuals import ResidualSystem
 from sciml.typing import MultiIndex
 

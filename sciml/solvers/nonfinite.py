@@ -12,7 +12,7 @@ from torch import Tensor
 from sciml.jets.calculus import describe
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
-from sciml.solvers.linearize import linearize, per_point
+from sciml.problem.linearize import linearize, per_point
 from sciml.solvers.objective import Objective
 
 _JETS_TOLD = 6

@@ -9,15 +9,14 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from sciml.jets import AnalyticJets, AutogradJets, LinearJets, RandomJets, Supplier, TaylorJets, knows_derivatives
+from sciml.jets import AnalyticJets, AutogradJets, LinearJets, Supplier, TaylorJets, knows_derivatives
 from sciml.jets.linear import Features, SineFeatures, features_at, output_layer
 from sciml.jets.taylor import HIGHEST, supports
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
-from sciml.problem.observations import Observation
+from sciml.problem.linearize import evaluation
 from sciml.solvers.batching import BatchSize
-from sciml.solvers.linearize import evaluation
 from sciml.typing import MultiIndex
 
 
@@ -122,21 +121,6 @@ class ResidualSystem:
         """The derivatives that the residuals of a block ask for."""
         key = tuple(term.name for term in block.terms)
         if key not in self._plans:
-            few = [points[:2].double().cpu() for points in block.sample.points]
-            normals = None if block.sample.normals is None else block.sample.normals.double().cpu()
-            asked: set[MultiIndex] = set()
-            for term in block.terms:
-                if isinstance(term.evaluate, Observation) and term.evaluate.function is None:
-                    asked.add(term.evaluate.index)
-                    continue
-                # Some normals may vanish in one coordinate: all points are needed to see what is asked for.
-                points = few if normals is None else [each.double().cpu() for each in block.sample.points]
-                evaluate = term.evaluate
-                if isinstance(evaluate, Observation):
-                    evaluate = evaluate.part(torch.arange(len(points[0])))
-                jets = [RandomJets(len(each)) for each in points]
-                scene = evaluation(self.problem.bind_initial(), points, jets, normals)
-                evaluate(scene)
-                asked |= {index for space in scene.spaces for _, index in space.jets}
+            asked = {index for term in block.terms for _, index in self.problem.system.asked(term, block.sample)}
             self._plans[key] = tuple(sorted(asked))
         return self._plans[key]

@@ -13,8 +13,8 @@ from sciml.jets import RandomJets
 from sciml.jets.random import USUAL
 from sciml.problem import Normal, Problem
 from sciml.problem.collocation import Collocation
+from sciml.problem.linearize import evaluation
 from sciml.problem.observations import Observation, Prior
-from sciml.solvers.linearize import evaluation
 
 
 @dataclass(frozen=True)

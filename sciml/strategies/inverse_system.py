@@ -12,8 +12,8 @@ from torch import Tensor
 from sciml.models.tensor_product import Spot, TensorProductBasis
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
+from sciml.problem.linearize import evaluation, linearize, per_point
 from sciml.solvers.condensation import Layout, NormalEquations
-from sciml.solvers.linearize import evaluation, linearize, per_point
 from sciml.typing import MultiIndex
 
 

@@ -13,7 +13,7 @@ from sciml.jets.random import JetKind
 from sciml.models.bases import PiecewiseBasis, Trace
 from sciml.problem import Problem
 from sciml.problem.conditions import Term
-from sciml.solvers.linearize import evaluation, linearize
+from sciml.problem.linearize import evaluation, linearize
 from sciml.strategies.radau import RadauIIA, start_values
 from sciml.typing import MultiIndex
 
