@@ -219,11 +219,11 @@ def _draws(
     like = next(base.trial.buffers())
     columns: list[tuple[Observation, Array, Array]] = []
     for block in data_blocks(problem, measurements):
-        scene, _ = at.scene(block.to(like.device, like.dtype))
+        evaluation, _ = at.evaluation(block.to(like.device, like.dtype))
         for term in block.terms:
             if isinstance(term.evaluate, Observation):
                 model, deviation = (
-                    each(scene).detach().cpu().double() for each in (term.evaluate.model, term.evaluate.deviation)
+                    each(evaluation).detach().cpu().double() for each in (term.evaluate.model, term.evaluate.deviation)
                 )
                 columns.append((term.evaluate, model.numpy(), deviation.numpy()))
 

@@ -22,8 +22,8 @@ from sciml.models.bases import chebyshev, waves
 from sciml.models.grid import Sites
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
-from sciml.problem.conditions import Term
-from sciml.problem.linearize import evaluation, linearize, per_point
+from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.linearize import linearize, per_point
 from sciml.problem.observations import Observation
 from sciml.solvers.factorization import SingularError, solved_least, solved_square
 from sciml.typing import Array
@@ -267,7 +267,7 @@ class CollocationSystem:
             points = torch.from_numpy(piece.sites.points)
             leaves, constants = per_point(self.problem, raw, len(points))
             jets = GridJets(by_field, piece.sites)
-            at = evaluation(self.problem.bind(**constants), [points], [jets], piece.normals)
+            at = Evaluation.of(self.problem.bind(**constants), [points], [jets], piece.normals)
             linear = linearize(piece.term, at, leaves)
             residual, zero = linear.values.detach().numpy(), torch.zeros(len(points))
             extra = [sparse.csr_array(linear.by_unknown.get(name, zero)[:, None].numpy()) for name in leaves]

@@ -20,7 +20,6 @@ from sciml.jets.calculus import check_residual, describe
 from sciml.problem import Dirichlet, Initial, Problem
 from sciml.problem.conditions import Evaluation, target_values
 from sciml.problem.functions import argument_names, evaluated
-from sciml.problem.linearize import evaluation
 from sciml.typing import Array, MultiIndex, Target, Values
 
 _LARGE = 1e4
@@ -83,7 +82,7 @@ class FirstOrderSystem:
         top = -np.linalg.solve(mass, constant.T[:, :, None])[:, :, 0]
         return self._below @ y + self._above @ top.T
 
-    def scene(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> Evaluation:
+    def evaluation(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> Evaluation:
         """What a measurement is evaluated on: states and their rates of change, arguments as for ``rate``."""
         rates = self.rate(t, y, constants)
         highest = [rates[self.state.index((field, order - 1))] for field, order in self.orders.items()]
@@ -99,7 +98,7 @@ class FirstOrderSystem:
 
     def _at(self, t: Array, table: Mapping[Level, Array], constants: Mapping[str, Tensor]) -> Evaluation:
         jets = _StateJets({key: torch.from_numpy(row.copy()) for key, row in table.items()})
-        return evaluation(self.problem.bind(**constants), [torch.from_numpy(t)[:, None]], [jets])
+        return Evaluation.of(self.problem.bind(**constants), [torch.from_numpy(t)[:, None]], [jets])
 
     def why_not_finite(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> str:
         """Which equation has no finite value at some states, where and with which state; arguments as for ``rate``."""

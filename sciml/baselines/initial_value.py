@@ -222,12 +222,12 @@ def _shoot(task: Task, system: FirstOrderSystem, rtol: float) -> Solved:
             times = block.sample.points[0][:, 0].numpy()
             states = path.dense(times).reshape(len(system.state), -1)
             values = {name: value.repeat_interleave(len(times)) for name, value in task.values(batch).items()}
-            scene = system.scene(np.tile(times, count), states, values)
+            evaluation = system.evaluation(np.tile(times, count), states, values)
             for term in block.terms:
                 evaluate: Any = term.evaluate
                 if isinstance(evaluate, Observation):
                     evaluate = evaluate.repeated(count)
-                parts.append(evaluate(scene).detach().numpy().reshape(count, -1) / task.scales[term.name])
+                parts.append(evaluate(evaluation).detach().numpy().reshape(count, -1) / task.scales[term.name])
         return np.concatenate(parts, axis=1)
 
     @lru_cache(maxsize=1)

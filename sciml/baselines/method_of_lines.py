@@ -32,7 +32,7 @@ from sciml.jets.calculus import describe
 from sciml.models import Grid, GridJets
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, target_values
-from sciml.problem.linearize import evaluation, linearize
+from sciml.problem.linearize import linearize
 from sciml.typing import Array
 
 _PULL = 10.0
@@ -122,11 +122,11 @@ class MethodOfLines:
                 f"{type(self.problem).__name__} has no initial value for {listed(names)}: add sciml.Initial({names[0]}=...)"
             )
         points = np.insert(self.grid.points, self.problem.coordinates.index(self.time), self.begin, axis=1)
-        scene = evaluation(self.problem, [torch.from_numpy(points)], [RandomJets(self.grid.size)])
+        evaluation = Evaluation.of(self.problem, [torch.from_numpy(points)], [RandomJets(self.grid.size)])
         state = np.zeros((len(self.levels), self.grid.size))
         for row, level in enumerate(self.levels):
             if level in given:
-                values = target_values(f"Initial({level[0]}=...)", given[level], scene)
+                values = target_values(f"Initial({level[0]}=...)", given[level], evaluation)
                 state[row] = values.detach().expand(self.grid.size).numpy()
         return self._consistent(state).ravel()
 

@@ -145,20 +145,20 @@ def _beyond_noise(issued: Certificate) -> Iterator[str]:
         return
     total, mean, variance = 0.0, 0.0, 0.0
     for _, observation, block in _observations(setup):
-        scene, _ = setup.rows.scene(block)
-        model = observation.model(scene).detach()
+        evaluation, _ = setup.rows.evaluation(block)
+        model = observation.model(evaluation).detach()
         known = observation.squares(model)
         if known is not None:
             total, mean = total + float(known[0].sum()), mean + len(model)
             variance += float(known[1].sum())
-    share = inference.freedom / max(inference.measurements, 1)
-    if mean * share < 1:
+    freedom = mean * inference.freedom / max(inference.measurements, 1)
+    if freedom < 1:
         return
     spread = variance / (2 * mean)
-    if stats.chi2.sf(total / spread, 2 * mean**2 * share / variance) <= _CHANCE:
+    if stats.chi2.sf(total / spread, 2 * mean * freedom / variance) <= _CHANCE:
         yield (
-            f"the data lie {math.sqrt(total / (mean * share)):.3g} of their standard deviations from the solution in the root "
-            f"mean square, which chance does not explain (chi-squared {total:.4g} at {mean * share:.4g} degrees of freedom): "
+            f"the data lie {math.sqrt(total / freedom):.3g} of their standard deviations from the solution in the root mean "
+            f"square, which chance does not explain (chi-squared {total:.4g} at {freedom:.4g} degrees of freedom): "
             "the equations do not describe them, or the standard deviations given are too small"
         )
 
@@ -168,9 +168,9 @@ def _undetermined(issued: Certificate) -> Iterator[str]:
     lost = [name for name, estimate in found.items() if not math.isfinite(estimate.standard_error)]
     unseen = {name: found[name].singular for name in lost if math.isfinite(found[name].singular)}
     if unseen:
-        shares = ", ".join(f"{share:.0e}" for share in unseen.values())
+        values = ", ".join(f"{value:.0e}" for value in unseen.values())
         yield (
-            f"the data do not determine {', '.join(unseen)} (no row sees them: singular value {shares} of the largest): "
+            f"the data do not determine {', '.join(unseen)} (no row sees them: singular value {values} of the largest): "
             "fix one, measure something else, or take it out of the equations"
         )
     elif lost:
@@ -211,7 +211,7 @@ def _overfit(issued: Certificate) -> Iterator[str]:
     step = hidden_step(setup.rows)
     if step is not None:
         yield (
-            f"{step.derivative} makes a step of {step.share:.0%} of its range near {step.coordinate} = {step.position:.4g} "
+            f"{step.derivative} makes a step of {step.fraction:.0%} of its range near {step.coordinate} = {step.position:.4g} "
             f"that no point has seen: {between}"
         )
 

@@ -294,10 +294,10 @@ def _derivatives(
         what = f"the derivative {first} of the model is exactly zero everywhere{why}{also}, {_needs(zero, asked)}"
         yield Finding("smoothness", ", ".join(layers) or first, what, _SMOOTH)
     elif bent:
-        kink = max(bent, key=lambda each: each.share)
+        kink = max(bent, key=lambda each: each.fraction)
         layers, below = _kinked_layers(bender, kink), describe(*kink.below)
         what = (
-            f"{below} of the model jumps along {kink.coordinate} (by {kink.share:.1g} of its size)"
+            f"{below} of the model jumps along {kink.coordinate} (by {kink.fraction:.1g} of its size)"
             f"{f' because of {layers[0]}' if layers else ''}; {describe(*kink.jet)} as it is computed knows nothing of the "
             f"jump, {_needs([kink.jet], asked)}"
         )

@@ -21,7 +21,7 @@ from sciml.jets.random import USUAL, WILD, JetKind, near_kinds
 from sciml.problem import Measurements, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
-from sciml.problem.linearize import evaluation, linearize
+from sciml.problem.linearize import linearize
 from sciml.problem.measurements import data_blocks
 from sciml.problem.observations import Observation, Prior
 from sciml.solvers.scaling import field_sizes
@@ -174,8 +174,8 @@ def _placed(problem: Problem, terms: Sequence[Term], found: Findings) -> Iterato
         names = ", ".join(term.name for term in there)
         sample = found.attempt(names, draw, place, problem.domain, _PROBES, np.random.default_rng(0))
         if sample is not None:
-            scene = _scene(problem, Collocation(sample, ()), {}, USUAL[0])[0]
-            sound = tuple(term for term in there if found.attempt(term.name, term.evaluate, scene) is not None)
+            evaluation = _evaluation(problem, Collocation(sample, ()), {}, USUAL[0])[0]
+            sound = tuple(term for term in there if found.attempt(term.name, term.evaluate, evaluation) is not None)
             if sound:
                 yield Collocation(sample, sound)
 
@@ -184,7 +184,7 @@ def _few(block: Collocation) -> Collocation:
     return block.part(torch.arange(0, block.size, max(1, -(-block.size // _PROBES))))
 
 
-def _scene(
+def _evaluation(
     problem: Problem, block: Collocation, fields: Fields, kind: JetKind
 ) -> tuple[Evaluation, list[RandomJets], dict[str, tuple[Tensor, Tensor]]]:
     """A problem on random jets, these jets, and raw number and value of each unknown."""
@@ -197,7 +197,7 @@ def _scene(
         RandomJets(block.size, fields, problem.domain.half_widths, kind, seed=seed)
         for seed, _ in enumerate(block.sample.points)
     ]
-    return evaluation(bound, block.sample.points, jets, block.sample.normals), jets, leaves
+    return Evaluation.of(bound, block.sample.points, jets, block.sample.normals), jets, leaves
 
 
 class _Dependence:
@@ -209,9 +209,9 @@ class _Dependence:
         self.on_fields, self.on_jets, self.mentioned = False, False, set[str]()
 
     def on(self, kind: JetKind) -> tuple[Tensor, Evaluation, list[RandomJets]]:
-        """The values of the residual on one kind of jets, its scene and the jets."""
-        scene, made, leaves = _scene(self._problem, self._block, self._fields, kind)
-        linear, use = linearize(self._term, scene, {name: raw for name, (raw, _) in leaves.items()}), self._use
+        """The values of the residual on one kind of jets, its evaluation and the jets."""
+        evaluation, made, leaves = _evaluation(self._problem, self._block, self._fields, kind)
+        linear, use = linearize(self._term, evaluation, {name: raw for name, (raw, _) in leaves.items()}), self._use
         values = linear.values
         self.finite |= torch.isfinite(values.detach())
         for key, slope in (each for by_jet in linear.by_jet for each in by_jet.items()):
@@ -225,7 +225,7 @@ class _Dependence:
             elif name not in use.unknowns and _levels_off(values, leaves[name][1]):
                 use.flat.add(name)
         use.mentioned |= self.mentioned
-        return values, scene, made
+        return values, evaluation, made
 
 
 def _levels_off(values: Tensor, leaf: Tensor) -> bool:
@@ -254,9 +254,9 @@ def _check(
     met, name = _Dependence(problem, term, block, fields, use), term.name
     for kind in USUAL:
         with PrecisionMonitor() as monitor:
-            values, scene, jets = met.on(kind)
+            values, evaluation, jets = met.on(kind)
         if kind == USUAL[0] and len(values) > 1:
-            yield from _pointwise(term, block, scene, jets, values)
+            yield from _pointwise(term, block, evaluation, jets, values)
     for unknown in sorted(met.mentioned - use.unknowns):
         given = problem.unknowns[unknown]
         for kind in near_kinds((given.initial, given.lower, given.upper)):
@@ -295,11 +295,13 @@ def _check(
 
 
 def _pointwise(
-    term: Term, block: Collocation, scene: Evaluation, jets: Sequence[RandomJets], values: Tensor
+    term: Term, block: Collocation, evaluation: Evaluation, jets: Sequence[RandomJets], values: Tensor
 ) -> Iterator[Finding]:
     """A residual that gives other values at a second evaluation, or at some of the points alone."""
     name = term.name
-    if not _alike(term.evaluate(evaluation(scene.problem, block.sample.points, jets, block.sample.normals)), values):
+    if not _alike(
+        term.evaluate(Evaluation.of(evaluation.problem, block.sample.points, jets, block.sample.normals)), values
+    ):
         yield _fault(
             name,
             "gives other values when it is evaluated again at the same points: it is random",
@@ -310,7 +312,9 @@ def _pointwise(
     order = torch.randperm(block.size, generator=torch.Generator().manual_seed(0))
     chosen = order[: max(1, 2 * block.size // 3)]
     few = Collocation(block.sample, (term,)).part(chosen)
-    alone = evaluation(scene.problem, few.sample.points, [each.part(chosen) for each in jets], few.sample.normals)
+    alone = Evaluation.of(
+        evaluation.problem, few.sample.points, [each.part(chosen) for each in jets], few.sample.normals
+    )
     if not _alike(few.terms[0].evaluate(alone), values[chosen]):
         yield _fault(
             name,

@@ -22,8 +22,7 @@ from sciml.jets import AutogradJets, RandomJets
 from sciml.jets.calculus import describe
 from sciml.jets.random import USUAL
 from sciml.problem import Problem
-from sciml.problem.conditions import Term
-from sciml.problem.linearize import evaluation
+from sciml.problem.conditions import Evaluation, Term
 from sciml.solvers import ResidualSystem
 from sciml.typing import MultiIndex, Points
 
@@ -83,14 +82,14 @@ class Kink:
         below: the derivative that jumps.
         coordinate: along which it does.
         ends: two points at either side of it, shape ``(2, D)``, very close to each other.
-        share: the jump by the largest value of the derivative that jumps.
+        fraction: the jump by the largest value of the derivative that jumps.
     """
 
     jet: Jet
     below: Jet
     coordinate: str
     ends: Tensor
-    share: float
+    fraction: float
 
 
 def kinks(trial: nn.Module, problem: Problem, asked: Sequence[Jet]) -> list[Kink]:
@@ -183,7 +182,7 @@ def _coefficients_jump(problem: Problem, term: Term, sides: PointSet) -> bool:
     for kind in USUAL:
         same = RandomJets(1, {}, problem.domain.half_widths, kind).part(torch.zeros(2, dtype=torch.long))
         try:
-            values = term.evaluate(evaluation(bound, sides.points, [same])).detach()
+            values = term.evaluate(Evaluation.of(bound, sides.points, [same])).detach()
         except SciMLError:
             continue
         if float((values[1] - values[0]).abs()) > _BREAK * float(values.abs().max()) > 0:
@@ -193,18 +192,18 @@ def _coefficients_jump(problem: Problem, term: Term, sides: PointSet) -> bool:
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a derivative that its own derivative does not show: its size as a share of the derivative's range."""
+    """A step of a derivative that its own derivative does not show: its size as a fraction of the derivative's range."""
 
     derivative: str
     coordinate: str
     position: float
-    share: float
+    fraction: float
 
 
 def hidden_step(rows: ResidualSystem) -> Step | None:
     """The largest step of a field or derivative that the equations ask for, along each coordinate; None without any."""
     found = [step for column in range(len(rows.problem.coordinates)) if (step := _step_along(rows, column)) is not None]
-    return max(found, key=lambda step: step.share, default=None)
+    return max(found, key=lambda step: step.fraction, default=None)
 
 
 def _step_along(rows: ResidualSystem, column: int) -> Step | None:
@@ -228,13 +227,13 @@ def _step_along(rows: ResidualSystem, column: int) -> Step | None:
         gaps = _gaps(jets_at, pairs, column, starts, length, _EIGHT)
         # What is constant to rounding has no range to speak of.
         ranges = ranges or [(f.max() - f.min()).clamp(min=1e-6 * float(f.abs().max()) + 1e-12) for _, f in gaps]
-        share, worst = torch.stack([gap / size for (gap, _), size in zip(gaps, ranges, strict=True)]).max(dim=0)
-        wrong = share > _SHARE
+        fraction, worst = torch.stack([gap / size for (gap, _), size in zip(gaps, ranges, strict=True)]).max(dim=0)
+        wrong = fraction > _SHARE
         if not bool(wrong.any()):
             return None
-        last = int(share.argmax())
+        last = int(fraction.argmax())
         middle = float(starts[last, column] + length / 2)
-        report = Step(describe(*pairs[int(worst[last])][1]), name, middle, float(share[last]))
+        report = Step(describe(*pairs[int(worst[last])][1]), name, middle, float(fraction[last]))
         length = length / 2
         starts = torch.cat([starts[wrong], _placed(starts[wrong], column, starts[wrong][:, column] + length)])
     return report
@@ -253,6 +252,6 @@ def _lines(rows: ResidualSystem, column: int) -> tuple[Points, float]:
     if not isinstance(domain, Box):
         # A segment belongs to the domain if both ends and what lies between them do.
         shares = np.linspace(0, 1, _BETWEEN)
-        inside = [domain.contains(_placed(starts, column, along + share * length).numpy()) for share in shares]
+        inside = [domain.contains(_placed(starts, column, along + fraction * length).numpy()) for fraction in shares]
         starts = starts[torch.from_numpy(np.logical_and.reduce(inside))]
     return starts.to(next(iter(rows.trial.state_dict().values()))), length

@@ -76,9 +76,9 @@ class Ball(Domain):
         nodes = max(_NODES, round((count / _TURNS) ** (1 / dimension)))
         # Angles all around count alike: exact for all waves but the shortest.
         turns = np.arange(_TURNS * nodes) / (_TURNS * nodes), np.full(_TURNS * nodes, 1 / (_TURNS * nodes))
-        unit, shares = grid(*[gauss(nodes)] * (dimension - 1), turns)
+        unit, quadrature = grid(*[gauss(nodes)] * (dimension - 1), turns)
         points = np.array(self.center) + self.radius * unit[:, :1] * _directions(unit[:, 1:])
-        return points, shares * dimension * unit[:, 0] ** (dimension - 1)
+        return points, quadrature * dimension * unit[:, 0] ** (dimension - 1)
 
     def on_side(self, side: Side, unit: Array) -> Placed:
         normals = _directions(unit)

@@ -76,8 +76,8 @@ class Box(Domain):
         nodes = round(count ** (1 / len(self.bounds)))
         if nodes < _NODES:
             return None
-        unit, shares = grid(*[gauss(nodes)] * len(self.bounds))
-        return self.inside(unit)[0], shares
+        unit, quadrature = grid(*[gauss(nodes)] * len(self.bounds))
+        return self.inside(unit)[0], quadrature
 
     def on_side(self, side: Side, unit: Array) -> Placed:
         assert isinstance(side, Face)

@@ -345,7 +345,7 @@ class Domain(ABC):
         return lower + (upper - lower) * unit
 
     def quadrature(self, count: int) -> tuple[Array, Array] | None:
-        """About ``count`` points ``(n, D)`` inside and their shares ``(n,)`` of a mean, or None without a good rule."""
+        """About ``count`` points ``(n, D)`` inside and the weights ``(n,)`` of their mean, or None without a good rule."""
         return None
 
     @property
@@ -606,8 +606,8 @@ class Product(_Composite):
         found = [rule for rule in rules if rule is not None]
         if len(found) < len(rules):
             return None
-        places, shares = grid(*((np.arange(len(at)), share) for at, share in found))
-        return np.hstack([at[place] for (at, _), place in zip(found, places.T, strict=True)]), shares
+        places, quadrature = grid(*((np.arange(len(at)), weights) for at, weights in found))
+        return np.hstack([at[place] for (at, _), place in zip(found, places.T, strict=True)]), quadrature
 
     def meeting(self, one: Side, two: Side, unit: Array) -> Array:
         (number, first, _), (other, second, _) = self._sides[one], self._sides[two]

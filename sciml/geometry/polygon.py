@@ -179,12 +179,12 @@ class Polygon(Domain):
             pieces += [(left, right, heights[:, low], heights[:, high]) for low, high in order.reshape(-1, 2).tolist()]
         unit, weights = grid(*[gauss(max(_NODES, round(math.sqrt(count / len(pieces)))))] * 2)
         along, across = unit.T
-        points, shares = [], []
+        points, quadrature = [], []
         for left, right, low, high in pieces:
             bottom, top = (one + along * (two - one) for one, two in (low, high))
             points.append(np.stack([left + along * (right - left), bottom + across * (top - bottom)], axis=1))
-            shares.append(weights * (right - left) * (top - bottom))
-        return np.concatenate(points), np.concatenate(shares) / self.measure
+            quadrature.append(weights * (right - left) * (top - bottom))
+        return np.concatenate(points), np.concatenate(quadrature) / self.measure
 
     def on_side(self, side: Side, unit: Array) -> Placed:
         number = self._sides[side]

@@ -23,24 +23,24 @@ _FEW, _DOUBLINGS, _MORE = 8, 8, 8
 class PointSet:
     """Points ``(n, D)`` of one place, two tensors of partners on the lower and the upper face of a coordinate.
 
-    ``normals``, outward, are ``(n, D)``, ``faces`` the numbers of points on each side. ``shares``, ``(n,)`` with the sum 1, are
-    the weights of a quadrature where residuals are averaged into one row.
+    ``normals``, outward, are ``(n, D)``, ``faces`` the numbers of points on each side. ``quadrature``, ``(n,)``, are
+    weights with the sum 1 where residuals are averaged into one row.
     """
 
     points: tuple[Points, ...]
     normals: Tensor | None = None
     faces: tuple[int, ...] = ()
-    shares: Tensor | None = None
+    quadrature: Tensor | None = None
 
     def to(self, device: torch.device, dtype: torch.dtype) -> PointSet:
         """The same points elsewhere."""
-        normals, shares = (None if it is None else it.to(device, dtype) for it in (self.normals, self.shares))
-        return PointSet(tuple(points.to(device, dtype) for points in self.points), normals, self.faces, shares)
+        normals, quadrature = (None if it is None else it.to(device, dtype) for it in (self.normals, self.quadrature))
+        return PointSet(tuple(points.to(device, dtype) for points in self.points), normals, self.faces, quadrature)
 
     def part(self, chosen: Tensor | slice) -> PointSet:
         """Some of the points, whatever sides they lie on."""
-        normals, shares = (None if each is None else each[chosen] for each in (self.normals, self.shares))
-        return PointSet(tuple(points[chosen] for points in self.points), normals, (), shares)
+        normals, quadrature = (None if each is None else each[chosen] for each in (self.normals, self.quadrature))
+        return PointSet(tuple(points[chosen] for points in self.points), normals, (), quadrature)
 
 
 def default_count(domain: Domain) -> int:
@@ -108,19 +108,19 @@ def on_side(side: Side, domain: Domain | Interface, count: int, generator: np.ra
 
 
 def _quadrature(place: Average, domain: Domain, count: int, generator: np.random.Generator) -> PointSet:
-    """Points and shares of a rule of high order inside simple domains; elsewhere points that count alike on their sides."""
+    """Points and weights of a rule of high order inside simple domains; elsewhere points that count alike on their sides."""
     rule = domain.quadrature(count) if isinstance(place.over, Interior) else None
     if rule is not None:
         points, weights = rule
-        return PointSet((torch.from_numpy(points),), shares=torch.from_numpy(weights))
+        return PointSet((torch.from_numpy(points),), quadrature=torch.from_numpy(weights))
     # Such points find a mean to a lower order: there have to be more of them.
     sample = draw(place.over, domain, _MORE * count, generator)
     size = len(sample.points[0])
-    shares = np.full(size, 1 / size)
+    quadrature = np.full(size, 1 / size)
     if isinstance(place.over, OnFaces):
         extents = np.array([domain.extent(side) for side in place.over.faces])
-        shares = np.repeat(extents / extents.sum() / sample.faces, sample.faces)
-    return replace(sample, shares=torch.from_numpy(shares))
+        quadrature = np.repeat(extents / extents.sum() / sample.faces, sample.faces)
+    return replace(sample, quadrature=torch.from_numpy(quadrature))
 
 
 def _collected(

@@ -125,7 +125,7 @@ class Neumann(Dirichlet):
     valued = exact = False
 
     def operator(self, problem: ProblemLike, place: Place) -> Callable[[Evaluation, str, MultiIndex], Tensor]:
-        return lambda scene, field, index: _normal_derivative(scene, field)
+        return lambda evaluation, field, index: _normal_derivative(evaluation, field)
 
 
 class Robin(Dirichlet):
@@ -156,19 +156,19 @@ class Robin(Dirichlet):
         check_target("Robin(coefficient=...)", self.coefficient, coordinates)
 
     def operator(self, problem: ProblemLike, place: Place) -> Callable[[Evaluation, str, MultiIndex], Tensor]:
-        def operator(scene: Evaluation, field: str, index: MultiIndex) -> Tensor:
-            coefficient = target_values("Robin(coefficient=...)", self.coefficient, scene)
-            return _normal_derivative(scene, field) + coefficient * scene.space.jet(field, index)
+        def operator(evaluation: Evaluation, field: str, index: MultiIndex) -> Tensor:
+            coefficient = target_values("Robin(coefficient=...)", self.coefficient, evaluation)
+            return _normal_derivative(evaluation, field) + coefficient * evaluation.space.jet(field, index)
 
         return operator
 
 
-def _normal_derivative(scene: Evaluation, field: str) -> Values:
-    """The derivative of a field along the outward normals of a scene, shape ``(n,)``."""
-    assert scene.normals is not None
-    along = zip(scene.space.coordinates, scene.normals.unbind(1), strict=True)
-    slopes = (part * scene.space.jet(field, (coordinate,)) for coordinate, part in along if bool(part.any()))
-    return sum(slopes, torch.zeros_like(scene.normals[:, 0]))
+def _normal_derivative(evaluation: Evaluation, field: str) -> Values:
+    """The derivative of a field along the outward normals of a evaluation, shape ``(n,)``."""
+    assert evaluation.normals is not None
+    along = zip(evaluation.space.coordinates, evaluation.normals.unbind(1), strict=True)
+    slopes = (part * evaluation.space.jet(field, (coordinate,)) for coordinate, part in along if bool(part.any()))
+    return sum(slopes, torch.zeros_like(evaluation.normals[:, 0]))
 
 
 class Periodic(Condition):
@@ -217,7 +217,7 @@ class Periodic(Condition):
         ]
 
         def jump(field: str, index: MultiIndex) -> Callable[[Evaluation], Tensor]:
-            return lambda scene: scene.spaces[1].jet(field, index) - scene.spaces[0].jet(field, index)
+            return lambda evaluation: evaluation.spaces[1].jet(field, index) - evaluation.spaces[0].jet(field, index)
 
         return tuple(
             Term(self.label(describe(*pair), len(matched)), Opposite(self.coordinate), jump(*pair)) for pair in matched

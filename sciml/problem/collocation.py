@@ -29,7 +29,7 @@ class Collocation:
     @property
     def height(self) -> int:
         """The number of rows of each residual: one if it is averaged over the points, else as many as there are points."""
-        return self.size if self.sample.shares is None else 1
+        return self.size if self.sample.quadrature is None else 1
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Collocation:
         """The same residuals at the same points elsewhere."""
@@ -39,7 +39,7 @@ class Collocation:
     def thinned(self, most: int) -> Collocation:
         """Evenly chosen points of the block, at most so many, with their weights."""
         # A quadrature needs all of its points.
-        step = 1 if self.sample.shares is not None else -(-self.size // most)
+        step = 1 if self.sample.quadrature is not None else -(-self.size // most)
         chosen = slice(None, None, step)
         return Collocation(self.sample.part(chosen), self.terms, None if self.weights is None else self.weights[chosen])
 

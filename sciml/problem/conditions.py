@@ -15,7 +15,7 @@ from torch import Tensor
 from sciml._text import among, listed, nearest
 from sciml.errors import ProblemError
 from sciml.geometry import Domain, Interface, OnFaces, Place, Region
-from sciml.jets import JetSpace
+from sciml.jets import JetSpace, Supplier
 from sciml.jets.calculus import check_names, check_precision, describe
 from sciml.problem.composite_fields import NORMAL, Composites
 from sciml.problem.functions import argument_names, evaluated
@@ -111,6 +111,21 @@ class Evaluation:
     def __post_init__(self) -> None:
         object.__setattr__(self, "problem", with_columns(self.problem, self.space.coordinates))
 
+    @classmethod
+    def of(
+        cls,
+        problem: ProblemLike,
+        points: Sequence[Tensor],
+        suppliers: Sequence[Supplier],
+        normals: Tensor | None = None,
+    ) -> Evaluation:
+        """The same from point sets ``(n, D)`` and the suppliers of jets at each."""
+        spaces = tuple(
+            JetSpace(dict(zip(problem.coordinates, each.unbind(1), strict=True)), problem.fields, supplier)
+            for each, supplier in zip(points, suppliers, strict=True)
+        )
+        return cls(problem, spaces, normals)
+
     @property
     def space(self) -> JetSpace:
         """The first, and usually only, jet space."""
@@ -197,7 +212,7 @@ class Targets(Condition):
 
     def operator(self, problem: ProblemLike, place: Place) -> Callable[[Evaluation, str, MultiIndex], Tensor]:
         """The left-hand side of the condition, as a function of a field and a derivative, shape ``(n,)``."""
-        return lambda scene, field, index: scene.space.jet(field, index)
+        return lambda evaluation, field, index: evaluation.space.jet(field, index)
 
     def terms(self, problem: ProblemLike) -> tuple[Term, ...]:
         place = self.place(problem)
@@ -209,7 +224,7 @@ class Targets(Condition):
             return Term(
                 self.label(key, len(self.targets)),
                 place,
-                lambda scene: operator(scene, field, index) - target_values(what, target, scene),
+                lambda evaluation: operator(evaluation, field, index) - target_values(what, target, evaluation),
                 field if self.valued and not index else None,
                 prescription=Prescription(field, index, target, what) if self.exact else None,
             )
@@ -230,11 +245,11 @@ class Residual(Condition):
         check_names(f"condition {self.name!r}", self.names, (*fields, NORMAL), coordinates)
 
     def terms(self, problem: ProblemLike) -> tuple[Term, ...]:
-        def value(scene: Evaluation) -> object:
-            problem, normals = scene.problem, scene.normals
+        def value(evaluation: Evaluation) -> object:
+            problem, normals = evaluation.problem, evaluation.normals
             if normals is not None and problem.promoted:
                 normals = normals[:, : -len(problem.promoted)]
-            named = problem.composites.arguments(scene.space, self.names, normals)
+            named = problem.composites.arguments(evaluation.space, self.names, normals)
             return evaluated(f"condition {self.name!r}", self.function, named, problem)
 
         place = place_of(self.on, problem)
@@ -271,6 +286,6 @@ def condition(*, on: Region | Interface) -> Callable[[Callable[..., Any]], Calla
     return mark
 
 
-def target_values(what: str, target: Target, scene: Evaluation) -> Tensor:
-    """The values of a target at the points of a scene; see ``prescribed_values``."""
-    return prescribed_values(what, target, scene.problem, scene.space.coordinates)
+def target_values(what: str, target: Target, evaluation: Evaluation) -> Tensor:
+    """The values of a target at the points of a evaluation; see ``prescribed_values``."""
+    return prescribed_values(what, target, evaluation.problem, evaluation.space.coordinates)

@@ -94,4 +94,4 @@ class Integral(Mean):
         assert isinstance(place, Average)
         domain, over = problem.domain, place.over
         measure = domain.measure if isinstance(over, Interior) else sum(domain.extent(side) for side in over.faces)
-        return lambda scene, field, index: measure * scene.space.jet(field, index)
+        return lambda evaluation, field, index: measure * evaluation.space.jet(field, index)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from sciml.jets import JetSpace, Supplier
+from sciml.jets import JetSpace
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.protocol import ProblemLike
 from sciml.typing import MultiIndex
@@ -35,18 +35,6 @@ class Linearization:
     def jets(self) -> dict[Jet, Tensor]:
         """The derivatives by jets of all spaces; of paired points those at the second where it has any."""
         return {key: slope for space in self.by_jet for key, slope in space.items()}
-
-
-def evaluation(
-    problem: ProblemLike, points: Sequence[Tensor], suppliers: Sequence[Supplier], normals: Tensor | None = None
-) -> Evaluation:
-    """What residuals are evaluated on: point sets ``(n, D)``, suppliers of jets at each, outward normals on sides."""
-    names, fields = problem.coordinates, problem.fields
-    spaces = tuple(
-        JetSpace(dict(zip(names, each.unbind(1), strict=True)), fields, supplier)
-        for each, supplier in zip(points, suppliers, strict=True)
-    )
-    return Evaluation(problem, spaces, normals)
 
 
 def linearize(

@@ -42,29 +42,29 @@ class Observation:
     name: str = ""
     alike: str = ""
 
-    def __call__(self, scene: Evaluation) -> Tensor:
-        return self.noise.rows(self.deviation(scene))
+    def __call__(self, evaluation: Evaluation) -> Tensor:
+        return self.noise.rows(self.deviation(evaluation))
 
-    def deviation(self, scene: Evaluation) -> Tensor:
+    def deviation(self, evaluation: Evaluation) -> Tensor:
         """The deviations, in units of sigma where that is known, shape ``(n,)``."""
-        model = self.model(scene)
+        model = self.model(evaluation)
         sigma = 1.0 if self.sigma is None else self.sigma.to(model)
         return self.noise.deviation(model, self.measured.to(model), sigma)
 
-    def model(self, scene: Evaluation) -> Tensor:
+    def model(self, evaluation: Evaluation) -> Tensor:
         """The trial function's values of what was measured, shape ``(n,)``."""
         if self.function is None:
             assert self.field is not None
-            return scene.space.jet(self.field, self.index)
+            return evaluation.space.jet(self.field, self.index)
         what, names = f"observe={{{self.name!r}: ...}}", argument_names(self.function)
-        arguments = scene.problem.composites.arguments(scene.space, names)
-        return check_residual(what, evaluated(what, self.function, arguments, scene.problem), scene.space)
+        arguments = evaluation.problem.composites.arguments(evaluation.space, names)
+        return check_residual(what, evaluated(what, self.function, arguments, evaluation.problem), evaluation.space)
 
-    def log_density(self, scene: Evaluation, sigma: float = 1.0) -> Tensor:
+    def log_density(self, evaluation: Evaluation, sigma: float = 1.0) -> Tensor:
         """The logarithm of the density of each value; ``sigma`` where its own is not known."""
         own: Tensor | float = sigma if self.sigma is None else self.sigma.to(self.measured)
-        measured = self.measured.to(scene.space.jet(scene.space.fields[0]))
-        deviation = self.deviation(scene) / (sigma if self.sigma is None else 1.0)
+        measured = self.measured.to(evaluation.space.jet(evaluation.space.fields[0]))
+        deviation = self.deviation(evaluation) / (sigma if self.sigma is None else 1.0)
         return self.noise.log_density(deviation, measured, own)
 
     def squares(self, model: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -107,11 +107,11 @@ class Prior:
     name: str
     unknown: Unknown
 
-    def __call__(self, scene: Evaluation) -> Tensor:
+    def __call__(self, evaluation: Evaluation) -> Tensor:
         assert self.unknown.prior is not None
         value, noise = self.unknown.prior
-        like = next(iter(scene.space.coordinates.values()))
-        constant = torch.as_tensor(getattr(scene.problem, self.name)).to(like).expand(like.shape)
+        like = next(iter(evaluation.space.coordinates.values()))
+        constant = torch.as_tensor(getattr(evaluation.problem, self.name)).to(like).expand(like.shape)
         sigma = noise.sigma if isinstance(noise.sigma, int | float) else 1.0
         return noise.rows(noise.deviation(constant, torch.full_like(like, value), sigma))
 

@@ -277,9 +277,9 @@ class Problem:
         """The residual of an equation under its name, or those of its real and imaginary part."""
         names = type(self)._equations[name]
 
-        def value(scene: Evaluation) -> object:
-            arguments = scene.problem.composites.arguments(scene.space, names)
-            return evaluated(f"equation {name!r}", getattr(scene.problem, name), arguments)
+        def value(evaluation: Evaluation) -> object:
+            arguments = evaluation.problem.composites.arguments(evaluation.space, names)
+            return evaluated(f"equation {name!r}", getattr(evaluation.problem, name), arguments)
 
         return self.parts_of(name, names, value)
 
@@ -289,12 +289,12 @@ class Problem:
         """A residual by its name, or by ``name.real`` and ``name.imag`` where its arguments and values are complex."""
         if name not in self._is_complex:
             complex_numbers = self.composites.has_complex(names)
-            self._is_complex[name] = complex_numbers and _is_complex(value(self.system.scene()))
+            self._is_complex[name] = complex_numbers and _is_complex(value(self.system.probe()))
         if not self._is_complex[name]:
-            return {name: lambda scene: check_residual(name, value(scene), scene.space)}
+            return {name: lambda evaluation: check_residual(name, value(evaluation), evaluation.space)}
 
         def part(which: str) -> Callable[[Evaluation], Tensor]:
-            return lambda scene: check_residual(name, getattr(value(scene), which), scene.space)
+            return lambda evaluation: check_residual(name, getattr(value(evaluation), which), evaluation.space)
 
         return {f"{name}.{which}": part(which) for which in ("real", "imag")}
 
@@ -341,8 +341,8 @@ class Problem:
             columns = dict(zip(self.coordinates, at.unbind(1), strict=True))
             return self.composites.stacked(fields(**columns), self.fields, at)
 
-        scene = Evaluation(self.bind_initial(), (self.space(points, trial),))
-        return {term.name: term.evaluate(scene).detach().numpy() for term in self.equation_residuals()}
+        evaluation = Evaluation(self.bind_initial(), (self.space(points, trial),))
+        return {term.name: term.evaluate(evaluation).detach().numpy() for term in self.equation_residuals()}
 
     def points(self, coordinates: Mapping[str, Any]) -> tuple[Tensor, tuple[int, ...]]:
         """Points ``(n, D)`` in float64 from coordinates by name, and the shape they broadcast to; wrong ones are refused."""

@@ -14,7 +14,7 @@ from sciml.jets import RandomJets, orders_asked
 from sciml.jets.random import JetKind
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
-from sciml.problem.linearize import Jet, evaluation, linearize
+from sciml.problem.linearize import Jet, linearize
 from sciml.problem.observations import Observation
 from sciml.problem.protocol import ProblemLike
 
@@ -53,10 +53,10 @@ class System:
     @cached_property
     def equations_ask(self) -> Asked:
         """The jets that the equations ask for, by field and multi-index."""
-        scene = self.scene()
+        evaluation = self.probe()
         for term in self.problem.equation_residuals():
-            term.evaluate(scene)
-        return tuple(scene.space.jets)
+            term.evaluate(evaluation)
+        return tuple(evaluation.space.jets)
 
     def order(self, field: str, coordinate: str) -> int:
         """The highest derivative of a field by a coordinate that the equations contain."""
@@ -73,7 +73,7 @@ class System:
             return ((evaluate.field, evaluate.index),)
         if sample is None:
             if term not in self._asked:
-                self._asked[term] = _requested(evaluate, self.scene(pair=isinstance(term.place, Opposite)))
+                self._asked[term] = _requested(evaluate, self.probe(pair=isinstance(term.place, Opposite)))
             return self._asked[term]
         # Some normals may vanish in one coordinate: all points are needed to see what is asked for.
         few = (sample.part(slice(2)) if sample.normals is None else sample).to(torch.device("cpu"), torch.float64)
@@ -96,9 +96,9 @@ class System:
     def _at(self, sample: PointSet) -> Evaluation:
         """Random jets at points, with the unknowns at their initial values."""
         jets = [RandomJets(len(points)) for points in sample.points]
-        return evaluation(self.problem.bind_initial(), sample.points, jets, sample.normals)
+        return Evaluation.of(self.problem.bind_initial(), sample.points, jets, sample.normals)
 
-    def scene(self, *, pair: bool = False) -> Evaluation:
+    def probe(self, *, pair: bool = False) -> Evaluation:
         """Random jets at some points of the domain, for finding out what residuals ask for and return."""
         problem, generator = self.problem, torch.Generator().manual_seed(0)
         lower, upper = (
@@ -121,8 +121,8 @@ class System:
 
         def residuals(jets: list[dict[Jet, Tensor]]) -> list[Tensor]:
             suppliers = [RandomJets(block.size, kind=JetKind(1.0), generator=generator, table=table) for table in jets]
-            scene = evaluation(self.problem, sample.points, suppliers, sample.normals)
-            return [term.evaluate(scene).detach() for term in block.terms]
+            evaluation = Evaluation.of(self.problem, sample.points, suppliers, sample.normals)
+            return [term.evaluate(evaluation).detach() for term in block.terms]
 
         first, second = residuals(tables[0]), residuals(tables[1])
         for mixed, one, two in zip(tables[2], tables[0], tables[1], strict=True):
@@ -134,7 +134,7 @@ class System:
         return True
 
 
-def _requested(evaluate: Callable[[Evaluation], Tensor], scene: Evaluation) -> Asked:
+def _requested(evaluate: Callable[[Evaluation], Tensor], evaluation: Evaluation) -> Asked:
     """The jets that an evaluation asks for, of all jet spaces together."""
-    evaluate(scene)
-    return tuple(dict.fromkeys(key for space in scene.spaces for key in space.jets))
+    evaluate(evaluation)
+    return tuple(dict.fromkeys(key for space in evaluation.spaces for key in space.jets))

@@ -278,8 +278,8 @@ class _FirstOrderRun(Run):
     def _keep_shares(self) -> None:
         """Bring the rates of named groups back into their proportion to the first one's."""
         first, *others = self._optimizer.param_groups
-        for group, share in zip(others, self._shares, strict=False):
-            group["lr"] = share * first["lr"]
+        for group, ratio in zip(others, self._shares, strict=False):
+            group["lr"] = ratio * first["lr"]
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -66,8 +66,8 @@ class DampedSystem:
             left, values, right = self._singular_values
             # Below rounding a direction is not seen at all.
             seen = values > torch.finfo(values.dtype).eps * max(self._slopes.shape) * values.max()
-            shares = torch.where(seen, values / (values.square() + damping), torch.zeros_like(values))
-            return -(right.T @ (shares * (left.T @ self._rows)))
+            filtered = torch.where(seen, values / (values.square() + damping), torch.zeros_like(values))
+            return -(right.T @ (filtered * (left.T @ self._rows)))
         small = damping < _ROUNDING_OF_SQUARES * len(self._unit)
         if self._factorisation == "qr" or (self._factorisation == "auto" and small):
             basis, triangle = self._triangle

@@ -52,12 +52,12 @@ def jacobian(
                 zip(piece.terms, _rows_of(rows, piece, parameters), strict=True)
             ):
                 factor = factors[term.name]
-                if piece.sample.shares is not None:
+                if piece.sample.quadrature is not None:
                     # What is averaged is one row, to which every part of the points adds.
                     first = chosen.start == 0
                     row = start + number
-                    values[row] = factor * (piece.sample.shares @ residual) + (0.0 if first else values[row])
-                    slopes[row] = factor * (piece.sample.shares @ slope) + (0.0 if first else slopes[row])
+                    values[row] = factor * (piece.sample.quadrature @ residual) + (0.0 if first else values[row])
+                    slopes[row] = factor * (piece.sample.quadrature @ slope) + (0.0 if first else slopes[row])
                     continue
                 place = slice(start + number * block.size + chosen.start, start + number * block.size + chosen.stop)
                 if isinstance(factor, Tensor):
@@ -79,13 +79,13 @@ def pieces(
 
 def _rows_of(rows: ResidualSystem, block: Collocation, parameters: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
     leaves, values = per_point(rows.problem, rows.raw, block.size)
-    scene, suppliers = rows.scene(block, values)
+    evaluation, suppliers = rows.evaluation(block, values)
     taylor = [supplier for supplier in suppliers if isinstance(supplier, TaylorJets | LinearJets)]
     if len(taylor) == len(suppliers):
-        return _layered(scene, taylor, block, parameters, list(leaves.values()))
+        return _layered(evaluation, taylor, block, parameters, list(leaves.values()))
     found = []
     for term in block.terms:
-        linear = linearize(term, scene, leaves)
+        linear = linearize(term, evaluation, leaves)
         residual = linear.values.detach()
         slope = per_sample(rows, block, linear, parameters)
         if slope is None:
@@ -96,7 +96,7 @@ def _rows_of(rows: ResidualSystem, block: Collocation, parameters: Sequence[Tens
 
 
 def _layered(
-    scene: Evaluation,
+    evaluation: Evaluation,
     suppliers: Sequence[TaylorJets | LinearJets],
     block: Collocation,
     parameters: Sequence[Tensor],
@@ -109,7 +109,7 @@ def _layered(
         width += parameter.numel()
     found = []
     for term in block.terms:
-        residual = term.evaluate(scene)
+        residual = term.evaluate(evaluation)
         layers = [
             layer
             for supplier in suppliers

@@ -58,15 +58,15 @@ class _LBFGSRun(QuasiNewtonRun):
     def _direction(self, gradient: Tensor) -> Tensor:
         """The two-loop recursion."""
         direction, pairs = -gradient, self._inverse or []
-        shares: list[tuple[float, float]] = []
+        kept: list[tuple[float, float]] = []
         for move, change in reversed(pairs):
             inverse = 1.0 / float(move @ change)
-            share = inverse * float(move @ direction)
-            shares.append((share, inverse))
-            direction = direction - share * change
+            coefficient = inverse * float(move @ direction)
+            kept.append((coefficient, inverse))
+            direction = direction - coefficient * change
         if pairs:
             move, change = pairs[-1]
             direction = direction * (float(move @ change) / float(change @ change))
-        for (move, change), (share, inverse) in zip(pairs, reversed(shares), strict=True):
-            direction = direction + (share - inverse * float(change @ direction)) * move
+        for (move, change), (coefficient, inverse) in zip(pairs, reversed(kept), strict=True):
+            direction = direction + (coefficient - inverse * float(change @ direction)) * move
         return direction

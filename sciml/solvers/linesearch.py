@@ -90,5 +90,5 @@ def _between(low: Trial, high: Trial) -> float:
     denominator = high.slope - low.slope + 2.0 * second
     if denominator == 0:
         return middle
-    share = 1.0 - (high.slope + second - first) / denominator
-    return low.step + min(max(share, 0.1), 0.9) * width if math.isfinite(share) else middle
+    fraction = 1.0 - (high.slope + second - first) / denominator
+    return low.step + min(max(fraction, 0.1), 0.9) * width if math.isfinite(fraction) else middle

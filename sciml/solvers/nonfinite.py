@@ -68,16 +68,16 @@ def culprit(objective: Objective, blocks: Sequence[Collocation] | None = None) -
 
 def _values(objective: Objective, block: Collocation) -> NonFiniteValue | None:
     (term,) = block.terms
-    scene, _ = objective.rows.scene(block)
-    values = term.evaluate(scene).detach()
+    evaluation, _ = objective.rows.evaluation(block)
+    values = term.evaluate(evaluation).detach()
     bad = ~torch.isfinite(values)
     if bool(bad.any()):
-        return _at(objective, block, term, bad, f"the residual {term.name!r} is", scene)
+        return _at(objective, block, term, bad, f"the residual {term.name!r} is", evaluation)
     weights = 1.0 if block.weights is None else block.weights
     bad = ~torch.isfinite(weights * (values / objective.scales[term.name]).square())
     if bool(bad.any()):
         what = f"the square of the residual {term.name!r}, which reaches {float(values.abs().max()):.1e}, is"
-        return _at(objective, block, term, bad, what, scene)
+        return _at(objective, block, term, bad, what, evaluation)
     return None
 
 
@@ -88,16 +88,16 @@ def _slopes(objective: Objective, block: Collocation) -> NonFiniteValue | None:
         return None
     # One value of each unknown a point, so that what is wrong with their derivatives has a place, too.
     leaves, values = per_point(rows.problem, rows.raw, block.size)
-    scene, _ = rows.scene(block, values)
-    linear = linearize(term, scene, leaves)
+    evaluation, _ = rows.evaluation(block, values)
+    linear = linearize(term, evaluation, leaves)
     by_jet = [(describe(*key), slope) for each in linear.by_jet for key, slope in each.items()]
     for name, slope in [*by_jet, *linear.by_unknown.items()]:
         bad = ~torch.isfinite(slope)
         if bool(bad.any()):
             what = f"the residual {term.name!r} is finite, but its derivative by {name} is"
-            return _at(objective, block, term, bad, what, scene, _SINGULAR)
+            return _at(objective, block, term, bad, what, evaluation, _SINGULAR)
     what = f"the residual {term.name!r} is finite, but its gradient by the parameters is"
-    while block.size > 1 and block.sample.shares is None:
+    while block.size > 1 and block.sample.quadrature is None:
         everything = torch.arange(block.size, device=block.sample.points[0].device)
         halves = [block.part(everything[: block.size // 2]), block.part(everything[block.size // 2 :])]
         smaller = next((half for half in halves if not _finite_gradient(objective, half)), None)
@@ -122,14 +122,14 @@ def _at(
     term: Term,
     bad: Tensor,
     what: str,
-    scene: Evaluation | None = None,
+    evaluation: Evaluation | None = None,
     why: str = "",
 ) -> NonFiniteValue:
     first = int(bad.nonzero()[0])
-    if scene is None:
-        scene, _ = objective.rows.scene(block)
-        term.evaluate(scene)
+    if evaluation is None:
+        evaluation, _ = objective.rows.evaluation(block)
+        term.evaluate(evaluation)
     point = block.sample.points[0][first]
     where = dict(zip(objective.rows.problem.coordinates, point.tolist(), strict=True))
-    jets = {describe(*key): float(values.detach()[first]) for key, values in scene.space.jets.items()}
+    jets = {describe(*key): float(values.detach()[first]) for key, values in evaluation.space.jets.items()}
     return NonFiniteValue(term.name, what, int(bad.sum()), len(bad), where, jets, why)

@@ -107,7 +107,7 @@ class Objective:
         gradient = torch.zeros_like(self.vector())
         for block in blocks:
             # What is averaged before it is squared has a sum that is known before its gradient can be.
-            averaged = {} if block.sample.shares is None else self.rows.numbers([block])
+            averaged = {} if block.sample.quadrature is None else self.rows.numbers([block])
             terms |= self.means([block]) if averaged else {}
             for _, part in block.parts(most):
                 if averaged:
@@ -140,9 +140,9 @@ class Objective:
         blocks = self.blocks if blocks is None else blocks
         factors: dict[str, float | Tensor] = {}
         for block in blocks:
-            share = 1.0 if block.weights is None else block.weights.sqrt()
+            root = 1.0 if block.weights is None else block.weights.sqrt()
             for term in block.terms:
-                factors[term.name] = share * (math.sqrt(weights[term.name] / block.height) / self.scales[term.name])
+                factors[term.name] = root * (math.sqrt(weights[term.name] / block.height) / self.scales[term.name])
         raw = {id(value) for value in self.rows.raw.values()}
         model = [parameter for parameter in self.parameters if id(parameter) not in raw]
         # The parts that a Jacobian is made of are smaller where memory holds no larger ones.

@@ -15,7 +15,6 @@ from sciml.jets.taylor import HIGHEST, supports
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
-from sciml.problem.linearize import evaluation
 from sciml.solvers.batching import BatchSize
 from sciml.typing import MultiIndex
 
@@ -76,7 +75,7 @@ class ResidualSystem:
             memory[place] = kept
         return kept[2]
 
-    def scene(
+    def evaluation(
         self, block: Collocation, values: Mapping[str, Tensor] | None = None
     ) -> tuple[Evaluation, tuple[Supplier, ...]]:
         """What the residuals of a block are evaluated on, and who supplies the jets of each of its jet spaces.
@@ -86,16 +85,16 @@ class ResidualSystem:
         plan = self._plan(block)
         suppliers = tuple(self.supplier(points, plan) for points in block.sample.points)
         bound = self.problem.bind(**(self.values() if values is None else values))
-        return evaluation(bound, block.sample.points, suppliers, block.sample.normals), suppliers
+        return Evaluation.of(bound, block.sample.points, suppliers, block.sample.normals), suppliers
 
     def residuals(self, blocks: Iterable[Collocation]) -> dict[str, Tensor]:
         """Every residual by name, shape ``(n,)`` (``(1,)`` where it is averaged), in its own unit."""
         found: dict[str, Tensor] = {}
         for block in blocks:
-            scene, _ = self.scene(block)
+            evaluation, _ = self.evaluation(block)
             for term in block.terms:
-                values, shares = term.evaluate(scene), block.sample.shares
-                found[term.name] = values if shares is None else (shares * values).sum().reshape(1)
+                values, quadrature = term.evaluate(evaluation), block.sample.quadrature
+                found[term.name] = values if quadrature is None else (quadrature * values).sum().reshape(1)
         return found
 
     def numbers(self, blocks: Sequence[Collocation]) -> dict[str, Tensor]:
@@ -110,7 +109,9 @@ class ResidualSystem:
             for term in block.terms:
                 each = [part[term.name] for part in parts]
                 whole = each[0] if len(each) == 1 else torch.cat(each)
-                found[term.name] = whole if block.sample.shares is None or len(each) == 1 else whole.sum().reshape(1)
+                found[term.name] = (
+                    whole if block.sample.quadrature is None or len(each) == 1 else whole.sum().reshape(1)
+                )
         return found
 
     def _in_parts(self, block: Collocation, most: int | None) -> list[dict[str, Tensor]]:

@@ -13,7 +13,7 @@ from sciml.jets import RandomJets
 from sciml.jets.random import USUAL
 from sciml.problem import Normal, Problem
 from sciml.problem.collocation import Collocation
-from sciml.problem.linearize import evaluation
+from sciml.problem.conditions import Evaluation
 from sciml.problem.observations import Observation, Prior
 
 
@@ -108,8 +108,8 @@ def _on_natural_jets(problem: Problem, blocks: Sequence[Collocation], sizes: Siz
     fields, half_widths = sizes.named(problem), problem.domain.half_widths
     for block in blocks:
         jets = [RandomJets(block.size, fields, half_widths, USUAL[0], generator=generator) for _ in block.sample.points]
-        scene = evaluation(bound, block.sample.points, jets, block.sample.normals)
-        found |= {term.name: term.evaluate(scene).detach() for term in block.terms}
+        evaluation = Evaluation.of(bound, block.sample.points, jets, block.sample.normals)
+        found |= {term.name: term.evaluate(evaluation).detach() for term in block.terms}
     return found
 
 

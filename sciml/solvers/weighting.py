@@ -187,8 +187,8 @@ class Causal(Weighting):
         block = next((each for each in blocks if of_equations(each)), None)
         if block is None:
             return tuple(blocks), 0.0
-        share = (block.sample.points[0][:, time] - before) / (after - before)
-        chunk = (share * self.chunks).long().clamp(0, self.chunks - 1)
+        fraction = (block.sample.points[0][:, time] - before) / (after - before)
+        chunk = (fraction * self.chunks).long().clamp(0, self.chunks - 1)
         squares = squares_at(objective.rows, block, objective.scales)
         losses = squares.new_zeros(self.chunks).index_add(0, chunk, squares)
         losses = losses / torch.bincount(chunk, minlength=self.chunks).clamp(min=1)

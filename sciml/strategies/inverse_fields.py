@@ -64,11 +64,11 @@ class CurvaturePenalty:
     size: float
     bounds: Mapping[str, tuple[float, float]]
 
-    def __call__(self, scene: Evaluation) -> Tensor:
-        values = scene.space.jet(self.field)
-        bent = self.strength * scene.space.jet(self.field, self.index) / (1 + (2 * values / self.size) ** 2).sqrt()
+    def __call__(self, evaluation: Evaluation) -> Tensor:
+        values = evaluation.space.jet(self.field)
+        bent = self.strength * evaluation.space.jet(self.field, self.index) / (1 + (2 * values / self.size) ** 2).sqrt()
         for name, (lower, upper) in self.bounds.items():
-            place = (2 * scene.space.coordinates[name].detach() - lower - upper) / (upper - lower)
+            place = (2 * evaluation.space.coordinates[name].detach() - lower - upper) / (upper - lower)
             bent = bent * (math.pi / 2 * (1 - place.square()).clamp(min=0).sqrt()).sqrt()
         return bent
 
@@ -82,7 +82,7 @@ def unknown_fields(problem: Problem, measured: Sequence[str]) -> tuple[str, ...]
 
 
 def smoothness_blocks(
-    problem: Problem, fields: Sequence[str], sizes: dict[str, float], share: float, count: int
+    problem: Problem, fields: Sequence[str], sizes: dict[str, float], fraction: float, count: int
 ) -> Collocation:
     """Rows that ask fields not to bend."""
     half_width = {name: (upper - lower) / 2 for name, (lower, upper) in problem.domain.bounds.items()}
@@ -90,7 +90,9 @@ def smoothness_blocks(
     for field in fields:
         for index in itertools.combinations_with_replacement(problem.coordinates, 2):
             mixed = math.sqrt(2) if index[0] != index[1] else 1.0
-            strength = share * mixed * math.prod(half_width[name] for name in index) / (sizes[field] * math.sqrt(count))
+            strength = (
+                fraction * mixed * math.prod(half_width[name] for name in index) / (sizes[field] * math.sqrt(count))
+            )
             rows = CurvaturePenalty(field, index, strength, sizes[field], problem.domain.bounds)
             terms.append(Term(f"{PRIOR}{describe(field, index)}", Interior(), rows, measured=True))
     evenly = draw(Interior(), problem.domain, count, np.random.default_rng(0))
@@ -112,7 +114,7 @@ _GOOD = 1e-3
 class _Tried:
     """A strength of the prior, where it led, and how well left-out measurements would be foretold."""
 
-    share: float
+    fraction: float
     setup: DiscreteProblem
     validation: float
     fitted: float
@@ -147,14 +149,14 @@ class InverseFields(Strategy):
         count = _POINTS * model.basis.width
         plain = setup.with_model(model, train=drawn).with_unknowns(setup.raw)
         tried: list[_Tried] = []
-        for share in _SHARES:
-            found = _with_prior(plain, tried[-1].setup if tried else None, fields, share, count)
+        for fraction in _SHARES:
+            found = _with_prior(plain, tried[-1].setup if tried else None, fields, fraction, count)
             if not tried:
                 training.run(weighed(found, found, 1.0), [_FIRST], seed)
             for stiffness, judge, steps in _STEPS:
                 stiff, soft = _objective(found, stiffness), _objective(found, judge)
-                settled(setup.journal, f"prior {share:g}", stiff, partial(descend, stiff, soft, stiffness, steps))
-            tried.append(_judged(weighed(found, found, _STEPS[-1][0]), share))
+                settled(setup.journal, f"prior {fraction:g}", stiff, partial(descend, stiff, soft, stiffness, steps))
+            tried.append(_judged(weighed(found, found, _STEPS[-1][0]), fraction))
             _report(work, tried[-1])
             yield _candidate(tried, fields)
             lowest = min(each.validation for each in tried)
@@ -202,7 +204,7 @@ def _report(work: Workspace, tried: _Tried) -> None:
     setup = tried.setup
     terms = {name: float(value) for name, value in setup.objective().means().items()}
     work.log.solved(
-        f"prior of strength {tried.share:.2g}",
+        f"prior of strength {tried.fraction:.2g}",
         sum(setup.weights[name] * value for name, value in terms.items()),
         tried.validation,
         terms,
@@ -213,7 +215,7 @@ def _report(work: Workspace, tried: _Tried) -> None:
 
 
 def _with_prior(
-    plain: DiscreteProblem, before: DiscreteProblem | None, fields: Sequence[str], share: float, count: int
+    plain: DiscreteProblem, before: DiscreteProblem | None, fields: Sequence[str], fraction: float, count: int
 ) -> DiscreteProblem:
     """The set-up with rows against bending, begun where the one before arrived."""
     start = plain if before is None else before
@@ -223,7 +225,7 @@ def _with_prior(
     values = max(
         block.size for block in plain.train if any(isinstance(term.evaluate, Observation) for term in block.terms)
     )
-    block = smoothness_blocks(plain.problem, fields, sizes, share * math.sqrt(values), count).to(
+    block = smoothness_blocks(plain.problem, fields, sizes, fraction * math.sqrt(values), count).to(
         like.device, like.dtype
     )
     # A row of the prior weighs as much as one of a measurement.
@@ -233,7 +235,7 @@ def _with_prior(
     return replace(found, train=(*plain.train, block), scales=scales, weights=weights)
 
 
-def _judged(setup: DiscreteProblem, share: float) -> _Tried:
+def _judged(setup: DiscreteProblem, fraction: float) -> _Tried:
     inference = from_rows(setup.rows, setup.train, setup.scales, setup.weights)
     squares, count = 0.0, 0
     blocks = [block for block in setup.train if any(isinstance(term.evaluate, Observation) for term in block.terms)]
@@ -245,4 +247,4 @@ def _judged(setup: DiscreteProblem, share: float) -> _Tried:
     squares += count * sum(float(value.detach()) for name, value in terms.items() if not is_measured(name))
     left = count - _INFLATION * inference.fitted
     validation = count * squares / left**2 if left > 0 else math.inf
-    return _Tried(share, setup, validation, inference.fitted)
+    return _Tried(fraction, setup, validation, inference.fitted)

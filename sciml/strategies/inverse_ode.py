@@ -116,8 +116,8 @@ def _on_polynomials(
 
 def weighed(setup: DiscreteProblem, given: DiscreteProblem, weight: float) -> DiscreteProblem:
     """The set-up with measurements of another weight; the caller's weights of columns keep their proportions."""
-    share = weight / DATA_WEIGHT
-    weights = {name: share * each if is_measured(name) else each for name, each in given.weights.items()}
+    ratio = weight / DATA_WEIGHT
+    weights = {name: ratio * each if is_measured(name) else each for name, each in given.weights.items()}
     return replace(setup, weights=weights, leading=weights)
 
 

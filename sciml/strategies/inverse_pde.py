@@ -38,7 +38,7 @@ def energies(tiling: TensorProductBasis, residuals: Sequence[Tensor], more: int)
     """What each tile adds to the mean square of residuals on its Gauss points, and along which coordinates they oscillate.
 
     A residual that least squares leaves for want of functions along a coordinate is of high degree along it. So the mean degree
-    of its Legendre polynomials, as a share of the highest, tells the coordinate.
+    of its Legendre polynomials, as a fraction of the highest, tells the coordinate.
     """
     count = len(tiling.meshes)
     shape = [size for mesh in tiling.meshes for size in (mesh.count, mesh.degree + 1 + more)]
@@ -113,7 +113,7 @@ class _Tried:
     stiffness: float
     weights: Tensor
     raw: dict[str, Tensor]
-    strain: float  # what equations add to the loss between the points, as a share of what noise does
+    strain: float  # what equations add to the loss between the points, as a fraction of what noise does
     relative: float
     energy: Array
     degrees: Array
@@ -123,7 +123,7 @@ class _Tried:
 
     @property
     def high(self) -> float:
-        """The mean degree of the residuals between the points, as a share of the highest."""
+        """The mean degree of the residuals between the points, as a fraction of the highest."""
         whole = float(self.energy.sum())
         return float((self.energy * self.degrees.max(axis=0)).sum()) / whole if whole > 0 else 0.0
 
@@ -231,8 +231,8 @@ class _Search:
                 break
             eased = harder.strain < _SLACK or harder.strain < _FALLS * here.strain or harder.high < _HIGH
             # Of a few measurements that many functions follow, little is left to tell their noise by.
-            share = max(here.spread.freedom / self._rows, _LEAST_FREE)
-            if not settled and (futile or (eased and harder.noise < _LOUDER / share * here.noise)):
+            free = max(here.spread.freedom / self._rows, _LEAST_FREE)
+            if not settled and (futile or (eased and harder.noise < _LOUDER / free * here.noise)):
                 self._move_to(harder)
                 here, futile = harder, False
                 continue
@@ -290,14 +290,14 @@ class _Search:
     ) -> _Tried:
         problem, scales = self._setup.problem, self._setup.scales
         terms = {
-            name: share / self._shares[name] if name in self._shares else stiffness * share
-            for name, share in self._setup.weights.items()
+            name: weight / self._shares[name] if name in self._shares else stiffness * weight
+            for name, weight in self._setup.weights.items()
         }
         terms |= self._smoothing
         placed = []
         for block in [*blocks_on(tiling, problem, [*self._terms, *self._rough]), *self._measured]:
-            shares = block.weights
-            root = torch.full((block.size,), self._rows**-0.5, dtype=torch.float64) if shares is None else shares.sqrt()
+            even = torch.full((block.size,), self._rows**-0.5, dtype=torch.float64)
+            root = even if block.weights is None else block.weights.sqrt()
             factors = {term.name: root / scales.get(term.name, 1.0) for term in block.terms}
             placed.append(ElementRows(problem, block, factors, tiling, self._units, self._highest))
         # Steps along the curved valley of nearly exact equations are judged by a loss in which they count as data do.
@@ -309,7 +309,7 @@ class _Search:
         arrived = gauss_newton(system, weights, raw, *effort, journal=self._setup.journal)
         parts = system.terms(arrived.weights, arrived.raw)
         known = spread(system, arrived.weights, arrived.raw)
-        rough = {name: parts.pop(name) / share for name, share in self._smoothing.items()}
+        rough = {name: parts.pop(name) / weight for name, weight in self._smoothing.items()}
         data = sum(value for name, value in parts.items() if name.startswith(DATA))
         # Of fewer measurements than free functions all noise is fitted, and none seems to be there.
         noise = min(known.variance, data / (_LEAST_FREE * self._rows))
@@ -320,9 +320,9 @@ class _Search:
             between = ElementRows(problem, block, factors, tiling, self._units, self._highest)
             rows = between.rows(arrived.weights, arrived.raw, slopes=False)
             for term, (values, _, _) in zip(block.terms, rows, strict=True):
-                share = self._setup.weights[term.name]
-                residuals.append(math.sqrt(share) * values)
-                strain += stiffness * share * float(values @ values)
+                weight = self._setup.weights[term.name]
+                residuals.append(math.sqrt(weight) * values)
+                strain += stiffness * weight * float(values @ values)
                 squares = max(squares, float(values @ values))
         energy, degrees = energies(tiling, residuals, _MORE)
         if stiffness < _RIDGES:

@@ -45,8 +45,8 @@ class _Bend:
     index: MultiIndex
     factor: float
 
-    def __call__(self, scene: Evaluation) -> Tensor:
-        return self.factor * scene.space.jet(self.field, self.index)
+    def __call__(self, evaluation: Evaluation) -> Tensor:
+        return self.factor * evaluation.space.jet(self.field, self.index)
 
 
 def placeable(place: Place) -> bool:
@@ -71,8 +71,8 @@ def _placed(tiling: TensorProductBasis, problem: Problem, place: Place, more: in
         for name, mesh in zip(problem.coordinates, tiling.meshes, strict=True)
     ]
     if isinstance(place, Interior):
-        points, shares = _grid(lines)
-        return PointSet((points,)), shares
+        points, quadrature = _grid(lines)
+        return PointSet((points,)), quadrature
     if isinstance(place, At):
         return PointSet((torch.tensor([place.position], dtype=torch.float64),)), torch.ones(1, dtype=torch.float64)
     if isinstance(place, Opposite):
@@ -81,37 +81,37 @@ def _placed(tiling: TensorProductBasis, problem: Problem, place: Place, more: in
     assert isinstance(place, OnFaces)
     faces = [face for face in place.faces if isinstance(face, Face)]
     sides = [_side(lines, problem, face.coordinate, int(face.side == "upper")) for face in faces]
-    points, normals, shares = (torch.cat([side[part] for side in sides]) for part in range(3))
-    return PointSet((points,), normals, tuple(len(side[0]) for side in sides)), shares / len(sides)
+    points, normals, quadrature = (torch.cat([side[part] for side in sides]) for part in range(3))
+    return PointSet((points,), normals, tuple(len(side[0]) for side in sides)), quadrature / len(sides)
 
 
 def _side(
     lines: Sequence[tuple[Tensor, Tensor]], problem: Problem, coordinate: str | None, end: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Points of one face, the outward normals and the shares."""
+    """Points of one face, the outward normals and the quadrature."""
     assert coordinate is not None
     column = problem.coordinates.index(coordinate)
     bound = torch.tensor([problem.domain.bounds[coordinate][end]], dtype=torch.float64)
     own = [(bound, torch.ones_like(bound)) if each == column else line for each, line in enumerate(lines)]
-    points, shares = _grid(own)
+    points, quadrature = _grid(own)
     normals = torch.zeros_like(points)
     normals[:, column] = 2.0 * end - 1.0
-    return points, normals, shares
+    return points, normals, quadrature
 
 
 def _line(mesh: PiecewiseBasis, low: float, high: float, more: int) -> tuple[Tensor, Tensor]:
-    """Places of one coordinate, in its unit, and their shares."""
+    """Places of one coordinate, in its unit, and their quadrature."""
     places, weights = gauss(mesh.degree + 1 + more)
     breaks = torch.from_numpy(mesh.breaks)
     unit = breaks[:-1, None] + mesh.half[:, None] * (1 + places)
-    shares = mesh.half[:, None] * weights / 2 / mesh.half.sum()
-    return (low + (high - low) * (unit + 1) / 2).flatten(), shares.flatten()
+    quadrature = mesh.half[:, None] * weights / 2 / mesh.half.sum()
+    return (low + (high - low) * (unit + 1) / 2).flatten(), quadrature.flatten()
 
 
 def _grid(lines: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     points = torch.cartesian_prod(*(at for at, _ in lines)).reshape(-1, len(lines))
-    shares = torch.cartesian_prod(*(share for _, share in lines)).reshape(-1, len(lines)).prod(1)
-    return points, shares
+    quadrature = torch.cartesian_prod(*(share for _, share in lines)).reshape(-1, len(lines)).prod(1)
+    return points, quadrature
 
 
 def orders_asked_by(problem: Problem, terms: Sequence[Term]) -> tuple[int, ...]:

@@ -149,10 +149,12 @@ def spread(system: System, weights: Tensor, raw: Mapping[str, Tensor]) -> Parame
                 # What was known before informs, and is no measurement.
                 continue
             values, slopes, by_raw = placed.rows(weights, raw, slopes=True)[number]
-            share = system.weights[term.name]
+            weight = system.weights[term.name]
             rows += len(values)
-            misfit += share * float(values @ values)
-            fitted += _trace(system, placed, math.sqrt(share) * slopes, math.sqrt(share) * by_raw, factor, inner, schur)
+            misfit += weight * float(values @ values)
+            fitted += _trace(
+                system, placed, math.sqrt(weight) * slopes, math.sqrt(weight) * by_raw, factor, inner, schur
+            )
     freedom = max(rows - fitted, 0.0)
     variance = misfit / freedom if freedom > 0.5 else math.inf
     return ParameterCovariance(schur, variance, freedom, move, normal.corner.diagonal()[:count])
@@ -164,10 +166,10 @@ def _trace(
     """The trace of the hat matrix over the rows of one residual."""
     size = len(slopes)
     if size <= _EXACT:
-        probes, share = torch.eye(size, dtype=torch.float64), 1.0
+        probes, scale = torch.eye(size, dtype=torch.float64), 1.0
     else:
         signs = torch.randint(0, 2, (size, _PROBES), generator=torch.Generator().manual_seed(0))
-        probes, share = 2.0 * signs.double() - 1.0, 1 / _PROBES
+        probes, scale = 2.0 * signs.double() - 1.0, 1 / _PROBES
     columns = placed.columns()
     found = torch.zeros(system.layout.width, probes.shape[1], dtype=torch.float64)
     for start in range(0, size, _EXACT):
@@ -176,4 +178,4 @@ def _trace(
         found.index_add_(0, columns[part].flatten(), spread_out.flatten(0, 1))
     right = by_raw.T @ probes - inner.T @ found
     unknown = torch.linalg.pinv(schur, hermitian=True) @ right if len(schur) else right
-    return share * float((found * factor.solve(found)).sum() + (right * unknown).sum())
+    return scale * float((found * factor.solve(found)).sum() + (right * unknown).sum())

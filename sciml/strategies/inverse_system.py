@@ -12,7 +12,8 @@ from torch import Tensor
 from sciml.models.tensor_product import Spot, TensorProductBasis
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
-from sciml.problem.linearize import evaluation, linearize, per_point
+from sciml.problem.conditions import Evaluation
+from sciml.problem.linearize import linearize, per_point
 from sciml.solvers.condensation import Layout, NormalEquations
 from sciml.typing import MultiIndex
 
@@ -83,15 +84,15 @@ class ElementRows:
         problem, size = self.problem, self.block.size
         leaves, unknowns = per_point(problem, raw, size)
         jets = [_Jets(self, spot, weights) for spot in self._spots]
-        scene = evaluation(problem.bind(**unknowns), self.block.sample.points, jets, self.block.sample.normals)
+        evaluation = Evaluation.of(problem.bind(**unknowns), self.block.sample.points, jets, self.block.sample.normals)
         found = []
         for term in self.block.terms:
             factor = self.factors[term.name]
             if not slopes:
-                values = factor * term.evaluate(scene).detach()
+                values = factor * term.evaluate(evaluation).detach()
                 found.append((values, values[:, None][:, :0], values[:, None][:, :0]))
                 continue
-            linear = linearize(term, scene, leaves)
+            linear = linearize(term, evaluation, leaves)
             values = factor * linear.values.detach()
             parts = [values.new_zeros(size, len(problem.fields), spot.functions.shape[1]) for spot in self._spots]
             for part, spot, by_jet in zip(parts, self._spots, linear.by_jet, strict=True):
@@ -123,12 +124,12 @@ class System:
 
     def loss(self, weights: Tensor, raw: Mapping[str, Tensor]) -> float:
         """The weighted sum of squares."""
-        pulled = sum(share * float(raw[name]) ** 2 for name, share in self.pull.items())
+        pulled = sum(weight * float(raw[name]) ** 2 for name, weight in self.pull.items())
         return pulled + sum(self.terms(weights, raw).values())
 
     def judged(self, weights: Tensor, raw: Mapping[str, Tensor]) -> float:
         """The sum of squares that steps are to lower."""
-        pulled = sum(share * float(raw[name]) ** 2 for name, share in self.pull.items())
+        pulled = sum(weight * float(raw[name]) ** 2 for name, weight in self.pull.items())
         terms = self.terms(weights, raw)
         return pulled + sum(
             value * self._judge[name] / self.weights[name] for name, value in terms.items() if self.weights[name] > 0
@@ -158,25 +159,25 @@ class System:
             edges = _zeros(len(placed.groups), joined * size, count + 1)
             rows = placed.rows(weights, raw, slopes=True)
             for term, (values, slopes, by_raw) in zip(placed.block.terms, rows, strict=True):
-                share = self.weights[term.name]
+                weight = self.weights[term.name]
                 edge = torch.cat([by_raw, values[:, None]], dim=1)
-                corner += share * (edge.T @ edge)
+                corner += weight * (edge.T @ edge)
                 slopes = slopes[:, order]
                 for number, group in enumerate(placed.groups):
                     part = slopes[group]
-                    matrices[number].addmm_(part.T, part, alpha=share)
-                    edges[number].addmm_(part.T, edge[group], alpha=share)
+                    matrices[number].addmm_(part.T, part, alpha=weight)
+                    edges[number].addmm_(part.T, edge[group], alpha=weight)
             border.index_add_(0, columns.flatten(), edges.flatten(0, 1))
             if joined == 1:
                 grams.index_add_(0, placed.tiles[:, 0], matrices)
             else:
                 pairs.append((columns, matrices))
         for place, name in enumerate(raw if pulled else ()):
-            share, held = self.pull.get(name, 0.0), float(raw[name])
-            corner[place, place] += share
-            corner[place, -1] += share * held
-            corner[-1, place] += share * held
-            corner[-1, -1] += share * held**2
+            weight, held = self.pull.get(name, 0.0), float(raw[name])
+            corner[place, place] += weight
+            corner[place, -1] += weight * held
+            corner[-1, place] += weight * held
+            corner[-1, -1] += weight * held**2
         more = (torch.cat([each for each, _ in pairs]), torch.cat([each for _, each in pairs])) if pairs else None
         return NormalEquations(layout, grams, border, corner, more), float(corner[-1, -1])
 

@@ -46,8 +46,8 @@ class SmallNetwork(Strategy):
         model = MLP(*_NETWORK)
         model.build(dimension, len(problem.fields), torch.Generator().manual_seed(work.seed))
         weights = sum(parameter.numel() for parameter in model.parameters())
-        share = _POINTS_A_WEIGHT * weights / max(1, len(problem.equations)) / most_points(dimension)
-        train = tuple(part_of(block, share, dimension) for block in setup.train)
+        fraction = _POINTS_A_WEIGHT * weights / max(1, len(problem.equations)) / most_points(dimension)
+        train = tuple(part_of(block, fraction, dimension) for block in setup.train)
         found = Training(work.log).run(setup.with_model(model, train=train), [_STEPS], work.seed)
         reached = relative(found)
         reason = (
@@ -121,6 +121,6 @@ class Train(Strategy):
                 piece = training.run(piece, stages[polishing:], seed, label)
             return piece, relative(piece)
 
-        share = 1.0 / windows.count
-        levels = [Level(attempt, share, share, share)]
+        fraction = 1.0 / windows.count
+        levels = [Level(attempt, fraction, fraction, fraction)]
         return joined(setup, march(setup, levels, target=math.inf, hopeless=math.inf, ended=lambda: training.log.ended))

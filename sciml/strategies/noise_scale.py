@@ -58,10 +58,10 @@ def _sizes(setup: DiscreteProblem, measurements: Measurements, wanted: list[str]
     inference = setup.inference or from_rows(setup.rows, setup.train, setup.scales, setup.weights)
     if inference.freedom < 1:
         return None
-    share = min(inference.fitted / max(inference.measurements, 1), 0.9)
+    fraction = min(inference.fitted / max(inference.measurements, 1), 0.9)
     found = {}
     for column, values in deviations(setup.rows, setup.train, measurements, wanted).items():
         spread = float(torch.as_tensor(measurements.table[column].copy()).nan_to_num().abs().max())
         noise = measurements.noise_or_normal(column)
-        found[column] = max(noise.estimate(values, (1 - share) * len(values)), _LEAST * spread, 1e-300)
+        found[column] = max(noise.estimate(values, (1 - fraction) * len(values)), _LEAST * spread, 1e-300)
     return found

@@ -216,8 +216,8 @@ def _solved(
 ) -> tuple[DiscreteProblem, float, float, dict[str, float]]:
     problem = setup.problem
     points = points_a_feature(len(problem.coordinates)) * count * len(problem.fields) / max(1, len(problem.equations))
-    share = points / most_points(len(problem.coordinates))
-    train = tuple(part_of(block, share, len(problem.coordinates)) for block in setup.train)
+    fraction = points / most_points(len(problem.coordinates))
+    train = tuple(part_of(block, fraction, len(problem.coordinates)) for block in setup.train)
     candidate = replace(with_features(setup, count, scale, seed), train=train)
     objective = candidate.objective(train, setup.weights)
 
@@ -287,18 +287,18 @@ def _best_by_gauss_newton(objective: Objective, held: Sequence[Collocation]) -> 
     objective.assign(best)
 
 
-def part_of(block: Collocation, share: float, dimension: int) -> Collocation:
+def part_of(block: Collocation, fraction: float, dimension: int) -> Collocation:
     """The first part of a block's points: beginnings of the sequences inside and on each side; measurements and means whole."""
-    if share >= 1 or block.sample.shares is not None or any(term.measured for term in block.terms):
+    if fraction >= 1 or block.sample.quadrature is not None or any(term.measured for term in block.terms):
         return block
     sample = block.sample
     if not sample.faces:
         on_face = len(sample.points) > 1
-        keep = max(1, round(block.size * (share ** ((dimension - 1) / dimension) if on_face else share)))
+        keep = max(1, round(block.size * (fraction ** ((dimension - 1) / dimension) if on_face else fraction)))
         return Collocation(PointSet(tuple(points[:keep] for points in sample.points)), block.terms)
     chosen, start = [], 0
     for count in sample.faces:
-        keep = max(min(count, _FEW), round(count * share ** ((dimension - 1) / dimension)))
+        keep = max(min(count, _FEW), round(count * fraction ** ((dimension - 1) / dimension)))
         chosen.append(torch.arange(start, start + keep))
         start += count
     index = torch.cat(chosen).to(sample.points[0].device)

@@ -61,11 +61,11 @@ class Plane:
 
     def nearness(self, points: Tensor) -> Tensor:
         """The distance of points from the nearest corner, as a share of half its edge, at most 1, shape ``(n,)``."""
-        shares = [
+        distances = [
             (points - points.new_tensor(corner.position)).norm(dim=1) / (_RADIUS * length)
             for corner, length in zip(self.corners, self.lengths, strict=True)
         ]
-        return torch.stack(shares).amin(dim=0).clamp(max=1.0)
+        return torch.stack(distances).amin(dim=0).clamp(max=1.0)
 
 
 def plane_of(problem: Problem) -> Plane | None:
@@ -96,7 +96,7 @@ def stalls_at_corners(setup: DiscreteProblem) -> bool:
         return False
     pairs = []
     for block in near_corners(setup.held, plane, _HELD, np.random.default_rng(0), _order(setup.problem)):
-        if block.sample.shares is not None or len(block.sample.points) > 1:
+        if block.sample.quadrature is not None or len(block.sample.points) > 1:
             continue
         close = plane.nearness(block.sample.points[0]) < _CLOSE / _RADIUS
         for name, values in setup.rows.residuals([replace(block, weights=None)]).items():

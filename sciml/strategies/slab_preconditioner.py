@@ -29,11 +29,11 @@ from sciml.strategies.slab_system import Evaluated, Part, Slab
 class Preconditioner:
     """Maps residuals at the stages to rates that make them, approximately."""
 
-    def __init__(self, slab: Slab, inside: Sequence[Evaluated], ends: Sequence[Evaluated], shares: Tensor) -> None:
+    def __init__(self, slab: Slab, inside: Sequence[Evaluated], ends: Sequence[Evaluated], quadrature: Tensor) -> None:
         self._slab = slab
         mesh, fields = slab.mesh, len(slab.orders)
         self._inner, self._nodal = fields * mesh.bubbles, fields * mesh.smooth
-        self._test = shares[:, None] * inside[0].site.traces[0].tables[0]
+        self._test = quadrature[:, None] * inside[0].site.traces[0].tables[0]
         tested = torch.stack([self._tested(self._by_eigenvalue(each)) for each in inside], dim=2)
         self._fields = _paired(tested)
         # Rows as columns: all fields' bubbles, then what is shared with either neighbour.

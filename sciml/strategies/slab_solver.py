@@ -37,22 +37,22 @@ def solve(
     slab: Slab,
     inside: Sequence[Site],
     ends: Sequence[Site],
-    shares: Tensor,
+    quadrature: Tensor,
     tolerance: float,
     journal: Journal | None = None,
 ) -> Solved:
     """Make all residuals vanish at the stages, those of the equations in the sense of Galerkin."""
-    compute = lambda: vars(_solved(slab, inside, ends, shares, tolerance))  # noqa: E731
+    compute = lambda: vars(_solved(slab, inside, ends, quadrature, tolerance))  # noqa: E731
     return Solved(**(journal or Journal()).recalled(f"a slab with {slab.mesh.count} elements", compute))
 
 
-def _solved(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], shares: Tensor, tolerance: float) -> Solved:
+def _solved(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], quadrature: Tensor, tolerance: float) -> Solved:
     sites = [*inside, *ends]
     rates, count = slab.zero(), len(inside)
     evaluated = slab.evaluate(sites, rates, slopes=True)
     if not _finite(evaluated):
         return Solved(rates, False, 0, 0)
-    inverse = Preconditioner(slab, evaluated[:count], evaluated[count:], shares)
+    inverse = Preconditioner(slab, evaluated[:count], evaluated[count:], quadrature)
     earlier, products = math.inf, 0
     for step in range(1, _STEPS + 1):
         values = [each.values for each in evaluated]
@@ -111,7 +111,7 @@ def gmres(product: Callable[[Tensor], Tensor], wanted: Tensor, tolerance: float,
     basis = wanted.new_empty(most + 1, len(wanted))
     basis[0] = wanted / size
     upper = np.zeros((most + 1, most))
-    shares: Array = np.zeros(0)
+    coefficients: Array = np.zeros(0)
     right = np.zeros(most + 1)
     right[0] = size
     count = 0
@@ -124,10 +124,10 @@ def gmres(product: Callable[[Tensor], Tensor], wanted: Tensor, tolerance: float,
             upper[: count + 1, count] += parts.numpy()
         upper[count + 1, count] = float(following.norm())
         count += 1
-        shares, *_ = np.linalg.lstsq(upper[: count + 1, :count], right[: count + 1], rcond=None)
-        left = np.linalg.norm(upper[: count + 1, :count] @ shares - right[: count + 1])
+        coefficients, *_ = np.linalg.lstsq(upper[: count + 1, :count], right[: count + 1], rcond=None)
+        left = np.linalg.norm(upper[: count + 1, :count] @ coefficients - right[: count + 1])
         exhausted = upper[count, count - 1] <= 1e-14 * np.linalg.norm(upper[: count + 1, count - 1])
         if left <= tolerance * size or exhausted or not math.isfinite(left):
             break
         basis[count] = following / upper[count, count - 1]
-    return torch.from_numpy(shares) @ basis[:count], count
+    return torch.from_numpy(coefficients) @ basis[:count], count

@@ -12,8 +12,8 @@ from sciml.jets import RandomJets
 from sciml.jets.random import JetKind
 from sciml.models.bases import PiecewiseBasis, Trace
 from sciml.problem import Problem
-from sciml.problem.conditions import Term
-from sciml.problem.linearize import evaluation, linearize
+from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.linearize import linearize
 from sciml.strategies.radau import RadauIIA, start_values
 from sciml.typing import MultiIndex
 
@@ -90,8 +90,8 @@ class Slab:
         at = self.stages.nodes if at is None else at
         found = torch.zeros(len(at), self.mesh.width, dtype=torch.float64)
         for power in range(in_time, self.orders[field]):
-            share = self.length ** (power - in_time) * start_values(at, power - in_time)
-            found += share[:, None] * self.starts[field][power]
+            part = self.length ** (power - in_time) * start_values(at, power - in_time)
+            found += part[:, None] * self.starts[field][power]
         return found
 
     def end(self, rates: Tensor, field: int) -> Tensor:
@@ -132,10 +132,10 @@ class Slab:
         if site.side:
             normals = torch.zeros(len(when), len(names), dtype=torch.float64)
             normals[:, [name != time for name in names].index(True)] = float(site.side)
-        scene = evaluation(self.problem, points, suppliers, normals)
+        evaluation = Evaluation.of(self.problem, points, suppliers, normals)
         if not slopes:
-            return Evaluated(site, site.factor * site.term.evaluate(scene).detach().reshape(shape))
-        linear = linearize(site.term, scene)
+            return Evaluated(site, site.factor * site.term.evaluate(evaluation).detach().reshape(shape))
+        linear = linearize(site.term, evaluation)
         parts = tuple(
             Part(trace, *self.place(*key), site.factor * slope.reshape(shape))
             for trace, by_jet in zip(site.traces, linear.by_jet, strict=True)
@@ -183,5 +183,7 @@ def initial_values(problem: Problem, terms: Sequence[Term], begin: float, x: Ten
         assert term.prescription is not None
         key = (term.prescription.field, len(term.prescription.index))
         # The residual is the value less the prescribed one.
-        found[key] = -term.evaluate(evaluation(problem, [points.T], [RandomJets(len(x), kind=JetKind(0.0))])).detach()
+        found[key] = -term.evaluate(
+            Evaluation.of(problem, [points.T], [RandomJets(len(x), kind=JetKind(0.0))])
+        ).detach()
     return found

@@ -184,11 +184,11 @@ class SlabWindows:
 
     def _tried(self, mesh: PiecewiseBasis, begin: float, end: float, before: DiscreteProblem | None) -> _Tried:
         first, last = self.setup.problem.domain.bounds[self._time]
-        share = min(1.0, (end - begin) / (_SHORT * (last - first)))
+        fraction = min(1.0, (end - begin) / (_SHORT * (last - first)))
         starts = self._starts(mesh, begin, before)
         slab = Slab(self._problem, mesh, self.stages, begin, end - begin, self._orders, starts, self._units)
-        places, shares = gauss(math.ceil(_QUADRATURE * (self._degree + 1)))
-        solved = solve(slab, *self._sites(mesh, places), shares, _TOLERANCE, self.setup.journal)
+        places, quadrature = gauss(math.ceil(_QUADRATURE * (self._degree + 1)))
+        solved = solve(slab, *self._sites(mesh, places), quadrature, _TOLERANCE, self.setup.journal)
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before)
         whole, by_element = math.inf, np.full(mesh.count, math.inf)
@@ -196,18 +196,18 @@ class SlabWindows:
             whole, by_element = self._judged(slab, solved, before)
         in_space = float(np.sqrt(by_element**2 @ np.diff(mesh.breaks) / np.diff(mesh.breaks).sum()))
         self._record(begin, solved, whole)
-        reached = share * whole
+        reached = fraction * whole
         if end - first <= _AT_ONCE * (last - first) and solved.converged:
             # A jump at the start has no residual to speak of: what counts is how soon it is left behind.
             reached = min(reached, self.accepted)
-        return _Tried(setup, mesh, solved.converged, whole, reached, share * in_space, share * by_element)
+        return _Tried(setup, mesh, solved.converged, whole, reached, fraction * in_space, fraction * by_element)
 
     def _starts(self, mesh: PiecewiseBasis, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
         """Each field's weights, and its time derivatives', at the start, from the window before or the initial conditions."""
         if before is not None and id(before.trial) in self._ends:
             _, other, ends = self._ends[id(before.trial)]
             return ends if other is mesh else tuple(mesh.transferred(other, each) for each in ends)
-        at, (places, shares) = chebyshev_places(self._degree + 1), gauss(self._degree + 6)
+        at, (places, quadrature) = chebyshev_places(self._degree + 1), gauss(self._degree + 6)
         x, between = mesh.inside(at, 0).x, mesh.inside(places, 0)
         wanted = self._start_values(x.flatten(), begin, before)
         checked = self._start_values(between.x.flatten(), begin, before)
@@ -223,7 +223,7 @@ class SlabWindows:
             weights = mesh.interpolated(values)
             misfit = between.jet(mesh.local(weights), 0) - true
             if float(misfit.abs().max()) > _ROUGH * unit:
-                weights = mesh.fitted(true, places, shares)
+                weights = mesh.fitted(true, places, quadrature)
             starts.append(weights)
         return tuple(starts)
 
@@ -267,14 +267,14 @@ class SlabWindows:
     def _judged(self, slab: Slab, solved: Solved, before: DiscreteProblem | None) -> tuple[float, Array]:
         """The largest relative residual of any term between the stages, and in each element what is not of time's making."""
         mesh = slab.mesh
-        places, shares = gauss(self._degree + 3)
+        places, quadrature = gauss(self._degree + 3)
         inside, ends = self._sites(mesh, places)
         nodes = slab.stages.nodes
         between = (torch.cat([nodes.new_zeros(1), nodes[:-1]]) + nodes) / 2
         spread = mesh.half / mesh.half.sum()
 
         def squares(evaluated: Evaluated) -> Tensor:
-            return (evaluated.values.square() @ (shares / 2)).mean(0)
+            return (evaluated.values.square() @ (quadrature / 2)).mean(0)
 
         judged = slab.evaluate([*inside, *ends], solved.rates, between)
         sizes = [spread @ squares(each) for each in judged[: len(inside)]]
@@ -290,12 +290,12 @@ class SlabWindows:
         self, mesh: PiecewiseBasis, starts: tuple[Tensor, ...], begin: float, before: DiscreteProblem | None
     ) -> list[Tensor]:
         """For every field and derivative at the start the mean square of what the elements miss, in each of them."""
-        places, shares = gauss(self._degree + 3)
+        places, quadrature = gauss(self._degree + 3)
         trace, found = mesh.inside(places, 0), []
         for (name, power), wanted in self._start_values(trace.x.flatten(), begin, before).items():
             number = self._problem.fields.index(name)
             values = trace.jet(mesh.local(starts[number][power]), 0)
-            found.append(((values - wanted.view_as(values)) / self._units[number]).square() @ (shares / 2))
+            found.append(((values - wanted.view_as(values)) / self._units[number]).square() @ (quadrature / 2))
         return found
 
     def _resolving_start(self, begin: float) -> PiecewiseBasis:
@@ -346,7 +346,7 @@ class SlabWindows:
 
 
 def _worth(before: int, after: int) -> float:
-    """What share of a residual may be left by more elements: the more of them, the less."""
+    """What fraction of a residual may be left by more elements: the more of them, the less."""
     if after <= _MANY:
         return _USELESS
     return max(_DOUBLED, 1 - (1 - _DOUBLED) * (after - before) / before)

@@ -81,12 +81,12 @@ class Degrees:
         found.build(len(problem.coordinates), len(problem.fields), torch.Generator())
         return found
 
-    def raised(self, tails: Sequence[float], share: float = _LOW, most: float = math.inf) -> Degrees | None:
+    def raised(self, tails: Sequence[float], fraction: float = _LOW, most: float = math.inf) -> Degrees | None:
         """Higher ones along the coordinates that are resolved worst, with at most so many weights; None if that is too few."""
         worst = max(tails)
         for factor in _RAISES:
             now = tuple(
-                math.ceil(factor * degree) if tail >= share * worst else degree
+                math.ceil(factor * degree) if tail >= fraction * worst else degree
                 for degree, tail in zip(self.now, tails, strict=True)
             )
             if (found := replace(self, now=now)).weights <= most:

@@ -230,7 +230,7 @@ class Level:
     """
 
     attempt: Attempt
-    share: float
+    first: float
     shortest: float
     longest: float = 1.0
     target: Callable[[], float] | None = None
@@ -254,7 +254,7 @@ def march(
     setups: list[DiscreteProblem] = []
     level, interrupted, tried = 0, False, 0
     escalated: list[float] = []
-    length, ceiling = levels[0].share * whole, math.inf
+    length, ceiling = levels[0].first * whole, math.inf
     missed, relaxed = [math.inf] * len(levels), [0.0] * len(levels)
     while edges[-1] < end:
         at = edges[-1]
@@ -294,7 +294,7 @@ def march(
                 level += 1 if up else -1
                 if down:
                     relaxed[level] = _RELAXED * missed[level]
-                length, ceiling = levels[level].share * whole, math.inf
+                length, ceiling = levels[level].first * whole, math.inf
                 tried = 0
                 continue
         tried = 0

@@ -239,8 +239,8 @@ def stand_still(setup: DiscreteProblem) -> None:
     GaussNewton(1, rank_tolerance=0.0).start(still.objective([*given, *inside])).step()
 
 
-def _derivative(name: str, index: MultiIndex, scene: Evaluation) -> torch.Tensor:
-    return scene.space.jet(name, index)
+def _derivative(name: str, index: MultiIndex, evaluation: Evaluation) -> torch.Tensor:
+    return evaluation.space.jet(name, index)
 
 
 @dataclass(frozen=True)

@@ -117,8 +117,8 @@ def covariance(
     inverse = np.where(seen, 1.0 / np.where(seen, singular, 1.0), 0.0)
     constants = right.T * inverse
     move, quantile = constants @ (left.T @ misfit), _quantile(freedom, known=known)
-    errors, shares = _errors(constants, variance), singular / largest
-    found, drift = _estimates(unknowns, raw, errors, right.T, seen, shares, move, quantile)
+    errors, relative = _errors(constants, variance), singular / largest
+    found, drift = _estimates(unknowns, raw, errors, right.T, seen, relative, move, quantile)
     spread = _NONE
     if math.isfinite(variance):
         # An unknown drags the model's parameters along; beside that they scatter for themselves.
@@ -153,11 +153,11 @@ def _estimates(
     errors: Array,
     directions: Array,
     seen: Array,
-    shares: Array,
+    relative: Array,
     move: Array,
     quantile: float,
 ) -> tuple[dict[str, Estimate], float]:
-    """Estimates from errors ``(q,)`` of raw numbers, and the largest move in these; ``shares`` are singular values of the
+    """Estimates from errors ``(q,)`` of raw numbers, and the largest move in these; ``relative`` are singular values of the
     ``directions`` ``(q, k)``, of which rows determine those that are ``seen``.
     """
     blind = (np.abs(directions[:, ~seen]) > _BLIND).any(axis=1)
@@ -168,7 +168,7 @@ def _estimates(
         if blind[position]:
             # The direction that holds most of this unknown among those that nothing determines.
             worst = np.argmax(np.where(seen, 0.0, np.abs(directions[position])))
-            found[name] = replace(found[name], singular=float(shares[worst]))
+            found[name] = replace(found[name], singular=float(relative[worst]))
         # Of exact data the standard error is that of rounding: what would hardly move has arrived.
         if math.isfinite(error) and error > 0 and abs(float(move[position])) > _ARRIVED:
             drift = max(drift, abs(float(move[position])) / error)
@@ -203,11 +203,11 @@ def from_information(
         known: whether the variance was given, and not found from the misfit.
     """
     unit = np.sqrt(np.maximum(size, 1e-300))
-    shares, directions = np.linalg.eigh(information / unit / unit[:, None])
-    seen = shares > _UNSEEN**2
-    inverse = np.where(seen, 1.0 / np.where(seen, shares, 1.0), 0.0)
+    relative, directions = np.linalg.eigh(information / unit / unit[:, None])
+    seen = relative > _UNSEEN**2
+    inverse = np.where(seen, 1.0 / np.where(seen, relative, 1.0), 0.0)
     errors = np.hypot(_errors(directions * np.sqrt(inverse) / unit[:, None], variance), added)
-    quantile, singular = _quantile(freedom, known=known), np.sqrt(np.maximum(shares, 0.0))
+    quantile, singular = _quantile(freedom, known=known), np.sqrt(np.maximum(relative, 0.0))
     found, drift = _estimates(unknowns, raw, errors, directions, seen, singular, move, quantile)
     return Inference(found, drift, measurements, measurements - freedom, variance, quantile)
 

@@ -68,7 +68,7 @@ def field_slopes(problem: Problem, trial: nn.Module, points: Tensor, names: Sequ
     chosen = [parameters[name].requires_grad_() for name in names]
 
     def value(field: str) -> Callable[[Evaluation], Tensor]:
-        return lambda scene: scene.space.jet(field)
+        return lambda evaluation: evaluation.space.jet(field)
 
     terms = tuple(Term(f"value.{field}", Interior(), value(field), field) for field in problem.fields)
     block = Collocation(PointSet((points.to(chosen[0]),)), terms)

@@ -125,21 +125,21 @@ def test_a_mean_is_one_row_however_points_are_parted():
 def test_quadrature(domain, region, integrand, mean, tolerance):
     over = Interior() if region is None else OnFaces(domain.boundary.resolve(domain, None))
     sample = draw(Average(over), domain, 1024, np.random.default_rng(0))
-    assert float(sample.shares.sum()) == pytest.approx(1)
-    found = float(sample.shares @ torch.from_numpy(integrand(*sample.points[0].numpy().T)))
+    assert float(sample.quadrature.sum()) == pytest.approx(1)
+    found = float(sample.quadrature @ torch.from_numpy(integrand(*sample.points[0].numpy().T)))
     assert found == pytest.approx(mean, rel=tolerance)
 
 
 def test_quadrature_in_three_coordinates():
     ball = sciml.Ball((1, 0, 0), 2)
-    points, shares = ball.quadrature(4000)
-    assert (shares > 0).all()
-    assert shares @ (points[:, 0] ** 2 + points[:, 1] * points[:, 2]) == pytest.approx(1 + 4 / 5, rel=1e-13)
+    points, quadrature = ball.quadrature(4000)
+    assert (quadrature > 0).all()
+    assert quadrature @ (points[:, 0] ** 2 + points[:, 1] * points[:, 2]) == pytest.approx(1 + 4 / 5, rel=1e-13)
     cylinder = sciml.Disk((0, 0), 1) * sciml.Interval(t=(0, 2))
-    points, shares = cylinder.quadrature(4000)
+    points, quadrature = cylinder.quadrature(4000)
     assert 2000 < len(points) < 8000
     assert cylinder.contains(points).all()
-    assert shares @ (points[:, 0] ** 2 * points[:, 2] ** 3) == pytest.approx(0.25 * 2, rel=1e-13)
+    assert quadrature @ (points[:, 0] ** 2 * points[:, 2] ** 3) == pytest.approx(0.25 * 2, rel=1e-13)
     assert ((sciml.Disk((0, 0), 1) - sciml.Disk((0, 0), 0.5)) * sciml.Interval(t=(0, 1))).quadrature(100) is None
 
 

@@ -2,14 +2,9 @@
 
 import json
 import os
-import pathlib
-import shutil
 import subprocess
 import sys
-import threading
 
-import h5py
-import numpy as np
 import pytest
 import scipy.io
 import torch
@@ -19,7 +14,7 @@ import sciml
 from sciml.data import archive
 from sciml.data import sandbox as probe
 from sciml.data.sandbox import refusals
-from sciml.errors import ArchiveWarning, DataError, FileError, SciMLError
+from sciml.errors import DataError, FileError, SciMLError
 
 DAMAGED = ROOT / "tests" / "fixtures" / "damaged"
 CASES = 25
@@ -81,79 +76,6 @@ def test_fault_30_a_file_that_is_never_read_to_its_end():
     prober = probe.Prober(seconds=0.5)
     assert prober.probe(DAMAGED / "never_ends.h5") == "reading it does not come to an end"
     prober.close()
-
-
-@pytest.fixture
-def prober():
-    prober = probe.Prober()
-    yield prober
-    prober.close()
-
-
-@pytest.fixture
-def good(tmp_path):
-    path = tmp_path / "good.h5"
-    with h5py.File(path, "w") as file:
-        file["u"] = np.arange(5.0)
-    return path
-
-
-def test_a_file_is_looked_at_again_when_it_has_changed(prober, good):
-    assert prober.probe(good) is None
-    shutil.copy(DAMAGED / "chunk_below_checksum.h5", good)
-    assert "fewer than its checksum" in prober.probe(good)
-    assert "fewer than its checksum" in prober.probe(good)
-
-
-def test_a_helper_that_has_died_is_started_again(prober, good, tmp_path):
-    assert prober.probe(good) is None
-    prober._helper.kill()
-    prober._helper.wait()
-    shutil.copy(good, tmp_path / "other.h5")
-    assert prober.probe(tmp_path / "other.h5") is None
-    # What damages the helper is no fault of the file after it.
-    assert prober.probe(DAMAGED / "ends_the_process.h5") is not None
-    shutil.copy(good, tmp_path / "third.h5")
-    assert prober.probe(tmp_path / "third.h5") is None
-
-
-def test_no_helper_no_harm(prober, good, monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.warns(ArchiveWarning, match="nowhere.*is read as it is"):
-        assert prober.probe(good) is None
-    assert prober.probe(pathlib.Path("nowhere.h5")) is None
-
-
-def test_modules_in_the_working_directory_are_not_imported(prober, good, tmp_path, monkeypatch):
-    for name in ("json", "h5py", "runpy", "numpy"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
-    monkeypatch.chdir(tmp_path)
-    assert prober.probe(good) is None
-    assert prober._helper is not None
-
-
-def test_threads_and_copies_of_the_process_have_their_turns(prober, good, tmp_path):
-    paths = [tmp_path / f"ξ {number}\n.h5" for number in range(8)]
-    found = []
-    for path in paths:
-        shutil.copy(good, path)
-    threads = [threading.Thread(target=lambda path=path: found.append(prober.probe(path))) for path in paths]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert found == [None] * 8
-    helper = prober._helper
-    child = os.fork()
-    if not child:
-        # A helper of its own; what the parent knows it knows as well.
-        status = prober.probe(paths[0]) is not None or prober._helper is not helper
-        os.utime(good, (1, 1))
-        status = status or prober.probe(good) is not None or prober._helper is helper
-        prober.close()
-        os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
-    assert helper.poll() is None
 
 
 @pytest.mark.parametrize(

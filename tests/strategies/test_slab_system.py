@@ -79,8 +79,8 @@ def slab_of(problem, *, count=3, degree=10, smooth=2, length=0.05, stages=4, sta
         wanted = initial_values(problem, start, 0.0, x.flatten())
         starts = tuple(mesh.interpolated(wanted[name, 0].view_as(x))[None] for name in problem.fields)
     slab = Slab(problem, mesh, RadauIIA(stages), 0.0, length, (1,) * fields, starts, (1.0,) * fields)
-    places, shares = gauss(math.ceil(1.5 * (degree + 1)))
-    return slab, *sites_of(problem, mesh, places, 2), shares
+    places, quadrature = gauss(math.ceil(1.5 * (degree + 1)))
+    return slab, *sites_of(problem, mesh, places, 2), quadrature
 
 
 @pytest.mark.parametrize("count", [2, 4, 8, 12])
@@ -180,10 +180,10 @@ def test_a_jump_of_derivatives_is_interpolated_by_their_mean():
 
 def test_a_jump_stays_where_it_is_when_fitted():
     mesh = PiecewiseBasis(np.linspace(-1, 1, 9), degree=8, smooth=2)
-    places, shares = gauss(14)
+    places, quadrature = gauss(14)
     x = mesh.inside(places, 0).x
     step = torch.where(x < -0.3, torch.ones_like(x), torch.zeros_like(x))
-    weights = mesh.fitted(step[None], places, shares)[0]
+    weights = mesh.fitted(step[None], places, quadrature)[0]
     misfit = (mesh.inside(places, 0).jet(mesh.local(weights), 0) - step).abs().amax(1)
     assert float(misfit[2]) > 0.1  # the element with the jump
     assert float(misfit[5:].max()) < 1e-2
@@ -217,10 +217,10 @@ def test_products_are_differences_of_residuals(problem):
 
 @pytest.mark.parametrize("problem", [Advection, Quantum])
 def test_the_inverse_is_exact_where_nothing_changes_in_time(problem):
-    slab, inside, ends, shares = slab_of(problem())
+    slab, inside, ends, quadrature = slab_of(problem())
     count = len(inside)
     evaluated = slab.evaluate([*inside, *ends], slab.zero(), slopes=True)
-    inverse = Preconditioner(slab, evaluated[:count], evaluated[count:], shares)
+    inverse = Preconditioner(slab, evaluated[:count], evaluated[count:], quadrature)
     rates = torch.randn(slab.zero().shape, dtype=F64, generator=torch.Generator().manual_seed(0))
     rows = slab.product(evaluated, rates)
     assert torch.allclose(inverse(rows[:count], rows[count:]), rates, atol=1e-7)
@@ -232,10 +232,10 @@ def test_the_inverse_is_exact_where_nothing_changes_in_time(problem):
 def test_waves_do_not_grow(problem, stages, length):
     """No combination of basis functions grows from one slab to the next by more than rounding."""
     problem = problem()
-    slab, inside, ends, shares = slab_of(problem, count=2, degree=12, length=length, stages=stages)
+    slab, inside, ends, quadrature = slab_of(problem, count=2, degree=12, length=length, stages=stages)
     count, width, fields = len(inside), slab.mesh.width, len(problem.fields)
     evaluated = slab.evaluate([*inside, *ends], slab.zero(), slopes=True)
-    inverse = Preconditioner(slab, evaluated[:count], evaluated[count:], shares)
+    inverse = Preconditioner(slab, evaluated[:count], evaluated[count:], quadrature)
     growth = []
     for column in range(fields * width):
         starts = [torch.zeros(1, width, dtype=F64) for _ in range(fields)]
@@ -249,8 +249,8 @@ def test_waves_do_not_grow(problem, stages, length):
 
 
 def test_newton_solves_a_nonlinear_slab_to_rounding():
-    slab, inside, ends, shares = slab_of(Burgers(), degree=12, length=0.1, stages=6)
-    solved = solve(slab, inside, ends, shares, 1e-14)
+    slab, inside, ends, quadrature = slab_of(Burgers(), degree=12, length=0.1, stages=6)
+    solved = solve(slab, inside, ends, quadrature, 1e-14)
     assert solved.converged
     assert solved.steps <= 7
     rows = slab.evaluate(ends, solved.rates)
@@ -263,8 +263,8 @@ def test_newton_says_so_when_it_diverges():
         def motion(self, u, x, t):
             return d(u, t) - torch.exp(60 * u) - 0.1 * d(u, x, x)
 
-    slab, inside, ends, shares = slab_of(Explosive(), length=5.0)
-    assert not solve(slab, inside, ends, shares, 1e-14).converged
+    slab, inside, ends, quadrature = slab_of(Explosive(), length=5.0)
+    assert not solve(slab, inside, ends, quadrature, 1e-14).converged
 
 
 def test_a_residual_that_is_not_a_number_is_no_crash():
@@ -273,8 +273,8 @@ def test_a_residual_that_is_not_a_number_is_no_crash():
         def motion(self, u, x, t):
             return d(u, t) + torch.sqrt(u) - 0.1 * d(u, x, x)
 
-    slab, inside, ends, shares = slab_of(Rooted())
-    solved = solve(slab, inside, ends, shares, 1e-14)
+    slab, inside, ends, quadrature = slab_of(Rooted())
+    solved = solve(slab, inside, ends, quadrature, 1e-14)
     assert not solved.converged
     assert bool(solved.rates.isfinite().all())
 

@@ -117,9 +117,9 @@ def test_stored_references_satisfy_the_equations_to_their_accuracy(name):
     problem = problem_class(name)(**TRUTH.get(name, {}))
     points, _ = problem.points(inside(problem, 200))
     space = problem.space(points, exact(problem))
-    scene = Evaluation(problem, (space,))
+    evaluation = Evaluation(problem, (space,))
     for term in problem.terms()[: len(problem.equations)]:
-        residual = term.evaluate(scene)
+        residual = term.evaluate(evaluation)
         jets = list(space.jets.values())
         partials = torch.autograd.grad(residual.sum(), jets, allow_unused=True, retain_graph=True)
         terms = [(jet * partial).abs() for jet, partial in zip(jets, partials, strict=True) if partial is not None]
