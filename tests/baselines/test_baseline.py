@@ -30,6 +30,7 @@ def test_within_its_tolerance_of_the_reference(name, tolerance):
     assert max(solution.error().values()) <= tolerance
 
 
+@pytest.mark.slow
 def test_lynx_and_hare_agree_with_an_independent_shooting_fit():
     """Measured elsewhere by SciPy with a hand-written right-hand side: 0.481, 0.0248, 0.926, 0.0275."""
     found = sciml.baseline(problem_class("lynx_hare")()).unknowns["estimate"]

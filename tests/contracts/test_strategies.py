@@ -13,7 +13,11 @@ from sciml.strategies import Candidate, Strategy
 from sciml.strategies.search import search
 from sciml.strategies.select import KINDS
 
-OWN = [kind for kind in KINDS if kind is not strategies.Train]
+OWN = [
+    pytest.param(kind, marks=pytest.mark.slow) if kind is strategies.SmallNetwork else kind
+    for kind in KINDS
+    if kind is not strategies.Train
+]
 
 
 PROBLEMS = [Decay(), Poisson(), Heat()]

@@ -84,6 +84,7 @@ def test_worker_processes_read_a_real_file_and_the_order_is_that_without_them(pa
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 def test_fault_43_spawned_workers_read_the_same(path):
     """They start from nothing: the table, the pool and the order are all sent to them."""
     alone = epochs_of(sciml.Stream(table_of(path), 700))

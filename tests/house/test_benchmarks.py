@@ -40,6 +40,7 @@ def test_every_row_of_the_table_is_there_or_left_out_with_a_reason():
     assert not {case.row for case in CASES.values()} & set(LEFT_OUT)
 
 
+@pytest.mark.slow
 def test_poisson_is_solved_in_a_process_of_its_own():
     found = harness.in_process("worker", "poisson", "0", limit=200)
     assert found["value"] < 1e-11
@@ -48,6 +49,7 @@ def test_poisson_is_solved_in_a_process_of_its_own():
     assert any("by one linear solve" in choice for choice in found["choices"])
 
 
+@pytest.mark.slow
 def test_a_run_beyond_its_time_and_one_that_fails_are_recorded_as_such():
     assert harness.in_process("worker", "poisson", "0", limit=0.1) == {"timed_out": True, "seconds": 0.1}
     assert "KeyError" in harness.in_process("worker", "nobody", "0", limit=100)["failed"]
@@ -125,6 +127,7 @@ def test_the_problems_are_those_of_their_references(name, centre, size):
         assert np.abs(values).max() < 1e-3 * size, key
 
 
+@pytest.mark.slow
 def test_the_cavity_is_that_of_its_reference():
     axis = np.linspace(0, 1, 101)
     flow, _, _ = spectral.cavity(100.0, lambda x: 4 * x * (1 - x), 32, axis)

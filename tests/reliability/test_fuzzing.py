@@ -20,6 +20,7 @@ DAMAGED = ROOT / "tests" / "fixtures" / "damaged"
 CASES = 25
 
 
+@pytest.mark.slow
 def test_fault_30_a_hundred_damaged_files_of_every_kind_end_in_no_crash_hang_or_foreign_exception(tmp_path):
     """Damaged files of every format are read or refused by an error of ours, in bounded memory and time."""
     command = [

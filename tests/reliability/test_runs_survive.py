@@ -394,6 +394,7 @@ def spoiled(content, path, value):
     return copy
 
 
+@pytest.mark.slow
 def test_checkpoints_with_wrong_values_and_right_checksums(unfinished, tmp_path):
     """Whatever stands in them: an error of ours, or a fit."""
     content = archive.load_tensors(unfinished / "checkpoint.pt")

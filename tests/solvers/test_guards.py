@@ -410,6 +410,7 @@ def crowded():
     return objective
 
 
+@pytest.mark.slow
 def test_fault_56_a_real_allocator():
     """A process that may not have the memory of one large evaluation ends with the loss of one that may."""
     script = (

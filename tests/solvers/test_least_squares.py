@@ -179,6 +179,7 @@ def test_a_solution_that_holds_only_at_its_points_is_no_success():
     assert "between them" in solution.message
 
 
+@pytest.mark.slow
 def test_levenberg_marquardt_solves_two_periods_from_a_random_start():
     problem = problem_class("harmonic_oscillator")()
     solution = sciml.fit(problem, sciml.MLP(16, 16), solver=sciml.LeastSquares(300))

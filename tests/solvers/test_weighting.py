@@ -151,7 +151,7 @@ def test_smoothing_keeps_its_share_of_the_old_weights():
         assert smooth[name] == pytest.approx(0.75 * old[name] + 0.25 * target, rel=1e-12)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_balancing_solves_what_fixed_weights_do_not(seed):
     options = {"solver": sciml.Adam(400, lr=2e-2), "points": 48, "seed": seed}
     fixed = sciml.fit(Waves(), sciml.MLP(24), **options)

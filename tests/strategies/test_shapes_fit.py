@@ -119,7 +119,14 @@ class Cooling(sciml.Problem):
 
 @pytest.mark.parametrize(
     ("problem", "target"),
-    [(Membrane, 1e-11), (Cooled, 1e-11), (Pinned, 1e-11), (Ring, 1e-8), (Triangle, 1e-11), (Sphere, 1e-9)],
+    [
+        (Membrane, 1e-11),
+        (Cooled, 1e-11),
+        (Pinned, 1e-11),
+        pytest.param(Ring, 1e-8, marks=pytest.mark.slow),
+        (Triangle, 1e-11),
+        (Sphere, 1e-9),
+    ],
 )
 def test_linear_problems_without_settings(problem, target):
     solution = sciml.fit(problem())

@@ -230,6 +230,7 @@ def test_a_jump_at_the_start_is_left_behind():
     assert np.abs(solution(x=x, t=t)["u"] - truth).max() < 1e-7
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sciml.ConditionWarning")
 def test_a_jump_at_the_start_of_a_long_time():
     """The first windows are some ten-millionths of the whole time."""

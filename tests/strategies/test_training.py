@@ -404,6 +404,7 @@ def test_the_best_state_survives_a_worse_phase():
     assert solution.error()["u"] < 1e-4
 
 
+@pytest.mark.slow
 def test_unknowns_that_have_not_arrived_are_no_success():
     t = np.linspace(0, 1, 30)
     data = {"t": t, "u": np.exp(-2 * t) + 0.01 * np.random.default_rng(0).normal(size=30)}

@@ -111,6 +111,7 @@ class Stiff(VanDerPol):
     stiffness = 60.0
 
 
+@pytest.mark.slow
 def test_transients_far_shorter_than_the_time_are_resolved_and_not_doubted():
     solution = sciml.fit(Stiff())
     assert solution.success, solution.message

@@ -10,7 +10,7 @@ from conftest import ROOT
 from matplotlib import image
 
 import sciml
-from sciml.cli import parse_model
+from sciml.cli import main, parse_model
 from sciml.errors import ModelError, ProblemError
 from sciml.gallery import load_problem
 
@@ -45,9 +45,10 @@ def run(*arguments, cwd):
     )
 
 
-def test_fit_prints_and_writes_everything(tmp_path):
+@pytest.mark.parametrize("model", [[], pytest.param(["--model", "MLP(8)"], marks=pytest.mark.slow)])
+def test_fit_prints_and_writes_everything(tmp_path, model):
     (tmp_path / "decay.py").write_text(QUICK)
-    done = run("fit", "decay.py", "--model", "MLP(8)", "--seed", "3", cwd=tmp_path)
+    done = run("fit", "decay.py", *model, "--seed", "3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for words in ("rate", "SciPy", "95 % interval", "residuals on fresh points", "runs/decay/summary.json"):
         assert words in done.stdout
@@ -74,20 +75,32 @@ def test_baseline_and_version(tmp_path):
     [
         (["fit", "nowhere.py"], "there is no file nowhere.py"),
         (["baseline", "pendulun"], "Did you mean 'pendulum'"),
-        pytest.param(["fit", "broken.py"], "broken.py cannot be run: ZeroDivisionError", marks=pytest.mark.slow),
-        pytest.param(["fit", "two.py"], "2 problem classes; it has 'A', 'B'", marks=pytest.mark.slow),
-        pytest.param(["fit", "two.py:C"], "no problem class 'C'", marks=pytest.mark.slow),
-        pytest.param(["fit", "two.py:A", "--model", "CNN(3)"], "a model is written like", marks=pytest.mark.slow),
+        (["fit", "broken.py"], "broken.py cannot be run: ZeroDivisionError"),
+        (["fit", "two.py"], "2 problem classes; it has 'A', 'B'"),
+        (["fit", "two.py:C"], "no problem class 'C'"),
+        (["fit", "two.py:A", "--model", "CNN(3)"], "a model is written like"),
         (["fit", "two.py:A", "--dtype", "float16"], "dtype must be float64 or float32"),
     ],
 )
-def test_errors_are_one_sentence(tmp_path, arguments, words):
+def test_errors_are_one_sentence(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["sciml", *arguments])
     (tmp_path / "broken.py").write_text("1 / 0\n")
     shape = "class {0}(sciml.Problem):\n    domain = sciml.Interval(t=(0, 1))\n    fields = ['u']\n"
     (tmp_path / "two.py").write_text("import sciml\n" + shape.format("A") + shape.format("B"))
-    done = run(*arguments, cwd=tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert words in " ".join(said.split())
+    assert said.startswith("error: ")
+
+
+@pytest.mark.slow
+def test_an_error_is_the_exit_status_of_the_program(tmp_path):
+    done = run("fit", "nowhere.py", cwd=tmp_path)
     assert done.returncode == 2
-    assert words in " ".join(done.stderr.split())
+    assert "there is no file nowhere.py" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -303,12 +303,12 @@ def test_solutions_of_hand_written_equations_satisfy_the_residuals(name):
         ("plate_biharmonic", 1e-8),
         ("poisson_disk_robin", 1e-10),
         ("wave_string", 1e-10),
-        ("allen_cahn", 1e-7),
-        ("gray_scott", 1e-8),
+        pytest.param("allen_cahn", 1e-7, marks=pytest.mark.slow),
+        pytest.param("gray_scott", 1e-8, marks=pytest.mark.slow),
         ("lorenz", 1e-9),
         ("plane_elasticity", 1e-11),
         ("poisson_l_shape", 1e-7),
-        ("van_der_pol", 1e-6),
+        pytest.param("van_der_pol", 1e-6, marks=pytest.mark.slow),
     ],
 )
 def test_fit_without_settings_reaches_its_target(name, target):

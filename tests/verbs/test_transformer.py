@@ -155,6 +155,7 @@ def test_random_states_of_scikit_learn():
     assert np.array_equal(*same)
 
 
+@pytest.mark.slow
 def test_scikit_learn_is_imported_when_it_is_needed_and_named_when_it_is_missing(monkeypatch):
     code = "import sys, sciml, sciml.cli\nassert 'sklearn' not in sys.modules\nassert 'Embedding' in dir(sciml)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
