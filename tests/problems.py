@@ -35,6 +35,23 @@ class Growth(sciml.Problem):
         return d(u, t) - self.rate * u
 
 
+class LotkaVolterra(sciml.Problem):
+    """Hares and lynxes, both initial values unknown."""
+
+    domain = sciml.Interval(t=(0, 15))
+    fields = ["hare", "lynx"]
+    birth, predation = sciml.Unknown(0.4, lower=0), sciml.Unknown(0.02, lower=0)
+    death, conversion = sciml.Unknown(1.0, lower=0), sciml.Unknown(0.03, lower=0)
+
+    @sciml.equation
+    def prey(self, hare, lynx, t):
+        return d(hare, t) - (self.birth - self.predation * lynx) * hare
+
+    @sciml.equation
+    def predator(self, hare, lynx, t):
+        return d(lynx, t) - (self.conversion * hare - self.death) * lynx
+
+
 class Line(sciml.Problem):
     """A straight line, to be found from measurements."""
 

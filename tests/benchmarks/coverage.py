@@ -17,23 +17,7 @@ from scipy.integrate import solve_ivp
 
 import sciml
 from sciml import d
-
-
-class LotkaVolterra(sciml.Problem):
-    """Hares and lynxes, both initial values unknown."""
-
-    domain = sciml.Interval(t=(0, 15))
-    fields = ["hare", "lynx"]
-    birth, predation = sciml.Unknown(0.4, lower=0), sciml.Unknown(0.02, lower=0)
-    death, conversion = sciml.Unknown(1.0, lower=0), sciml.Unknown(0.03, lower=0)
-
-    @sciml.equation
-    def prey(self, hare, lynx, t):
-        return d(hare, t) - (self.birth - self.predation * lynx) * hare
-
-    @sciml.equation
-    def predator(self, hare, lynx, t):
-        return d(lynx, t) - (self.conversion * hare - self.death) * lynx
+from tests.problems import LotkaVolterra
 
 
 class Epidemic(sciml.Problem):

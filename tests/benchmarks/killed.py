@@ -6,37 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 import sciml
-from sciml import d
 from sciml.gallery import load_problem
+from tests.problems import Growth, Heat
 
-
-class Growth(sciml.Problem):
-    domain = sciml.Interval(t=(0, 2))
-    fields = ["u"]
-    rate = sciml.Unknown(0.5)
-    conditions = [sciml.Initial(u=1.0)]
-
-    @sciml.equation
-    def growth(self, u, t):
-        return d(u, t) - self.rate * u
-
-
-class Heat(sciml.Problem):
-    domain = sciml.Box(x=(0, 1), t=(0, 0.2))
-    fields = ["u"]
-    conditions = [
-        sciml.Initial(u=lambda x: torch.sin(torch.pi * x)),
-        sciml.Dirichlet(u=0.0, on=domain.faces("x")),
-    ]
-
-    @sciml.equation
-    def heat(self, u, x, t):
-        return d(u, t) - d(u, x, x)
-
-
+ROD = sciml.Box(x=(0, 1), t=(0, 0.2))
 TIMES = np.linspace(0, 2, 15)
 DATA = {"t": TIMES, "u": np.exp(0.8 * TIMES) + 0.01 * np.random.default_rng(0).standard_normal(15)}
 
@@ -46,7 +21,9 @@ def _growth(*solvers: Any) -> Callable[..., sciml.Solution]:
 
 
 def _heat(*solvers: Any, **more: Any) -> Callable[..., sciml.Solution]:
-    return lambda **options: sciml.fit(Heat(), sciml.MLP(8, 8), solver=list(solvers), points=256, **more, **options)
+    return lambda **options: sciml.fit(
+        Heat(domain=ROD), sciml.MLP(8, 8), solver=list(solvers), points=256, **more, **options
+    )
 
 
 FITS: dict[str, Callable[..., sciml.Solution]] = {

@@ -11,6 +11,7 @@ import torch
 from conftest import ROOT
 
 import sciml
+from problems import Decay
 from sciml.data import archive
 from sciml.data import sandbox as probe
 from sciml.data.sandbox import refusals
@@ -103,19 +104,10 @@ def test_fault_21_texts_that_ended_in_foreign_exceptions(write, content, words, 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    class Decay(sciml.Problem):
-        domain = sciml.Interval(t=(0, 1))
-        fields = ["u"]
-        conditions = [sciml.Initial(u=1.0)]
-        rate = sciml.Unknown(1.0, lower=0)
-
-        @sciml.equation
-        def decay(self, u, t):
-            return sciml.d(u, t) + self.rate * u
-
     path = tmp_path_factory.mktemp("saved") / "solution.pt"
     data = {"t": [0.0, 0.5, 1.0], "u": [1.0, 0.6, 0.36]}
-    sciml.fit(Decay(), sciml.MLP(3), data=data, solver=sciml.Adam(2), progress=False).save(path)
+    problem = Decay(rate=sciml.Unknown(1.0, lower=0))
+    sciml.fit(problem, sciml.MLP(3), data=data, solver=sciml.Adam(2), progress=False).save(path)
     return archive.load_tensors(path)
 
 

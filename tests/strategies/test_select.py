@@ -1,7 +1,5 @@
 """What fit chooses when nothing is named."""
 
-import math
-
 import pytest
 import torch
 from candidates import candidate, workspace
@@ -164,22 +162,6 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far():
     assert solution.error()["u"] < 1e-6
 
 
-class Standing(sciml.Problem):
-    """Waves of a length that is not the domain's: more features are needed than the search begins with."""
-
-    domain = sciml.Box(x=(0, 1), y=(0, 1))
-    fields = ["u"]
-    k = 4 * math.pi
-    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
-
-    @sciml.equation
-    def balance(self, u, x, y):
-        return d(u, x, x) + d(u, y, y) + self.k**2 * (u + torch.sin(self.k * x) * torch.sin(self.k * y))
-
-    def reference(self, x, y):
-        return torch.sin(self.k * x) * torch.sin(self.k * y)
-
-
 def searched(problem):
     """What the search of features finds, and the number of features of every solve."""
     work = workspace(problem)
@@ -189,7 +171,12 @@ def searched(problem):
 
 @pytest.mark.parametrize(
     ("problem", "solves", "large", "most"),
-    [(problem_class("heat_rod"), 6, 1, 480), (Standing, 20, 3, 700), (Plate, 8, 2, 480), (advection, 24, 4, 1000)],
+    [
+        (problem_class("heat_rod"), 6, 1, 480),
+        (problem_class("helmholtz"), 20, 3, 700),
+        (Plate, 8, 2, 480),
+        (advection, 24, 4, 1000),
+    ],
 )
 def test_few_solves_and_very_few_large_ones(problem, solves, large, most):
     """Scales are looked for among few features, where a solve costs next to nothing."""

@@ -7,25 +7,11 @@ from scipy import stats
 from scipy.integrate import solve_ivp
 
 import sciml
+from problems import LotkaVolterra
 from sciml import d
 from sciml.uncertainty.covariance import covariance
 
 TRUTH = {"birth": 0.55, "predation": 0.028, "death": 0.80, "conversion": 0.024}
-
-
-class LotkaVolterra(sciml.Problem):
-    domain = sciml.Interval(t=(0, 15))
-    fields = ["hare", "lynx"]
-    birth, predation = sciml.Unknown(0.4, lower=0), sciml.Unknown(0.02, lower=0)
-    death, conversion = sciml.Unknown(1.0, lower=0), sciml.Unknown(0.03, lower=0)
-
-    @sciml.equation
-    def prey(self, hare, lynx, t):
-        return d(hare, t) - (self.birth - self.predation * lynx) * hare
-
-    @sciml.equation
-    def predator(self, hare, lynx, t):
-        return d(lynx, t) - (self.conversion * hare - self.death) * lynx
 
 
 def synthetic(noise, seed, count=40):
