@@ -14,12 +14,11 @@ import pandas as pd
 import torch
 from torch import nn
 
-from sciml._text import listed
 from sciml.diagnostics.certificate import Certificate
 from sciml.diagnostics.convergence import overfitted, stagnant
 from sciml.diagnostics.preflight import checked
 from sciml.errors import ProblemError, SolverError
-from sciml.problem import Measurements, Problem
+from sciml.problem import Problem
 from sciml.runs import CheckpointEvery, RunDirectory
 from sciml.runs.checkpoint import Checkpointer
 from sciml.runs.fingerprint import fingerprint
@@ -44,8 +43,8 @@ from sciml.strategies import Polish, Windows
 from sciml.strategies.minibatches import fed
 from sciml.strategies.network import Train
 from sciml.strategies.noise_scale import iterate
-from sciml.strategies.search import ENDED, STOPPED, Candidate, Log, Options, Workspace, search
-from sciml.strategies.select import select
+from sciml.strategies.search import ENDED, STOPPED, Candidate, Log, Options, Workspace
+from sciml.strategies.select import solve
 from sciml.strategies.training import Stage, stage_name
 from sciml.strategies.transfer import WarmStart, check_stages
 from sciml.uncertainty.error_bands import spread_of
@@ -356,20 +355,10 @@ def fit(
         log = Log(watchers, clock - record.seconds)
         work = Workspace(problem, measurements, options, log, record.journal, feed)
         train = Train(model, tuple(solvers), begin)
-
-        def solve(measurements: Measurements | None) -> Candidate:
-            nonlocal work
-            work = work.on(measurements)
-            ways = select(work, strategy, train, free=free)
-            found = search(ways, work)
-            if found is None:
-                raise SolverError(f"{listed([way.name for way in ways])} found no solution of {type(problem).__name__}")
-            return found
-
-        best, notes = iterate(solve, problem, measurements)
+        best, notes = iterate(partial(solve, given=strategy, train=train, free=free), work)
         if feed is not None:
             used = best.solver.split(", ")
-            notes.append(feed.notes(best.discrete, [each for each in solvers if stage_name(each) in used]))
-        solution = concluded(best, [*notes, *work.choices], log, options, intervals)
+            notes = [*notes, feed.notes(best.discrete, [each for each in solvers if stage_name(each) in used])]
+        solution = concluded(best, notes, log, options, intervals)
         record.end(solution)
     return solution

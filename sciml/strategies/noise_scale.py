@@ -8,7 +8,7 @@ import torch
 
 from sciml.problem import Measurements, Problem
 from sciml.solvers import DiscreteProblem
-from sciml.strategies.search import Candidate
+from sciml.strategies.search import Candidate, Workspace
 from sciml.uncertainty.covariance import from_rows
 from sciml.uncertainty.model_selection import deviations
 
@@ -17,10 +17,8 @@ _SETTLED = 0.05
 _LEAST = 1e-9
 
 
-def iterate(
-    solve: Callable[[Measurements | None], Candidate], problem: Problem, measurements: Measurements | None
-) -> tuple[Candidate, list[str]]:
-    """Iteratively re-estimated variances: the last of some fits, and what is to be said about the noise.
+def iterate(solve: Callable[[Workspace], Candidate], work: Workspace) -> tuple[Candidate, list[str]]:
+    """Iteratively re-estimated variances: the last of some fits, and what is to be said about the noise and its choices.
 
     Sizes are wanted of columns whose noise model was named without one, and of all columns where some size or a prior is known,
     for then it matters how much a row of theirs weighs against those. The first fit takes squares; outliers that it sees by a
@@ -28,21 +26,23 @@ def iterate(
 
     Reference: R. J. Carroll and D. Ruppert, Transformation and Weighting in Regression, Chapman and Hall 1988, section 2.
     """
-    done = solve(measurements)
-    wanted = [] if measurements is None else _wanted(problem, measurements)
+    measurements = work.measurements
+    done = solve(work)
+    wanted = [] if measurements is None else _wanted(work.problem, measurements)
     if measurements is None or not wanted or done.ended:
-        return done, []
+        return done, work.choices
     sizes = _sizes(done.discrete, measurements, wanted)
     if sizes is None:
-        return done, [f"too few measurements to find the size of the noise of {', '.join(wanted)}"]
+        return done, [f"too few measurements to find the size of the noise of {', '.join(wanted)}", *work.choices]
     rounds, settled = 1, False
     while rounds < _PASSES and not done.ended and not settled:
-        done = solve(measurements.with_sigma(sizes))
+        work = work.on(measurements.with_sigma(sizes))
+        done = solve(work)
         found = _sizes(done.discrete, measurements, wanted) or sizes
         settled = all(abs(found[column] - sizes[column]) <= _SETTLED * sizes[column] for column in wanted)
         sizes, rounds = found, rounds + 1
     listed = ", ".join(f"{sizes[column]:.3g} for {column}" for column in wanted)
-    return done, [f"size of the noise, found from the misfit in {rounds} passes: {listed}"]
+    return done, [f"size of the noise, found from the misfit in {rounds} passes: {listed}", *work.choices]
 
 
 def _wanted(problem: Problem, measurements: Measurements) -> list[str]:

@@ -12,7 +12,7 @@ from sciml.strategies.inverse_ode import InverseODE
 from sciml.strategies.inverse_pde import InversePDE
 from sciml.strategies.network import SmallNetwork, Train
 from sciml.strategies.random_features import RandomFeatures, not_by_least_squares
-from sciml.strategies.search import Strategy, Workspace
+from sciml.strategies.search import Candidate, Strategy, Workspace, search
 from sciml.strategies.singular import CornerSingular, has_reentrant_corners
 from sciml.strategies.spectral import Spectral
 from sciml.strategies.window_solvers import SpaceTimeSlabs, TimeMarching
@@ -53,6 +53,19 @@ def select(work: Workspace, given: Any, train: Train, *, free: bool) -> list[Str
             raise SolverError(f"windows= cannot be used for {type(work.problem).__name__}: {obstacle}")
         return [train]
     return [*_serving(work), train]
+
+
+def solve(work: Workspace, given: Any, train: Train, *, free: bool) -> Candidate:
+    """The best that the strategies of ``select`` find.
+
+    Raises:
+        SolverError: none of them finds anything.
+    """
+    ways = select(work, given, train, free=free)
+    found = search(ways, work)
+    if found is None:
+        raise SolverError(f"{listed([way.name for way in ways])} found no solution of {type(work.problem).__name__}")
+    return found
 
 
 def _named(given: Any, work: Workspace, train: Train) -> Strategy:
