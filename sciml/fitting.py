@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 import torch
@@ -25,17 +25,13 @@ from sciml.runs.fingerprint import fingerprint
 from sciml.runs.load import load_weights
 from sciml.solution import Solution, unknowns_frame
 from sciml.solvers import (
-    LBFGS,
-    Adam,
     Adaptive,
     Balanced,
     Callback,
     Causal,
     EarlyStopping,
-    FirstOrder,
     HardConstraints,
     ProgressLine,
-    Solver,
     Weightings,
     fixed,
 )
@@ -45,7 +41,7 @@ from sciml.strategies.network import Train
 from sciml.strategies.noise_scale import iterate
 from sciml.strategies.search import ENDED, STOPPED, Candidate, Log, Options, Workspace
 from sciml.strategies.select import solve
-from sciml.strategies.training import Stage, stage_name
+from sciml.strategies.training import Stage, stage_name, stages_of
 from sciml.strategies.transfer import WarmStart, check_stages
 from sciml.uncertainty.error_bands import spread_of
 from sciml.uncertainty.model_selection import statistics
@@ -65,29 +61,6 @@ def check(problem: object, early_stopping: object, callbacks: object, tolerance:
         raise SolverError(f"tolerance must be a positive number; given: {tolerance!r}")
     if intervals not in ("covariance", "profile"):
         raise SolverError(f"intervals must be 'covariance' or 'profile'; given: {intervals!r}")
-
-
-def stages_of(given: Any) -> list[Stage]:
-    """The solvers that the argument ``solver`` of ``fit`` means."""
-    if given is None:
-        return [Adam(1000), LBFGS(3000)]
-    several = list(given) if isinstance(given, list | tuple) else [given]
-    found: list[Stage] = []
-    for each in several:
-        if isinstance(each, Solver | Polish):
-            found.append(each)
-        elif isinstance(each, type) and issubclass(each, torch.optim.Optimizer):
-            found.append(FirstOrder(each))
-        elif isinstance(each, torch.optim.Optimizer):
-            found.append(FirstOrder(cast(Any, each)))
-        else:
-            raise SolverError(
-                f"a solver is sciml.Adam(...), sciml.LBFGS(...), sciml.FirstOrder(torch.optim...., ...), a class of "
-                f"torch.optim, or a list of these; given: {each!r}"
-            )
-    if not found:
-        raise SolverError("solver is an empty list; give at least one solver, or None for the default")
-    return found
 
 
 def sampler_of(given: Adaptive | str | None, problem: Problem) -> Adaptive | None:
@@ -259,7 +232,7 @@ def fit(
         sampler: ``Adaptive(...)`` redraws the points inside where residuals are large; None keeps them; ``"auto"`` redraws
             for two and more coordinates.
         early_stopping: when a phase ends early; None never.
-        callbacks: functions that see every ``Look``; a true return value ends the fit.
+        callbacks: functions that see every ``Report``; a true return value ends the fit.
         tolerance: the certificate holds when every residual that is not a measurement has, on fresh points, a root mean
             square below this fraction of its natural size.
         intervals: of unknown constants: ``"covariance"``, from the least-squares covariance at the solution, or ``"profile"``,

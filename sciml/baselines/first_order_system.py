@@ -25,13 +25,13 @@ from sciml.typing import Array, MultiIndex, Target, Values
 _LARGE = 1e4
 
 # A field and an order of its derivative.
-Level: TypeAlias = tuple[str, int]
+StateEntry: TypeAlias = tuple[str, int]
 
 
 class _StateJets:
     """Jets that are already known: the state and its highest derivatives."""
 
-    def __init__(self, table: Mapping[Level, Tensor]) -> None:
+    def __init__(self, table: Mapping[StateEntry, Tensor]) -> None:
         self._table = table
 
     def jet(self, field: str, index: MultiIndex) -> Values:
@@ -92,11 +92,11 @@ class FirstOrderSystem:
         at = self._at(t, self._table(y, highest), constants)
         return np.stack([term.evaluate(at).detach().numpy() for term in self._terms])
 
-    def _table(self, y: Array, highest: Iterable[Array] = ()) -> dict[Level, Array]:
+    def _table(self, y: Array, highest: Iterable[Array] = ()) -> dict[StateEntry, Array]:
         """States and highest derivatives by field and order."""
         return dict(zip(self.state, y, strict=True)) | dict(zip(self.orders.items(), highest, strict=False))
 
-    def _at(self, t: Array, table: Mapping[Level, Array], constants: Mapping[str, Tensor]) -> Evaluation:
+    def _at(self, t: Array, table: Mapping[StateEntry, Array], constants: Mapping[str, Tensor]) -> Evaluation:
         jets = _StateJets({key: torch.from_numpy(row.copy()) for key, row in table.items()})
         return Evaluation.of(self.problem.bind(**constants), [torch.from_numpy(t)[:, None]], [jets])
 
@@ -104,14 +104,14 @@ class FirstOrderSystem:
         """Which equation has no finite value at some states, where and with which state; arguments as for ``rate``."""
         residuals = self._residuals(t, y, np.zeros((len(self.orders), y.shape[1])), constants)
         row, column = next(iter(np.argwhere(~np.isfinite(residuals))), (None, 0))
-        told = ", ".join(
+        state = ", ".join(
             f"{describe(field, (self.coordinate,) * order)} = {value:.4g}"
             for (field, order), value in zip(self.state, y[:, column], strict=True)
         )
         what = "the rate of change" if row is None else f"the equation {self._terms[row].name!r}"
         return (
-            f"{what} is not finite at {self.coordinate} = {t[column]:.6g}, where {told}: a root, logarithm or quotient outside "
-            "of where it has a value, or a state that left it"
+            f"{what} is not finite at {self.coordinate} = {t[column]:.6g}, where {state}: a root, logarithm or quotient "
+            "outside of where it has a value, or a state that left it"
         )
 
     def event(self, name: str, function: Callable[..., Tensor]) -> Callable[[float, Array], float]:
@@ -147,7 +147,7 @@ class FirstOrderSystem:
         return state
 
 
-def into_state(levels: Sequence[Level], top: Mapping[str, int]) -> tuple[Array, Array]:
+def into_state(levels: Sequence[StateEntry], top: Mapping[str, int]) -> tuple[Array, Array]:
     """The matrices that make the rate of change of a state from the state itself and from the highest derivatives."""
     below, above = (
         [[float(other == (name, order + 1)) for other in others] for name, order in levels]
@@ -156,9 +156,9 @@ def into_state(levels: Sequence[Level], top: Mapping[str, int]) -> tuple[Array, 
     return np.array(below), np.array(above)
 
 
-def initial_values(problem: Problem, levels: Sequence[Level], coordinate: str) -> dict[Level, Target]:
+def initial_values(problem: Problem, levels: Sequence[StateEntry], coordinate: str) -> dict[StateEntry, Target]:
     """What initial conditions, and Dirichlet conditions in one coordinate, prescribe of a state at the start."""
-    found: dict[Level, Target] = {}
+    found: dict[StateEntry, Target] = {}
     for condition in problem.conditions:
         if isinstance(condition, Initial):
             found |= condition.orders(problem)
@@ -182,9 +182,9 @@ def check_affine(
     values = [residuals(each) for each in (one, other, (one + other) / 2)]
     gap = np.abs(values[2] - (values[0] + values[1]) / 2)
     # Where random states lie outside of what the equations are made for, they tell nothing.
-    told = np.isfinite(gap)
-    sizes = np.where(told, np.abs(values[0]) + np.abs(values[1]), 0.0)
-    if not (gap <= rounding * (1 + sizes.max(axis=-1, keepdims=True, initial=0.0)))[told].all():
+    finite = np.isfinite(gap)
+    sizes = np.where(finite, np.abs(values[0]) + np.abs(values[1]), 0.0)
+    if not (gap <= rounding * (1 + sizes.max(axis=-1, keepdims=True, initial=0.0)))[finite].all():
         raise BaselineError(
             f"{type(problem).__name__}: an equation is not affine in its {what}, so it cannot be solved for it"
         )

@@ -23,7 +23,7 @@ from scipy.sparse.linalg import LinearOperator, onenormest, splu
 from torch import Tensor
 
 from sciml._text import listed
-from sciml.baselines.first_order_system import Level, check_affine, initial_values, into_state
+from sciml.baselines.first_order_system import StateEntry, check_affine, initial_values, into_state
 from sciml.baselines.integrate import BlowUpError, IntegrationError
 from sciml.baselines.row_layout import Row, arranged, sparse_slopes
 from sciml.errors import BaselineError
@@ -57,7 +57,7 @@ class MethodOfLines:
         found = {name: problem.order(name, self.time) for name in problem.fields}
         # A field without a time derivative has its own rate of change as what is solved for.
         self.top = {name: max(order, 1) for name, order in found.items()}
-        self.levels: tuple[Level, ...] = tuple((name, k) for name in problem.fields for k in range(self.top[name]))
+        self.levels: tuple[StateEntry, ...] = tuple((name, k) for name in problem.fields for k in range(self.top[name]))
         low, high = problem.domain.bounds[self.time]
         self.begin, self.end = low, high
         self._pull = _PULL / (high - low)
@@ -240,12 +240,12 @@ class MethodOfLines:
             found[places] = self._differentiated(row.term.evaluate(at), at.space, row.times).detach().numpy()
         return found
 
-    def _values(self, y: Array, w: Array | None) -> dict[Level, Array]:
+    def _values(self, y: Array, w: Array | None) -> dict[StateEntry, Array]:
         """State and highest derivatives at the nodes, by field and number of time derivatives."""
         values = dict(zip(self.levels, y.reshape(len(self.levels), -1), strict=True))
         return values if w is None else values | dict(zip(self.top.items(), w.reshape(len(self.top), -1), strict=True))
 
-    def _at(self, row: Row, t: float, values: Mapping[Level, Array]) -> Evaluation:
+    def _at(self, row: Row, t: float, values: Mapping[StateEntry, Array]) -> Evaluation:
         """What the residual of a row is evaluated on."""
         # Built by hand from columns that are kept: the integrator asks thousands of times.
         columns = dict(zip(self.grid.axes, row.columns, strict=True))

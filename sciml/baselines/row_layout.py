@@ -241,8 +241,10 @@ def _check_counts(problem: Problem, grid: Grid, counts: Counts) -> None:
         if sum(orders.values()) == sum(given.values()):
             continue
         under = sum(given.values()) < sum(orders.values())
-        told = "; ".join(f"{field}: {given[field]} for {order} derivative(s)" for field, order in orders.items())
+        counts_by_field = "; ".join(
+            f"{field}: {given[field]} for {order} derivative(s)" for field, order in orders.items()
+        )
         raise BaselineError(
             f"{type(problem).__name__} has {'too few' if under else 'too many'} conditions on the faces of {name!r} "
-            f"({told}): {'add' if under else 'remove'} some, or say that {name!r} is periodic"
+            f"({counts_by_field}): {'add' if under else 'remove'} some, or say that {name!r} is periodic"
         )

@@ -235,9 +235,9 @@ def planned(
     check_names(request, grids[0])
     if labels is not None:
         _check_group(request, grids[0], labels)
-    told = {column.name: column.dataset.units for column in grids[0].columns if column.dataset.units is not None}
+    own_units = {column.name: column.dataset.units for column in grids[0].columns if column.dataset.units is not None}
     names = tuple(column.name for column in grids[0].columns)
-    factors, after = conversions(str(path), units, names, told)
+    factors, after = conversions(str(path), units, names, own_units)
 
     def converted(column: Column) -> Column:
         factor, offset = factors.get(column.name, (1.0, 0.0))

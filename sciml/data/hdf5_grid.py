@@ -250,10 +250,10 @@ def check_names(request: ColumnRequest, grid: GridTable) -> None:
         raise DataError(
             f"{request.path}: the column {listed(twice)} would occur more than once; rename with columns= or split="
         )
-    told = {column.dataset.name.strip("/") for column in grid.columns} | set(names) | set(request.wanted or ())
+    known = {column.dataset.name.strip("/") for column in grid.columns} | set(names) | set(request.wanted or ())
     for option, given in (("axes", request.axes), ("split", request.split)):
         for name in given:
-            if name.strip("/") not in told and not any(each.endswith("/" + name) for each in told):
+            if name.strip("/") not in known and not any(each.endswith("/" + name) for each in known):
                 raise DataError(
                     f"{option} names {name!r}, which is not read; columns: {listed(names)}.{nearest(name, names)}"
                 )

@@ -116,8 +116,8 @@ class StoredReference:
             for name, values in {**axes, **fields}.items():
                 array = np.asarray(values, dtype=np.float64)
                 file.create_dataset(name, data=array, chunks=array.shape, compression="gzip", fletcher32=True)
-            told = {"parameters": json.dumps(dict(parameters or {})), **attributes}
-            for name, value in {**told, "coordinates": list(axes), "fields": list(fields)}.items():
+            about = {"parameters": json.dumps(dict(parameters or {})), **attributes}
+            for name, value in {**about, "coordinates": list(axes), "fields": list(fields)}.items():
                 # Texts of variable length lie where checksums do not reach.
                 values = np.asarray(value)
                 file.attrs[name] = np.char.encode(values, "utf-8") if values.dtype.kind == "U" else value

@@ -191,7 +191,7 @@ def _coefficients_jump(problem: Problem, term: Term, sides: PointSet) -> bool:
 
 
 @dataclass(frozen=True)
-class Step:
+class HiddenStep:
     """A step of a derivative that its own derivative does not show: its size as a fraction of the derivative's range."""
 
     derivative: str
@@ -200,13 +200,13 @@ class Step:
     fraction: float
 
 
-def hidden_step(rows: ResidualSystem) -> Step | None:
+def hidden_step(rows: ResidualSystem) -> HiddenStep | None:
     """The largest step of a field or derivative that the equations ask for, along each coordinate; None without any."""
     found = [step for column in range(len(rows.problem.coordinates)) if (step := _step_along(rows, column)) is not None]
     return max(found, key=lambda step: step.fraction, default=None)
 
 
-def _step_along(rows: ResidualSystem, column: int) -> Step | None:
+def _step_along(rows: ResidualSystem, column: int) -> HiddenStep | None:
     name = rows.problem.coordinates[column]
     pairs = [(pair, _below(pair, name)) for pair in rows.problem.asked() if name in pair[1]]
     starts, length = _lines(rows, column)
@@ -233,7 +233,7 @@ def _step_along(rows: ResidualSystem, column: int) -> Step | None:
             return None
         last = int(fraction.argmax())
         middle = float(starts[last, column] + length / 2)
-        report = Step(describe(*pairs[int(worst[last])][1]), name, middle, float(fraction[last]))
+        report = HiddenStep(describe(*pairs[int(worst[last])][1]), name, middle, float(fraction[last]))
         length = length / 2
         starts = torch.cat([starts[wrong], _placed(starts[wrong], column, starts[wrong][:, column] + length)])
     return report

@@ -164,7 +164,7 @@ class Robin(Dirichlet):
 
 
 def _normal_derivative(evaluation: Evaluation, field: str) -> Values:
-    """The derivative of a field along the outward normals of a evaluation, shape ``(n,)``."""
+    """The derivative of a field along the outward normals of an evaluation, shape ``(n,)``."""
     assert evaluation.normals is not None
     along = zip(evaluation.space.coordinates, evaluation.normals.unbind(1), strict=True)
     slopes = (part * evaluation.space.jet(field, (coordinate,)) for coordinate, part in along if bool(part.any()))

@@ -142,7 +142,7 @@ class Prescription:
     what: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Term:
     """One named residual ``(n,)`` and its place; ``field`` is set where it is a field's value less a prescribed one."""
 
@@ -287,5 +287,5 @@ def condition(*, on: Region | Interface) -> Callable[[Callable[..., Any]], Calla
 
 
 def target_values(what: str, target: Target, evaluation: Evaluation) -> Tensor:
-    """The values of a target at the points of a evaluation; see ``prescribed_values``."""
+    """The values of a target at the points of an evaluation; see ``prescribed_values``."""
     return prescribed_values(what, target, evaluation.problem, evaluation.space.coordinates)

@@ -225,6 +225,10 @@ class Problem:
 
     def terms(self) -> tuple[Term, ...]:
         """Every residual of the problem: the equations, then the conditions, each under a name of its own."""
+        return self.system.terms
+
+    def stated_terms(self) -> tuple[Term, ...]:
+        """What ``terms`` keeps, made anew."""
         found = [term for name in type(self)._equations for term in self.equation_terms(name)]
         taken = {term.name for term in found}
         for condition in self.conditions:

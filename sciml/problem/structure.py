@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +21,8 @@ from sciml.problem.protocol import ProblemLike
 Asked = tuple[Jet, ...]
 
 _PROBES = 8
+# By so much of their size the residuals of affine equations may differ from their chord.
+_ROUNDING = 1e-9
 
 
 class System:
@@ -48,7 +50,7 @@ class System:
     @cached_property
     def terms(self) -> tuple[Term, ...]:
         """Every residual: the equations, then the conditions, each under a name of its own."""
-        return self.problem.terms()
+        return self.problem.stated_terms()
 
     @cached_property
     def equations_ask(self) -> Asked:
@@ -62,24 +64,17 @@ class System:
         """The highest derivative of a field by a coordinate that the equations contain."""
         return orders_asked(self.equations_ask, coordinate).get(field, 0)
 
-    def asked(self, term: Term, sample: PointSet | None = None) -> Asked:
-        """The jets that one residual asks for, by field and multi-index.
-
-        ``sample``: the points it is asked at, whose normals may leave derivatives out; None for normals in all directions.
-        """
-        evaluate = term.evaluate
-        if isinstance(evaluate, Observation) and evaluate.function is None:
-            assert evaluate.field is not None
-            return ((evaluate.field, evaluate.index),)
-        if sample is None:
-            if term not in self._asked:
-                self._asked[term] = _requested(evaluate, self.probe(pair=isinstance(term.place, Opposite)))
-            return self._asked[term]
-        # Some normals may vanish in one coordinate: all points are needed to see what is asked for.
-        few = (sample.part(slice(2)) if sample.normals is None else sample).to(torch.device("cpu"), torch.float64)
-        if isinstance(evaluate, Observation):
-            evaluate = evaluate.part(torch.arange(len(few.points[0])))
-        return _requested(evaluate, self._at(few))
+    def asked(self, term: Term) -> Asked:
+        """The jets that one residual asks for, by field and multi-index; on sides for normals in any direction."""
+        if term not in self._asked:
+            if isinstance(term.evaluate, Observation):
+                scene = self.probe(min(_PROBES, len(term.evaluate.measured)))
+                term.evaluate.part(torch.arange(scene.space.size))(scene)
+            else:
+                scene = self.probe(pair=isinstance(term.place, Opposite))
+                term.evaluate(scene)
+            self._asked[term] = tuple(dict.fromkeys(key for space in scene.spaces for key in space.jets))
+        return self._asked[term]
 
     def slopes(self, term: Term, place: Place | None = None) -> dict[Jet, Tensor]:
         """The derivatives of a residual by the jets that it depends on, at some points of its own or another place."""
@@ -90,7 +85,7 @@ class System:
         return self._slopes[term, place]
 
     def depends(self, term: Term) -> Asked:
-        """The jets that the value of a residual depends on: those of ``asked`` whose partial derivatives do not vanish."""
+        """The jets that the value of a residual is computed from: some of ``asked`` may enter it in no way."""
         return tuple(self.slopes(term))
 
     def _at(self, sample: PointSet) -> Evaluation:
@@ -98,43 +93,42 @@ class System:
         jets = [RandomJets(len(points)) for points in sample.points]
         return Evaluation.of(self.problem.bind_initial(), sample.points, jets, sample.normals)
 
-    def probe(self, *, pair: bool = False) -> Evaluation:
+    def probe(self, count: int = _PROBES, *, pair: bool = False) -> Evaluation:
         """Random jets at some points of the domain, for finding out what residuals ask for and return."""
         problem, generator = self.problem, torch.Generator().manual_seed(0)
         lower, upper = (
             torch.tensor(each, dtype=torch.float64) for each in (problem.domain.lower, problem.domain.upper)
         )
-        points = lower + (upper - lower) * torch.rand(_PROBES, len(lower), dtype=torch.float64, generator=generator)
+        points = lower + (upper - lower) * torch.rand(count, len(lower), dtype=torch.float64, generator=generator)
         return self._at(PointSet((points,) * (2 if pair else 1), torch.ones_like(points)))
 
-    def linear(self, blocks: Iterable[Collocation]) -> bool:
+    def linear(self, blocks: Iterable[Collocation], fields: Mapping[str, tuple[float, float]] | None = None) -> bool:
         """Whether every residual is affine in the fields and their derivatives, checked on random jets at these points.
 
-        A problem with unknown constants counts as nonlinear: they multiply fields.
+        ``fields`` are centre and size of each field in its unit: what is curved at that size may look straight at another. A
+        problem with unknown constants counts as nonlinear: they multiply fields.
         """
-        return not self.problem.unknowns and all(self._affine(block) for block in blocks)
+        return not self.problem.unknowns and all(self._affine(block, fields or {}) for block in blocks)
 
-    def _affine(self, block: Collocation) -> bool:
-        generator, share = torch.Generator().manual_seed(0), 0.3
+    def _affine(self, block: Collocation, fields: Mapping[str, tuple[float, float]]) -> bool:
+        generator, part = torch.Generator().manual_seed(0), 0.3
         sample = block.sample.to(torch.device("cpu"), torch.float64)
         tables: tuple[list[dict[Jet, Tensor]], ...] = tuple([{} for _ in sample.points] for _ in range(3))
 
         def residuals(jets: list[dict[Jet, Tensor]]) -> list[Tensor]:
-            suppliers = [RandomJets(block.size, kind=JetKind(1.0), generator=generator, table=table) for table in jets]
+            half_widths = self.problem.domain.half_widths
+            suppliers = [
+                RandomJets(block.size, fields, half_widths, JetKind(1.0), generator=generator, table=table)
+                for table in jets
+            ]
             evaluation = Evaluation.of(self.problem, sample.points, suppliers, sample.normals)
             return [term.evaluate(evaluation).detach() for term in block.terms]
 
         first, second = residuals(tables[0]), residuals(tables[1])
         for mixed, one, two in zip(tables[2], tables[0], tables[1], strict=True):
-            mixed.update({key: share * one[key] + (1 - share) * two[key] for key in one})
+            mixed.update({key: part * one[key] + (1 - part) * two[key] for key in one})
         for value, a, b in zip(residuals(tables[2]), first, second, strict=True):
-            gap = (value - share * a - (1 - share) * b).abs().max()
-            if not float(gap) <= 1e-9 * float(1 + a.abs().max() + b.abs().max()):
+            gap = (value - part * a - (1 - part) * b).abs().max()
+            if not float(gap) <= _ROUNDING * float(a.abs().max() + b.abs().max()):
                 return False
         return True
-
-
-def _requested(evaluate: Callable[[Evaluation], Tensor], evaluation: Evaluation) -> Asked:
-    """The jets that an evaluation asks for, of all jet spaces together."""
-    evaluate(evaluation)
-    return tuple(dict.fromkeys(key for space in evaluation.spaces for key in space.jets))

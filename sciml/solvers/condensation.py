@@ -13,7 +13,7 @@ from sciml.models.tensor_product import TensorProductBasis
 from sciml.typing import Array
 
 
-class Layout:
+class WeightLayout:
     """Which weights live on one tile of a basis alone, and how the others are numbered; each field has its own.
 
     ``columns`` are the weights of every tile, ``(T, S)``, the ``own`` that live on it alone first; ``order`` sorts
@@ -65,7 +65,7 @@ class NormalEquations:
     rows; ``corner`` of these with one another.
     """
 
-    layout: Layout
+    layout: WeightLayout
     grams: Tensor
     border: Tensor
     corner: Tensor
@@ -89,7 +89,7 @@ class NormalEquations:
 class Factor:
     """The factor of a weights' matrix: of each tile's own weights, their coupling to the others, and of these with a band."""
 
-    layout: Layout
+    layout: WeightLayout
     inner: Tensor
     coupling: Tensor
     rows: Array

@@ -110,12 +110,11 @@ def column_norms(slopes: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Descent:
-    """Where an iteration ended: position ``(p,)``, merit, steps taken, and whether the merit hardly falls any further."""
+    """Where an iteration ended: position ``(p,)``, merit, steps taken."""
 
     position: Tensor
     value: float
     steps: int
-    converged: bool
 
 
 @dataclass(frozen=True)
@@ -159,13 +158,13 @@ class DampedGaussNewton:
             moves = self._moves(linearise(here), damping)
             found = backtracking(moves, lambda move, here=here: merit(here + move), bound)  # type: ignore[misc]
             if found.move is None:
-                return Descent(position, value, count, True)
+                return Descent(position, value, count)
             idle = idle + 1 if value - found.value <= self.tolerance * value else 0
             position, value, damping = here + found.move, found.value, found.damping * self.lowered
             damping = damping if damping > self.least else self.rest
             if idle >= self.patience:
-                return Descent(position, value, count + 1, True)
-        return Descent(position, value, steps, False)
+                return Descent(position, value, count + 1)
+        return Descent(position, value, steps)
 
     def _moves(self, system: LinearizedSystem, damping: float) -> Iterator[tuple[float, Tensor]]:
         while damping <= self.most:

@@ -122,6 +122,6 @@ class ResidualSystem:
         """The derivatives that the residuals of a block ask for."""
         key = tuple(term.name for term in block.terms)
         if key not in self._plans:
-            asked = {index for term in block.terms for _, index in self.problem.system.asked(term, block.sample)}
+            asked = {index for term in block.terms for _, index in self.problem.system.asked(term)}
             self._plans[key] = tuple(sorted(asked))
         return self._plans[key]

@@ -111,7 +111,7 @@ _GOOD = 1e-3
 
 
 @dataclass(frozen=True)
-class _Tried:
+class _Smoothed:
     """A strength of the prior, where it led, and how well left-out measurements would be foretold."""
 
     fraction: float
@@ -148,7 +148,7 @@ class InverseFields(Strategy):
         drawn = setup.draw(layout_of(model, problem), np.random.default_rng([seed, 8]))
         count = _POINTS * model.basis.width
         plain = setup.with_model(model, train=drawn).with_unknowns(setup.raw)
-        tried: list[_Tried] = []
+        tried: list[_Smoothed] = []
         for fraction in _SHARES:
             found = _with_prior(plain, tried[-1].setup if tried else None, fields, fraction, count)
             if not tried:
@@ -157,7 +157,7 @@ class InverseFields(Strategy):
                 stiff, soft = _objective(found, stiffness), _objective(found, judge)
                 settled(setup.journal, f"prior {fraction:g}", stiff, partial(descend, stiff, soft, stiffness, steps))
             tried.append(_judged(weighed(found, found, _STEPS[-1][0]), fraction))
-            _report(work, tried[-1])
+            _report(work, tried)
             yield _candidate(tried, fields)
             lowest = min(each.validation for each in tried)
             # Weaker priors have foretold left-out measurements clearly worse for some time.
@@ -165,10 +165,10 @@ class InverseFields(Strategy):
                 break
         found_best = _candidate(tried, fields)
         good = found_best.residual <= _GOOD
-        yield replace(found_best, accepted=good, residual=found_best.residual if good else math.inf)
+        yield replace(found_best, accepted=good, solved=good)
 
 
-def _candidate(tried: Sequence[_Tried], fields: Sequence[str]) -> Candidate:
+def _candidate(tried: Sequence[_Smoothed], fields: Sequence[str]) -> Candidate:
     """The strength of the prior that foretells left-out measurements best."""
     best = min(tried, key=lambda each: each.validation)
     means = best.setup.objective(best.setup.held).means()
@@ -199,16 +199,17 @@ def _objective(setup: DiscreteProblem, weight: float) -> Objective:
     return weighed(setup, setup, weight).objective()
 
 
-def _report(work: Workspace, tried: _Tried) -> None:
-    """Record a strength of the prior."""
-    setup = tried.setup
-    terms = {name: float(value) for name, value in setup.objective().means().items()}
+def _report(work: Workspace, tried: Sequence[_Smoothed]) -> None:
+    """Record the last strength of the prior."""
+    last, setup = tried[-1], tried[-1].setup
+    objective = setup.objective()
+    terms = objective.means()
     work.log.solved(
-        f"prior of strength {tried.fraction:.2g}",
-        sum(setup.weights[name] * value for name, value in terms.items()),
-        tried.validation,
+        f"prior of strength {last.fraction:.2g}",
+        float(objective.total(terms)),
+        last.validation,
         terms,
-        best=tried.validation,
+        best=min(each.validation for each in tried),
         most=len(_SHARES),
         unknowns={name: float(value.detach()) for name, value in setup.rows.values().items()},
     )
@@ -235,7 +236,7 @@ def _with_prior(
     return replace(found, train=(*plain.train, block), scales=scales, weights=weights)
 
 
-def _judged(setup: DiscreteProblem, fraction: float) -> _Tried:
+def _judged(setup: DiscreteProblem, fraction: float) -> _Smoothed:
     inference = from_rows(setup.rows, setup.train, setup.scales, setup.weights)
     squares, count = 0.0, 0
     blocks = [block for block in setup.train if any(isinstance(term.evaluate, Observation) for term in block.terms)]
@@ -247,4 +248,4 @@ def _judged(setup: DiscreteProblem, fraction: float) -> _Tried:
     squares += count * sum(float(value.detach()) for name, value in terms.items() if not is_measured(name))
     left = count - _INFLATION * inference.fitted
     validation = count * squares / left**2 if left > 0 else math.inf
-    return _Tried(fraction, setup, validation, inference.fitted)
+    return _Smoothed(fraction, setup, validation, inference.fitted)

@@ -84,7 +84,7 @@ class InverseODE(Strategy):
                 break
         assert lead is not None
         good = lead.candidate.residual <= max(_GOOD, 0.01 * lead.misfit)
-        yield replace(lead.candidate, accepted=good, residual=lead.candidate.residual if good else math.inf)
+        yield replace(lead.candidate, accepted=good, solved=good)
 
 
 def _better(first: _Judged | None, second: _Judged) -> _Judged:

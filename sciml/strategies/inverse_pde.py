@@ -23,7 +23,7 @@ from sciml.problem.observations import DATA
 from sciml.solvers.discrete_problem import DATA_WEIGHT
 from sciml.strategies.inverse_points import ROUGH, blocks_on, orders_asked_by, placeable, roughness
 from sciml.strategies.inverse_solver import ParameterCovariance, gauss_newton, spread
-from sciml.strategies.inverse_system import ElementRows, System, Units
+from sciml.strategies.inverse_system import ElementRows, TilingSystem, Units
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.typing import Array
@@ -106,7 +106,7 @@ _PATIENCE, _LOUDER = 2.0, 1.4
 
 
 @dataclass(frozen=True)
-class _Tried:
+class _Continued:
     """A least-squares solution on one tiling."""
 
     tiling: TensorProductBasis
@@ -127,7 +127,7 @@ class _Tried:
         whole = float(self.energy.sum())
         return float((self.energy * self.degrees.max(axis=0)).sum()) / whole if whole > 0 else 0.0
 
-    def shift(self, other: _Tried) -> Tensor:
+    def shift(self, other: _Continued) -> Tensor:
         """By how much the raw unknowns differ."""
         gaps = [(self.raw[name] - other.raw[name]).abs() for name in self.raw]
         return torch.stack(gaps) if gaps else torch.zeros(0)
@@ -161,7 +161,7 @@ class InversePDE(Strategy):
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        own = _Search(work)
+        own = _Continuation(work)
         for _ in own.run():
             if own.now is not None:
                 yield own.candidate()
@@ -170,7 +170,7 @@ class InversePDE(Strategy):
             yield replace(found, accepted=found.sufficient)
 
 
-class _Search:
+class _Continuation:
     """Tilings and weights tried so far."""
 
     def __init__(self, work: Workspace) -> None:
@@ -187,7 +187,7 @@ class _Search:
         self._measured = [block for block in setup.train if any(term.measured for term in block.terms)]
         sizes = {term.name: block.size for block in self._measured for term in block.terms}
         self._rows = sum(size for name, size in sizes.items() if name.startswith(DATA))
-        # What a term's weight is made of besides the caller's wishes: here every row has the same weight by itself.
+        # What a term's weight is made of besides the own choice: here every row has the same weight by itself.
         self._shares = {name: DATA_WEIGHT * size / max(sizes.values()) for name, size in sizes.items()}
         self._known = setup.measurements is not None and setup.measurements.known(problem)
         # Where equations have no derivatives by these, measurements pull ridges out of soft ones on fine tiles, for nothing.
@@ -202,7 +202,7 @@ class _Search:
         names = list(problem.coordinates)
         self._first = TensorProductBasis(meshes, names.index(problem.time) if problem.time in names else 0)
         self._count = 0
-        self.now: _Tried | None = None
+        self.now: _Continued | None = None
         self._shift = torch.zeros(len(problem.unknowns), dtype=torch.float64)
 
     def run(self) -> Iterator[None]:
@@ -238,7 +238,7 @@ class _Search:
                 continue
             finer = refined(here.tiling, harder.energy, harder.degrees)
             begin = harder if settled else here
-            if System(finer, [], {}, fields).layout.effort > _EFFORT:
+            if TilingSystem(finer, [], {}, fields).layout.effort > _EFFORT:
                 if settled:
                     self._move_to(harder)
                 break
@@ -255,7 +255,7 @@ class _Search:
             here = found
         self._finish()
 
-    def _move_to(self, found: _Tried) -> None:
+    def _move_to(self, found: _Continued) -> None:
         assert self.now is not None
         self._shift, self.now = found.shift(self.now), found
 
@@ -287,7 +287,7 @@ class _Search:
         *,
         last: bool = False,
         eased_judge: bool = False,
-    ) -> _Tried:
+    ) -> _Continued:
         problem, scales = self._setup.problem, self._setup.scales
         terms = {
             name: weight / self._shares[name] if name in self._shares else stiffness * weight
@@ -304,7 +304,7 @@ class _Search:
         eased = {name: value / max(stiffness, 1.0) for name, value in terms.items() if name in self._setup.weights}
         eased = terms | {name: value for name, value in eased.items() if name not in self._shares}
         judge = eased if eased_judge else None
-        system = System(tiling, placed, terms, len(problem.fields), None if last else self._pull, judge)
+        system = TilingSystem(tiling, placed, terms, len(problem.fields), None if last else self._pull, judge)
         effort = (_LAST_STEPS, _LAST_TOLERANCE) if last or eased_judge else (_STEPS, _TOLERANCE)
         arrived = gauss_newton(system, weights, raw, *effort, journal=self._setup.journal)
         parts = system.terms(arrived.weights, arrived.raw)
@@ -327,7 +327,7 @@ class _Search:
         energy, degrees = energies(tiling, residuals, _MORE)
         if stiffness < _RIDGES:
             degrees[self._promoted] = 0.0
-        found = _Tried(
+        found = _Continued(
             tiling,
             stiffness,
             arrived.weights,
@@ -346,7 +346,7 @@ class _Search:
         self._record(found, arrived.loss, noise * self._rows + strain, parts)
         return found
 
-    def _record(self, found: _Tried, loss: float, judged: float, terms: dict[str, float]) -> None:
+    def _record(self, found: _Continued, loss: float, judged: float, terms: dict[str, float]) -> None:
         free = self._setup.problem.unknowns
         unknowns = {name: float(unknown.value(found.raw[name])) for name, unknown in free.items()}
         name = f"PiecewisePolynomial({' x '.join(str(mesh.count) for mesh in found.tiling.meshes)})"
@@ -374,12 +374,12 @@ class _Search:
         good = now.relative if math.isfinite(now.relative) else math.inf
         return Candidate(solved, good, "GaussNewton", reason, sufficient=good <= _LIMIT)
 
-    def _variance(self, now: _Tried) -> float:
+    def _variance(self, now: _Continued) -> float:
         """Of a row: that of the misfit, or one standard deviation where that is known."""
         name = next(name for name in self._shares if name.startswith(DATA))
         return 1.0 / (self._rows * self._setup.scales[name] ** 2) if self._known else now.spread.variance
 
-    def _inference(self, now: _Tried) -> Inference | None:
+    def _inference(self, now: _Continued) -> Inference | None:
         """Intervals, which also hold what the last change of tiles or weights has moved."""
         if not now.raw:
             return None

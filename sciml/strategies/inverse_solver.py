@@ -17,7 +17,7 @@ from sciml.problem.observations import PRIOR
 from sciml.solvers.condensation import Factor, NormalEquations
 from sciml.solvers.gauss_newton import DampedGaussNewton
 from sciml.solvers.journal import Journal
-from sciml.strategies.inverse_system import ElementRows, System
+from sciml.strategies.inverse_system import ElementRows, TilingSystem
 
 # Without any damping the band would hardly be positive definite.
 _TINY = 1e-13
@@ -37,7 +37,6 @@ class Minimum:
     raw: dict[str, Tensor]
     loss: float
     steps: int
-    converged: bool
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def bordered_solve(found: NormalEquations, factor: Factor, damping: float = 0.0)
 
 
 def gauss_newton(
-    system: System,
+    system: TilingSystem,
     weights: Tensor,
     raw: Mapping[str, Tensor],
     steps: int,
@@ -95,7 +94,7 @@ def gauss_newton(
             steps,
         )
         there = parts(found.position)
-        return vars(Minimum(*there, system.loss(*there), found.steps, found.converged))
+        return vars(Minimum(*there, system.loss(*there), found.steps))
 
     return Minimum(**(journal or Journal()).recalled(f"tiles with {len(weights)} functions", compute))
 
@@ -125,7 +124,7 @@ class ParameterCovariance:
         return (self.variance * torch.linalg.pinv(self.information, hermitian=True).diagonal()).clamp_min(0).sqrt()
 
 
-def spread(system: System, weights: Tensor, raw: Mapping[str, Tensor]) -> ParameterCovariance:
+def spread(system: TilingSystem, weights: Tensor, raw: Mapping[str, Tensor]) -> ParameterCovariance:
     r"""The information about the unknowns at a solution, and the noise of the measurements.
 
     The degrees of freedom are the number of measurements less the trace of the hat matrix over them,
@@ -161,7 +160,13 @@ def spread(system: System, weights: Tensor, raw: Mapping[str, Tensor]) -> Parame
 
 
 def _trace(
-    system: System, placed: ElementRows, slopes: Tensor, by_raw: Tensor, factor: Factor, inner: Tensor, schur: Tensor
+    system: TilingSystem,
+    placed: ElementRows,
+    slopes: Tensor,
+    by_raw: Tensor,
+    factor: Factor,
+    inner: Tensor,
+    schur: Tensor,
 ) -> float:
     """The trace of the hat matrix over the rows of one residual."""
     size = len(slopes)

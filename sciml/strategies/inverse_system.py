@@ -14,7 +14,7 @@ from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
 from sciml.problem.linearize import linearize, per_point
-from sciml.solvers.condensation import Layout, NormalEquations
+from sciml.solvers.condensation import NormalEquations, WeightLayout
 from sciml.typing import MultiIndex
 
 
@@ -106,7 +106,7 @@ class ElementRows:
         return found
 
 
-class System:
+class TilingSystem:
     """All rows of a least-squares problem on a tiling; ``judge`` weighs them to judge steps, ``pull`` holds unknowns."""
 
     def __init__(
@@ -118,7 +118,7 @@ class System:
         pull: Mapping[str, float] | None = None,
         judge: Mapping[str, float] | None = None,
     ) -> None:
-        self.layout = Layout(tiling, fields)
+        self.layout = WeightLayout(tiling, fields)
         self._judge = dict(weights if judge is None else judge)
         self.placed, self.weights, self.pull = tuple(placed), dict(weights), dict(pull or {})
 

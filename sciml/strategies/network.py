@@ -18,8 +18,17 @@ from sciml.solvers import DiscreteProblem, LeastSquares
 from sciml.strategies.polish import Polish
 from sciml.strategies.random_features import not_by_least_squares, part_of
 from sciml.strategies.search import Candidate, Strategy, Workspace, most_points
-from sciml.strategies.time_marching import Level, Windows, continued, joined, march, not_in_windows, window
-from sciml.strategies.training import Stage, Training, relative, stage_name
+from sciml.strategies.time_marching import (
+    Marched,
+    WindowMethod,
+    Windows,
+    continued,
+    joined,
+    march,
+    not_in_windows,
+    window,
+)
+from sciml.strategies.training import Stage, Training, relative, stage_name, stages_of
 from sciml.strategies.transfer import WarmStart, frozen
 
 _NETWORK = (16, 16, 16)
@@ -67,6 +76,9 @@ class Train(Strategy):
         model: the caller's model; None takes a network whose size fits the number of coordinates.
         solvers: what takes the steps, one after another.
         begin: the solution that it begins from.
+
+    Raises:
+        SolverError: a solver that is none, or a solution in the place of ``begin``, which is ``start`` of ``fit``.
     """
 
     model: nn.Module | None = None
@@ -74,6 +86,12 @@ class Train(Strategy):
     begin: WarmStart | None = None
 
     last_resort = True
+
+    def __post_init__(self) -> None:
+        if self.solvers != ():
+            object.__setattr__(self, "solvers", tuple(stages_of(self.solvers)))
+        if not isinstance(self.begin, WarmStart | None):
+            raise SolverError(f"hand a solution to begin from to fit, as start=; given: begin={self.begin!r}")
 
     def obstacle(self, work: Workspace) -> str | None:
         return not_in_windows(work.problem, work.measurements is not None) if work.options.windows else None
@@ -85,19 +103,25 @@ class Train(Strategy):
         setup = work.prepared(self.model if self.begin is None else self.begin.model, points, own.exact)
         setup = frozen(setup if self.begin is None else self.begin.begun(setup), own.freeze)
         stages: Sequence[Any] = self.solvers
-        if best is not None and setup.table is None:
+        # What the search chose may be improved by another trial function; what the caller chose stays what it is.
+        if best is not None and setup.table is None and self.model is None and self.begin is None and not own.freeze:
             stages = [*stages, Polish()]
         training = Training(work.log, own.early_stopping, own.sampler, own.weightings, work.feed)
-        setup = self._trained(setup, stages, own.windows, training, own.seed)
-        solver = ", ".join(stage_name(each) for each in stages)
-        yield Candidate(setup, relative(setup), solver, status=work.log.status, message=work.log.message)
+        solver, solved = ", ".join(stage_name(each) for each in stages), True
+        if own.windows is None:
+            setup = training.run(setup, stages, own.seed)
+            reached = relative(setup)
+        else:
+            marched = self._marched(setup, stages, own.windows, training, own.seed)
+            if marched.interrupted:
+                work.log.status, work.log.message = "interrupted", ""
+            setup, reached, solved = joined(setup, marched), marched.worst, marched.complete
+        yield Candidate(setup, reached, solver, solved=solved, status=work.log.status, message=work.log.message)
 
-    def _trained(
-        self, setup: DiscreteProblem, stages: Sequence[Stage], windows: Windows | None, training: Training, seed: int
-    ) -> DiscreteProblem:
-        """The set-up after all stages, in one piece or in windows."""
-        if windows is None:
-            return training.run(setup, stages, seed)
+    def _marched(
+        self, setup: DiscreteProblem, stages: Sequence[Stage], windows: Windows, training: Training, seed: int
+    ) -> Marched:
+        """Windows of equal length, each after all stages."""
         problem = setup.problem
         if not isinstance(setup.trial, Scaled) or isinstance(setup.trial.model, PeriodicInputs):
             raise SolverError(
@@ -122,5 +146,5 @@ class Train(Strategy):
             return piece, relative(piece)
 
         fraction = 1.0 / windows.count
-        levels = [Level(attempt, fraction, fraction, fraction)]
-        return joined(setup, march(setup, levels, target=math.inf, hopeless=math.inf, ended=lambda: training.log.ended))
+        methods = [WindowMethod(attempt, fraction, fraction, fraction)]
+        return march(setup, methods, target=math.inf, hopeless=math.inf, ended=lambda: training.log.ended)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from sciml.problem import Measurements, Problem
 from sciml.solvers import DiscreteProblem
-from sciml.strategies.search import Candidate, Workspace
+from sciml.strategies.search import STOPPED, Candidate, Workspace
 from sciml.uncertainty.covariance import from_rows
 from sciml.uncertainty.model_selection import deviations
 
@@ -37,7 +38,14 @@ def iterate(solve: Callable[[Workspace], Candidate], work: Workspace) -> tuple[C
     rounds, settled = 1, False
     while rounds < _PASSES and not done.ended and not settled:
         work = work.on(measurements.with_sigma(sizes))
-        done = solve(work)
+        try:
+            again = solve(work)
+        except KeyboardInterrupt:
+            return replace(done, status="interrupted", message=""), work.choices
+        if again.status in STOPPED:
+            # The fit before it is whole, this one is not.
+            return replace(done, status=again.status, message=again.message), work.choices
+        done = again
         found = _sizes(done.discrete, measurements, wanted) or sizes
         settled = all(abs(found[column] - sizes[column]) <= _SETTLED * sizes[column] for column in wanted)
         sizes, rounds = found, rounds + 1
@@ -48,9 +56,9 @@ def iterate(solve: Callable[[Workspace], Candidate], work: Workspace) -> tuple[C
 def _wanted(problem: Problem, measurements: Measurements) -> list[str]:
     columns = list(measurements.observables(problem))
     noises = {column: measurements.noise_of(column) for column in columns}
-    told = any(unknown.prior is not None for unknown in problem.unknowns.values())
-    told = told or any(noise is not None and noise.known for noise in noises.values())
-    return [column for column, noise in noises.items() if (told if noise is None else not noise.known)]
+    known = any(unknown.prior is not None for unknown in problem.unknowns.values())
+    known = known or any(noise is not None and noise.known for noise in noises.values())
+    return [column for column, noise in noises.items() if (known if noise is None else not noise.known)]
 
 
 def _sizes(setup: DiscreteProblem, measurements: Measurements, wanted: list[str]) -> dict[str, float] | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from sciml.geometry import PointSet
 from sciml.problem.collocation import Collocation
@@ -55,7 +56,7 @@ class RandomFeatures(Strategy):
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        own = _Search(work)
+        own = _ScaleSearch(work)
         yield from own.run(min(work.options.tolerance, _EXACT if work.linear else _EXACT_NONLINEAR))
         found = own.best
         if found is None:
@@ -68,7 +69,7 @@ class RandomFeatures(Strategy):
         yield replace(found, reason=reason, accepted=found.residual <= ENOUGH)
 
 
-class _Search:
+class _ScaleSearch:
     """Random features tried so far, and the best of them."""
 
     def __init__(self, work: Workspace) -> None:
@@ -128,10 +129,11 @@ class _Search:
             if gave_up or (before <= _UNRESOLVED and self._reached > 0.5 * before):
                 return
             if self._dimension > 3:
-                slope = math.log(self._reached / before) / math.log(self._features / count)
+                finite = 0 < self._reached < math.inf and before < math.inf
+                slope = math.log(self._reached / before) / math.log(self._features / count) if finite else 0.0
                 if self._reached * (most / self._features) ** slope > _GOOD:
                     return  # In many coordinates the residual follows a power; this one does not get there.
-        # That scales grow with the number is a guess. Where the largest number misses the wish it is worth checking.
+        # That scales grow with the number is a guess. Where the largest number misses the target it is worth checking.
         for factor in (_LARGER, 1 / _LARGER):
             while self._linear and self._dimension <= 3 and self._reached > target:
                 scales = tuple(float(f"{factor * scale:.3g}") for scale in self._scales)
@@ -190,7 +192,7 @@ def _next_count(known: Sequence[tuple[int, float]], target: float, most: int) ->
     """The number of features that is to bring a relative residual below what is wished for.
 
     Nothing is resolved up to some number of features, then the residual falls geometrically, slower and slower. With half of
-    the present number for the first, or from the last two numbers, the one that will do is foretold. A third of the wish is
+    the present number for the first, or from the last two numbers, the one that will do is foretold. A third of the target is
     aimed at, for another solve costs more than some features too many.
     """
     count, relative = known[-1]
@@ -213,7 +215,7 @@ def _solved(
     seed: int,
     linear: bool,
     earlier: DiscreteProblem | None,
-) -> tuple[DiscreteProblem, float, float, dict[str, float]]:
+) -> tuple[DiscreteProblem, float, float, dict[str, Tensor]]:
     problem = setup.problem
     points = points_a_feature(len(problem.coordinates)) * count * len(problem.fields) / max(1, len(problem.equations))
     fraction = points / most_points(len(problem.coordinates))
@@ -231,9 +233,8 @@ def _solved(
 
     settled(setup.journal, f"{count} features, scale {scale}", objective, work)
     relative = objective.worst(setup.held)
-    terms = {name: float(value) for name, value in objective.means().items()}
-    loss = sum(setup.weights[name] * value for name, value in terms.items())
-    return candidate, loss, relative, terms
+    terms = objective.means()
+    return candidate, float(objective.total(terms)), relative, terms
 
 
 def not_by_least_squares(work: Workspace) -> str | None:

@@ -21,6 +21,7 @@ from sciml.models import RandomFeatures
 from sciml.problem import Measurements, Problem
 from sciml.solvers import Adaptive, Callback, DiscreteProblem, EarlyStopping, HardConstraints, Report, Weightings
 from sciml.solvers.journal import Journal
+from sciml.solvers.scaling import Sizes
 from sciml.strategies.prepare import prepare
 
 STOPPED = ("stopped", "interrupted")
@@ -33,11 +34,11 @@ class Candidate:
 
     Attributes:
         discrete: the discrete problem, whose trial function holds the solution.
-        residual: the largest root mean square of a residual on held-out rows, as a share of its natural size; infinite where
-            some of the problem was not solved.
+        residual: the largest root mean square of a residual on held-out rows, as a fraction of its natural size.
         solver: the name of what took the steps.
         reason: why this way was taken and what it reached, as a sentence.
         accepted: whether nothing better is to be looked for.
+        solved: whether it solves all of the problem; one that does not gives way to any that does.
         sufficient: whether a strategy of last resort would hardly do better.
         status: how it ended, as ``Solution.status``.
         message: a word more on that.
@@ -48,9 +49,15 @@ class Candidate:
     solver: str
     reason: str = ""
     accepted: bool = False
+    solved: bool = True
     sufficient: bool = False
     status: str = "converged"
     message: str = ""
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """What candidates are compared by: the smaller, the better."""
+        return not self.solved, self.residual
 
     @property
     def ended(self) -> bool:
@@ -92,15 +99,15 @@ class Log:
         """Keep a report; whether a watcher asks for the end."""
         head = {name: getattr(report, name) for name in ("phase", "step", "seconds", "loss", "held_out")}
         self.history.append({**head, **report.terms, **(report.unknowns if more is None else more)})
-        wishes = [bool(watch(report)) for watch in self._watchers]
-        return any(wishes)
+        ends = [bool(watch(report)) for watch in self._watchers]
+        return any(ends)
 
     def solved(
         self,
         phase: str,
         loss: float,
         held_out: float,
-        terms: Mapping[str, float],
+        terms: Mapping[str, float | torch.Tensor],
         *,
         best: float,
         most: int,
@@ -117,7 +124,7 @@ class Log:
             loss=loss,
             held_out=held_out,
             best=best,
-            terms=dict(terms),
+            terms={name: float(value) for name, value in terms.items()},
             unknowns=dict(unknowns or {}),
         )
         if self.report(report):
@@ -169,7 +176,8 @@ class Workspace:
     @cached_property
     def linear(self) -> bool:
         """Whether the problem is linear in its fields."""
-        return self.problem.system.linear(self.discrete.train)
+        sizes = Sizes(*(tuple(each.tolist()) for each in (self.discrete.trial.offset, self.discrete.trial.scale)))
+        return self.problem.system.linear(self.discrete.train, sizes.named(self.problem))
 
     @cached_property
     def discrete(self) -> DiscreteProblem:
@@ -218,7 +226,10 @@ class Strategy(ABC):
 
 
 def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
-    """The first candidate that is accepted, else the one with the smallest residual on held-out rows."""
+    """The first candidate that is accepted, else the one with the smallest residual on held-out rows.
+
+    Of one strategy the last candidate counts: it may judge by other things than the residual.
+    """
     best: Candidate | None = None
     for way in ways:
         if way.last_resort and best is not None and best.sufficient:
@@ -228,19 +239,27 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
         before, last = best, None
         try:
             for last in way.candidates(work, before):
-                best = last if before is None or last.residual <= before.residual else before
+                best = last if before is None or last.rank <= before.rank else before
                 if last.accepted or last.status in STOPPED or work.log.stopped:
-                    work.choices.append(f"{way.name}: residual {last.residual:.1e}")
+                    work.choices.append(_reached(way, last))
                     return _as_it_ended(best, last, work.log)
         except KeyboardInterrupt:
             if best is None:
                 raise
             return replace(best, status="interrupted", message="")
         work.tried.update(() if last is None else (way.name,))
-        work.choices.append(
-            f"{way.name}: nothing to add" if last is None else f"{way.name}: residual {last.residual:.1e}"
-        )
+        if best is not None and work.log.stopped:
+            # The strategy had nothing to add when somebody wanted the end.
+            return replace(best, status=work.log.status, message=work.log.message)
+        work.choices.append(_reached(way, last))
     return best
+
+
+def _reached(way: Strategy, last: Candidate | None) -> str:
+    """What a strategy came to, for ``Solution.choices``."""
+    if last is None:
+        return f"{way.name}: nothing to add"
+    return f"{way.name}: residual {last.residual:.1e}{'' if last.solved else ', not all of the problem'}"
 
 
 def _as_it_ended(best: Candidate, last: Candidate, log: Log) -> Candidate:

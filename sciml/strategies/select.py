@@ -73,10 +73,11 @@ def _named(given: Any, work: Workspace, train: Train) -> Strategy:
     known = {kind.__name__: kind for kind in KINDS}
     kind = known.get(given) if isinstance(given, str) else given
     if kind is Train:
-        return train
-    if isinstance(kind, Train):
-        own = {name: value for name, value in vars(kind).items() if value is not None and value != ()}
-        return replace(train, **own)
+        kind = train
+    elif isinstance(kind, Train):
+        kind = replace(
+            train, **{name: value for name, value in vars(kind).items() if value is not None and value != ()}
+        )
     if isinstance(kind, type) and issubclass(kind, Strategy):
         kind = kind()
     if not isinstance(kind, Strategy):

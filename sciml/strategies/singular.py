@@ -180,20 +180,22 @@ class CornerSingular(Strategy):
         smooth = best is not None and (self.name in work.tried or not stalls_at_corners(best.discrete))
         if plane is None or (self.unless_smooth and smooth):
             return
-        own = _Search(work, plane, best)
+        own = _CornerSearch(work, plane, best)
         least = math.inf if best is None else own.judged(best.discrete)
         for each in own.run(min(work.options.tolerance, _EXACT)):
             # Judged near the corners, a smooth function that was found before may be worse than it seemed.
             if each.residual < least:
-                yield self._told(each, work, own)
+                yield self._described(each, work, own)
             elif work.log.stopped:
                 return
         found = own.best
         if found is not None and found.residual < least:
-            told = self._told(found, work, own)
-            yield replace(told, accepted=told.residual <= ENOUGH or (self.unless_smooth and told.sufficient))
+            described = self._described(found, work, own)
+            yield replace(
+                described, accepted=described.residual <= ENOUGH or (self.unless_smooth and described.sufficient)
+            )
 
-    def _told(self, found: Candidate, work: Workspace, own: _Search) -> Candidate:
+    def _described(self, found: Candidate, work: Workspace, own: _CornerSearch) -> Candidate:
         reentrant = has_reentrant_corners(work.problem)
         why = "the domain has re-entrant corners" if reentrant else "residuals are largest at the corners"
         reason = (
@@ -205,7 +207,7 @@ class CornerSingular(Strategy):
         return replace(found, discrete=replace(found.discrete, held=work.discrete.held), reason=reason)
 
 
-class _Search:
+class _CornerSearch:
     """What was tried so far, and the best of it."""
 
     def __init__(self, work: Workspace, plane: Plane, earlier: Candidate | None) -> None:
@@ -276,8 +278,8 @@ class _Search:
 
         settled(self._setup.journal, f"corners of degree {degree:g}", objective, solve)
         reached = self.judged(found)
-        terms = {name: float(value) for name, value in objective.means().items()}
-        loss = sum(found.weights[name] * value for name, value in terms.items())
+        terms = objective.means()
+        loss = float(objective.total(terms))
         solver = "LinearLeastSquares" if self._linear else "GaussNewton"
         candidate = Candidate(found, reached, solver, sufficient=reached <= _GOOD)
         self.count += 1
@@ -304,7 +306,7 @@ class _Search:
         each = max(len(wedge.terms) for wedge in wedges)
         count = math.ceil((_INSIDE + 2 * _A_FUNCTION * each) * rows_a_weight)
         train = near_corners(setup.draw(inside, generator), self._plane, count, generator, self._order)
-        return setup.with_model(model, train=train)
+        return setup.with_model(model, train=train).with_unknowns(setup.raw)
 
     def _begin(self, setup: DiscreteProblem) -> None:
         """Let the smooth functions be as close as they can to what was found before."""

@@ -24,7 +24,7 @@ _SETTLED = 1e-6
 
 
 @dataclass(frozen=True)
-class Solved:
+class SlabRates:
     """The highest time derivatives at the stages, ``(p, F, width)``, whether they were found, and what it took."""
 
     rates: Tensor
@@ -40,18 +40,20 @@ def solve(
     quadrature: Tensor,
     tolerance: float,
     journal: Journal | None = None,
-) -> Solved:
+) -> SlabRates:
     """Make all residuals vanish at the stages, those of the equations in the sense of Galerkin."""
     compute = lambda: vars(_solved(slab, inside, ends, quadrature, tolerance))  # noqa: E731
-    return Solved(**(journal or Journal()).recalled(f"a slab with {slab.mesh.count} elements", compute))
+    return SlabRates(**(journal or Journal()).recalled(f"a slab with {slab.mesh.count} elements", compute))
 
 
-def _solved(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], quadrature: Tensor, tolerance: float) -> Solved:
+def _solved(
+    slab: Slab, inside: Sequence[Site], ends: Sequence[Site], quadrature: Tensor, tolerance: float
+) -> SlabRates:
     sites = [*inside, *ends]
     rates, count = slab.zero(), len(inside)
     evaluated = slab.evaluate(sites, rates, slopes=True)
     if not _finite(evaluated):
-        return Solved(rates, False, 0, 0)
+        return SlabRates(rates, False, 0, 0)
     inverse = Preconditioner(slab, evaluated[:count], evaluated[count:], quadrature)
     earlier, products = math.inf, 0
     for step in range(1, _STEPS + 1):
@@ -59,12 +61,12 @@ def _solved(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], quadrature
         wanted = -inverse(values[:count], values[count:])
         left = float(_moves(slab, wanted).norm()) / math.sqrt(wanted.numel())
         if not math.isfinite(left):
-            return Solved(slab.zero(), False, step, products)
+            return SlabRates(slab.zero(), False, step, products)
         if left <= tolerance:
-            return Solved(rates + wanted, True, step, products)
+            return SlabRates(rates + wanted, True, step, products)
         if left > _STALLED * earlier:
             # Rounding, or divergence. What rounding leaves is judged by the residual between the points.
-            return Solved(rates, left <= _SETTLED, step, products)
+            return SlabRates(rates, left <= _SETTLED, step, products)
         earlier = left
 
         linearised = partial(_linearised, slab, inverse, evaluated, count)
@@ -73,8 +75,8 @@ def _solved(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], quadrature
         rates = rates + move.view_as(rates)
         evaluated = slab.evaluate(sites, rates, slopes=True)
         if not _finite(evaluated):
-            return Solved(slab.zero(), False, step, products)
-    return Solved(rates, False, _STEPS, products)
+            return SlabRates(slab.zero(), False, step, products)
+    return SlabRates(rates, False, _STEPS, products)
 
 
 def _linearised(

@@ -18,7 +18,7 @@ from sciml.problem import Problem
 from sciml.solvers import DiscreteProblem
 from sciml.strategies.radau import RadauIIA, start_polynomial
 from sciml.strategies.search import Log
-from sciml.strategies.slab_solver import Solved, solve
+from sciml.strategies.slab_solver import SlabRates, solve
 from sciml.strategies.slab_system import Evaluated, Site, Slab, initial_values
 from sciml.typing import Array
 
@@ -64,7 +64,7 @@ def not_on_elements(problem: Problem) -> str | None:
 
 
 @dataclass(frozen=True)
-class _Tried:
+class _SlabTried:
     """A window on one mesh; ``reached`` is ``whole`` counted by the window's length where that is very short."""
 
     setup: DiscreteProblem
@@ -78,14 +78,14 @@ class _Tried:
 
 @dataclass
 class SlabWindows:
-    """Solves windows by slabs of time on elements: an attempt for ``windows.march``.
+    """Solves windows by slabs of time on elements: an attempt for ``time_marching.march``.
 
     Elements are halved where the residual between the points of the quadrature is large, and joined again where it has become
     small; they stay from window to window. The residual of a window shorter than a hundredth of the time counts by its length:
     a start that contradicts the conditions at the ends has a residual of its own size however short the window is, and does
     little harm.
 
-    Where the wish cannot be had, it gives way: to what there is when neither more elements nor shorter windows help, and
+    Where the target cannot be had, it gives way: to what there is when neither more elements nor shorter windows help, and
     tenfold whenever windows stay so short that the end is hundreds of them away. It comes back by halves.
     """
 
@@ -151,7 +151,7 @@ class SlabWindows:
             self._goal = min(_LOOSER * self._goal, self.accepted)
         self.target = max(self._goal, _BACK * self.target)
 
-    def _resolved(self, begin: float, end: float, before: DiscreteProblem | None) -> _Tried:
+    def _resolved(self, begin: float, end: float, before: DiscreteProblem | None) -> _SlabTried:
         """The window on as many elements as it takes, or as are worth it."""
         found, earlier = self._tried(self._mesh, begin, end, before), None
         for _ in range(_REFINEMENTS):
@@ -177,12 +177,12 @@ class SlabWindows:
             found = self._tried(mesh, begin, end, before)
         return found
 
-    def _as_good_as_it_gets(self, found: _Tried) -> _Tried:
+    def _as_good_as_it_gets(self, found: _SlabTried) -> _SlabTried:
         if found.reached <= self.accepted:
             self.target = max(self.target, _GIVE_WAY * found.reached)
         return found
 
-    def _tried(self, mesh: PiecewiseBasis, begin: float, end: float, before: DiscreteProblem | None) -> _Tried:
+    def _tried(self, mesh: PiecewiseBasis, begin: float, end: float, before: DiscreteProblem | None) -> _SlabTried:
         first, last = self.setup.problem.domain.bounds[self._time]
         fraction = min(1.0, (end - begin) / (_SHORT * (last - first)))
         starts = self._starts(mesh, begin, before)
@@ -200,7 +200,7 @@ class SlabWindows:
         if end - first <= _AT_ONCE * (last - first) and solved.converged:
             # A jump at the start has no residual to speak of: what counts is how soon it is left behind.
             reached = min(reached, self.accepted)
-        return _Tried(setup, mesh, solved.converged, whole, reached, fraction * in_space, fraction * by_element)
+        return _SlabTried(setup, mesh, solved.converged, whole, reached, fraction * in_space, fraction * by_element)
 
     def _starts(self, mesh: PiecewiseBasis, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
         """Each field's weights, and its time derivatives', at the start, from the window before or the initial conditions."""
@@ -239,7 +239,7 @@ class SlabWindows:
             for power in range(order)
         }
 
-    def _remember(self, slab: Slab, solved: Solved, trial: Scaled, before: DiscreteProblem | None) -> None:
+    def _remember(self, slab: Slab, solved: SlabRates, trial: Scaled, before: DiscreteProblem | None) -> None:
         """Keep how a window ended: asking its function, the next one would begin with its rounding."""
         ends = tuple(slab.end(solved.rates, number) for number in range(len(self._orders)))
         earlier = {key: kept for key, kept in self._ends.items() if before is not None and key == id(before.trial)}
@@ -264,7 +264,7 @@ class SlabWindows:
                 ends.append(Site(term, (mesh.end(upper=upper, highest=self._highest),), factor, 1 if upper else -1))
         return inside, ends
 
-    def _judged(self, slab: Slab, solved: Solved, before: DiscreteProblem | None) -> tuple[float, Array]:
+    def _judged(self, slab: Slab, solved: SlabRates, before: DiscreteProblem | None) -> tuple[float, Array]:
         """The largest relative residual of any term between the stages, and in each element what is not of time's making."""
         mesh = slab.mesh
         places, quadrature = gauss(self._degree + 3)
@@ -310,7 +310,7 @@ class SlabWindows:
                 return mesh
             mesh = mesh.split(coarse)
 
-    def _setup_of(self, slab: Slab, solved: Solved) -> DiscreteProblem:
+    def _setup_of(self, slab: Slab, solved: SlabRates) -> DiscreteProblem:
         """The window's function as the trial function of a set-up."""
         mesh, old, whole = slab.mesh, self.setup.trial, self.setup.problem
         weights = torch.zeros(len(self._orders), slab.stages.count + max(self._orders), mesh.width, dtype=torch.float64)
@@ -337,7 +337,7 @@ class SlabWindows:
         sub = whole.on(whole.domain.between(self._time, slab.begin, slab.begin + slab.length))
         return self.setup.with_model(model, problem=sub, raw={}, train=(), held=(), fresh=())
 
-    def _record(self, begin: float, solved: Solved, reached: float) -> None:
+    def _record(self, begin: float, solved: SlabRates, reached: float) -> None:
         """Tell the watchers; one of them may want it to end."""
         self.log.steps += solved.steps - 1
         self.log.evaluations += solved.products - 1

@@ -172,8 +172,9 @@ class Spectral(Strategy):
             )
             count += 1
             found = now if found is None or reached < found.residual else found
-            terms = {key: float(value.detach()) for key, value in last.objective().terms().items()}
-            loss = sum(last.weights[key] * value for key, value in terms.items())
+            objective = last.objective()
+            terms = objective.means()
+            loss = float(objective.total(terms))
             work.log.solved(f"Spectral({model.extra_repr()})", loss, reached, terms, best=found.residual, most=_USUAL)
             yield found
             worse = worse + 1 if reached > _SPENT * before else 0
@@ -194,7 +195,8 @@ def _solved(setup: DiscreteProblem, degrees: Degrees, work: Workspace, last: Dis
     """The set-up with polynomials of these degrees, solved; a nonlinear problem begins as the last ones."""
     model = degrees.model(setup.problem)
     train = setup.draw(layout_of(model, setup.problem), np.random.default_rng([work.seed, 5]))
-    found = setup.with_model(model, train=train)
+    # Unknowns of its own: a worse try must not move those of a better one.
+    found = setup.with_model(model, train=train).with_unknowns((setup if last is None else last).raw)
     if last is not None and not work.linear:
         found.trial.model.start_from(last.trial.model)
     objective = found.objective()

@@ -67,8 +67,8 @@ class Marched:
     """Windows that were solved: their set-ups and edges, the largest relative residual on held-out rows of any, and whether
     they reach the end of time.
 
-    ``failed`` counts those that missed the wish; ``escalated`` are the times at which the next level took over; ``interrupted``
-    is whether Ctrl-C ended it between two windows.
+    ``failed`` counts those that missed the target; ``escalated`` are the times at which the next method took over;
+    ``interrupted`` is whether Ctrl-C ended it between two windows.
     """
 
     setups: tuple[DiscreteProblem, ...]
@@ -78,11 +78,6 @@ class Marched:
     failed: int = 0
     escalated: tuple[float, ...] = ()
     interrupted: bool = False
-
-    @property
-    def relative(self) -> float:
-        """The largest relative residual over all of time; infinite if some of it was not solved."""
-        return self.worst if self.complete else math.inf
 
 
 def not_in_windows(problem: Problem, measured: bool) -> str | None:
@@ -222,11 +217,11 @@ Attempt = Callable[[float, float, DiscreteProblem | None], tuple[DiscreteProblem
 
 
 @dataclass(frozen=True)
-class Level:
+class WindowMethod:
     """A way to solve windows, with the first, shortest and longest length to use it at, as shares of the whole time.
 
     ``target`` tells the relative residual to choose lengths for, if not that of the march; ``accepted`` one that is still good
-    enough where the shortest length misses the wish, ``far`` one so far from it that shorter windows are not tried.
+    enough where the shortest length misses the target, ``far`` one so far from it that shorter windows are not tried.
     """
 
     attempt: Attempt
@@ -239,64 +234,72 @@ class Level:
 
 
 def march(
-    setup: DiscreteProblem, levels: Sequence[Level], *, target: float, ended: Callable[[], bool], hopeless: float = 1e-2
+    setup: DiscreteProblem,
+    methods: Sequence[WindowMethod],
+    *,
+    target: float,
+    ended: Callable[[], bool],
+    hopeless: float = 1e-2,
 ) -> Marched:
     """Solve window after window, their lengths chosen by the residual on held-out rows.
 
-    A window whose residual misses the wish is halved, down to the shortest; there the next level takes over, and on the last
-    level the window stays as it is. A level that turns out to miss by more than the one below did gives the march back, which
-    then aims for what can be had. A window far below the wish is followed by a longer one.
+    A window whose residual misses the target is halved, down to the shortest; there the next method takes over, and on the last
+    method the window stays as it is. A method that turns out to miss by more than the one below did gives the march back, which
+    then aims for what can be had. A window far below the target is followed by a longer one.
     """
     begin, end = setup.problem.domain.bounds[str(setup.problem.time)]
     whole = end - begin
     edges: list[float] = [begin]
     residuals: list[float] = []
     setups: list[DiscreteProblem] = []
-    level, interrupted, tried = 0, False, 0
+    method, interrupted, tried = 0, False, 0
     escalated: list[float] = []
-    length, ceiling = levels[0].first * whole, math.inf
-    missed, relaxed = [math.inf] * len(levels), [0.0] * len(levels)
+    length, ceiling = methods[0].first * whole, math.inf
+    missed, relaxed = [math.inf] * len(methods), [0.0] * len(methods)
     while edges[-1] < end:
         at = edges[-1]
         stop = at + length
         if stop > end - 0.2 * length:
             stop = end
         try:
-            found, reached = levels[level].attempt(at, stop, setups[-1] if setups else None)
+            found, reached = methods[method].attempt(at, stop, setups[-1] if setups else None)
         except KeyboardInterrupt:
             if not setups:
                 raise
             interrupted = True
             break
-        over, shortest = ended(), levels[level].shortest * whole
-        own = levels[level].target
-        aim = max(target if own is None else own(), relaxed[level])
+        over, shortest = ended(), methods[method].shortest * whole
+        own = methods[method].target
+        aim = max(target if own is None else own(), relaxed[method])
         if reached > aim and not over:
             tried += 1
             ceiling = _SHORTER * (stop - at)
-            # Far from the wish, but solved: above that the iteration diverged, and a shorter window may well converge.
-            climbs = levels[level].far < reached <= _SOLVED and level + 1 < len(levels)
+            # Far from the target, but solved: above that the iteration diverged, and a shorter window may well converge.
+            climbs = methods[method].far < reached <= _SOLVED and method + 1 < len(methods)
             if length > 1.01 * shortest and tried < _MOST_MISSES and not climbs:
                 length = max(0.5 * min(length, stop - at), shortest)
                 continue
-            missed[level] = reached
-            up = level + 1 < len(levels) and reached > levels[level].accepted and not relaxed[level]
-            down = level > 0 and escalated[-1] == at and missed[level - 1] < reached
+            missed[method] = reached
+            up = method + 1 < len(methods) and reached > methods[method].accepted and not relaxed[method]
+            down = method > 0 and escalated[-1] == at and missed[method - 1] < reached
             if up or down:
                 if up and not escalated:
-                    # The level below was at its limit for a while: what it left is hard to begin with.
+                    # The method below was at its limit for a while: what it left is hard to begin with.
                     while setups and edges[-1] > at - _BACK * whole:
                         edges.pop()
                         setups.pop()
                         residuals.pop()
                     at = edges[-1]
                 escalated = [*escalated, at] if up else escalated[:-1]
-                level += 1 if up else -1
+                method += 1 if up else -1
                 if down:
-                    relaxed[level] = _RELAXED * missed[level]
-                length, ceiling = levels[level].first * whole, math.inf
+                    relaxed[method] = _RELAXED * missed[method]
+                length, ceiling = methods[method].first * whole, math.inf
                 tried = 0
                 continue
+        if over and reached > aim and setups:
+            # Somebody wanted the end before this window was solved.
+            break
         tried = 0
         edges.append(stop)
         # Points are needed no more: the jets kept for them would fill the memory window after window.
@@ -307,6 +310,6 @@ def march(
         gain = 2.0**10 if reached == 0 else aim / reached
         length = (stop - at) * min(2.0, max(1.0, gain**0.1))
         # A length that was too long a moment ago is tried again by and by.
-        length, ceiling = min(length, max(ceiling, stop - at), levels[level].longest * whole), _LONGER * ceiling
+        length, ceiling = min(length, max(ceiling, stop - at), methods[method].longest * whole), _LONGER * ceiling
     worst, failed = max(residuals, default=0.0), sum(each > target for each in residuals)
     return Marched(tuple(setups), tuple(edges), worst, edges[-1] >= end, failed, tuple(escalated), interrupted)

@@ -7,13 +7,15 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
-from sciml.errors import ArchiveWarning, FileError, SciMLError
+from sciml.errors import ArchiveWarning, FileError, SciMLError, SolverError
 from sciml.solvers import (
+    LBFGS,
+    Adam,
     Adaptive,
     DiscreteProblem,
     EarlyStopping,
@@ -95,6 +97,29 @@ class Training:
             if best is not setup:
                 phase.go_to(last=False)
         return best
+
+
+def stages_of(given: Any) -> list[Stage]:
+    """The stages that ``solver`` of ``fit`` means: a solver, a torch optimizer, a list of these; None for the default."""
+    if given is None:
+        return [Adam(1000), LBFGS(3000)]
+    several = list(given) if isinstance(given, list | tuple) else [given]
+    found: list[Stage] = []
+    for each in several:
+        if isinstance(each, Solver | Polish):
+            found.append(each)
+        elif isinstance(each, type) and issubclass(each, torch.optim.Optimizer):
+            found.append(FirstOrder(each))
+        elif isinstance(each, torch.optim.Optimizer):
+            found.append(FirstOrder(cast(Any, each)))
+        else:
+            raise SolverError(
+                f"a solver is sciml.Adam(...), sciml.LBFGS(...), sciml.FirstOrder(torch.optim...., ...), a class of "
+                f"torch.optim, or a list of these; given: {each!r}"
+            )
+    if not found:
+        raise SolverError("solver is an empty list; give at least one solver, or None for the default")
+    return found
 
 
 def stage_name(stage: Stage) -> str:

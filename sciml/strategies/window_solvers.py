@@ -20,7 +20,7 @@ from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.strategies.slabs import SlabWindows, not_on_elements
 from sciml.strategies.spectral import MOST_COORDINATES, Degrees, layout_of
-from sciml.strategies.time_marching import Level, continued, fresh_model, joined, march, not_in_windows, window
+from sciml.strategies.time_marching import WindowMethod, continued, fresh_model, joined, march, not_in_windows, window
 from sciml.strategies.training import Training, relative
 from sciml.typing import MultiIndex
 
@@ -49,7 +49,7 @@ _WINDOWS_GOOD = 1e-2
 
 @dataclass
 class FeatureWindows:
-    """Solves windows by random features: an attempt for ``windows.march``."""
+    """Solves windows by random features: an attempt for ``time_marching.march``."""
 
     setup: DiscreteProblem
     training: Training
@@ -89,11 +89,11 @@ class FeatureWindows:
 
 @dataclass
 class SpectralWindows:
-    """Solves windows by products of polynomials and waves: an attempt for ``windows.march``.
+    """Solves windows by products of polynomials and waves: an attempt for ``time_marching.march``.
 
     Degrees in space are raised where they are what is missing, and kept from window to window. ``bases`` are the sets of waves
-    to choose from in the first window. Where even as many weights as ``most`` miss the wish in space, shorter windows would
-    not help, and the wish gives way, up to what is ``accepted``.
+    to choose from in the first window. Where even as many weights as ``most`` miss the target in space, shorter windows would
+    not help, and the target gives way, up to what is ``accepted``.
     """
 
     setup: DiscreteProblem
@@ -170,7 +170,7 @@ class SpectralWindows:
 
 @dataclass
 class DeepWindows:
-    """Solves windows by a network, Levenberg-Marquardt and ``Polish``: an attempt for ``windows.march``."""
+    """Solves windows by a network, Levenberg-Marquardt and ``Polish``: an attempt for ``time_marching.march``."""
 
     setup: DiscreteProblem
     training: Training
@@ -260,8 +260,8 @@ class TimeMarching(Strategy):
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         training = Training(work.log, None, Adaptive(every=10))
         target = min(work.options.tolerance, _ODE_TARGET if work.dimension == 1 else _TARGET)
-        how, levels = self._levels(work, training, target)
-        marched = march(work.discrete, levels, target=target, ended=lambda: work.log.stopped)
+        how, methods = self._methods(work, training, target)
+        marched = march(work.discrete, methods, target=target, ended=lambda: work.log.stopped)
         problem = work.problem
         if marched.escalated:
             at_once = marched.escalated[0] <= marched.edges[0]
@@ -279,29 +279,38 @@ class TimeMarching(Strategy):
         )
         # How the last attempt ended says nothing of the windows, unless somebody wanted the end.
         status = "interrupted" if marched.interrupted else work.log.status if work.log.stopped else "converged"
-        good = marched.relative <= _WINDOWS_GOOD
+        good = marched.complete and marched.worst <= _WINDOWS_GOOD
         found = joined(work.discrete, marched)
-        yield Candidate(found, marched.relative, "windows", reason, accepted=good, sufficient=good, status=status)
+        yield Candidate(
+            found,
+            marched.worst,
+            "windows",
+            reason,
+            accepted=good,
+            solved=marched.complete,
+            sufficient=good,
+            status=status,
+        )
 
-    def _levels(self, work: Workspace, training: Training, target: float) -> tuple[str, list[Level]]:
+    def _methods(self, work: Workspace, training: Training, target: float) -> tuple[str, list[WindowMethod]]:
         """What the first way of solving windows is called, and all ways."""
         setup, problem, seed = work.discrete, work.problem, work.seed
         # Random features for each field: enough for a solve that takes about a second.
         if work.dimension == 1:
             features = FeatureWindows(setup, training, seed, 60, (_ODE_SCALE,), target)
-            return "random features", [Level(features, 0.1, 1e-9)]
-        last = Level(DeepWindows(setup, training, seed, target), 0.1, 0.05)
+            return "random features", [WindowMethod(features, 0.1, 1e-9)]
+        last = WindowMethod(DeepWindows(setup, training, seed, target), 0.1, 0.05)
         if not isinstance(problem.domain, Box) or work.dimension > MOST_COORDINATES:
             count = max(250, (800 if work.dimension == 2 else 1500) // len(problem.fields))
             features = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, target)
-            return "random features", [Level(features, 0.1, 0.025), last]
+            return "random features", [WindowMethod(features, 0.1, 0.025), last]
         most = _WEIGHTS if work.options.tolerance > _FINE else _MORE_WEIGHTS
         bases = [Degrees.first(problem)]
         if bases[0].waves:
             # A periodic function need not be smooth where its ends meet.
             bases.append(Degrees.first(problem, ()))
         spectral = SpectralWindows(setup, training, seed, min(target, _SPECTRAL_TARGET), _ACCEPTED, bases, most)
-        first = Level(spectral, 0.05, 0.025, target=lambda: spectral.target, accepted=_ACCEPTED, far=_FAR)
+        first = WindowMethod(spectral, 0.05, 0.025, target=lambda: spectral.target, accepted=_ACCEPTED, far=_FAR)
         return "products of polynomials and waves", [first, last]
 
 
@@ -317,8 +326,8 @@ class SpaceTimeSlabs(TimeMarching):
     def obstacle(self, work: Workspace) -> str | None:
         return super().obstacle(work) or not_on_elements(work.problem)
 
-    def _levels(self, work: Workspace, training: Training, target: float) -> tuple[str, list[Level]]:
+    def _methods(self, work: Workspace, training: Training, target: float) -> tuple[str, list[WindowMethod]]:
         elements = SlabWindows(work.discrete, work.log, min(target, _SPECTRAL_TARGET), _GOOD_ENOUGH)
-        first = Level(elements, 0.05, _SHORTEST, target=lambda: elements.target, accepted=_GOOD_ENOUGH)
-        last = Level(DeepWindows(work.discrete, training, work.seed, target), 0.1, 0.05)
+        first = WindowMethod(elements, 0.05, _SHORTEST, target=lambda: elements.target, accepted=_GOOD_ENOUGH)
+        last = WindowMethod(DeepWindows(work.discrete, training, work.seed, target), 0.1, 0.05)
         return "piecewise polynomials", [first, last]

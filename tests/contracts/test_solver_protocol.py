@@ -7,6 +7,7 @@ import torch
 
 import sciml
 from problems import Growth
+from sciml import solvers
 from sciml.errors import SolverError
 from sciml.solvers import Objective, Run, Solver, Step
 from sciml.strategies.prepare import prepare
@@ -21,6 +22,39 @@ SOLVERS = {
     "SSBroyden": sciml.SSBroyden(30),
 }
 
+
+NAMESPACE = {"torch": torch, **{name: getattr(solvers, name) for name in solvers.__all__}}
+
+WRITTEN = {
+    "Adam": [solvers.Adam(), solvers.Adam(100, lr=1e-2, batch=32, rates={"unknowns": 0.1})],
+    "FirstOrder": [
+        solvers.FirstOrder(torch.optim.SGD),
+        solvers.FirstOrder(
+            torch.optim.AdamW,
+            500,
+            scheduler=torch.optim.lr_scheduler.StepLR,
+            scheduler_options={"step_size": 3},
+            clip=1.0,
+            lr=0.1,
+        ),
+    ],
+    "GaussNewton": [solvers.GaussNewton(), solvers.GaussNewton(30, rank_tolerance=0.0)],
+    "LBFGS": [solvers.LBFGS(), solvers.LBFGS(50, history=5)],
+    "LeastSquares": [
+        solvers.LeastSquares(),
+        solvers.LeastSquares(20, seconds=math.inf, factorisation="svd", memory=1e9),
+    ],
+    "LinearLeastSquares": [solvers.LinearLeastSquares(), solvers.LinearLeastSquares(3, rank_tolerance=1e-12)],
+    "SSBroyden": [solvers.SSBroyden(), solvers.SSBroyden(10, memory=2.0**30)],
+}
+
+RECORDS = [
+    solvers.Adaptive(every=5),
+    solvers.Balanced("ntk", smoothing=0.5),
+    solvers.Causal(chunks=4),
+    solvers.EarlyStopping(patience=3),
+    solvers.HardConstraints(harmonics=2),
+]
 
 DATA = {"t": [0.0, 0.5, 1.0, 1.5, 2.0], "u": [math.exp(0.8 * t) for t in (0.0, 0.5, 1.0, 1.5, 2.0)]}
 
@@ -43,6 +77,7 @@ def below(kind):
 def test_every_solver_is_held_by_this_contract():
     public = {getattr(sciml.solvers, name) for name in sciml.solvers.__all__} & below(Solver)
     assert {type(each) for each in SOLVERS.values()} == public - {Solver}
+    assert set(WRITTEN) == set(SOLVERS)
 
 
 def test_it_is_a_record_with_steps_and_a_name(solver):
@@ -122,3 +157,20 @@ def test_a_run_goes_on_after_its_points_have_changed(solver):
     for _ in range(4):
         assert torch.isfinite(run.step().loss)
     assert some.value() < 1.5 * before
+
+
+@pytest.mark.parametrize("given", [*(each for both in WRITTEN.values() for each in both), *RECORDS], ids=repr)
+def test_a_repr_is_the_call_that_makes_it(given):
+    again = eval(repr(given), dict(NAMESPACE))
+    assert type(again) is type(given)
+    assert vars(again) == vars(given)
+    assert repr(again) == repr(given)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("setting", ["steps", "look"])
+def test_numbers_of_steps_are_checked(name, setting):
+    first = (torch.optim.SGD,) if name == "FirstOrder" else ()
+    for wrong in (0, -1, True):
+        with pytest.raises(SolverError, match=f"{setting}.* must be positive whole numbers of at least 1"):
+            getattr(solvers, name)(*first, **{setting: wrong})

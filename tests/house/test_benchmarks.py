@@ -24,7 +24,8 @@ EXACT = [
     if case.problem is not None
     and case.problem().has_reference
     and not isinstance(case.problem().reference, StoredReference)
-    and name != "poisson_on_the_l"  # known to the rounding of singular functions; tests/verbs/test_gallery.py holds it
+    and name
+    != "poisson_on_the_l"  # known to the rounding of singular functions; tests/contracts/test_gallery_protocol.py holds it
 ]
 STORED = sorted(RECIPES)
 BENCHMARK_OF = {"allen_cahn": "allen_cahn_periodic", "lorenz_inverse": "lorenz"}

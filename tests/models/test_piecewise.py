@@ -15,11 +15,11 @@ from sciml.models.bases import PiecewiseBasis
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem.collocation import Collocation
 from sciml.problem.measurements import data_blocks
-from sciml.solvers.condensation import Layout
+from sciml.solvers.condensation import WeightLayout
 from sciml.strategies.inverse_pde import energies, refined
 from sciml.strategies.inverse_points import blocks_on
 from sciml.strategies.inverse_solver import bordered_solve, gauss_newton, spread
-from sciml.strategies.inverse_system import ElementRows, System, Units
+from sciml.strategies.inverse_system import ElementRows, TilingSystem, Units
 
 CUTS = ([-1.0, -0.2, 0.5, 1.0], [-1.0, 0.1, 1.0])
 
@@ -77,7 +77,7 @@ def system_of(problem, of, measured=40):
         factors = {term.name: root for term in block.terms}
         placed.append(ElementRows(problem, block, factors, of, units, (2, 1)))
     weights = {term.name: 1.0 + number for number, block in enumerate(blocks) for term in block.terms}
-    return System(of, placed, weights, 2)
+    return TilingSystem(of, placed, weights, 2)
 
 
 @pytest.mark.parametrize("outer", [0, 1])
@@ -260,7 +260,7 @@ def test_halved_elements_converge_as_fast_as_their_degree_allows(degree):
             ElementRows(problem, block, {term.name: block.weights.sqrt() for term in block.terms}, of, units, (2, 1))
             for block in blocks_on(of, problem, problem.terms())
         ]
-        system = System(of, placed, {term.name: 1.0 for term in problem.terms()}, 1)
+        system = TilingSystem(of, placed, {term.name: 1.0 for term in problem.terms()}, 1)
         arrived = gauss_newton(system, torch.zeros(of.width, 1).double(), {}, 3, 1e-12)
         fresh = points(500, 1)
         errors.append(float((values(of, arrived.weights, fresh)[:, 0] - wave(*fresh.unbind(1))).square().mean().sqrt()))
@@ -268,7 +268,7 @@ def test_halved_elements_converge_as_fast_as_their_degree_allows(degree):
 
 
 def test_effort_grows_with_the_band():
-    narrow, wide = (Layout(tiling(1, (np.linspace(-1, 1, count + 1), CUTS[1])), 1) for count in (4, 8))
+    narrow, wide = (WeightLayout(tiling(1, (np.linspace(-1, 1, count + 1), CUTS[1])), 1) for count in (4, 8))
     assert wide.effort > narrow.effort
     assert narrow.band <= narrow.width
 

@@ -203,7 +203,7 @@ class Varied(LShape):
 
 def test_powers_of_the_conjugate_are_what_varying_coefficients_add():
     setup = ready(Varied(), 3000)
-    search = corners._Search(workspace(setup.problem, discrete=setup), plane_of(setup.problem), None)
+    search = corners._CornerSearch(workspace(setup.problem, discrete=setup), plane_of(setup.problem), None)
     analytic = search._attempt(sciml.RandomFeatures(400, 4.0), 4, 0)
     spread = search._attempt(sciml.RandomFeatures(400, 4.0), 4, 2)
     assert spread < 0.05 * analytic

@@ -16,7 +16,7 @@ from sciml.strategies.prepare import prepare
 from sciml.strategies.random_features import most_points
 from sciml.strategies.search import Log
 from sciml.strategies.spectral import Degrees
-from sciml.strategies.time_marching import Level, joined, march
+from sciml.strategies.time_marching import WindowMethod, joined, march
 from sciml.strategies.training import Training
 from sciml.strategies.window_solvers import SpectralWindows
 
@@ -41,14 +41,14 @@ class Clock:
         return Solved(), self.reached(begin, end)
 
 
-def marched(*levels, target=1e-6):
+def marched(*methods, target=1e-6):
     problem = SimpleNamespace(time="t", domain=SimpleNamespace(bounds={"t": (0.0, 1.0)}))
-    return march(SimpleNamespace(problem=problem), levels, target=target, ended=lambda: False)
+    return march(SimpleNamespace(problem=problem), methods, target=target, ended=lambda: False)
 
 
 def test_windows_are_halved_until_the_wish_is_met():
     clock = Clock(lambda begin, end: 1e-8 if end - begin < 0.15 else 1e-3)
-    found = marched(Level(clock, 0.5, 0.01))
+    found = marched(WindowMethod(clock, 0.5, 0.01))
     assert found.complete
     assert found.worst == 1e-8
     assert np.diff(found.edges).max() < 0.15
@@ -59,24 +59,24 @@ def test_windows_are_halved_until_the_wish_is_met():
 def test_a_level_at_its_shortest_gives_way_to_the_next_some_windows_back():
     first = Clock(lambda begin, end: 1e-8 if end < 0.5 else 1e-3)
     second = Clock(lambda begin, end: 1e-7)
-    found = marched(Level(first, 0.05, 0.025, 0.05), Level(second, 0.25, 0.05))
+    found = marched(WindowMethod(first, 0.05, 0.025, 0.05), WindowMethod(second, 0.25, 0.05))
     assert found.complete
     (escalated,) = found.escalated
-    assert 0.3 < escalated <= 0.4  # a tenth of the time before the first level failed
+    assert 0.3 < escalated <= 0.4  # a tenth of the time before the first method failed
     assert second.asked[0] == (round(escalated, 6), round(escalated + 0.25, 6))
     assert escalated in found.edges
 
 
 def test_a_residual_that_is_accepted_at_the_shortest_length_is_no_reason_to_climb():
     first, second = Clock(lambda begin, end: 5e-6), Clock(lambda begin, end: 1e-9)
-    found = marched(Level(first, 0.1, 0.05, accepted=1e-5), Level(second, 0.1, 0.05))
+    found = marched(WindowMethod(first, 0.1, 0.05, accepted=1e-5), WindowMethod(second, 0.1, 0.05))
     assert not second.asked
     assert found.failed == len(found.setups)
 
 
 def test_a_level_that_misses_by_more_than_the_one_below_gives_the_march_back():
     first, second = Clock(lambda begin, end: 1e-4 * (end - begin)), Clock(lambda begin, end: 1e-2)
-    found = marched(Level(first, 0.2, 0.05), Level(second, 0.2, 0.1))
+    found = marched(WindowMethod(first, 0.2, 0.05), WindowMethod(second, 0.2, 0.1))
     assert found.complete
     assert found.escalated == ()
     assert len(second.asked) == 2
@@ -86,7 +86,7 @@ def test_a_level_that_misses_by_more_than_the_one_below_gives_the_march_back():
 def test_the_wish_of_a_level_may_change_on_the_way():
     wishes = iter([1e-9] * 3 + [1e-2] * 100)
     clock = Clock(lambda begin, end: 1e-4)
-    found = marched(Level(clock, 0.4, 0.01, target=lambda: next(wishes)))
+    found = marched(WindowMethod(clock, 0.4, 0.01, target=lambda: next(wishes)))
     assert clock.asked[:4] == [(0, 0.4), (0, 0.2), (0, 0.1), (0, 0.05)]
     assert found.complete
 
@@ -130,8 +130,8 @@ def test_waves_in_windows_follow_solitons_to_many_digits():
     setup = prepare(problem, sciml.RandomFeatures(), None, most_points(2), None, torch.float64, "cpu", 0)
     training = Training(Log())
     waves = SpectralWindows(setup, training, 0, 1e-9, 1e-6, [Degrees.first(problem)], 2400)
-    level = Level(waves, 0.05, 0.025, target=lambda: waves.target, accepted=1e-6, far=1e-4)
-    found = march(setup, [level], target=1e-7, ended=lambda: False)
+    method = WindowMethod(waves, 0.05, 0.025, target=lambda: waves.target, accepted=1e-6, far=1e-4)
+    found = march(setup, [method], target=1e-7, ended=lambda: False)
     models = [each.trial.model for each in found.setups]
     assert found.complete
     assert all(isinstance(model, Spectral) and model.periodic == (0,) for model in models)
@@ -200,13 +200,13 @@ def test_the_choice_does_not_hang_on_a_seed(seed):
 
 def test_solved_windows_keep_no_points():
     clock = Clock(lambda begin, end: 1e-8)
-    found = marched(Level(clock, 0.25, 0.1))
+    found = marched(WindowMethod(clock, 0.25, 0.1))
     assert all(each.train == () for each in found.setups)
 
 
 def test_windows_that_are_given_back_do_not_count():
     first = Clock(lambda begin, end: 5e-6 if end < 0.5 else 1e-3)
     second = Clock(lambda begin, end: 1e-8)
-    found = marched(Level(first, 0.05, 0.025, 0.05, target=lambda: 1e-5), Level(second, 0.25, 0.05))
+    found = marched(WindowMethod(first, 0.05, 0.025, 0.05, target=lambda: 1e-5), WindowMethod(second, 0.25, 0.05))
     (escalated,) = found.escalated
     assert found.failed == sum(edge <= escalated for edge in found.edges[1:])

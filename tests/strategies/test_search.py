@@ -1,0 +1,156 @@
+"""What a search, its windows and its repeated fits do when somebody wants the end, and what its tries leave to each other."""
+
+import numpy as np
+import pytest
+import torch
+from candidates import candidate, workspace
+from conftest import problem_class
+
+import sciml
+from problems import Decay, Heat, Line, Poisson
+from sciml import d, strategies
+from sciml.errors import SolverError
+from sciml.problem import Measurements
+from sciml.problem.measurements import data_blocks
+from sciml.strategies import noise_scale, spectral
+from sciml.strategies.network import Train
+from sciml.strategies.prepare import prepare
+from sciml.strategies.search import Candidate, Strategy, search
+
+
+@pytest.mark.parametrize("after", [1, 3, 4])
+def test_ctrl_c_between_windows_is_no_success(after):
+    """What is known of the first windows is kept, and said to be that."""
+    calls = []
+
+    class Counting(sciml.LBFGS):
+        def start(self, objective):
+            calls.append(objective)
+            if len(calls) == after:
+                raise KeyboardInterrupt
+            return super().start(objective)
+
+    solution = sciml.fit(Decay(), sciml.MLP(6), solver=Counting(40), windows=4)
+    assert solution.status == "interrupted"
+    assert not solution.success
+
+
+def test_a_wish_for_the_end_outlives_a_strategy_that_has_nothing_to_add():
+    class Silent(Strategy):
+        def candidates(self, work, best):
+            work.log.status = "stopped"
+            yield from ()
+
+    class Fixed(Strategy):
+        def candidates(self, work, best):
+            yield Candidate(None, 1e-3, "none")
+
+    class Never(Strategy):
+        def candidates(self, work, best):
+            pytest.fail("the search went on")
+            yield
+
+    found = search([Fixed(), Silent(), Never()], workspace(Decay()))
+    assert (found.residual, found.status) == (1e-3, "stopped")
+
+
+def test_ctrl_c_in_a_repeated_fit_keeps_the_one_before():
+    """The size of the noise is found from a fit, and used in the next."""
+    t = np.linspace(0, 3, 60)
+    data = {"t": t, "u": 1 + t + 0.1 * np.random.default_rng(0).standard_normal(60)}
+    measurements = Measurements(data, noise={"u": sciml.StudentT()})
+    passes = []
+
+    def solve(work):
+        passes.append(work)
+        if len(passes) == 2:
+            raise KeyboardInterrupt
+        return candidate(Train(sciml.MLP(4), (sciml.LBFGS(60),)), work)
+
+    found, _ = noise_scale.iterate(solve, workspace(Line(), measurements=measurements))
+    assert found.status == "interrupted"
+    assert len(passes) == 2
+
+
+def test_tries_of_polynomials_have_unknowns_of_their_own():
+    class Rate(Decay):
+        rate = sciml.Unknown(1.0)
+
+    t = np.linspace(0, 1, 30)
+    data = Measurements({"t": t, "u": np.exp(-2 * t)})
+    work = workspace(Rate(), measurements=data)
+    low = spectral._solved(work.discrete, spectral.Degrees((4,), ()), work, None)
+    before = float(low.raw["rate"].detach())
+    high = spectral._solved(work.discrete, spectral.Degrees((9,), ()), work, low)
+    assert high.raw["rate"] is not low.raw["rate"]
+    assert float(low.raw["rate"].detach()) == before
+
+
+def test_what_is_curved_at_its_own_size_is_not_linear():
+    class Logistic(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), y=(0, 1))
+        fields = ["p"]
+        most = 8e9
+        conditions = [sciml.Dirichlet(p=4e9, on=domain.boundary)]
+
+        @sciml.equation
+        def balance(self, p, x, y):
+            return d(p, x, x) + d(p, y, y) + 5.0 * p * (1 - p / self.most)
+
+    assert not workspace(Logistic()).linear
+    assert not workspace(Logistic(most=8.0)).linear
+    assert workspace(Poisson()).linear
+    assert workspace(Heat()).linear
+
+
+def test_parts_of_a_block_know_derivatives_that_their_own_normals_leave_out():
+    """Where memory is short the first part of a boundary may lie on one face alone."""
+
+    class Flux(Poisson):
+        conditions = [sciml.Neumann(u=0.0, on=Poisson.domain.boundary), sciml.Point(u=1.0, at={"x": 0.5, "y": 0.5})]
+
+    setup = prepare(Flux(), sciml.RandomFeatures(20, 2.0), None, 60, None, torch.float64, "cpu", 0)
+    with torch.no_grad():
+        for parameter in setup.trial.model.layers[-1].parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    (block,) = [each for each in setup.train if each.terms[0].name.startswith("neumann")]
+    whole = prepare(Flux(), setup.trial.model, None, 60, None, torch.float64, "cpu", 0).rows.residuals([block])
+    setup.rows.portion.size = 8
+    parts = setup.rows.numbers([block])
+    for name, values in whole.items():
+        torch.testing.assert_close(parts[name], values.detach(), rtol=1e-10, atol=1e-10)
+
+
+def test_a_model_of_the_callers_own_is_not_polished_into_another():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1)).double()
+    ways = [strategies.Spectral(3), strategies.Train(model, sciml.LBFGS(10))]
+    solution = sciml.fit(Poisson(), strategy=ways)
+    assert [each for each in solution.choices if each.startswith("Train: residual")]
+
+
+def test_a_named_training_is_checked_like_any_other():
+    with pytest.raises(SolverError, match="no time coordinate"):
+        sciml.fit(Poisson(), sciml.MLP(4), windows=3, strategy="Train")
+    with pytest.raises(SolverError, match="a solver is"):
+        strategies.Train(solvers=("Adam",))
+    with pytest.raises(SolverError, match="start="):
+        strategies.Train(begin=3)
+    assert strategies.Train(solvers=sciml.LBFGS(3)).solvers == (sciml.LBFGS(3),)
+
+
+def test_terms_are_made_once():
+    problem = problem_class("burgers")()
+    assert problem.terms() is problem.terms()
+    assert problem.bind(nu=0.1).terms() is not problem.terms()
+    for _ in range(3):
+        for term in problem.terms():
+            problem.system.slopes(term)
+    assert len(problem.system._slopes) == len(problem.terms())
+
+
+def test_measured_functions_are_asked_what_they_need():
+    data = {"t": [0.0, 0.5, 1.0], "flux": [1.0, 0.5, 0.3]}
+    measurements = Measurements(data, observe={"flux": lambda u, t: d(u, t) * u})
+    (block,) = data_blocks(Decay(), measurements)
+    (term,) = block.terms
+    assert set(Decay().system.asked(term)) == {("u", ("t",)), ("u", ())}
