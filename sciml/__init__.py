@@ -86,16 +86,6 @@ _NAMESPACES = {
     "strategies": strategies,
     "uncertainty": uncertainty,
 }
-# Names of before 0.2, kept for one release.
-_FORMER = {
-    "Every": "CheckpointEvery",
-    "Exact": "HardConstraints",
-    "Loading": "LoaderOptions",
-    "Look": "Report",
-    "Solid": "Polyhedron",
-    "Stored": "StoredReference",
-    "Transformed": "Constrained",
-}
 
 
 def __getattr__(name: str) -> _Any:
@@ -104,7 +94,6 @@ def __getattr__(name: str) -> _Any:
         from sciml.transformer import Embedding
 
         return Embedding
-    name = _FORMER.get(name, name)
     for space in (models, *_NAMESPACES.values(), _diagnostics, _jets, _problem):
         if name in getattr(space, "__all__", ()):
             return getattr(space, name)

@@ -2,7 +2,9 @@
 
 from sciml.runs.checkpoint import CheckpointEvery
 from sciml.runs.directory import RunDirectory
+from sciml.runs.history import read_lines
 from sciml.runs.index import table
 from sciml.runs.load import load
+from sciml.runs.report import read_summary
 
-__all__ = ["CheckpointEvery", "RunDirectory", "load", "table"]
+__all__ = ["CheckpointEvery", "RunDirectory", "load", "read_lines", "read_summary", "table"]

@@ -13,7 +13,7 @@ from sciml import gallery
 from sciml.data import StoredReference
 
 from . import report
-from .markup import markdown
+from .markup import markdown, reflowed
 from .published import PUBLISHED
 
 # An error is stated if the reference is so many times as exact.
@@ -96,7 +96,7 @@ def overview(table: pd.DataFrame, results: Mapping[str, Any]) -> str:
     lines += [
         f"`make gallery` writes this page. Time limit of a process: {', '.join(f'{each:g}' for each in limits)} s."
     ]
-    return _HEAD + "\n".join(lines) + "\n"
+    return reflowed(_HEAD + "\n".join(lines) + "\n")
 
 
 def cells(name: str, row: Any, result: Mapping[str, Any] | None) -> list[str]:
@@ -159,7 +159,7 @@ def page(name: str, row: Any, result: Mapping[str, Any] | None) -> str:
     else:
         lines += [*_measured(name, result), ""]
     lines += ["## The code", "", f"[problems/{name}.py](../../problems/{name}.py), after its text above:", ""]
-    return "\n".join([*lines, "```python", code, "```", "", _call(name)]) + "\n"
+    return reflowed("\n".join([*lines, "```python", code, "```", "", _call(name)]) + "\n")
 
 
 def _measured(name: str, result: Mapping[str, Any]) -> Iterable[str]:

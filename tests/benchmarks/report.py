@@ -2,11 +2,11 @@
 
 import math
 import statistics
-import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 from .case import Case, Target
+from .markup import reflowed
 
 _HEAD = """# Benchmarks
 
@@ -42,7 +42,7 @@ def page(cases: Mapping[str, Case], results: Mapping[str, Any], left_out: Mappin
     if run:
         lines += ["", "## What was chosen", "", *_choices(run, results), "## Where and when", ""]
         lines += [*environments({case.name: results[case.name] for case in run}), "", *_peers(run, results)]
-    return "\n".join(lines).rstrip() + "\n"
+    return reflowed("\n".join(lines).rstrip() + "\n")
 
 
 def summary(case: Case, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,8 +150,7 @@ def _choices(run: list[Case], results: Mapping[str, Any]) -> list[str]:
         first = results[case.name]["runs"][0]
         said = [*first.get("choices", ()), *([f"failed: {first['failed']}"] if "failed" in first else [])]
         if said:
-            told = f"- `{case.name}` (seed {first['seed']}; {first.get('solver', '–')}): {'. '.join(said)}."
-            lines += textwrap.wrap(told, 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+            lines.append(f"- `{case.name}` (seed {first['seed']}; {first.get('solver', '–')}): {'. '.join(said)}.")
     return [*lines, ""] if lines else []
 
 
