@@ -18,6 +18,8 @@ from sciml.data.memory import readable
 from sciml.errors import FileError
 from sciml.runs.directory import CHECKPOINT, HISTORY, LOCK, RECORD, SOLUTION, SUMMARY, RunDirectory
 
+STATES = ("running", "success", "not a success", "interrupted", "unfinished", "damaged", "not a run")
+
 # Far more than a fit writes there; a larger file is none of ours.
 _MOST_BYTES = 2**22
 _TAIL = 2**16
