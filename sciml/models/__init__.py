@@ -22,6 +22,7 @@ from sciml.models.scaled import Scaled
 from sciml.models.singular import CornerExponents, CornerFunctions, CornerSingular
 from sciml.models.sliced import Sliced, sliced
 from sciml.models.spectral import Spectral
+from sciml.models.tiles import Tiles
 from sciml.models.windowed import Windowed
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "Scaled",
     "Sliced",
     "Spectral",
+    "Tiles",
     "Windowed",
     "hermite",
     "model_of",
@@ -62,4 +64,4 @@ __all__ = [
 ]
 
 # The models that are rebuilt from their ``config``.
-BUILT_IN: tuple[type[_Any], ...] = (MLP, RandomFeatures, DeepFeatures, Spectral, CornerSingular, PiecewisePolynomial)
+BUILT_IN: tuple[type[_Any], ...] = (MLP, RandomFeatures, DeepFeatures, Spectral, CornerSingular, PiecewisePolynomial, Tiles)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +13,8 @@ from sciml.models.base import Block
 from sciml.models.bases import PiecewiseBasis, chebyshev, located
 
 _CHUNK = 2**13
+
+Partial = Callable[[Tensor, Sequence[int]], Tensor]
 
 
 class PiecewisePolynomial(Block):
@@ -68,34 +69,40 @@ class PiecewisePolynomial(Block):
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         """A derivative of the fields, ``(n, F)``, of given orders by each coordinate."""
-        found: Tensor = _Piecewise.apply(points, self.coefficients, tuple(orders), *self.breaks)
-        return found
+        return differentiable(self._values, points, orders)
+
+    def _values(self, points: Tensor, orders: Sequence[int]) -> Tensor:
+        parts = [_values(part, self.coefficients, orders, self.breaks) for part in points.split(_CHUNK)]
+        return torch.cat(parts) if len(points) else points.new_zeros(0, self.outputs)
 
     def extra_repr(self) -> str:
         elements = " x ".join(str(len(each) - 1) for each in self.breaks)
         return f"{elements} tiles of degree {' x '.join(map(str, self.degrees))}"
 
 
-class _Piecewise(torch.autograd.Function):
-    """A derivative of the pieces; its gradient by the points is the next derivative."""
+class _Derivative(torch.autograd.Function):
+    """A derivative of a function that knows them all; its gradient by the points is the next derivative."""
 
     @staticmethod
-    def forward(ctx: Any, points: Tensor, coefficients: Tensor, orders: tuple[int, ...], *breaks: Tensor) -> Tensor:
-        ctx.save_for_backward(points, coefficients, *breaks)
-        ctx.orders = orders
-        if not len(points):
-            return points.new_zeros(0, coefficients.shape[len(breaks)])
-        return torch.cat([_values(part, coefficients, orders, breaks) for part in points.split(_CHUNK)])
+    def forward(ctx: Any, points: Tensor, compute: Partial, orders: tuple[int, ...]) -> Tensor:
+        ctx.save_for_backward(points)
+        ctx.compute, ctx.orders = compute, orders
+        return compute(points, orders)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        points, coefficients, *breaks = ctx.saved_tensors
+        (points,) = ctx.saved_tensors
         columns: list[Tensor] = []
-        for column in range(len(breaks)):
+        for column in range(points.shape[1]):
             orders = tuple(order + (place == column) for place, order in enumerate(ctx.orders))
-            slopes = _Piecewise.apply(points, coefficients, orders, *breaks)
-            columns.append((grads[0] * slopes).sum(1))
-        return torch.stack(columns, dim=1), None, None, *itertools.repeat(None, len(breaks))
+            columns.append((grads[0] * _Derivative.apply(points, ctx.compute, orders)).sum(1))
+        return torch.stack(columns, dim=1), None, None
+
+
+def differentiable(compute: Partial, points: Tensor, orders: Sequence[int]) -> Tensor:
+    """A derivative ``compute(points, orders)`` as a function of points ``(n, D)`` that autograd may go through."""
+    found: Tensor = _Derivative.apply(points, compute, tuple(orders))
+    return found
 
 
 def _values(points: Tensor, coefficients: Tensor, orders: Sequence[int], breaks: Sequence[Tensor]) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -136,15 +136,9 @@ class Products(Block):
         sizes = [(2 * n if column in self._periodic else n) + 1 for column, n in enumerate(degrees)]
         # The longest table comes last: its functions stand side by side for every product of the others.
         self._order = sorted(range(self.inputs), key=lambda column: sizes[column])
-        ordered = torch.cartesian_prod(*(torch.arange(sizes[column]) for column in self._order)).reshape(
-            -1, self.inputs
-        )
-        numbers = torch.empty_like(ordered)
-        numbers[:, self._order] = ordered
-        shares = self._degrees_of(numbers) / torch.tensor([max(1, n) for n in degrees])
-        kept = shares.square().sum(1) <= 1 + 1e-9
-        self.register_buffer("_numbers", numbers[kept], persistent=False)
-        groups = Counter(map(tuple, ordered[kept, :-1].tolist()))
+        numbers = ellipsoid(degrees, self._periodic, self._order)
+        self.register_buffer("_numbers", numbers, persistent=False)
+        groups = Counter(map(tuple, numbers[:, self._order[:-1]].tolist()))
         self._groups = list(groups.items())
         self.products = tuple(map(tuple, self._numbers.tolist()))
         self.width = len(self.products)
@@ -152,11 +146,7 @@ class Products(Block):
     @property
     def degrees_of(self) -> Tensor:
         """The degree of every product along every coordinate, shape ``(width, D)``."""
-        return self._degrees_of(self._numbers)
-
-    def _degrees_of(self, numbers: Tensor) -> Tensor:
-        waved = torch.tensor([column in self._periodic for column in range(self.inputs)], device=numbers.device)
-        return torch.where(waved, (numbers + 1) // 2, numbers)
+        return _degrees_of(self._numbers, self._periodic)
 
     def forward(self, points: Tensor) -> Tensor:
         """``(n, D)`` to ``(n, width)``."""
@@ -199,3 +189,19 @@ class Products(Block):
                 factor = table[:, number, None]
                 share = factor if share is None else share * factor
             yield share, long[:, :count]
+
+
+def ellipsoid(degrees: Sequence[int], periodic: Collection[int] = (), order: Sequence[int] | None = None) -> Tensor:
+    r"""The numbers of products with :math:`\sum_i (k_i/n_i)^2 \le 1`, ``(K, D)``, counting along coordinates in an order."""
+    order = range(len(degrees)) if order is None else order
+    sizes = [(2 * n if column in periodic else n) + 1 for column, n in enumerate(degrees)]
+    ordered = torch.cartesian_prod(*(torch.arange(sizes[column]) for column in order)).reshape(-1, len(degrees))
+    numbers = torch.empty_like(ordered)
+    numbers[:, list(order)] = ordered
+    parts = _degrees_of(numbers, periodic) / torch.tensor([max(1, n) for n in degrees])
+    return numbers[parts.square().sum(1) <= 1 + 1e-9]
+
+
+def _degrees_of(numbers: Tensor, periodic: Collection[int]) -> Tensor:
+    waved = torch.tensor([column in periodic for column in range(numbers.shape[1])], device=numbers.device)
+    return torch.where(waved, (numbers + 1) // 2, numbers)

@@ -1,0 +1,169 @@
+"""Unfitted (cut) spectral elements: polynomials on the boxes of a background grid, of which a domain may cut any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sciml.errors import ModelError
+from sciml.models.base import Block
+from sciml.models.bases import chebyshev, located
+from sciml.models.piecewise import differentiable
+from sciml.models.spectral import ellipsoid
+
+_CHUNK = 2**13
+
+
+class Tiles(Block):
+    r"""Polynomials on the boxes of a background grid that meet a domain: unfitted spectral elements.
+
+    .. math::  u(x) = \sum_k c_{ek} \prod_i T_{k_i}(\xi_i), \qquad \sum_i (k_i/n_i)^2 \le 1, \qquad \xi = (x - m_e)/h_e
+
+    on tile e with the centre :math:`m_e` and half widths :math:`h_e`. A tile need not lie inside the domain: its polynomials
+    are those of the whole box. Points in a box without a tile take the nearest tile. There are no parameters: the
+    coefficients are a buffer, ``(T, F, K)``. Derivatives of any order are polynomials as well.
+
+    Args:
+        breaks: for each coordinate increasing numbers, in its unit; from -1 to 1 inside a ``Scaled``.
+        degrees: the degree n along each coordinate.
+        outputs: the number of fields F.
+        live: the numbers of the boxes that carry a tile, the last coordinate counting fastest; None for all.
+
+    Raises:
+        ModelError: breaks that do not increase, degrees that are none, or no such box.
+
+    Example:
+        >>> import torch, sciml
+        >>> model = sciml.models.Tiles([[-1.0, 0.0, 1.0], [-1.0, 1.0]], degrees=[4, 3], outputs=1, live=[1])
+        >>> model(torch.zeros(5, 2, dtype=torch.float64)).shape
+        torch.Size([5, 1])
+
+    Reference: P. B. Bochev and M. D. Gunzburger, Least-Squares Finite Element Methods, Springer 2009; E. Burman and others,
+    CutFEM: discretizing geometry and partial differential equations, International Journal for Numerical Methods in
+    Engineering 104 (2015).
+    """
+
+    arguments = ("breaks", "degrees", "outputs", "live")
+    coefficients: Tensor
+    centers: Tensor
+    halves: Tensor
+    _tile_of: Tensor
+    _products: Tensor
+
+    def __init__(
+        self,
+        breaks: Sequence[Sequence[float]],
+        degrees: Sequence[int],
+        outputs: int,
+        live: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__()
+        found = [torch.tensor(list(each), dtype=torch.float64) for each in breaks]
+        increasing = all(len(each) > 1 and bool((each.diff() > 0).all()) for each in found)
+        if not found or not increasing or len(degrees) != len(found) or min(degrees) < 0:
+            raise ModelError(
+                "Tiles needs increasing breaks and a degree that is not negative for every coordinate; given: "
+                f"{[list(each) for each in breaks]} and {list(degrees)}"
+            )
+        middles = torch.cartesian_prod(*((each[1:] + each[:-1]) / 2 for each in found)).reshape(-1, len(found))
+        halves = torch.cartesian_prod(*(each.diff() / 2 for each in found)).reshape(-1, len(found))
+        chosen = torch.arange(len(middles)) if live is None else torch.tensor(list(live), dtype=torch.int64)
+        if not len(chosen) or int(chosen.min()) < 0 or int(chosen.max()) >= len(middles):
+            raise ModelError(f"live must name some of the {len(middles)} boxes, from 0; given: {live!r}")
+        self.degrees, self.outputs, self.live = tuple(degrees), outputs, tuple(chosen.tolist())
+        for column, each in enumerate(found):
+            self.register_buffer(f"breaks_{column}", each)
+        products = ellipsoid(self.degrees)
+        self.register_buffer("centers", middles[chosen], persistent=False)
+        self.register_buffer("halves", halves[chosen], persistent=False)
+        self.register_buffer("_tile_of", _nearest(middles, halves, chosen), persistent=False)
+        self.register_buffer("_products", products, persistent=False)
+        shape = len(chosen), outputs, len(products)
+        self.register_buffer("coefficients", torch.zeros(shape, dtype=torch.float64))
+
+    @property
+    def breaks(self) -> tuple[Tensor, ...]:
+        """The ends of the boxes along each coordinate."""
+        return tuple(getattr(self, f"breaks_{column}") for column in range(len(self.degrees)))
+
+    @property
+    def width(self) -> int:
+        """The number of products on each tile."""
+        return len(self._products)
+
+    def tile(self, points: Tensor) -> Tensor:
+        """The tile of each of points ``(n, D)``."""
+        box = torch.zeros(len(points), dtype=torch.int64, device=points.device)
+        for x, own in zip(points.unbind(1), self.breaks, strict=True):
+            box = box * (len(own) - 1) + located(x, own)[0]
+        return self._tile_of[box]
+
+    def local(self, points: Tensor, tile: Tensor) -> Tensor:
+        """Points ``(n, D)`` in the coordinates of their tiles, [-1, 1] inside."""
+        return (points - self.centers[tile]) / self.halves[tile]
+
+    def functions(self, local: Tensor, orders: Sequence[int]) -> Tensor:
+        """A derivative of every product by local coordinates ``(n, D)``, ``(n, K)``."""
+        found: Tensor | None = None
+        for column, (degree, order) in enumerate(zip(self.degrees, orders, strict=True)):
+            table = chebyshev(local[:, column], degree, order)[-1].index_select(1, self._products[:, column])
+            found = table if found is None else found * table
+        assert found is not None
+        return found
+
+    def forward(self, points: Tensor) -> Tensor:
+        """Fields ``(n, F)`` at points ``(n, D)``; the outermost tiles continue outside."""
+        return self.partial(points, (0,) * len(self.degrees))
+
+    def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
+        """A derivative of the fields, ``(n, F)``, of given orders by each coordinate."""
+        return differentiable(self._values, points, orders)
+
+    def _values(self, points: Tensor, orders: Sequence[int]) -> Tensor:
+        parts = []
+        for part in points.split(_CHUNK):
+            tile = self.tile(part)
+            found = torch.bmm(self.coefficients[tile], self.functions(self.local(part, tile), orders)[:, :, None])[:, :, 0]
+            for column, order in enumerate(orders):
+                found = found / self.halves[tile, column, None] ** order if order else found
+            parts.append(found)
+        return torch.cat(parts) if parts else points.new_zeros(0, self.outputs)
+
+    def tails(self) -> Tensor:
+        """For each tile and coordinate the share of the weights in the highest sixth of its degrees, ``(T, D)``."""
+        squares = self.coefficients.square().sum(1)
+        whole = squares.sum(1).clamp_min(1e-300)
+        high = [self._products[:, column] >= -(-5 * max(n, 1) // 6) for column, n in enumerate(self.degrees)]
+        return torch.stack([(squares[:, each].sum(1) / whole).sqrt() for each in high], dim=1)
+
+    def neighbours(self) -> list[tuple[int, Tensor]]:
+        """For each coordinate its column, and the pairs of tiles that share a side across it, lower first, ``(P, 2)``."""
+        counts = [len(each) - 1 for each in self.breaks]
+        number = torch.full((len(self._tile_of),), -1)
+        number[list(self.live)] = torch.arange(len(self.live))
+        table = number.view(counts)
+        found = []
+        for column, count in enumerate(counts):
+            lower, upper = table.narrow(column, 0, count - 1).flatten(), table.narrow(column, 1, count - 1).flatten()
+            both = (lower >= 0) & (upper >= 0)
+            found.append((column, torch.stack([lower[both], upper[both]], dim=1)))
+        return found
+
+    def extra_repr(self) -> str:
+        boxes = " x ".join(str(len(each) - 1) for each in self.breaks)
+        all_of = "" if len(self.live) == len(self._tile_of) else f"{len(self.live)} of "
+        return f"{all_of}{boxes} tiles of degree {' x '.join(map(str, self.degrees))}"
+
+
+def _nearest(middles: Tensor, halves: Tensor, chosen: Tensor) -> Tensor:
+    """For each box the place among the chosen ones of the nearest one, in units of a typical box."""
+    unit = halves.mean(0)
+    found = torch.empty(len(middles), dtype=torch.int64)
+    found[chosen] = torch.arange(len(chosen))
+    others = torch.ones(len(middles), dtype=torch.bool)
+    others[chosen] = False
+    for part in torch.nonzero(others)[:, 0].split(1024):
+        found[part] = torch.cdist(middles[part] / unit, middles[chosen] / unit).argmin(1)
+    return found
