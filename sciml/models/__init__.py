@@ -64,4 +64,12 @@ __all__ = [
 ]
 
 # The models that are rebuilt from their ``config``.
-BUILT_IN: tuple[type[_Any], ...] = (MLP, RandomFeatures, DeepFeatures, Spectral, CornerSingular, PiecewisePolynomial, Tiles)
+BUILT_IN: tuple[type[_Any], ...] = (
+    MLP,
+    RandomFeatures,
+    DeepFeatures,
+    Spectral,
+    CornerSingular,
+    PiecewisePolynomial,
+    Tiles,
+)

@@ -15,7 +15,7 @@ from sciml._text import among, listed
 from sciml.data import archive
 from sciml.errors import ModelError, ProblemError
 from sciml.jets.calculus import describe
-from sciml.models import PiecewisePolynomial, Windowed
+from sciml.models import PiecewisePolynomial, Tiles, Windowed
 from sciml.problem.observations import derivative_named
 from sciml.solution import Solution
 
@@ -58,7 +58,7 @@ def export(solution: Solution, path: str | Path, fields: Sequence[str] | None = 
         True
     """
     chosen = _fields(solution, fields)
-    pieces = isinstance(solution.model, PiecewisePolynomial | Windowed)
+    pieces = isinstance(solution.model, PiecewisePolynomial | Tiles | Windowed)
     if solution.model is None or pieces:
         kind = type(solution.model or solution.trial).__name__
         raise ModelError(

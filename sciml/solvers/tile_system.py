@@ -24,6 +24,7 @@ from sciml.geometry import Interior, PointSet, Within
 from sciml.jets import RandomJets
 from sciml.jets.random import USUAL
 from sciml.models import Tiles
+from sciml.models.bases import gauss
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
@@ -162,9 +163,8 @@ class TileRows:
         """Fields, and their derivatives across a side below the order, are the same on both of its tiles."""
         found = []
         problem, model, dimension = self.problem, self.model, len(self.problem.coordinates)
-        places = torch.from_numpy(np.polynomial.legendre.leggauss(self._side)[0])
         for column, pairs in model.neighbours():
-            across = torch.cartesian_prod(*[places] * (dimension - 1)).reshape(-1, dimension - 1)
+            across = gauss_grid(self._side, dimension - 1)
             local = torch.cat([across[:, :column], torch.ones(len(across), 1), across[:, column:]], dim=1).double()
             other = local.clone()
             other[:, column] = -1.0
@@ -314,22 +314,28 @@ class TileLinearization:
 
     def _arranged(self, tiles: int) -> Tensor:
         """The place of every tile in an order in which neighbours are close."""
-        pairs = torch.cat([each.tiles for each in self._joined]) if self._joined else torch.zeros(0, 2, dtype=torch.int64)
+        pairs = (
+            torch.cat([each.tiles for each in self._joined]) if self._joined else torch.zeros(0, 2, dtype=torch.int64)
+        )
         rows, columns = torch.cat([pairs, pairs.flip(1)]).T.numpy()
         graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(tiles, tiles))
         place = torch.empty(tiles, dtype=torch.int64)
-        place[torch.from_numpy(reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64))] = torch.arange(tiles)
+        place[torch.from_numpy(reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64))] = torch.arange(
+            tiles
+        )
         return place
 
     @property
     def band(self) -> int:
         """How many diagonals the factor fills."""
-        apart = [int((self._order[each.tiles[:, 0]] - self._order[each.tiles[:, 1]]).abs().max()) for each in self._joined]
+        apart = [
+            int((self._order[each.tiles[:, 0]] - self._order[each.tiles[:, 1]]).abs().max()) for each in self._joined
+        ]
         return (max(apart, default=0) + 1) * self._width
 
     def _factor(self, damping: float) -> Array:
         width, size = self._width, self._count * self._width
-        flat = np.zeros(self.band * size)
+        flat = torch.zeros(self.band * size, dtype=torch.float64)
         blocks = [(self._order, self._order, self._slopes.mT @ self._slopes)]
         for each in self._joined:
             one, two = each.slopes.split(width, dim=2)
@@ -346,8 +352,8 @@ class TileLinearization:
             below = row - column
             keep = (below >= 0).flatten()
             place = (below * size + column).flatten()[keep]
-            np.add.at(flat, place.numpy(), products.flatten()[keep].numpy())
-        rows = flat.reshape(self.band, size)
+            flat.index_add_(0, place, products.flatten()[keep])
+        rows = flat.numpy().reshape(self.band, size)
         rows[0] += (damping + _RIDGE) * 1.0
         return cholesky_banded(rows, overwrite_ab=True, lower=True, check_finite=False)
 
@@ -399,11 +405,20 @@ class TileLinearization:
         return (found / self._norms).flatten()
 
 
-def interior_blocks(problem: Problem, model: Tiles, units: Units, terms: Sequence[Term], side: int) -> list[Collocation]:
+def gauss_grid(side: int, dimension: int) -> Tensor:
+    """Products of Gauss points on [-1, 1], ``(side**D, D)``."""
+    if dimension == 0:
+        return torch.zeros(1, 0, dtype=torch.float64)
+    places, _ = gauss(side)
+    return torch.cartesian_prod(*[places] * dimension).reshape(-1, dimension)
+
+
+def interior_blocks(
+    problem: Problem, model: Tiles, units: Units, terms: Sequence[Term], side: int
+) -> list[Collocation]:
     """Points of a grid on every tile, those inside the place where the terms hold."""
     dimension = len(problem.coordinates)
-    places = torch.from_numpy(np.polynomial.legendre.leggauss(side)[0])
-    grid = torch.cartesian_prod(*[places] * dimension).reshape(-1, dimension)
+    grid = gauss_grid(side, dimension)
     points = (model.centers[:, None] + grid * model.halves[:, None]).flatten(0, 1)
     physical = units.center + units.half_width * points
     found = []
@@ -421,8 +436,7 @@ def interior_blocks(problem: Problem, model: Tiles, units: Units, terms: Sequenc
 def live_boxes(problem: Problem, model: Tiles, units: Units, side: int, least: int) -> list[int]:
     """The boxes of a full grid of tiles with at least so many points of a grid inside the domain."""
     dimension = len(problem.coordinates)
-    places = torch.from_numpy(np.polynomial.legendre.leggauss(side)[0])
-    grid = torch.cartesian_prod(*[places] * dimension).reshape(-1, dimension)
+    grid = gauss_grid(side, dimension)
     points = (model.centers[:, None] + grid * model.halves[:, None]).flatten(0, 1)
     inside = problem.domain.contains((units.center + units.half_width * points).numpy()).reshape(len(model.live), -1)
     return np.flatnonzero(inside.sum(1) >= least).tolist()

@@ -12,6 +12,7 @@ from sciml.strategies.random_features import RandomFeatures
 from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.strategies.singular import CornerSingular
 from sciml.strategies.spectral import Spectral
+from sciml.strategies.tiles import Tiles
 from sciml.strategies.time_marching import Windows
 from sciml.strategies.window_solvers import SpaceTimeSlabs, TimeMarching
 
@@ -27,6 +28,7 @@ __all__ = [
     "SpaceTimeSlabs",
     "Spectral",
     "Strategy",
+    "Tiles",
     "TimeMarching",
     "Train",
     "Windows",

@@ -7,6 +7,7 @@ from typing import Any
 
 from sciml._text import listed, nearest
 from sciml.errors import SolverError
+from sciml.geometry import Box
 from sciml.strategies.inverse_fields import InverseFields
 from sciml.strategies.inverse_ode import InverseODE
 from sciml.strategies.inverse_pde import InversePDE
@@ -15,6 +16,7 @@ from sciml.strategies.random_features import RandomFeatures, not_by_least_square
 from sciml.strategies.search import Candidate, Strategy, Workspace, search
 from sciml.strategies.singular import CornerSingular, has_reentrant_corners
 from sciml.strategies.spectral import Spectral
+from sciml.strategies.tiles import Tiles
 from sciml.strategies.window_solvers import SpaceTimeSlabs, TimeMarching
 
 KINDS: tuple[type[Strategy], ...] = (
@@ -22,6 +24,7 @@ KINDS: tuple[type[Strategy], ...] = (
     InverseODE,
     InversePDE,
     Spectral,
+    Tiles,
     SpaceTimeSlabs,
     CornerSingular,
     RandomFeatures,
@@ -35,10 +38,10 @@ def select(work: Workspace, given: Any, train: Train, *, free: bool) -> list[Str
     """The strategies for a problem, best first; what keeps the others from serving is said in ``work.choices``.
 
     Unknown functions and constants have strategies of their own. Linear problems: polynomials on boxes of at most three
-    coordinates, then slabs of time where there is one coordinate beside time, singular functions where residuals are largest
-    at corners, random features. Nonlinear problems that start in time: windows of time. Stationary ones: as linear ones, by
-    Gauss-Newton steps. In many coordinates, where features are too few, a small network. Whatever all of these do not solve
-    well: a network, trained.
+    coordinates, on tiles where the domain is no box, then slabs of time where there is one coordinate beside time, singular
+    functions where residuals are largest at corners, random features. Nonlinear problems that start in time: windows of
+    time. Stationary ones: as linear ones, by Gauss-Newton steps. In many coordinates, where features are too few, a small
+    network. Whatever all of these do not solve well: a network, trained.
     """
     if not (isinstance(given, str) and given == "auto"):
         ways = [_named(each, work, train) for each in (given if isinstance(given, list | tuple) else [given])]
@@ -126,6 +129,9 @@ def _serving(work: Workspace) -> list[Strategy]:
     if on_elements and work.linear:
         # A jump or a layer: elements are better at these than anything for the whole domain.
         found.append(march)
+    boxes = "its domain is a box" if isinstance(problem.domain, Box) else alone
+    if serves(Tiles(), boxes):
+        found.append(Tiles())
     # Once before the features and once after them: whoever is best by then may be wrong at the corners.
     late = [] if corners or not serves(CornerSingular(), alone) else [CornerSingular(unless_smooth=True)]
     found += late if found else []

@@ -11,10 +11,10 @@ from torch import Tensor
 from sciml.jets import RandomJets
 from sciml.jets.random import JetKind
 from sciml.models.bases import PiecewiseBasis, Trace
+from sciml.models.radau import RadauIIA, start_values
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.linearize import linearize
-from sciml.strategies.radau import RadauIIA, start_values
 from sciml.typing import MultiIndex
 
 # A field's number and its order of time derivative, to each element's weights at all times.

@@ -14,9 +14,9 @@ from torch import Tensor
 from sciml.geometry import Box, Face, Interior, OnFaces, Opposite
 from sciml.models import PiecewisePolynomial, Scaled
 from sciml.models.bases import PiecewiseBasis, chebyshev_places, gauss
+from sciml.models.radau import RadauIIA, start_polynomial
 from sciml.problem import Problem
 from sciml.solvers import DiscreteProblem
-from sciml.strategies.radau import RadauIIA, start_polynomial
 from sciml.strategies.search import Log
 from sciml.strategies.slab_solver import SlabRates, solve
 from sciml.strategies.slab_system import Evaluated, Site, Slab, initial_values

@@ -29,6 +29,7 @@ from sciml.models import (
     ResidualBlock,
     Scaled,
     Sliced,
+    Tiles,
     Windowed,
 )
 
@@ -44,6 +45,11 @@ def filled(model, seed=0):
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         parameter.data = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return model
+
+
+def filled_tiles(model):
+    model.coefficients.copy_(torch.randn(model.coefficients.shape, generator=torch.Generator().manual_seed(4)))
     return model
 
 
@@ -72,6 +78,7 @@ MODELS = {
     ),
     "CornerFunctions": (lambda: CornerFunctions([WEDGE], (0.0, 0.0), (1.0, 1.0)), 12),
     "PiecewisePolynomial": (lambda: PiecewisePolynomial([[-1.0, 0.1, 1.0], [-1.0, 1.0]], degrees=[4, 3], outputs=3), 3),
+    "Tiles": (lambda: filled_tiles(Tiles([[-1.0, 0.1, 1.0], [-1.0, 1.0]], degrees=[4, 3], outputs=3, live=[0])), 3),
     "GridFunction": (on_a_grid, 3),
     "Scaled": (lambda: Scaled(network(), [-1.0, -1.0], [1.0, 3.0], [0.5, 0.0, 1.0], [2.0, 1.0, 1.0]), 3),
     "Constrained": (

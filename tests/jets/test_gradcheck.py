@@ -57,6 +57,20 @@ def tiles():
     return model, plain, (torch.tensor([[-0.7, 0.3], [0.1, -0.4], [0.5, 0.6]], dtype=F64),)
 
 
+def cut_tiles():
+    """One tile of two, and the same polynomials by arccosines."""
+    model = sciml.models.Tiles([[-1.0, 0.2, 1.0], [-1.0, 1.0]], degrees=[3, 2], outputs=2, live=[1])
+    model.coefficients.copy_(normal(*model.coefficients.shape))
+    x_degrees, t_degrees = model._products.T
+
+    def plain(points):
+        x, t = points.unbind(1)
+        table = cosines(2 * (x - 0.2) / 0.8 - 1, 4)[:, x_degrees] * cosines(t, 3)[:, t_degrees]
+        return table @ model.coefficients[0].T
+
+    return model, plain, (torch.tensor([[0.3, 0.3], [0.5, -0.4], [0.9, 0.6]], dtype=F64),)
+
+
 CASES = {
     "_Dense": [
         lambda: (lambda values: compose(values, RULE, TANH), nested, (normal(4, 3, 2),)),
@@ -67,7 +81,7 @@ CASES = {
         ),
         lambda: (dense, linear, (normal(4, 3, 2), normal(3, 2, seed=1), normal(3, seed=2))),
     ],
-    "_Piecewise": [tiles],
+    "_Derivative": [tiles, cut_tiles],
 }
 
 

@@ -21,6 +21,7 @@ from sciml.models import (
     PiecewisePolynomial,
     Scaled,
     Sliced,
+    Tiles,
     Windowed,
 )
 
@@ -43,6 +44,7 @@ MODELS = [
         "24 functions singular at 1 corner(s)",
     ),
     (PiecewisePolynomial([[-1.0, 0.0, 1.0], [-1.0, 1.0]], [3, 2], 1), "2 x 1 tiles of degree 3 x 2"),
+    (Tiles([[-1.0, 0.0, 1.0], [-1.0, 1.0]], [3, 2], 1, live=[1]), "1 of 2 x 1 tiles of degree 3 x 2"),
     (GridFunction([Fourier(0, 2, 5)], torch.zeros(5, 1)), "Fourier(low=0.0, high=2.0, count=5)"),
     (CornerFunctions([WEDGE], (0.0, 0.5), (1.0, 2.0)), "center=0 x 0.5, half_width=1 x 2"),
     (SCALED[0], "center=[1], half_width=[1], offset=[0.5], scale=[4]"),

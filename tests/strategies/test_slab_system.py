@@ -10,7 +10,7 @@ import sciml
 from sciml import d
 from sciml.errors import ProblemError
 from sciml.models.bases import PiecewiseBasis, chebyshev_places, gauss
-from sciml.strategies.radau import RadauIIA, start_polynomial, start_values
+from sciml.models.radau import RadauIIA, start_polynomial, start_values
 from sciml.strategies.slab_preconditioner import Preconditioner
 from sciml.strategies.slab_solver import gmres, solve
 from sciml.strategies.slab_system import Site, Slab, initial_values

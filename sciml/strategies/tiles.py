@@ -1,0 +1,239 @@
+"""Unfitted spectral elements by least squares: polynomials on tiles that the domain may cut, refined until settled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sciml.data.memory import free_bytes
+from sciml.errors import SolverError
+from sciml.geometry import Average, Interior, Within, draw
+from sciml.models import Tiles as TilePolynomials
+from sciml.problem import Problem
+from sciml.problem.collocation import Collocation
+from sciml.solvers import DiscreteProblem
+from sciml.solvers.gauss_newton import DampedGaussNewton
+from sciml.solvers.scaling import Sizes
+from sciml.solvers.tile_system import TileRows, Units, gauss_grid, interior_blocks, live_boxes
+from sciml.strategies.random_features import not_by_least_squares
+from sciml.strategies.search import Candidate, Strategy, Workspace
+from sciml.strategies.training import relative
+
+MOST_COORDINATES = 3
+
+# Tiles along the longest side and the degree of their polynomials, coarse to fine.
+_LEVELS = {
+    1: ((4, 8), (8, 10), (16, 12), (32, 12), (64, 12)),
+    2: ((3, 6), (4, 8), (6, 8), (8, 10), (12, 10), (16, 10), (22, 10)),
+    3: ((2, 4), (3, 5), (4, 6), (5, 6), (6, 7)),
+}
+# Multiplications that one factorisation may take, and the part of the free memory.
+_EFFORT = 3e11
+_EXACT, _GOOD = 1e-8, 1e-4
+_LEAST_POINTS = 3
+# Points on the sides for each function along them, and Gauss points beyond the degree along each coordinate of a tile.
+_ON_SIDES, _MORE_POINTS = 2.0, 3
+_STEPS, _TINY, _SETTLED = 30, 1e-12, 1e-6
+_MEMORY = 0.4
+
+
+@dataclass(frozen=True)
+class Tiles(Strategy):
+    """Least-squares spectral elements on a background grid that the domain cuts: no mesh is made.
+
+    Every box of the grid that meets the domain carries polynomials. Equations hold at points of tile and domain, conditions
+    on the boundary wherever it cuts, fields and their derivatives below the order are continuous across sides inside the
+    domain. Tiles and degrees are refined until the solution hardly changes any more: that change is its estimated error.
+
+    Args:
+        tiles: how many along the longest side of the domain, or one number for each coordinate; None finds them.
+        degree: of the polynomials along every coordinate; None finds it.
+
+    Raises:
+        SolverError: numbers that are not positive whole ones, or one of the two without the other.
+
+    Example:
+        >>> import sciml
+        >>> from sciml import d
+        >>> square = sciml.Box(x=(0, 1), y=(0, 1)) - sciml.Disk((0.5, 0.5), 0.2)
+        >>> class Plate(sciml.Problem):
+        ...     domain = square
+        ...     fields = ["u"]
+        ...     conditions = [sciml.Dirichlet(u=lambda x, y: x * y, on=square.boundary)]
+        ...     @sciml.equation
+        ...     def laplace(self, u, x, y):
+        ...         return d(u, x, x) + d(u, y, y)
+        >>> solution = sciml.fit(Plate(), strategy=sciml.strategies.Tiles(4, 6))
+        >>> bool(abs(solution(x=0.1, y=0.9)["u"] - 0.09) < 1e-6)
+        True
+
+    Reference: P. B. Bochev and M. D. Gunzburger, Least-Squares Finite Element Methods, Springer 2009; E. Burman and others,
+    CutFEM: discretizing geometry and partial differential equations, International Journal for Numerical Methods in
+    Engineering 104 (2015).
+    """
+
+    tiles: int | tuple[int, ...] | None = None
+    degree: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [*(self.tiles if isinstance(self.tiles, tuple) else (self.tiles,)), self.degree]
+        whole = all(isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in given)
+        if not whole and any(each is not None for each in given):
+            raise SolverError(f"tiles and degree must both be positive whole numbers, or left out; given: {self!r}")
+
+    def obstacle(self, work: Workspace) -> str | None:
+        if work.dimension > MOST_COORDINATES:
+            return f"it has more than {MOST_COORDINATES} coordinates"
+        if isinstance(self.tiles, tuple) and len(self.tiles) != work.dimension:
+            return f"it has {work.dimension} coordinates, and tiles are given for {len(self.tiles)}"
+        if work.problem.unknowns or work.measurements is not None:
+            return "it has unknown constants or measurements"
+        if any(isinstance(term.place, Average) for term in work.problem.terms()):
+            return "a mean ties all tiles together"
+        return not_by_least_squares(work)
+
+    def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        target = min(work.options.tolerance, _EXACT)
+        found: Candidate | None = None
+        last: DiscreteProblem | None = None
+        change = math.inf
+        for counts, degree in self._levels(work):
+            model = _model(work, counts, degree)
+            needed, effort = _cost(model, len(work.problem.fields))
+            if needed > _MEMORY * (free_bytes() or 4 * 2**30) or (effort > _EFFORT and self.degree is None):
+                work.choices.append(
+                    f"{self.name}: {model.extra_repr()} would take {needed / 2**30:.1f} GB and {effort:.0e} multiplications"
+                )
+                break
+            solved, steps, jump, loss = _solved(work, model, last)
+            before, change = change, math.inf if last is None else _difference(work, solved, last)
+            # Without anything to compare with, what is left on the rows has to do.
+            judged = max(change if last is not None else relative(solved), jump)
+            name = f"Tiles({model.extra_repr()})"
+            better = found is None or last is None or judged < found.residual
+            reason = (
+                f"{_why(work)}: polynomials on {model.extra_repr()}, which the domain cuts, by least squares; the last "
+                f"refinement changed the fields by {change:.1e} of their size"
+            )
+            now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason)
+            found = replace(now, sufficient=judged <= _GOOD) if better or found is None else found
+            work.log.solved(name, loss, judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
+            yield found
+            last = solved
+            if judged <= target or change > before:
+                break
+        if found is not None:
+            # The change is the error of the coarser tiles, and so far above that of these.
+            yield replace(found, accepted=found.residual <= _GOOD)
+
+    def _levels(self, work: Workspace) -> list[tuple[tuple[int, ...], int]]:
+        """Tiles along each coordinate, about as wide as long, and their degree."""
+        if self.degree is not None and self.tiles is not None:
+            counts = self.tiles if isinstance(self.tiles, tuple) else _cubes(work.problem, self.tiles)
+            coarse = tuple(max(1, each - 1) for each in counts)
+            return [(coarse, self.degree), (counts, self.degree)]
+        return [(_cubes(work.problem, count), degree) for count, degree in _LEVELS[work.dimension]]
+
+
+def _cubes(problem: Problem, most: int) -> tuple[int, ...]:
+    """So many tiles along the longest side, as many as are about as long along the others; along time as along space."""
+    widths = problem.domain.half_widths
+    space = [width for name, width in widths.items() if name != problem.time] or list(widths.values())
+    longest = max(space)
+    return tuple(
+        max(1, round(most * (longest if name == problem.time else width) / longest)) for name, width in widths.items()
+    )
+
+
+def _why(work: Workspace) -> str:
+    return "the problem is linear in its fields" if work.linear else "the problem is solved in one piece"
+
+
+def _units(setup: DiscreteProblem) -> Units:
+    trial = setup.trial
+    sizes = Sizes(tuple(trial.offset.tolist()), tuple(trial.scale.tolist()))
+    return Units(trial.center.cpu(), trial.half_width.cpu(), sizes)
+
+
+def _model(work: Workspace, counts: tuple[int, ...], degree: int) -> TilePolynomials:
+    """The tiles that meet the domain."""
+    problem, units = work.problem, _units(work.discrete)
+    breaks = [np.linspace(-1, 1, count + 1).tolist() for count in counts]
+    degrees, fields = [degree] * len(counts), len(problem.fields)
+    whole = TilePolynomials(breaks, degrees, fields)
+    live = live_boxes(problem, whole, units, degree + _MORE_POINTS, _LEAST_POINTS)
+    if not live:
+        raise SolverError(
+            f"none of {whole.extra_repr()} has {_LEAST_POINTS} points inside {problem.domain!r}: use more tiles"
+        )
+    return TilePolynomials(breaks, degrees, fields, live)
+
+
+def _cost(model: TilePolynomials, fields: int) -> tuple[float, float]:
+    """About how many bytes the factor and the rows take, and how many multiplications the factor."""
+    counts = sorted(len(each) - 1 for each in model.breaks)
+    width = fields * model.width
+    band, size = (math.prod(counts[:-1]) + 2) * width, len(model.live) * width
+    return 8.0 * size * (2.0 * band + 20.0 * width), float(size) * band**2
+
+
+def _rows(work: Workspace, model: TilePolynomials) -> TileRows:
+    problem, units, side = work.problem, _units(work.discrete), max(model.degrees) + _MORE_POINTS
+    terms = problem.terms()
+    blocks = interior_blocks(problem, model, units, [t for t in terms if isinstance(t.place, Interior | Within)], side)
+    generator, dimension = np.random.default_rng([work.seed, 10]), work.dimension
+    along = max(len(each) - 1 for each in model.breaks) * (max(model.degrees) + 1) * _ON_SIDES
+    count = max(1, round(along ** (dimension - 1)))
+    places = {term.place: None for term in terms if not isinstance(term.place, Interior | Within)}
+    for place in places:
+        there = tuple(term for term in terms if term.place == place)
+        blocks.append(Collocation(draw(place, problem.domain, count, generator), there))
+    return TileRows(problem.bind_initial(), model, units, blocks, side)
+
+
+def _solved(
+    work: Workspace, model: TilePolynomials, last: DiscreteProblem | None
+) -> tuple[DiscreteProblem, int, float, float]:
+    """The set-up with these tiles, solved; steps taken, the largest jump between tiles and the sum of squares left."""
+    rows = _rows(work, model)
+    shape = model.coefficients.shape
+
+    def compute() -> dict[str, object]:
+        start = model.coefficients if last is None or work.linear else _begun(model, last)
+        linearise = lambda position: rows.linearised(position.view(shape))  # noqa: E731
+        merit = lambda position: sum(float(each.square().sum()) for each in rows.values(position.view(shape)))  # noqa: E731
+        if work.linear:
+            step = linearise(start.flatten()).step(0.0)
+            found = start if step is None else start + step.view(shape)
+            return {"coefficients": found, "steps": 1, "loss": merit(found.flatten())}
+        method = DampedGaussNewton(_TINY, 0.1, least=_TINY, rest=_TINY, tolerance=_SETTLED, lengths=(1.0, 0.5, 0.2))
+        descent = method.minimise(linearise, merit, start.flatten(), _STEPS)
+        return {"coefficients": descent.position.view(shape), "steps": max(2, descent.steps), "loss": descent.value}
+
+    got = work.journal.recalled(f"tiles {model.extra_repr()}", compute)
+    model.coefficients.copy_(got["coefficients"])
+    return work.discrete.with_model(model), got["steps"], rows.jumps(model.coefficients), got["loss"]
+
+
+def _begun(model: TilePolynomials, last: DiscreteProblem) -> Tensor:
+    """The coefficients nearest to what coarser tiles found, tile by tile."""
+    local = gauss_grid(max(model.degrees) + 1, len(model.degrees))
+    points = (model.centers[:, None] + local * model.halves[:, None]).flatten(0, 1)
+    values = last.trial.model(points).view(len(model.live), len(local), -1)
+    table = model.functions(local, [0] * len(model.degrees))
+    return torch.linalg.lstsq(table.expand(len(values), -1, -1), values, driver="gels").solution.mT.contiguous()
+
+
+def _difference(work: Workspace, now: DiscreteProblem, before: DiscreteProblem) -> float:
+    """The largest root mean square by which a field has changed, as a fraction of its size."""
+    points = torch.cat([points for block in work.discrete.held for points in block.sample.points])
+    points = points[torch.from_numpy(np.asarray(work.problem.domain.contains(points.cpu().numpy())))]
+    one, two = now.trial(points), before.trial(points)
+    size = (one - now.trial.offset).square().mean(0).sqrt().maximum(one.square().mean(0).sqrt()).clamp_min(1e-300)
+    found = ((one - two).square().mean(0).sqrt() / size).max()
+    return float(found) if bool(torch.isfinite(found)) else math.inf

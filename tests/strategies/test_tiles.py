@@ -1,0 +1,194 @@
+"""Polynomials on tiles that the domain cuts: holes, nonlinear equations, systems, three coordinates, time; and their rows."""
+
+import numpy as np
+import pytest
+import torch
+from candidates import candidate, workspace
+from conftest import problem_class
+
+import sciml
+from problems import Decay, Harmonic
+from sciml import d
+from sciml.errors import SolverError
+from sciml.solvers.tile_system import TileLinearization
+from sciml.strategies import Tiles, tiles
+
+SQUARE = sciml.Box(x=(-0.5, 0.5), y=(-0.5, 0.5))
+
+
+def four_holes():
+    found = SQUARE
+    for x in (-0.3, 0.3):
+        for y in (-0.3, 0.3):
+            found = found - sciml.Disk((x, y), 0.1)
+    return found
+
+
+class Holes(sciml.Problem):
+    """Laplace's equation on a square with four round holes."""
+
+    domain = four_holes()
+    fields = ["u"]
+    conditions = [
+        sciml.Dirichlet(u=0.0, on=domain.piece("circle")),
+        sciml.Dirichlet(u=1.0, on=domain.boundary - domain.piece("circle")),
+    ]
+
+    @sciml.equation
+    def laplace(self, u, x, y):
+        return d(u, x, x) + d(u, y, y)
+
+
+class Curved(sciml.Problem):
+    """A nonlinear equation with a conductivity that varies, on a disk with a hole."""
+
+    domain = sciml.Disk((0, 0), 1) - sciml.Disk((0.3, 0.1), 0.3)
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=lambda x, y: torch.sin(2 * x) * torch.exp(y), on=domain.boundary)]
+
+    @sciml.equation
+    def balance(self, u, x, y):
+        k, w = 1 + 0.5 * x * y, torch.sin(2 * x) * torch.exp(y)
+        source = -(y * torch.cos(2 * x) * torch.exp(y) + 0.5 * x * w) + 3 * k * w + w**3
+        return -d(k * d(u, x), x) - d(k * d(u, y), y) + u**3 - source
+
+    def reference(self, x, y):
+        return torch.sin(2 * x) * torch.exp(y)
+
+
+class Body(sciml.Problem):
+    """Laplace's equation on a cube without a ball."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 1), z=(0, 1)) - sciml.Ball((0.3, 0.3, 0.4), 0.2)
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=lambda x, y, z: torch.exp(x) * torch.sin(y) + z * x, on=domain.boundary)]
+
+    @sciml.equation
+    def laplace(self, u, x, y, z):
+        return d(u, x, x) + d(u, y, y) + d(u, z, z)
+
+    def reference(self, x, y, z):
+        return torch.exp(x) * torch.sin(y) + z * x
+
+
+class Cooling(sciml.Problem):
+    """Heat on a square with a hole, with heat flowing out through the hole."""
+
+    domain = (SQUARE - sciml.Disk((0.0, 0.1), 0.2)) * sciml.Interval(t=(0, 0.1))
+    fields = ["u"]
+    conditions = [
+        sciml.Initial(u=lambda x, y: torch.sin(2 * x) * torch.cos(y)),
+        sciml.Dirichlet(
+            u=lambda x, y, t: torch.exp(-5 * t) * torch.sin(2 * x) * torch.cos(y),
+            on=domain.boundary - domain.piece("circle"),
+        ),
+        sciml.Neumann(
+            u=lambda x, y, t: (
+                -5.0
+                * torch.exp(-5 * t)
+                * (x * 2 * torch.cos(2 * x) * torch.cos(y) - (y - 0.1) * torch.sin(2 * x) * torch.sin(y))
+            ),
+            on=domain.piece("circle"),
+        ),
+    ]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) - d(u, x, x) - d(u, y, y)
+
+    def reference(self, x, y, t):
+        return torch.exp(-5 * t) * torch.sin(2 * x) * torch.cos(y)
+
+
+@pytest.mark.parametrize(
+    ("problem", "counts", "degree", "target"),
+    [
+        (Curved, 4, 8, 1e-6),
+        (Body, 3, 5, 1e-5),
+        (Cooling, 3, 5, 1e-4),
+        (problem_class("poisson_disk_robin"), 3, 6, 1e-10),
+        (problem_class("plane_elasticity"), 4, 7, 1e-5),
+        (problem_class("kovasznay"), 3, 9, 1e-2),
+        (problem_class("helmholtz"), 4, 10, 1e-5),
+    ],
+)
+def test_known_solutions(problem, counts, degree, target):
+    solution = sciml.fit(problem(), strategy=Tiles(counts, degree))
+    assert solution.success
+    assert isinstance(solution.model, sciml.models.Tiles)
+    assert max(solution.error().values()) < target
+
+
+def test_holes_are_served_without_a_word():
+    """The estimated error holds the true one."""
+    finest = sciml.fit(Holes(), strategy=Tiles(14, 8))
+    solution = sciml.fit(Holes(), strategy=Tiles(10, 8))
+    (estimate,) = [
+        float(each.rsplit(" ", 4)[1]) if False else each for each in solution.choices if "changed the fields" in each
+    ]
+    (change,) = solution.history["held_out"].iloc[[-1]]
+    points = np.random.default_rng(0).uniform(-0.5, 0.5, (4000, 2))
+    x, y = points[Holes.domain.contains(points)].T
+    error = np.linalg.norm(solution(x=x, y=y)["u"] - finest(x=x, y=y)["u"]) / np.linalg.norm(finest(x=x, y=y)["u"])
+    assert error < change < 1
+    assert error < 1e-3
+    assert "tiles" in estimate
+
+
+def test_fit_chooses_tiles_where_the_domain_is_no_box():
+    solution = sciml.fit(Curved())
+    assert isinstance(solution.model, sciml.models.Tiles)
+    assert solution.error()["u"] < 1e-7
+
+
+def test_why_tiles_cannot_serve():
+    way = Tiles()
+    assert "unknown" in way.obstacle(workspace(Decay(rate=sciml.Unknown(1.0))))
+    assert "coordinates" in way.obstacle(workspace(problem_class("poisson_5d")()))
+    assert way.obstacle(workspace(Harmonic())) is None
+    assert "2 coordinates" in Tiles((3, 3, 3), 4).obstacle(workspace(Harmonic()))
+    for wrong in ({"tiles": 0, "degree": 3}, {"tiles": 3}, {"degree": 4}, {"tiles": (2, 0), "degree": 3}):
+        with pytest.raises(SolverError, match="positive whole numbers"):
+            Tiles(**wrong)
+
+
+def test_more_memory_than_there_is_is_not_asked_for(monkeypatch):
+    monkeypatch.setattr(tiles, "free_bytes", lambda: 1e6)
+    work = workspace(Holes())
+    assert candidate(Tiles(), work) is None
+    assert any("would take" in each for each in work.choices)
+
+
+def test_the_condensed_step_is_the_least_squares_solution():
+    """Against NumPy's on the same dense rows."""
+    work = workspace(Holes())
+    model = tiles._model(work, (3, 3), 4)
+    rows = tiles._rows(work, model)
+    shape = model.coefficients.shape
+    zero = torch.zeros(shape, dtype=torch.float64)
+    count = zero.numel()
+    right = torch.cat(rows.values(zero))
+    columns = []
+    for number in range(count):
+        unit = zero.clone()
+        unit.view(-1)[number] = 1.0
+        columns.append(torch.cat(rows.values(unit)) - right)
+    dense = torch.stack(columns, dim=1).numpy()
+    step = rows.linearised(zero).step(0.0)
+    assert isinstance(rows.linearised(zero), TileLinearization)
+    residual = np.linalg.norm(dense @ step.numpy() + right.numpy())
+    exact = np.linalg.lstsq(dense, -right.numpy(), rcond=None)[0]
+    assert residual == pytest.approx(np.linalg.norm(dense @ exact + right.numpy()), rel=1e-8)
+    np.testing.assert_allclose(step.numpy(), exact, atol=1e-6 * np.abs(exact).max())
+
+
+def test_a_solution_on_tiles_is_saved_and_read_again(tmp_path):
+    solution = sciml.fit(Curved(), strategy=Tiles(3, 5))
+    solution.save(tmp_path / "u.pt")
+    again = sciml.load(tmp_path / "u.pt")
+    assert np.array_equal(again(x=0.1, y=[0.5, -0.5])["u"], solution(x=0.1, y=[0.5, -0.5])["u"])
+
+
+def test_the_same_call_gives_the_same_bits():
+    one, two = (sciml.fit(Curved(), strategy=Tiles(3, 4)) for _ in range(2))
+    assert torch.equal(one.model.coefficients, two.model.coefficients)
