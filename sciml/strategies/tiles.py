@@ -224,7 +224,7 @@ def _begun(model: TilePolynomials, last: DiscreteProblem) -> Tensor:
     """The coefficients nearest to what coarser tiles found, tile by tile."""
     local = gauss_grid(max(model.degrees) + 1, len(model.degrees))
     points = (model.centers[:, None] + local * model.halves[:, None]).flatten(0, 1)
-    values = last.trial.model(points).view(len(model.live), len(local), -1)
+    values = last.trial.model(points.to(last.trial.offset)).cpu().view(len(model.live), len(local), -1)
     table = model.functions(local, [0] * len(model.degrees))
     return torch.linalg.lstsq(table.expand(len(values), -1, -1), values, driver="gels").solution.mT.contiguous()
 

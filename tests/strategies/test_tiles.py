@@ -123,16 +123,13 @@ def test_holes_are_served_without_a_word():
     """The estimated error holds the true one."""
     finest = sciml.fit(Holes(), strategy=Tiles(14, 8))
     solution = sciml.fit(Holes(), strategy=Tiles(10, 8))
-    (estimate,) = [
-        float(each.rsplit(" ", 4)[1]) if False else each for each in solution.choices if "changed the fields" in each
-    ]
     (change,) = solution.history["held_out"].iloc[[-1]]
     points = np.random.default_rng(0).uniform(-0.5, 0.5, (4000, 2))
     x, y = points[Holes.domain.contains(points)].T
     error = np.linalg.norm(solution(x=x, y=y)["u"] - finest(x=x, y=y)["u"]) / np.linalg.norm(finest(x=x, y=y)["u"])
     assert error < change < 1
     assert error < 1e-3
-    assert "tiles" in estimate
+    assert any("changed the fields by" in each for each in solution.choices)
 
 
 def test_fit_chooses_tiles_where_the_domain_is_no_box():
