@@ -38,7 +38,8 @@ _EXACT, _GOOD = 1e-8, 1e-4
 _LEAST_POINTS = 3
 # Points on the sides for each function along them, and Gauss points beyond the degree along each coordinate of a tile.
 _ON_SIDES, _MORE_POINTS = 2.0, 3
-_STEPS, _TINY, _SETTLED = 30, 1e-12, 1e-6
+_STEPS, _TINY, _SETTLED, _IDLE = 30, 1e-12, 1e-2, 2
+_LENGTHS = (1.0, 0.5, 0.2)
 _MEMORY = 0.4
 
 
@@ -211,7 +212,9 @@ def _solved(
             step = linearise(start.flatten()).step(0.0)
             found = start if step is None else start + step.view(shape)
             return {"coefficients": found, "steps": 1, "loss": merit(found.flatten())}
-        method = DampedGaussNewton(_TINY, 0.1, least=_TINY, rest=_TINY, tolerance=_SETTLED, lengths=(1.0, 0.5, 0.2))
+        method = DampedGaussNewton(
+            _TINY, 0.1, least=_TINY, rest=_TINY, tolerance=_SETTLED, patience=_IDLE, lengths=_LENGTHS
+        )
         descent = method.minimise(linearise, merit, start.flatten(), _STEPS)
         return {"coefficients": descent.position.view(shape), "steps": max(2, descent.steps), "loss": descent.value}
 

@@ -189,3 +189,53 @@ def test_a_solution_on_tiles_is_saved_and_read_again(tmp_path):
 def test_the_same_call_gives_the_same_bits():
     one, two = (sciml.fit(Curved(), strategy=Tiles(3, 4)) for _ in range(2))
     assert torch.equal(one.model.coefficients, two.model.coefficients)
+
+
+def drawn(seed):
+    """A domain with holes, an equation with coefficients that vary, and its solution, all at random."""
+    chance = np.random.default_rng(seed)
+    domain = (
+        sciml.Box(x=(0, 1), y=(0, float(chance.uniform(0.6, 1.6))))
+        if chance.random() < 0.7
+        else sciml.Disk((0.5, 0.5), 0.6)
+    )
+    for _ in range(chance.integers(1, 4)):
+        x, y = chance.uniform(0.2, 0.8, 2)
+        domain = domain - sciml.Disk((float(x), float(y)), float(chance.uniform(0.05, 0.15)))
+    a, b, c, e = (float(each) for each in chance.uniform(0.5, 3.0, 4))
+    flow, reaction, cubic = float(chance.uniform(-3, 3)), float(chance.uniform(0, 4)), float(chance.choice([0.0, 1.0]))
+
+    class Drawn(sciml.Problem):
+        def reference(self, x, y):
+            return torch.sin(a * x + b) * torch.exp(-c * y / 3) + torch.cos(e * x * y)
+
+        fields = ["u"]
+        conditions = [
+            sciml.Dirichlet(
+                u=lambda x, y: torch.sin(a * x + b) * torch.exp(-c * y / 3) + torch.cos(e * x * y), on=domain.boundary
+            )
+        ]
+
+        @sciml.equation
+        def balance(self, u, x, y):
+            exact = self.reference(x, y)
+            k = 1.5 + torch.sin(a * x * y)
+
+            def operator(w):
+                diffusion = d(k * d(w, x), x) + d(k * d(w, y), y)
+                return -diffusion + flow * d(w, x) + reaction * w + cubic * w**3
+
+            return operator(u) - operator(exact)
+
+    Drawn.domain = domain
+    return type("Drawn", (Drawn,), {"domain": domain})()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_the_estimate_holds_the_error_on_domains_and_equations_drawn_at_random(seed):
+    problem = drawn(seed)
+    solution = sciml.fit(problem, strategy=Tiles(5, 7))
+    assert solution.success
+    assert solution.error()["u"] < 10 * solution.history["held_out"].iloc[-1]
+    assert solution.error()["u"] < 1e-2
