@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,7 +18,44 @@ _CHUNK = 2**13
 Partial = Callable[[Tensor, Sequence[int]], Tensor]
 
 
-class PiecewisePolynomial(Block):
+class Pieces(Block):
+    """Polynomials on the boxes of a grid, with closed forms of all derivatives: what such trial functions share."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("breaks", "degrees", "outputs")
+    coefficients: Tensor
+
+    def __init__(self, breaks: Sequence[Sequence[float]], degrees: Sequence[int], outputs: int) -> None:
+        super().__init__()
+        found = [torch.tensor(list(each), dtype=torch.float64) for each in breaks]
+        increasing = all(len(each) > 1 and bool((each.diff() > 0).all()) for each in found)
+        if not found or not increasing or len(degrees) != len(found) or min(degrees) < 0:
+            raise ModelError(
+                f"{type(self).__name__} needs increasing breaks and a degree that is not negative for every coordinate; given: "
+                f"{[list(each) for each in breaks]} and {list(degrees)}"
+            )
+        self.degrees, self.outputs = tuple(degrees), outputs
+        for column, each in enumerate(found):
+            self.register_buffer(f"breaks_{column}", each)
+
+    @property
+    def breaks(self) -> tuple[Tensor, ...]:
+        """The ends of the elements along each coordinate."""
+        return tuple(getattr(self, f"breaks_{column}") for column in range(len(self.degrees)))
+
+    def forward(self, points: Tensor) -> Tensor:
+        """Fields ``(n, F)`` at points ``(n, D)``; the outermost pieces continue outside."""
+        return self.partial(points, (0,) * len(self.breaks))
+
+    def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
+        """A derivative of the fields, ``(n, F)``, of given orders by each coordinate."""
+        return differentiable(self._values, points, orders)
+
+    @abstractmethod
+    def _values(self, points: Tensor, orders: Sequence[int]) -> Tensor:
+        """The same without a graph."""
+
+
+class PiecewisePolynomial(Pieces):
     r"""Piecewise polynomials in several variables: products of polynomials, one a coordinate, on each tile of a box.
 
     .. math::  u(x) = \sum_k c_{ek} \prod_i T_{k_i}(\xi_{e_i}(x_i)), \qquad x_i \in [b_{i,e_i}, b_{i,e_i+1}]
@@ -40,36 +78,10 @@ class PiecewisePolynomial(Block):
         torch.Size([5, 1])
     """
 
-    arguments = ("breaks", "degrees", "outputs")
-    coefficients: Tensor
-
     def __init__(self, breaks: Sequence[Sequence[float]], degrees: Sequence[int], outputs: int) -> None:
-        super().__init__()
-        found = [torch.tensor(list(each), dtype=torch.float64) for each in breaks]
-        increasing = all(len(each) > 1 and bool((each.diff() > 0).all()) for each in found)
-        if not found or not increasing or len(degrees) != len(found) or min(degrees) < 0:
-            raise ModelError(
-                "PiecewisePolynomial needs increasing breaks and a degree that is not negative for every coordinate; given: "
-                f"{[list(each) for each in breaks]} and {list(degrees)}"
-            )
-        self.degrees, self.outputs = tuple(degrees), outputs
-        for column, each in enumerate(found):
-            self.register_buffer(f"breaks_{column}", each)
-        shape = (*(len(each) - 1 for each in found), outputs, *(degree + 1 for degree in degrees))
+        super().__init__(breaks, degrees, outputs)
+        shape = (*(len(each) - 1 for each in self.breaks), outputs, *(degree + 1 for degree in degrees))
         self.register_buffer("coefficients", torch.zeros(shape, dtype=torch.float64))
-
-    @property
-    def breaks(self) -> tuple[Tensor, ...]:
-        """The ends of the elements along each coordinate."""
-        return tuple(getattr(self, f"breaks_{column}") for column in range(len(self.degrees)))
-
-    def forward(self, points: Tensor) -> Tensor:
-        """Fields ``(n, F)`` at points ``(n, D)``; the outermost pieces continue outside."""
-        return self.partial(points, (0,) * len(self.breaks))
-
-    def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
-        """A derivative of the fields, ``(n, F)``, of given orders by each coordinate."""
-        return differentiable(self._values, points, orders)
 
     def _values(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         parts = [_values(part, self.coefficients, orders, self.breaks) for part in points.split(_CHUNK)]

@@ -8,15 +8,14 @@ import torch
 from torch import Tensor
 
 from sciml.errors import ModelError
-from sciml.models.base import Block
 from sciml.models.bases import chebyshev, located
-from sciml.models.piecewise import differentiable
+from sciml.models.piecewise import Pieces
 from sciml.models.spectral import ellipsoid
 
 _CHUNK = 2**13
 
 
-class Tiles(Block):
+class Tiles(Pieces):
     r"""Polynomials on the boxes of a background grid that meet a domain: unfitted spectral elements.
 
     .. math::  u(x) = \sum_k c_{ek} \prod_i T_{k_i}(\xi_i), \qquad \sum_i (k_i/n_i)^2 \le 1, \qquad \xi = (x - m_e)/h_e
@@ -46,7 +45,6 @@ class Tiles(Block):
     """
 
     arguments = ("breaks", "degrees", "outputs", "live")
-    coefficients: Tensor
     centers: Tensor
     halves: Tensor
     _tile_of: Tensor
@@ -59,22 +57,14 @@ class Tiles(Block):
         outputs: int,
         live: Sequence[int] | None = None,
     ) -> None:
-        super().__init__()
-        found = [torch.tensor(list(each), dtype=torch.float64) for each in breaks]
-        increasing = all(len(each) > 1 and bool((each.diff() > 0).all()) for each in found)
-        if not found or not increasing or len(degrees) != len(found) or min(degrees) < 0:
-            raise ModelError(
-                "Tiles needs increasing breaks and a degree that is not negative for every coordinate; given: "
-                f"{[list(each) for each in breaks]} and {list(degrees)}"
-            )
+        super().__init__(breaks, degrees, outputs)
+        found = self.breaks
         middles = torch.cartesian_prod(*((each[1:] + each[:-1]) / 2 for each in found)).reshape(-1, len(found))
         halves = torch.cartesian_prod(*(each.diff() / 2 for each in found)).reshape(-1, len(found))
         chosen = torch.arange(len(middles)) if live is None else torch.tensor(list(live), dtype=torch.int64)
         if not len(chosen) or int(chosen.min()) < 0 or int(chosen.max()) >= len(middles):
             raise ModelError(f"live must name some of the {len(middles)} boxes, from 0; given: {live!r}")
-        self.degrees, self.outputs, self.live = tuple(degrees), outputs, tuple(chosen.tolist())
-        for column, each in enumerate(found):
-            self.register_buffer(f"breaks_{column}", each)
+        self.live = tuple(chosen.tolist())
         products = ellipsoid(self.degrees)
         self.register_buffer("centers", middles[chosen], persistent=False)
         self.register_buffer("halves", halves[chosen], persistent=False)
@@ -82,11 +72,6 @@ class Tiles(Block):
         self.register_buffer("_products", products, persistent=False)
         shape = len(chosen), outputs, len(products)
         self.register_buffer("coefficients", torch.zeros(shape, dtype=torch.float64))
-
-    @property
-    def breaks(self) -> tuple[Tensor, ...]:
-        """The ends of the boxes along each coordinate."""
-        return tuple(getattr(self, f"breaks_{column}") for column in range(len(self.degrees)))
 
     @property
     def width(self) -> int:
@@ -112,14 +97,6 @@ class Tiles(Block):
             found = table if found is None else found * table
         assert found is not None
         return found
-
-    def forward(self, points: Tensor) -> Tensor:
-        """Fields ``(n, F)`` at points ``(n, D)``; the outermost tiles continue outside."""
-        return self.partial(points, (0,) * len(self.degrees))
-
-    def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
-        """A derivative of the fields, ``(n, F)``, of given orders by each coordinate."""
-        return differentiable(self._values, points, orders)
 
     def _values(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         parts = []

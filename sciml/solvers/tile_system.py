@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -23,13 +24,12 @@ from torch import Tensor
 from sciml.geometry import Interior, PointSet, Within
 from sciml.jets import RandomJets
 from sciml.jets.random import USUAL
-from sciml.models import Tiles
+from sciml.models import Scaled, Tiles
 from sciml.models.bases import gauss
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
-from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.conditions import Evaluation
 from sciml.problem.linearize import linearize
-from sciml.solvers.scaling import Sizes
 from sciml.typing import Array, MultiIndex
 
 # Rows of conditions and of continuity, which hold on sets of lower dimension, against those of equations.
@@ -38,19 +38,6 @@ _SIDES = 3.0
 _CHUNK = 2e7
 _RIDGE = 1e-13
 _REFINEMENTS, _REFINED = 30, 1e-13
-
-
-@dataclass(frozen=True)
-class Units:
-    """From the coordinates and fields of tiles, which are of order one, to those of a problem."""
-
-    center: Tensor
-    half_width: Tensor
-    sizes: Sizes
-
-    def local(self, points: Tensor) -> Tensor:
-        """Points in the coordinates of the background grid."""
-        return (points - self.center) / self.half_width
 
 
 class _Jets:
@@ -64,8 +51,8 @@ class _Jets:
     def jet(self, field: str, index: MultiIndex) -> Tensor:
         """The derivative ``index`` of ``field`` at all points."""
         column = self._rows.problem.fields.index(field)
-        values = (self._own[:, column] * self.basis(index)).sum(1) * self._rows.units.sizes.scale[column]
-        return values if index else values + self._rows.units.sizes.offset[column]
+        values = (self._own[:, column] * self.basis(index)).sum(1) * self._rows.scale[column]
+        return values if index else values + self._rows.offset[column]
 
     def basis(self, index: MultiIndex) -> Tensor:
         """A derivative of all products, by coordinates in their units, ``(n, K)``."""
@@ -102,25 +89,28 @@ class TileRows:
 
     Args:
         problem: with its unknowns bound.
-        model: the tiles; its coefficients are where the rows are linearised.
-        units: of coordinates and fields.
+        trial: the tiles in units of coordinates and fields.
         blocks: points and the terms that hold there; for paired points both members.
         points_a_side: how many points along one coordinate of a whole tile: the density that all rows are scaled by.
     """
 
-    def __init__(
-        self, problem: Problem, model: Tiles, units: Units, blocks: Iterable[Collocation], points_a_side: int
-    ) -> None:
-        self.problem, self.model, self.units = problem, model, units
-        self.halves = model.halves * units.half_width
+    def __init__(self, problem: Problem, trial: Scaled, blocks: Iterable[Collocation], points_a_side: int) -> None:
+        self.problem, self.trial = problem, trial
+        model = self.model = cast(Tiles, trial.model)
+        self.offset, self.scale = trial.offset.tolist(), trial.scale.tolist()
+        self.halves = model.halves * trial.half_width
         self._degrees = torch.tensor([max(1, each) for each in model.degrees], dtype=torch.float64)
         self._side = points_a_side
         self.width = len(problem.fields) * model.width
         self._parts = [part for block in blocks for part in self._placed(block)]
         self._continuity = self._continuous()
 
+    def _local(self, points: Tensor) -> Tensor:
+        """Points in the coordinates of the background grid."""
+        return (points - self.trial.center) / self.trial.half_width
+
     def _placed(self, block: Collocation) -> Iterable[_Part]:
-        tiles = torch.stack([self.model.tile(self.units.local(points)) for points in block.sample.points], dim=1)
+        tiles = torch.stack([self.model.tile(self._local(points)) for points in block.sample.points], dim=1)
         key = tiles[:, 0] if tiles.shape[1] == 1 else tiles[:, 0] * len(self.model.live) + tiles[:, 1]
         order = torch.argsort(key, stable=True)
         count = max(1, int(_CHUNK / (self.width * tiles.shape[1] * max(1, len(block.terms)))))
@@ -131,7 +121,8 @@ class TileRows:
 
     def _factors(self, block: Collocation, tiles: Tensor) -> dict[str, Tensor]:
         """What every row is multiplied by: the reciprocal of its size on its tile, and of the root of the number of rows."""
-        fields, half_widths = self.units.sizes.named(self.problem), self.problem.domain.half_widths
+        half_widths = self.problem.domain.half_widths
+        fields = dict(zip(self.problem.fields, zip(self.offset, self.scale, strict=True), strict=True))
         generator = torch.Generator().manual_seed(0)
         jets = [RandomJets(block.size, fields, half_widths, USUAL[0], generator=generator) for _ in block.sample.points]
         at = Evaluation.of(self.problem, block.sample.points, jets, block.sample.normals)
@@ -153,7 +144,7 @@ class TileRows:
 
     def _unit(self, field: str, index: MultiIndex, tile: Tensor) -> Tensor:
         """How large a derivative is where a field is as large as it is, for each point's tile."""
-        found = torch.full((len(tile),), self.units.sizes.scale[self.problem.fields.index(field)], dtype=torch.float64)
+        found = torch.full((len(tile),), self.scale[self.problem.fields.index(field)], dtype=torch.float64)
         for name in index:
             column = self.problem.coordinates.index(name)
             found = found * self._degrees[column] / self.halves[tile, column]
@@ -172,7 +163,7 @@ class TileRows:
             if not len(pairs):
                 continue
             points = model.centers[pairs[:, 0], None] + local * model.halves[pairs[:, 0], None]
-            physical = self.units.center + self.units.half_width * points
+            physical = self.trial.center + self.trial.half_width * points
             inside = torch.from_numpy(problem.domain.contains(physical.flatten(0, 1).numpy())).view(points.shape[:2])
             kept = inside.any(1)
             pairs, inside = pairs[kept], inside[kept]
@@ -209,7 +200,7 @@ class TileRows:
         """Each residual's values ``(n,)`` and its slopes by the coefficients of its tiles ``(n, S, F, K)``."""
         points = part.block.sample.points
         jets = [
-            _Jets(self, tile, self.model.local(self.units.local(each), tile), coefficients)
+            _Jets(self, tile, self.model.local(self._local(each), tile), coefficients)
             for each, tile in zip(points, part.tiles.unbind(1), strict=True)
         ]
         at = Evaluation.of(self.problem, points, jets, part.block.sample.normals)
@@ -224,7 +215,7 @@ class TileRows:
             for number, (by_jet, supplier) in enumerate(zip(linear.by_jet, jets, strict=True)):
                 for (field, index), slope in by_jet.items():
                     column = self.problem.fields.index(field)
-                    unit = self.units.sizes.scale[column] * factor * slope.detach()
+                    unit = self.scale[column] * factor * slope.detach()
                     whole[:, number, column].addcmul_(unit[:, None], supplier.basis(index))
             found.append((factor * linear.values.detach(), whole))
         return found
@@ -413,30 +404,27 @@ def gauss_grid(side: int, dimension: int) -> Tensor:
     return torch.cartesian_prod(*[places] * dimension).reshape(-1, dimension)
 
 
-def interior_blocks(
-    problem: Problem, model: Tiles, units: Units, terms: Sequence[Term], side: int
-) -> list[Collocation]:
-    """Points of a grid on every tile, those inside the place where the terms hold."""
-    dimension = len(problem.coordinates)
-    grid = gauss_grid(side, dimension)
-    points = (model.centers[:, None] + grid * model.halves[:, None]).flatten(0, 1)
-    physical = units.center + units.half_width * points
+def gauss_points(trial: Scaled, side: int) -> Tensor:
+    """Products of Gauss points on every tile, in their units, ``(T, side**D, D)``."""
+    model = cast(Tiles, trial.model)
+    points = model.centers[:, None] + gauss_grid(side, len(model.degrees)) * model.halves[:, None]
+    return trial.center + trial.half_width * points
+
+
+def interior_blocks(problem: Problem, trial: Scaled, side: int) -> list[Collocation]:
+    """Gauss points of every tile inside the places where equations hold."""
+    points = gauss_points(trial, side).flatten(0, 1)
     found = []
-    by_place: dict[Interior | Within, list[Term]] = {}
-    for term in terms:
-        assert isinstance(term.place, Interior | Within)
-        by_place.setdefault(term.place, []).append(term)
-    for place, there in by_place.items():
+    terms = [term for term in problem.terms() if isinstance(term.place, Interior | Within)]
+    for place in dict.fromkeys(term.place for term in terms):
         domain = place.part if isinstance(place, Within) else problem.domain
-        inside = torch.from_numpy(np.asarray(domain.contains(physical.numpy())))
-        found.append(Collocation(PointSet((physical[inside],)), tuple(there)))
+        inside = torch.from_numpy(np.asarray(domain.contains(points.numpy())))
+        found.append(Collocation(PointSet((points[inside],)), tuple(term for term in terms if term.place == place)))
     return found
 
 
-def live_boxes(problem: Problem, model: Tiles, units: Units, side: int, least: int) -> list[int]:
-    """The boxes of a full grid of tiles with at least so many points of a grid inside the domain."""
-    dimension = len(problem.coordinates)
-    grid = gauss_grid(side, dimension)
-    points = (model.centers[:, None] + grid * model.halves[:, None]).flatten(0, 1)
-    inside = problem.domain.contains((units.center + units.half_width * points).numpy()).reshape(len(model.live), -1)
+def live_boxes(problem: Problem, trial: Scaled, side: int, least: int) -> list[int]:
+    """The boxes of a full grid of tiles with at least so many Gauss points inside the domain."""
+    points = gauss_points(trial, side)
+    inside = problem.domain.contains(points.flatten(0, 1).numpy()).reshape(len(points), -1)
     return np.flatnonzero(inside.sum(1) >= least).tolist()

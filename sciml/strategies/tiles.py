@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -12,15 +13,15 @@ from torch import Tensor
 
 from sciml.data.memory import free_bytes
 from sciml.errors import SolverError
-from sciml.geometry import Average, Interior, Within, draw
+from sciml.geometry import Average, Interior, Within
+from sciml.models import Scaled
 from sciml.models import Tiles as TilePolynomials
 from sciml.problem import Problem
-from sciml.problem.collocation import Collocation
 from sciml.solvers import DiscreteProblem
+from sciml.solvers.discrete_problem import blocks_of
 from sciml.solvers.gauss_newton import DampedGaussNewton
-from sciml.solvers.scaling import Sizes
-from sciml.solvers.tile_system import TileRows, Units, gauss_grid, interior_blocks, live_boxes
-from sciml.strategies.random_features import not_by_least_squares
+from sciml.solvers.tile_system import TileRows, gauss_grid, interior_blocks, live_boxes
+from sciml.strategies.random_features import not_by_least_squares, solved_how
 from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.strategies.training import relative
 
@@ -118,7 +119,7 @@ class Tiles(Strategy):
             name = f"Tiles({model.extra_repr()})"
             better = found is None or last is None or judged < found.residual
             reason = (
-                f"{_why(work)}: polynomials on {model.extra_repr()}, which the domain cuts, by least squares; the last "
+                f"{solved_how(work.linear)[0]}: polynomials on {model.extra_repr()} by least squares; the last "
                 f"refinement changed the fields by {change:.1e} of their size"
             )
             now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason)
@@ -151,27 +152,20 @@ def _cubes(problem: Problem, most: int) -> tuple[int, ...]:
     )
 
 
-def _why(work: Workspace) -> str:
-    return "the problem is linear in its fields" if work.linear else "the problem is solved in one piece"
-
-
-def _units(setup: DiscreteProblem) -> Units:
-    trial = setup.trial
-    sizes = Sizes(tuple(trial.offset.tolist()), tuple(trial.scale.tolist()))
-    return Units(trial.center.cpu(), trial.half_width.cpu(), sizes)
+def _trial(work: Workspace, model: TilePolynomials) -> Scaled:
+    """Tiles between the problem's units, on the processor."""
+    return cast(Scaled, work.discrete.with_model(model).trial.cpu())
 
 
 def _model(work: Workspace, counts: tuple[int, ...], degree: int) -> TilePolynomials:
     """The tiles that meet the domain."""
-    problem, units = work.problem, _units(work.discrete)
     breaks = [np.linspace(-1, 1, count + 1).tolist() for count in counts]
-    degrees, fields = [degree] * len(counts), len(problem.fields)
+    degrees, fields = [degree] * len(counts), len(work.problem.fields)
     whole = TilePolynomials(breaks, degrees, fields)
-    live = live_boxes(problem, whole, units, degree + _MORE_POINTS, _LEAST_POINTS)
+    live = live_boxes(work.problem, _trial(work, whole), degree + _MORE_POINTS, _LEAST_POINTS)
     if not live:
-        raise SolverError(
-            f"none of {whole.extra_repr()} has {_LEAST_POINTS} points inside {problem.domain!r}: use more tiles"
-        )
+        domain = work.problem.domain
+        raise SolverError(f"none of {whole.extra_repr()} has {_LEAST_POINTS} points inside {domain!r}: use more tiles")
     return TilePolynomials(breaks, degrees, fields, live)
 
 
@@ -184,17 +178,13 @@ def _cost(model: TilePolynomials, fields: int) -> tuple[float, float]:
 
 
 def _rows(work: Workspace, model: TilePolynomials) -> TileRows:
-    problem, units, side = work.problem, _units(work.discrete), max(model.degrees) + _MORE_POINTS
-    terms = problem.terms()
-    blocks = interior_blocks(problem, model, units, [t for t in terms if isinstance(t.place, Interior | Within)], side)
-    generator, dimension = np.random.default_rng([work.seed, 10]), work.dimension
+    problem, trial, side = work.problem, _trial(work, model), max(model.degrees) + _MORE_POINTS
+    blocks, generator = interior_blocks(problem, trial, side), np.random.default_rng([work.seed, 10])
     along = max(len(each) - 1 for each in model.breaks) * (max(model.degrees) + 1) * _ON_SIDES
-    count = max(1, round(along ** (dimension - 1)))
-    places = {term.place: None for term in terms if not isinstance(term.place, Interior | Within)}
-    for place in places:
-        there = tuple(term for term in terms if term.place == place)
-        blocks.append(Collocation(draw(place, problem.domain, count, generator), there))
-    return TileRows(problem.bind_initial(), model, units, blocks, side)
+    count = max(1, round(along ** (work.dimension - 1)))
+    terms = [term for term in problem.terms() if not isinstance(term.place, Interior | Within)]
+    blocks += blocks_of(problem, terms, {term.name: count for term in terms}, generator)
+    return TileRows(problem.bind_initial(), trial, blocks, side)
 
 
 def _solved(
