@@ -147,9 +147,7 @@ def baseline(
 
 @app.command()
 def runs(
-    directory: Annotated[Path, typer.Argument(metavar="[DIRECTORY]", help="The folder of runs, or of one run.")] = Path(
-        "runs"
-    ),
+    directory: Annotated[Path, typer.Argument(metavar="[DIRECTORY]", help="The folder of runs, or of one run.")] = Path("runs"),
 ) -> None:
     """Show the runs in DIRECTORY: their state, steps, loss on held-out rows, seconds, and when they last wrote (UTC)."""
     found = sciml.runs.table(directory)

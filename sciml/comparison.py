@@ -204,9 +204,7 @@ def _points(solution: Solution, on: Any) -> dict[str, Array]:
             )
         on = {name: np.asarray(on[name]) for name in names}
     if not isinstance(on, Mapping):
-        raise ProblemError(
-            f"compare: on= takes a dict of coordinates, a Table or a DataFrame; given: {type(on).__name__}"
-        )
+        raise ProblemError(f"compare: on= takes a dict of coordinates, a Table or a DataFrame; given: {type(on).__name__}")
     points, shape = points_from(on, names)
     if not len(points):
         raise ProblemError("compare: on= has no points")
@@ -217,9 +215,7 @@ def _truth(solutions: tuple[Solution, ...], finite: list[bool], given: Any) -> T
     if given is not None:
         name = given.engine if isinstance(given, Solution) else "the truth given"
         return Truth(name, given, None)
-    problem = next(
-        (each.problem for each in solutions if each.problem is not None and each.problem.has_reference), None
-    )
+    problem = next((each.problem for each in solutions if each.problem is not None and each.problem.has_reference), None)
     if problem is not None:
         own = " at the estimated constants" if problem.unknowns else ""
         return Truth(f"the reference{own}", None, problem)

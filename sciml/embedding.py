@@ -62,8 +62,7 @@ class PointBatches:
             if coordinates is None:
                 return cls._of_array(points)
             raise ProblemError(
-                f"points must be a Table, a DataFrame or a dict with the solution's coordinates; given: "
-                f"{type(points).__name__}"
+                f"points must be a Table, a DataFrame or a dict with the solution's coordinates; given: {type(points).__name__}"
             )
         names = tuple(columns) if coordinates is None else tuple(coordinates)
         missing = [name for name in names if name not in columns]

@@ -319,9 +319,7 @@ def fit(
     with record, line or contextlib.nullcontext():
         measurements = checked(problem, model, data, observe, noise, exact, dtype, device, preflight)
         settings = fingerprinted(options, solvers, intervals, strategy, begin)
-        finished, model = record.begin(
-            problem, model, partial(fingerprint, problem, model, measurements, settings, device)
-        )
+        finished, model = record.begin(problem, model, partial(fingerprint, problem, model, measurements, settings, device))
         if finished is not None:
             return finished
         watchers = record.watching([*callbacks, *([] if line is None else [line])])

@@ -60,9 +60,7 @@ def plot(solution: Any, other: Any = None) -> Figure:
     return _maps(solution, second, label, other is None)
 
 
-def side_by_side(
-    shown: Sequence[Shown], fields: Sequence[str], domain: Domain, time: str | None, against: str
-) -> Figure:
+def side_by_side(shown: Sequence[Shown], fields: Sequence[str], domain: Domain, time: str | None, against: str) -> Figure:
     """Draw solutions side by side, and the difference of each from the truth, called ``against``, below it.
 
     Over one coordinate: for each field the curves of all solutions, and beside them the logarithms of their differences. Over
@@ -163,9 +161,7 @@ def _maps(solution: Any, second: Function | None, label: str, at_errors: bool) -
     return figure
 
 
-def _compared_maps(
-    shown: Sequence[Shown], fields: Sequence[str], domain: Domain, time: str | None, against: str
-) -> Figure:
+def _compared_maps(shown: Sequence[Shown], fields: Sequence[str], domain: Domain, time: str | None, against: str) -> Figure:
     across, rest = _plane(domain, time)
     fixed = {name: domain.bounds[name][1] if name == time else sum(domain.bounds[name]) / 2 for name in rest}
     points, inside = _grid(domain, across, fixed, _BESIDE)

@@ -277,9 +277,7 @@ class Solution:
         elif callable(reference):
             values = reference(**points)
         else:
-            raise ProblemError(
-                f"a reference is a solution or a function of coordinates; given: {type(reference).__name__}"
-            )
+            raise ProblemError(f"a reference is a solution or a function of coordinates; given: {type(reference).__name__}")
         if values is None:
             how = f"as a function of {', '.join(self.coordinates)} or as another solution"
             raise ProblemError(f"{self.name} has no reference: pass one, solution.error(reference), {how}")

@@ -265,9 +265,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             network = predictor(rows, wanted, self.n_components, list(self.hidden), seed)
         self.n_iter_ = train(network, rows, wanted, self.steps, self.ridge, seed)
         self.network_ = network.requires_grad_(False)
-        self.encoder_ = _standardised(
-            torch.stack([network.center, network.half_width]), network.model.get_submodule("0")
-        )
+        self.encoder_ = _standardised(torch.stack([network.center, network.half_width]), network.model.get_submodule("0"))
         with torch.no_grad():
             missed = network(torch.from_numpy(rows)).numpy() - wanted
         size = float(np.sqrt(np.mean((wanted - wanted.mean(0)) ** 2)))

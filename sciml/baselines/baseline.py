@@ -134,9 +134,7 @@ def baseline(
     )
     valued = {term.name for block in blocks for term in block.terms if term.field is not None}
     # Of a prescribed value no digits are lost to derivatives.
-    limits = {
-        name: min(_CERTIFIED, max(1e-5, 1e3 * tolerance)) if name in valued else _CERTIFIED for name in residuals.index
-    }
+    limits = {name: min(_CERTIFIED, max(1e-5, 1e3 * tolerance)) if name in valued else _CERTIFIED for name in residuals.index}
     misses = uncertified(residuals, pd.Series(limits))
     message = found.message
     lost = [str(name) for name, value in residuals["relative"].items() if not np.isfinite(value)]

@@ -71,9 +71,7 @@ class CollocationSystem:
         others = [term for term in terms if not (term.name in problem.equations or isinstance(term.place, Opposite))]
         for term in others:
             if isinstance(term.place, OnFaces) and not all(isinstance(face, Face) for face in term.place.faces):
-                raise BaselineError(
-                    f"the condition {term.name!r} lies on a piece of the boundary that is no face of a box"
-                )
+                raise BaselineError(f"the condition {term.name!r} lies on a piece of the boundary that is no face of a box")
         # Prescribed values first: at a corner they are kept, and a slope there follows from them.
         self._conditions = sorted(others, key=lambda term: term.field is None)
         self._measured = measured
@@ -157,8 +155,7 @@ class CollocationSystem:
             steps = 0
             for share in (1e-4, 1e-2, 1.0):
                 pieces = [
-                    piece if piece.term.measured else replace(piece, weights=share * piece.weights)
-                    for piece in self._whole
+                    piece if piece.term.measured else replace(piece, weights=share * piece.weights) for piece in self._whole
                 ]
                 start, more = self._newton(pieces, start, square=False)
                 steps += more

@@ -49,9 +49,7 @@ class FirstOrderSystem:
         self.orders = {field: problem.order(field, self.coordinate) for field in problem.fields}
         algebraic = [field for field, order in self.orders.items() if order == 0]
         if algebraic:
-            raise BaselineError(
-                f"{name} contains no derivative of {listed(algebraic)}; this baseline needs one of every field"
-            )
+            raise BaselineError(f"{name} contains no derivative of {listed(algebraic)}; this baseline needs one of every field")
         if len(problem.equations) != len(problem.fields):
             raise BaselineError(
                 f"{name} has {len(problem.equations)} equation(s) for {len(problem.fields)} field(s); as many are needed"
@@ -131,9 +129,7 @@ class FirstOrderSystem:
         size, count = 5, len(self.orders)
         t = generator.uniform(low, high, size)
         y = generator.uniform(0.5, 1.5, (len(self.state), size))
-        constants = {
-            name: torch.tensor(value.initial, dtype=torch.float64) for name, value in self.problem.unknowns.items()
-        }
+        constants = {name: torch.tensor(value.initial, dtype=torch.float64) for name, value in self.problem.unknowns.items()}
         first, second = generator.uniform(0.5, 1.5, (2, count, size))
         check_affine(self.problem, lambda h: self._residuals(t, y, h, constants), first, second)
 
@@ -185,6 +181,4 @@ def check_affine(
     finite = np.isfinite(gap)
     sizes = np.where(finite, np.abs(values[0]) + np.abs(values[1]), 0.0)
     if not (gap <= rounding * (1 + sizes.max(axis=-1, keepdims=True, initial=0.0)))[finite].all():
-        raise BaselineError(
-            f"{type(problem).__name__}: an equation is not affine in its {what}, so it cannot be solved for it"
-        )
+        raise BaselineError(f"{type(problem).__name__}: an equation is not affine in its {what}, so it cannot be solved for it")

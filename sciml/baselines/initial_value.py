@@ -61,9 +61,7 @@ def solve_initial(task: Task) -> Solved:
     choices = (f"integrator tolerance {rtol:g}",)
     if task.measured and (problem.unknowns or set(system.prescribed) != set(system.state)):
         if events:
-            raise BaselineError(
-                "events are looked for in problems without unknowns to be fitted; bind their values first"
-            )
+            raise BaselineError("events are looked for in problems without unknowns to be fitted; bind their values first")
         return replace(_shoot(task, system, rtol), choices=choices)
     _require_initial_values(system)
     constants = task.initial
@@ -239,9 +237,7 @@ def _shoot(task: Task, system: FirstOrderSystem, rtol: float) -> Solved:
         return rows[0], ((rows[1 : count + 1] - rows[count + 1 :]) / (2 * _STEP)).T
 
     start = np.concatenate([task.raw, np.zeros(len(free))])
-    found, inference = task.fit(
-        lambda x: rows_and_slopes(tuple(x))[0], lambda x: rows_and_slopes(tuple(x))[1], start, 1e-12
-    )
+    found, inference = task.fit(lambda x: rows_and_slopes(tuple(x))[0], lambda x: rows_and_slopes(tuple(x))[1], start, 1e-12)
     path = trajectory(found.x[:, None])
     constants = {name: value[0] for name, value in task.values(found.x[:, None]).items()}
     return Solved(

@@ -64,9 +64,7 @@ class MethodOfLines:
         self._rows = arranged(self.problem, grid, self.top)
         self._places = [list(self.top).index(row.field) * grid.size + row.numbers for row in self._rows]
         one = sparse.eye_array(grid.size)
-        self._below, self._above = (
-            sparse.csr_array(sparse.kron(each, one)) for each in into_state(self.levels, self.top)
-        )
+        self._below, self._above = (sparse.csr_array(sparse.kron(each, one)) for each in into_state(self.levels, self.top))
         self._factored: tuple[bytes, Callable[[Array], Array] | None] = (b"", None)
         self._constant: Callable[[Array], Array] | None = None
         self._check_affine()
@@ -174,8 +172,7 @@ class MethodOfLines:
             bad = np.flatnonzero(~np.isfinite(row.term.evaluate(self._at(row, t, values)).detach().numpy()))
             if len(bad):
                 at = ", ".join(
-                    f"{name} = {value:.4g}"
-                    for name, value in zip(self.grid.axes, row.sites.points[bad[0]], strict=True)
+                    f"{name} = {value:.4g}" for name, value in zip(self.grid.axes, row.sites.points[bad[0]], strict=True)
                 )
                 return f"the residual {row.term.name!r} is not finite at {self.time} = {t:.6g}, first at the node {at}"
         return f"the solution or its rate of change is not finite at {self.time} = {t:.6g}: it blows up"

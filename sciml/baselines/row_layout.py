@@ -70,8 +70,7 @@ def arranged(problem: Problem, grid: Grid, top: Mapping[str, int]) -> tuple[Row,
     equations = [term for term in terms if term.name in problem.equations]
     if len(equations) != len(problem.fields):
         raise BaselineError(
-            f"{type(problem).__name__} has {len(equations)} equation(s) for {len(problem.fields)} field(s); as "
-            "many are needed"
+            f"{type(problem).__name__} has {len(equations)} equation(s) for {len(problem.fields)} field(s); as many are needed"
         )
     kinds = [problem.system.depends(term) for term in equations]
     owner = _matched(problem, top, kinds)
@@ -218,9 +217,7 @@ def _matched(problem: Problem, top: Mapping[str, int], kinds: Sequence[Asked]) -
                 cost[row, fields.index(name)] = min(cost[row, fields.index(name)], 1.0 + len(space))
     rows, columns = linear_sum_assignment(cost)
     if cost[rows, columns].max() >= 100:
-        lacking = [
-            problem.equations[row] for row, column in zip(rows, columns, strict=True) if cost[row, column] >= 100
-        ]
+        lacking = [problem.equations[row] for row, column in zip(rows, columns, strict=True) if cost[row, column] >= 100]
         raise BaselineError(
             f"{type(problem).__name__}: the equation(s) {listed(lacking)} give no field its rate of change, as that of an "
             "incompressible flow gives none to the pressure; the method of lines cannot solve such problems"
@@ -241,9 +238,7 @@ def _check_counts(problem: Problem, grid: Grid, counts: Counts) -> None:
         if sum(orders.values()) == sum(given.values()):
             continue
         under = sum(given.values()) < sum(orders.values())
-        counts_by_field = "; ".join(
-            f"{field}: {given[field]} for {order} derivative(s)" for field, order in orders.items()
-        )
+        counts_by_field = "; ".join(f"{field}: {given[field]} for {order} derivative(s)" for field, order in orders.items())
         raise BaselineError(
             f"{type(problem).__name__} has {'too few' if under else 'too many'} conditions on the faces of {name!r} "
             f"({counts_by_field}): {'add' if under else 'remove'} some, or say that {name!r} is periodic"

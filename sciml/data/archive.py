@@ -144,9 +144,7 @@ def _check_parts(data: memoryview, path: Path) -> None:
         parts = archive.infolist()
         compressed = [part.filename for part in parts if part.compress_type != zipfile.ZIP_STORED]
         if compressed:
-            raise FileError(
-                f"{path} has compressed parts, which files of sciml never have, and was refused: {compressed[0]!r}"
-            )
+            raise FileError(f"{path} has compressed parts, which files of sciml never have, and was refused: {compressed[0]!r}")
         size = sum(part.file_size for part in parts)
         if size > len(data) or any(part.file_size != part.compress_size for part in parts):
             raise FileError(f"{path} says that it holds {size} bytes, but is {len(data)} bytes long; it was refused")

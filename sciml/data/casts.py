@@ -27,9 +27,7 @@ def check_casts(casts: Mapping[str, str] | None, columns: list[str]) -> dict[str
     asked = mapping("casts", casts, "{'on': 'bool', 'day': 'days since 2020-01-01'}")
     for name, how in asked.items():
         if name not in columns:
-            raise DataError(
-                f"casts names {name!r}, which is not read; columns: {listed(columns)}.{nearest(name, columns)}"
-            )
+            raise DataError(f"casts names {name!r}, which is not read; columns: {listed(columns)}.{nearest(name, columns)}")
         if how != "bool":
             _epoch(name, how)
     return asked
@@ -66,7 +64,5 @@ def _epoch(name: str, how: str) -> tuple[float, pd.Timestamp]:
     unit, _, date = how.partition(" since ") if isinstance(how, str) else ("", "", "")
     begin = moment(date)
     if unit.strip() not in _UNITS or begin is None:
-        raise DataError(
-            f"casts: {name!r} needs 'bool' or a unit and a date, such as 'days since 2020-01-01'; given: {how!r}"
-        )
+        raise DataError(f"casts: {name!r} needs 'bool' or a unit and a date, such as 'days since 2020-01-01'; given: {how!r}")
     return _UNITS[unit.strip()], begin

@@ -33,9 +33,7 @@ _OTHER_SEPARATORS = (";", "\t", "|", ",")
 _ABSENT = ["", "n/a", "N/A", "NA", "nan", "NaN", "null", "None"]
 _LINE, _BLANK = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)"), re.compile(r"\n\s*(?:\n|\Z)")
 # From 3.1 on pandas reads every decimal number exactly, and warns of being asked to.
-_EXACTLY: dict[str, Any] = (
-    {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
-)
+_EXACTLY: dict[str, Any] = {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
 _GZIP = b"\x1f\x8b"
 # Measured columns compress by a factor of two to ten.
 _LIKELY = 100
@@ -310,9 +308,7 @@ class _File:
                 f"{line.strip()!r}{hint}"
             )
 
-    def _parse(
-        self, body: _Body, numeric: Iterable[str], texts: Iterable[str], last: bool = False
-    ) -> pd.DataFrame | None:
+    def _parse(self, body: _Body, numeric: Iterable[str], texts: Iterable[str], last: bool = False) -> pd.DataFrame | None:
         """What pandas makes of the data lines; None where it refuses them, an error if these are the ``last`` ones."""
         places, end = {self.names.index(name) for name in (*numeric, *texts)}, len(self.names) - 1
         some = not last and len(places) < len(self.names)
@@ -332,15 +328,11 @@ class _File:
                 **_EXACTLY,
             )
         except UnicodeError as error:
-            raise DataError(
-                f"{self.path} holds characters that are none in its encoding: {error}; give encoding="
-            ) from error
+            raise DataError(f"{self.path} holds characters that are none in its encoding: {error}; give encoding=") from error
         except (pd.errors.ParserError, pd.errors.EmptyDataError, IndexError, ValueError) as error:
             if not last:
                 return None
-            raise DataError(
-                f"{self.path} cannot be cut by sep={self.sep!r}: {error}; are all quotes closed?"
-            ) from error
+            raise DataError(f"{self.path} cannot be cut by sep={self.sep!r}: {error}; are all quotes closed?") from error
         rows, width = len(body.lines), len(self.names)
         # Of some columns pandas accepts rows with too many values, and then another row misses its last one.
         if not last and (len(frame) != rows or (frame[end].isna().any() if some else frame.shape[1] != width)):

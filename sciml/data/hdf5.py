@@ -159,9 +159,7 @@ def _values(
             parts.append(_slab(handles, grid, first, last))
             labels += [grid.label or ""] * (last - first)
         passed += grid.rows
-    values = {
-        name: np.concatenate([part[name] for part in parts]) if len(parts) > 1 else parts[0][name] for name in parts[0]
-    }
+    values = {name: np.concatenate([part[name] for part in parts]) if len(parts) > 1 else parts[0][name] for name in parts[0]}
     if plan.group is None:
         return values, None
     return values, labels if plan.labels is None else _texts(handles, plan, links)[start:stop]
@@ -315,9 +313,7 @@ def _rows(request: ColumnRequest, rest: Sequence[tuple[str, str, DatasetInfo]]) 
     """Plain columns of one length."""
     for ours, theirs, dataset in rest:
         if len(dataset.shape) > 1 and request.named(request.split, ours, theirs) is None:
-            raise unplaced(
-                request.path, ours, dataset.shape, f". The file holds\n{tree(request.handles[request.path])}"
-            )
+            raise unplaced(request.path, ours, dataset.shape, f". The file holds\n{tree(request.handles[request.path])}")
     if not any(dataset.shape for *_, dataset in rest):
         raise DataError(f"{request.path} has no columns of numbers. It holds\n{tree(request.handles[request.path])}")
     return product(request, [(*each, (ROW,) if each[2].shape else ()) for each in rest])

@@ -312,18 +312,14 @@ def _allowed(path: Path, filename: str, links: Path | None, what: str) -> Path:
     other = path.parent / filename
     for variable in ("HDF5_VDS_PREFIX", "HDF5_EXTFILE_PREFIX"):
         if os.environ.get(variable):
-            raise DataError(
-                f"{what} in another file, and the environment's {variable} sends HDF5 elsewhere for it; unset it"
-            )
+            raise DataError(f"{what} in another file, and the environment's {variable} sends HDF5 elsewhere for it; unset it")
     if links is None:
         raise DataError(
             f"{what} in another file, {filename!r}, which is not followed; if you trust it pass links={str(path.parent)!r}, "
             "the folder below which other files may be read"
         )
     if not Path(os.path.realpath(other)).is_relative_to(os.path.realpath(links)):
-        raise DataError(
-            f"{what} in {filename!r}, which is not below links={str(links)!r}; copy it there, or allow its folder"
-        )
+        raise DataError(f"{what} in {filename!r}, which is not below links={str(links)!r}; copy it there, or allow its folder")
     if not other.is_file():
         raise DataError(f"{what} in {filename!r}, and there is no such file; put it beside {path.name}")
     return other
@@ -389,12 +385,8 @@ def _check_virtual(handles: OpenFiles, path: Path, dataset: h5py.Dataset, links:
     for source in dataset.virtual_sources():
         filename = path.name if source.file_name == "." else source.file_name
         if "%" in filename + source.dset_name:
-            raise DataError(
-                f"{what} of a numbered series of files ({filename!r}), which cannot be checked; copy it into one"
-            )
-        other = (
-            path if source.file_name == "." else _allowed(path, filename, links, f"{what} made of {source.dset_name!r}")
-        )
+            raise DataError(f"{what} of a numbered series of files ({filename!r}), which cannot be checked; copy it into one")
+        other = path if source.file_name == "." else _allowed(path, filename, links, f"{what} made of {source.dset_name!r}")
         if depth > _MOST_LINKS:
             raise DataError(f"{what} made of itself; repair the file")
         part = locate(handles, other, source.dset_name, links=links, depth=depth + 1)
@@ -404,9 +396,7 @@ def _check_virtual(handles: OpenFiles, path: Path, dataset: h5py.Dataset, links:
             )
         covered += source.vspace.get_select_npoints()
     if covered < math.prod(dataset.shape):
-        raise DataError(
-            f"{what}, and no source covers {math.prod(dataset.shape) - covered} of its values; make it again"
-        )
+        raise DataError(f"{what}, and no source covers {math.prod(dataset.shape) - covered} of its values; make it again")
 
 
 def _still_fits(taken: Any, shape: tuple[int, ...], points: int) -> bool:

@@ -106,9 +106,7 @@ class GridTable:
                 taken = getattr(taken, column.part)
             taken = exact(f"{column.dataset.path}: {column.dataset.name!r}", taken)
             flat = spread(taken, column.dimensions, order, shape)
-            values[column.name] = (
-                flat if (column.factor, column.offset) == (1.0, 0.0) else flat * column.factor + column.offset
-            )
+            values[column.name] = flat if (column.factor, column.offset) == (1.0, 0.0) else flat * column.factor + column.offset
         return values
 
     def _extents(self, column: Column) -> tuple[tuple[int, int], ...]:
@@ -163,9 +161,7 @@ def split_columns(
     counted = list(itertools.product(*(range(dataset.shape[number]) for number in which)))
     if named is None:
         named = (
-            components
-            if len(components) == len(counted) and which
-            else [f"{ours}_{number}" for number in range(len(counted))]
+            components if len(components) == len(counted) and which else [f"{ours}_{number}" for number in range(len(counted))]
         )
         named = [ours] if len(counted) == 1 else named
     if len(named) != len(counted):
@@ -254,9 +250,7 @@ def check_names(request: ColumnRequest, grid: GridTable) -> None:
     for option, given in (("axes", request.axes), ("split", request.split)):
         for name in given:
             if name.strip("/") not in known and not any(each.endswith("/" + name) for each in known):
-                raise DataError(
-                    f"{option} names {name!r}, which is not read; columns: {listed(names)}.{nearest(name, names)}"
-                )
+                raise DataError(f"{option} names {name!r}, which is not read; columns: {listed(names)}.{nearest(name, names)}")
 
 
 def _along(

@@ -115,9 +115,7 @@ def _flat(source: _Source, names: list[str]) -> Layout | None:
         shape = source.shape(name)
         # Darcy's flow has an axis for a single time, and no times.
         single = not timed and len(shape) == len(space) + 2 and shape[1] == 1
-        if len(shape) != 1 + single + len(axes) or shape[1 + single + timed :] != tuple(
-            lengths[axis] for axis in space
-        ):
+        if len(shape) != 1 + single + len(axes) or shape[1 + single + timed :] != tuple(lengths[axis] for axis in space):
             return None
         if timed and lengths["t"] not in (shape[1], shape[1] + 1):
             raise DataError(
@@ -220,9 +218,7 @@ def sample_grids(request: ColumnRequest, layout: Layout, sample: Any) -> tuple[G
     return tuple(_sample(request, layout, wanted, ours_of, number) for number in chosen)
 
 
-def _sample(
-    request: ColumnRequest, layout: Layout, wanted: dict[str, str], ours_of: dict[str, str], number: int
-) -> GridTable:
+def _sample(request: ColumnRequest, layout: Layout, wanted: dict[str, str], ours_of: dict[str, str], number: int) -> GridTable:
     name = layout.samples[number]
     located = {
         theirs: request.locate(layout.variables[theirs].dataset.replace("{sample}", name))

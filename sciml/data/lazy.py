@@ -110,9 +110,7 @@ class LazyTable:
         self._grids = tuple(grids)
         self._names = tuple(column.name for column in grids[0].columns)
         if any({column.name for column in grid.columns} != set(self._names) for grid in grids):
-            raise DataError(
-                f"{source}: its parts have different columns; name those that all of them have, columns=[...]"
-            )
+            raise DataError(f"{source}: its parts have different columns; name those that all of them have, columns=[...]")
         self.pieces = Pieces([_tiling(grid) for grid in grids])
         self._opened: tuple[int, OpenFiles] | None = None
         size = 8 * self.pieces.largest * len(self._names)
@@ -124,9 +122,7 @@ class LazyTable:
             )
 
     @classmethod
-    def of(
-        cls, path: str | Path, columns: Mapping[str, str], *, links: str | Path | None = None, **options: Any
-    ) -> LazyTable:
+    def of(cls, path: str | Path, columns: Mapping[str, str], *, links: str | Path | None = None, **options: Any) -> LazyTable:
         """One-dimensional datasets of a file, all of the same length, as a table.
 
         Args:
@@ -240,9 +236,7 @@ class LazyTable:
             for name, values in zip(self.columns, self.read_piece(piece, self.columns, check=False), strict=True):
                 finite = values[np.isfinite(values)]
                 count, lost = len(finite), len(values) - len(finite)
-                moments = (
-                    (finite.mean(), finite.var(), finite.min(), finite.max()) if count else (0, 0, math.inf, -math.inf)
-                )
+                moments = (finite.mean(), finite.var(), finite.min(), finite.max()) if count else (0, 0, math.inf, -math.inf)
                 parts[name].append((count, lost, *moments))
         return pd.DataFrame({name: _merged(np.array(each, dtype=float)) for name, each in parts.items()}).T
 
@@ -284,9 +278,7 @@ class LazyTable:
         if self._opened is None:
             handles = OpenFiles()
             stored = {
-                (column.dataset.path, column.dataset.name): column.dataset
-                for grid in self._grids
-                for column in grid.columns
+                (column.dataset.path, column.dataset.name): column.dataset for grid in self._grids for column in grid.columns
             }
             for (path, name), before in stored.items():
                 now = handles[path].get(name)
@@ -373,9 +365,7 @@ class ChunkGrid:
     def pieces_of(self, rows: Array) -> Array:
         """The number of the piece in which each row is, shape ``(n,)``."""
         places = np.unravel_index(rows, self.shape)
-        return np.ravel_multi_index(
-            tuple(place // tile for place, tile in zip(places, self.tile, strict=True)), self._along
-        )
+        return np.ravel_multi_index(tuple(place // tile for place, tile in zip(places, self.tile, strict=True)), self._along)
 
 
 class Pieces:

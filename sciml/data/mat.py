@@ -80,9 +80,7 @@ def read_mat(
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     reasons = {name: reason for name, value in found.items() if (reason := _unusable(value)) is not None}
     arrays = {}
-    for ours, theirs in wanted_names(
-        path, columns, list(found), [name for name in found if name not in reasons]
-    ).items():
+    for ours, theirs in wanted_names(path, columns, list(found), [name for name in found if name not in reasons]).items():
         if theirs in reasons:
             raise DataError(f"{path}: {theirs!r} {reasons[theirs]}")
         components = ours in parts and found[theirs].dtype.kind != "c"
@@ -129,9 +127,7 @@ def _new(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, An
 def _matrix(handles: OpenFiles, path: Path, name: str, memory: int | None) -> Any:
     """A variable of version 7.3, or what it is instead of numbers."""
     check_safe(path, (name,))
-    if not isinstance(handles[path].get(name, getlink=True), h5py.HardLink) or isinstance(
-        handles[path][name], h5py.Group
-    ):
+    if not isinstance(handles[path].get(name, getlink=True), h5py.HardLink) or isinstance(handles[path][name], h5py.Group):
         return "a structure, an object or a link"
     dataset = find(handles, path, name)
     kind = text(dataset.attrs.get("MATLAB_class", b"double"))

@@ -76,8 +76,7 @@ def read_parquet(
             wanted = wanted_names(path, columns, schema.names, list(dict.fromkeys(usable)))
             if group is not None and group not in schema.names:
                 raise DataError(
-                    f"{path} has no {group!r} to group by; it has {listed(schema.names)}."
-                    + nearest(group, schema.names)
+                    f"{path} has no {group!r} to group by; it has {listed(schema.names)}." + nearest(group, schema.names)
                 )
             twice = [name for name in (*wanted.values(), group) if schema.names.count(name) > 1]
             if twice:

@@ -46,9 +46,7 @@ class Provenance:
             "sha256": checksum,
             "rows": self.rows,
             "reader": self.reader,
-            "options": {
-                name: value if isinstance(value, _PLAIN) else repr(value) for name, value in self.options.items()
-            },
+            "options": {name: value if isinstance(value, _PLAIN) else repr(value) for name, value in self.options.items()},
             "versions": dict(self.versions),
         }
 

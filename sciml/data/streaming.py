@@ -99,9 +99,7 @@ class Stream:
         self._pool = torch.empty(_AHEAD * self.workers + 2, len(self._columns), room, dtype=torch.float64)
         if self.workers:
             self._pool.share_memory_()
-        groups = _Groups(
-            table, self._columns, seed, without, dict(bounds or {}), tuple(needed), self._order, self._pool
-        )
+        groups = _Groups(table, self._columns, seed, without, dict(bounds or {}), tuple(needed), self._order, self._pool)
         # The file must not be open in a process that is copied.
         table.close()
         self._loader: DataLoader[Any] = DataLoader(
@@ -161,9 +159,7 @@ class Stream:
             last, start, size = number == self._order.groups - 1, 0, group.shape[1]
             came += size
             if last and not came:
-                raise DataError(
-                    f"{self.table.source}: every row is left out, or has no value; there is nothing to train on"
-                )
+                raise DataError(f"{self.table.source}: every row is left out, or has no value; there is nothing to train on")
             short = self.batch - sum(part.shape[1] for part in rest)
             while start + short <= size or (last and (rest or start < size)):
                 yield self._named([*rest, group[:, start : start + short]])

@@ -191,10 +191,7 @@ class Table:
                 seed that is no whole number of at least 0.
         """
         shares = {"validation": validation, "test": test}
-        if (
-            not all(isinstance(each, int | float) and 0 <= each < 1 for each in shares.values())
-            or validation + test >= 1
-        ):
+        if not all(isinstance(each, int | float) and 0 <= each < 1 for each in shares.values()) or validation + test >= 1:
             raise DataError(f"split needs shares of at least 0 that add up to less than 1; given: {shares}")
         seed = whole("seed", seed, 0)
         if by == "rows":

@@ -45,9 +45,7 @@ def conversion(name: str, theirs: str, ours: str) -> tuple[float, float]:
     registry = pint.application_registry.get()
     try:
         source, target = _parsed(registry, theirs), _parsed(registry, ours)
-        at_zero, at_one, at_two = (
-            float(registry.Quantity(value, source).to(target).magnitude) for value in (0.0, 1.0, 2.0)
-        )
+        at_zero, at_one, at_two = (float(registry.Quantity(value, source).to(target).magnitude) for value in (0.0, 1.0, 2.0))
     except pint.DimensionalityError as error:
         raise DataError(
             f"column {name!r}: {theirs!r} cannot be converted to {ours!r}: {error.dim1} is not {error.dim2}; correct units="

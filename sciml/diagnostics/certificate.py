@@ -85,9 +85,7 @@ class Certificate:
         elif values or (measured and fields):
             known = setup.measurements is not None and setup.measurements.known(problem)
             try:
-                inference = setup.inference or from_rows(
-                    setup.rows, setup.train, setup.scales, setup.weights, known=known
-                )
+                inference = setup.inference or from_rows(setup.rows, setup.train, setup.scales, setup.weights, known=known)
             except KeyboardInterrupt:
                 obstacle = "interrupted before the intervals were computed"
         return cls(setup, residuals, inference, tolerance, obstacle)

@@ -102,9 +102,7 @@ class Checkup:
         return f"Checkup({self.name}: {len(self.sentences)} sentences)"
 
     def __str__(self) -> str:
-        parts = [
-            f"{title}: {meaning}\n{frame.to_string(float_format='%.3g')}" for title, meaning, frame in self.tables()
-        ]
+        parts = [f"{title}: {meaning}\n{frame.to_string(float_format='%.3g')}" for title, meaning, frame in self.tables()]
         head = "\n".join([f"checkup of {self.name}", *(f"- {each}" for each in self.sentences)])
         return "\n\n".join([head, *parts])
 

@@ -64,9 +64,7 @@ Check: TypeAlias = Callable[..., Iterable[Finding] | None]
 class Findings(list[Finding]):
     """The findings of several checks, all of which are run whatever the others find."""
 
-    def attempt(
-        self, where: str, function: Callable[..., _Result], *arguments: object, **options: object
-    ) -> _Result | None:
+    def attempt(self, where: str, function: Callable[..., _Result], *arguments: object, **options: object) -> _Result | None:
         """What a function returns; None, and a fatal finding more, if it raises an error of the library."""
         try:
             return function(*arguments, **options)

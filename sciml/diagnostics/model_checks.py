@@ -266,9 +266,7 @@ def _derivatives(
     yield from _unreached(problem, perturbed, points, varied, moving)
     reached = [field for field in problem.fields if field in varied | moving]
     hidden = [
-        name
-        for name in problem.coordinates
-        if reached and not any(bool(jets.jet(field, (name,)).any()) for field in reached)
+        name for name in problem.coordinates if reached and not any(bool(jets.jet(field, (name,)).any()) for field in reached)
     ]
     if hidden:
         yield Finding(
@@ -331,9 +329,7 @@ def _moves(values: Tensor, parameters: Sequence[Tensor]) -> bool:
     return any(slope is not None and bool(slope.any()) for slope in slopes)
 
 
-def _unreached(
-    problem: Problem, trial: nn.Module, points: Tensor, varied: set[str], moving: set[str]
-) -> Iterator[Finding]:
+def _unreached(problem: Problem, trial: nn.Module, points: Tensor, varied: set[str], moving: set[str]) -> Iterator[Finding]:
     several = len(problem.fields) > 1
     for field in problem.fields:
         what = f"the field {field!r} of the model's output" if several else "the model's output"

@@ -111,9 +111,7 @@ class Use:
     flat: set[str] = field(default_factory=set)
 
 
-def check_residuals(
-    problem: Problem, measurements: Measurements | None, *, precise: bool = True
-) -> tuple[list[Finding], Use]:
+def check_residuals(problem: Problem, measurements: Measurements | None, *, precise: bool = True) -> tuple[list[Finding], Use]:
     """Everything that is wrong with the residuals of a problem.
 
     Each is evaluated at a few points of its place on random jets: it may fail, have a wrong shape, be random, mix points, or
@@ -247,9 +245,7 @@ def _fault(name: str, what: str, remedy: str, severity: str = "error") -> Findin
     return Finding("residual", name, f"the residual {name!r} {what}", remedy, severity)
 
 
-def _check(
-    problem: Problem, term: Term, block: Collocation, fields: Fields, use: Use, precise: bool
-) -> Iterator[Finding]:
+def _check(problem: Problem, term: Term, block: Collocation, fields: Fields, use: Use, precise: bool) -> Iterator[Finding]:
     """What is wrong with one residual."""
     met, name = _Dependence(problem, term, block, fields, use), term.name
     for kind in USUAL:
@@ -299,9 +295,7 @@ def _pointwise(
 ) -> Iterator[Finding]:
     """A residual that gives other values at a second evaluation, or at some of the points alone."""
     name = term.name
-    if not _alike(
-        term.evaluate(Evaluation.of(evaluation.problem, block.sample.points, jets, block.sample.normals)), values
-    ):
+    if not _alike(term.evaluate(Evaluation.of(evaluation.problem, block.sample.points, jets, block.sample.normals)), values):
         yield _fault(
             name,
             "gives other values when it is evaluated again at the same points: it is random",
@@ -312,9 +306,7 @@ def _pointwise(
     order = torch.randperm(block.size, generator=torch.Generator().manual_seed(0))
     chosen = order[: max(1, 2 * block.size // 3)]
     few = Collocation(block.sample, (term,)).part(chosen)
-    alone = Evaluation.of(
-        evaluation.problem, few.sample.points, [each.part(chosen) for each in jets], few.sample.normals
-    )
+    alone = Evaluation.of(evaluation.problem, few.sample.points, [each.part(chosen) for each in jets], few.sample.normals)
     if not _alike(few.terms[0].evaluate(alone), values[chosen]):
         yield _fault(
             name,
@@ -337,9 +329,7 @@ def _alike(one: Tensor, two: Tensor) -> bool:
 def _unmet(problem: Problem, use: Use, faulty: bool) -> Iterator[Finding]:
     """Unknowns and fields that nothing depends on; of fields nothing is said beside a residual with a mistake."""
 
-    def finding(
-        kind: str, names: Sequence[str], verbs: tuple[str, str], what: str, remedy: str, *severity: str
-    ) -> Finding:
+    def finding(kind: str, names: Sequence[str], verbs: tuple[str, str], what: str, remedy: str, *severity: str) -> Finding:
         several, verb = ("s", verbs[1]) if len(names) > 1 else ("", verbs[0])
         return Finding(kind, ", ".join(names), f"the {kind}{several} {listed(names)} {verb} {what}", remedy, *severity)
 

@@ -164,8 +164,7 @@ class _System:
             f"{field} is determined up to a constant: equations and conditions contain its derivatives alone; add "
             f"sciml.Mean({field}=0.0), or sciml.Point({field}=..., at=...)"
             for field in self.fields
-            if any(field in each.fields for each in self.equations)
-            and not any((field, ()) in each.jets for each in stated)
+            if any(field in each.fields for each in self.equations) and not any((field, ()) in each.jets for each in stated)
         ]
 
     def _in_time(self, time: str, *, only: bool) -> list[str]:

@@ -51,9 +51,7 @@ class Ball(Domain):
             self.center = ()
         dimension = self._dimension or max(2, len(self.center))
         if len(self.center) != dimension or not all(map(math.isfinite, self.center)):
-            raise ProblemError(
-                f"{kind}: center must be {self._dimension or 'two or more'} finite numbers; given: {center!r}"
-            )
+            raise ProblemError(f"{kind}: center must be {self._dimension or 'two or more'} finite numbers; given: {center!r}")
         self.radius = float(radius) if isinstance(radius, int | float | np.number) else math.nan
         if not (math.isfinite(self.radius) and self.radius > 0):
             raise ProblemError(f"{kind}: radius must be a positive number; given: {radius!r}")

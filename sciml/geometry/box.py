@@ -40,14 +40,10 @@ class Box(Domain):
             try:
                 lower, upper = map(float, pair)
             except (TypeError, ValueError):
-                raise ProblemError(
-                    f"bounds of {name!r} must be a pair of numbers (lower, upper); given: {pair!r}"
-                ) from None
+                raise ProblemError(f"bounds of {name!r} must be a pair of numbers (lower, upper); given: {pair!r}") from None
             if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
                 points = ", which has no points inside" if lower == upper else ""
-                raise ProblemError(
-                    f"bounds of {name!r} must be finite and increasing; given: ({lower:g}, {upper:g}){points}"
-                )
+                raise ProblemError(f"bounds of {name!r} must be finite and increasing; given: ({lower:g}, {upper:g}){points}")
             self._bounds[name] = lower, upper
         self._sides = {Face(name, side): None for name in bounds for side in ("lower", "upper")}
         self.measure = math.prod(upper - lower for lower, upper in self._bounds.values())
@@ -135,7 +131,6 @@ class Interval(Box):
     def __init__(self, **bounds: tuple[float, float]) -> None:
         if len(bounds) != 1:
             raise ProblemError(
-                f"an Interval has exactly one coordinate, as in Interval(t=(0, 1)); given: {listed(bounds)}. "
-                "Use Box for more"
+                f"an Interval has exactly one coordinate, as in Interval(t=(0, 1)); given: {listed(bounds)}. Use Box for more"
             )
         super().__init__(**bounds)

@@ -13,9 +13,7 @@ from sciml._text import listed
 from sciml.errors import ProblemError
 
 
-def points_from(
-    given: Mapping[str, Any], names: Sequence[str], like: Tensor | None = None
-) -> tuple[Tensor, tuple[int, ...]]:
+def points_from(given: Mapping[str, Any], names: Sequence[str], like: Tensor | None = None) -> tuple[Tensor, tuple[int, ...]]:
     """Points ``(n, D)`` and their shape before: finite float64 or, where a tensor ``like`` is given, differentiable like it."""
     if set(given) != set(names):
         raise ProblemError(f"expected the coordinates {listed(names)}; given: {listed(given)}")

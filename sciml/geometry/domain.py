@@ -135,9 +135,7 @@ class Region:
         extra = tuple(face for face in other.faces if face not in self.faces)
         # What one of them leaves out of the boundary is left out only if the other does not have it.
         around = [region for region in (self, other) if region.boundary]
-        excluded = tuple(
-            side for side in self.excluded + other.excluded if all(side in each.excluded for each in around)
-        )
+        excluded = tuple(side for side in self.excluded + other.excluded if all(side in each.excluded for each in around))
         return Region(self.faces + extra, bool(around), tuple(dict.fromkeys(excluded)))
 
     def __sub__(self, other: Region) -> Region:
@@ -263,9 +261,7 @@ class Domain(ABC):
         """
         for name in names:
             if name not in self.pieces:
-                raise ProblemError(
-                    f"{type(self).__name__} has no piece {name!r}; its pieces are {among(name, self.pieces)}"
-                )
+                raise ProblemError(f"{type(self).__name__} has no piece {name!r}; its pieces are {among(name, self.pieces)}")
         if not names:
             raise ProblemError(f"piece() takes the name of a piece: {listed(self.pieces)}")
         return Region(tuple(side for side in self.sides if side.describe(self) in names))
@@ -321,9 +317,7 @@ class Domain(ABC):
         """
         name, value, lower, upper = self._single("inner", position, (self.lower[0] + self.upper[0]) / 2)
         if not lower < value < upper:
-            raise ProblemError(
-                f"inner({name}={value!r}): {name} runs from {lower:g} to {upper:g}; give a value between them"
-            )
+            raise ProblemError(f"inner({name}={value!r}): {name} runs from {lower:g} to {upper:g}; give a value between them")
         return Interface(self.between(name, lower, value), self.between(name, value, upper))
 
     def contains(self, points: Any) -> Array:
@@ -382,9 +376,7 @@ class Domain(ABC):
 
     def _known(self, name: str) -> tuple[float, float]:
         if name not in self.bounds:
-            raise ProblemError(
-                f"the domain has no coordinate {name!r}; its coordinates are {among(name, self.coordinates)}"
-            )
+            raise ProblemError(f"the domain has no coordinate {name!r}; its coordinates are {among(name, self.coordinates)}")
         return self.bounds[name]
 
     def _single(self, method: str, position: Mapping[str, float], example: float) -> tuple[str, float, float, float]:
@@ -552,9 +544,7 @@ class Product(_Composite):
     kind = "Product"
 
     def __init__(self, *factors: Domain) -> None:
-        self.parts = tuple(
-            part for factor in factors for part in (factor.parts if isinstance(factor, Product) else (factor,))
-        )
+        self.parts = tuple(part for factor in factors for part in (factor.parts if isinstance(factor, Product) else (factor,)))
         names = [name for factor in self.parts for name in factor.coordinates]
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
@@ -633,10 +623,7 @@ class Product(_Composite):
         if Face(coordinate, "lower") not in self.sides:
             raise ProblemError(self._no_face(f"between({coordinate!r}, ...)"))
         return Product(
-            *(
-                factor.between(coordinate, lower, upper) if coordinate in factor.bounds else factor
-                for factor in self.parts
-            )
+            *(factor.between(coordinate, lower, upper) if coordinate in factor.bounds else factor for factor in self.parts)
         )
 
     def _split(self, points: Any) -> list[Array]:

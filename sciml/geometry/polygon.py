@@ -171,9 +171,7 @@ class Polygon(Domain):
         for left, right in itertools.pairwise(cuts.tolist()):
             over = np.sort(np.stack([self._start[:, 0], self._end[:, 0]]), axis=0)
             edges = np.flatnonzero((over[0] <= left) & (over[1] >= right) & (over[0] < over[1]))
-            share = (np.array([[left], [right]]) - self._start[edges, 0]) / (
-                self._end[edges, 0] - self._start[edges, 0]
-            )
+            share = (np.array([[left], [right]]) - self._start[edges, 0]) / (self._end[edges, 0] - self._start[edges, 0])
             heights = self._start[edges, 1] + share * (self._end[edges, 1] - self._start[edges, 1])
             order = np.argsort(heights.sum(axis=0))
             pieces += [(left, right, heights[:, low], heights[:, high]) for low, high in order.reshape(-1, 2).tolist()]

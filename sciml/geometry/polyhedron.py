@@ -232,9 +232,7 @@ class Polyhedron(Domain):
                 what = "is on two pieces" if chosen.any() else "has none"
                 raise ProblemError(f"Polyhedron: every piece needs triangles of its own, and {name!r} {what}")
             owner[chosen] = number
-        named: dict[Side, Array] = {
-            Piece(str(name)): np.flatnonzero(owner == number) for number, name in enumerate(given)
-        }
+        named: dict[Side, Array] = {Piece(str(name)): np.flatnonzero(owner == number) for number, name in enumerate(given)}
         rest = np.flatnonzero(owner < 0)
         if len(rest):
             named[Piece("surface")] = rest

@@ -92,9 +92,7 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
         sizes = [max(_FEW, round(count * owner.relative_size(it))) if isinstance(it, Piece) else count for it in sides]
         pieces = [on_side(side, owner, size, generator) for side, size in zip(sides, sizes, strict=True)]
         points, normals = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-        return PointSet(
-            (torch.from_numpy(points),), torch.from_numpy(normals), tuple(len(piece) for piece, _ in pieces)
-        )
+        return PointSet((torch.from_numpy(points),), torch.from_numpy(normals), tuple(len(piece) for piece, _ in pieces))
     column = domain.coordinates.index(place.coordinate)
     lower, _ = on_side(Face(place.coordinate, "lower"), domain, count, generator)
     upper = lower.copy()

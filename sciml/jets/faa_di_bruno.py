@@ -94,9 +94,7 @@ def rule_of(present: tuple[MultiIndex, ...], plan: tuple[MultiIndex, ...]) -> Ru
         indices.append(index)
         bells.append({order: tuple((times, each) for each, times in found[order].items()) for order in sorted(found)})
     by_order = {
-        order: {
-            factor: tuple((times, *place) for place, times in parts.items()) for factor, parts in sorted(each.items())
-        }
+        order: {factor: tuple((times, *place) for place, times in parts.items()) for factor, parts in sorted(each.items())}
         for order, each in sorted(slopes.items())
     }
     return Rule(tuple(indices), tuple(bells), by_order)

@@ -92,8 +92,7 @@ def splittings(index: MultiIndex) -> tuple[tuple[MultiIndex, MultiIndex], ...]:
     """The parts of a derivative and what is left of it, for each choice of its coordinates."""
     masks = itertools.product((False, True), repeat=len(index))
     return tuple(
-        (tuple(itertools.compress(index, mask)), tuple(itertools.compress(index, map(operator.not_, mask))))
-        for mask in masks
+        (tuple(itertools.compress(index, mask)), tuple(itertools.compress(index, map(operator.not_, mask)))) for mask in masks
     )
 
 

@@ -26,9 +26,7 @@ def part(model: nn.Module, pattern: str, what: str, others: tuple[str, ...] = ()
     return list({id(parameter): parameter for name in matching for parameter in parts[name]}.values())
 
 
-def linear(
-    inputs: int, outputs: int, *, zero: bool = False, bias: bool = True, like: Tensor | None = None
-) -> nn.Linear:
+def linear(inputs: int, outputs: int, *, zero: bool = False, bias: bool = True, like: Tensor | None = None) -> nn.Linear:
     """A linear layer, in float64 or ``like`` a tensor, zero or without initial values; draws no random numbers."""
     kind = {"dtype": torch.float64} if like is None else {"dtype": like.dtype, "device": like.device}
     layer = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, **kind)

@@ -488,9 +488,7 @@ class Knots(PiecewiseBasis):
         return {"kind": self.kind, "nodes": self.nodes.tolist()}
 
 
-_KINDS: dict[str, type[Any]] = {
-    each.kind: each for each in (Chebyshev, Fourier, FiniteDifferences, PiecewiseBasis, Knots)
-}
+_KINDS: dict[str, type[Any]] = {each.kind: each for each in (Chebyshev, Fourier, FiniteDifferences, PiecewiseBasis, Knots)}
 
 
 def axis_from(config: dict[str, Any]) -> Basis1D:
@@ -499,9 +497,7 @@ def axis_from(config: dict[str, Any]) -> Basis1D:
     return found
 
 
-def products(
-    bases: Sequence[Basis1D], sizes: Sequence[int], points: Tensor, orders: Sequence[int]
-) -> tuple[Tensor, Tensor]:
+def products(bases: Sequence[Basis1D], sizes: Sequence[int], points: Tensor, orders: Sequence[int]) -> tuple[Tensor, Tensor]:
     """At points ``(n, D)`` the numbers of the products that do not vanish, the last basis fastest, and a derivative."""
     numbers, values = torch.zeros(1, 1, dtype=torch.int64, device=points.device), points.new_ones(len(points), 1)
     for column, (basis, size, order) in enumerate(zip(bases, sizes, orders, strict=True)):
@@ -534,9 +530,7 @@ def chebyshev_places(count: int) -> Tensor:
 def _to_local(degree: int, smooth: int) -> Tensor:
     """From values at ``chebyshev_places`` to the weights of the local basis."""
     at = chebyshev_places(degree + 1).numpy()
-    return torch.from_numpy(
-        np.linalg.inv(local_basis(degree, smooth).numpy()) @ np.linalg.inv(cheb.chebvander(at, degree))
-    )
+    return torch.from_numpy(np.linalg.inv(local_basis(degree, smooth).numpy()) @ np.linalg.inv(cheb.chebvander(at, degree)))
 
 
 @lru_cache(maxsize=32)

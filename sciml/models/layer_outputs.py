@@ -114,9 +114,7 @@ class LayerOutput:
             labels = [str(column) for column in range(first.shape[1])]
             nested = AutogradJets(self.values, points, names, labels)
             try:
-                return [
-                    torch.stack([nested.jet(label, index).detach() for label in labels], dim=1) for index in ((), *plan)
-                ]
+                return [torch.stack([nested.jet(label, index).detach() for label in labels], dim=1) for index in ((), *plan)]
             except RuntimeError as error:
                 raise ModelError(f"these layers cannot be differentiated so often: {error}") from error
 

@@ -119,9 +119,7 @@ def differentiable(compute: Partial, points: Tensor, orders: Sequence[int]) -> T
 
 def _values(points: Tensor, coefficients: Tensor, orders: Sequence[int], breaks: Sequence[Tensor]) -> Tensor:
     tables, tile = [], torch.zeros(len(points), dtype=torch.int64, device=points.device)
-    for x, own, order, size in zip(
-        points.unbind(1), breaks, orders, coefficients.shape[len(breaks) + 1 :], strict=True
-    ):
+    for x, own, order, size in zip(points.unbind(1), breaks, orders, coefficients.shape[len(breaks) + 1 :], strict=True):
         element, half, inside = located(x, own)
         tables.append(chebyshev(inside, size - 1, order)[-1] / half[:, None] ** order)
         tile = tile * (len(own) - 1) + element

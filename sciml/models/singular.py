@@ -133,9 +133,7 @@ class CornerFunctions(Block):
     def _at(self, points: Tensor, orders: Sequence[tuple[int, int]], slopes: Sequence[float]) -> Tensor:
         return torch.cat([self._of(wedge, points, orders, slopes) for wedge in self.wedges], dim=2)
 
-    def _of(
-        self, wedge: CornerExponents, points: Tensor, orders: Sequence[tuple[int, int]], slopes: Sequence[float]
-    ) -> Tensor:
+    def _of(self, wedge: CornerExponents, points: Tensor, orders: Sequence[tuple[int, int]], slopes: Sequence[float]) -> Tensor:
         """Derivatives of one corner's functions, shape ``(S, n, width)``."""
         terms = wedge.terms
         turn = complex(math.cos(wedge.direction), -math.sin(wedge.direction)) / wedge.length

@@ -102,9 +102,7 @@ class Tiles(Pieces):
         parts = []
         for part in points.split(_CHUNK):
             tile = self.tile(part)
-            found = torch.bmm(self.coefficients[tile], self.functions(self.local(part, tile), orders)[:, :, None])[
-                :, :, 0
-            ]
+            found = torch.bmm(self.coefficients[tile], self.functions(self.local(part, tile), orders)[:, :, None])[:, :, 0]
             for column, order in enumerate(orders):
                 found = found / self.halves[tile, column, None] ** order if order else found
             parts.append(found)

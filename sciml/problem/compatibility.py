@@ -208,9 +208,7 @@ def mismatch(problem: Problem, names: str, pair: Sequence[Reading], points: Poin
         return []
     given = pair[0].given.prescription
     what = describe(given.field, (*given.index, *pair[0].rate))
-    place = ", ".join(
-        f"{name}={value:.4g}" for name, value in zip(problem.coordinates, points[worst].tolist(), strict=True)
-    )
+    place = ", ".join(f"{name}={value:.4g}" for name, value in zip(problem.coordinates, points[worst].tolist(), strict=True))
     return [
         f"the conditions {names} contradict each other: at {place} they prescribe {what} = {float(one[worst]):.4g} and "
         f"{float(two[worst]):.4g}, {float(gap[worst]):.4g} apart"

@@ -148,9 +148,7 @@ def checked(owner: str, complexes: Any, vectors: Any, fields: Sequence[str], coo
             for name, parts in given.items()
         )
         if not sound:
-            raise ProblemError(
-                f"{owner}: {what} must be names of fields under a name, as in {example}; given: {given!r}"
-            )
+            raise ProblemError(f"{owner}: {what} must be names of fields under a name, as in {example}; given: {given!r}")
     for name in (*complexes, *vectors):
         if name in fields or name in coordinates or (name in complexes and name in vectors):
             raise ProblemError(
@@ -174,9 +172,7 @@ def checked(owner: str, complexes: Any, vectors: Any, fields: Sequence[str], coo
         for part in parts:
             if part not in known or list(parts).count(part) > 1:
                 wrong = "is given twice" if part in known else f"is no field.{nearest(str(part), known)}"
-                raise ProblemError(
-                    f"{owner}: vectors: the component {part!r} of {name!r} {wrong}; fields: {listed(known)}"
-                )
+                raise ProblemError(f"{owner}: vectors: the component {part!r} of {name!r} {wrong}; fields: {listed(known)}")
     pairs = {name: (parts[0], parts[1]) for name, parts in complexes.items()}
     return Composites(pairs, {name: tuple(parts) for name, parts in vectors.items()})
 

@@ -50,8 +50,7 @@ def time_of(cls: type[Any], base: type) -> str | None:
         return name
     if name is not None and "time" in {key for owner in cls.__mro__ if owner is not base for key in vars(owner)}:
         raise ProblemError(
-            f"{cls.__name__}: time = {name!r} is not a coordinate of its domain; coordinates: "
-            f"{listed(cls.domain.coordinates)}"
+            f"{cls.__name__}: time = {name!r} is not a coordinate of its domain; coordinates: {listed(cls.domain.coordinates)}"
         )
     return None
 
@@ -62,9 +61,7 @@ def check_definition(cls: type[Any], base: type) -> Composites:
     if not isinstance(domain, Domain):
         raise ProblemError(f"{name}: domain must be a sciml.Box, sciml.Disk or another domain; given: {domain!r}")
     fields = cls.fields
-    if not isinstance(fields, list | tuple) or not all(
-        isinstance(field, str) and field.isidentifier() for field in fields
-    ):
+    if not isinstance(fields, list | tuple) or not all(isinstance(field, str) and field.isidentifier() for field in fields):
         raise ProblemError(f"{name}: fields must be a list of names, as in fields = ['u', 'v']; given: {fields!r}")
     if not fields:
         raise ProblemError(f"{name} has no fields: name what is to be solved for, as in fields = ['u']")

@@ -141,9 +141,7 @@ def experiments(problems: Mapping[str, Problem], *, own: Collection[str] = ()) -
     attributes |= {"domain": first.domain, "fields": fields, "time": first.time}
     for what, groups in (("complex_fields", first.composites.complexes), ("vectors", first.composites.vectors)):
         attributes[what] = {
-            f"{key}_{name}": tuple(f"{part}_{name}" for part in parts)
-            for name in members
-            for key, parts in groups.items()
+            f"{key}_{name}": tuple(f"{part}_{name}" for part in parts) for name in members for key, parts in groups.items()
         }
     conditions: list[Condition] = []
     for name, member in members.items():
@@ -218,9 +216,7 @@ def _checked(problems: Any, own: Collection[str]) -> dict[str, Problem]:
         if not isinstance(each, Problem):
             raise ProblemError(f"the experiment {name!r} must be a problem object; given: {each!r}")
         if not isinstance(name, str) or not f"u_{name}".isidentifier():
-            raise ProblemError(
-                f"the name of an experiment becomes part of names: letters, digits and _; given: {name!r}"
-            )
+            raise ProblemError(f"the name of an experiment becomes part of names: letters, digits and _; given: {name!r}")
     members = {str(name): each for name, each in problems.items()}
     first = next(iter(members.values()))
     for name, each in members.items():
@@ -231,9 +227,7 @@ def _checked(problems: Any, own: Collection[str]) -> dict[str, Problem]:
             )
         for field in first.fields:
             if derivative_named(f"{field}_{name}", first.fields, first.coordinates) is not None:
-                raise ProblemError(
-                    f"the experiment {name!r} is called like a coordinate: {field}_{name} would be a derivative"
-                )
+                raise ProblemError(f"the experiment {name!r} is called like a coordinate: {field}_{name} would be a derivative")
         for unknown, value in each.unknowns.items():
             if unknown not in own and value != first.unknowns[unknown]:
                 raise ProblemError(

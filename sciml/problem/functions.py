@@ -27,9 +27,7 @@ def argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(each.name for each in parameters if each.name != "self" and each.default is each.empty)
 
 
-def evaluated(
-    what: str, function: Callable[..., Any], arguments: Mapping[str, object], problem: object | None = None
-) -> Any:
+def evaluated(what: str, function: Callable[..., Any], arguments: Mapping[str, object], problem: object | None = None) -> Any:
     """The value of a user's function, which receives the problem as ``self``; its exceptions become a ``ProblemError``."""
     if problem is not None and "self" in inspect.signature(function).parameters:
         arguments = {"self": problem, **arguments}

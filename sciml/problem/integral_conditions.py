@@ -35,9 +35,7 @@ class Point(Targets):
     def __init__(self, *, at: Mapping[str, float], name: str | None = None, **targets: Target) -> None:
         super().__init__(targets, name)
         if not isinstance(at, Mapping) or not all(isinstance(value, int | float) for value in at.values()):
-            raise ProblemError(
-                f"Point: at= must be a number for every coordinate, as in {{'x': 0, 'y': 1}}; given: {at!r}"
-            )
+            raise ProblemError(f"Point: at= must be a number for every coordinate, as in {{'x': 0, 'y': 1}}; given: {at!r}")
         self.at = {name: float(value) for name, value in at.items()}
 
     def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:

@@ -64,9 +64,7 @@ def gradients(values: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
     return [next(found) if each.requires_grad else None for each in inputs]
 
 
-def per_point(
-    problem: ProblemLike, raw: Mapping[str, Tensor], size: int
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def per_point(problem: ProblemLike, raw: Mapping[str, Tensor], size: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Raw unknowns as leaves of one number a point, and the values of the unknowns that follow from them."""
     leaves = {name: value.detach().expand(size).clone().requires_grad_() for name, value in raw.items()}
     return leaves, {name: problem.unknowns[name].value(leaf) for name, leaf in leaves.items()}

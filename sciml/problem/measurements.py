@@ -246,9 +246,7 @@ def resolve_data(
         data = own()
     if data is None:
         if observe is not None or noise is not None:
-            raise ProblemError(
-                f"observe= and noise= say what data mean, and {type(problem).__name__} has none: pass data="
-            )
+            raise ProblemError(f"observe= and noise= say what data mean, and {type(problem).__name__} has none: pass data=")
         return None
     found = Measurements.of(data).with_more(observe, noise)
     data_blocks(problem, found)

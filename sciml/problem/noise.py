@@ -277,9 +277,7 @@ class Poisson(Noise):
 
     def __post_init__(self) -> None:
         if self.sigma is not None:
-            raise ProblemError(
-                f"Poisson noise has no sigma: the variance of a count is its mean; given: {self.sigma!r}"
-            )
+            raise ProblemError(f"Poisson noise has no sigma: the variance of a count is its mean; given: {self.sigma!r}")
 
     @property
     def known(self) -> bool:

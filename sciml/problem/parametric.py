@@ -100,9 +100,7 @@ def settled(problem: ProblemLike, values: Mapping[str, float]) -> Any:
         raise ProblemError(f"at() needs a value, as in at({problem.promoted[0]}=0.1)")
     for name, value in values.items():
         if name not in problem.promoted:
-            raise ProblemError(
-                f"{name!r} is no promoted constant of {owner}; promoted: {among(name, problem.promoted)}"
-            )
+            raise ProblemError(f"{name!r} is no promoted constant of {owner}; promoted: {among(name, problem.promoted)}")
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
             raise ProblemError(f"at({name}=...) needs a finite number; given: {value!r}")
     origin: Any = problem.__dict__["_origin"]

@@ -117,9 +117,7 @@ class Problem:
                 )
         time = time_of(type(self), Problem)
         own = [each.by_field(self.composites, time) for each in type(self).conditions]
-        self.__dict__.update(
-            constants, _given=tuple(constants), fields=tuple(type(self).fields), time=time, _is_complex={}
-        )
+        self.__dict__.update(constants, _given=tuple(constants), fields=tuple(type(self).fields), time=time, _is_complex={})
         self.__dict__["conditions"] = (*own, *type(self)._methods.values())
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -96,9 +96,7 @@ class System:
     def probe(self, count: int = _PROBES, *, pair: bool = False) -> Evaluation:
         """Random jets at some points of the domain, for finding out what residuals ask for and return."""
         problem, generator = self.problem, torch.Generator().manual_seed(0)
-        lower, upper = (
-            torch.tensor(each, dtype=torch.float64) for each in (problem.domain.lower, problem.domain.upper)
-        )
+        lower, upper = (torch.tensor(each, dtype=torch.float64) for each in (problem.domain.lower, problem.domain.upper))
         points = lower + (upper - lower) * torch.rand(count, len(lower), dtype=torch.float64, generator=generator)
         return self._at(PointSet((points,) * (2 if pair else 1), torch.ones_like(points)))
 
@@ -118,8 +116,7 @@ class System:
         def residuals(jets: list[dict[Jet, Tensor]]) -> list[Tensor]:
             half_widths = self.problem.domain.half_widths
             suppliers = [
-                RandomJets(block.size, fields, half_widths, JetKind(1.0), generator=generator, table=table)
-                for table in jets
+                RandomJets(block.size, fields, half_widths, JetKind(1.0), generator=generator, table=table) for table in jets
             ]
             evaluation = Evaluation.of(self.problem, sample.points, suppliers, sample.normals)
             return [term.evaluate(evaluation).detach() for term in block.terms]

@@ -90,9 +90,7 @@ class Unknown:
         """The raw number that stands for a value strictly between the bounds, a float64 scalar."""
         low, high = self.lower, self.upper
         if not math.isfinite(value) or (low is not None and value <= low) or (high is not None and value >= high):
-            raise ProblemError(
-                f"Unknown: {value:g} does not lie strictly between the bounds; lower={low}, upper={high}"
-            )
+            raise ProblemError(f"Unknown: {value:g} does not lie strictly between the bounds; lower={low}, upper={high}")
         if low is not None and high is not None:
             fraction = (value - low) / (high - low)
             found = math.log(fraction / (1 - fraction))

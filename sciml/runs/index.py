@@ -157,9 +157,7 @@ def _row(path: Path) -> dict[str, Any]:
     }
 
 
-def _state(
-    folder: _Folder, record: dict[str, Any] | None, summary: dict[str, Any] | None
-) -> tuple[str, datetime | bool]:
+def _state(folder: _Folder, record: dict[str, Any] | None, summary: dict[str, Any] | None) -> tuple[str, datetime | bool]:
     """The state of a run at which nobody is at work; and when it ended, or whether it has ended at all."""
     sizes, notes = folder.sizes, folder.notes
     ended = (record or {}).get("ended")

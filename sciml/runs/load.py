@@ -38,9 +38,7 @@ def load_weights(path: str | Path, model: nn.Module | None = None) -> tuple[Solu
     return _loaded(path, None, model, conditions=False)
 
 
-def _loaded(
-    path: str | Path, problem: Problem | None, model: nn.Module | None, *, conditions: bool
-) -> tuple[Solution, bool]:
+def _loaded(path: str | Path, problem: Problem | None, model: nn.Module | None, *, conditions: bool) -> tuple[Solution, bool]:
     content = archive.load_tensors(Path(path))
     try:
         record = content if conditions else without_conditions(content)

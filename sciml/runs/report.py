@@ -142,9 +142,7 @@ def unknowns_table(solution: Solution, other: Solution | None = None) -> RichTab
     return table
 
 
-def table_of(
-    frame: pd.DataFrame, title: str, name: str = "", digits: str = ".3g", meaning: str | None = None
-) -> RichTable:
+def table_of(frame: pd.DataFrame, title: str, name: str = "", digits: str = ".3g", meaning: str | None = None) -> RichTable:
     """A DataFrame as a table for a terminal: ``name`` heads the index, ``digits`` formats numbers that are not whole."""
     table = RichTable(title=title, caption=meaning, title_justify="left", caption_justify="left")
     table.add_column(name, overflow="fold")

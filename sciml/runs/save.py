@@ -179,9 +179,7 @@ def _built(path: Path, kind: Mapping[str, Any], blank: Any, model: nn.Module | N
     elif kind["kind"] in _KNOWN:
         module = _KNOWN[kind["kind"]].from_config(**options)
     elif model is None:
-        raise FileError(
-            f"{path} holds a model of class {options['class']}: pass an object of it, sciml.load(path, model=...)"
-        )
+        raise FileError(f"{path} holds a model of class {options['class']}: pass an object of it, sciml.load(path, model=...)")
     else:
         module = copy.deepcopy(model)
     wrappers = {each.__name__: each for each in _WRAPPERS}

@@ -93,9 +93,7 @@ def _as_code(value: object) -> str:
         return repr(value)
     # By the outermost package that has it: torch.optim.SGD, and not torch.optim.sgd.SGD.
     rooms = list(itertools.accumulate(value.__module__.split("."), "{}.{}".format))
-    home = next(
-        (each for each in rooms if getattr(sys.modules.get(each), value.__qualname__, None) is value), rooms[-1]
-    )
+    home = next((each for each in rooms if getattr(sys.modules.get(each), value.__qualname__, None) is value), rooms[-1])
     return f"{home}.{value.__qualname__}"
 
 

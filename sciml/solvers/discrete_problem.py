@@ -66,9 +66,7 @@ class DiscreteProblem:
         """The tensors to be varied."""
         return [parameter for parameter in self.trial.parameters() if parameter.requires_grad] + list(self.raw.values())
 
-    def objective(
-        self, points: Sequence[Collocation] | None = None, weights: Mapping[str, float] | None = None
-    ) -> Objective:
+    def objective(self, points: Sequence[Collocation] | None = None, weights: Mapping[str, float] | None = None) -> Objective:
         """The loss at the training points, or at others, with the weights of terms or with others."""
         return Objective(
             self.rows,
@@ -161,9 +159,7 @@ def blocks_of(
     return blocks
 
 
-def built_model(
-    model: nn.Module | None, problem: Problem, seed: int, choices: list[str], construction: Ansatz
-) -> nn.Module:
+def built_model(model: nn.Module | None, problem: Problem, seed: int, choices: list[str], construction: Ansatz) -> nn.Module:
     """A copy of the model, built where that was left to us; the caller's generators are as they were afterwards."""
     inputs, outputs = len(problem.coordinates), len(problem.fields)
     if model is None:

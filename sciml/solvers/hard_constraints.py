@@ -137,9 +137,7 @@ class Conditions:
         everything = prescribed(problem)
         free = {each.term for each in everything if depends_on_unknowns(problem, each)}
         usable = [each for each in everything if each.term not in free]
-        self.spans = {
-            field: _spans(problem, [e for e in usable if e.prescription.field == field]) for field in problem.fields
-        }
+        self.spans = {field: _spans(problem, [e for e in usable if e.prescription.field == field]) for field in problem.fields}
         spans = [span for each in self.spans.values() for span in each]
         held = {each.term for span in spans for each in (span.lower, span.upper, span.velocity) if each is not None}
         # A second prescription on a face agrees with the first one, or there would be a contradiction.

@@ -68,9 +68,7 @@ def jacobian(
     return values, slopes
 
 
-def pieces(
-    block: Collocation, row_bytes: int, chunk: int, most: int | None = None
-) -> Iterator[tuple[slice, Collocation]]:
+def pieces(block: Collocation, row_bytes: int, chunk: int, most: int | None = None) -> Iterator[tuple[slice, Collocation]]:
     """A block in parts whose rows, and what computing them needs, stay within some bytes, and at most so many points."""
     # Every term's slopes, and one more while they are assembled.
     count = max(1, chunk // (row_bytes * (len(block.terms) + 1)))
@@ -138,9 +136,7 @@ def _layered(
     return found
 
 
-def per_sample(
-    rows: ResidualSystem, block: Collocation, linear: Linearization, parameters: Sequence[Tensor]
-) -> Tensor | None:
+def per_sample(rows: ResidualSystem, block: Collocation, linear: Linearization, parameters: Sequence[Tensor]) -> Tensor | None:
     """The slopes ``(n, p)`` of a linearized residual, or None where ``torch.func`` cannot follow the model."""
     names = {id(parameter): name for name, parameter in rows.trial.named_parameters()}
     if not all(id(parameter) in names for parameter in parameters):
@@ -163,9 +159,7 @@ def per_sample(
     return total
 
 
-def _weighted_jets(
-    rows: ResidualSystem, jets: Sequence[Jet]
-) -> Callable[[Mapping[str, Tensor], Tensor, Tensor], Tensor]:
+def _weighted_jets(rows: ResidualSystem, jets: Sequence[Jet]) -> Callable[[Mapping[str, Tensor], Tensor, Tensor], Tensor]:
     """The sum of a point's jets with weights, as a function of parameters, a point ``(D,)`` and weights ``(k,)``."""
     position = {name: column for column, name in enumerate(rows.problem.coordinates)}
     column = {name: number for number, name in enumerate(rows.problem.fields)}

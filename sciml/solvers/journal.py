@@ -44,9 +44,7 @@ class Journal:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what another journal holds, from the beginning; a ``FileError`` where that is damaged."""
         try:
-            self._entries = {
-                int(place): (str(name), float(cost), dict(each)) for place, name, cost, each in state["entries"]
-            }
+            self._entries = {int(place): (str(name), float(cost), dict(each)) for place, name, cost, each in state["entries"]}
             live = state["live"]
             self._live = None if live is None else (int(live[0]), str(live[1]), dict(live[2]))
         except (LookupError, TypeError, ValueError, ArithmeticError) as error:

@@ -165,9 +165,7 @@ class _LeastSquaresRun(Run):
         # J as it comes and scaled, one more of either for assembling and factorising; a few squares of its smaller side.
         needed = (4 * rows * columns + 6 * min(rows, columns) ** 2) * like.element_size()
         what = f"LeastSquares with {rows} rows and {columns} parameters (a dense Jacobian of {rows} x {columns})"
-        instead = (
-            "use sciml.LBFGS, sciml.SSBroyden where a square of the parameters fits, fewer points or a smaller model"
-        )
+        instead = "use sciml.LBFGS, sciml.SSBroyden where a square of the parameters fits, fewer points or a smaller model"
         require(needed, solver.memory, like, what, instead)
 
     def step(self) -> Step:

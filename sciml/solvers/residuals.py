@@ -29,9 +29,7 @@ class ResidualSystem:
         taylor: whether jets may come from Taylor mode; None decides by what the model is made of.
     """
 
-    def __init__(
-        self, problem: Problem, trial: nn.Module, raw: Mapping[str, Tensor], *, taylor: bool | None = None
-    ) -> None:
+    def __init__(self, problem: Problem, trial: nn.Module, raw: Mapping[str, Tensor], *, taylor: bool | None = None) -> None:
         self.problem = problem
         self.trial = trial
         self.raw = raw
@@ -109,9 +107,7 @@ class ResidualSystem:
             for term in block.terms:
                 each = [part[term.name] for part in parts]
                 whole = each[0] if len(each) == 1 else torch.cat(each)
-                found[term.name] = (
-                    whole if block.sample.quadrature is None or len(each) == 1 else whole.sum().reshape(1)
-                )
+                found[term.name] = whole if block.sample.quadrature is None or len(each) == 1 else whole.sum().reshape(1)
         return found
 
     def _in_parts(self, block: Collocation, most: int | None) -> list[dict[str, Tensor]]:

@@ -67,9 +67,7 @@ def generator_state(generator: np.random.Generator) -> dict[str, Any]:
 def generator_of(state: Mapping[str, Any]) -> np.random.Generator:
     """A generator that goes on where another one was."""
     # Sobol sequences take their scrambling from children, which are numbered.
-    seeds = np.random.SeedSequence(
-        state["entropy"], spawn_key=tuple(state["key"]), n_children_spawned=state["children"]
-    )
+    seeds = np.random.SeedSequence(state["entropy"], spawn_key=tuple(state["key"]), n_children_spawned=state["children"])
     bits = np.random.PCG64(seeds)
     bits.state = cast(Any, dict(state["state"]))
     return np.random.Generator(bits)

@@ -297,31 +297,24 @@ class TileLinearization:
         self._slopes = triangles[:, :, :-1] / self._norms[:, None]
         self._values = triangles[:, :, -1]
         self._joined = [
-            Joined(each.tiles, each.slopes / self._norms[each.tiles].flatten(1)[:, None], each.values)
-            for each in joined
+            Joined(each.tiles, each.slopes / self._norms[each.tiles].flatten(1)[:, None], each.values) for each in joined
         ]
         self._order = self._arranged(tiles)
         self._count, self._width = tiles, width
 
     def _arranged(self, tiles: int) -> Tensor:
         """The place of every tile in an order in which neighbours are close."""
-        pairs = (
-            torch.cat([each.tiles for each in self._joined]) if self._joined else torch.zeros(0, 2, dtype=torch.int64)
-        )
+        pairs = torch.cat([each.tiles for each in self._joined]) if self._joined else torch.zeros(0, 2, dtype=torch.int64)
         rows, columns = torch.cat([pairs, pairs.flip(1)]).T.numpy()
         graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(tiles, tiles))
         place = torch.empty(tiles, dtype=torch.int64)
-        place[torch.from_numpy(reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64))] = torch.arange(
-            tiles
-        )
+        place[torch.from_numpy(reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64))] = torch.arange(tiles)
         return place
 
     @property
     def band(self) -> int:
         """How many diagonals the factor fills."""
-        apart = [
-            int((self._order[each.tiles[:, 0]] - self._order[each.tiles[:, 1]]).abs().max()) for each in self._joined
-        ]
+        apart = [int((self._order[each.tiles[:, 0]] - self._order[each.tiles[:, 1]]).abs().max()) for each in self._joined]
         return (max(apart, default=0) + 1) * self._width
 
     def _factor(self, damping: float) -> Array:

@@ -90,9 +90,7 @@ def smoothness_blocks(
     for field in fields:
         for index in itertools.combinations_with_replacement(problem.coordinates, 2):
             mixed = math.sqrt(2) if index[0] != index[1] else 1.0
-            strength = (
-                fraction * mixed * math.prod(half_width[name] for name in index) / (sizes[field] * math.sqrt(count))
-            )
+            strength = fraction * mixed * math.prod(half_width[name] for name in index) / (sizes[field] * math.sqrt(count))
             rows = CurvaturePenalty(field, index, strength, sizes[field], problem.domain.bounds)
             terms.append(Term(f"{PRIOR}{describe(field, index)}", Interior(), rows, measured=True))
     evenly = draw(Interior(), problem.domain, count, np.random.default_rng(0))
@@ -223,12 +221,8 @@ def _with_prior(
     found = plain.with_model(copy.deepcopy(start.trial.model)).with_unknowns(start.raw)
     like = plain.trial.scale
     sizes = dict(zip(plain.problem.fields, like.tolist(), strict=True))
-    values = max(
-        block.size for block in plain.train if any(isinstance(term.evaluate, Observation) for term in block.terms)
-    )
-    block = smoothness_blocks(plain.problem, fields, sizes, fraction * math.sqrt(values), count).to(
-        like.device, like.dtype
-    )
+    values = max(block.size for block in plain.train if any(isinstance(term.evaluate, Observation) for term in block.terms))
+    block = smoothness_blocks(plain.problem, fields, sizes, fraction * math.sqrt(values), count).to(like.device, like.dtype)
     # A row of the prior weighs as much as one of a measurement.
     names = [term.name for term in block.terms]
     weights = {**plain.weights, **dict.fromkeys(names, DATA_WEIGHT * count / values)}

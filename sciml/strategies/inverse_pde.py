@@ -79,8 +79,7 @@ def refined(tiling: TensorProductBasis, energy: Array, degrees: Array) -> Tensor
     marked[order[:enough]] = True
     own = np.split(marked, np.cumsum([len(each) for each in per_element])[:-1])
     meshes = [
-        mesh.split(np.flatnonzero(which)) if which.any() else mesh
-        for mesh, which in zip(tiling.meshes, own, strict=True)
+        mesh.split(np.flatnonzero(which)) if which.any() else mesh for mesh, which in zip(tiling.meshes, own, strict=True)
     ]
     return TensorProductBasis(meshes, tiling.outer)
 

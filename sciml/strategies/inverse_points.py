@@ -67,8 +67,7 @@ def blocks_on(tiling: TensorProductBasis, problem: Problem, terms: Sequence[Term
 
 def _placed(tiling: TensorProductBasis, problem: Problem, place: Place, more: int) -> tuple[PointSet, Tensor]:
     lines = [
-        _line(mesh, *problem.domain.bounds[name], more)
-        for name, mesh in zip(problem.coordinates, tiling.meshes, strict=True)
+        _line(mesh, *problem.domain.bounds[name], more) for name, mesh in zip(problem.coordinates, tiling.meshes, strict=True)
     ]
     if isinstance(place, Interior):
         points, quadrature = _grid(lines)

@@ -151,9 +151,7 @@ def spread(system: TilingSystem, weights: Tensor, raw: Mapping[str, Tensor]) -> 
             weight = system.weights[term.name]
             rows += len(values)
             misfit += weight * float(values @ values)
-            fitted += _trace(
-                system, placed, math.sqrt(weight) * slopes, math.sqrt(weight) * by_raw, factor, inner, schur
-            )
+            fitted += _trace(system, placed, math.sqrt(weight) * slopes, math.sqrt(weight) * by_raw, factor, inner, schur)
     freedom = max(rows - fitted, 0.0)
     variance = misfit / freedom if freedom > 0.5 else math.inf
     return ParameterCovariance(schur, variance, freedom, move, normal.corner.diagonal()[:count])

@@ -54,9 +54,7 @@ class ElementRows:
         highest: Sequence[int],
     ) -> None:
         self.problem, self.block, self.units, self.factors = problem, block, units, factors
-        self._spots = tuple(
-            tiling.spot((points - units.center) / units.half_width, highest) for points in block.sample.points
-        )
+        self._spots = tuple(tiling.spot((points - units.center) / units.half_width, highest) for points in block.sample.points)
         key = torch.zeros(block.size, dtype=torch.int64)
         for spot in self._spots:
             key = key * tiling.tiles + spot.tile
@@ -143,9 +141,7 @@ class TilingSystem:
                 found[term.name] = self.weights[term.name] * float(values @ values)
         return found
 
-    def normal(
-        self, weights: Tensor, raw: Mapping[str, Tensor], *, pulled: bool = True
-    ) -> tuple[NormalEquations, float]:
+    def normal(self, weights: Tensor, raw: Mapping[str, Tensor], *, pulled: bool = True) -> tuple[NormalEquations, float]:
         """The normal equations of the linearised rows, and the loss; with what pulls at unknowns, or without."""
         layout, count = self.layout, len(raw)
         tiles, size = layout.columns.shape

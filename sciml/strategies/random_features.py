@@ -170,9 +170,7 @@ class _ScaleSearch:
         each = scales[:1] if len(set(scales)) == 1 else scales
         scale = each if len(each) > 1 else each[0]
         earlier = self.best.discrete if self.best is not None and self.best.residual < _UNRESOLVED else None
-        solved, loss, relative, terms = _solved(
-            self._setup, self._features, scale, self._work.seed, self._linear, earlier
-        )
+        solved, loss, relative, terms = _solved(self._setup, self._features, scale, self._work.seed, self._linear, earlier)
         if relative < self._reached or not self._tried:
             self._scales = scales
         self._tried[scales] = self._last = relative

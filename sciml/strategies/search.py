@@ -187,9 +187,7 @@ class Workspace:
     def prepared(self, model: Any, points: Any, exact: bool | HardConstraints) -> DiscreteProblem:
         """The discrete problem with a model; see ``prepare``."""
         own = self.options
-        found = prepare(
-            self.problem, model, self.measurements, points, own.weights, own.dtype, own.device, own.seed, exact
-        )
+        found = prepare(self.problem, model, self.measurements, points, own.weights, own.dtype, own.device, own.seed, exact)
         warn_of_conditions(self.problem, found.table is not None, self.log.warned)
         return replace(found, journal=self.journal)
 

@@ -78,9 +78,7 @@ def _named(given: Any, work: Workspace, train: Train) -> Strategy:
     if kind is Train:
         kind = train
     elif isinstance(kind, Train):
-        kind = replace(
-            train, **{name: value for name, value in vars(kind).items() if value is not None and value != ()}
-        )
+        kind = replace(train, **{name: value for name, value in vars(kind).items() if value is not None and value != ()})
     if isinstance(kind, type) and issubclass(kind, Strategy):
         kind = kind()
     if not isinstance(kind, Strategy):
@@ -117,9 +115,7 @@ def _serving(work: Workspace) -> list[Strategy]:
     in_time = windows.obstacle(work) is None
     on_elements = serves(slabs)
     march: Strategy = slabs if on_elements else windows
-    alone = (
-        None if work.linear or not in_time else "the problem is nonlinear and starts in time: windows serve it better"
-    )
+    alone = None if work.linear or not in_time else "the problem is nonlinear and starts in time: windows serve it better"
     found: list[Strategy] = []
     corners = has_reentrant_corners(problem)
     if corners and serves(CornerSingular(), alone):

@@ -191,9 +191,7 @@ class CornerSingular(Strategy):
         found = own.best
         if found is not None and found.residual < least:
             described = self._described(found, work, own)
-            yield replace(
-                described, accepted=described.residual <= ENOUGH or (self.unless_smooth and described.sufficient)
-            )
+            yield replace(described, accepted=described.residual <= ENOUGH or (self.unless_smooth and described.sufficient))
 
     def _described(self, found: Candidate, work: Workspace, own: _CornerSearch) -> Candidate:
         reentrant = has_reentrant_corners(work.problem)
@@ -256,9 +254,7 @@ class _CornerSearch:
     def _wedges(self, degree: float, spread: float) -> list[CornerExponents]:
         pairs = zip(self._plane.corners, self._plane.lengths, strict=True)
         return [
-            CornerExponents(
-                corner.position, corner.start + corner.angle / 2, corner.angle, length, degree, self._order, spread
-            )
+            CornerExponents(corner.position, corner.start + corner.angle / 2, corner.angle, length, degree, self._order, spread)
             for corner, length in pairs
         ]
 

@@ -46,9 +46,7 @@ def solve(
     return SlabRates(**(journal or Journal()).recalled(f"a slab with {slab.mesh.count} elements", compute))
 
 
-def _solved(
-    slab: Slab, inside: Sequence[Site], ends: Sequence[Site], quadrature: Tensor, tolerance: float
-) -> SlabRates:
+def _solved(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], quadrature: Tensor, tolerance: float) -> SlabRates:
     sites = [*inside, *ends]
     rates, count = slab.zero(), len(inside)
     evaluated = slab.evaluate(sites, rates, slopes=True)
@@ -79,9 +77,7 @@ def _solved(
     return SlabRates(rates, False, _STEPS, products)
 
 
-def _linearised(
-    slab: Slab, inverse: Preconditioner, evaluated: Sequence[Evaluated], count: int, direction: Tensor
-) -> Tensor:
+def _linearised(slab: Slab, inverse: Preconditioner, evaluated: Sequence[Evaluated], count: int, direction: Tensor) -> Tensor:
     """The approximate inverse of the Jacobian times the Jacobian times a direction, both flat."""
     rates = direction.view(slab.stages.count, len(slab.orders), slab.mesh.width)
     found = slab.product(evaluated, rates)
@@ -90,9 +86,7 @@ def _linearised(
 
 def _finite(evaluated: Sequence[Evaluated]) -> bool:
     return all(
-        bool(values.isfinite().all())
-        for each in evaluated
-        for values in (each.values, *(part.slopes for part in each.parts))
+        bool(values.isfinite().all()) for each in evaluated for values in (each.values, *(part.slopes for part in each.parts))
     )
 
 

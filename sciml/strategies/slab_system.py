@@ -183,7 +183,5 @@ def initial_values(problem: Problem, terms: Sequence[Term], begin: float, x: Ten
         assert term.prescription is not None
         key = (term.prescription.field, len(term.prescription.index))
         # The residual is the value less the prescribed one.
-        found[key] = -term.evaluate(
-            Evaluation.of(problem, [points.T], [RandomJets(len(x), kind=JetKind(0.0))])
-        ).detach()
+        found[key] = -term.evaluate(Evaluation.of(problem, [points.T], [RandomJets(len(x), kind=JetKind(0.0))])).detach()
     return found

@@ -161,9 +161,7 @@ class SlabWindows:
                 # To join elements was too much.
                 self._patience = min(2 * self._patience, _LONGEST_HOLD)
                 mesh, self._finer = self._finer, None
-            elif (
-                earlier is not None and found.in_space > _worth(earlier.mesh.count, found.mesh.count) * earlier.in_space
-            ):
+            elif earlier is not None and found.in_space > _worth(earlier.mesh.count, found.mesh.count) * earlier.in_space:
                 return self._as_good_as_it_gets(earlier)
             elif found.in_space < _IN_SPACE * found.reached:
                 return found

@@ -138,9 +138,7 @@ class Spectral(Strategy):
         if self.degree is not None and not all(
             isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in given
         ):
-            raise SolverError(
-                f"degree must be a positive whole number, or one for each coordinate; given: {self.degree!r}"
-            )
+            raise SolverError(f"degree must be a positive whole number, or one for each coordinate; given: {self.degree!r}")
 
     def obstacle(self, work: Workspace) -> str | None:
         if not isinstance(work.problem.domain, Box):
@@ -167,9 +165,7 @@ class Spectral(Strategy):
             before = math.inf if found is None else found.residual
             last = _solved(setup, degrees, work, last)
             reached, model = relative(last), last.trial.model
-            now = Candidate(
-                last, reached, "LinearLeastSquares" if work.linear else "GaussNewton", sufficient=reached <= _GOOD
-            )
+            now = Candidate(last, reached, "LinearLeastSquares" if work.linear else "GaussNewton", sufficient=reached <= _GOOD)
             count += 1
             found = now if found is None or reached < found.residual else found
             objective = last.objective()

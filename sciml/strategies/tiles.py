@@ -147,9 +147,7 @@ def _cubes(problem: Problem, most: int) -> tuple[int, ...]:
     widths = problem.domain.half_widths
     space = [width for name, width in widths.items() if name != problem.time] or list(widths.values())
     longest = max(space)
-    return tuple(
-        max(1, round(most * (longest if name == problem.time else width) / longest)) for name, width in widths.items()
-    )
+    return tuple(max(1, round(most * (longest if name == problem.time else width) / longest)) for name, width in widths.items())
 
 
 def _trial(work: Workspace, model: TilePolynomials) -> Scaled:
@@ -187,9 +185,7 @@ def _rows(work: Workspace, model: TilePolynomials) -> TileRows:
     return TileRows(problem.bind_initial(), trial, blocks, side)
 
 
-def _solved(
-    work: Workspace, model: TilePolynomials, last: DiscreteProblem | None
-) -> tuple[DiscreteProblem, int, float, float]:
+def _solved(work: Workspace, model: TilePolynomials, last: DiscreteProblem | None) -> tuple[DiscreteProblem, int, float, float]:
     """The set-up with these tiles, solved; steps taken, the largest jump between tiles and the sum of squares left."""
     rows = _rows(work, model)
     shape = model.coefficients.shape
@@ -202,9 +198,7 @@ def _solved(
             step = linearise(start.flatten()).step(0.0)
             found = start if step is None else start + step.view(shape)
             return {"coefficients": found, "steps": 1, "loss": merit(found.flatten())}
-        method = DampedGaussNewton(
-            _TINY, 0.1, least=_TINY, rest=_TINY, tolerance=_SETTLED, patience=_IDLE, lengths=_LENGTHS
-        )
+        method = DampedGaussNewton(_TINY, 0.1, least=_TINY, rest=_TINY, tolerance=_SETTLED, patience=_IDLE, lengths=_LENGTHS)
         descent = method.minimise(linearise, merit, start.flatten(), _STEPS)
         return {"coefficients": descent.position.view(shape), "steps": max(2, descent.steps), "loss": descent.value}
 

@@ -167,17 +167,13 @@ def _start_terms(before: DiscreteProblem, sub: Problem, start: OnFaces, points: 
     )
 
 
-def _sizes(
-    sub: Problem, blocks: Sequence[Collocation], setup: DiscreteProblem, before: DiscreteProblem | None
-) -> Sizes:
+def _sizes(sub: Problem, blocks: Sequence[Collocation], setup: DiscreteProblem, before: DiscreteProblem | None) -> Sizes:
     """The fields' sizes at the start of a window, but never a tiny fraction of what they were before."""
     if before is None:
         return Sizes(tuple(setup.trial.offset.tolist()), tuple(setup.trial.scale.tolist()))
     found = field_sizes(sub, blocks)
     earlier = before.trial.scale.tolist()
-    return Sizes(
-        found.offset, tuple(max(size, _SMALLEST * old) for size, old in zip(found.scale, earlier, strict=True))
-    )
+    return Sizes(found.offset, tuple(max(size, _SMALLEST * old) for size, old in zip(found.scale, earlier, strict=True)))
 
 
 def continued(before: Scaled, after: Scaled) -> None:

@@ -45,9 +45,7 @@ class WarmStart:
     exact: bool
 
     @classmethod
-    def of(
-        cls, start: Any, problem: Problem, model: nn.Module | None, *, exact: bool | None = None
-    ) -> WarmStart | None:
+    def of(cls, start: Any, problem: Problem, model: nn.Module | None, *, exact: bool | None = None) -> WarmStart | None:
         """What the argument ``start`` of ``fit`` means."""
         if start is None:
             return None
@@ -59,9 +57,7 @@ class WarmStart:
         _check_names(solution, problem)
         scaled = scaled_of(solution.trial)
         if scaled is None:
-            kind = (
-                f"{len(solution.trial.windows)} windows of time" if isinstance(solution.trial, Windowed) else "a grid"
-            )
+            kind = f"{len(solution.trial.windows)} windows of time" if isinstance(solution.trial, Windowed) else "a grid"
             raise ModelError(
                 f"start: this solution of {solution.name} is made of {kind}, and a fit begins from one model: fit one network "
                 "first, sciml.fit(problem, sciml.MLP(20, 20))"

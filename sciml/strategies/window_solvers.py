@@ -267,9 +267,7 @@ class TimeMarching(Strategy):
             at_once = marched.escalated[0] <= marched.edges[0]
             before = "" if at_once else f"{how} up to {problem.time} = {marched.escalated[0]:.4g}, then "
             how = f"{before}polished networks"
-        missed = (
-            f", {marched.failed} of them above the residual of {target:.0e} that was aimed at" if marched.failed else ""
-        )
+        missed = f", {marched.failed} of them above the residual of {target:.0e} that was aimed at" if marched.failed else ""
         worst = f"the worst with {marched.worst:.1e} of its natural size{missed}"
         end = problem.domain.bounds[str(problem.time)][1]
         short = f"; it ended at {problem.time} = {marched.edges[-1]:.4g} of {end:g}" if marched.edges[-1] < end else ""

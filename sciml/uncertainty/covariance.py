@@ -242,9 +242,7 @@ def from_rows(
     """
     # In double precision whatever the fit was made in: what counts as zero is judged by the rounding of float64.
     trial = copy.deepcopy(rows.trial).double().cpu()
-    rows = ResidualSystem(
-        rows.problem, trial, {name: value.detach().double().cpu() for name, value in rows.raw.items()}
-    )
+    rows = ResidualSystem(rows.problem, trial, {name: value.detach().double().cpu() for name, value in rows.raw.items()})
     parameters = [parameter for parameter in trial.parameters() if parameter.requires_grad]
     # Fewer rows than the model has parameters would leave it free between them, and every interval too wide.
     enough = 3 * sum(parameter.numel() for parameter in parameters) // max(1, len(rows.problem.equations))

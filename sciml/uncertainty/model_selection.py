@@ -88,9 +88,7 @@ def scored(problem: Problem, trial: nn.Module, data: Any, **how: Any) -> pd.Data
         )
     like = next(trial.buffers())
     blocks = [block.to(like.device, like.dtype) for block in data_blocks(problem, measurements)]
-    found = deviations(
-        ResidualSystem(problem, trial, {}), blocks, measurements, list(measurements.observables(problem))
-    )
+    found = deviations(ResidualSystem(problem, trial, {}), blocks, measurements, list(measurements.observables(problem)))
     rows = {}
     for column, values in found.items():
         size = float(values.square().mean().sqrt())
@@ -136,9 +134,7 @@ def criteria(*solutions: Any, held_out: Any = None, **how: Any) -> pd.DataFrame:
         if not isinstance(getattr(each, "statistics", None), Mapping):
             raise ProblemError(f"criteria compares solutions of sciml.fit; given: {type(each).__name__}")
         if not each.statistics:
-            raise ProblemError(
-                f"{each.name} has no statistics: they come from sciml.fit with data and unknown constants"
-            )
+            raise ProblemError(f"{each.name} has no statistics: they come from sciml.fit with data and unknown constants")
         count = sum(other.name == each.name for other in solutions[: len(found)])
         found[f"{each.name}_{count + 1}" if count else each.name] = each.statistics
     counts = {name: each["measurements"] for name, each in found.items()}

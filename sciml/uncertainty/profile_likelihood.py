@@ -89,9 +89,7 @@ class _Profile:
         """True if the data contradict the last value, and not a trial function that cannot represent the solution there."""
         objective = self._state.objective()
         broken = sum(
-            self._state.weights[name] * float(value)
-            for name, value in objective.means().items()
-            if not is_measured(name)
+            self._state.weights[name] * float(value) for name, value in objective.means().items() if not is_measured(name)
         )
         return broken < _MOSTLY * self._limit * self._unit
 

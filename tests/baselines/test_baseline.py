@@ -42,12 +42,8 @@ def test_lynx_and_hare_agree_with_an_independent_shooting_fit():
 def test_school_flu_agrees_with_published_estimates_and_errors():
     """Independent fit: infection 1.788 (0.106), recovery 0.456 (0.019), I(1) 2.09 (0.88)."""
     found = sciml.baseline(problem_class("boarding_school_flu")()).unknowns
-    assert found["estimate"].to_dict() == pytest.approx(
-        {"infection": 1.788, "recovery": 0.456, "first": 2.09}, rel=5e-3
-    )
-    assert found["standard_error"].to_dict() == pytest.approx(
-        {"infection": 0.106, "recovery": 0.019, "first": 0.88}, rel=0.02
-    )
+    assert found["estimate"].to_dict() == pytest.approx({"infection": 1.788, "recovery": 0.456, "first": 2.09}, rel=5e-3)
+    assert found["standard_error"].to_dict() == pytest.approx({"infection": 0.106, "recovery": 0.019, "first": 0.88}, rel=0.02)
 
 
 def test_a_mass_matrix_and_second_order_are_solved_for():

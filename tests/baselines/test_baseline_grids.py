@@ -95,8 +95,7 @@ def test_within_the_tolerance_of_the_reference(name, tolerance):
 def test_differences_converge_at_their_order(problem, sizes):
     """Fourth order in the distance of nodes, by the reference."""
     errors = [
-        sciml.baseline(problem, method="differences", n=size, tolerance=1e-7).error()[problem.fields[0]]
-        for size in sizes
+        sciml.baseline(problem, method="differences", n=size, tolerance=1e-7).error()[problem.fields[0]] for size in sizes
     ]
     # Round a ring the distance is 1 / n, on an interval 1 / (n - 1).
     steps = [size - 1 for size in sizes]
@@ -605,9 +604,7 @@ def test_a_missing_face_is_no_success():
     class Open(Source):
         conditions = [sciml.Dirichlet(u=0.0, on=Source.domain.faces("x") | Source.domain.face(y=0))]
 
-    with pytest.raises(
-        BaselineError, match=r"no conditions on y=1, where the equations of 'u', of order 2 in y, take 1"
-    ):
+    with pytest.raises(BaselineError, match=r"no conditions on y=1, where the equations of 'u', of order 2 in y, take 1"):
         sciml.baseline(Open())
 
 

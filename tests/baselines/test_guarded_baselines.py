@@ -38,9 +38,7 @@ def decay(residual, end=1.0, **members):
 def test_fault_59_an_equation_without_a_value_is_named(method):
     """LSODA, left alone, calls this a success."""
     problem = decay(lambda self, u, t: d(u, t) + u + hole(t))
-    with pytest.raises(
-        BaselineError, match=r"the equation 'balance' is not finite at t = 0\.5\d+, where u = 0\.[56]"
-    ) as found:
+    with pytest.raises(BaselineError, match=r"the equation 'balance' is not finite at t = 0\.5\d+, where u = 0\.[56]") as found:
         sciml.baseline(problem, method=method, preflight="off")
     assert not isinstance(found.value, BlowUpError)
 
@@ -135,9 +133,7 @@ def test_fault_59_an_answer_that_is_not_finite_is_no_answer(monkeypatch):
 
 @pytest.mark.parametrize("method", ["RK45", "BDF", "LSODA"])
 def test_fault_60_blow_up_is_told_with_the_time_reached(method):
-    with pytest.raises(
-        BlowUpError, match=r"the solution grows to .* at t = (1|0\.999\d*|1\.00\d*): it blows up"
-    ) as found:
+    with pytest.raises(BlowUpError, match=r"the solution grows to .* at t = (1|0\.999\d*|1\.00\d*): it blows up") as found:
         sciml.baseline(decay(lambda self, u, t: d(u, t) - u**2, end=2.0), method=method, time_limit=60)
     assert found.value.time == pytest.approx(1.0, abs=1e-4)
 

@@ -38,9 +38,7 @@ def run(names: list[str], seeds: int, limit: float, path: Path, with_peers: bool
 
 
 def _progress(shown: dict[str, dict[str, Any]], seeds: int) -> Table:
-    columns = (
-        Column(name, no_wrap=True) for name in ("benchmark", "seeds", "median", "worst", "seconds", "target", "met")
-    )
+    columns = (Column(name, no_wrap=True) for name in ("benchmark", "seeds", "median", "worst", "seconds", "target", "met"))
     table = Table(*columns, title="Benchmarks, one thread")
     for name, result in shown.items():
         case, done = CASES[name], len(result["runs"])

@@ -110,9 +110,7 @@ def proofs(folder: Path = ROOT / "tests") -> dict[int, list[Proof]]:
                 if number not in FAULTS:
                     raise ValueError(f"{path.name}: {node.name} speaks of fault {number}; there are {len(FAULTS)}")
                 doc = (ast.get_docstring(node) or "").strip().split("\n")[0]
-                told = doc or re.sub(r"^(_?(and_)?(fault_)?\d+)+_", "", node.name.removeprefix("test_fault_")).replace(
-                    "_", " "
-                )
+                told = doc or re.sub(r"^(_?(and_)?(fault_)?\d+)+_", "", node.name.removeprefix("test_fault_")).replace("_", " ")
                 found[number].append(Proof(str(path.relative_to(folder)), node.name, told))
     return found
 

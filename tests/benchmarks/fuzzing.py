@@ -222,9 +222,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--cases", type=int, help="for each reader, instead of seconds")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="one case alone, by its number")
-    parser.add_argument(
-        "--keep", type=Path, help="where files that were not survived go; a temporary folder by default"
-    )
+    parser.add_argument("--keep", type=Path, help="where files that were not survived go; a temporary folder by default")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     keep = given.keep or Path(tempfile.mkdtemp(prefix="sciml-fuzzing-kept-"))

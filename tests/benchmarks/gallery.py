@@ -75,9 +75,7 @@ def write(results: dict[str, Any], docs: Path = DOCS) -> None:
 
 def _table(stated: pd.DataFrame, results: dict[str, Any], names: Sequence[str]) -> Table:
     # What a problem is, and how many numbers describe a solution, is left to the page: a terminal is narrow.
-    told = [
-        place for place, head in enumerate(gallery_pages.COLUMNS) if place == 0 or (place >= 4 and head != "numbers")
-    ]
+    told = [place for place, head in enumerate(gallery_pages.COLUMNS) if place == 0 or (place >= 4 and head != "numbers")]
     table = Table(
         *(Column(gallery_pages.COLUMNS[place], no_wrap=place == 0) for place in told),
         title=f"Gallery, one thread: {len(results)} of {len(names)}",

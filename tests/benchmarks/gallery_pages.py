@@ -93,9 +93,7 @@ def overview(table: pd.DataFrame, results: Mapping[str, Any]) -> str:
     lines += ["", "## What did not succeed", "", *(lacking or ["Nothing."])]
     lines += ["", "## Where and when", "", *report.environments(results), ""]
     limits = sorted({result["time_limit"] for result in results.values()})
-    lines += [
-        f"`make gallery` writes this page. Time limit of a process: {', '.join(f'{each:g}' for each in limits)} s."
-    ]
+    lines += [f"`make gallery` writes this page. Time limit of a process: {', '.join(f'{each:g}' for each in limits)} s."]
     return reflowed(_HEAD + "\n".join(lines) + "\n")
 
 
@@ -170,9 +168,7 @@ def _measured(name: str, result: Mapping[str, Any]) -> Iterable[str]:
         yield from (f"No picture: {_sentence(fit['no_picture'])}", "")
     rows = [("", "`sciml.fit`", "`sciml.baseline`"), ("---",) * 3]
     for field in fit.get("error") or classical.get("error") or ():
-        rows.append(
-            (f"error of {field}", *(_stated(name, part.get("error", {}).get(field)) for part in (fit, classical)))
-        )
+        rows.append((f"error of {field}", *(_stated(name, part.get("error", {}).get(field)) for part in (fit, classical))))
     for unknown in fit.get("unknowns") or classical.get("unknowns") or ():
         head = unknown
         if name in PUBLISHED and unknown in PUBLISHED[name].values:

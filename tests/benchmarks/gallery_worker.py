@@ -101,9 +101,7 @@ def small_png(figure: Figure) -> bytes:
 
 def _palette(steps: tuple[int, int]) -> Image.Image:
     """The colours of the two maps in so many steps, and greys for letters: chosen from the image they would miss extremes."""
-    shades = [
-        colormaps[name](np.linspace(0, 1, count)) for name, count in zip(("viridis", "RdBu_r"), steps, strict=True)
-    ]
+    shades = [colormaps[name](np.linspace(0, 1, count)) for name, count in zip(("viridis", "RdBu_r"), steps, strict=True)]
     greys = np.repeat(np.linspace(0, 1, 16), 4).reshape(-1, 4)
     colours = np.concatenate([*shades, greys])[:, :3]
     image = Image.new("P", (1, 1))

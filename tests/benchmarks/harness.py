@@ -23,9 +23,7 @@ def in_process(module: str, *words: str, limit: float) -> dict[str, Any]:
     command = [sys.executable, "-m", f"tests.benchmarks.{module}", *words]
     surroundings = {**os.environ, **_ONE_THREAD, "CUDA_VISIBLE_DEVICES": ""}
     try:
-        ended = subprocess.run(
-            command, cwd=ROOT, env=surroundings, capture_output=True, text=True, timeout=limit, check=False
-        )
+        ended = subprocess.run(command, cwd=ROOT, env=surroundings, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
         return {"timed_out": True, "seconds": limit}
     said = (ended.stdout if ended.returncode == 0 else ended.stderr).strip().splitlines() or [

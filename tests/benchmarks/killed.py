@@ -21,9 +21,7 @@ def _growth(*solvers: Any) -> Callable[..., sciml.Solution]:
 
 
 def _heat(*solvers: Any, **more: Any) -> Callable[..., sciml.Solution]:
-    return lambda **options: sciml.fit(
-        Heat(domain=ROD), sciml.MLP(8, 8), solver=list(solvers), points=256, **more, **options
-    )
+    return lambda **options: sciml.fit(Heat(domain=ROD), sciml.MLP(8, 8), solver=list(solvers), points=256, **more, **options)
 
 
 FITS: dict[str, Callable[..., sciml.Solution]] = {

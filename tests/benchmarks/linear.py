@@ -38,9 +38,7 @@ class Poisson10D(sciml.Problem):
     domain = sciml.Box(**dict.fromkeys("abcefghijk", (0, 1)))
     fields = ["u"]
     conditions = [
-        sciml.Dirichlet(
-            u=lambda a, b, c, e, f, g, h, i, j, k: _solution(a, b, c, e, f, g, h, i, j, k), on=domain.boundary
-        )
+        sciml.Dirichlet(u=lambda a, b, c, e, f, g, h, i, j, k: _solution(a, b, c, e, f, g, h, i, j, k), on=domain.boundary)
     ]
 
     @sciml.equation

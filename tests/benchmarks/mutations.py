@@ -267,9 +267,7 @@ def json_values(chance: random.Random, raw: bytes, others: Sequence[bytes]) -> b
         deep = chance.choice((50, 5000, 200_000))
         return chance.choice((b"[" * deep, b'{"a":' * deep, b"[" * deep + b"]" * deep))
     if chance.random() < 0.1:
-        return raw.replace(
-            b"1", chance.choice((b"1" * 5000, b"1e400", b"NaN", b"-Infinity", b"0x1", b"1" + b"0" * 400))
-        )
+        return raw.replace(b"1", chance.choice((b"1" * 5000, b"1e400", b"NaN", b"-Infinity", b"0x1", b"1" + b"0" * 400)))
     try:
         text = json.dumps(values(chance, content), ensure_ascii=chance.random() < 0.5)
     except (ValueError, RecursionError):

@@ -95,9 +95,7 @@ def _each(steps: int, axes: Axes) -> int:
 def _kdv(axes: Axes, modes: int, steps: int) -> Fields:
     x, length = _ring(axes, modes)
     start = np.cos(np.pi * x)
-    values = spectral.periodic_conservation(
-        lambda k: 1j * 0.022**2 * k**3, 1.0, start, length, axes["t"], _each(steps, axes)
-    )
+    values = spectral.periodic_conservation(lambda k: 1j * 0.022**2 * k**3, 1.0, start, length, axes["t"], _each(steps, axes))
     return {"u": _sampled(values, axes)}
 
 
@@ -130,9 +128,7 @@ def _schroedinger(axes: Axes, modes: int, steps: int) -> Fields:
 
 
 def _allen_cahn(diffusion: float, wall: str) -> Callable[..., Fields]:
-    return lambda axes, elements, degree: {
-        "u": spectral.allen_cahn(diffusion, wall, elements, degree, axes["x"], axes["t"])
-    }
+    return lambda axes, elements, degree: {"u": spectral.allen_cahn(diffusion, wall, elements, degree, axes["x"], axes["t"])}
 
 
 def _cavity(axes: Axes, degree: int) -> Fields:

@@ -83,9 +83,7 @@ def _line(case: Case, result: Mapping[str, Any]) -> str:
     seconds = f"{found['seconds']:.3g} ({found['slowest']:.3g})"
     if found["processor"] is not None and found["processor"] < 0.8 * found["seconds"]:
         seconds += f"; processor {found['processor']:.3g}"
-    met = "; ".join(
-        f"{'stretch: ' if position else ''}{'yes' if good else 'no'}" for position, good in enumerate(found["met"])
-    )
+    met = "; ".join(f"{'stretch: ' if position else ''}{'yes' if good else 'no'}" for position, good in enumerate(found["met"]))
     target = "; stretch ".join(aim(case, each) for each in case.targets)
     cells = [
         str(case.row),

@@ -360,9 +360,7 @@ def record_files() -> list[bytes]:
         "unknowns": {},
     }
     lock = {"pid": 7, "host": "here", "since": "2030-01-01T10:00:00+00:00"}
-    texts = [
-        json.dumps({**record, "ended": each}, indent=1) for each in (None, ended, {**ended, "status": "interrupted"})
-    ]
+    texts = [json.dumps({**record, "ended": each}, indent=1) for each in (None, ended, {**ended, "status": "interrupted"})]
     lines = "".join(json.dumps({**look, "step": 50 * k}) + "\n" for k in range(4))
     return [text.encode() for text in (*texts, lines, json.dumps(lock))] + summary_files()[:1]
 

@@ -47,8 +47,7 @@ def shapes():
         "union": disk | box,
         "difference": box - sciml.Disk((1, 0.5), 0.25),
         "intersection": disk & box,
-        "half a shell": (sciml.Ball((0, 0, 0), 1) - sciml.Ball((0, 0, 0), 0.5))
-        & sciml.Box(x=(-1, 1), y=(-1, 1), z=(0, 1)),
+        "half a shell": (sciml.Ball((0, 0, 0), 1) - sciml.Ball((0, 0, 0), 0.5)) & sciml.Box(x=(-1, 1), y=(-1, 1), z=(0, 1)),
         "disk in time": disk * sciml.Interval(t=(0, 2)),
         "holed plate in time": (box - sciml.Disk((1, 0.5), 0.25)) * sciml.Interval(t=(0, 1)),
         "solid": None,

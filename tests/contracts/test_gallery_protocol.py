@@ -88,8 +88,7 @@ def test_files_are_short_and_say_what_they_solve(name):
 def inside(problem, count=64):
     generator = np.random.default_rng(0)
     return {
-        key: low + (high - low) * (0.02 + 0.96 * generator.random(count))
-        for key, (low, high) in problem.domain.bounds.items()
+        key: low + (high - low) * (0.02 + 0.96 * generator.random(count)) for key, (low, high) in problem.domain.bounds.items()
     }
 
 
@@ -98,9 +97,7 @@ def test_exact_solutions_satisfy_the_equations_to_rounding(name):
     problem = problem_class(name)(**TRUTH.get(name, {}))
     at = inside(problem)
     within = problem.domain.contains(np.stack(list(at.values()), axis=1))
-    for key, values in problem.residuals(
-        problem.reference, **{key: values[within] for key, values in at.items()}
-    ).items():
+    for key, values in problem.residuals(problem.reference, **{key: values[within] for key, values in at.items()}).items():
         # Burgers' reference is a quadrature over steep exponentials: its second derivatives carry more rounding.
         assert np.abs(values).max() < (1e-9 if name.startswith("burgers") else 1e-12), key
 
@@ -231,14 +228,10 @@ def flipped_pendulum(self, theta, t):
         ("pendulum", "motion", flipped_pendulum, [2.5, 0.0], "auto"),
     ],
 )
-def test_a_sign_error_is_caught_by_comparing_with_a_right_hand_side_written_by_hand(
-    name, equation, flipped, start, method
-):
+def test_a_sign_error_is_caught_by_comparing_with_a_right_hand_side_written_by_hand(name, equation, flipped, start, method):
     problem = problem_class(name)()
     wrong = type("Wrong", (type(problem),), {equation: flipped})()
-    path = solve_ivp(
-        problem.rate, problem.domain.bounds["t"], start, "LSODA", dense_output=True, rtol=1e-10, atol=1e-12
-    )
+    path = solve_ivp(problem.rate, problem.domain.bounds["t"], start, "LSODA", dense_output=True, rtol=1e-10, atol=1e-12)
 
     def truth(t):
         return dict(zip(problem.fields, path.sol(t), strict=False))

@@ -71,8 +71,7 @@ def test_the_loss_is_the_logarithm_of_the_density(noise):
     """Up to a term without the model's value."""
     other = MEANS.flip(0)
     found = [
-        noise.log_density(noise.deviation(means, COUNTS, sigma_of(noise)), COUNTS, sigma_of(noise))
-        for means in (MEANS, other)
+        noise.log_density(noise.deviation(means, COUNTS, sigma_of(noise)), COUNTS, sigma_of(noise)) for means in (MEANS, other)
     ]
     assert torch.allclose(found[0] - found[1], loss(noise, other) - loss(noise, MEANS), rtol=1e-10, atol=1e-12)
 

@@ -35,9 +35,7 @@ def same(one, other):
 
 
 def test_every_reader_is_held_by_this_contract():
-    assert {each.__name__ for each in READERS.values()} == {
-        name for name in sciml.data.__all__ if name.startswith("read_")
-    }
+    assert {each.__name__ for each in READERS.values()} == {name for name in sciml.data.__all__ if name.startswith("read_")}
     for reader in READERS.values():
         options = inspect.signature(reader).parameters
         assert next(iter(options)) == "path"

@@ -15,9 +15,7 @@ from sciml.errors import DataError
 CELLS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
     st.integers(-(2**54), 2**54).map(str),
-    st.sampled_from(
-        ["", " 1", "2 ", "nan", "inf", "1e999", "x", '"3"', "True", "# 4", "1,2", "1.0D+00", "\t5", "0x10", "1_0"]
-    ),
+    st.sampled_from(["", " 1", "2 ", "nan", "inf", "1e999", "x", '"3"', "True", "# 4", "1,2", "1.0D+00", "\t5", "0x10", "1_0"]),
 )
 ODDLY = st.lists(st.lists(CELLS, min_size=1, max_size=4).map(",".join), min_size=1, max_size=6)
 
@@ -76,9 +74,7 @@ def test_odd_ends_of_long_files_are_left_to_the_careful_way(write, by_line, tail
 def test_a_large_file_takes_little_longer_than_with_pandas(tmp_path):
     n, path = 200_000, tmp_path / "large.csv"
     rng = np.random.default_rng(0)
-    pd.DataFrame({"t": np.linspace(0, 1, n), "x": rng.normal(size=n), "u": rng.normal(size=n)}).to_csv(
-        path, index=False
-    )
+    pd.DataFrame({"t": np.linspace(0, 1, n), "x": rng.normal(size=n), "u": rng.normal(size=n)}).to_csv(path, index=False)
 
     def seconds(read):
         start = time.process_time()
@@ -98,6 +94,5 @@ def test_every_float_is_read_to_the_last_bit(write, by_line):
     # More digits than a float64 has are rounded to the nearest one.
     digits = [f"{value:.25e}" for value in values[:2000]]
     assert (
-        sciml.read_csv(write("u\n" + "\n".join(digits)))["u"].tobytes()
-        == np.array([float(each) for each in digits]).tobytes()
+        sciml.read_csv(write("u\n" + "\n".join(digits)))["u"].tobytes() == np.array([float(each) for each in digits]).tobytes()
     )

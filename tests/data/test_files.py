@@ -125,9 +125,7 @@ def test_content_decides_and_names_are_compared(write, tmp_path):
         (tmp_path / name).rename(tmp_path / "nameless")
         if name != "run.nc":
             assert np.array_equal(sciml.read(tmp_path / "nameless")["u"], T**2)
-    refused(
-        sciml.read, write((tmp_path / "nameless").read_bytes(), "run.h5"), "is CSV by its content and HDF5 by its name"
-    )
+    refused(sciml.read, write((tmp_path / "nameless").read_bytes(), "run.h5"), "is CSV by its content and HDF5 by its name")
     refused(sciml.read, write(b"\x00\x01", "run.csv"), "in no format .*though its name says CSV")
     refused(sciml.read, write(b"PK\x03\x04", "run.csv"), "zip archive")
     refused(sciml.read, write(b"", "run.csv"), r"empty \(0 bytes\)")

@@ -212,9 +212,7 @@ def test_the_well(tmp_path):
             ("scalars/viscosity", np.array([0.1, 0.2]), (True, False)),
         ):
             content[at] = values
-            content[at].attrs.update(
-                {"sample_varying": varies[0], "time_varying": varies[1], "dim_varying": [True, True]}
-            )
+            content[at].attrs.update({"sample_varying": varies[0], "time_varying": varies[1], "dim_varying": [True, True]})
     table = sciml.read_hdf5(path, sample=1)
     assert set(table.columns) == {
         *("t", "x", "y", "density", "depth", "velocity_x", "velocity_y"),
@@ -224,9 +222,7 @@ def test_the_well(tmp_path):
     assert np.array_equal(table["velocity_y"], velocity[1, ..., 1].reshape(-1))
     assert np.array_equal(table["stress_yx"], stress[1, ..., 1, 0].reshape(-1))
     assert np.array_equal(table["depth"], np.broadcast_to(depth, (4, 5, 3)).reshape(-1))
-    some = sciml.read_hdf5(
-        path, columns={"u": "velocity", "nu": "viscosity"}, split={"velocity": ("u", "v")}, sample=[0, 1]
-    )
+    some = sciml.read_hdf5(path, columns={"u": "velocity", "nu": "viscosity"}, split={"velocity": ("u", "v")}, sample=[0, 1])
     assert some.columns == ("t", "x", "y", "u", "v", "nu")
     assert set(some.group("1")["nu"]) == {0.2}
     with pytest.raises(DataError, match=r"no 'densty'\. Did you mean 'density'"):

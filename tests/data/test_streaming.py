@@ -91,9 +91,7 @@ def test_fault_43_spawned_workers_read_the_same(path):
     assert np.array_equal(epochs_of(sciml.Stream(table_of(path, workers=1, context="spawn"), 700)), alone)
 
 
-def test_fault_43_forked_workers_open_the_file_once_each_and_never_use_the_handle_of_their_parent(
-    path, tmp_path, monkeypatch
-):
+def test_fault_43_forked_workers_open_the_file_once_each_and_never_use_the_handle_of_their_parent(path, tmp_path, monkeypatch):
     """Each forked worker opens the file once, for itself."""
     log, original = tmp_path / "opened", OpenFiles.__getitem__
 
@@ -117,9 +115,7 @@ def test_fault_43_forked_workers_open_the_file_once_each_and_never_use_the_handl
     assert sorted(workers.values()) == [1, 1]
 
 
-@pytest.mark.skipif(
-    not hasattr(h5py._objects, "_phil_before_fork"), reason="older versions of h5py are not forked then"
-)
+@pytest.mark.skipif(not hasattr(h5py._objects, "_phil_before_fork"), reason="older versions of h5py are not forked then")
 def test_fault_43_workers_are_forked_while_another_thread_reads_hdf5(path):
     """h5py has to hold its lock while the process is copied: taken by a thread that is not copied, it would never be free."""
     going = threading.Event()

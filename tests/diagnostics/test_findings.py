@@ -341,9 +341,7 @@ def test_fault_46_a_threshold_far_from_the_natural_size(bounds):
 
 
 def test_fault_46_what_underflows_is_a_warning_at_most():
-    (finding,) = found(
-        made(lambda self, u, x, t: d(u, t) - torch.exp(-1e5 / self.k) * d(u, x, x), k=sciml.Unknown(1.0))
-    )
+    (finding,) = found(made(lambda self, u, x, t: d(u, t) - torch.exp(-1e5 / self.k) * d(u, x, x), k=sciml.Unknown(1.0)))
     assert finding.kind == "unknown"
     assert finding.severity == "warning"
     assert "an exponential, step or threshold is flat there" in finding.what
@@ -579,9 +577,7 @@ def test_fault_51_near_names_are_offered():
                 return d(temperatur, t)
 
     with pytest.raises(ProblemError, match=r"must have the coordinates.*Did you mean 'tim'"):
-        sciml.fit(
-            made(domain=sciml.Box(x=(0, 1), time=(0, 1)), time="time", heat=None), data={"x": [0.1], "tim": [0.1]}
-        )
+        sciml.fit(made(domain=sciml.Box(x=(0, 1), time=(0, 1)), time="time", heat=None), data={"x": [0.1], "tim": [0.1]})
 
 
 class Cast(nn.Module):
@@ -753,9 +749,7 @@ def test_three_mistakes_are_told_together():
     with pytest.raises(ProblemError) as caught:
         sciml.fit(wrong, sciml.MLP(4, activation="relu"))
     assert [each.kind for each in caught.value.findings] == ["residual", "unknown", "smoothness"]
-    assert str(caught.value).startswith(
-        "3 findings in Made before the first step:\n  1. the residual 'heat' mixes points"
-    )
+    assert str(caught.value).startswith("3 findings in Made before the first step:\n  1. the residual 'heat' mixes points")
     shapes = made(
         lambda self, u, x, t: d(u, x, x)[:, None],
         conditions=[sciml.Initial(u=lambda x: x[:, None]), sciml.Dirichlet(u=lambda t: np.sin(t), on=STRIP.faces("x"))],

@@ -89,9 +89,7 @@ def test_fault_48_dropout_and_a_residual_that_mixes_points():
     def mean(self, u, x, y):
         return d(u, x, x) - u.mean()
 
-    refused(
-        ModelError, "mixes points|dropout", model=net(nn.Linear(2, 64), nn.Tanh(), nn.Dropout(0.5), nn.Linear(64, 1))
-    )
+    refused(ModelError, "mixes points|dropout", model=net(nn.Linear(2, 64), nn.Tanh(), nn.Dropout(0.5), nn.Linear(64, 1)))
     refused(ProblemError, "residual 'poisson' mixes points", made(poisson=mean))
 
 

@@ -17,9 +17,7 @@ RING = sciml.Disk((0, 0), 1) - sciml.Disk((0, 0), 0.5, piece="inner")
 
 def made(domain, conditions, fields=("u",), **equations):
     methods = {name: sciml.equation(function) for name, function in equations.items()}
-    return type(
-        "Made", (sciml.Problem,), {"domain": domain, "fields": list(fields), "conditions": conditions, **methods}
-    )()
+    return type("Made", (sciml.Problem,), {"domain": domain, "fields": list(fields), "conditions": conditions, **methods})()
 
 
 def second(self, u, x):
@@ -93,12 +91,8 @@ def test_what_is_missing_is_named_with_its_place(problem, sentence):
     ("problem", "words"),
     [
         (
-            made(
-                LINE, [sciml.Dirichlet(u=0.0, on=LINE.boundary), sciml.Neumann(u=0.0, on=LINE.face(x=1))], second=second
-            ),
-            [
-                "too many conditions: the equations of 'u' take 2 conditions in x and there are 3, 'dirichlet', 'neumann'"
-            ],
+            made(LINE, [sciml.Dirichlet(u=0.0, on=LINE.boundary), sciml.Neumann(u=0.0, on=LINE.face(x=1))], second=second),
+            ["too many conditions: the equations of 'u' take 2 conditions in x and there are 3, 'dirichlet', 'neumann'"],
         ),
         (
             made(

@@ -29,9 +29,7 @@ def ell():
     flat = [(0, 1, 2), (0, 2, 3), (0, 3, 4), (0, 4, 5)]
     vertices = np.concatenate([np.insert(outline, 2, 0, axis=1), np.insert(outline, 2, 1, axis=1)])
     walls = [half for k in range(6) for m in [(k + 1) % 6] for half in ((k, m, m + 6), (k, m + 6, k + 6))]
-    return sciml.Polyhedron(
-        vertices, [*(each[::-1] for each in flat), *(tuple(v + 6 for v in each) for each in flat), *walls]
-    )
+    return sciml.Polyhedron(vertices, [*(each[::-1] for each in flat), *(tuple(v + 6 for v in each) for each in flat), *walls])
 
 
 def test_a_cube_is_the_box():
@@ -137,9 +135,7 @@ def test_bad_surfaces_are_refused(make, words):
         make()
 
 
-@pytest.mark.parametrize(
-    "domain", [CUBE, CUBE - sciml.Ball((0, 0, 0), 0.5), sciml.Disk((0, 0), 1) * sciml.Interval(t=(0, 1))]
-)
+@pytest.mark.parametrize("domain", [CUBE, CUBE - sciml.Ball((0, 0, 0), 0.5), sciml.Disk((0, 0), 1) * sciml.Interval(t=(0, 1))])
 def test_domains_can_be_copied_and_pickled(domain):
     for again in (copy.deepcopy(domain), pickle.loads(pickle.dumps(domain))):
         assert again == domain

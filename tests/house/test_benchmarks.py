@@ -60,10 +60,7 @@ def test_a_run_beyond_its_time_and_one_that_fails_are_recorded_as_such():
 def test_exact_solutions_satisfy_the_equations(name):
     problem = CASES[name].problem()
     generator = np.random.default_rng(0)
-    at = {
-        key: low + (high - low) * (0.02 + 0.96 * generator.random(64))
-        for key, (low, high) in problem.domain.bounds.items()
-    }
+    at = {key: low + (high - low) * (0.02 + 0.96 * generator.random(64)) for key, (low, high) in problem.domain.bounds.items()}
     for key, values in problem.residuals(problem.reference, **at).items():
         assert np.abs(values).max() < 1e-11, key
 
@@ -92,9 +89,7 @@ def polynomial(axes, fields, centre, reach=5):
 
     def basis(at, own):
         gaps, others = at[:, None] - own, ~torch.eye(len(own), dtype=torch.bool)
-        shares = [
-            (gaps[:, others[row]] / (own[row] - own[others[row]])).prod(1, keepdim=True) for row in range(len(own))
-        ]
+        shares = [(gaps[:, others[row]] / (own[row] - own[others[row]])).prod(1, keepdim=True) for row in range(len(own))]
         return torch.cat(shares, dim=1)
 
     def values(**coordinates):
@@ -189,9 +184,7 @@ def flux(speed):
     [
         (
             "korteweg_de_vries",
-            lambda end: {
-                "u": on_ring(lambda k: 0.022**2 * 1j * k**3, flux(1), lambda x: -np.cos(np.pi * x), 2, 128, end)
-            },
+            lambda end: {"u": on_ring(lambda k: 0.022**2 * 1j * k**3, flux(1), lambda x: -np.cos(np.pi * x), 2, 128, end)},
             1e-8,
         ),
         (

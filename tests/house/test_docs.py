@@ -29,13 +29,9 @@ def test_links_and_pages():
     assert load_module(ROOT / "docs" / "check_links.py").broken(ROOT) == []
 
 
-@pytest.mark.parametrize(
-    "page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]), ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]), ids=lambda page: page.name)
 def test_prose_is_wrapped_at_100_characters(page):
     """Tables, headings, pictures, code, equations and words that are longer are left alone."""
     text = re.sub(r"```.*?```|\$\$.*?\$\$", "", page.read_text(), flags=re.DOTALL)
     lines = [line for line in text.splitlines() if not line.startswith(("|", "#", "!", "<"))]
-    assert [
-        line for line in lines if len(line) > 100 and len(re.sub(r"\$[^$]+\$|`[^`]+`", "x", line).split()) > 2
-    ] == []
+    assert [line for line in lines if len(line) > 100 and len(re.sub(r"\$[^$]+\$|`[^`]+`", "x", line).split()) > 2] == []

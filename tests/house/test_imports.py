@@ -96,9 +96,7 @@ def test_no_circle():
     """Also not inside a package; a package's own ``__init__`` is its table of contents and imports all of it."""
     graph = {
         name: {
-            target
-            for target, late in imports(path)
-            if target != name and not (late and (name, room_of(target)) in CONVENIENCE)
+            target for target, late in imports(path) if target != name and not (late and (name, room_of(target)) in CONVENIENCE)
         }
         for name, path in FILES.items()
         if path.name != "__init__.py"

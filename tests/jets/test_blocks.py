@@ -39,9 +39,7 @@ def modified():
 
 def shared():
     twice = nn.Linear(4, 4)
-    return nn.Sequential(
-        layer(2, 4, nn.Tanh()), twice, nn.Tanh(), sciml.ResidualBlock(twice), nn.SiLU(), nn.Linear(4, 1)
-    )
+    return nn.Sequential(layer(2, 4, nn.Tanh()), twice, nn.Tanh(), sciml.ResidualBlock(twice), nn.SiLU(), nn.Linear(4, 1))
 
 
 def transformed(model):
@@ -59,12 +57,8 @@ def periodic():
 
 MODELS = {
     "plain": lambda: sciml.MLP(4, 3, inputs=2, outputs=1),
-    "residual": lambda: nn.Sequential(
-        sciml.ResidualBlock(layer(2, 2, nn.Tanh())), layer(2, 4, nn.GELU()), nn.Linear(4, 1)
-    ),
-    "gated": lambda: nn.Sequential(
-        sciml.GatedBlock(layer(2, 3, nn.Sigmoid()), layer(2, 3), layer(2, 3)), nn.Linear(3, 1)
-    ),
+    "residual": lambda: nn.Sequential(sciml.ResidualBlock(layer(2, 2, nn.Tanh())), layer(2, 4, nn.GELU()), nn.Linear(4, 1)),
+    "gated": lambda: nn.Sequential(sciml.GatedBlock(layer(2, 3, nn.Sigmoid()), layer(2, 3), layer(2, 3)), nn.Linear(3, 1)),
     "modified": modified,
     "product": lambda: sciml.Product(layer(2, 1, nn.Tanh()), nn.Sequential(layer(2, 4, Sin()), nn.Linear(4, 1))),
     "concatenation": lambda: nn.Sequential(
@@ -163,9 +157,7 @@ def test_frozen_layers_leave_no_graph():
         trial = Scaled(sciml.RandomFeatures(size, inputs=1, outputs=1), [0.0], [1.0], [0.0], [1.0]).double()
         jets = TaylorJets(trial, torch.rand(100, 1, dtype=torch.float64), ("x",), ("u",), [("x", "x")])
         kept = []
-        with torch.autograd.graph.saved_tensors_hooks(
-            lambda each, kept=kept: kept.append(each) or each, lambda each: each
-        ):
+        with torch.autograd.graph.saved_tensors_hooks(lambda each, kept=kept: kept.append(each) or each, lambda each: each):
             output = jets.jet("u", ("x", "x"))
         inner, outer = jets.layers
         assert output.requires_grad

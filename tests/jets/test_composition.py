@@ -92,9 +92,7 @@ def test_frozen_arguments_get_no_gradient_and_the_others_the_same(frozen):
     for free in ({0, 1, 2}, {0, 1, 2} - set(frozen)):
         given = [each.clone().requires_grad_(place in free) for place, each in enumerate(arguments)]
         loss = dense(*given, rule, known).square().sum()
-        found = dict(
-            zip(sorted(free), torch.autograd.grad(loss, [given[place] for place in sorted(free)]), strict=True)
-        )
+        found = dict(zip(sorted(free), torch.autograd.grad(loss, [given[place] for place in sorted(free)]), strict=True))
         if len(free) == 3:
             expected = found
     assert all(torch.equal(found[place], expected[place]) for place in found)

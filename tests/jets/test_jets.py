@@ -134,9 +134,7 @@ def test_per_point_jacobians_equal_those_row_by_row(name):
     problem = problem_class(name)()
     setup = prepare(problem, sciml.MLP(7, 6), None, 50, None, torch.float64, "cpu", 0)
     generator = torch.Generator().manual_seed(1)
-    factors = {
-        term.name: 1.0 + float(torch.rand((), generator=generator)) for block in setup.train for term in block.terms
-    }
+    factors = {term.name: 1.0 + float(torch.rand((), generator=generator)) for block in setup.train for term in block.terms}
     parameters = list(setup.trial.parameters())
     rows, slopes = jacobian(setup.rows, setup.train, factors, parameters)
     other = ResidualSystem(problem, setup.trial, setup.raw, taylor=False)

@@ -118,9 +118,7 @@ def main():
         ours, theirs = seconds(equation, trial, points)
         counts = [cost(supplier, equation, trial, points[:1000])[:2] for supplier in (TaylorJets, AutogradJets)]
         shares = [mine / other for mine, other in zip(*counts, strict=True)]
-        print(
-            f"{equation.__name__:24} {ours:.2f} s / {theirs:.2f} s = {ours / theirs:.2f}, {shares[0]:.2f}, {shares[1]:.2f}"
-        )
+        print(f"{equation.__name__:24} {ours:.2f} s / {theirs:.2f} s = {ours / theirs:.2f}, {shares[0]:.2f}, {shares[1]:.2f}")
 
 
 if __name__ == "__main__":

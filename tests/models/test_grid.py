@@ -34,9 +34,7 @@ def test_spectral_axes_are_exact(axis, order):
     assert np.abs(axis.matrix(order) @ smooth(axis.nodes) - smooth(axis.nodes, order)).max() < rounding
     between = torch.linspace(0.1, 6.2, 57, dtype=torch.float64)
     _, table = axis.table(between, order)
-    assert (
-        np.abs((table @ torch.from_numpy(smooth(axis.nodes))).numpy() - smooth(between.numpy(), order)).max() < rounding
-    )
+    assert np.abs((table @ torch.from_numpy(smooth(axis.nodes))).numpy() - smooth(between.numpy(), order)).max() < rounding
 
 
 @pytest.mark.parametrize("periodic", [False, True])

@@ -98,9 +98,7 @@ def test_functions_are_as_smooth_as_they_say():
     for column, cut, orders in [(0, -0.2, (0, 0)), (0, 0.5, (1, 0)), (1, 0.1, (0, 0)), (1, 0.1, (1, 0))]:
         below, above = at.clone(), at.clone()
         below[:, column], above[:, column] = cut - 1e-12, cut + 1e-12
-        torch.testing.assert_close(
-            values(of, weights, below, orders), values(of, weights, above, orders), atol=1e-8, rtol=0
-        )
+        torch.testing.assert_close(values(of, weights, below, orders), values(of, weights, above, orders), atol=1e-8, rtol=0)
 
 
 def test_a_model_has_the_values_and_derivatives_of_the_weights():
@@ -187,9 +185,7 @@ def test_normal_equations_are_those_of_the_rows():
     matrix[:width, :width] += damping * torch.diag(matrix.diagonal()[:width])
     move, shift, schur = bordered_solve(normal, normal.factorised(damping))
     torch.testing.assert_close(matrix @ torch.cat([move, shift]), -slopes.T @ residual, atol=1e-6, rtol=1e-6)
-    left = matrix[width:, width:] - matrix[width:, :width] @ torch.linalg.solve(
-        matrix[:width, :width], matrix[:width, width:]
-    )
+    left = matrix[width:, width:] - matrix[width:, :width] @ torch.linalg.solve(matrix[:width, :width], matrix[:width, width:])
     torch.testing.assert_close(schur, left, atol=1e-5, rtol=1e-4)
 
 

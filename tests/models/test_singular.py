@@ -131,9 +131,7 @@ def test_corners_without_functions_and_other_numbers_of_coordinates_are_refused(
 
 def test_only_the_weights_are_varied_and_the_architecture_is_rebuilt_from_plain_values():
     for smooth in (sciml.RandomFeatures(30, 2.0), sciml.Spectral(5)):
-        model = CornerSingular(
-            smooth, [L_WEDGE], center=(0.5, 0.1), half_width=(1.5, 2.0), inputs=2, outputs=2
-        ).double()
+        model = CornerSingular(smooth, [L_WEDGE], center=(0.5, 0.1), half_width=(1.5, 2.0), inputs=2, outputs=2).double()
         trial = Scaled(model, [-1.0, -1.9], [2.0, 2.1], [0.0, 0.0], [1.0, 1.0])
         assert output_layer(trial) is model.layers[-1]
         torch.nn.init.normal_(model.layers[-1].weight)

@@ -68,8 +68,7 @@ def rows(problem, model, count=32, **raw):
     """Every residual of a problem at points that do not depend on how it is written."""
     found = ResidualSystem(problem, model, raw)
     blocks = [
-        Collocation(draw(term.place, problem.domain, count, np.random.default_rng(0)), (term,))
-        for term in problem.terms()
+        Collocation(draw(term.place, problem.domain, count, np.random.default_rng(0)), (term,)) for term in problem.terms()
     ]
     return found.residuals(blocks)
 

@@ -64,9 +64,7 @@ def test_derivatives_are_measured_by_name_and_by_function():
     named = both(Cooling(), {"t": T, "u_t": slope})
     by_function = sciml.fit(Cooling(), data={"t": T, "flux": slope}, observe={"flux": lambda u, t: d(u, t)})
     assert holds(named, rate=0.8)
-    assert by_function.unknowns.loc["rate", "estimate"] == pytest.approx(
-        named.unknowns.loc["rate", "estimate"], rel=1e-6
-    )
+    assert by_function.unknowns.loc["rate", "estimate"] == pytest.approx(named.unknowns.loc["rate", "estimate"], rel=1e-6)
 
 
 def test_outliers_are_told_from_noise():

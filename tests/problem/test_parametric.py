@@ -37,9 +37,7 @@ class Rod(sciml.Problem):
     k, flux = 0.3, 1.0
     conditions = [
         sciml.Initial(u=lambda self, x: self.flux * (x + torch.cos(torch.pi * x / 2))),
-        sciml.Dirichlet(
-            u=lambda self, t: self.flux * torch.exp(-self.k * (torch.pi / 2) ** 2 * t), on=domain.face(x=0)
-        ),
+        sciml.Dirichlet(u=lambda self, t: self.flux * torch.exp(-self.k * (torch.pi / 2) ** 2 * t), on=domain.face(x=0)),
         sciml.Neumann(
             u=lambda self, t: self.flux * (1 - torch.pi / 2 * torch.exp(-self.k * (torch.pi / 2) ** 2 * t)),
             on=domain.face(x=1),
@@ -382,9 +380,7 @@ def steps_until(loss, most, k, **options):
     """The steps of L-BFGS until the loss on held-out points is that small, or None."""
     solver = sciml.LBFGS(most, look=1)
     watch = [lambda look: look.held_out <= loss]
-    solution = sciml.fit(
-        Pendulum(k=k), solver=solver, callbacks=watch, early_stopping=None, points=60, sampler=None, **options
-    )
+    solution = sciml.fit(Pendulum(k=k), solver=solver, callbacks=watch, early_stopping=None, points=60, sampler=None, **options)
     return solution.nit if solution.history["held_out"].min() <= loss else None
 
 

@@ -128,9 +128,7 @@ def run(place, solution):
             figure.text(0.1 * step, 0.5, "u")
             report.write(solution, run)
             run.save("solution.pt", {**archive.load_tensors(run.path / "solution.pt"), "seed": step})
-            run.write(
-                "summary.json", (run.path / "summary.json").read_bytes().replace(b'"seed": 0', b'"seed": %d' % step)
-            )
+            run.write("summary.json", (run.path / "summary.json").read_bytes().replace(b'"seed": 0', b'"seed": %d' % step))
             run.save("checkpoint.pt", {"step": step, "u": torch.full((100,), float(step))})
             run.write("fit.png", report.png(figure))
             for name in ("table.csv", "table.h5", "table.parquet"):
@@ -176,9 +174,7 @@ def test_fault_3_whatever_is_flipped_the_generation_before_is_loaded(run):
         for _ in range(100):
             (run.path / name).write_bytes(flipped(content, generator))
             with pytest.warns(ArchiveWarning, match="the one saved before it was taken"):
-                assert (
-                    report.read_summary(run.path)["seed"] if name == "summary.json" else run.load(name)["step"]
-                ) == 0
+                assert (report.read_summary(run.path)["seed"] if name == "summary.json" else run.load(name)["step"]) == 0
         (run.path / name).write_bytes(content)
     assert report.read_summary(run.path)["seed"] == 1
     assert run.load("checkpoint.pt")["step"] == 1
@@ -281,9 +277,7 @@ def test_fault_5_what_would_run_is_refused_and_not_tried_again(refused, monkeypa
     load = torch.load
     monkeypatch.setattr(torch, "load", lambda *given, **options: tried.append(options) or load(*given, **options))
     refused(sealed(torch_file({"sciml_format": 2, "harm": Harm()})), r"refused: it asks for '(posix|nt)\.system'")
-    refused(
-        sealed(torch_file({"sciml_format": 2, "model": nn.Linear(1, 1)})), r"refused: it asks for 'torch\.nn\.modules"
-    )
+    refused(sealed(torch_file({"sciml_format": 2, "model": nn.Linear(1, 1)})), r"refused: it asks for 'torch\.nn\.modules")
     refused(sealed(torch_file({"harm": Harm()}, pickle_protocol=4)), "refused: it asks for 'STACK_GLOBAL'")
     refused(pickle.dumps({"sciml_format": 1, "harm": Harm()}), "not a file of sciml's")
     refused(torch_file({"harm": Harm()}, _use_new_zipfile_serialization=False), "not a file of sciml's")

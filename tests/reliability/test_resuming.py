@@ -94,9 +94,7 @@ def growing(solver, model=None, **options):
 
 
 def heating(solver, **options):
-    return lambda **more: sciml.fit(
-        Heat(domain=BRIEF_ROD), sciml.MLP(5, 5), solver=solver, points=128, **options, **more
-    )
+    return lambda **more: sciml.fit(Heat(domain=BRIEF_ROD), sciml.MLP(5, 5), solver=solver, points=128, **options, **more)
 
 
 PLACES_2, TIMES_2 = RNG.random((2, 60))
@@ -130,9 +128,7 @@ FITS = {
             scheduler_options={"step_size": 3},
         )
     ),
-    "AdamW": growing(
-        sciml.FirstOrder(torch.optim.AdamW, steps=20, look=2), early_stopping=sciml.EarlyStopping(patience=2)
-    ),
+    "AdamW": growing(sciml.FirstOrder(torch.optim.AdamW, steps=20, look=2), early_stopping=sciml.EarlyStopping(patience=2)),
     "NAdam": growing(sciml.FirstOrder(torch.optim.NAdam, steps=20, look=5, lr=1e-3)),
     "LBFGS": growing(sciml.LBFGS(20, look=5)),
     "SSBroyden": growing(sciml.SSBroyden(20, look=5)),

@@ -165,9 +165,7 @@ def test_a_lock_that_cannot_be_taken_is_not_held_by_somebody(tmp_path, monkeypat
 
 
 def test_a_lock_that_is_held_is_told_so(tmp_path):
-    code = (
-        "import fcntl, sys\nfile = open(sys.argv[1], 'w')\nfcntl.flock(file, fcntl.LOCK_EX)\nprint(flush=True)\ninput()"
-    )
+    code = "import fcntl, sys\nfile = open(sys.argv[1], 'w')\nfcntl.flock(file, fcntl.LOCK_EX)\nprint(flush=True)\ninput()"
     command = [sys.executable, "-c", code, tmp_path / lock.LOCK]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()

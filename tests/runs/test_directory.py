@@ -286,9 +286,7 @@ def test_fault_13_a_second_writer_is_refused_and_the_lock_of_the_dead_is_free(tm
         held.recv()
         told = RunDirectory.holder(tmp_path)
         assert told["pid"] == process.pid
-        with pytest.raises(
-            FileError, match=rf"process {process.pid} on {re.escape(told['host'])} since 2.*choose another"
-        ):
+        with pytest.raises(FileError, match=rf"process {process.pid} on {re.escape(told['host'])} since 2.*choose another"):
             RunDirectory(tmp_path).__enter__()
         # Whoever reads need not wait.
         assert not RunDirectory(tmp_path).exists("a.pt")

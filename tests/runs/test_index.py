@@ -104,9 +104,9 @@ def test_a_running_one_is_known_by_its_lock_alone(make):
 
 @pytest.mark.parametrize("end", ["", '{"step": 150, "held', "\n", "\0\0\0\0", '{"step": 150}'])
 def test_a_last_line_that_was_cut_off_is_no_fault(make, end):
-    row = sciml.runs.table(
-        make("x", run__json=record(), history__jsonl=look(50) + look(100) + end, checkpoint__pt=b"")
-    ).loc["x"]
+    row = sciml.runs.table(make("x", run__json=record(), history__jsonl=look(50) + look(100) + end, checkpoint__pt=b"")).loc[
+        "x"
+    ]
     assert (row["state"], row["steps"], row["note"]) == ("unfinished", 100.0, "")
 
 

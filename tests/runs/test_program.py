@@ -49,9 +49,7 @@ def test_fault_61_the_field_itself_is_exported_and_needs_torch_alone(solution, t
         "assert not any(name.split('.')[0] == 'sciml' for name in sys.modules)\n"
         "print(told['sciml.json'])\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert run.returncode == 0, run.stderr
     expected = solution(t=t)
     values = np.load(tmp_path / "u.npy")

@@ -143,9 +143,7 @@ def test_a_scheduler_keeps_its_course_while_steps_are_shortened():
         return d(u, t) + 2.0 * u + 1e-3 * torch.expm1(20 * u * u)
 
     schedule = {"scheduler": torch.optim.lr_scheduler.LambdaLR, "scheduler_options": {"lr_lambda": lambda k: 0.9**k}}
-    run = sciml.FirstOrder(torch.optim.SGD, steps=9, lr=50.0, **schedule).start(
-        objective_of(made(residual), sciml.MLP(6))
-    )
+    run = sciml.FirstOrder(torch.optim.SGD, steps=9, lr=50.0, **schedule).start(objective_of(made(residual), sciml.MLP(6)))
     for _ in range(4):
         run.step()
     state = run.state_dict()
@@ -226,9 +224,7 @@ def test_fault_55_fit_says_so(solver):
     nn.init.zeros_(zero[-1].bias)
     solution = sciml.fit(problem, zero, points=16, solver=solver)
     assert solution.status == "diverged"
-    assert (
-        "the residual 'balance' is finite, but its derivative by u is not finite at 16 of 16 points" in solution.message
-    )
+    assert "the residual 'balance' is finite, but its derivative by u is not finite at 16 of 16 points" in solution.message
 
 
 def test_unknowns_with_a_bad_derivative_are_named():
@@ -292,9 +288,7 @@ class Held:
 
 ERRORS = [
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
-    RuntimeError(
-        "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to"
-    ),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to"),
     MemoryError(),
 ]
 
@@ -365,9 +359,7 @@ def test_fault_56_then_an_error_of_ours(monkeypatch):
     def starve(_):
         Held(monkeypatch, 0, ERRORS[1])
 
-    with pytest.raises(
-        SolverError, match=r"even for one point at a time .*DefaultCPUAllocator.*sciml\.Adam\(batch=\.\.\.\)"
-    ):
+    with pytest.raises(SolverError, match=r"even for one point at a time .*DefaultCPUAllocator.*sciml\.Adam\(batch=\.\.\.\)"):
         sciml.fit(
             made(lambda self, u, t: d(u, t) + u),
             sciml.MLP(4),
@@ -429,9 +421,7 @@ def test_fault_56_a_real_allocator():
         "OMP_NUM_THREADS": "1",
         "MALLOC_ARENA_MAX": "1",
     }
-    run = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, env=environment, check=False
-    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     assert run.returncode == 0, run.stderr
     size, *numbers = run.stdout.split()
     assert 1 < int(size) < 60_000
@@ -475,9 +465,7 @@ def test_fit_reports_overfitting(seed):
     """Ten points and eleven coefficients: the interpolant of a fast oscillation lies far off between the points."""
     problem = made(lambda self, u, t: d(u, t) - 2 * t - torch.cos(200 * t))
     solver = sciml.LBFGS(400, look=1)
-    solution = sciml.fit(
-        problem, Polynomial(10), points=10, solver=solver, sampler=None, early_stopping=None, seed=seed
-    )
+    solution = sciml.fit(problem, Polynomial(10), points=10, solver=solver, sampler=None, early_stopping=None, seed=seed)
     assert "while that on held-out points rose from" in solution.message
     assert not solution.success
     held = solution.history["held_out"]
@@ -494,9 +482,7 @@ def test_too_small_a_rate_is_named():
 
 def test_a_loss_that_still_fell_is_named():
     problem = made(lambda self, u, t: d(u, t) + 2.0 * u)
-    solution = sciml.fit(
-        problem, sciml.MLP(6), points=32, solver=sciml.FirstOrder(torch.optim.Adam, 60, lr=5e-3, look=5)
-    )
+    solution = sciml.fit(problem, sciml.MLP(6), points=32, solver=sciml.FirstOrder(torch.optim.Adam, 60, lr=5e-3, look=5))
     assert not solution.success
     assert "the loss was still falling" in solution.message
 
@@ -675,12 +661,7 @@ def test_fault_54_tiles_with_measurements():
     box = sciml.Box(x=(0, 1), t=(0, 1))
 
     def burgers(self, u, x, t):
-        return (
-            d(u, t)
-            + self.speed * u * d(u, x)
-            - 0.1 * d(u, x, x)
-            + torch.where(x > 0.5, torch.sqrt(0.0 * x - 1.0), 0.0 * x)
-        )
+        return d(u, t) + self.speed * u * d(u, x) - 0.1 * d(u, x, x) + torch.where(x > 0.5, torch.sqrt(0.0 * x - 1.0), 0.0 * x)
 
     problem = made(burgers, box, [sciml.Initial(u=lambda x: torch.sin(3 * x))], speed=sciml.Unknown(0.5))
     solution = sciml.fit(problem, data={"x": x, "t": t, "u": np.sin(3 * x)}, preflight="off")

@@ -322,9 +322,7 @@ def test_the_model_sees_cosines_and_sines():
 
 
 def test_periodic_alone_leaves_the_initial_values_to_be_trained():
-    solution = sciml.fit(
-        Ring(), sciml.MLP(10), exact=sciml.HardConstraints(values=False), solver=sciml.Adam(5), points=50
-    )
+    solution = sciml.fit(Ring(), sciml.MLP(10), exact=sciml.HardConstraints(values=False), solver=sciml.Adam(5), points=50)
     assert "initial" in solution.points
     assert "periodic" not in solution.points
     assert solution.residuals.loc["initial", "max"] > 1e-3
@@ -369,9 +367,7 @@ def test_values_that_are_not_periodic_contradict_a_periodic_condition():
     class Jump(Ring):
         conditions = [sciml.Initial(u=lambda x: x), sciml.Periodic("x")]
 
-    with pytest.raises(
-        ProblemError, match=r"'initial' .*'periodic' contradict.* at x=0, t=0 they prescribe u = 0 and 2"
-    ):
+    with pytest.raises(ProblemError, match=r"'initial' .*'periodic' contradict.* at x=0, t=0 they prescribe u = 0 and 2"):
         ready(Jump())
 
 
@@ -414,9 +410,7 @@ def test_a_saved_solution_refuses_another_problem(tmp_path):
 
 
 def test_periodic_inputs_alone_are_loaded_without_the_problem(tmp_path):
-    solution = sciml.fit(
-        Ring(), sciml.MLP(5), exact=sciml.HardConstraints(values=False), solver=sciml.Adam(2), points=30
-    )
+    solution = sciml.fit(Ring(), sciml.MLP(5), exact=sciml.HardConstraints(values=False), solver=sciml.Adam(2), points=30)
     again = sciml.load(solution.save(tmp_path / "solution.pt"))
     assert again(x=0.3, t=0.4)["u"] == solution(x=0.3, t=0.4)["u"]
 

@@ -117,9 +117,7 @@ def test_states_are_complete():
 
 def by_features(problem, count, scale, **options):
     options = {"points": 3 * count, **options}
-    return sciml.fit(
-        problem, sciml.RandomFeatures(count, scale), solver=sciml.LinearLeastSquares(), sampler=None, **options
-    )
+    return sciml.fit(problem, sciml.RandomFeatures(count, scale), solver=sciml.LinearLeastSquares(), sampler=None, **options)
 
 
 @pytest.mark.parametrize(

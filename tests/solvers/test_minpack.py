@@ -89,11 +89,7 @@ PROBLEMS = {
     "Bard (8)": (bard, [1.0, 1.0, 1.0]),
     "Meyer (10)": (meyer, [0.02, 4000.0, 250.0]),
     "Box three-dimensional (12)": (
-        lambda x: (
-            torch.exp(-TENTHS * x[0])
-            - torch.exp(-TENTHS * x[1])
-            - x[2] * (torch.exp(-TENTHS) - torch.exp(-10 * TENTHS))
-        ),
+        lambda x: torch.exp(-TENTHS * x[0]) - torch.exp(-TENTHS * x[1]) - x[2] * (torch.exp(-TENTHS) - torch.exp(-10 * TENTHS)),
         [0.0, 10.0, 20.0],
     ),
     "Powell singular (13)": (

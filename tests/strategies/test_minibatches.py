@@ -192,9 +192,7 @@ def test_workers_end_when_a_fit_is_left(path, stop):
 
     def fit():
         table = table_of(path, workers=2, context="fork")
-        return sciml.fit(
-            Decay(), sciml.MLP(8), data=table, solver=sciml.Adam(50, batch=100, look=10), callbacks=[leave]
-        )
+        return sciml.fit(Decay(), sciml.MLP(8), data=table, solver=sciml.Adam(50, batch=100, look=10), callbacks=[leave])
 
     if stop is KeyboardInterrupt:
         assert fit().status == "interrupted"

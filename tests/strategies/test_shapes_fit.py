@@ -189,8 +189,7 @@ def test_numbers_of_points_can_be_named():
         ]
 
     sizes = [
-        block.size
-        for block in prepare(Half(), sciml.MLP(4), None, {"dirichlet": 100}, None, torch.float64, "cpu", 0).train
+        block.size for block in prepare(Half(), sciml.MLP(4), None, {"dirichlet": 100}, None, torch.float64, "cpu", 0).train
     ]
     share = Triangle.domain.relative_size(Triangle.domain.edge(0).faces[0])
     assert sizes[1] == round(100 * share)
@@ -220,9 +219,7 @@ def test_pictures_leave_out_what_is_outside():
 
 
 def test_data_outside_the_domain_are_refused():
-    with pytest.raises(
-        DataError, match=r"1 of 2 rows lie outside the domain Disk.*first in row 1 with x = 1\.7, y = 1\.2"
-    ):
+    with pytest.raises(DataError, match=r"1 of 2 rows lie outside the domain Disk.*first in row 1 with x = 1\.7, y = 1\.2"):
         sciml.fit(Membrane(), data={"x": [0.0, 1.7], "y": [0.0, 1.2], "u": [0.0, 0.0]})
 
 
@@ -311,8 +308,7 @@ def test_a_problem_moves_to_another_domain():
 def test_solutions_on_a_shape_are_compared_inside_it():
     problem = Ring()
     one, two = (
-        sciml.fit(problem, sciml.RandomFeatures(200, 1.0), solver=sciml.LinearLeastSquares(), seed=seed)
-        for seed in (0, 1)
+        sciml.fit(problem, sciml.RandomFeatures(200, 1.0), solver=sciml.LinearLeastSquares(), seed=seed) for seed in (0, 1)
     )
     table = sciml.compare(one, two).table
     assert (table["u: relative L2"] < 0.1).all()

@@ -63,9 +63,7 @@ def test_second_order_in_time():
                 u=lambda x: 4 * torch.atan(torch.exp(x / math.sqrt(0.75))),
                 u_t=lambda x: -1 / math.sqrt(0.75) / torch.cosh(x / math.sqrt(0.75)),
             ),
-            sciml.Dirichlet(
-                u=lambda x, t: 4 * torch.atan(torch.exp((x - t / 2) / math.sqrt(0.75))), on=domain.faces("x")
-            ),
+            sciml.Dirichlet(u=lambda x, t: 4 * torch.atan(torch.exp((x - t / 2) / math.sqrt(0.75))), on=domain.faces("x")),
         ]
 
         @sciml.equation
@@ -399,8 +397,7 @@ def test_windows_of_pieces_join_to_rounding(order):
     for edge in (1.0, 2.0):
         for power in range(order):
             sides = [
-                trial.partial(torch.stack([x, torch.full_like(x, edge + sign * 1e-13)], dim=1), (0, power))
-                for sign in (-1, 1)
+                trial.partial(torch.stack([x, torch.full_like(x, edge + sign * 1e-13)], dim=1), (0, power)) for sign in (-1, 1)
             ]
             assert torch.allclose(*sides, atol=1e-9)
 

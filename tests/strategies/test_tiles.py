@@ -195,9 +195,7 @@ def drawn(seed):
     """A domain with holes, an equation with coefficients that vary, and its solution, all at random."""
     chance = np.random.default_rng(seed)
     domain = (
-        sciml.Box(x=(0, 1), y=(0, float(chance.uniform(0.6, 1.6))))
-        if chance.random() < 0.7
-        else sciml.Disk((0.5, 0.5), 0.6)
+        sciml.Box(x=(0, 1), y=(0, float(chance.uniform(0.6, 1.6)))) if chance.random() < 0.7 else sciml.Disk((0.5, 0.5), 0.6)
     )
     for _ in range(chance.integers(1, 4)):
         x, y = chance.uniform(0.2, 0.8, 2)

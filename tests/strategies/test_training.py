@@ -135,9 +135,7 @@ def test_every_term_is_in_the_history(solution):
 
 
 def test_a_callback_can_stop():
-    solution = sciml.fit(
-        Decay(), sciml.MLP(6), solver=sciml.Adam(500, look=5), callbacks=[lambda look: look.step >= 10]
-    )
+    solution = sciml.fit(Decay(), sciml.MLP(6), solver=sciml.Adam(500, look=5), callbacks=[lambda look: look.step >= 10])
     assert (solution.status, solution.nit) == ("stopped", 10)
 
 
@@ -411,9 +409,7 @@ def test_unknowns_that_have_not_arrived_are_no_success():
     early = sciml.fit(Decay(rate=sciml.Unknown(0.5)), sciml.MLP(8), data=data, solver=sciml.Adam(150), tolerance=10.0)
     assert not early.success
     assert "have not arrived" in early.message
-    late = sciml.fit(
-        Decay(rate=sciml.Unknown(0.5)), sciml.MLP(8), data=data, solver=[sciml.Adam(200), sciml.LBFGS(800)]
-    )
+    late = sciml.fit(Decay(rate=sciml.Unknown(0.5)), sciml.MLP(8), data=data, solver=[sciml.Adam(200), sciml.LBFGS(800)])
     assert late.success, late.message
     assert late.unknowns.loc["rate", "low"] < 2.0 < late.unknowns.loc["rate", "high"]
     # The reference is judged at the estimated constant, not at the first guess.

@@ -53,9 +53,7 @@ def test_nothing_changed_begins_where_the_other_ended():
 def test_the_function_is_the_same_in_a_larger_domain_with_other_data(before):
     longer = Relaxation(rate=sciml.Unknown(2.0, lower=0.5, upper=4.0), domain=sciml.Interval(t=(0, 3)))
     begin = WarmStart.of(before, longer, None)
-    setup = begin.begun(
-        prepare(longer, begin.model, {"t": [1.0, 3.0], "u": [50.0, 3.0]}, 40, None, torch.float64, "cpu", 0)
-    )
+    setup = begin.begun(prepare(longer, begin.model, {"t": [1.0, 3.0], "u": [50.0, 3.0]}, 40, None, torch.float64, "cpu", 0))
     with torch.no_grad():
         values = setup.trial(torch.from_numpy(TIMES)[:, None])[:, 0].numpy()
     assert np.array_equal(values, before(t=TIMES)["u"])

@@ -145,9 +145,7 @@ def test_a_nonlinear_equation_in_space_and_time_by_features_in_windows(tmp_path)
 
 
 def test_windows_of_a_network_of_ones_own():
-    solution = sciml.fit(
-        Fisher(), sciml.MLP(10, 10), solver=sciml.LeastSquares(40), windows=3, points=300, sampler=None
-    )
+    solution = sciml.fit(Fisher(), sciml.MLP(10, 10), solver=sciml.LeastSquares(40), windows=3, points=300, sampler=None)
     assert len(solution.trial.windows) == 3
     assert solution.residuals["relative"].max() < 1e-2
     assert solution.history["phase"].nunique() == 3

@@ -97,9 +97,7 @@ def test_what_the_data_do_not_see_has_no_number():
 
 def test_too_few_measurements_have_no_number():
     unknowns = {"a": sciml.Unknown(1.0)}
-    ours = covariance(
-        unknowns, np.zeros(1), np.zeros((1, 0)), np.ones((1, 1)), np.zeros(1), np.ones(1, dtype=bool)
-    ).estimates
+    ours = covariance(unknowns, np.zeros(1), np.zeros((1, 0)), np.ones((1, 1)), np.zeros(1), np.ones(1, dtype=bool)).estimates
     assert np.isinf(ours["a"].standard_error)
 
 

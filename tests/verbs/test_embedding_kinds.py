@@ -126,9 +126,7 @@ def test_transformers_are_read_inside_though_torch_fuses_them(first):
     assert np.allclose(sciml.embed(model, square[2:3], layer="block.linear1"), inside[2:3], atol=1e-6)
     # The model itself has points in front.
     assert sciml.embed(model, square, layer=model).shape == (5, 20)
-    assert np.allclose(
-        sciml.embed(model, square[2:3], layer=model), sciml.embed(model, square, layer=model)[2:3], atol=1e-6
-    )
+    assert np.allclose(sciml.embed(model, square[2:3], layer=model), sciml.embed(model, square, layer=model)[2:3], atol=1e-6)
     assert all(parameter.grad is None for parameter in model.parameters())
 
 

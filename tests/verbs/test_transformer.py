@@ -67,9 +67,9 @@ def test_an_encoder_of_y_helps_a_linear_regression():
 def test_pipelines_searches_and_frames():
     rows, angle = arc(40)
     frame = pd.DataFrame(rows, columns=["a", "b", "c"])
-    search = GridSearchCV(
-        make_pipeline(sciml.Embedding(steps=5), Ridge()), {"embedding__n_components": [1, 2]}, cv=2
-    ).fit(frame, angle)
+    search = GridSearchCV(make_pipeline(sciml.Embedding(steps=5), Ridge()), {"embedding__n_components": [1, 2]}, cv=2).fit(
+        frame, angle
+    )
     assert search.best_params_["embedding__n_components"] in (1, 2)
     embedding = sciml.Embedding(steps=5).set_output(transform="pandas").fit(frame)
     assert embedding.transform(frame).columns.tolist() == ["z0", "z1"]
