@@ -204,7 +204,8 @@ def _solved(work: Workspace, model: TilePolynomials, last: DiscreteProblem | Non
 
     got = work.journal.recalled(f"tiles {model.extra_repr()}", compute)
     model.coefficients.copy_(got["coefficients"])
-    return work.discrete.with_model(model), got["steps"], rows.jumps(model.coefficients), got["loss"]
+    jump = rows.jumps(model.coefficients)
+    return work.discrete.with_model(model), got["steps"], jump, got["loss"]
 
 
 def _begun(model: TilePolynomials, last: DiscreteProblem) -> Tensor:

@@ -53,6 +53,9 @@ class Plate(sciml.Problem):
         return d(u, x, x) + d(u, y, y) + 0.1 * u**2 + torch.sin(torch.pi * x) * torch.sin(3 * torch.pi * y)
 
 
+HOLED = Plate.domain - sciml.Disk((0.3, 0.7), 0.15)
+
+
 class Source(sciml.Problem):
     """The source f is not known."""
 
@@ -154,6 +157,7 @@ FITS = {
     "corners": lambda **more: sciml.fit(problem_class("poisson_l_shape")(), **more),
     "constants": lambda **more: sciml.fit(Growth(), data=DATA, **more),
     "tiles": lambda **more: sciml.fit(Transport(), data=SCATTERED, **more),
+    "cut tiles": lambda **more: sciml.fit(Plate(domain=HOLED), strategy=sciml.strategies.Tiles(3, 4), **more),
     "a lazy table": lazily,
     "unknown fields": lambda **more: sciml.fit(Source(), data=BENT, **more),
 }
@@ -168,6 +172,7 @@ SHORT = {
     "degrees": (1, 1),
     "corners": (1,),
     "tiles": (6,),
+    "cut tiles": (1, 1),
 }
 
 
