@@ -95,8 +95,11 @@ class Tiles(Strategy):
             return f"it has {work.dimension} coordinates, and tiles are given for {len(self.tiles)}"
         if work.problem.unknowns or work.measurements is not None:
             return "it has unknown constants or measurements"
-        if any(isinstance(term.place, Average) for term in work.problem.terms()):
+        places = [term.place for term in work.problem.terms()]
+        if any(isinstance(place, Average) for place in places):
             return "a mean ties all tiles together"
+        if any(isinstance(place, Within) for place in places):
+            return "its equations hold on parts of the domain"
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:

@@ -100,6 +100,18 @@ class Cooling(sciml.Problem):
         return torch.exp(-5 * t) * torch.sin(2 * x) * torch.cos(y)
 
 
+class Halves(sciml.Problem):
+    """A temperature that is wanted on one half of a disk alone."""
+
+    domain = sciml.Disk((0, 0), 1)
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation(on=sciml.Disk((0, 0), 0.5))
+    def inside(self, u, x, y):
+        return d(u, x, x) + d(u, y, y)
+
+
 @pytest.mark.parametrize(
     ("problem", "counts", "degree", "target"),
     [
@@ -143,6 +155,7 @@ def test_why_tiles_cannot_serve():
     assert "unknown" in way.obstacle(workspace(Decay(rate=sciml.Unknown(1.0))))
     assert "coordinates" in way.obstacle(workspace(problem_class("poisson_5d")()))
     assert way.obstacle(workspace(Harmonic())) is None
+    assert "parts" in way.obstacle(workspace(Halves()))
     assert "2 coordinates" in Tiles((3, 3, 3), 4).obstacle(workspace(Harmonic()))
     for wrong in ({"tiles": 0, "degree": 3}, {"tiles": 3}, {"degree": 4}, {"tiles": (2, 0), "degree": 3}):
         with pytest.raises(SolverError, match="positive whole numbers"):
