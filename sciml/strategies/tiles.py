@@ -21,7 +21,7 @@ from sciml.solvers import DiscreteProblem
 from sciml.solvers.discrete_problem import blocks_of
 from sciml.solvers.gauss_newton import DampedGaussNewton
 from sciml.solvers.tile_system import TileRows, gauss_grid, interior_blocks, live_boxes
-from sciml.strategies.random_features import not_by_least_squares, solved_how
+from sciml.strategies.random_features import ENOUGH, not_by_least_squares, solved_how
 from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.strategies.training import relative
 
@@ -35,7 +35,7 @@ _LEVELS = {
 }
 # Multiplications that one factorisation may take, and the part of the free memory.
 _EFFORT = 3e11
-_EXACT, _GOOD = 1e-8, 1e-4
+_EXACT, _GOOD, _FALLS = 1e-8, 1e-4, 0.3
 _LEAST_POINTS = 3
 # Points on the sides for each function along them, and Gauss points beyond the degree along each coordinate of a tile.
 _ON_SIDES, _MORE_POINTS = 2.0, 3
@@ -106,7 +106,7 @@ class Tiles(Strategy):
         target = min(work.options.tolerance, _EXACT)
         found: Candidate | None = None
         last: DiscreteProblem | None = None
-        change = math.inf
+        before = change = math.inf
         for counts, degree in self._levels(work):
             model = _model(work, counts, degree)
             needed, effort = _cost(model, len(work.problem.fields))
@@ -133,8 +133,9 @@ class Tiles(Strategy):
             if judged <= target or change > before:
                 break
         if found is not None:
-            # The change is the error of the coarser tiles, and so far above that of these.
-            yield replace(found, accepted=found.residual <= _GOOD)
+            # The change is the error of the coarser tiles, and so far above that of these, unless refining no longer helps.
+            falls = found.residual <= _GOOD and change < _FALLS * before
+            yield replace(found, accepted=found.residual <= ENOUGH or falls)
 
     def _levels(self, work: Workspace) -> list[tuple[tuple[int, ...], int]]:
         """Tiles along each coordinate, about as wide as long, and their degree."""
