@@ -238,7 +238,7 @@ class TileRows:
             _condense(triangles, part.tiles[same, 0], torch.cat([alone, values[same][..., None]], dim=2))
             if not bool(same.all()):
                 joined.append(_paired(part.tiles[~same], matrix[~same].flatten(2), values[~same]))
-        return TileLinearization(triangles, joined, coefficients.shape)
+        return TileLinearization(triangles, joined)
 
 
 def _whole_groups(key: Tensor, most: int) -> Iterable[slice]:
@@ -286,8 +286,7 @@ def _paired(tiles: Tensor, slopes: Tensor, values: Tensor) -> Joined:
 class TileLinearization:
     """Condensed rows at one position; ``step`` solves for the change of all coefficients."""
 
-    def __init__(self, triangles: Tensor, joined: Sequence[Joined], shape: torch.Size) -> None:
-        self._shape = shape
+    def __init__(self, triangles: Tensor, joined: Sequence[Joined]) -> None:
         tiles, width = len(triangles), triangles.shape[1] - 1
         squares = triangles[:, :, :-1].square().sum(1)
         for each in joined:
@@ -338,7 +337,7 @@ class TileLinearization:
             place = (below * size + column).flatten()[keep]
             flat.index_add_(0, place, products.flatten()[keep])
         rows = flat.numpy().reshape(self.band, size)
-        rows[0] += (damping + _RIDGE) * 1.0
+        rows[0] += damping + _RIDGE
         return cholesky_banded(rows, overwrite_ab=True, lower=True, check_finite=False)
 
     def _product(self, x: Tensor) -> list[Tensor]:

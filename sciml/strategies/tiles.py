@@ -121,10 +121,10 @@ class Tiles(Strategy):
             judged = max(change if last is not None else relative(solved), jump)
             name = f"Tiles({model.extra_repr()})"
             better = found is None or last is None or judged < found.residual
-            reason = (
-                f"{solved_how(work.linear)[0]}: polynomials on {model.extra_repr()} by least squares; the last "
-                f"refinement changed the fields by {change:.1e} of their size"
-            )
+            judge = f"the last refinement changed the fields by {change:.1e} of their size"
+            if last is None:
+                judge = f"the residual on held-out points is {judged:.1e} of its natural size"
+            reason = f"{solved_how(work.linear)[0]}: polynomials on {model.extra_repr()} by least squares; {judge}"
             now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason)
             found = replace(now, sufficient=judged <= _GOOD) if better or found is None else found
             work.log.solved(name, loss, judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))

@@ -92,10 +92,10 @@ def test_it_has_terms_with_names_of_their_own(condition):
 def test_names_that_the_problem_lacks_are_refused_when_the_class_is_defined(condition):
     others = {"Periodic": "u"}
     if type(condition).__name__ in others:
-        with pytest.raises(ProblemError, match="w"):
+        with pytest.raises(ProblemError, match=r"\bw\b"):
             problem_without_w(condition)
     else:
-        with pytest.raises(ProblemError, match="u"):
+        with pytest.raises(ProblemError, match=r"\bu\b"):
             problem_with(condition, unknown="velocity")
 
 

@@ -250,3 +250,9 @@ def test_the_estimate_holds_the_error_on_domains_and_equations_drawn_at_random(s
     assert solution.success
     assert solution.error()["u"] < 10 * solution.history["held_out"].iloc[-1]
     assert solution.error()["u"] < 1e-2
+
+
+def test_one_grid_that_is_enough_is_not_said_to_have_been_refined():
+    solution = sciml.fit(problem_class("poisson_disk_robin")())
+    assert not any("inf" in each.split() for each in solution.choices)
+    assert any("by least squares; the residual on held-out points" in each for each in solution.choices)
