@@ -15,7 +15,6 @@ from sciml._text import listed
 from sciml.baselines.boundary_value import solve_on_grids
 from sciml.baselines.initial_value import is_initial_value_problem, solve_initial
 from sciml.baselines.integrate import Budget
-from sciml.baselines.refinement import periodic_coordinates
 from sciml.baselines.task import FAMILIES, INTEGRATORS, Solved, Task
 from sciml.diagnostics.certificate import certificate, uncertified
 from sciml.diagnostics.preflight import checked
@@ -24,6 +23,7 @@ from sciml.geometry import draw
 from sciml.problem import Initial, Measurements, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.measurements import data_blocks, prior_blocks
+from sciml.slabs.row_layout import periodic_coordinates
 from sciml.solution import Solution, unknowns_frame
 from sciml.solvers import ResidualSystem
 from sciml.solvers.scaling import Sizes, field_sizes, term_sizes

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sciml._text import listed
 from sciml.baselines.integrate import Budget
-from sciml.baselines.row_layout import outward, sparse_slopes
+from sciml.slabs.row_layout import outward, sparse_slopes
 from sciml.errors import BaselineError
 from sciml.geometry import At, Average, Face, Interior, OnFaces, Opposite
 from sciml.models import Grid, GridFunction, GridJets

@@ -25,7 +25,7 @@ from torch import Tensor
 from sciml._text import listed
 from sciml.baselines.first_order_system import StateEntry, check_affine, initial_values, into_state
 from sciml.baselines.integrate import BlowUpError, IntegrationError
-from sciml.baselines.row_layout import Row, arranged, sparse_slopes
+from sciml.slabs.row_layout import Row, arranged, sparse_slopes
 from sciml.errors import BaselineError
 from sciml.jets import JetSpace, RandomJets
 from sciml.jets.calculus import describe

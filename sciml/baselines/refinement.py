@@ -17,7 +17,8 @@ from sciml.baselines.task import Solved, Task
 from sciml.errors import BaselineError
 from sciml.geometry import Box, Interface, Within
 from sciml.models import Chebyshev, FiniteDifferences, Fourier, Grid, Nodal
-from sciml.problem import Periodic, Problem
+from sciml.problem import Problem
+from sciml.slabs.row_layout import periodic_coordinates
 from sciml.typing import Array
 
 RECOVERABLE = (IntegrationError, NewtonError)
@@ -142,21 +143,6 @@ def grids(problem: Problem, names: Sequence[str], family: str, sizes: Sequence[i
             else:
                 axes[name] = (Fourier if name in around else Chebyshev)(low, high, size)
         yield Grid(axes)
-
-
-def periodic_coordinates(problem: Problem) -> frozenset[str]:
-    """The coordinates along which every field is periodic."""
-    found: dict[str, set[str]] = {}
-    for condition in problem.conditions:
-        if isinstance(condition, Periodic):
-            found.setdefault(condition.coordinate, set()).update(condition.fields or problem.fields)
-    for name, fields in found.items():
-        if fields != set(problem.fields):
-            raise BaselineError(
-                f"along {name!r} only {listed(sorted(fields))} of the fields {listed(problem.fields)} are periodic; a grid "
-                "needs all of them to be, or none"
-            )
-    return frozenset(found)
 
 
 def check_box(problem: Problem, most: int) -> None:

@@ -18,7 +18,7 @@ from scipy.special import eval_jacobi
 from torch import Tensor
 
 from sciml.errors import ModelError, ProblemError
-from sciml.typing import Array
+from sciml.typing import Array, MultiIndex
 
 
 def chebyshev(x: Tensor, degree: int, highest: int) -> list[Tensor]:
@@ -111,14 +111,14 @@ class Nodal(Basis1D):
         """The matrix of a derivative of order one or more."""
 
 
-class _Spectral(Nodal):
+class Spectral1D(Nodal):
     """Global functions: a value depends on all nodes."""
 
     expansion: Callable[[Tensor, int, int], list[Tensor]]
     degree: int
 
     @cached_property
-    def _weights_of_values(self) -> Tensor:
+    def expanded(self) -> Tensor:
         """From values at the nodes to weights of the functions, ``(n, n)``."""
         return torch.linalg.inv(self._functions(torch.from_numpy(self.nodes), 0))
 
@@ -129,10 +129,10 @@ class _Spectral(Nodal):
         return self.expansion(unit, self.degree, order)[order] * factor**order
 
     def table(self, x: Tensor, order: int) -> tuple[Tensor | None, Tensor]:
-        return None, self._functions(x, order) @ self._weights_of_values.to(x)
+        return None, self._functions(x, order) @ self.expanded.to(x)
 
 
-class Chebyshev(_Spectral):
+class Chebyshev(Spectral1D):
     r"""The extrema of a Chebyshev polynomial, :math:`x_j = -\cos(j\pi/(n-1))`, dense towards both ends.
 
     Args:
@@ -162,7 +162,7 @@ class Chebyshev(_Spectral):
     def weights(self) -> Array:
         degree = np.arange(len(self))
         whole = np.where(degree % 2 == 0, 2 / (1 - degree.astype(float) ** 2 + (degree == 1)), 0.0)
-        return (self.high - self.low) / 2 * (whole @ self._weights_of_values.numpy())
+        return (self.high - self.low) / 2 * (whole @ self.expanded.numpy())
 
     def _matrix(self, order: int) -> sparse.csr_array:
         count = len(self)
@@ -182,7 +182,7 @@ class Chebyshev(_Spectral):
         return sparse.csr_array(found)
 
 
-class Fourier(_Spectral):
+class Fourier(Spectral1D):
     """Equally spaced nodes round a periodic coordinate, an odd number of them, so that no wave is left without its partner.
 
     Args:
@@ -307,8 +307,14 @@ class Trace:
     x: Tensor
     upper: bool = False
 
-    def jet(self, local: Tensor, order: int) -> Tensor:
+    @property
+    def columns(self) -> tuple[Tensor, ...]:
+        """The places, for each coordinate: there is one."""
+        return (self.x,)
+
+    def jet(self, local: Tensor, index: MultiIndex) -> Tensor:
         """A derivative from local weights ``(..., E, J)``: ``(..., elements, q)``."""
+        order = len(index)
         if order >= len(self.tables):
             raise ProblemError(
                 f"a residual asks for a derivative of order {order} in space, which it did not ask for when its derivatives "

@@ -5,7 +5,10 @@ points is large.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,8 +21,10 @@ from sciml.models.radau import RadauIIA, start_polynomial
 from sciml.problem import Problem
 from sciml.solvers import DiscreteProblem
 from sciml.strategies.search import Log
-from sciml.strategies.slab_solver import SlabRates, solve
-from sciml.strategies.slab_system import Evaluated, Site, Slab, initial_values
+from sciml.slabs.elements import ElementPreconditioner
+from sciml.slabs.newton_krylov import SlabRates, solve
+from sciml.slabs.row_layout import outward
+from sciml.slabs.system import Evaluated, Site, Slab, at_time, initial_values
 from sciml.typing import Array
 
 _STAGES = 12
@@ -77,15 +82,10 @@ class _SlabTried:
 
 
 @dataclass
-class SlabWindows:
-    """Solves windows by slabs of time on elements: an attempt for ``time_marching.march``.
+class SlabAttempt:
+    """What attempts of slabs share: the problem's terms, the starts of windows, and a target that gives way and comes back.
 
-    Elements are halved where the residual between the points of the quadrature is large, and joined again where it has become
-    small; they stay from window to window. The residual of a window shorter than a hundredth of the time counts by its length:
-    a start that contradicts the conditions at the ends has a residual of its own size however short the window is, and does
-    little harm.
-
-    Where the target cannot be had, it gives way: to what there is when neither more elements nor shorter windows help, and
+    Where the target cannot be had, it gives way: to what there is when neither a finer space nor shorter windows help, and
     tenfold whenever windows stay so short that the end is hundreds of them away. It comes back by halves.
     """
 
@@ -99,11 +99,95 @@ class SlabWindows:
         problem = self.setup.problem
         self._problem, self._goal = problem.bind_initial(), self.target
         self._time = str(problem.time)
-        (self._space,) = (name for name in problem.coordinates if name != self._time)
         terms, start = problem.terms(), OnFaces((Face(self._time, "lower"),))
         self._initial = [term for term in terms if term.place == start]
         self._equations = [term for term in terms if term.place == Interior()]
         self._conditions = [term for term in terms if term.place not in (start, Interior())]
+        self._orders = tuple(problem.order(name, self._time) for name in problem.fields)
+        self._units = tuple(self.setup.trial.scale.tolist())
+        self._begin, self._count = math.nan, 0
+        self._missed = (math.nan, math.inf)
+        self._ends: dict[int, tuple[Scaled, Any, tuple[Tensor, ...]]] = {}
+
+    def _go_on(self, begin: float, end: float) -> None:
+        """A new window begins: what was not to be had before may be by now."""
+        _, last = self.setup.problem.domain.bounds[self._time]
+        self._begin, self._count = begin, self._count + 1
+        if self._count % _OFTEN == 0 and last - begin > _FAR * (end - begin):
+            self._goal = min(_LOOSER * self._goal, self.accepted)
+        self.target = max(self._goal, _BACK * self.target)
+
+    def _give_way(self, begin: float, whole: float) -> None:
+        """A window was solved and misses the target by so much."""
+        at, earlier = self._missed
+        if at == begin and _USELESS * earlier < whole <= _FLOOR:
+            # A shorter time does not help either: that is how well derivatives can be had.
+            self.target = max(self.target, _GIVE_WAY * whole)
+        self._missed = begin, whole
+
+    def _fraction(self, begin: float, end: float) -> float:
+        """What the residual of a short window counts: a jump at the start has some, however short the window is."""
+        first, last = self.setup.problem.domain.bounds[self._time]
+        return min(1.0, (end - begin) / (_SHORT * (last - first)))
+
+    def _counted(self, whole: float, begin: float, end: float) -> float:
+        """A window's relative residual as it is judged."""
+        first, last = self.setup.problem.domain.bounds[self._time]
+        reached = self._fraction(begin, end) * whole
+        if end - first <= _AT_ONCE * (last - first) and math.isfinite(whole):
+            # A jump at the start has no residual to speak of: what counts is how soon it is left behind.
+            reached = min(reached, self.accepted)
+        return reached
+
+    def _start_values(
+        self, columns: Sequence[Tensor], begin: float, before: DiscreteProblem | None
+    ) -> dict[tuple[str, int], Tensor]:
+        """Each field and its time derivatives at the start of a window, at places by the other coordinates."""
+        points = at_time(self._problem, begin, columns)
+        if before is None:
+            return initial_values(self._problem, self._initial, points)
+        supplier = before.rows.supplier(points.to(before.trial.offset))
+        return {
+            (name, power): supplier.jet(name, (self._time,) * power).detach().to(points)
+            for name, order in zip(self._problem.fields, self._orders, strict=True)
+            for power in range(order)
+        }
+
+    def _ended(self, before: DiscreteProblem | None) -> tuple[Any, tuple[Tensor, ...]] | None:
+        """The space of the window before and the weights with which it ended."""
+        if before is None or id(before.trial) not in self._ends:
+            return None
+        return self._ends[id(before.trial)][1:]
+
+    def _remember(self, slab: Slab, solved: SlabRates, trial: Scaled, before: DiscreteProblem | None) -> None:
+        """Keep how a window ended: asking its function, the next one would begin with its rounding."""
+        ends = tuple(slab.end(solved.rates, number) for number in range(len(self._orders)))
+        earlier = {key: kept for key, kept in self._ends.items() if before is not None and key == id(before.trial)}
+        # The trial function stays with its number, so that no other one can get it.
+        self._ends = {**earlier, id(trial): (trial, slab.mesh, ends)}
+
+    def _record(self, begin: float, solved: SlabRates, reached: float) -> None:
+        """Tell the watchers; one of them may want it to end."""
+        self.log.steps += solved.steps - 1
+        self.log.evaluations += solved.products - 1
+        phase, most = f"Slabs, from {self._time} = {begin:.4g}", self.log.steps + 1
+        self.log.solved(phase, reached**2, reached, {}, best=reached, most=most)
+
+
+@dataclass
+class ElementWindows(SlabAttempt):
+    """Solves windows by slabs of time on elements: an attempt for ``time_marching.march``.
+
+    Elements are halved where the residual between the points of the quadrature is large, and joined again where it has become
+    small; they stay from window to window. The residual of a window shorter than a hundredth of the time counts by its length:
+    a start that contradicts the conditions at the ends has a residual of its own size however short the window is, and does
+    little harm.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        problem = self.setup.problem
+        (self._space,) = (name for name in problem.coordinates if name != self._time)
         inside, ends = (
             max((index.count(self._space) for term in part for _, index in problem.system.asked(term)), default=0)
             for part in (self._equations, self._conditions)
@@ -111,15 +195,10 @@ class SlabWindows:
         self._highest = max(inside, ends)
         self._smooth = max(1, inside, ends + 1)
         self._degree = max(_DEGREE, 4 * self._smooth)
-        self._orders = tuple(problem.order(name, self._time) for name in problem.fields)
-        self._units = tuple(self.setup.trial.scale.tolist())
         low, high = problem.domain.bounds[self._space]
         self._mesh = PiecewiseBasis(np.linspace(low, high, _FIRST + 1), self._degree, self._smooth)
         self._finer: PiecewiseBasis | None = None
         self._hold = self._patience = _HOLD
-        self._begin, self._count = math.nan, 0
-        self._missed = (math.nan, math.inf)
-        self._ends: dict[int, tuple[Scaled, PiecewiseBasis, tuple[Tensor, ...]]] = {}
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         """The window's set-up, and its relative residual; that of very short windows counts by their length."""
@@ -129,7 +208,6 @@ class SlabWindows:
             self._mesh = self._resolving_start(begin)
         found = self._resolved(begin, end, before)
         self._mesh = found.mesh
-        at, earlier = self._missed
         if found.reached <= self.target:
             self._hold -= 1
             self._finer = None
@@ -137,19 +215,8 @@ class SlabWindows:
                 self._mesh = found.mesh.merged(found.places < _QUIET * self.target)
                 self._finer = found.mesh if self._mesh is not found.mesh else None
         elif found.solved:
-            if at == begin and _USELESS * earlier < found.whole <= _FLOOR:
-                # A shorter time does not help either: that is how well derivatives can be had.
-                self.target = max(self.target, _GIVE_WAY * found.whole)
-            self._missed = begin, found.whole
+            self._give_way(begin, found.whole)
         return found.setup, found.reached
-
-    def _go_on(self, begin: float, end: float) -> None:
-        """A new window begins: what was not to be had before may be by now."""
-        _, last = self.setup.problem.domain.bounds[self._time]
-        self._begin, self._count = begin, self._count + 1
-        if self._count % _OFTEN == 0 and last - begin > _FAR * (end - begin):
-            self._goal = min(_LOOSER * self._goal, self.accepted)
-        self.target = max(self._goal, _BACK * self.target)
 
     def _resolved(self, begin: float, end: float, before: DiscreteProblem | None) -> _SlabTried:
         """The window on as many elements as it takes, or as are worth it."""
@@ -181,12 +248,11 @@ class SlabWindows:
         return found
 
     def _tried(self, mesh: PiecewiseBasis, begin: float, end: float, before: DiscreteProblem | None) -> _SlabTried:
-        first, last = self.setup.problem.domain.bounds[self._time]
-        fraction = min(1.0, (end - begin) / (_SHORT * (last - first)))
         starts = self._starts(mesh, begin, before)
         slab = Slab(self._problem, mesh, self.stages, begin, end - begin, self._orders, starts, self._units)
         places, quadrature = gauss(math.ceil(_QUADRATURE * (self._degree + 1)))
-        solved = solve(slab, *self._sites(mesh, places), quadrature, _TOLERANCE, self.setup.journal)
+        inside, ends = self._sites(mesh, places)
+        solved = solve(slab, [*inside, *ends], partial(ElementPreconditioner, slab, quadrature), _TOLERANCE, self.setup.journal)
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before)
         whole, by_element = math.inf, np.full(mesh.count, math.inf)
@@ -194,21 +260,18 @@ class SlabWindows:
             whole, by_element = self._judged(slab, solved, before)
         in_space = float(np.sqrt(by_element**2 @ np.diff(mesh.breaks) / np.diff(mesh.breaks).sum()))
         self._record(begin, solved, whole)
-        reached = fraction * whole
-        if end - first <= _AT_ONCE * (last - first) and solved.converged:
-            # A jump at the start has no residual to speak of: what counts is how soon it is left behind.
-            reached = min(reached, self.accepted)
+        fraction, reached = self._fraction(begin, end), self._counted(whole, begin, end)
         return _SlabTried(setup, mesh, solved.converged, whole, reached, fraction * in_space, fraction * by_element)
 
     def _starts(self, mesh: PiecewiseBasis, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
         """Each field's weights, and its time derivatives', at the start, from the window before or the initial conditions."""
-        if before is not None and id(before.trial) in self._ends:
-            _, other, ends = self._ends[id(before.trial)]
+        if (ended := self._ended(before)) is not None:
+            other, ends = ended
             return ends if other is mesh else tuple(mesh.transferred(other, each) for each in ends)
         at, (places, quadrature) = chebyshev_places(self._degree + 1), gauss(self._degree + 6)
         x, between = mesh.inside(at, 0).x, mesh.inside(places, 0)
-        wanted = self._start_values(x.flatten(), begin, before)
-        checked = self._start_values(between.x.flatten(), begin, before)
+        wanted = self._start_values([x.flatten()], begin, before)
+        checked = self._start_values([between.x.flatten()], begin, before)
         starts = []
         for name, order, unit in zip(self._problem.fields, self._orders, self._units, strict=True):
             if not order:
@@ -219,36 +282,17 @@ class SlabWindows:
                 for found, like in ((wanted, x), (checked, between.x))
             )
             weights = mesh.interpolated(values)
-            misfit = between.jet(mesh.local(weights), 0) - true
+            misfit = between.jet(mesh.local(weights), ()) - true
             if float(misfit.abs().max()) > _ROUGH * unit:
                 weights = mesh.fitted(true, places, quadrature)
             starts.append(weights)
         return tuple(starts)
 
-    def _start_values(self, x: Tensor, begin: float, before: DiscreteProblem | None) -> dict[tuple[str, int], Tensor]:
-        if before is None:
-            return initial_values(self._problem, self._initial, begin, x)
-        columns = {self._space: x, self._time: torch.full_like(x, begin)}
-        points = torch.stack([columns[name] for name in self._problem.coordinates], dim=1).to(before.trial.offset)
-        supplier = before.rows.supplier(points)
-        return {
-            (name, power): supplier.jet(name, (self._time,) * power).detach().to(x)
-            for name, order in zip(self._problem.fields, self._orders, strict=True)
-            for power in range(order)
-        }
-
-    def _remember(self, slab: Slab, solved: SlabRates, trial: Scaled, before: DiscreteProblem | None) -> None:
-        """Keep how a window ended: asking its function, the next one would begin with its rounding."""
-        ends = tuple(slab.end(solved.rates, number) for number in range(len(self._orders)))
-        earlier = {key: kept for key, kept in self._ends.items() if before is not None and key == id(before.trial)}
-        # The trial function stays with its number, so that no other one can get it.
-        self._ends = {**earlier, id(trial): (trial, slab.mesh, ends)}
-
     def _sites(self, mesh: PiecewiseBasis, places: Tensor) -> tuple[list[Site], list[Site]]:
         """Where equations and conditions are taken, in their natural sizes."""
         scales = self.setup.scales
-        trace = mesh.inside(places, self._highest)
-        inside = [Site(term, (trace,), 1 / scales[term.name]) for term in self._equations]
+        everywhere = mesh.inside(places, self._highest)
+        inside = [Site(term, (everywhere,), 1 / scales[term.name]) for term in self._equations]
         ends = []
         for term in self._conditions:
             factor = 1 / scales[term.name]
@@ -258,8 +302,9 @@ class SlabWindows:
                 continue
             assert isinstance(term.place, OnFaces)
             for face in term.place.faces:
-                upper = face == Face(self._space, "upper")
-                ends.append(Site(term, (mesh.end(upper=upper, highest=self._highest),), factor, 1 if upper else -1))
+                assert isinstance(face, Face)
+                trace = mesh.end(upper=face.side == "upper", highest=self._highest)
+                ends.append(Site(term, (trace,), factor, outward(self._problem, face, 1)))
         return inside, ends
 
     def _judged(self, slab: Slab, solved: SlabRates, before: DiscreteProblem | None) -> tuple[float, Array]:
@@ -290,9 +335,9 @@ class SlabWindows:
         """For every field and derivative at the start the mean square of what the elements miss, in each of them."""
         places, quadrature = gauss(self._degree + 3)
         trace, found = mesh.inside(places, 0), []
-        for (name, power), wanted in self._start_values(trace.x.flatten(), begin, before).items():
+        for (name, power), wanted in self._start_values([trace.x.flatten()], begin, before).items():
             number = self._problem.fields.index(name)
-            values = trace.jet(mesh.local(starts[number][power]), 0)
+            values = trace.jet(mesh.local(starts[number][power]), ())
             found.append(((values - wanted.view_as(values)) / self._units[number]).square() @ (quadrature / 2))
         return found
 
@@ -334,13 +379,6 @@ class SlabWindows:
         model.coefficients.copy_(coefficients.unsqueeze(column))
         sub = whole.on(whole.domain.between(self._time, slab.begin, slab.begin + slab.length))
         return self.setup.with_model(model, problem=sub, raw={}, train=(), held=(), fresh=())
-
-    def _record(self, begin: float, solved: SlabRates, reached: float) -> None:
-        """Tell the watchers; one of them may want it to end."""
-        self.log.steps += solved.steps - 1
-        self.log.evaluations += solved.products - 1
-        phase, most = f"Elements, from {self._time} = {begin:.4g}", self.log.steps + 1
-        self.log.solved(phase, reached**2, reached, {}, best=reached, most=most)
 
 
 def _worth(before: int, after: int) -> float:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sciml.errors import SolverError
-from sciml.geometry import At, Average, Face, OnFaces, Opposite, SpectralPoints, default_count, default_face_count, draw
+from sciml.geometry import At, Average, Face, Interior, OnFaces, Opposite, SpectralPoints, default_count, default_face_count, draw
 from sciml.jets.calculus import describe
 from sciml.models import MLP, Scaled, Windowed
 from sciml.models.base import SequentialModel
@@ -91,7 +91,7 @@ def not_in_windows(problem: Problem, measured: bool) -> str | None:
     ties = []
     for term in problem.terms():
         faces = term.place.faces if isinstance(term.place, OnFaces) else ()
-        if isinstance(term.place, At | Average):
+        if isinstance(term.place, At) or (isinstance(term.place, Average) and term.place.over != Interior()):
             return f"the condition {term.name!r} is about other times than the start"
         if Face(problem.time, "upper") in faces or term.place == Opposite(problem.time):
             ties.append(term.name)
@@ -216,6 +216,7 @@ Attempt = Callable[[float, float, DiscreteProblem | None], tuple[DiscreteProblem
 class WindowMethod:
     """A way to solve windows, with the first, shortest and longest length to use it at, as shares of the whole time.
 
+    With ``doubling`` lengths are those of others times powers of two, so that factors can be kept from window to window.
     ``target`` tells the relative residual to choose lengths for, if not that of the march; ``accepted`` one that is still good
     enough where the shortest length misses the target, ``far`` one so far from it that shorter windows are not tried.
     """
@@ -227,6 +228,7 @@ class WindowMethod:
     target: Callable[[], float] | None = None
     accepted: float = 0.0
     far: float = math.inf
+    doubling: bool = False
 
 
 def march(
@@ -304,7 +306,10 @@ def march(
         if over or reached > hopeless or len(setups) >= _MOST_WINDOWS:
             break
         gain = 2.0**10 if reached == 0 else aim / reached
-        length = (stop - at) * min(2.0, max(1.0, gain**0.1))
+        longer = min(2.0, max(1.0, gain**0.1))
+        if methods[method].doubling:
+            longer = 2.0 if longer == 2.0 else 1.0
+        length = (stop - at) * longer
         # A length that was too long a moment ago is tried again by and by.
         length, ceiling = min(length, max(ceiling, stop - at), methods[method].longest * whole), _LONGER * ceiling
     worst, failed = max(residuals, default=0.0), sum(each > target for each in residuals)

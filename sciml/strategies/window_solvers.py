@@ -18,7 +18,8 @@ from sciml.solvers.gauss_newton import rank_revealing
 from sciml.strategies.polish import Polish
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace
-from sciml.strategies.slabs import SlabWindows, not_on_elements
+from sciml.strategies.grid_slabs import GridWindows, not_on_grid
+from sciml.strategies.slabs import ElementWindows, not_on_elements
 from sciml.strategies.spectral import MOST_COORDINATES, Degrees, layout_of
 from sciml.strategies.time_marching import WindowMethod, continued, fresh_model, joined, march, not_in_windows, window
 from sciml.strategies.training import Training, relative
@@ -314,18 +315,27 @@ class TimeMarching(Strategy):
 
 @dataclass(frozen=True)
 class SpaceTimeSlabs(TimeMarching):
-    """Slabs of time on elements: Radau IIA in time, piecewise polynomials with Galerkin's test functions in one coordinate.
+    """Space-time slabs: Radau IIA in time, elements in one coordinate beside it, spectral collocation in two or three.
 
-    Elements and lengths follow the residual between the points; where they do not resolve a window, polished networks do.
+    Elements are piecewise polynomials with Galerkin's test functions; collocation is at the nodes of a grid, of polynomials
+    and, along periodic coordinates, of waves. Elements, nodes and lengths follow the residual between the points; where
+    elements do not resolve a window, polished networks do.
     """
 
     last_resort = False
 
     def obstacle(self, work: Workspace) -> str | None:
-        return super().obstacle(work) or not_on_elements(work.problem)
+        found = super().obstacle(work)
+        if found is None and (found := not_on_elements(work.problem)) is not None and work.dimension > 2:
+            found = not_on_grid(work.problem)
+        return found
 
     def _methods(self, work: Workspace, training: Training, target: float) -> tuple[str, list[WindowMethod]]:
-        elements = SlabWindows(work.discrete, work.log, min(target, _SPECTRAL_TARGET), _GOOD_ENOUGH)
+        if not_on_elements(work.problem) is not None:
+            grids = GridWindows(work.discrete, work.log, min(target, _SPECTRAL_TARGET), _GOOD_ENOUGH)
+            own = WindowMethod(grids, 0.05, _SHORTEST, target=lambda: grids.target, accepted=_GOOD_ENOUGH, doubling=True)
+            return "spectral collocation on grids", [own]
+        elements = ElementWindows(work.discrete, work.log, min(target, _SPECTRAL_TARGET), _GOOD_ENOUGH)
         first = WindowMethod(elements, 0.05, _SHORTEST, target=lambda: elements.target, accepted=_GOOD_ENOUGH)
         last = WindowMethod(DeepWindows(work.discrete, training, work.seed, target), 0.1, 0.05)
         return "piecewise polynomials", [first, last]

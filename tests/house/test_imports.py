@@ -20,6 +20,7 @@ ORDER = [
     "problem",
     "models",
     "solvers",
+    "slabs",
     "uncertainty",
     "diagnostics",
     "solution",

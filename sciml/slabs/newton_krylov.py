@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from sciml.solvers.journal import Journal
-from sciml.strategies.slab_preconditioner import Preconditioner
-from sciml.strategies.slab_system import Evaluated, Site, Slab
+from sciml.slabs.system import Evaluated, Site, Slab
 from sciml.typing import Array
 
 _STEPS = 10
@@ -33,30 +32,33 @@ class SlabRates:
     products: int
 
 
+# From residuals ``(p, elements, q)`` to rates ``(p, F, width)`` that make them, approximately.
+Inverse = Callable[[Sequence[Tensor]], Tensor]
+
+
 def solve(
     slab: Slab,
-    inside: Sequence[Site],
-    ends: Sequence[Site],
-    quadrature: Tensor,
+    sites: Sequence[Site],
+    inverted: Callable[[Sequence[Evaluated]], Inverse | None],
     tolerance: float,
     journal: Journal | None = None,
 ) -> SlabRates:
-    """Make all residuals vanish at the stages, those of the equations in the sense of Galerkin."""
-    compute = lambda: vars(_solved(slab, inside, ends, quadrature, tolerance))  # noqa: E731
-    return SlabRates(**(journal or Journal()).recalled(f"a slab with {slab.mesh.count} elements", compute))
+    """Make all residuals vanish at the stages, in the sense of an approximate inverse of their Jacobian."""
+    compute = lambda: vars(_solved(slab, sites, inverted, tolerance))  # noqa: E731
+    return SlabRates(**(journal or Journal()).recalled(f"a slab of {slab.mesh.width} functions", compute))
 
 
-def _solved(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], quadrature: Tensor, tolerance: float) -> SlabRates:
-    sites = [*inside, *ends]
-    rates, count = slab.zero(), len(inside)
+def _solved(
+    slab: Slab, sites: Sequence[Site], inverted: Callable[[Sequence[Evaluated]], Inverse | None], tolerance: float
+) -> SlabRates:
+    rates = slab.zero()
     evaluated = slab.evaluate(sites, rates, slopes=True)
-    if not _finite(evaluated):
+    inverse = inverted(evaluated) if _finite(evaluated) else None
+    if inverse is None:
         return SlabRates(rates, False, 0, 0)
-    inverse = Preconditioner(slab, evaluated[:count], evaluated[count:], quadrature)
     earlier, products = math.inf, 0
     for step in range(1, _STEPS + 1):
-        values = [each.values for each in evaluated]
-        wanted = -inverse(values[:count], values[count:])
+        wanted = -inverse([each.values for each in evaluated])
         left = float(_moves(slab, wanted).norm()) / math.sqrt(wanted.numel())
         if not math.isfinite(left):
             return SlabRates(slab.zero(), False, step, products)
@@ -67,7 +69,7 @@ def _solved(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], quadrature
             return SlabRates(rates, left <= _SETTLED, step, products)
         earlier = left
 
-        linearised = partial(_linearised, slab, inverse, evaluated, count)
+        linearised = partial(_linearised, slab, inverse, evaluated)
         move, used = gmres(linearised, wanted.flatten(), _INNER, _MOST_INNER)
         products += used
         rates = rates + move.view_as(rates)
@@ -77,11 +79,10 @@ def _solved(slab: Slab, inside: Sequence[Site], ends: Sequence[Site], quadrature
     return SlabRates(rates, False, _STEPS, products)
 
 
-def _linearised(slab: Slab, inverse: Preconditioner, evaluated: Sequence[Evaluated], count: int, direction: Tensor) -> Tensor:
+def _linearised(slab: Slab, inverse: Inverse, evaluated: Sequence[Evaluated], direction: Tensor) -> Tensor:
     """The approximate inverse of the Jacobian times the Jacobian times a direction, both flat."""
     rates = direction.view(slab.stages.count, len(slab.orders), slab.mesh.width)
-    found = slab.product(evaluated, rates)
-    return inverse(found[:count], found[count:]).flatten()
+    return inverse(slab.product(evaluated, rates)).flatten()
 
 
 def _finite(evaluated: Sequence[Evaluated]) -> bool:

@@ -4,31 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from sciml.jets import RandomJets
 from sciml.jets.random import JetKind
-from sciml.models.bases import PiecewiseBasis, Trace
 from sciml.models.radau import RadauIIA, start_values
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.linearize import linearize
 from sciml.typing import MultiIndex
 
-# A field's number and its order of time derivative, to each element's weights at all times.
-_Local = Callable[[int, int], Tensor]
+# A field's number and its order of time derivative, to what traces take its jets from, at all times.
+_Local = Callable[[int, int], Any]
+
+
+class Trace(Protocol):
+    """Some elements, with the same number of places in each, at which a function of space has jets."""
+
+    @property
+    def columns(self) -> tuple[Tensor, ...]:
+        """The places by coordinate, each ``(elements, q)``."""
+        ...
+
+    def jet(self, local: Any, index: MultiIndex) -> Tensor:
+        """A derivative of a function given as ``Space.local`` gives it, ``(times, elements, q)``."""
+        ...
+
+
+class Space(Protocol):
+    """What a slab is discretized by in space: functions with so many weights."""
+
+    @property
+    def width(self) -> int:
+        """The number of weights of a function."""
+        ...
+
+    def local(self, weights: Tensor) -> Any:
+        """What traces take jets from, of weights ``(times, width)``."""
+        ...
 
 
 @dataclass(frozen=True)
 class Site:
-    """A residual and where it is taken at every time: one trace, or two with the partners of opposite ends."""
+    """A residual and where it is taken at every time: one trace, or two with the partners of opposite ends.
+
+    Attributes:
+        term: the residual.
+        traces: where.
+        factor: what it is multiplied by.
+        normals: on faces the outward normals at all places, one after the other, ``(elements * q, D)``.
+        shares: for the mean over all places their shares of it, ``(elements, q)``.
+    """
 
     term: Term
     traces: tuple[Trace, ...]
     factor: float
-    side: int = 0  # -1 or 1 on an end, the outward normal
+    normals: Tensor | None = None
+    shares: Tensor | None = None
+
+    def taken(self, values: Tensor) -> Tensor:
+        """Values at all places as the residual's rows: themselves, or their mean, ``(times, 1, 1)``."""
+        return values if self.shares is None else (values * self.shares).sum((1, 2), keepdim=True)
 
 
 @dataclass(frozen=True)
@@ -38,7 +77,7 @@ class Part:
     trace: Trace
     field: int
     in_time: int
-    in_space: int
+    in_space: MultiIndex
     slopes: Tensor
 
 
@@ -57,7 +96,7 @@ class Slab:
 
     Attributes:
         problem: with its constants bound.
-        mesh: of the space coordinate.
+        mesh: the functions of space.
         stages: of the slab.
         begin: its first time.
         length: its length.
@@ -67,7 +106,7 @@ class Slab:
     """
 
     problem: Problem
-    mesh: PiecewiseBasis
+    mesh: Space
     stages: RadauIIA
     begin: float
     length: float
@@ -108,9 +147,9 @@ class Slab:
         At the stages they are those of the method, whose derivatives each are what they are at the stages. At other times,
         given as shares of the slab, they are those of the function.
         """
-        kept: dict[tuple[int, int], Tensor] = {}
+        kept: dict[tuple[int, int], Any] = {}
 
-        def local(field: int, in_time: int) -> Tensor:
+        def local(field: int, in_time: int) -> Any:
             key = (field, in_time)
             if key not in kept:
                 kept[key] = self.mesh.local(self.moved(rates, *key, at) + self.kept(*key, at))
@@ -121,45 +160,43 @@ class Slab:
 
     def _evaluated(self, site: Site, local: _Local, at: Tensor, slopes: bool) -> Evaluated:
         names, time = self.problem.coordinates, str(self.problem.time)
-        shape = (len(at), *site.traces[0].x.shape)
+        shape = (len(at), *site.traces[0].columns[0].shape)
+        space = [name for name in names if name != time]
         when = (self.begin + self.length * at)[:, None, None].expand(shape).reshape(-1)
         points = []
         for trace in site.traces:
-            where = trace.x.expand(shape).reshape(-1)
-            points.append(torch.stack([when if name == time else where for name in names]).T)
+            where = {name: column.expand(shape).reshape(-1) for name, column in zip(space, trace.columns, strict=True)}
+            points.append(torch.stack([where.get(name, when) for name in names]).T)
         suppliers = [_TraceJets(self, local, trace) for trace in site.traces]
-        normals = None
-        if site.side:
-            normals = torch.zeros(len(when), len(names), dtype=torch.float64)
-            normals[:, [name != time for name in names].index(True)] = float(site.side)
+        normals = None if site.normals is None else site.normals.expand(len(at), -1, -1).flatten(0, 1)
         evaluation = Evaluation.of(self.problem, points, suppliers, normals)
         if not slopes:
-            return Evaluated(site, site.factor * site.term.evaluate(evaluation).detach().reshape(shape))
+            return Evaluated(site, site.taken(site.factor * site.term.evaluate(evaluation).detach().reshape(shape)))
         linear = linearize(site.term, evaluation)
         parts = tuple(
             Part(trace, *self.place(*key), site.factor * slope.reshape(shape))
             for trace, by_jet in zip(site.traces, linear.by_jet, strict=True)
             for key, slope in by_jet.items()
         )
-        return Evaluated(site, site.factor * linear.values.detach().reshape(shape), parts)
+        return Evaluated(site, site.taken(site.factor * linear.values.detach().reshape(shape)), parts)
 
-    def place(self, field: str, index: MultiIndex) -> tuple[int, int, int]:
+    def place(self, field: str, index: MultiIndex) -> tuple[int, int, MultiIndex]:
         """A jet as the number of its field and its derivatives in time and in space."""
-        in_time = index.count(str(self.problem.time))
-        return self.problem.fields.index(field), in_time, len(index) - in_time
+        time = self.problem.time
+        return self.problem.fields.index(field), index.count(str(time)), tuple(name for name in index if name != time)
 
     def product(self, evaluated: Sequence[Evaluated], rates: Tensor) -> list[Tensor]:
         """The derivative of every residual at the stages in the direction of some rates."""
-        kept: dict[tuple[int, int], Tensor] = {}
+        kept: dict[tuple[int, int], Any] = {}
         found = []
         for each in evaluated:
-            total = torch.zeros_like(each.values)
+            total = torch.zeros_like(each.parts[0].slopes) if each.parts else each.values * 0
             for part in each.parts:
                 key = (part.field, part.in_time)
                 if key not in kept:
                     kept[key] = self.mesh.local(self.moved(rates, *key, None))
                 total.addcmul_(part.slopes, part.trace.jet(kept[key], part.in_space))
-            found.append(total)
+            found.append(each.site.taken(total))
         return found
 
 
@@ -175,13 +212,19 @@ class _TraceJets:
         return self._trace.jet(self._local(number, in_time), in_space).reshape(-1)
 
 
-def initial_values(problem: Problem, terms: Sequence[Term], begin: float, x: Tensor) -> dict[tuple[str, int], Tensor]:
-    """What initial conditions prescribe at places ``(n,)``, by field and order of the time derivative."""
+def at_time(problem: Problem, time: float, columns: Sequence[Tensor]) -> Tensor:
+    """Points ``(n, D)`` at one time, from the columns ``(n,)`` of the other coordinates."""
+    others = iter(columns)
+    when = torch.full_like(columns[0], time)
+    return torch.stack([when if name == problem.time else next(others) for name in problem.coordinates], dim=1)
+
+
+def initial_values(problem: Problem, terms: Sequence[Term], points: Tensor) -> dict[tuple[str, int], Tensor]:
+    """What initial conditions prescribe at points ``(n, D)``, by field and order of the time derivative."""
     found = {}
     for term in terms:
-        points = torch.stack([torch.full_like(x, begin) if name == problem.time else x for name in problem.coordinates])
         assert term.prescription is not None
         key = (term.prescription.field, len(term.prescription.index))
         # The residual is the value less the prescribed one.
-        found[key] = -term.evaluate(Evaluation.of(problem, [points.T], [RandomJets(len(x), kind=JetKind(0.0))])).detach()
+        found[key] = -term.evaluate(Evaluation.of(problem, [points], [RandomJets(len(points), kind=JetKind(0.0))])).detach()
     return found

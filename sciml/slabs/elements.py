@@ -16,6 +16,7 @@ condensation algorithm, International Journal for Numerical Methods in Engineeri
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -23,15 +24,19 @@ from scipy.linalg import null_space
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from sciml.strategies.slab_system import Evaluated, Part, Slab
+from sciml.models.bases import PiecewiseBasis, Trace
+from sciml.slabs.system import Evaluated, Part, Slab
 
 
-class Preconditioner:
-    """Maps residuals at the stages to rates that make them, approximately."""
+class ElementPreconditioner:
+    """Maps residuals at the stages to rates that make them, approximately: those of equations, then those at the ends."""
 
-    def __init__(self, slab: Slab, inside: Sequence[Evaluated], ends: Sequence[Evaluated], quadrature: Tensor) -> None:
+    def __init__(self, slab: Slab, quadrature: Tensor, evaluated: Sequence[Evaluated]) -> None:
         self._slab = slab
-        mesh, fields = slab.mesh, len(slab.orders)
+        mesh, fields = cast(PiecewiseBasis, slab.mesh), len(slab.orders)
+        self._mesh = mesh
+        inside, ends = evaluated[: len(slab.problem.equations)], evaluated[len(slab.problem.equations) :]
+        self._inside = len(inside)
         self._inner, self._nodal = fields * mesh.bubbles, fields * mesh.smooth
         self._test = quadrature[:, None] * inside[0].site.traces[0].tables[0]
         tested = torch.stack([self._tested(self._by_eigenvalue(each)) for each in inside], dim=2)
@@ -56,9 +61,10 @@ class Preconditioner:
         rows = torch.cat([self._reduced(whole.reshape(pairs, count + 1, self._nodal, -1)), border], dim=1)
         self._outer = torch.linalg.qr(rows)
 
-    def __call__(self, inside: Sequence[Tensor], ends: Sequence[Tensor]) -> Tensor:
+    def __call__(self, values: Sequence[Tensor]) -> Tensor:
         """Rates ``(p, F, width)`` from residuals, each ``(p, elements, q)``."""
-        slab, mesh = self._slab, self._slab.mesh
+        slab, mesh = self._slab, self._mesh
+        inside, ends = values[: self._inside], values[self._inside :]
         stages, fields, nodal = slab.stages, len(slab.orders), self._nodal
         into = stages.inverse
         # (p, F, elements, J): each field's test functions and the equation that is its own.
@@ -84,7 +90,7 @@ class Preconditioner:
 
     def _scale(self) -> Tensor:
         """What an integral over an element of a local basis function is multiplied by, ``(elements, J)``."""
-        return self._slab.mesh.half[:, None] * self._slab.mesh.factor
+        return self._mesh.half[:, None] * self._mesh.factor
 
     def _tested(self, rows: Tensor) -> Tensor:
         """Integrals with all test functions: ``(p / 2, elements, q, F, J)`` to ``(p / 2, elements, J, F, J)``."""
@@ -95,7 +101,7 @@ class Preconditioner:
         """A residual's rows for each eigenvalue, ``(p / 2, elements, q, F, J)``."""
         slab = self._slab
         scaled = slab.length * slab.stages.eigenvalues
-        shape = (*evaluated.values.shape[1:], len(slab.orders), slab.mesh.degree + 1)
+        shape = (*evaluated.values.shape[1:], len(slab.orders), self._mesh.degree + 1)
         powers: dict[int, Tensor] = {}
         for part in evaluated.parts:
             power = slab.orders[part.field] - part.in_time
@@ -109,20 +115,21 @@ class Preconditioner:
 
     def _table(self, part: Part) -> Tensor:
         """The mean over the stages of a jet's part in the rows, ``(elements, q, J)``."""
-        trace = part.trace
-        slopes = part.slopes.mean(0) * trace.stretch[:, None] ** part.in_space
-        return slopes[:, :, None] * trace.tables[part.in_space] * self._slab.mesh.factor[trace.elements, None, :]
+        trace = cast(Trace, part.trace)
+        order = len(part.in_space)
+        slopes = part.slopes.mean(0) * trace.stretch[:, None] ** order
+        return slopes[:, :, None] * trace.tables[order] * self._mesh.factor[trace.elements, None, :]
 
     def _ordered(self, rows: Tensor) -> Tensor:
         """The last two dimensions, field and local basis, as one in the order of elimination."""
-        inner, smooth = self._slab.mesh.bubbles, self._slab.mesh.smooth
+        inner, smooth = self._mesh.bubbles, self._mesh.smooth
         bubbles, left, right = rows.split([inner, smooth, smooth], dim=-1)
         return torch.cat([bubbles.flatten(-2), left.flatten(-2), right.flatten(-2)], dim=-1)
 
     def _border(self, ends: Sequence[Evaluated]) -> Tensor:
         """The rows of conditions in the nodal weights of all breaks."""
         slab = self._slab
-        pairs, breaks = len(slab.stages.eigenvalues), slab.mesh.count + 1
+        pairs, breaks = len(slab.stages.eigenvalues), self._mesh.count + 1
         found = [torch.zeros(pairs, 0, breaks * self._nodal, dtype=slab.stages.eigenvalues.dtype)]
         for each in ends:
             row = torch.zeros(pairs, 1, breaks, self._nodal, dtype=slab.stages.eigenvalues.dtype)
@@ -130,7 +137,8 @@ class Preconditioner:
                 own = Evaluated(each.site, each.values, tuple(part for part in each.parts if part.trace is trace))
                 columns = self._ordered(self._by_eigenvalue(own))[:, 0]
                 left, right = columns[..., self._inner : -self._nodal], columns[..., -self._nodal :]
-                row[:, :, -1 if trace.upper else 0] += right if trace.upper else left
+                upper = cast(Trace, trace).upper
+                row[:, :, -1 if upper else 0] += right if upper else left
             found.append(row.flatten(2))
         return torch.cat(found, dim=1)
 

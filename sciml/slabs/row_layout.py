@@ -1,4 +1,4 @@
-"""Row layout of the method of lines: equations at the nodes of their fields, conditions at the outermost ones."""
+"""Row layout of collocation on a grid in space: equations at the nodes of their fields, conditions at the outermost ones."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from torch import Tensor
 
 from sciml._text import listed
 from sciml.errors import BaselineError
-from sciml.geometry import Face, OnFaces, Opposite
+from sciml.geometry import Average, Face, OnFaces, Opposite
 from sciml.models import Chebyshev, Grid
 from sciml.models.grid import Sites, split
-from sciml.problem import Problem
+from sciml.problem import Periodic, Problem
 from sciml.problem.conditions import Term
 from sciml.problem.linearize import Linearization
 from sciml.problem.structure import Asked
@@ -30,13 +30,17 @@ Counts: TypeAlias = Mapping[tuple[str, Face], int]
 
 @dataclass(frozen=True)
 class Row:
-    """A term at some sites, in the rows that one field has at some nodes; differentiated by time so many ``times``."""
+    """A term at some sites, in the rows that one field has at some nodes; differentiated by time so many ``times``.
+
+    ``at`` are the nodes that the sites are, where they are nodes.
+    """
 
     term: Term
     numbers: Array
     field: str
     times: int
     sites: Sites
+    at: Array | None = None
     normals: Tensor | None = None
 
     @cached_property
@@ -61,19 +65,21 @@ def sparse_slopes(
     return sparse.csr_array(entries, shape=(len(sites.points), width))
 
 
-def arranged(problem: Problem, grid: Grid, top: Mapping[str, int]) -> tuple[Row, ...]:
+def arranged(problem: Problem, grid: Grid, top: Mapping[str, int], *, rates: bool = True) -> tuple[Row, ...]:
     """Which term stands in the rows of which field at which nodes.
 
     Each field's equation holds at its nodes; its i-th condition on a face takes the rows of the i-th layer below that face.
+    With ``rates`` every equation must contain the rate of its field, if not at once, then differentiated by time; without
+    them the equations need only be as many as the fields, and means are left to the caller.
     """
-    terms = problem.terms()
+    terms = [term for term in problem.terms() if rates or not isinstance(term.place, Average)]
     equations = [term for term in terms if term.name in problem.equations]
     if len(equations) != len(problem.fields):
         raise BaselineError(
             f"{type(problem).__name__} has {len(equations)} equation(s) for {len(problem.fields)} field(s); as many are needed"
         )
     kinds = [problem.system.depends(term) for term in equations]
-    owner = _matched(problem, top, kinds)
+    owner = _matched(problem, top, kinds, rates)
     taken = {name: np.zeros(grid.size, dtype=bool) for name in problem.fields}
     conditions, counts = _placed(problem, terms)
     _check_counts(problem, grid, counts)
@@ -88,15 +94,30 @@ def arranged(problem: Problem, grid: Grid, top: Mapping[str, int]) -> tuple[Row,
             # The condition holds on the face, whatever layer's rows it takes.
             places.append(grid.layer(face)[free])
             normals.append(outward(problem, face, int(free.sum())))
-        sites = grid.at_nodes(np.concatenate(places))
-        if len(sites.points):
+        at = np.concatenate(places)
+        if len(at):
             times = _lacking(problem, top, problem.system.depends(term))
-            rows.append(Row(term, np.concatenate(numbers), name, times, sites, torch.cat(normals)))
+            rows.append(Row(term, np.concatenate(numbers), name, times, grid.at_nodes(at), at, torch.cat(normals)))
     for term, name, kind in zip(equations, owner, kinds, strict=True):
         own = np.flatnonzero(~taken[name])
         sites = _inside(problem, grid, name, own, counts)
-        rows.append(Row(term, own, name, _lacking(problem, top, kind), sites))
+        rows.append(Row(term, own, name, _lacking(problem, top, kind), sites, own))
     return tuple(rows)
+
+
+def periodic_coordinates(problem: Problem) -> frozenset[str]:
+    """The coordinates along which every field is periodic."""
+    found: dict[str, set[str]] = {}
+    for condition in problem.conditions:
+        if isinstance(condition, Periodic):
+            found.setdefault(condition.coordinate, set()).update(condition.fields or problem.fields)
+    for name, fields in found.items():
+        if fields != set(problem.fields):
+            raise BaselineError(
+                f"along {name!r} only {listed(sorted(fields))} of the fields {listed(problem.fields)} are periodic; a grid "
+                "needs all of them to be, or none"
+            )
+    return frozenset(found)
 
 
 def outward(problem: Problem, face: Face, count: int) -> Tensor:
@@ -204,10 +225,10 @@ def _lacking(problem: Problem, top: Mapping[str, int], found: Asked) -> int:
     return max(0, min((top[name] - split(index, problem.time)[0] for name, index in found), default=0))
 
 
-def _matched(problem: Problem, top: Mapping[str, int], kinds: Sequence[Asked]) -> list[str]:
-    """For each equation the field whose rows it takes: one whose highest derivative it contains."""
+def _matched(problem: Problem, top: Mapping[str, int], kinds: Sequence[Asked], rates: bool) -> list[str]:
+    """For each equation the field whose rows it takes: one whose highest derivative it contains, if one must have a rate."""
     fields = problem.fields
-    cost = np.full((len(kinds), len(fields)), 100.0)
+    cost = np.full((len(kinds), len(fields)), 100.0 if rates else 50.0)
     for row, found in enumerate(kinds):
         times = _lacking(problem, top, found)
         for name, index in found:

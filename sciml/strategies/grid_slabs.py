@@ -1,0 +1,263 @@
+"""Space-time slabs on grids: windows of time by spectral collocation on a box, its nodes raised where they resolve too little."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from sciml.data.memory import free_bytes
+from sciml.errors import BaselineError
+from sciml.geometry import Average, Box, Face, Interior, OnFaces
+from sciml.models import Chebyshev, Fourier, GridFunction
+from sciml.models.bases import Basis1D, Nodal
+from sciml.problem import Problem
+from sciml.slabs.grids import GridPreconditioner, GridSpace, Table
+from sciml.slabs.newton_krylov import Inverse, SlabRates, solve
+from sciml.slabs.row_layout import arranged, periodic_coordinates
+from sciml.slabs.system import Evaluated, Site, Slab
+from sciml.solvers import DiscreteProblem
+from sciml.strategies.slabs import SlabAttempt
+
+MOST_BESIDE_TIME = 3
+
+_FIRST = {1: 24, 2: 14, 3: 10}
+_RAISES, _LOW = (1.5, 1.25, 1.1), 0.03
+_REFINEMENTS, _USELESS, _IN_SPACE = 12, 0.7, 0.3
+_TOLERANCE, _RESOLVED = 1e-15, 1e-11
+# Multiplications of all factors, and the part of the free memory that these and the vectors of GMRES may take.
+_EFFORT, _MEMORY, _VECTORS = 2e11, 0.3, 40
+
+
+def not_on_grid(problem: Problem) -> str | None:
+    """Why a problem that can be solved in windows cannot be solved on a grid in them, or None when it can."""
+    if not isinstance(problem.domain, Box):
+        return "its domain is no box"
+    if not 1 < len(problem.coordinates) <= MOST_BESIDE_TIME + 1:
+        return f"it has not one to {MOST_BESIDE_TIME} coordinates beside time"
+    if any(isinstance(term.place, Average) and term.place.over != Interior() for term in problem.terms()):
+        return "a mean over a part of the boundary ties its nodes together"
+    time = str(problem.time)
+    start = OnFaces((Face(time, "lower"),))
+    prescribed = [term.prescription for term in problem.terms() if term.place == start]
+    given = sorted((each.field, len(each.index)) for each in prescribed if each is not None)
+    needed = sorted((name, power) for name in problem.fields for power in range(problem.order(name, time)))
+    if len(given) < len(prescribed) or given != needed:
+        return "its initial values are not those that its equations need"
+    try:
+        space = _space(problem, [5] * (len(problem.coordinates) - 1))
+        arranged(problem, space, {name: problem.order(name, time) for name in problem.fields}, rates=False)
+    except BaselineError as error:
+        return str(error)
+    return None
+
+
+def _space(problem: Problem, counts: Sequence[int]) -> GridSpace:
+    """A grid with so many nodes along each coordinate beside time."""
+    around = periodic_coordinates(problem)
+    names = [name for name in problem.coordinates if name != problem.time]
+    axes: dict[str, Nodal] = {}
+    for name, count in zip(names, counts, strict=True):
+        axes[name] = (Fourier if name in around else Chebyshev)(*problem.domain.bounds[name], count)
+    return GridSpace(axes)
+
+
+@dataclass(frozen=True)
+class _GridTried:
+    """A window on one grid; ``reached`` is ``whole`` counted by the window's length where that is very short."""
+
+    setup: DiscreteProblem
+    space: GridSpace
+    solved: bool
+    whole: float
+    reached: float
+    in_space: float
+    tails: Tensor
+
+
+@dataclass
+class GridWindows(SlabAttempt):
+    """Solves windows by slabs of time on a grid: an attempt for ``time_marching.march``.
+
+    The numbers of nodes are raised along the coordinates that are resolved worst while the residual between the nodes is what
+    is missing, as far as time and memory allow; they stay from window to window.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = [name for name in self._problem.coordinates if name != self._time]
+        self._grid = _space(self._problem, [_FIRST[len(names)]] * len(names))
+        self._inverse: tuple[tuple[float, tuple[int, ...], list[Tensor]], Inverse] | None = None
+        self._sites: tuple[GridSpace, list[Site], list[Tensor | None]] | None = None
+
+    def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
+        """The window's set-up, and its relative residual; that of very short windows counts by their length."""
+        if begin != self._begin:
+            self._go_on(begin, end)
+        if before is None and not self._ends:
+            self._grid = self._resolving_start(begin)
+        found = self._resolved(begin, end, before)
+        self._grid = found.space
+        if found.reached > self.target and found.solved:
+            self._give_way(begin, found.whole)
+        return found.setup, found.reached
+
+    def _resolving_start(self, begin: float) -> GridSpace:
+        """As many nodes as the initial values ask for."""
+        grid = self._grid
+        while True:
+            found = self._start_values([torch.from_numpy(each) for each in grid.points.T], begin, None)
+            values = [each.expand(grid.size) for each in found.values()]
+            tails = grid.tails(torch.stack(values)) if values else torch.zeros(1)
+            larger = None if float(tails.max()) < _RESOLVED else self._raised(grid, tails)
+            if larger is None:
+                return grid
+            grid = larger
+
+    def _raised(self, grid: GridSpace, tails: Tensor) -> GridSpace | None:
+        """More nodes along the coordinates that are resolved worst, or None if that takes too much."""
+        for factor in _RAISES:
+            counts = [
+                math.ceil(factor * count) if tail >= _LOW * tails.max() else count
+                for count, tail in zip(grid.shape, tails, strict=True)
+            ]
+            found = _space(self._problem, counts)
+            if found.shape != grid.shape and self._affordable(found):
+                return found
+        return None
+
+    def _affordable(self, grid: GridSpace) -> bool:
+        pairs, fields = self.stages.count // 2, len(self._orders)
+        each = math.prod(len(axis) for axis in grid.axes.values() if not axis.periodic)
+        waves, block = grid.size // each, fields * each
+        needed = 16 * pairs * waves * block**2 + 8 * _VECTORS * self.stages.count * fields * grid.size
+        effort = pairs * waves * 8 / 3 * block**3
+        return effort <= _EFFORT and needed <= _MEMORY * (free_bytes() or 4 * 2**30)
+
+    def _resolved(self, begin: float, end: float, before: DiscreteProblem | None) -> _GridTried:
+        """The window on as many nodes as it takes, or as are worth it."""
+        found, earlier = self._tried(self._grid, begin, end, before), None
+        for _ in range(_REFINEMENTS):
+            if self.log.stopped or found.reached <= self.target or not found.solved:
+                return found
+            if found.in_space < _IN_SPACE * found.reached:
+                return found
+            if earlier is not None and found.in_space > _USELESS * earlier.in_space:
+                return self._as_good_as_it_gets(earlier)
+            larger = self._raised(found.space, found.tails)
+            if larger is None:
+                return self._as_good_as_it_gets(found)
+            earlier, found = found, self._tried(larger, begin, end, before)
+        return found
+
+    def _as_good_as_it_gets(self, found: _GridTried) -> _GridTried:
+        if found.in_space <= self.accepted:
+            self.target = max(self.target, 2 * found.in_space)
+        return found
+
+    def _tried(self, space: GridSpace, begin: float, end: float, before: DiscreteProblem | None) -> _GridTried:
+        sites, rows = self._placed(space)
+        starts = self._starts(space, begin, before)
+        slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
+        solved = solve(slab, sites, partial(self._inverted, slab, rows), _TOLERANCE, self.setup.journal)
+        setup = self._setup_of(slab, solved)
+        self._remember(slab, solved, setup.trial, before)
+        whole = in_space = math.inf
+        tails = torch.zeros(len(space.shape))
+        if solved.converged:
+            whole, in_space = self._judged(slab, sites, solved)
+            ends = [slab.end(solved.rates, number) for number in range(len(self._orders))]
+            levels = [each for end in ends for each in end] or list(solved.rates[-1])
+            tails = space.tails(torch.stack([*levels, *solved.rates[-1]]))
+        self._record(begin, solved, whole)
+        reached = self._counted(whole, begin, end)
+        in_space *= self._fraction(begin, end)
+        return _GridTried(setup, space, solved.converged, whole, reached, in_space, tails)
+
+    def _inverted(self, slab: Slab, rows: Sequence[Tensor | None], evaluated: Sequence[Evaluated]) -> Inverse:
+        """The approximate inverse, kept from window to window where nothing in it changes."""
+        slopes = [part.slopes.mean(0) for each in evaluated for part in each.parts]
+        key = slab.length, slab.mesh.shape, slopes
+        if self._inverse is not None:
+            length, shape, kept = self._inverse[0]
+            same = shape == key[1] and math.isclose(length, slab.length, rel_tol=1e-12) and len(kept) == len(slopes)
+            if same and all(torch.allclose(one, two, rtol=1e-12) for one, two in zip(kept, slopes, strict=True)):
+                return self._inverse[1]
+        found = GridPreconditioner(slab, rows, evaluated)
+        self._inverse = key, found
+        return found
+
+    def _placed(self, space: GridSpace) -> tuple[list[Site], list[Tensor | None]]:
+        """Where equations and conditions are taken, in their natural sizes, and the rows that they take."""
+        if self._sites is not None and self._sites[0] is space:
+            return self._sites[1:]
+        scales = self.setup.scales
+        sites: list[Site] = []
+        rows: list[Tensor | None] = []
+        for row in arranged(self._problem, space, dict(zip(self._problem.fields, self._orders, strict=True)), rates=False):
+            trace = space.nodes(row.at)
+            sites.append(Site(row.term, (trace,), 1 / scales[row.term.name], row.normals))
+            rows.append(torch.from_numpy(self._problem.fields.index(row.field) * space.size + row.numbers))
+        shares = torch.from_numpy(space.weights / space.weights.sum())[None]
+        for term in self._conditions:
+            if isinstance(term.place, Average):
+                sites.append(Site(term, (space.nodes(),), 1 / scales[term.name], shares=shares))
+                rows.append(None)
+        self._sites = space, sites, rows
+        return sites, rows
+
+    def _starts(self, space: GridSpace, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
+        """Each field's values, and its time derivatives', at the start, from the window before or the initial conditions."""
+        columns = [torch.from_numpy(each).contiguous() for each in space.points.T]
+        if (ended := self._ended(before)) is not None:
+            other, ends = ended
+            if other.shape == space.shape:
+                return ends
+            tables = [Table(axis, torch.from_numpy(new.nodes)) for axis, new in _pairs(other, space)]
+            return tuple(other.derivative(each.unflatten(1, other.shape), tables, ()).flatten(1) for each in ends)
+        found = self._start_values(columns, begin, before)
+        return tuple(
+            torch.stack([found[name, power].expand(space.size) for power in range(order)])
+            if order
+            else torch.zeros(0, space.size, dtype=torch.float64)
+            for name, order in zip(self._problem.fields, self._orders, strict=True)
+        )
+
+    def _judged(self, slab: Slab, sites: Sequence[Site], solved: SlabRates) -> tuple[float, float]:
+        """The largest relative residual of any term between the stages and between the nodes, and that of the latter."""
+        nodes = slab.stages.nodes
+        times = (torch.cat([nodes.new_zeros(1), nodes[:-1]]) + nodes) / 2
+        space = slab.mesh
+        assert isinstance(space, GridSpace)
+        trace = space.between()
+        inside = [Site(term, (trace,), 1 / self.setup.scales[term.name]) for term in self._equations]
+        apart = [each.values.square().mean().sqrt() for each in slab.evaluate(inside, solved.rates)]
+        others = [each.values.square().mean().sqrt() for each in slab.evaluate(sites, solved.rates, times)]
+        in_space, in_time = float(torch.stack(apart).max()), float(torch.stack(others).max())
+        whole = max(in_space, in_time)
+        return (whole, in_space) if math.isfinite(whole) else (math.inf, math.inf)
+
+    def _setup_of(self, slab: Slab, solved: SlabRates) -> DiscreteProblem:
+        """The window's function as the trial function of a set-up."""
+        whole, old, space = self.setup.problem, self.setup.trial, slab.mesh
+        assert isinstance(space, GridSpace)
+        time = Chebyshev(-1.0, 1.0, slab.stages.count + max(self._orders) + 1)
+        at = torch.from_numpy((time.nodes + 1) / 2)
+        values = torch.stack(
+            [slab.moved(solved.rates, number, 0, at) + slab.kept(number, 0, at) for number in range(len(self._orders))], dim=-1
+        )
+        values = ((values - old.offset.to(values)) / old.scale.to(values)).unflatten(1, space.shape)
+        column = whole.coordinates.index(self._time)
+        axes: list[Basis1D] = [type(axis)(-1.0, 1.0, len(axis)) for axis in space.axes.values()]
+        axes.insert(column, time)
+        model = GridFunction(axes, values.movedim(0, column).contiguous())
+        sub = whole.on(whole.domain.between(self._time, slab.begin, slab.begin + slab.length))
+        return self.setup.with_model(model, problem=sub, raw={}, train=(), held=(), fresh=())
+
+
+def _pairs(one: GridSpace, two: GridSpace) -> Iterable[tuple[Nodal, Nodal]]:
+    return zip(one.axes.values(), two.axes.values(), strict=True)
