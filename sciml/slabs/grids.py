@@ -28,6 +28,7 @@ from sciml.typing import MultiIndex
 
 # Blocks up to this size have explicit inverses, or generalised ones, all at once.
 _SMALL = 64
+_WAVES = 256
 _SINGULAR, _FREE = 1e-13, 1e-11
 
 
@@ -178,30 +179,36 @@ class GridPreconditioner:
         self._place = torch.argsort(self._numbers)
         self._around, self._others = [space.names[k] for k in around], [space.names[k] for k in others]
         self._means = sum(row is None for row in rows)
-        self._inverse = _Inverse(self._blocks(evaluated))
-
-    def _blocks(self, evaluated: Sequence[Evaluated]) -> Tensor:
-        """The Jacobian for each eigenvalue and wave, ``(p / 2, waves, rows, F n)``."""
-        slab, each, fields = self._slab, self._each, len(self._slab.orders)
+        powers = self._blocks(evaluated)
         scaled = slab.length * slab.stages.eigenvalues
+        self._inverses = [_Inverse(_combined(powers, complex(value))) for value in scaled]
+
+    def _blocks(self, evaluated: Sequence[Evaluated]) -> dict[int, Tensor]:
+        """The Jacobian of each wave by powers of the scaled eigenvalues, each ``(waves, rows, F n)``."""
+        slab, each, fields = self._slab, self._each, len(self._slab.orders)
         count = math.prod(self._waves)
-        height = fields * each + self._means
-        found = torch.zeros(len(scaled), count, height, fields * each, dtype=scaled.dtype)
+        kind = torch.complex128 if self._waves else torch.float64
+        found: dict[int, Tensor] = {}
         mean = fields * each
         for site, row in zip(evaluated, self._rows, strict=True):
             for part in site.parts:
-                power = scaled ** (slab.orders[part.field] - part.in_time) * slab.units[part.field]
+                power = slab.orders[part.field] - part.in_time
+                if power not in found:
+                    found[power] = torch.zeros(count, fields * each + self._means, fields * each, dtype=kind)
                 columns = slice(part.field * each, (part.field + 1) * each)
                 symbol, matrix = self._symbol(part.in_space), self._matrix(part.in_space)
+                unit = slab.units[part.field]
                 if row is None:
                     # The mean over all waves but the constant one vanishes.
                     assert site.site.shares is not None
                     slope = (part.slopes.mean(0) * site.site.shares).flatten()[self._numbers].view(count, each).sum(0)
-                    found[:, 0, mean, columns] += power[:, None] * symbol[0] * (slope @ matrix)
+                    found[power][0, mean, columns] += unit * symbol[0] * (slope @ matrix)
                     continue
                 lines, slopes, places = self._frozen(part, row)
-                block = slopes[:, None] * matrix[places]
-                found[:, :, lines, columns] += power[:, None, None, None] * (symbol[:, None, None] * block)
+                block = (unit * slopes)[:, None] * matrix[places]
+                # Few waves with large blocks, or many with small ones.
+                for some, factors in zip(found[power].split(_WAVES), symbol.split(_WAVES), strict=True):
+                    some[:, lines, columns] += factors[:, None, None] * block
             mean += row is None
         return found
 
@@ -220,7 +227,7 @@ class GridPreconditioner:
 
     def _symbol(self, index: MultiIndex) -> Tensor:
         """What a derivative along the periodic coordinates multiplies each wave by, ``(waves,)``."""
-        found = torch.ones(1, dtype=torch.complex128)
+        found = torch.ones(1, dtype=torch.complex128 if self._waves else torch.float64)
         for name, count in zip(self._around, self._waves, strict=True):
             axis = self._space.axes[name]
             wave = 2j * math.pi / (axis.high - axis.low) * torch.fft.fftfreq(count, 1 / count, dtype=torch.float64)
@@ -253,7 +260,7 @@ class GridPreconditioner:
             more = right.new_zeros(*right.shape[:2], len(means))
             more[:, 0] = torch.stack(means, dim=1)
             right = torch.cat([right, more], dim=2)
-        modes = self._inverse(right).view(len(into), -1, fields, self._each).transpose(1, 2)
+        modes = torch.stack([own(each) for own, each in zip(self._inverses, right, strict=True)]).view(len(into), -1, fields, self._each).transpose(1, 2)
         modes = modes.reshape(len(into), fields, *self._waves, self._each)
         if over:
             modes = torch.fft.ifftn(modes, dim=over, norm="forward")
@@ -261,36 +268,46 @@ class GridPreconditioner:
         return found.view(slab.stages.count, fields, size)[:, :, self._place]
 
 
+def _combined(powers: Mapping[int, Tensor], scaled: complex) -> Tensor:
+    """The sum of matrices times powers of a complex number."""
+    if all(not own.is_complex() for own in powers.values()):
+        parts = [sum(getattr(scaled**k, part) * own for k, own in powers.items()) for part in ("real", "imag")]
+        return torch.complex(*(cast(Tensor, part) for part in parts))
+    return cast(Tensor, sum(scaled**k * own for k, own in powers.items()))
+
+
 class _Inverse:
-    """Solves with all blocks."""
+    """Solves with the blocks of all waves for one eigenvalue, ``(waves, rows, F n)``."""
 
     def __init__(self, blocks: Tensor) -> None:
         # Rows and columns of very different sizes would hide what is singular.
-        self._down = _reciprocal(blocks.abs().amax(3, keepdim=True))
-        blocks = blocks * self._down
-        self._across = _reciprocal(blocks.abs().amax(2, keepdim=True))
-        blocks = blocks * self._across
-        height, width = blocks.shape[2:]
+        self._down = _reciprocal(_sizes(blocks).amax(2, keepdim=True))
+        blocks = blocks.mul_(self._down)
+        self._across = _reciprocal(_sizes(blocks).amax(1, keepdim=True))
+        blocks = blocks.mul_(self._across)
         self._whole: Tensor | None = None
-        if height == width and width > _SMALL:
-            self._factors = [[lu_factor(each.numpy(), check_finite=False) for each in pair] for pair in blocks]
-            pivots = [np.abs(np.diagonal(factor)) for pair in self._factors for factor, _ in pair]
+        if blocks.shape[1] == blocks.shape[2] > _SMALL:
+            self._factors = [lu_factor(each.numpy(), check_finite=False) for each in blocks]
+            pivots = [np.abs(np.diagonal(factor)) for factor, _ in self._factors]
             if min(float(each.min() / each.max()) for each in pivots) > _SINGULAR:
                 return
         # What nothing determines stays zero.
         self._whole = torch.linalg.pinv(blocks, rtol=_FREE)
 
     def __call__(self, right: Tensor) -> Tensor:
-        """Solutions ``(pairs, waves, F n)`` of right-hand sides ``(pairs, waves, rows)``."""
+        """Solutions ``(waves, F n)`` of right-hand sides ``(waves, rows)``."""
         right = right * self._down[..., 0]
         if self._whole is not None:
             found = (self._whole @ right[..., None])[..., 0]
         else:
-            found = torch.empty_like(right)
-            for pair, factors in enumerate(self._factors):
-                for wave, factor in enumerate(factors):
-                    found[pair, wave] = torch.from_numpy(lu_solve(factor, right[pair, wave].numpy(), check_finite=False))
-        return found * self._across[:, :, 0]
+            solved = (lu_solve(own, each.numpy(), check_finite=False) for own, each in zip(self._factors, right, strict=True))
+            found = torch.from_numpy(np.stack(list(solved)))
+        return found * self._across[:, 0]
+
+
+def _sizes(blocks: Tensor) -> Tensor:
+    """The sizes of complex numbers, to a factor of the root of two: their absolute values take four times as long."""
+    return torch.maximum(blocks.real.abs(), blocks.imag.abs())
 
 
 def _reciprocal(sizes: Tensor) -> Tensor:

@@ -26,11 +26,13 @@ from sciml.strategies.slabs import SlabAttempt
 MOST_BESIDE_TIME = 3
 
 _FIRST = {1: 24, 2: 14, 3: 10}
-_RAISES, _LOW = (1.5, 1.25, 1.1), 0.03
+_RAISES, _RAISED_START, _LOW = (1.5, 1.25, 1.1), (1.15,), 0.03
 _REFINEMENTS, _USELESS, _IN_SPACE = 12, 0.7, 0.3
-_TOLERANCE, _RESOLVED = 1e-15, 1e-11
+_TOLERANCE, _RESOLVED = 1e-15, 1e-10
 # Multiplications of all factors, and the part of the free memory that these and the vectors of GMRES may take.
 _EFFORT, _MEMORY, _VECTORS = 2e11, 0.3, 40
+# Values up to which a grid is cheap, and by how much a window may be longer than the one before.
+_CHEAP, _LONGEST = 4000, 8.0
 
 
 def not_on_grid(problem: Problem) -> str | None:
@@ -76,6 +78,7 @@ class _GridTried:
     whole: float
     reached: float
     in_space: float
+    in_time: float
     tails: Tensor
 
 
@@ -87,8 +90,11 @@ class GridWindows(SlabAttempt):
     is missing, as far as time and memory allow; they stay from window to window.
     """
 
+    loosens = False
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._exact = self.target
         names = [name for name in self._problem.coordinates if name != self._time]
         self._grid = _space(self._problem, [_FIRST[len(names)]] * len(names))
         self._inverse: tuple[tuple[float, tuple[int, ...], list[Tensor]], Inverse] | None = None
@@ -102,6 +108,7 @@ class GridWindows(SlabAttempt):
             self._grid = self._resolving_start(begin)
         found = self._resolved(begin, end, before)
         self._grid = found.space
+        self.longer = min(_LONGEST, max(1.0, (self.target / max(found.in_time, 1e-300)) ** (1 / (self.stages.count - 1))))
         if found.reached > self.target and found.solved:
             self._give_way(begin, found.whole)
         return found.setup, found.reached
@@ -113,14 +120,14 @@ class GridWindows(SlabAttempt):
             found = self._start_values([torch.from_numpy(each) for each in grid.points.T], begin, None)
             values = [each.expand(grid.size) for each in found.values()]
             tails = grid.tails(torch.stack(values)) if values else torch.zeros(1)
-            larger = None if float(tails.max()) < _RESOLVED else self._raised(grid, tails)
+            larger = None if float(tails.max()) < _RESOLVED else self._raised(grid, tails, _RAISED_START)
             if larger is None:
                 return grid
             grid = larger
 
-    def _raised(self, grid: GridSpace, tails: Tensor) -> GridSpace | None:
+    def _raised(self, grid: GridSpace, tails: Tensor, factors: Sequence[float] = _RAISES) -> GridSpace | None:
         """More nodes along the coordinates that are resolved worst, or None if that takes too much."""
-        for factor in _RAISES:
+        for factor in factors:
             counts = [
                 math.ceil(factor * count) if tail >= _LOW * tails.max() else count
                 for count, tail in zip(grid.shape, tails, strict=True)
@@ -142,6 +149,7 @@ class GridWindows(SlabAttempt):
         """The window on as many nodes as it takes, or as are worth it."""
         found, earlier = self._tried(self._grid, begin, end, before), None
         for _ in range(_REFINEMENTS):
+            self.target = max(self.target, self._worth(found.space))
             if self.log.stopped or found.reached <= self.target or not found.solved:
                 return found
             if found.in_space < _IN_SPACE * found.reached:
@@ -153,6 +161,10 @@ class GridWindows(SlabAttempt):
                 return self._as_good_as_it_gets(found)
             earlier, found = found, self._tried(larger, begin, end, before)
         return found
+
+    def _worth(self, grid: GridSpace) -> float:
+        """The residual that is worth its effort on a grid: the dearer it is, the larger."""
+        return min(self.accepted, self._exact * max(1.0, len(self._orders) * grid.size / _CHEAP) ** 2)
 
     def _as_good_as_it_gets(self, found: _GridTried) -> _GridTried:
         if found.in_space <= self.accepted:
@@ -166,17 +178,18 @@ class GridWindows(SlabAttempt):
         solved = solve(slab, sites, partial(self._inverted, slab, rows), _TOLERANCE, self.setup.journal)
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before)
-        whole = in_space = math.inf
+        in_space = in_time = math.inf
         tails = torch.zeros(len(space.shape))
         if solved.converged:
-            whole, in_space = self._judged(slab, sites, solved)
+            in_space, in_time = self._judged(slab, sites, solved)
             ends = [slab.end(solved.rates, number) for number in range(len(self._orders))]
             levels = [each for end in ends for each in end] or list(solved.rates[-1])
             tails = space.tails(torch.stack([*levels, *solved.rates[-1]]))
+        whole = max(in_space, in_time)
         self._record(begin, solved, whole)
         reached = self._counted(whole, begin, end)
-        in_space *= self._fraction(begin, end)
-        return _GridTried(setup, space, solved.converged, whole, reached, in_space, tails)
+        fraction = self._fraction(begin, end)
+        return _GridTried(setup, space, solved.converged, whole, reached, fraction * in_space, fraction * in_time, tails)
 
     def _inverted(self, slab: Slab, rows: Sequence[Tensor | None], evaluated: Sequence[Evaluated]) -> Inverse:
         """The approximate inverse, kept from window to window where nothing in it changes."""
@@ -228,7 +241,7 @@ class GridWindows(SlabAttempt):
         )
 
     def _judged(self, slab: Slab, sites: Sequence[Site], solved: SlabRates) -> tuple[float, float]:
-        """The largest relative residual of any term between the stages and between the nodes, and that of the latter."""
+        """The largest relative residual of an equation between the nodes, and that of any term between the stages."""
         nodes = slab.stages.nodes
         times = (torch.cat([nodes.new_zeros(1), nodes[:-1]]) + nodes) / 2
         space = slab.mesh
@@ -238,8 +251,7 @@ class GridWindows(SlabAttempt):
         apart = [each.values.square().mean().sqrt() for each in slab.evaluate(inside, solved.rates)]
         others = [each.values.square().mean().sqrt() for each in slab.evaluate(sites, solved.rates, times)]
         in_space, in_time = float(torch.stack(apart).max()), float(torch.stack(others).max())
-        whole = max(in_space, in_time)
-        return (whole, in_space) if math.isfinite(whole) else (math.inf, math.inf)
+        return (in_space, in_time) if math.isfinite(in_space + in_time) else (math.inf, math.inf)
 
     def _setup_of(self, slab: Slab, solved: SlabRates) -> DiscreteProblem:
         """The window's function as the trial function of a set-up."""

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -85,9 +85,11 @@ class _SlabTried:
 class SlabAttempt:
     """What attempts of slabs share: the problem's terms, the starts of windows, and a target that gives way and comes back.
 
-    Where the target cannot be had, it gives way: to what there is when neither a finer space nor shorter windows help, and
-    tenfold whenever windows stay so short that the end is hundreds of them away. It comes back by halves.
+    Where the target cannot be had, it gives way: to what there is when neither a finer space nor shorter windows help, and, where
+    it ``loosens``, tenfold whenever windows stay so short that the end is hundreds of them away. It comes back by halves.
     """
+
+    loosens: ClassVar[bool] = True
 
     setup: DiscreteProblem
     log: Log
@@ -113,7 +115,7 @@ class SlabAttempt:
         """A new window begins: what was not to be had before may be by now."""
         _, last = self.setup.problem.domain.bounds[self._time]
         self._begin, self._count = begin, self._count + 1
-        if self._count % _OFTEN == 0 and last - begin > _FAR * (end - begin):
+        if self.loosens and self._count % _OFTEN == 0 and last - begin > _FAR * (end - begin):
             self._goal = min(_LOOSER * self._goal, self.accepted)
         self.target = max(self._goal, _BACK * self.target)
 

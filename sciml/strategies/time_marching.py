@@ -216,7 +216,8 @@ Attempt = Callable[[float, float, DiscreteProblem | None], tuple[DiscreteProblem
 class WindowMethod:
     """A way to solve windows, with the first, shortest and longest length to use it at, as shares of the whole time.
 
-    With ``doubling`` lengths are those of others times powers of two, so that factors can be kept from window to window.
+    ``longer`` tells by how much the next window may be longer; then lengths are those of others times powers of two, so that
+    factors can be kept from window to window.
     ``target`` tells the relative residual to choose lengths for, if not that of the march; ``accepted`` one that is still good
     enough where the shortest length misses the target, ``far`` one so far from it that shorter windows are not tried.
     """
@@ -228,7 +229,7 @@ class WindowMethod:
     target: Callable[[], float] | None = None
     accepted: float = 0.0
     far: float = math.inf
-    doubling: bool = False
+    longer: Callable[[], float] | None = None
 
 
 def march(
@@ -306,10 +307,8 @@ def march(
         if over or reached > hopeless or len(setups) >= _MOST_WINDOWS:
             break
         gain = 2.0**10 if reached == 0 else aim / reached
-        longer = min(2.0, max(1.0, gain**0.1))
-        if methods[method].doubling:
-            longer = 2.0 if longer == 2.0 else 1.0
-        length = (stop - at) * longer
+        tell = methods[method].longer
+        length = (stop - at) * (min(2.0, max(1.0, gain**0.1)) if tell is None else 2.0 ** math.floor(math.log2(tell())))
         # A length that was too long a moment ago is tried again by and by.
         length, ceiling = min(length, max(ceiling, stop - at), methods[method].longest * whole), _LONGER * ceiling
     worst, failed = max(residuals, default=0.0), sum(each > target for each in residuals)

@@ -333,7 +333,8 @@ class SpaceTimeSlabs(TimeMarching):
     def _methods(self, work: Workspace, training: Training, target: float) -> tuple[str, list[WindowMethod]]:
         if not_on_elements(work.problem) is not None:
             grids = GridWindows(work.discrete, work.log, min(target, _SPECTRAL_TARGET), _GOOD_ENOUGH)
-            own = WindowMethod(grids, 0.05, _SHORTEST, target=lambda: grids.target, accepted=_GOOD_ENOUGH, doubling=True)
+            target_of, longer = (lambda: grids.target), (lambda: grids.longer)
+            own = WindowMethod(grids, 0.05, _SHORTEST, target=target_of, accepted=_GOOD_ENOUGH, longer=longer)
             return "spectral collocation on grids", [own]
         elements = ElementWindows(work.discrete, work.log, min(target, _SPECTRAL_TARGET), _GOOD_ENOUGH)
         first = WindowMethod(elements, 0.05, _SHORTEST, target=lambda: elements.target, accepted=_GOOD_ENOUGH)
