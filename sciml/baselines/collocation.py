@@ -14,7 +14,6 @@ from torch import Tensor
 
 from sciml._text import listed
 from sciml.baselines.integrate import Budget
-from sciml.slabs.row_layout import outward, sparse_slopes
 from sciml.errors import BaselineError
 from sciml.geometry import At, Average, Face, Interior, OnFaces, Opposite
 from sciml.models import Grid, GridFunction, GridJets
@@ -25,6 +24,7 @@ from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.linearize import linearize, per_point
 from sciml.problem.observations import Observation
+from sciml.slabs.row_layout import outward, sparse_slopes
 from sciml.solvers.factorization import SingularError, solved_least, solved_square
 from sciml.typing import Array
 

@@ -25,7 +25,6 @@ from torch import Tensor
 from sciml._text import listed
 from sciml.baselines.first_order_system import StateEntry, check_affine, initial_values, into_state
 from sciml.baselines.integrate import BlowUpError, IntegrationError
-from sciml.slabs.row_layout import Row, arranged, sparse_slopes
 from sciml.errors import BaselineError
 from sciml.jets import JetSpace, RandomJets
 from sciml.jets.calculus import describe
@@ -33,6 +32,7 @@ from sciml.models import Grid, GridJets
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, target_values
 from sciml.problem.linearize import linearize
+from sciml.slabs.row_layout import Row, arranged, sparse_slopes
 from sciml.typing import Array
 
 _PULL = 10.0

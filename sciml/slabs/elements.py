@@ -31,14 +31,14 @@ from sciml.slabs.system import Evaluated, Part, Slab
 class ElementPreconditioner:
     """Maps residuals at the stages to rates that make them, approximately: those of equations, then those at the ends."""
 
-    def __init__(self, slab: Slab, quadrature: Tensor, evaluated: Sequence[Evaluated]) -> None:
+    def __init__(self, slab: Slab[PiecewiseBasis], quadrature: Tensor, evaluated: Sequence[Evaluated]) -> None:
         self._slab = slab
-        mesh, fields = cast(PiecewiseBasis, slab.mesh), len(slab.orders)
+        mesh, fields = slab.mesh, len(slab.orders)
         self._mesh = mesh
         inside, ends = evaluated[: len(slab.problem.equations)], evaluated[len(slab.problem.equations) :]
         self._inside = len(inside)
         self._inner, self._nodal = fields * mesh.bubbles, fields * mesh.smooth
-        self._test = quadrature[:, None] * inside[0].site.traces[0].tables[0]
+        self._test = quadrature[:, None] * cast(Trace, inside[0].site.traces[0]).tables[0]
         tested = torch.stack([self._tested(self._by_eigenvalue(each)) for each in inside], dim=2)
         self._fields = _paired(tested)
         # Rows as columns: all fields' bubbles, then what is shared with either neighbour.

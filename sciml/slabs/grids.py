@@ -24,7 +24,7 @@ from torch import Tensor
 from sciml.models import Grid
 from sciml.models.bases import Nodal, Spectral1D
 from sciml.slabs.system import Evaluated, Part, Slab
-from sciml.typing import MultiIndex
+from sciml.typing import Array, MultiIndex
 
 # Blocks up to this size have explicit inverses, or generalised ones, all at once.
 _SMALL = 64
@@ -57,7 +57,7 @@ class GridSpace(Grid):
                 values = (values.movedim(column, -1) @ matrix.T).movedim(-1, column)
         return values
 
-    def nodes(self, numbers: Sequence[int] | None = None) -> NodeTrace:
+    def nodes(self, numbers: Array | None = None) -> NodeTrace:
         """Some of the nodes, or all of them."""
         return NodeTrace(self, None if numbers is None else torch.as_tensor(numbers))
 
@@ -71,6 +71,12 @@ class GridSpace(Grid):
             tables.append(Table(axis, places))
         return TensorTrace(self, tables)
 
+    def transferred(self, values: Tensor, other: GridSpace) -> Tensor:
+        """Nodal values ``(k, N)`` at the nodes of another grid of the same box."""
+        axes = zip(self.axes.values(), other.axes.values(), strict=True)
+        tables = [Table(axis, torch.from_numpy(new.nodes)) for axis, new in axes]
+        return self.derivative(values.unflatten(1, self.shape), tables, ()).flatten(1)
+
     def tails(self, values: Tensor) -> Tensor:
         """For each coordinate the share of the highest sixth of its functions in fields of nodal values ``(k, N)``."""
         found = []
@@ -79,12 +85,12 @@ class GridSpace(Grid):
             count = len(axis)
             degree = torch.arange(count) if not axis.periodic else (torch.arange(count) + 1) // 2
             high = degree > (5 * int(degree.max())) // 6
-            squares = weights.square().flatten(1, -2).sum(1)
+            squares = weights.square().flatten(1, -2).sum(1) if weights.ndim > 2 else weights.square()
             found.append((squares[:, high].sum(1) / squares.sum(1).clamp_min(1e-300)).sqrt().max())
         return torch.stack(found)
 
 
-def between(axis: Nodal) -> np.ndarray:
+def between(axis: Nodal) -> Array:
     """The places half way between neighbouring nodes of an axis, as far as these are from each other."""
     if axis.periodic:
         return axis.nodes + (axis.high - axis.low) / (2 * len(axis))
@@ -165,10 +171,9 @@ class GridPreconditioner:
         evaluated: the sites, with their derivatives by jets.
     """
 
-    def __init__(self, slab: Slab, rows: Sequence[Tensor | None], evaluated: Sequence[Evaluated]) -> None:
+    def __init__(self, slab: Slab[GridSpace], rows: Sequence[Tensor | None], evaluated: Sequence[Evaluated]) -> None:
         self._slab, self._rows = slab, rows
         space = self._space = slab.mesh
-        assert isinstance(space, GridSpace)
         around = [number for number, axis in enumerate(space.axes.values()) if axis.periodic]
         others = [number for number in range(len(space.shape)) if number not in around]
         # Nodes with the periodic coordinates first: waves, and what is left for each of them.
@@ -215,7 +220,7 @@ class GridPreconditioner:
     def _frozen(self, part: Part, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rows of a block, their mean slopes, and the places ``(k,)`` at which their derivatives are taken."""
         size, each = self._space.size, self._each
-        numbers = part.trace.numbers
+        numbers = cast(NodeTrace, part.trace).numbers
         slopes = part.slopes.mean(0).flatten()
         # What stands at one place of all waves is one row.
         line = torch.div(row, size, rounding_mode="floor") * each + self._place[row % size] % each
@@ -260,7 +265,8 @@ class GridPreconditioner:
             more = right.new_zeros(*right.shape[:2], len(means))
             more[:, 0] = torch.stack(means, dim=1)
             right = torch.cat([right, more], dim=2)
-        modes = torch.stack([own(each) for own, each in zip(self._inverses, right, strict=True)]).view(len(into), -1, fields, self._each).transpose(1, 2)
+        solved = torch.stack([own(each) for own, each in zip(self._inverses, right, strict=True)])
+        modes = solved.view(len(into), -1, fields, self._each).transpose(1, 2)
         modes = modes.reshape(len(into), fields, *self._waves, self._each)
         if over:
             modes = torch.fft.ifftn(modes, dim=over, norm="forward")

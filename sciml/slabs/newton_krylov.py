@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.solvers.journal import Journal
 from sciml.slabs.system import Evaluated, Site, Slab
+from sciml.solvers.journal import Journal
 from sciml.typing import Array
 
 _STEPS = 10
@@ -37,25 +38,28 @@ Inverse = Callable[[Sequence[Tensor]], Tensor]
 
 
 def solve(
-    slab: Slab,
+    slab: Slab[Any],
     sites: Sequence[Site],
-    inverted: Callable[[Sequence[Evaluated]], Inverse | None],
+    inverted: Callable[[Sequence[Evaluated]], Inverse],
     tolerance: float,
     journal: Journal | None = None,
+    start: Tensor | None = None,
 ) -> SlabRates:
-    """Make all residuals vanish at the stages, in the sense of an approximate inverse of their Jacobian."""
-    compute = lambda: vars(_solved(slab, sites, inverted, tolerance))  # noqa: E731
+    """Make all residuals vanish at the stages, in the sense of an approximate inverse of their Jacobian.
+
+    It begins with rates of zero, or those of ``start``, and ends when a step moves the fields by less than ``tolerance``.
+    """
+    compute = lambda: vars(_solved(slab, sites, inverted, tolerance, slab.zero() if start is None else start))  # noqa: E731
     return SlabRates(**(journal or Journal()).recalled(f"a slab of {slab.mesh.width} functions", compute))
 
 
 def _solved(
-    slab: Slab, sites: Sequence[Site], inverted: Callable[[Sequence[Evaluated]], Inverse | None], tolerance: float
+    slab: Slab[Any], sites: Sequence[Site], inverted: Callable[[Sequence[Evaluated]], Inverse], tolerance: float, rates: Tensor
 ) -> SlabRates:
-    rates = slab.zero()
     evaluated = slab.evaluate(sites, rates, slopes=True)
-    inverse = inverted(evaluated) if _finite(evaluated) else None
-    if inverse is None:
-        return SlabRates(rates, False, 0, 0)
+    if not _finite(evaluated):
+        return SlabRates(slab.zero(), False, 0, 0)
+    inverse = inverted(evaluated)
     earlier, products = math.inf, 0
     for step in range(1, _STEPS + 1):
         wanted = -inverse([each.values for each in evaluated])
@@ -79,7 +83,7 @@ def _solved(
     return SlabRates(rates, False, _STEPS, products)
 
 
-def _linearised(slab: Slab, inverse: Inverse, evaluated: Sequence[Evaluated], direction: Tensor) -> Tensor:
+def _linearised(slab: Slab[Any], inverse: Inverse, evaluated: Sequence[Evaluated], direction: Tensor) -> Tensor:
     """The approximate inverse of the Jacobian times the Jacobian times a direction, both flat."""
     rates = direction.view(slab.stages.count, len(slab.orders), slab.mesh.width)
     return inverse(slab.product(evaluated, rates)).flatten()
@@ -91,7 +95,7 @@ def _finite(evaluated: Sequence[Evaluated]) -> bool:
     )
 
 
-def _moves(slab: Slab, rates: Tensor) -> Tensor:
+def _moves(slab: Slab[Any], rates: Tensor) -> Tensor:
     """By how much rates move the fields within the slab."""
     scale = [slab.length**order for order in slab.orders]
     return rates * torch.tensor(scale, dtype=rates.dtype)[:, None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -90,8 +90,11 @@ class Evaluated:
     parts: tuple[Part, ...] = ()
 
 
+SpaceT = TypeVar("SpaceT", bound=Space)
+
+
 @dataclass(frozen=True)
-class Slab:
+class Slab(Generic[SpaceT]):
     """Fields in a slab of time as polynomials through stages.
 
     Attributes:
@@ -106,7 +109,7 @@ class Slab:
     """
 
     problem: Problem
-    mesh: Space
+    mesh: SpaceT
     stages: RadauIIA
     begin: float
     length: float
@@ -203,7 +206,7 @@ class Slab:
 class _TraceJets:
     """Jets at all times and places of a trace, one after the other."""
 
-    def __init__(self, slab: Slab, local: _Local, trace: Trace) -> None:
+    def __init__(self, slab: Slab[Any], local: _Local, trace: Trace) -> None:
         self._slab, self._local, self._trace = slab, local, trace
 
     def jet(self, field: str, index: MultiIndex) -> Tensor:

@@ -1,9 +1,9 @@
-"""Space-time slabs on grids: windows of time by spectral collocation on a box, its nodes raised where they resolve too little."""
+"""Space-time slabs on grids: windows of time by spectral collocation on a box, more nodes where these resolve too little."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,9 +14,9 @@ from sciml.data.memory import free_bytes
 from sciml.errors import BaselineError
 from sciml.geometry import Average, Box, Face, Interior, OnFaces
 from sciml.models import Chebyshev, Fourier, GridFunction
-from sciml.models.bases import Basis1D, Nodal
+from sciml.models.bases import Basis1D, Nodal, axis_from
 from sciml.problem import Problem
-from sciml.slabs.grids import GridPreconditioner, GridSpace, Table
+from sciml.slabs.grids import GridPreconditioner, GridSpace
 from sciml.slabs.newton_krylov import Inverse, SlabRates, solve
 from sciml.slabs.row_layout import arranged, periodic_coordinates
 from sciml.slabs.system import Evaluated, Site, Slab
@@ -28,7 +28,7 @@ MOST_BESIDE_TIME = 3
 _FIRST = {1: 24, 2: 14, 3: 10}
 _RAISES, _RAISED_START, _LOW = (1.5, 1.25, 1.1), (1.15,), 0.03
 _REFINEMENTS, _USELESS, _IN_SPACE = 12, 0.7, 0.3
-_TOLERANCE, _RESOLVED = 1e-15, 1e-10
+_TOLERANCE, _SMALL, _RESOLVED = 1e-15, 1e-3, 1e-10
 # Multiplications of all factors, and the part of the free memory that these and the vectors of GMRES may take.
 _EFFORT, _MEMORY, _VECTORS = 2e11, 0.3, 40
 # Values up to which a grid is cheap, and by how much a window may be longer than the one before.
@@ -74,6 +74,7 @@ class _GridTried:
 
     setup: DiscreteProblem
     space: GridSpace
+    rates: Tensor
     solved: bool
     whole: float
     reached: float
@@ -90,7 +91,7 @@ class GridWindows(SlabAttempt):
     is missing, as far as time and memory allow; they stay from window to window.
     """
 
-    loosens = False
+    loosens, phase = False, "Grids"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,7 +160,8 @@ class GridWindows(SlabAttempt):
             larger = self._raised(found.space, found.tails)
             if larger is None:
                 return self._as_good_as_it_gets(found)
-            earlier, found = found, self._tried(larger, begin, end, before)
+            rates = found.space.transferred(found.rates.flatten(0, 1), larger).unflatten(0, found.rates.shape[:2])
+            earlier, found = found, self._tried(larger, begin, end, before, rates)
         return found
 
     def _worth(self, grid: GridSpace) -> float:
@@ -171,11 +173,14 @@ class GridWindows(SlabAttempt):
             self.target = max(self.target, 2 * found.in_space)
         return found
 
-    def _tried(self, space: GridSpace, begin: float, end: float, before: DiscreteProblem | None) -> _GridTried:
+    def _tried(
+        self, space: GridSpace, begin: float, end: float, before: DiscreteProblem | None, rates: Tensor | None = None
+    ) -> _GridTried:
         sites, rows = self._placed(space)
         starts = self._starts(space, begin, before)
         slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
-        solved = solve(slab, sites, partial(self._inverted, slab, rows), _TOLERANCE, self.setup.journal)
+        tolerance = max(_TOLERANCE, _SMALL * max(self.target, self._worth(space)))
+        solved = solve(slab, sites, partial(self._inverted, slab, rows), tolerance, self.setup.journal, rates)
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before)
         in_space = in_time = math.inf
@@ -188,10 +193,10 @@ class GridWindows(SlabAttempt):
         whole = max(in_space, in_time)
         self._record(begin, solved, whole)
         reached = self._counted(whole, begin, end)
-        fraction = self._fraction(begin, end)
-        return _GridTried(setup, space, solved.converged, whole, reached, fraction * in_space, fraction * in_time, tails)
+        in_space, in_time = (self._fraction(begin, end) * each for each in (in_space, in_time))
+        return _GridTried(setup, space, solved.rates, solved.converged, whole, reached, in_space, in_time, tails)
 
-    def _inverted(self, slab: Slab, rows: Sequence[Tensor | None], evaluated: Sequence[Evaluated]) -> Inverse:
+    def _inverted(self, slab: Slab[GridSpace], rows: Sequence[Tensor | None], evaluated: Sequence[Evaluated]) -> Inverse:
         """The approximate inverse, kept from window to window where nothing in it changes."""
         slopes = [part.slopes.mean(0) for each in evaluated for part in each.parts]
         key = slab.length, slab.mesh.shape, slopes
@@ -230,8 +235,7 @@ class GridWindows(SlabAttempt):
             other, ends = ended
             if other.shape == space.shape:
                 return ends
-            tables = [Table(axis, torch.from_numpy(new.nodes)) for axis, new in _pairs(other, space)]
-            return tuple(other.derivative(each.unflatten(1, other.shape), tables, ()).flatten(1) for each in ends)
+            return tuple(other.transferred(each, space) for each in ends)
         found = self._start_values(columns, begin, before)
         return tuple(
             torch.stack([found[name, power].expand(space.size) for power in range(order)])
@@ -240,12 +244,11 @@ class GridWindows(SlabAttempt):
             for name, order in zip(self._problem.fields, self._orders, strict=True)
         )
 
-    def _judged(self, slab: Slab, sites: Sequence[Site], solved: SlabRates) -> tuple[float, float]:
+    def _judged(self, slab: Slab[GridSpace], sites: Sequence[Site], solved: SlabRates) -> tuple[float, float]:
         """The largest relative residual of an equation between the nodes, and that of any term between the stages."""
         nodes = slab.stages.nodes
         times = (torch.cat([nodes.new_zeros(1), nodes[:-1]]) + nodes) / 2
         space = slab.mesh
-        assert isinstance(space, GridSpace)
         trace = space.between()
         inside = [Site(term, (trace,), 1 / self.setup.scales[term.name]) for term in self._equations]
         apart = [each.values.square().mean().sqrt() for each in slab.evaluate(inside, solved.rates)]
@@ -253,10 +256,9 @@ class GridWindows(SlabAttempt):
         in_space, in_time = float(torch.stack(apart).max()), float(torch.stack(others).max())
         return (in_space, in_time) if math.isfinite(in_space + in_time) else (math.inf, math.inf)
 
-    def _setup_of(self, slab: Slab, solved: SlabRates) -> DiscreteProblem:
+    def _setup_of(self, slab: Slab[GridSpace], solved: SlabRates) -> DiscreteProblem:
         """The window's function as the trial function of a set-up."""
         whole, old, space = self.setup.problem, self.setup.trial, slab.mesh
-        assert isinstance(space, GridSpace)
         time = Chebyshev(-1.0, 1.0, slab.stages.count + max(self._orders) + 1)
         at = torch.from_numpy((time.nodes + 1) / 2)
         values = torch.stack(
@@ -264,12 +266,8 @@ class GridWindows(SlabAttempt):
         )
         values = ((values - old.offset.to(values)) / old.scale.to(values)).unflatten(1, space.shape)
         column = whole.coordinates.index(self._time)
-        axes: list[Basis1D] = [type(axis)(-1.0, 1.0, len(axis)) for axis in space.axes.values()]
+        axes: list[Basis1D] = [axis_from({**axis.config, "low": -1.0, "high": 1.0}) for axis in space.axes.values()]
         axes.insert(column, time)
         model = GridFunction(axes, values.movedim(0, column).contiguous())
         sub = whole.on(whole.domain.between(self._time, slab.begin, slab.begin + slab.length))
         return self.setup.with_model(model, problem=sub, raw={}, train=(), held=(), fresh=())
-
-
-def _pairs(one: GridSpace, two: GridSpace) -> Iterable[tuple[Nodal, Nodal]]:
-    return zip(one.axes.values(), two.axes.values(), strict=True)

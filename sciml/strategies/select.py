@@ -37,11 +37,11 @@ KINDS: tuple[type[Strategy], ...] = (
 def select(work: Workspace, given: Any, train: Train, *, free: bool) -> list[Strategy]:
     """The strategies for a problem, best first; what keeps the others from serving is said in ``work.choices``.
 
-    Unknown functions and constants have strategies of their own. Linear problems: polynomials on boxes of at most three
-    coordinates, on tiles where the domain is no box, then slabs of time where there is one coordinate beside time, singular
-    functions where residuals are largest at corners, random features. Nonlinear problems that start in time: windows of
-    time. Stationary ones: as linear ones, by Gauss-Newton steps. In many coordinates, where features are too few, a small
-    network. Whatever all of these do not solve well: a network, trained.
+    Unknown functions and constants have strategies of their own. Linear problems: slabs of time where there are two coordinates
+    beside it, polynomials on boxes of at most three coordinates, on tiles where the domain is no box, slabs of time where there
+    is one coordinate beside it, singular functions where residuals are largest at corners, random features. Nonlinear problems
+    that start in time: slabs or windows of time. Stationary ones: as linear ones, by Gauss-Newton steps. In many coordinates,
+    where features are too few, a small network. Whatever all of these do not solve well: a network, trained.
     """
     if not (isinstance(given, str) and given == "auto"):
         ways = [_named(each, work, train) for each in (given if isinstance(given, list | tuple) else [given])]
@@ -113,16 +113,19 @@ def _serving(work: Workspace) -> list[Strategy]:
         return []
     slabs, windows = SpaceTimeSlabs(), TimeMarching()
     in_time = windows.obstacle(work) is None
-    on_elements = serves(slabs)
-    march: Strategy = slabs if on_elements else windows
+    in_slabs = serves(slabs)
+    march: Strategy = slabs if in_slabs else windows
     alone = None if work.linear or not in_time else "the problem is nonlinear and starts in time: windows serve it better"
     found: list[Strategy] = []
     corners = has_reentrant_corners(problem)
     if corners and serves(CornerSingular(), alone):
         found.append(CornerSingular())
+    if in_slabs and work.dimension > 2:
+        # In two coordinates beside time one function for all times takes too many weights.
+        found.append(march)
     if serves(Spectral(), alone):
         found.append(Spectral())
-    if on_elements and work.linear:
+    if in_slabs and work.linear and march not in found:
         # A jump or a layer: elements are better at these than anything for the whole domain.
         found.append(march)
     boxes = "its domain is a box" if isinstance(problem.domain, Box) else alone

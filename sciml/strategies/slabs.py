@@ -19,12 +19,12 @@ from sciml.models import PiecewisePolynomial, Scaled
 from sciml.models.bases import PiecewiseBasis, chebyshev_places, gauss
 from sciml.models.radau import RadauIIA, start_polynomial
 from sciml.problem import Problem
-from sciml.solvers import DiscreteProblem
-from sciml.strategies.search import Log
 from sciml.slabs.elements import ElementPreconditioner
 from sciml.slabs.newton_krylov import SlabRates, solve
 from sciml.slabs.row_layout import outward
 from sciml.slabs.system import Evaluated, Site, Slab, at_time, initial_values
+from sciml.solvers import DiscreteProblem
+from sciml.strategies.search import Log
 from sciml.typing import Array
 
 _STAGES = 12
@@ -85,11 +85,12 @@ class _SlabTried:
 class SlabAttempt:
     """What attempts of slabs share: the problem's terms, the starts of windows, and a target that gives way and comes back.
 
-    Where the target cannot be had, it gives way: to what there is when neither a finer space nor shorter windows help, and, where
-    it ``loosens``, tenfold whenever windows stay so short that the end is hundreds of them away. It comes back by halves.
+    Where the target cannot be had, it gives way: to what there is when neither a finer space nor shorter windows help, and,
+    where it ``loosens``, tenfold whenever windows stay so short that the end is hundreds of them away. It comes back by halves.
     """
 
     loosens: ClassVar[bool] = True
+    phase: ClassVar[str] = "Elements"
 
     setup: DiscreteProblem
     log: Log
@@ -161,7 +162,7 @@ class SlabAttempt:
             return None
         return self._ends[id(before.trial)][1:]
 
-    def _remember(self, slab: Slab, solved: SlabRates, trial: Scaled, before: DiscreteProblem | None) -> None:
+    def _remember(self, slab: Slab[Any], solved: SlabRates, trial: Scaled, before: DiscreteProblem | None) -> None:
         """Keep how a window ended: asking its function, the next one would begin with its rounding."""
         ends = tuple(slab.end(solved.rates, number) for number in range(len(self._orders)))
         earlier = {key: kept for key, kept in self._ends.items() if before is not None and key == id(before.trial)}
@@ -172,7 +173,7 @@ class SlabAttempt:
         """Tell the watchers; one of them may want it to end."""
         self.log.steps += solved.steps - 1
         self.log.evaluations += solved.products - 1
-        phase, most = f"Slabs, from {self._time} = {begin:.4g}", self.log.steps + 1
+        phase, most = f"{self.phase}, from {self._time} = {begin:.4g}", self.log.steps + 1
         self.log.solved(phase, reached**2, reached, {}, best=reached, most=most)
 
 
@@ -309,7 +310,7 @@ class ElementWindows(SlabAttempt):
                 ends.append(Site(term, (trace,), factor, outward(self._problem, face, 1)))
         return inside, ends
 
-    def _judged(self, slab: Slab, solved: SlabRates, before: DiscreteProblem | None) -> tuple[float, Array]:
+    def _judged(self, slab: Slab[PiecewiseBasis], solved: SlabRates, before: DiscreteProblem | None) -> tuple[float, Array]:
         """The largest relative residual of any term between the stages, and in each element what is not of time's making."""
         mesh = slab.mesh
         places, quadrature = gauss(self._degree + 3)
@@ -355,7 +356,7 @@ class ElementWindows(SlabAttempt):
                 return mesh
             mesh = mesh.split(coarse)
 
-    def _setup_of(self, slab: Slab, solved: SlabRates) -> DiscreteProblem:
+    def _setup_of(self, slab: Slab[PiecewiseBasis], solved: SlabRates) -> DiscreteProblem:
         """The window's function as the trial function of a set-up."""
         mesh, old, whole = slab.mesh, self.setup.trial, self.setup.problem
         weights = torch.zeros(len(self._orders), slab.stages.count + max(self._orders), mesh.width, dtype=torch.float64)

@@ -69,9 +69,9 @@ class Degrees:
     waves: tuple[int, ...]
 
     @classmethod
-    def first(cls, problem: Problem, waves: tuple[int, ...] | None = None) -> Degrees:
-        """Low ones, to begin with, with waves along all periodic coordinates if these are not named."""
-        found, count = wave_columns(problem) if waves is None else waves, len(problem.coordinates)
+    def first(cls, problem: Problem) -> Degrees:
+        """Low ones, to begin with, with waves along all periodic coordinates."""
+        found, count = wave_columns(problem), len(problem.coordinates)
         degree = _FIRST[count]
         return cls(tuple(degree // 2 if column in found else degree for column in range(count)), found)
 
@@ -92,11 +92,6 @@ class Degrees:
             if (found := replace(self, now=now)).weights <= most:
                 return found
         return None
-
-    def lowered(self, but: int) -> Degrees:
-        """Lower ones along all coordinates but one: more than was needed, so the next window does with less."""
-        lower = (degree if place == but else math.ceil(degree / _LOWER) for place, degree in enumerate(self.now))
-        return replace(self, now=tuple(lower))
 
     @property
     def weights(self) -> int:

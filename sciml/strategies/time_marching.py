@@ -12,7 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from sciml.errors import SolverError
-from sciml.geometry import At, Average, Face, Interior, OnFaces, Opposite, SpectralPoints, default_count, default_face_count, draw
+from sciml.geometry import (
+    At,
+    Average,
+    Face,
+    Interior,
+    OnFaces,
+    Opposite,
+    default_count,
+    default_face_count,
+    draw,
+)
 from sciml.jets.calculus import describe
 from sciml.models import MLP, Scaled, Windowed
 from sciml.models.base import SequentialModel
@@ -30,7 +40,6 @@ _MOST_MISSES = 40
 _SHORTER = 0.75
 _LONGER = 1.25
 _RELAXED = 3.0
-_SOLVED = 1e-2
 _HELD = 4096
 _BACK = 0.1
 
@@ -111,7 +120,7 @@ def window(
     begin: float,
     end: float,
     before: DiscreteProblem | None,
-    inside: int | SpectralPoints | None,
+    inside: int | None,
     seed: int,
 ) -> DiscreteProblem:
     """The set-up of one window."""
@@ -121,14 +130,10 @@ def window(
     terms = tuple(term for term in sub.terms() if before is None or term.place != start)
     device, dtype = setup.trial.offset.device, setup.trial.offset.dtype
 
-    def blocks(count: int | SpectralPoints, generator: np.random.Generator) -> tuple[Collocation, ...]:
+    def blocks(count: int, generator: np.random.Generator) -> tuple[Collocation, ...]:
         drawn = [block.to(device, dtype) for block in blocks_of(sub, terms, count, generator)]
         if before is not None:
-            sample = (
-                count.draw(start, sub.domain, generator)
-                if isinstance(count, SpectralPoints)
-                else draw(start, sub.domain, default_face_count(sub.domain, count), generator)
-            ).to(device, dtype)
+            sample = draw(start, sub.domain, default_face_count(sub.domain, count), generator).to(device, dtype)
             drawn.append(Collocation(sample, _start_terms(before, sub, start, sample.points[0])))
         return tuple(drawn)
 
@@ -219,7 +224,7 @@ class WindowMethod:
     ``longer`` tells by how much the next window may be longer; then lengths are those of others times powers of two, so that
     factors can be kept from window to window.
     ``target`` tells the relative residual to choose lengths for, if not that of the march; ``accepted`` one that is still good
-    enough where the shortest length misses the target, ``far`` one so far from it that shorter windows are not tried.
+    enough where the shortest length misses the target.
     """
 
     attempt: Attempt
@@ -228,7 +233,6 @@ class WindowMethod:
     longest: float = 1.0
     target: Callable[[], float] | None = None
     accepted: float = 0.0
-    far: float = math.inf
     longer: Callable[[], float] | None = None
 
 
@@ -273,9 +277,7 @@ def march(
         if reached > aim and not over:
             tried += 1
             ceiling = _SHORTER * (stop - at)
-            # Far from the target, but solved: above that the iteration diverged, and a shorter window may well converge.
-            climbs = methods[method].far < reached <= _SOLVED and method + 1 < len(methods)
-            if length > 1.01 * shortest and tried < _MOST_MISSES and not climbs:
+            if length > 1.01 * shortest and tried < _MOST_MISSES:
                 length = max(0.5 * min(length, stop - at), shortest)
                 continue
             missed[method] = reached

@@ -1,4 +1,4 @@
-"""Ways to solve a window of time: random features, products of polynomials and waves, a polished network."""
+"""Time marching, and its ways to solve a window of time: random features, a polished network, slabs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from functools import partial
 
 import torch
 
-from sciml.geometry import Box, Face, Interior, OnFaces
+from sciml.geometry import Face, Interior, OnFaces
 from sciml.models import MLP, RandomFeatures
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
 from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton, LeastSquares
-from sciml.solvers.gauss_newton import rank_revealing
+from sciml.strategies.grid_slabs import GridWindows, not_on_grid
 from sciml.strategies.polish import Polish
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace
-from sciml.strategies.grid_slabs import GridWindows, not_on_grid
 from sciml.strategies.slabs import ElementWindows, not_on_elements
-from sciml.strategies.spectral import MOST_COORDINATES, Degrees, layout_of
 from sciml.strategies.time_marching import WindowMethod, continued, fresh_model, joined, march, not_in_windows, window
 from sciml.strategies.training import Training, relative
 from sciml.typing import MultiIndex
@@ -35,16 +33,10 @@ _ROUNDS = 4
 _RESOLVED = 5e-3
 _STUCK = 0.8
 _SHARE = 0.1
-_GIVE_WAY = 3.0
-_TOO_FINE = 1e-2
-_SETTLED = 0.1
-_SPARE, _MOST_IN_TIME, _IN_SPACE = 2, 15, 0.1
 _MORE_FEATURES, _POLISH_ROUNDS = 1200, 4
 _WINDOW_SCALES, _ODE_SCALE = (8.0, 16.0, 32.0), 6.0
 _TARGET, _ODE_TARGET, _SPECTRAL_TARGET = 1e-7, 1e-9, 1e-9
-_ACCEPTED, _FAR = 1e-6, 1e-4
 _GOOD_ENOUGH, _SHORTEST = 1e-3, 1e-7
-_WEIGHTS, _MORE_WEIGHTS, _FINE = 2400, 3600, 1e-6
 _WINDOWS_GOOD = 1e-2
 
 
@@ -89,87 +81,6 @@ class FeatureWindows:
 
 
 @dataclass
-class SpectralWindows:
-    """Solves windows by products of polynomials and waves: an attempt for ``time_marching.march``.
-
-    Degrees in space are raised where they are what is missing, and kept from window to window. ``bases`` are the sets of waves
-    to choose from in the first window. Where even as many weights as ``most`` miss the target in space, shorter windows would
-    not help, and the target gives way, up to what is ``accepted``.
-    """
-
-    setup: DiscreteProblem
-    training: Training
-    seed: int
-    target: float
-    accepted: float
-    bases: Sequence[Degrees]
-    most: int
-
-    def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
-        """The window's set-up and its relative residual on held-out rows."""
-        best: tuple[DiscreteProblem, float, Degrees] | None = None
-        other = math.inf
-        for degrees in self.bases:
-            solved = self._resolved(begin, end, before, degrees)
-            if best is None or solved[1] < best[1]:
-                best, other = solved, other if best is None else best[1]
-            else:
-                other = min(other, solved[1])
-            if best[1] <= self.target or self.training.log.stopped:
-                break
-        assert best is not None
-        # Which functions suit the problem shows in the first window; how many of them, in every one.
-        if best[1] <= self.target:
-            self.bases = [best[2]]
-        elif best[1] <= _SETTLED * other:
-            self.bases = [each for each in self.bases if each.waves == best[2].waves]
-        return best[0], best[1]
-
-    def _resolved(
-        self, begin: float, end: float, before: DiscreteProblem | None, degrees: Degrees
-    ) -> tuple[DiscreteProblem, float, Degrees]:
-        """A window solved with degrees in space as high as it takes."""
-        problem = self.setup.problem
-        fields, time = len(problem.fields), problem.coordinates.index(str(problem.time))
-        most, earlier = self.most / fields, math.inf
-        shorter: Degrees | None = None
-        while True:
-            solved = self._solved(begin, end, before, degrees)
-            reached, tails = relative(solved), list(solved.trial.model.tails())
-            in_time = tails.pop(time)
-            if reached <= self.target and max(tails) < _TOO_FINE * self.target and earlier == math.inf:
-                degrees = degrees.lowered(time)
-            if reached <= self.target or reached > 2 * earlier or self.training.log.stopped:
-                return solved, reached, degrees
-            useless = shorter is not None and reached > 0.5 * earlier
-            if useless:
-                assert shorter is not None
-                degrees = shorter
-            if useless or max(tails) > _IN_SPACE * in_time:
-                shorter, higher = None, degrees.raised([*tails[:time], 0.0, *tails[time:]], most=most)
-                if higher is None and max(tails) > in_time and reached <= self.accepted:
-                    self.target = max(self.target, _GIVE_WAY * reached)
-            else:
-                # A longer time is cheap as long as there are few weights.
-                shorter, higher = degrees, degrees.raised([0.0] * time + [1.0] + [0.0] * (len(tails) - time))
-                assert higher is not None
-                if _SPARE * degrees.weights > most or higher.now[time] > _MOST_IN_TIME:
-                    higher = None
-            if higher is None:
-                return solved, reached, degrees
-            degrees, earlier = higher, reached
-
-    def _solved(self, begin: float, end: float, before: DiscreteProblem | None, degrees: Degrees) -> DiscreteProblem:
-        problem = self.setup.problem
-        model = degrees.model(problem)
-        setup = window(self.setup, model, begin, end, before, layout_of(model, problem), self.seed)
-        _start_constant(setup)
-        return self.training.run(
-            setup, [GaussNewton(30, rank_tolerance=0.0)], self.seed, f", from {problem.time} = {begin:.4g}"
-        )
-
-
-@dataclass
 class DeepWindows:
     """Solves windows by a network, Levenberg-Marquardt and ``Polish``: an attempt for ``time_marching.march``."""
 
@@ -207,22 +118,6 @@ class DeepWindows:
         return best, reached
 
 
-def _start_constant(setup: DiscreteProblem) -> None:
-    """Begin a window of polynomials with what its start prescribes and no higher degrees in time."""
-    problem, model, time = setup.problem, setup.trial.model, str(setup.problem.time)
-    start = OnFaces((Face(time, "lower"),))
-    given = [block for block in setup.train if block.terms[0].place == start]
-    if not given:
-        return
-    objective = setup.objective(given)
-    rows, slopes = objective.linearised()
-    degrees = model.basis.degrees_of[:, problem.coordinates.index(time)].to(rows.device)
-    low = torch.cat([degrees < max(1, problem.order(name, time)) for name in problem.fields])
-    move = torch.zeros_like(objective.vector())
-    move[low] = rank_revealing(rows, slopes[:, low], 1e-12)
-    objective.assign(objective.vector() + move)
-
-
 def stand_still(setup: DiscreteProblem) -> None:
     """Begin a window with the function that has its start's values at all times."""
     problem, time = setup.problem, str(setup.problem.time)
@@ -248,9 +143,7 @@ def _derivative(name: str, index: MultiIndex, evaluation: Evaluation) -> torch.T
 class TimeMarching(Strategy):
     """Time marching: windows of time in turn, their lengths and ways of solving chosen by the residual on held-out points.
 
-    The functions that solve a window are, from first to last resort: random features (ordinary differential equations, and
-    domains that are no boxes) or products of polynomials and waves (boxes of at most three coordinates), then polished
-    networks.
+    The functions that solve a window are random features and, where these do not resolve it, polished networks.
     """
 
     last_resort = True
@@ -299,18 +192,9 @@ class TimeMarching(Strategy):
             features = FeatureWindows(setup, training, seed, 60, (_ODE_SCALE,), target)
             return "random features", [WindowMethod(features, 0.1, 1e-9)]
         last = WindowMethod(DeepWindows(setup, training, seed, target), 0.1, 0.05)
-        if not isinstance(problem.domain, Box) or work.dimension > MOST_COORDINATES:
-            count = max(250, (800 if work.dimension == 2 else 1500) // len(problem.fields))
-            features = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, target)
-            return "random features", [WindowMethod(features, 0.1, 0.025), last]
-        most = _WEIGHTS if work.options.tolerance > _FINE else _MORE_WEIGHTS
-        bases = [Degrees.first(problem)]
-        if bases[0].waves:
-            # A periodic function need not be smooth where its ends meet.
-            bases.append(Degrees.first(problem, ()))
-        spectral = SpectralWindows(setup, training, seed, min(target, _SPECTRAL_TARGET), _ACCEPTED, bases, most)
-        first = WindowMethod(spectral, 0.05, 0.025, target=lambda: spectral.target, accepted=_ACCEPTED, far=_FAR)
-        return "products of polynomials and waves", [first, last]
+        count = max(250, (800 if work.dimension == 2 else 1500) // len(problem.fields))
+        features = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, target)
+        return "random features", [WindowMethod(features, 0.1, 0.025), last]
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,8 @@ def sites_of(problem, mesh, places, highest):
         if term.name.startswith("periodic"):
             ends.append(Site(term, pair, 1.0))
         else:
-            ends += [Site(term, (trace,), 1.0, side * torch.tensor([[1.0, 0.0]], dtype=F64)) for trace, side in zip(pair, (-1, 1), strict=True)]
+            outward = torch.tensor([[1.0, 0.0]], dtype=F64)
+            ends += [Site(term, (trace,), 1.0, side * outward) for trace, side in zip(pair, (-1, 1), strict=True)]
     return inside, ends
 
 

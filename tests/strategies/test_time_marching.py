@@ -11,14 +11,11 @@ from scipy.integrate import solve_ivp
 
 import sciml
 from sciml import d
-from sciml.models import Spectral
+from sciml.strategies.grid_slabs import GridWindows
 from sciml.strategies.prepare import prepare
 from sciml.strategies.random_features import most_points
 from sciml.strategies.search import Log
-from sciml.strategies.spectral import Degrees
 from sciml.strategies.time_marching import WindowMethod, joined, march
-from sciml.strategies.training import Training
-from sciml.strategies.window_solvers import SpectralWindows
 
 
 @dataclass
@@ -124,18 +121,17 @@ def fourier(problem, modes, time, steps):
 
 
 @pytest.mark.slow
-def test_waves_in_windows_follow_solitons_to_many_digits():
-    """`fit` solves this on elements now; waves are for two coordinates beside time, and this shows that they work."""
+def test_waves_on_a_grid_follow_solitons_to_many_digits():
+    """`fit` solves this on elements; grids are for two coordinates beside time, and this shows that they resolve what moves."""
     problem = Solitons()
     setup = prepare(problem, sciml.RandomFeatures(), None, most_points(2), None, torch.float64, "cpu", 0)
-    training = Training(Log())
-    waves = SpectralWindows(setup, training, 0, 1e-9, 1e-6, [Degrees.first(problem)], 2400)
-    method = WindowMethod(waves, 0.05, 0.025, target=lambda: waves.target, accepted=1e-6, far=1e-4)
-    found = march(setup, [method], target=1e-7, ended=lambda: False)
+    grids = GridWindows(setup, Log(), 1e-9, 1e-3)
+    method = WindowMethod(grids, 0.05, 1e-7, target=lambda: grids.target, accepted=1e-3, longer=lambda: grids.longer)
+    found = march(setup, [method], target=1e-9, ended=lambda: False)
     models = [each.trial.model for each in found.setups]
     assert found.complete
-    assert all(isinstance(model, Spectral) and model.periodic == (0,) for model in models)
-    assert models[-1].degree[0] > models[0].degree[0]  # raised as the waves steepen
+    assert all(type(model.axes[0]).__name__ == "Fourier" for model in models)
+    assert len(models[-1].axes[0]) > len(models[0].axes[0])  # raised as the waves steepen
     x, truth = fourier(problem, 128, 0.4, 4000)
     points = torch.stack([torch.from_numpy(x), torch.full((len(x),), 0.4, dtype=torch.float64)], dim=1)
     with torch.no_grad():

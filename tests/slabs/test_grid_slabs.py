@@ -1,0 +1,227 @@
+"""Slabs of time on grids: the approximate inverse, what it leaves free, and problems that `fit` solves by them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import sciml
+from sciml import d
+from sciml.models import Chebyshev, Fourier
+from sciml.models.radau import RadauIIA
+from sciml.slabs.grids import GridPreconditioner, GridSpace
+from sciml.slabs.row_layout import arranged
+from sciml.slabs.system import Site, Slab
+
+PI = math.pi
+F64 = torch.float64
+PLANE = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 1))
+
+
+class Heat(sciml.Problem):
+    domain = PLANE
+    fields = ["u"]
+    conditions = [
+        sciml.Initial(u=lambda x, y: torch.sin(PI * x) * torch.cos(PI * y)),
+        sciml.Dirichlet(u=0.0, on=PLANE.faces("x")),
+        sciml.Neumann(u=0.0, on=PLANE.faces("y")),
+    ]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) - (1 + x * y) * (d(u, x, x) + d(u, y, y))
+
+
+class Stokes(sciml.Problem):
+    """Unsteady, periodic: its pressure has no rate and is given up to a number."""
+
+    domain = PLANE
+    fields = ["u", "v", "p"]
+    conditions = [
+        sciml.Periodic("x"),
+        sciml.Periodic("y"),
+        sciml.Initial(u=lambda x, y: torch.sin(2 * PI * y), v=lambda x, y: torch.sin(2 * PI * x)),
+    ]
+
+    @sciml.equation
+    def along(self, u, v, p, x, y, t):
+        return d(u, t) + d(p, x) - d(u, x, x) - d(u, y, y) - torch.cos(2 * PI * x)
+
+    @sciml.equation
+    def across(self, u, v, p, x, y, t):
+        return d(v, t) + d(p, y) - d(v, x, x) - d(v, y, y)
+
+    @sciml.equation
+    def continuity(self, u, v, x, y):
+        return d(u, x) + d(v, y)
+
+
+class Channel(Heat):
+    """Periodic along x, walls along y."""
+
+    conditions = [
+        sciml.Initial(u=lambda x, y: torch.sin(2 * PI * x) * y),
+        sciml.Periodic("x"),
+        sciml.Dirichlet(u=0.0, on=PLANE.faces("y")),
+    ]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) + y * d(u, x) - d(u, x, x) - d(u, y, y) * (1 + y)
+
+
+def slab_of(problem, space, *, length=0.1, stages=4):
+    fields = problem.fields
+    orders = tuple(problem.order(name, "t") for name in fields)
+    sites, rows = [], []
+    for row in arranged(problem, space, dict(zip(fields, orders, strict=True)), rates=False):
+        sites.append(Site(row.term, (space.nodes(row.at),), 1.0, row.normals))
+        rows.append(torch.from_numpy(fields.index(row.field) * space.size + row.numbers))
+    starts = tuple(torch.zeros(order, space.size, dtype=F64) for order in orders)
+    return Slab(problem, space, RadauIIA(stages), 0.0, length, orders, starts, (1.0,) * len(fields)), sites, rows
+
+
+def box(x, y):
+    kinds = {True: Fourier, False: Chebyshev}
+    return GridSpace({"x": kinds[x](0.0, 1.0, 7), "y": kinds[y](0.0, 1.0, 9)})
+
+
+@pytest.mark.parametrize(("problem", "periodic"), [(Heat(), (False, False)), (Channel(), (True, False))])
+def test_the_inverse_is_exact_where_nothing_changes_along_waves_or_in_time(problem, periodic):
+    slab, sites, rows = slab_of(problem, box(*periodic))
+    evaluated = slab.evaluate(sites, slab.zero(), slopes=True)
+    inverse = GridPreconditioner(slab, rows, evaluated)
+    rates = torch.randn(slab.zero().shape, dtype=F64, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(inverse(slab.product(evaluated, rates)), rates, atol=1e-9)
+
+
+def test_what_nothing_determines_stays_zero():
+    slab, sites, rows = slab_of(Stokes(), box(True, True))
+    evaluated = slab.evaluate(sites, slab.zero(), slopes=True)
+    inverse = GridPreconditioner(slab, rows, evaluated)
+    rates = inverse([each.values for each in evaluated])
+    assert float(rates[:, 2].mean(1).abs().max()) < 1e-13
+    assert float(rates[:, 2].abs().max()) > 0.1
+    left = [one + two.values for one, two in zip(slab.product(evaluated, -rates), evaluated, strict=True)]
+    assert max(float(each.abs().max()) for each in left) < 1e-12
+
+
+def test_derivatives_at_nodes_and_between_them():
+    space = box(True, False)
+    x, y = (torch.from_numpy(each) for each in space.points.T)
+    values = space.local((torch.sin(2 * PI * x) * y**3)[None])
+    for trace in (space.nodes(), space.nodes(np.arange(5, 20)), space.between()):
+        px, py = (each[0] for each in trace.columns)
+        exact = 2 * PI * torch.cos(2 * PI * px) * 3 * py**2
+        assert torch.allclose(trace.jet(values, ("y", "x"))[0, 0], exact, atol=1e-11)
+
+
+def relative(solution, exact, count=2000):
+    generator = np.random.default_rng(0)
+    at = {name: generator.uniform(low, high, count) for name, (low, high) in solution.domain.bounds.items()}
+    truth = exact(**at)
+    found = solution(**at)
+    return {name: float(np.linalg.norm(found[name] - each) / np.linalg.norm(each)) for name, each in truth.items()}
+
+
+def test_waves_run_for_long():
+    """Two standing waves with speeds 1 and √2 along the coordinates, through 14 periods of the faster one."""
+
+    class Membrane(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 8))
+        fields = ["u"]
+        conditions = [
+            sciml.Initial(u=lambda x, y: torch.sin(PI * x) * torch.sin(2 * PI * y), u_t=0.0),
+            sciml.Dirichlet(u=0.0, on=domain.faces("x", "y")),
+        ]
+
+        @sciml.equation
+        def motion(self, u, x, y, t):
+            return d(u, t, t) - d(u, x, x) - 2 * d(u, y, y)
+
+    solution = sciml.fit(Membrane())
+    assert solution.success
+    exact = lambda x, y, t: {"u": np.sin(PI * x) * np.sin(2 * PI * y) * np.cos(3 * PI * t)}  # noqa: E731
+    assert relative(solution, exact)["u"] < 1e-8
+
+
+class Vortices(sciml.Problem):
+    """Taylor and Green: u = cos x sin y e^(-2 nu t)."""
+
+    domain = sciml.Box(x=(0, 2 * PI), y=(0, 2 * PI), t=(0, 1))
+    fields = ["u", "v", "p"]
+    conditions = [
+        sciml.Periodic("x"),
+        sciml.Periodic("y"),
+        sciml.Initial(u=lambda x, y: torch.cos(x) * torch.sin(y), v=lambda x, y: -torch.sin(x) * torch.cos(y)),
+        sciml.Mean(p=2.0),
+    ]
+    nu = 0.01
+
+    @sciml.equation
+    def along(self, u, v, p, x, y, t):
+        return d(u, t) + u * d(u, x) + v * d(u, y) + d(p, x) - self.nu * (d(u, x, x) + d(u, y, y))
+
+    @sciml.equation
+    def across(self, u, v, p, x, y, t):
+        return d(v, t) + u * d(v, x) + v * d(v, y) + d(p, y) - self.nu * (d(v, x, x) + d(v, y, y))
+
+    @sciml.equation
+    def continuity(self, u, v, x, y):
+        return d(u, x) + d(v, y)
+
+
+def test_a_mean_holds_at_each_time():
+    solution = sciml.fit(Vortices())
+
+    def exact(x, y, t):
+        decay = np.exp(-0.02 * t)
+        pressure = 2.0 - (np.cos(2 * x) + np.cos(2 * y)) / 4 * decay**2
+        return {"u": np.cos(x) * np.sin(y) * decay, "v": -np.sin(x) * np.cos(y) * decay, "p": pressure}
+
+    assert solution.success
+    assert max(relative(solution, exact).values()) < 1e-9
+    assert any("spectral collocation on grids" in each for each in solution.choices)
+
+
+def test_a_nonlinear_system_is_refined_where_it_steepens():
+    """Cahn and Hilliard's equation, of fourth order: the mean stays, the energy falls."""
+
+    class Separation(sciml.Problem):
+        domain = sciml.Box(x=(0, 2 * PI), y=(0, 2 * PI), t=(0, 1))
+        fields = ["c", "mu"]
+        conditions = [
+            sciml.Periodic("x"),
+            sciml.Periodic("y"),
+            sciml.Initial(c=lambda x, y: 0.1 + 0.05 * torch.cos(3 * x) * torch.cos(4 * y) + 0.05 * torch.sin(x + 2 * y)),
+        ]
+
+        @sciml.equation
+        def motion(self, c, mu, x, y, t):
+            return d(c, t) - d(mu, x, x) - d(mu, y, y)
+
+        @sciml.equation
+        def potential(self, c, mu, x, y):
+            return mu - c**3 + c + 0.1 * (d(c, x, x) + d(c, y, y))
+
+    solution = sciml.fit(Separation())
+    assert solution.success
+    x, y = (each.ravel() for each in np.meshgrid(*[np.arange(32) * PI / 16] * 2))
+    means, energies = [], []
+    for t in (0.0, 0.5, 1.0):
+        c = solution(x=x, y=y, t=t)["c"].reshape(32, 32)
+        waves = 1j * np.fft.fftfreq(32, 1 / 32)
+        slopes = [np.fft.ifft2(np.fft.fft2(c) * each).real for each in (waves[:, None], waves)]
+        means.append(c.mean())
+        energies.append(((c**2 - 1) ** 2 / 4 + 0.05 * sum(each**2 for each in slopes)).mean())
+    assert np.allclose(means, 0.1, atol=1e-9)
+    assert energies[0] > energies[1] > energies[2]
+
+
+def test_what_grids_do_not_serve_is_said():
+    class Over(Heat):
+        conditions = [*Heat.conditions, sciml.Dirichlet(u=1.0, on=PLANE.faces("y"))]
+
+    with pytest.raises(sciml.SolverError, match="too many conditions"):
+        sciml.fit(Over(), strategy="SpaceTimeSlabs")
