@@ -191,14 +191,23 @@ class Products(Block):
             yield share, long[:, :count]
 
 
-def ellipsoid(degrees: Sequence[int], periodic: Collection[int] = (), order: Sequence[int] | None = None) -> Tensor:
-    r"""The numbers of products with :math:`\sum_i (k_i/n_i)^2 \le 1`, ``(K, D)``, counting along coordinates in an order."""
+def ellipsoid(
+    degrees: Sequence[int],
+    periodic: Collection[int] = (),
+    order: Sequence[int] | None = None,
+    full: Collection[int] = (),
+) -> Tensor:
+    r"""The numbers of products with :math:`\sum_i (k_i/n_i)^2 \le 1`, ``(K, D)``, counting along coordinates in an order.
+
+    Of coordinates that are ``full`` all degrees are combined with those of the others.
+    """
     order = range(len(degrees)) if order is None else order
     sizes = [(2 * n if column in periodic else n) + 1 for column, n in enumerate(degrees)]
     ordered = torch.cartesian_prod(*(torch.arange(sizes[column]) for column in order)).reshape(-1, len(degrees))
     numbers = torch.empty_like(ordered)
     numbers[:, list(order)] = ordered
     parts = _degrees_of(numbers, periodic) / torch.tensor([max(1, n) for n in degrees])
+    parts[:, list(full)] = 0
     return numbers[parts.square().sum(1) <= 1 + 1e-9]
 
 

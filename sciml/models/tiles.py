@@ -29,6 +29,7 @@ class Tiles(Pieces):
         degrees: the degree n along each coordinate.
         outputs: the number of fields F.
         live: the numbers of the boxes that carry a tile, the last coordinate counting fastest; None for all.
+        full: columns of coordinates all of whose degrees are combined with those of the others; they are left out of the sum.
 
     Raises:
         ModelError: breaks that do not increase, degrees that are none, or no such box.
@@ -44,11 +45,11 @@ class Tiles(Pieces):
     Engineering 104 (2015).
     """
 
-    arguments = ("breaks", "degrees", "outputs", "live")
+    arguments = ("breaks", "degrees", "outputs", "live", "full")
     centers: Tensor
     halves: Tensor
     _tile_of: Tensor
-    _products: Tensor
+    products: Tensor
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Tiles(Pieces):
         degrees: Sequence[int],
         outputs: int,
         live: Sequence[int] | None = None,
+        full: Sequence[int] = (),
     ) -> None:
         super().__init__(breaks, degrees, outputs)
         found = self.breaks
@@ -65,18 +67,19 @@ class Tiles(Pieces):
         if not len(chosen) or int(chosen.min()) < 0 or int(chosen.max()) >= len(middles):
             raise ModelError(f"live must name some of the {len(middles)} boxes, from 0; given: {live!r}")
         self.live = tuple(chosen.tolist())
-        products = ellipsoid(self.degrees)
+        self.full = tuple(full)
+        products = ellipsoid(self.degrees, full=self.full)
         self.register_buffer("centers", middles[chosen], persistent=False)
         self.register_buffer("halves", halves[chosen], persistent=False)
         self.register_buffer("_tile_of", _nearest(middles, halves, chosen), persistent=False)
-        self.register_buffer("_products", products, persistent=False)
+        self.register_buffer("products", products, persistent=False)
         shape = len(chosen), outputs, len(products)
         self.register_buffer("coefficients", torch.zeros(shape, dtype=torch.float64))
 
     @property
     def width(self) -> int:
         """The number of products on each tile."""
-        return len(self._products)
+        return len(self.products)
 
     def tile(self, points: Tensor) -> Tensor:
         """The tile of each of points ``(n, D)``."""
@@ -93,7 +96,7 @@ class Tiles(Pieces):
         """A derivative of every product by local coordinates ``(n, D)``, ``(n, K)``."""
         found: Tensor | None = None
         for column, (degree, order) in enumerate(zip(self.degrees, orders, strict=True)):
-            table = chebyshev(local[:, column], degree, order)[-1].index_select(1, self._products[:, column])
+            table = chebyshev(local[:, column], degree, order)[-1].index_select(1, self.products[:, column])
             found = table if found is None else found * table
         assert found is not None
         return found
@@ -112,7 +115,7 @@ class Tiles(Pieces):
         """For each tile and coordinate the share of the weights in the highest sixth of its degrees, ``(T, D)``."""
         squares = self.coefficients.square().sum(1)
         whole = squares.sum(1).clamp_min(1e-300)
-        high = [self._products[:, column] >= -(-5 * max(n, 1) // 6) for column, n in enumerate(self.degrees)]
+        high = [self.products[:, column] >= -(-5 * max(n, 1) // 6) for column, n in enumerate(self.degrees)]
         return torch.stack([(squares[:, each].sum(1) / whole).sqrt() for each in high], dim=1)
 
     def neighbours(self) -> list[tuple[int, Tensor]]:

@@ -63,7 +63,7 @@ def _solved(
     earlier, products = math.inf, 0
     for step in range(1, _STEPS + 1):
         wanted = -inverse([each.values for each in evaluated])
-        left = float(_moves(slab, wanted).norm()) / math.sqrt(wanted.numel())
+        left = float(moves(slab, wanted).norm()) / math.sqrt(wanted.numel())
         if not math.isfinite(left):
             return SlabRates(slab.zero(), False, step, products)
         if left <= tolerance:
@@ -95,7 +95,7 @@ def _finite(evaluated: Sequence[Evaluated]) -> bool:
     )
 
 
-def _moves(slab: Slab[Any], rates: Tensor) -> Tensor:
+def moves(slab: Slab[Any], rates: Tensor) -> Tensor:
     """By how much rates move the fields within the slab."""
     scale = [slab.length**order for order in slab.orders]
     return rates * torch.tensor(scale, dtype=rates.dtype)[:, None]

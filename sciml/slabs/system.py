@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sciml.jets import RandomJets
 from sciml.jets.random import JetKind
-from sciml.models.radau import RadauIIA, start_values
+from sciml.models.radau import RadauIIA, start_polynomial, start_values
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.linearize import linearize
@@ -54,14 +54,14 @@ class Site:
     Attributes:
         term: the residual.
         traces: where.
-        factor: what it is multiplied by.
+        factor: what it is multiplied by, a number or one for each place, ``(elements, q)``.
         normals: on faces the outward normals at all places, one after the other, ``(elements * q, D)``.
         shares: for the mean over all places their shares of it, ``(elements, q)``.
     """
 
     term: Term
     traces: tuple[Trace, ...]
-    factor: float
+    factor: float | Tensor
     normals: Tensor | None = None
     shares: Tensor | None = None
 
@@ -141,6 +141,18 @@ class Slab(Generic[SpaceT]):
         orders = range(self.orders[field])
         found = [(self.moved(rates, field, power, None) + self.kept(field, power, None))[-1:] for power in orders]
         return torch.cat(found) if found else self.starts[field]
+
+    def in_time(self, rates: Tensor) -> Tensor:
+        """Each weight of each field as a polynomial in time: its Chebyshev coefficients on the slab, ``(F, J, width)``."""
+        found = torch.zeros(len(self.orders), self.stages.count + max(self.orders), self.mesh.width, dtype=torch.float64)
+        for number, order in enumerate(self.orders):
+            polynomials = torch.from_numpy(self.stages.polynomials(order))
+            factor = self.units[number] * self.length**order
+            found[number, : len(polynomials)] = factor * (polynomials @ rates[:, number])
+            for power in range(order):
+                start = torch.from_numpy(start_polynomial(power))
+                found[number, : len(start)] += self.length**power * start[:, None] * self.starts[number][power]
+        return found
 
     def evaluate(
         self, sites: Sequence[Site], rates: Tensor, at: Tensor | None = None, *, slopes: bool = False

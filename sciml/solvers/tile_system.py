@@ -30,13 +30,15 @@ from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
 from sciml.problem.linearize import linearize
-from sciml.typing import Array, MultiIndex
+from sciml.typing import MultiIndex
 
 # Rows of conditions and of continuity, which hold on sets of lower dimension, against those of equations.
-_SIDES = 3.0
+SIDES = 3.0
 # Numbers in the rows that are made at once.
 _CHUNK = 2e7
 _RIDGE = 1e-13
+# Combinations whose rows are smaller than that are left out.
+_UNSEEN = 1e-10
 _REFINEMENTS, _REFINED = 30, 1e-13
 
 
@@ -139,7 +141,7 @@ class TileRows:
             count = torch.bincount(key, minlength=len(self.model.live)).clamp_min(1)
             typical = (mean / count).sqrt()[key].clamp_min(1e-300)
             rows = self._side ** (dimension if whole else dimension - 1)
-            found[term.name] = (1.0 if whole else _SIDES) / (math.sqrt(rows) * typical)
+            found[term.name] = (1.0 if whole else SIDES) / (math.sqrt(rows) * typical)
         return found
 
     def _unit(self, field: str, index: MultiIndex, tile: Tensor) -> Tensor:
@@ -176,7 +178,7 @@ class TileRows:
                     both = one.new_zeros(len(pairs), len(local), 2, len(problem.fields), model.width)
                     both[:, :, 0, number] = one
                     both[:, :, 1, number] = -two * ratio[:, None, None]
-                    both *= inside[:, :, None, None, None] * _SIDES / float(self._degrees[column]) ** power
+                    both *= inside[:, :, None, None, None] * SIDES / float(self._degrees[column]) ** power
                     rows.append(both.flatten(2) / math.sqrt(len(local)))
             slopes = torch.cat(rows, dim=1)
             found.append(Joined(pairs, slopes, slopes.new_zeros(slopes.shape[:2])))
@@ -194,7 +196,7 @@ class TileRows:
         """The largest root mean square of a jump of the fields between tiles, as a share of their size."""
         flat = coefficients.flatten(1)
         found = [torch.einsum("pms,ps->pm", each.slopes, flat[each.tiles].flatten(1)) for each in self._continuity]
-        return max((float((each.square().sum(1).mean()).sqrt()) / _SIDES for each in found), default=0.0)
+        return max((float((each.square().sum(1).mean()).sqrt()) / SIDES for each in found), default=0.0)
 
     def _rows(self, part: _Part, coefficients: Tensor, *, slopes: bool) -> list[tuple[Tensor, Tensor]]:
         """Each residual's values ``(n,)`` and its slopes by the coefficients of its tiles ``(n, S, F, K)``."""
@@ -287,47 +289,82 @@ class TileLinearization:
     """Condensed rows at one position; ``step`` solves for the change of all coefficients."""
 
     def __init__(self, triangles: Tensor, joined: Sequence[Joined]) -> None:
-        tiles, width = len(triangles), triangles.shape[1] - 1
-        squares = triangles[:, :, :-1].square().sum(1)
-        for each in joined:
-            both = each.slopes.view(*each.slopes.shape[:2], 2, width).square().sum(1)
-            squares.index_add_(0, each.tiles[:, 0], both[:, 0]).index_add_(0, each.tiles[:, 1], both[:, 1])
-        self._norms = torch.where(squares > 0, squares, torch.ones_like(squares)).sqrt()
-        self._slopes = triangles[:, :, :-1] / self._norms[:, None]
-        self._values = triangles[:, :, -1]
-        self._joined = [
-            Joined(each.tiles, each.slopes / self._norms[each.tiles].flatten(1)[:, None], each.values) for each in joined
-        ]
-        self._order = self._arranged(tiles)
-        self._count, self._width = tiles, width
+        self._values = [triangles[:, :, -1], *(each.values for each in joined)]
+        self._rows = TileLeastSquares(triangles[:, :, :-1], [(each.tiles, each.slopes) for each in joined])
 
-    def _arranged(self, tiles: int) -> Tensor:
+    def step(self, damping: float = 0.0) -> Tensor | None:
+        """The least-squares step for all coefficients, flat, or None where the factorisation fails."""
+        try:
+            self._rows.factor(damping)
+        except np.linalg.LinAlgError:
+            return None
+        return -self._rows.solve(self._values).flatten()
+
+
+class TileLeastSquares:
+    """Least squares of rows on tiles and rows that join pairs of them, real or complex, for many right-hand sides.
+
+    Args:
+        slopes: the rows of each tile, ``(T, m, w)``.
+        joined: pairs of tiles ``(P, 2)`` and their rows ``(P, m, 2 w)``.
+    """
+
+    def __init__(self, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> None:
+        self._count, _, self._width = slopes.shape
+        self._turn = self._orthonormal(slopes, joined)
+        self._slopes = slopes @ self._turn
+        self._joined = []
+        for tiles, rows in joined:
+            both = rows.unflatten(2, (2, self._width))
+            turned = [both[:, :, member] @ self._turn[tiles[:, member]] for member in (0, 1)]
+            self._joined.append((tiles, torch.cat(turned, dim=2)))
+        self._order = self._arranged()
+        self._damping, self._factored = 0.0, np.zeros((0, 0))
+
+    def _orthonormal(self, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """For each tile the coefficients of combinations whose rows are orthonormal on it, ``(T, w, w)``.
+
+        What the rows hardly see, polynomials that are large outside the domain alone, is left out: zero columns. Scaled one by
+        one, columns would leave a condition number whose square is beyond all digits.
+        """
+        triangles = torch.linalg.qr(slopes, mode="r").R
+        triangles = torch.cat([triangles, triangles.new_zeros(self._count, self._width - triangles.shape[1], self._width)], dim=1)
+        for tiles, rows in joined:
+            for member, own in enumerate(rows.split(self._width, dim=2)):
+                order = torch.argsort(tiles[:, member], stable=True)
+                _condense(triangles, tiles[order, member], own[order])
+        _, sizes, right = torch.linalg.svd(triangles)
+        seen = sizes > _UNSEEN * sizes[:, :1].clamp_min(1e-300)
+        return right.mH * torch.where(seen, 1 / sizes, torch.zeros_like(sizes))[:, None]
+
+    def _arranged(self) -> Tensor:
         """The place of every tile in an order in which neighbours are close."""
-        pairs = torch.cat([each.tiles for each in self._joined]) if self._joined else torch.zeros(0, 2, dtype=torch.int64)
+        pairs = torch.cat([torch.zeros(0, 2, dtype=torch.int64), *(tiles for tiles, _ in self._joined)])
         rows, columns = torch.cat([pairs, pairs.flip(1)]).T.numpy()
-        graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(tiles, tiles))
-        place = torch.empty(tiles, dtype=torch.int64)
-        place[torch.from_numpy(reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64))] = torch.arange(tiles)
+        graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(self._count, self._count))
+        place = torch.empty(self._count, dtype=torch.int64)
+        place[torch.from_numpy(reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64))] = torch.arange(self._count)
         return place
 
     @property
     def band(self) -> int:
         """How many diagonals the factor fills."""
-        apart = [int((self._order[each.tiles[:, 0]] - self._order[each.tiles[:, 1]]).abs().max()) for each in self._joined]
+        apart = [int((self._order[tiles[:, 0]] - self._order[tiles[:, 1]]).abs().max()) for tiles, _ in self._joined]
         return (max(apart, default=0) + 1) * self._width
 
-    def _factor(self, damping: float) -> Array:
-        width, size = self._width, self._count * self._width
-        flat = torch.zeros(self.band * size, dtype=torch.float64)
-        blocks = [(self._order, self._order, self._slopes.mT @ self._slopes)]
-        for each in self._joined:
-            one, two = each.slopes.split(width, dim=2)
-            first, second = self._order[each.tiles].unbind(1)
+    def factor(self, damping: float = 0.0) -> None:
+        """Factor the normal equations; numpy's LinAlgError where they are not positive definite."""
+        width, size, band = self._width, self._count * self._width, self.band
+        flat = self._slopes.new_zeros(band * size)
+        blocks = [(self._order, self._order, self._slopes.mH @ self._slopes)]
+        for tiles, rows in self._joined:
+            one, two = rows.split(width, dim=2)
+            first, second = self._order[tiles].unbind(1)
             # The later one's rows: the band holds what is below the diagonal.
             swap = (first < second)[:, None, None]
             late, early = torch.where(swap, two, one), torch.where(swap, one, two)
-            blocks += [(first, first, one.mT @ one), (second, second, two.mT @ two)]
-            blocks.append((torch.maximum(first, second), torch.minimum(first, second), late.mT @ early))
+            blocks += [(first, first, one.mH @ one), (second, second, two.mH @ two)]
+            blocks.append((torch.maximum(first, second), torch.minimum(first, second), late.mH @ early))
         number = torch.arange(width)
         for first, second, products in blocks:
             row = first[:, None, None] * width + number[:, None]
@@ -336,56 +373,64 @@ class TileLinearization:
             keep = (below >= 0).flatten()
             place = (below * size + column).flatten()[keep]
             flat.index_add_(0, place, products.flatten()[keep])
-        rows = flat.numpy().reshape(self.band, size)
-        rows[0] += damping + _RIDGE
-        return cholesky_banded(rows, overwrite_ab=True, lower=True, check_finite=False)
+        table = flat.numpy().reshape(band, size)
+        table[0] += damping + _RIDGE
+        self._damping = damping
+        self._factored = cholesky_banded(table, overwrite_ab=True, lower=True, check_finite=False)
 
     def _product(self, x: Tensor) -> list[Tensor]:
         """The slopes times coefficients ``(T, w)``."""
         found = [torch.bmm(self._slopes, x[:, :, None])[:, :, 0]]
-        return found + [torch.bmm(each.slopes, x[each.tiles].flatten(1)[:, :, None])[:, :, 0] for each in self._joined]
+        return found + [torch.bmm(rows, x[tiles].flatten(1)[:, :, None])[:, :, 0] for tiles, rows in self._joined]
 
-    def _adjoint(self, rows: Sequence[Tensor]) -> Tensor:
-        found = torch.bmm(self._slopes.mT, rows[0][:, :, None])[:, :, 0]
-        for each, own in zip(self._joined, rows[1:], strict=True):
-            both = torch.bmm(each.slopes.mT, own[:, :, None])[:, :, 0].view(-1, 2, self._width)
-            found.index_add_(0, each.tiles[:, 0], both[:, 0]).index_add_(0, each.tiles[:, 1], both[:, 1])
+    def _adjoint(self, values: Sequence[Tensor]) -> Tensor:
+        found = torch.bmm(self._slopes.mH, values[0][:, :, None])[:, :, 0]
+        for (tiles, rows), own in zip(self._joined, values[1:], strict=True):
+            both = torch.bmm(rows.mH, own[:, :, None])[:, :, 0].view(-1, 2, self._width)
+            found.index_add_(0, tiles[:, 0], both[:, 0]).index_add_(0, tiles[:, 1], both[:, 1])
         return found
 
-    def step(self, damping: float = 0.0) -> Tensor | None:
-        """The least-squares step for all coefficients, flat, or None where the factorisation fails."""
-        try:
-            factor = self._factor(damping)
-        except np.linalg.LinAlgError:
-            return None
+    def _preconditioned(self, x: Tensor) -> Tensor:
+        right = torch.empty_like(x)
+        right[self._order] = x
+        found = cho_solve_banded((self._factored, True), right.flatten().numpy(), check_finite=False)
+        return torch.from_numpy(found).view_as(x)[self._order]
 
-        def precondition(x: Tensor) -> Tensor:
-            right = torch.empty_like(x)
-            right[self._order] = x
-            found = cho_solve_banded((factor, True), right.flatten().numpy(), check_finite=False)
-            return torch.from_numpy(found).view_as(x)[self._order]
+    def _coefficients(self, x: Tensor) -> Tensor:
+        """Coefficients of the products from those of the combinations."""
+        return torch.bmm(self._turn, x[:, :, None])[:, :, 0]
 
+    def nearly(self, values: Sequence[Tensor]) -> Tensor:
+        """The same as ``solve`` by the damped normal equations alone: a linear map of the values."""
+        return self._coefficients(self._preconditioned(self._adjoint(values)))
+
+    def solve(self, values: Sequence[Tensor]) -> Tensor:
+        """The coefficients ``(T, w)`` whose rows are nearest to values: of the tiles' ``(T, m)``, then of each joined ones'."""
         # Conjugate gradients on the rows: what the squared condition number has lost.
-        rows = [-self._values, *(-each.values for each in self._joined)]
-        found = torch.zeros(self._count, self._width, dtype=torch.float64)
+        rows = list(values)
+        found = self._slopes.new_zeros(self._count, self._width)
         gradient = self._adjoint(rows)
-        direction = ready = precondition(gradient)
-        size = first = float((gradient * ready).sum())
+        direction = ready = self._preconditioned(gradient)
+        size = first = _inner(gradient, ready)
         for _ in range(_REFINEMENTS):
             image = self._product(direction)
-            curvature = sum(float(each.square().sum()) for each in image) + damping * float(direction.square().sum())
+            curvature = sum(_inner(each, each) for each in image) + self._damping * _inner(direction, direction)
             if not curvature > 0:
                 break
             length = size / curvature
             found = found + length * direction
             rows = [own - length * each for own, each in zip(rows, image, strict=True)]
-            gradient = self._adjoint(rows) - damping * found
-            ready = precondition(gradient)
-            size, before = float((gradient * ready).sum()), size
+            gradient = self._adjoint(rows) - self._damping * found
+            ready = self._preconditioned(gradient)
+            size, before = _inner(gradient, ready), size
             if not size > _REFINED**2 * first:
                 break
             direction = ready + (size / before) * direction
-        return (found / self._norms).flatten()
+        return self._coefficients(found)
+
+
+def _inner(one: Tensor, other: Tensor) -> float:
+    return float(torch.vdot(one.flatten(), other.flatten()).real)
 
 
 def gauss_grid(side: int, dimension: int) -> Tensor:

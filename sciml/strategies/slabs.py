@@ -17,7 +17,7 @@ from torch import Tensor
 from sciml.geometry import Box, Face, Interior, OnFaces, Opposite
 from sciml.models import PiecewisePolynomial, Scaled
 from sciml.models.bases import PiecewiseBasis, chebyshev_places, gauss
-from sciml.models.radau import RadauIIA, start_polynomial
+from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
 from sciml.slabs.elements import ElementPreconditioner
 from sciml.slabs.newton_krylov import SlabRates, solve
@@ -359,14 +359,7 @@ class ElementWindows(SlabAttempt):
     def _setup_of(self, slab: Slab[PiecewiseBasis], solved: SlabRates) -> DiscreteProblem:
         """The window's function as the trial function of a set-up."""
         mesh, old, whole = slab.mesh, self.setup.trial, self.setup.problem
-        weights = torch.zeros(len(self._orders), slab.stages.count + max(self._orders), mesh.width, dtype=torch.float64)
-        for number, order in enumerate(self._orders):
-            polynomials = torch.from_numpy(slab.stages.polynomials(order))
-            factor = slab.units[number] * slab.length**order
-            weights[number, : len(polynomials)] = factor * (polynomials @ solved.rates[:, number])
-            for power in range(order):
-                start = torch.from_numpy(start_polynomial(power))
-                weights[number, : len(start)] += slab.length**power * start[:, None] * slab.starts[number][power]
+        weights = slab.in_time(solved.rates)
         low, high = whole.domain.bounds[self._space]
         inner = 2 * (mesh.breaks[1:-1] - low) / (high - low) - 1
         breaks, degrees = [[-1.0, *inner.tolist(), 1.0]], [mesh.degree]

@@ -9,7 +9,7 @@ from functools import partial
 
 import torch
 
-from sciml.geometry import Face, Interior, OnFaces
+from sciml.geometry import Box, Face, Interior, OnFaces
 from sciml.models import MLP, RandomFeatures
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
@@ -19,6 +19,7 @@ from sciml.strategies.polish import Polish
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.strategies.slabs import ElementWindows, not_on_elements
+from sciml.strategies.tile_slabs import TileWindows, not_on_tiles
 from sciml.strategies.time_marching import WindowMethod, continued, fresh_model, joined, march, not_in_windows, window
 from sciml.strategies.training import Training, relative
 from sciml.typing import MultiIndex
@@ -36,7 +37,7 @@ _SHARE = 0.1
 _MORE_FEATURES, _POLISH_ROUNDS = 1200, 4
 _WINDOW_SCALES, _ODE_SCALE = (8.0, 16.0, 32.0), 6.0
 _TARGET, _ODE_TARGET, _SPECTRAL_TARGET = 1e-7, 1e-9, 1e-9
-_GOOD_ENOUGH, _SHORTEST = 1e-3, 1e-7
+_GOOD_ENOUGH, _SHORTEST, _TILE_TARGET = 1e-3, 1e-7, 1e-6
 _WINDOWS_GOOD = 1e-2
 
 
@@ -210,16 +211,23 @@ class SpaceTimeSlabs(TimeMarching):
 
     def obstacle(self, work: Workspace) -> str | None:
         found = super().obstacle(work)
-        if found is None and (found := not_on_elements(work.problem)) is not None and work.dimension > 2:
-            found = not_on_grid(work.problem)
-        return found
+        if found is not None:
+            return found
+        boxes = isinstance(work.problem.domain, Box)
+        found = not_on_elements(work.problem) if boxes else not_on_tiles(work.problem)
+        return not_on_grid(work.problem) if found is not None and boxes and work.dimension > 2 else found
 
     def _methods(self, work: Workspace, training: Training, target: float) -> tuple[str, list[WindowMethod]]:
         if not_on_elements(work.problem) is not None:
-            grids = GridWindows(work.discrete, work.log, min(target, _SPECTRAL_TARGET), _GOOD_ENOUGH)
-            target_of, longer = (lambda: grids.target), (lambda: grids.longer)
-            own = WindowMethod(grids, 0.05, _SHORTEST, target=target_of, accepted=_GOOD_ENOUGH, longer=longer)
-            return "spectral collocation on grids", [own]
+            boxes = isinstance(work.problem.domain, Box)
+            own: GridWindows | TileWindows = (
+                GridWindows(work.discrete, work.log, min(target, _SPECTRAL_TARGET), _GOOD_ENOUGH)
+                if boxes
+                else TileWindows(work.discrete, work.log, _TILE_TARGET, _GOOD_ENOUGH)
+            )
+            target_of, longer = (lambda: own.target), (lambda: own.longer)
+            method = WindowMethod(own, 0.05, _SHORTEST, target=target_of, accepted=_GOOD_ENOUGH, longer=longer)
+            return "spectral collocation on grids" if boxes else "polynomials on cut tiles", [method]
         elements = ElementWindows(work.discrete, work.log, min(target, _SPECTRAL_TARGET), _GOOD_ENOUGH)
         first = WindowMethod(elements, 0.05, _SHORTEST, target=lambda: elements.target, accepted=_GOOD_ENOUGH)
         last = WindowMethod(DeepWindows(work.discrete, training, work.seed, target), 0.1, 0.05)
