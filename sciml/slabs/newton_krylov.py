@@ -20,7 +20,7 @@ _STEPS = 10
 _INNER = 1e-3
 _MOST_INNER = 30
 _STALLED = 0.5
-_SETTLED = 1e-6
+_SETTLED, _ROUNDING = 1e-6, 1e-7
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ def _solved(
             return SlabRates(rates + wanted, True, step, products)
         if left > _STALLED * earlier:
             # Rounding, or divergence. What rounding leaves is judged by the residual between the points.
-            return SlabRates(rates, left <= _SETTLED, step, products)
+            size = float(moves(slab, rates).norm()) / math.sqrt(rates.numel())
+            return SlabRates(rates, left <= max(_SETTLED, _ROUNDING * size), step, products)
         earlier = left
 
         linearised = partial(_linearised, slab, inverse, evaluated)

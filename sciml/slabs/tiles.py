@@ -12,8 +12,8 @@ Gunzburger, Least-Squares Finite Element Methods, Springer 2009.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import cast
 
 import torch
@@ -27,7 +27,10 @@ from sciml.slabs.system import Evaluated, Part, Site, Slab
 from sciml.solvers.tile_system import SIDES, TileLeastSquares, gauss_grid
 from sciml.typing import MultiIndex
 
-_RIDGE = 1e-12
+_REFINEMENTS = 4
+# Points along each coordinate of a cut tile to choose from, for one of a whole tile.
+_FINER = 3
+_OUTSIDE = 1e-6
 
 
 class TileSpace:
@@ -77,12 +80,27 @@ class TileSpace:
         """Which of places ``(E, q, D)`` lie in the domain, ``(E, q)``."""
         return contained(self._problem, self._place, self._when, points)
 
-    def inside(self, side: int | None = None) -> tuple[TileTrace, Tensor]:
-        """Gauss points of all tiles, and which of them lie in the domain, ``(T, q)``."""
-        tiles, count = torch.arange(len(self.model.live)), self.side if side is None else side
-        local = gauss_grid(count, len(self.names)).expand(len(tiles), -1, -1)
-        trace = TileTrace(self, tiles, local)
-        return trace, self.contains(self.points(tiles, local))
+    @cached_property
+    def inside(self) -> tuple[TileTrace, Tensor]:
+        """Gauss points of whole tiles, as many points inside of cut ones, and which of them are points of the domain ``(T, q)``.
+
+        Where a small part of a tile lies inside, the points of the whole one would miss it.
+        """
+        tiles = torch.arange(len(self.model.live))
+        local = gauss_grid(self.side, len(self.names)).expand(len(tiles), -1, -1)
+        inside = self.contains(self.points(tiles, local))
+        cut = torch.nonzero(~inside.all(1))[:, 0]
+        if len(cut):
+            local = local.clone()
+            fine = gauss_grid(_FINER * self.side, len(self.names))
+            within = self.contains(self.points(cut, fine.expand(len(cut), -1, -1)))
+            for tile, own in zip(cut.tolist(), within, strict=True):
+                numbers = torch.nonzero(own)[:, 0]
+                if len(numbers):
+                    places = torch.linspace(0, len(numbers) - 1, min(len(numbers), local.shape[1])).round().long()
+                    local[tile, : len(places)] = fine[numbers[places]]
+                    inside[tile] = torch.arange(local.shape[1]) < len(places)
+        return TileTrace(self, tiles, local), inside
 
     def scattered(self, points: Sequence[Tensor]) -> tuple[tuple[TileTrace, ...], Tensor, Tensor]:
         """Places ``(n, D)`` or pairs of such gathered by tiles: traces, the number of each place ``(E, q)``, which are real."""
@@ -133,14 +151,24 @@ class TileSpace:
 
     def sizes(self, weights: Tensor) -> Tensor:
         """The root mean squares in the domain of functions with coefficients ``(..., T K)``."""
-        trace, inside = self.inside()
+        trace, inside = self.inside
         values = trace.jet(self.local(weights.flatten(0, -2)), ()).square() * inside
         return (values.sum((1, 2)) / inside.sum()).sqrt().view(weights.shape[:-1])
 
-    def interpolated(self, trace: TileTrace, real: Tensor, values: Tensor) -> Tensor:
-        """Coefficients ``(k, T K)`` of the polynomials nearest to values ``(k, T, q)`` at the points of all tiles."""
-        table = trace.basis(()) * real[:, :, None]
-        found = torch.linalg.lstsq(table, (values * real).permute(1, 2, 0), driver="gelsd", rcond=1e-12).solution
+    def interpolated(self, values: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
+        """Coefficients ``(k, T K)`` of the polynomials nearest to functions of places ``(n,)`` by coordinate, ``(k, n)``.
+
+        Where they are numbers outside the domain as well, these say how a polynomial goes on there, with little weight.
+        """
+        trace, inside = self.inside
+        whole = TileTrace(self, trace.tiles, gauss_grid(self.side, len(self.names)).expand(len(trace.tiles), -1, -1))
+        rows, wanted = [], []
+        for each, weight in ((trace, inside.double()), (whole, torch.full((1, 1), _OUTSIDE, dtype=torch.float64))):
+            found = values([column.flatten() for column in each.columns]).unflatten(1, each.columns[0].shape)
+            weights = weight * found.isfinite().all(0)
+            rows.append(each.basis(()) * weights[:, :, None])
+            wanted.append((torch.nan_to_num(found, 0.0, 0.0, 0.0) * weights).permute(1, 2, 0))
+        found = torch.linalg.lstsq(torch.cat(rows, dim=1), torch.cat(wanted, dim=1), driver="gelsd", rcond=1e-13).solution
         return found.permute(2, 0, 1).flatten(1)
 
 
@@ -186,51 +214,46 @@ def _jump(field: str, index: MultiIndex, evaluation: Evaluation) -> Tensor:
 
 
 class TilePreconditioner:
-    """Maps residuals at the stages to rates that make them as nearly as can be, approximately.
-
-    Every stage is tested with the rows' derivatives by one combination of fields and rates, that of the implicit Euler method
-    with a typical time of the slab. As the test functions are the same for all stages, this is the method of Radau applied to
-    a semidiscretization, whose solutions are as smooth in time as those of the problem. (With test functions of each
-    eigenvalue's own the stages differ by the error in space, and rates by that through the length of the slab.)
-    """
+    """Maps residuals at the stages to rates that make them as nearly as can be, approximately."""
 
     def __init__(self, slab: Slab[TileSpace], evaluated: Sequence[Evaluated]) -> None:
         self._slab = slab
         self._tiles = [tuple(cast(TileTrace, trace).tiles for trace in each.site.traces) for each in evaluated]
-        self._typical = slab.length * float(slab.stages.eigenvalues.abs().mean())
         self._weights = [self._weight(each) for each in evaluated]
         self._alone = [number for number, tiles in enumerate(self._tiles) if len(tiles) == 1]
         self._joined = [number for number, tiles in enumerate(self._tiles) if len(tiles) == 2]
-        joined = [(torch.stack(self._tiles[k], dim=1), self._rows(k, evaluated[k])) for k in self._joined]
-        rows = torch.cat([self._placed(k, self._rows(k, evaluated[k])) for k in self._alone], dim=1)
-        self._solver = TileLeastSquares(rows, joined)
-        self._solver.factor(_RIDGE)
+        self._solvers = []
+        for value in slab.length * slab.stages.eigenvalues:
+            joined = [(torch.stack(self._tiles[k], dim=1), self._rows(k, evaluated[k], value)) for k in self._joined]
+            rows = torch.cat([self._placed(k, self._rows(k, evaluated[k], value)) for k in self._alone], dim=1)
+            self._solvers.append(TileLeastSquares(rows, joined))
+            self._solvers[-1].factor()
 
     def _weight(self, evaluated: Evaluated) -> Tensor:
         """What the rows at each tile are multiplied by: the reciprocal of their size, and of the root of their number."""
         slab, space = self._slab, self._slab.mesh
+        scale = slab.length * float(slab.stages.eigenvalues.abs().mean())
         size = torch.zeros_like(evaluated.values[0])
         for part in evaluated.parts:
-            unit = self._factor(part) * space.unit(cast(TileTrace, part.trace).tiles, part.in_space)
-            size += part.slopes.mean(0).abs() * unit[:, None]
+            unit = slab.units[part.field] * space.unit(cast(TileTrace, part.trace).tiles, part.in_space)
+            power = slab.orders[part.field] - part.in_time
+            size += part.slopes.mean(0).abs() * unit[:, None] * scale**power
         counted = (size > 0).sum(1).clamp_min(1)
         typical = (size.square().sum(1) / counted).sqrt()
         whole = evaluated.site.term.name in slab.problem.equations
         rows = space.side ** (len(space.names) if whole else len(space.names) - 1)
         return torch.where(typical > 0, (1.0 if whole else SIDES) / (typical * math.sqrt(rows)), torch.zeros_like(typical))
 
-    def _factor(self, part: Part) -> float:
-        """What a typical time of the slab makes of a jet of a field by its rate."""
-        return self._typical ** (self._slab.orders[part.field] - part.in_time) * self._slab.units[part.field]
-
-    def _rows(self, number: int, evaluated: Evaluated) -> Tensor:
-        """A site's rows: ``(E, q, w)``, for pairs ``(E, q, 2 w)``."""
+    def _rows(self, number: int, evaluated: Evaluated, scaled: Tensor) -> Tensor:
+        """A site's rows for one eigenvalue: ``(E, q, w)``, for pairs ``(E, q, 2 w)``."""
         slab, traces = self._slab, evaluated.site.traces
-        found = torch.zeros(*evaluated.values.shape[1:], len(traces), len(slab.orders), slab.mesh.model.width, dtype=torch.float64)
+        shape = *evaluated.values.shape[1:], len(traces), len(slab.orders), slab.mesh.model.width
+        found = torch.zeros(shape, dtype=scaled.dtype)
         for part in evaluated.parts:
-            slopes = self._factor(part) * part.slopes.mean(0) * self._weights[number][:, None]
+            factor = scaled ** (slab.orders[part.field] - part.in_time) * slab.units[part.field]
+            slopes = part.slopes.mean(0) * self._weights[number][:, None]
             basis = cast(TileTrace, part.trace).basis(part.in_space)
-            found[:, :, _member(traces, part), part.field].addcmul_(slopes[:, :, None], basis)
+            found[:, :, _member(traces, part), part.field] += factor * (slopes[:, :, None] * basis)
         return found.flatten(2)
 
     def _placed(self, number: int, rows: Tensor) -> Tensor:
@@ -242,13 +265,16 @@ class TilePreconditioner:
 
     def __call__(self, values: Sequence[Tensor]) -> Tensor:
         """Rates ``(p, F, T K)`` from residuals, each ``(p, E, q)``."""
-        slab, found = self._slab, []
+        slab, into = self._slab, self._slab.stages.inverse
         weighted = [each * weight[:, None] for each, weight in zip(values, self._weights, strict=True)]
-        for stage in range(slab.stages.count):
-            alone = torch.cat([self._placed(k, weighted[k][stage]) for k in self._alone], dim=1)
-            found.append(self._solver.nearly([alone, *(weighted[k][stage] for k in self._joined)]))
+        turned = [(into @ each.to(into).flatten(1)).view(len(into), *each.shape[1:]) for each in weighted]
+        found = []
+        for pair, solver in enumerate(self._solvers):
+            alone = torch.cat([self._placed(k, turned[k][pair]) for k in self._alone], dim=1)
+            found.append(solver.solve([alone, *(turned[k][pair] for k in self._joined)], _REFINEMENTS))
         fields, tiles = len(slab.orders), len(slab.mesh.model.live)
-        return torch.stack(found).view(len(found), tiles, fields, -1).transpose(1, 2).flatten(2)
+        modes = torch.stack(found).view(len(into), tiles, fields, -1).transpose(1, 2).flatten(1)
+        return 2 * (slab.stages.vectors @ modes).real.view(slab.stages.count, fields, -1)
 
 
 def _member(traces: Sequence[object], part: Part) -> int:

@@ -328,7 +328,9 @@ class TileLeastSquares:
         one, columns would leave a condition number whose square is beyond all digits.
         """
         triangles = torch.linalg.qr(slopes, mode="r").R
-        triangles = torch.cat([triangles, triangles.new_zeros(self._count, self._width - triangles.shape[1], self._width)], dim=1)
+        triangles = torch.cat(
+            [triangles, triangles.new_zeros(self._count, self._width - triangles.shape[1], self._width)], dim=1
+        )
         for tiles, rows in joined:
             for member, own in enumerate(rows.split(self._width, dim=2)):
                 order = torch.argsort(tiles[:, member], stable=True)
@@ -400,11 +402,7 @@ class TileLeastSquares:
         """Coefficients of the products from those of the combinations."""
         return torch.bmm(self._turn, x[:, :, None])[:, :, 0]
 
-    def nearly(self, values: Sequence[Tensor]) -> Tensor:
-        """The same as ``solve`` by the damped normal equations alone: a linear map of the values."""
-        return self._coefficients(self._preconditioned(self._adjoint(values)))
-
-    def solve(self, values: Sequence[Tensor]) -> Tensor:
+    def solve(self, values: Sequence[Tensor], most: int = _REFINEMENTS) -> Tensor:
         """The coefficients ``(T, w)`` whose rows are nearest to values: of the tiles' ``(T, m)``, then of each joined ones'."""
         # Conjugate gradients on the rows: what the squared condition number has lost.
         rows = list(values)
@@ -412,7 +410,7 @@ class TileLeastSquares:
         gradient = self._adjoint(rows)
         direction = ready = self._preconditioned(gradient)
         size = first = _inner(gradient, ready)
-        for _ in range(_REFINEMENTS):
+        for _ in range(most):
             image = self._product(direction)
             curvature = sum(_inner(each, each) for each in image) + self._damping * _inner(direction, direction)
             if not curvature > 0:

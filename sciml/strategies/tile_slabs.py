@@ -30,7 +30,8 @@ _LEVELS = {
 }
 _STAGES, _MORE_POINTS, _LEAST_POINTS, _ON_SIDES = 4, 3, 3, 2.0
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
-_EFFORT, _MEMORY = 2e11, 0.3
+_AT_ONCE, _SHARE = 1e-5, 0.1
+_EFFORT, _MEMORY = 2e11, 0.4
 
 
 def not_on_tiles(problem: Problem) -> str | None:
@@ -75,17 +76,34 @@ class TileWindows(SlabAttempt):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._level, self._in_space = 0, math.inf
+        self._first: _TileTried | None = None
+        self._jumps = False
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
         self._inverse: tuple[tuple[float, TileSpace, list[Tensor]], Inverse] | None = None
         self.longer = 1.0
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
-        """The window's set-up, and the relative error of its fields."""
+        """The window's set-up, and the relative error in time of its fields; that in space does not depend on its length."""
+        first, last = self.setup.problem.domain.bounds[self._time]
+        tiny = end - begin <= 2 * _AT_ONCE * (last - first)
+        if before is None and self._first is None:
+            self._first = self._refined(begin, end)
+            if self._first.solved and self._first.in_time > self.target:
+                probe = self._tried(self._level, begin, begin + _AT_ONCE * (last - first), None)
+                self._jumps = probe.in_time > self.target
+        if before is None and self._jumps and not tiny and self._first is not None:
+            # What contradicts the conditions at the start does so in windows of any length: it is left behind at once.
+            return self._first.setup, math.inf
         found = self._tried(self._level, begin, end, before)
-        while before is None and found.solved and self._in_space > self.target and not self.log.stopped:
-            if self._at(self._level + 1) is None:
-                break
-            finer = self._tried(self._level + 1, begin, end, before)
+        reached = found.in_time if found.solved else math.inf
+        self.longer = min(_LONGEST, max(1.0, (self.target / max(found.in_time, 1e-300)) ** (1 / (self.stages.count + 1))))
+        return found.setup, min(reached, self.target) if tiny and found.solved else reached
+
+    def _refined(self, begin: float, end: float) -> _TileTried:
+        """The first window on as many tiles as it takes, or as are worth it; these stay."""
+        found = self._tried(self._level, begin, end, None)
+        while found.solved and self._in_space > self.target and not self.log.stopped and self._at(self._level + 1) is not None:
+            finer = self._tried(self._level + 1, begin, end, None)
             if not finer.solved:
                 break
             change = self._changed(found, finer)
@@ -94,13 +112,12 @@ class TileWindows(SlabAttempt):
             if useless:
                 break
         if math.isfinite(self._in_space):
-            self.target = max(self.target, min(self._in_space, self.accepted))
-        self.longer = min(_LONGEST, max(1.0, (self.target / max(found.in_time, 1e-300)) ** (1 / (self.stages.count + 1))))
-        return found.setup, max(found.in_time, self._in_space) if found.solved else math.inf
+            self.target = max(self.target, min(_SHARE * self._in_space, self.accepted))
+        return found
 
     def _changed(self, coarse: _TileTried, fine: _TileTried) -> float:
         """By how much the fields at the end of a window, as fractions of their size, changed with the tiles."""
-        trace, inside = fine.slab.mesh.inside()
+        trace, inside = fine.slab.mesh.inside
         points = at_time(self._problem, fine.slab.begin + fine.slab.length, [column[inside] for column in trace.columns])
         one, two = (each.setup.trial(points.to(each.setup.trial.offset)) for each in (coarse, fine))
         found = ((one - two).square().mean(0).sqrt() / fine.setup.trial.scale).max()
@@ -124,16 +141,16 @@ class TileWindows(SlabAttempt):
         breaks = [np.linspace(-1, 1, count + 1).tolist() for count in counts]
         side = degree + _MORE_POINTS
         whole = TileSpace(problem, Tiles(breaks, [degree] * len(names), 1), side)
-        _, inside = whole.inside()
+        _, inside = whole.inside
         live = torch.nonzero(inside.sum(1) >= _LEAST_POINTS)[:, 0].tolist()
         if not live:
             return None
         model = Tiles(breaks, [degree] * len(names), 1, live)
-        width, pairs = model.width * len(problem.fields), self.stages.count // 2
+        width = model.width * len(problem.fields)
         band = (math.prod(sorted(counts)[:-1]) + 2) * width
-        rows = 4.0 * side ** len(names) * len(problem.fields) * width * len(live)
-        needed = 16.0 * pairs * (len(live) * width * band + rows)
-        if level and (4.0 * pairs * len(live) * width * band**2 > _EFFORT or needed > _MEMORY * (free_bytes() or 4 * 2**30)):
+        rows = 4.0 * side ** len(names) * len(problem.equations) * width * len(live)
+        needed = 8.0 * (len(live) * width * band + 3.0 * rows)
+        if level and (float(len(live)) * width * band**2 > _EFFORT or needed > _MEMORY * (free_bytes() or 4 * 2**30)):
             return None
         space = TileSpace(problem, model, side)
         count = round((max(counts) * (degree + 1) * _ON_SIDES) ** (len(names) - 1))
@@ -142,7 +159,7 @@ class TileWindows(SlabAttempt):
     def _sites(self, space: TileSpace, count: int) -> list[Site]:
         """Where equations and conditions are taken, in their natural sizes."""
         scales, problem, generator = self.setup.scales, self._problem, np.random.default_rng(10)
-        trace, inside = space.inside()
+        trace, inside = space.inside
         found = [Site(term, (trace,), inside / scales[term.name]) for term in self._equations]
         for term in self._conditions:
             sample = draw(term.place, problem.domain, max(1, count), generator)
@@ -186,14 +203,17 @@ class TileWindows(SlabAttempt):
         ended = self._ended(before)
         if ended is not None and ended[0] is space:
             return ended[1]
-        trace, inside = space.inside()
-        found = self._start_values([column.flatten() for column in trace.columns], begin, before)
-        starts = []
-        for name, order in zip(self._problem.fields, self._orders, strict=True):
-            values = [found[name, power].expand(inside.numel()).view(inside.shape) for power in range(order)]
-            nothing = torch.zeros(0, space.width, dtype=torch.float64)
-            starts.append(space.interpolated(trace, inside, torch.nan_to_num(torch.stack(values))) if values else nothing)
-        return tuple(starts)
+        names = [
+            (name, power) for name, order in zip(self._problem.fields, self._orders, strict=True) for power in range(order)
+        ]
+
+        def values(columns: Sequence[Tensor]) -> Tensor:
+            found = self._start_values(columns, begin, before)
+            return torch.stack([found[each].expand(len(columns[0])) for each in names])
+
+        starts = iter(space.interpolated(values))
+        nothing = torch.zeros(0, space.width, dtype=torch.float64)
+        return tuple(torch.stack([next(starts) for _ in range(order)]) if order else nothing for order in self._orders)
 
     def _setup_of(self, slab: Slab[TileSpace], solved: SlabRates) -> DiscreteProblem:
         """The window's function as the trial function of a set-up."""
@@ -216,4 +236,3 @@ class TileWindows(SlabAttempt):
         model.coefficients /= old.scale.to(model.coefficients)[:, None]
         sub = whole.on(whole.domain.between(self._time, slab.begin, slab.begin + slab.length))
         return self.setup.with_model(model, problem=sub, raw={}, train=(), held=(), fresh=())
-

@@ -312,6 +312,7 @@ def march(
         tell = methods[method].longer
         length = (stop - at) * (min(2.0, max(1.0, gain**0.1)) if tell is None else 2.0 ** math.floor(math.log2(tell())))
         # A length that was too long a moment ago is tried again by and by.
+        ceiling = ceiling if tell is None else math.inf
         length, ceiling = min(length, max(ceiling, stop - at), methods[method].longest * whole), _LONGER * ceiling
     worst, failed = max(residuals, default=0.0), sum(each > target for each in residuals)
     return Marched(tuple(setups), tuple(edges), worst, edges[-1] >= end, failed, tuple(escalated), interrupted)
