@@ -82,7 +82,7 @@ class TileSpace:
 
     @cached_property
     def inside(self) -> tuple[TileTrace, Tensor]:
-        """Gauss points of whole tiles, as many points inside of cut ones, and which of them are points of the domain ``(T, q)``.
+        """Gauss points of whole tiles, as many points inside of cut ones, and which of them lie in the domain, ``(T, q)``.
 
         Where a small part of a tile lies inside, the points of the whole one would miss it.
         """

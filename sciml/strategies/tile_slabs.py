@@ -30,7 +30,7 @@ _LEVELS = {
 }
 _STAGES, _MORE_POINTS, _LEAST_POINTS, _ON_SIDES = 4, 3, 3, 2.0
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
-_AT_ONCE, _SHARE = 1e-5, 0.1
+_AT_ONCE, _FALLS, _SHARE = 1e-3, 0.1, 0.1
 _EFFORT, _MEMORY = 2e11, 0.4
 
 
@@ -84,20 +84,18 @@ class TileWindows(SlabAttempt):
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         """The window's set-up, and the relative error in time of its fields; that in space does not depend on its length."""
-        first, last = self.setup.problem.domain.bounds[self._time]
-        tiny = end - begin <= 2 * _AT_ONCE * (last - first)
         if before is None and self._first is None:
             self._first = self._refined(begin, end)
             if self._first.solved and self._first.in_time > self.target:
-                probe = self._tried(self._level, begin, begin + _AT_ONCE * (last - first), None)
-                self._jumps = probe.in_time > self.target
-        if before is None and self._jumps and not tiny and self._first is not None:
-            # What contradicts the conditions at the start does so in windows of any length: it is left behind at once.
+                _, last = self.setup.problem.domain.bounds[self._time]
+                probe = self._tried(self._level, begin, begin + _AT_ONCE * (last - begin), None)
+                # A start that contradicts the conditions does so in windows of any length, and short ones do not damp it.
+                self._jumps = not probe.solved or probe.in_time > max(self.target, _FALLS * self._first.in_time)
+        if self._jumps and self._first is not None:
             return self._first.setup, math.inf
         found = self._tried(self._level, begin, end, before)
-        reached = found.in_time if found.solved else math.inf
         self.longer = min(_LONGEST, max(1.0, (self.target / max(found.in_time, 1e-300)) ** (1 / (self.stages.count + 1))))
-        return found.setup, min(reached, self.target) if tiny and found.solved else reached
+        return found.setup, found.in_time if found.solved else math.inf
 
     def _refined(self, begin: float, end: float) -> _TileTried:
         """The first window on as many tiles as it takes, or as are worth it; these stay."""

@@ -1,0 +1,139 @@
+"""Slabs of time on cut tiles: their functions, the approximate inverse, and problems that `fit` solves by them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import sciml
+from sciml import d
+from sciml.models import Tiles
+from sciml.models.radau import RadauIIA
+from sciml.slabs.system import Site, Slab
+from sciml.slabs.tiles import TilePreconditioner, TileSpace
+
+F64 = torch.float64
+HOLED = sciml.Box(x=(0, 1), y=(0, 1)) - sciml.Disk((0.5, 0.5), 0.2)
+DOMAIN = HOLED * sciml.Interval(t=(0, 0.5))
+SQUARE = DOMAIN.piece("x=0", "x=1", "y=0", "y=1")
+
+
+def exact(x, y, t):
+    return torch.sin(2 * x) * torch.cos(y) * torch.exp(-5 * t)
+
+
+class Cooling(sciml.Problem):
+    domain = DOMAIN
+    fields = ["u"]
+    conditions = [
+        sciml.Initial(u=lambda x, y: torch.sin(2 * x) * torch.cos(y)),
+        sciml.Dirichlet(u=exact, on=DOMAIN.boundary),
+    ]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) - d(u, x, x) - d(u, y, y)
+
+
+class Reacting(Cooling):
+    """Nonlinear, insulated round the hole in the sense of its exact flux."""
+
+    conditions = [
+        Cooling.conditions[0],
+        sciml.Dirichlet(u=exact, on=SQUARE),
+        sciml.Neumann(
+            u=lambda x, y, t: (
+                (2 * torch.cos(2 * x) * torch.cos(y) * (0.5 - x) - torch.sin(2 * x) * torch.sin(y) * (0.5 - y))
+                / 0.2
+                * torch.exp(-5 * t)
+            ),
+            on=DOMAIN.piece("circle"),
+        ),
+    ]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) - d(u, x, x) - d(u, y, y) + u**3 - exact(x, y, t) ** 3
+
+
+def space_of(problem, count=3, degree=6):
+    breaks = [np.linspace(-1, 1, count + 1).tolist()] * 2
+    return TileSpace(problem, Tiles(breaks, [degree] * 2, 1), degree + 3)
+
+
+def test_points_of_cut_tiles_lie_inside_and_are_many():
+    space = space_of(Cooling(), count=2)
+    trace, inside = space.inside
+    x, y = (column[inside] for column in trace.columns)
+    assert bool((torch.hypot(x - 0.5, y - 0.5) >= 0.2 - 1e-12).all())
+    assert bool((inside.sum(1) == inside.shape[1]).all())
+
+
+def test_an_initial_value_goes_on_smoothly_where_a_small_part_of_a_tile_lies_inside():
+    space = space_of(Cooling(), count=6)
+    found = space.interpolated(lambda columns: torch.sin(columns[0] * columns[1])[None])
+    corner = torch.tensor([[0.3340, 0.6650], [0.36, 0.65]], dtype=F64)
+    scaled = 2 * corner - 1
+    tile = space.model.tile(scaled)
+    values = (space.local(found)[0, tile] * space.model.functions(space.model.local(scaled, tile), (0, 0))).sum(1)
+    assert torch.allclose(values, torch.sin(corner.prod(1)), atol=1e-6)
+
+
+def test_the_inverse_makes_rates_that_polynomials_can_have():
+    problem = Cooling()
+    space = space_of(problem)
+    terms = {term.name: term for term in problem.terms()}
+    trace, inside = space.inside
+    angle = torch.linspace(0, 6.2, 60, dtype=F64)
+    points = torch.stack([0.5 + 0.2 * torch.cos(angle), 0.5 + 0.2 * torch.sin(angle), 0 * angle], dim=1)
+    traces, _, real = space.scattered([points])
+    sites = [
+        Site(terms["heat"], (trace,), inside.double()),
+        Site(terms["dirichlet"], traces, real.double()),
+        *space.continuity(),
+    ]
+    start = torch.zeros(1, space.width, dtype=F64)
+    slab = Slab(problem, space, RadauIIA(4), 0.0, 0.1, (1,), (start,), (1.0,))
+    evaluated = slab.evaluate(sites, slab.zero(), slopes=True)
+    inverse = TilePreconditioner(slab, evaluated)
+    smooth = space.interpolated(lambda columns: torch.stack([columns[0] ** k * columns[1] for k in range(4)]))[:, None]
+    found = inverse(slab.product(evaluated, smooth))
+    assert float(space.sizes(found - smooth).max()) < 1e-7
+
+
+def worst(solution, problem):
+    points = np.random.default_rng(0).uniform([0, 0, 0], [1, 1, 0.5], (6000, 3))
+    points = points[problem.domain.contains(points)]
+    x, y, t = points.T
+    truth = exact(*torch.from_numpy(points).unbind(1)).numpy()
+    return float(np.abs(solution(x=x, y=y, t=t)["u"] - truth).max())
+
+
+@pytest.mark.parametrize("problem", [Cooling(), Reacting()])
+def test_holes_in_time_are_served_without_a_word(problem):
+    solution = sciml.fit(problem)
+    assert solution.success
+    assert any("polynomials on cut tiles" in each for each in solution.choices)
+    assert worst(solution, problem) < 3e-6
+
+
+def test_a_solution_on_cut_tiles_is_saved_and_read(tmp_path):
+    solution = sciml.fit(Cooling(), strategy="SpaceTimeSlabs")
+    again = sciml.load(solution.save(tmp_path / "cooling.pt"))
+    at = {"x": np.array([0.1, 0.9, 0.5]), "y": np.array([0.2, 0.5, 0.95]), "t": np.array([0.0, 0.2, 0.5])}
+    assert np.array_equal(solution(**at)["u"], again(**at)["u"])
+
+
+def test_a_start_that_contradicts_its_conditions_is_left_to_others():
+    class Sudden(Cooling):
+        conditions = [
+            sciml.Initial(u=0.0),
+            sciml.Dirichlet(u=1.0, on=DOMAIN.piece("circle")),
+            sciml.Dirichlet(u=0.0, on=SQUARE),
+        ]
+
+    with pytest.warns(sciml.ConditionWarning):
+        solution = sciml.fit(Sudden(), strategy="SpaceTimeSlabs")
+    assert not solution.success
+    assert math.isfinite(float(solution(x=0.1, y=0.1, t=0.1)["u"]))
