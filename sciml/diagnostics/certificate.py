@@ -10,6 +10,7 @@ import pandas as pd
 from scipy import stats
 
 from sciml.diagnostics.smoothness import hidden_step
+from sciml.diagnostics.well_posedness import lacking
 from sciml.models import Windowed
 from sciml.problem.collocation import Collocation
 from sciml.problem.observations import Observation, is_measured
@@ -214,8 +215,15 @@ def _overfit(issued: Certificate) -> Iterator[str]:
         )
 
 
+def _lacking_conditions(issued: Certificate) -> list[str]:
+    """Missing conditions: what is found is one of many solutions."""
+    setup = issued.setup
+    return lacking(setup.problem) if setup.measurements is None else []
+
+
 _REASONS: tuple[Callable[[Certificate], Iterator[str] | list[str]], ...] = (
     _too_large,
+    _lacking_conditions,
     _unexplained,
     _without_inference,
     _beyond_noise,

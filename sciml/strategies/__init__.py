@@ -3,6 +3,7 @@
 ``sciml.fit(problem, strategy=sciml.strategies.Spectral(20))`` takes one of them, or several in turn.
 """
 
+from sciml.strategies.classical import ClassicalGrids
 from sciml.strategies.inverse_fields import InverseFields
 from sciml.strategies.inverse_ode import InverseODE
 from sciml.strategies.inverse_pde import InversePDE
@@ -18,6 +19,7 @@ from sciml.strategies.window_solvers import SpaceTimeSlabs, TimeMarching
 
 __all__ = [
     "Candidate",
+    "ClassicalGrids",
     "CornerSingular",
     "InverseFields",
     "InverseODE",

@@ -8,6 +8,7 @@ from typing import Any
 from sciml._text import listed, nearest
 from sciml.errors import SolverError
 from sciml.geometry import Box
+from sciml.strategies.classical import ClassicalGrids
 from sciml.strategies.inverse_fields import InverseFields
 from sciml.strategies.inverse_ode import InverseODE
 from sciml.strategies.inverse_pde import InversePDE
@@ -30,6 +31,7 @@ KINDS: tuple[type[Strategy], ...] = (
     RandomFeatures,
     SmallNetwork,
     TimeMarching,
+    ClassicalGrids,
     Train,
 )
 
@@ -41,7 +43,8 @@ def select(work: Workspace, given: Any, train: Train, *, free: bool) -> list[Str
     beside it, polynomials on boxes of at most three coordinates, on tiles where the domain is no box, slabs of time where there
     is one coordinate beside it, singular functions where residuals are largest at corners, random features. Nonlinear problems
     that start in time: slabs or windows of time. Stationary ones: as linear ones, by Gauss-Newton steps. In many coordinates,
-    where features are too few, a small network. Whatever all of these do not solve well: a network, trained.
+    where features are too few, a small network. Whatever all of these do not solve well: the classical grids of
+    ``baseline``, then a network, trained.
     """
     if not (isinstance(given, str) and given == "auto"):
         ways = [_named(each, work, train) for each in (given if isinstance(given, list | tuple) else [given])]
@@ -120,17 +123,19 @@ def _serving(work: Workspace) -> list[Strategy]:
     corners = has_reentrant_corners(problem)
     if corners and serves(CornerSingular(), alone):
         found.append(CornerSingular())
-    if in_slabs and work.dimension > 2:
+    box = isinstance(problem.domain, Box)
+    if in_slabs and work.dimension > 2 and box:
         # In two coordinates beside time one function for all times takes too many weights.
         found.append(march)
     if serves(Spectral(), alone):
         found.append(Spectral())
-    if in_slabs and work.linear and march not in found:
+    if in_slabs and work.linear and box and march not in found:
         # A jump or a layer: elements are better at these than anything for the whole domain.
         found.append(march)
-    boxes = "its domain is a box" if isinstance(problem.domain, Box) else alone
-    if serves(Tiles(), boxes):
+    if serves(Tiles(), "its domain is a box" if box else alone):
         found.append(Tiles())
+    if in_slabs and march not in found:
+        found.append(march)
     # Once before the features and once after them: whoever is best by then may be wrong at the corners.
     late = [] if corners or not serves(CornerSingular(), alone) else [CornerSingular(unless_smooth=True)]
     found += late if found else []
@@ -141,4 +146,6 @@ def _serving(work: Workspace) -> list[Strategy]:
         found.append(SmallNetwork())
     if in_time and march not in found:
         found.append(march)
+    if serves(ClassicalGrids()):
+        found.append(ClassicalGrids())
     return found

@@ -28,7 +28,7 @@ _LEVELS = {
     2: ((4, 6), (6, 8), (9, 8), (13, 8), (18, 8), (25, 8)),
     3: ((2, 4), (3, 5), (4, 6)),
 }
-_STAGES, _MORE_POINTS, _LEAST_POINTS, _ON_SIDES = 4, 3, 3, 2.0
+_STAGES, _MORE_POINTS, _LEAST_POINTS, _ON_SIDES = 6, 3, 3, 2.0
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
 _AT_ONCE, _FALLS, _SHARE = 1e-3, 0.1, 0.1
 _EFFORT, _MEMORY = 2e11, 0.4

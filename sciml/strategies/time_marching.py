@@ -16,7 +16,6 @@ from sciml.geometry import (
     At,
     Average,
     Face,
-    Interior,
     OnFaces,
     Opposite,
     default_count,
@@ -100,7 +99,10 @@ def not_in_windows(problem: Problem, measured: bool) -> str | None:
     ties = []
     for term in problem.terms():
         faces = term.place.faces if isinstance(term.place, OnFaces) else ()
-        if isinstance(term.place, At) or (isinstance(term.place, Average) and term.place.over != Interior()):
+        # A field without a rate has a mean at each time, as a pressure has.
+        fields = {name for name, _ in problem.system.asked(term)}
+        at_each = isinstance(term.place, Average) and not any(problem.order(name, problem.time) for name in fields)
+        if isinstance(term.place, At | Average) and not at_each:
             return f"the condition {term.name!r} is about other times than the start"
         if Face(problem.time, "upper") in faces or term.place == Opposite(problem.time):
             ties.append(term.name)

@@ -61,7 +61,7 @@ def cut_tiles():
     """One tile of two, and the same polynomials by arccosines."""
     model = sciml.models.Tiles([[-1.0, 0.2, 1.0], [-1.0, 1.0]], degrees=[3, 2], outputs=2, live=[1])
     model.coefficients.copy_(normal(*model.coefficients.shape))
-    x_degrees, t_degrees = model._products.T
+    x_degrees, t_degrees = model.products.T
 
     def plain(points):
         x, t = points.unbind(1)

@@ -110,12 +110,12 @@ def worst(solution, problem):
     return float(np.abs(solution(x=x, y=y, t=t)["u"] - truth).max())
 
 
-@pytest.mark.parametrize("problem", [Cooling(), Reacting()])
-def test_holes_in_time_are_served_without_a_word(problem):
-    solution = sciml.fit(problem)
+@pytest.mark.parametrize(("problem", "strategy"), [(Cooling(), "SpaceTimeSlabs"), (Reacting(), "auto")])
+def test_holes_in_time_are_served(problem, strategy):
+    solution = sciml.fit(problem, strategy=strategy)
     assert solution.success
     assert any("polynomials on cut tiles" in each for each in solution.choices)
-    assert worst(solution, problem) < 3e-6
+    assert worst(solution, problem) < 1e-6
 
 
 def test_a_solution_on_cut_tiles_is_saved_and_read(tmp_path):

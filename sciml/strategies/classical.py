@@ -1,0 +1,54 @@
+"""Classical grids and SciPy's integrators, by the same residuals: what ``baseline`` does, as one of the ways of ``fit``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sciml.baselines.baseline import baseline
+from sciml.errors import SciMLError
+from sciml.geometry import Box
+from sciml.models import Scaled
+from sciml.strategies.random_features import not_by_least_squares
+from sciml.strategies.search import Candidate, Strategy, Workspace
+from sciml.strategies.training import relative
+
+_SECONDS, _GOOD = 120.0, 1e-2
+
+
+class ClassicalGrids(Strategy):
+    """Method of lines, collocation on grids or integration from the start, by SciPy, as ``sciml.baseline`` does it.
+
+    It is tried where nothing else solved the problem well, before a network is trained, and takes at most two minutes.
+
+    Example:
+        >>> import sciml
+        >>> solution = sciml.fit(sciml.gallery.problem("logistic_growth"), strategy="ClassicalGrids")
+        >>> round(float(solution(t=6.0)["u"]), 5)
+        0.97818
+
+    Reference: W. E. Schiesser, The Numerical Method of Lines, Academic Press 1991.
+    """
+
+    last_resort = True
+
+    def obstacle(self, work: Workspace) -> str | None:
+        if work.problem.unknowns or work.measurements is not None:
+            return "it has unknown constants or measurements"
+        if work.problem.promoted or not isinstance(work.problem.domain, Box):
+            return "its domain is no box, or constants are coordinates"
+        return not_by_least_squares(work)
+
+    def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        try:
+            found = baseline(work.problem, time_limit=_SECONDS, preflight="off")
+        except SciMLError as error:
+            work.choices.append(f"{self.name}: {error}")
+            return
+        count, like = work.dimension, work.discrete.trial.offset
+        trial = Scaled(found.trial, [-1.0] * count, [1.0] * count, [0.0] * len(like), [1.0] * len(like))
+        solved = work.discrete.with_trial(trial.to(like))
+        reached = relative(solved)
+        work.log.solved(self.name, reached**2, reached, {}, best=reached, most=1)
+        reason = f"nothing else solved it well: {found.solver}; {found.message}"
+        good = found.success and reached <= _GOOD
+        yield Candidate(solved, reached, found.solver, reason, accepted=good, sufficient=good)
