@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from sciml.baselines.baseline import baseline
-from sciml.errors import SciMLError
+from sciml.errors import SciMLError, SolverError
 from sciml.geometry import Box
 from sciml.models import Scaled
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.strategies.training import relative
 
-_SECONDS, _GOOD = 120.0, 1e-2
+_GOOD = 1e-2
 
 
+@dataclass(frozen=True)
 class ClassicalGrids(Strategy):
     """Method of lines, collocation on grids or integration from the start, by SciPy, as ``sciml.baseline`` does it.
 
-    It is tried where nothing else solved the problem well, before a network is trained, and takes at most two minutes.
+    It is tried where nothing else solved the problem well, before a network is trained.
+
+    Args:
+        seconds: after which it gives up.
+
+    Raises:
+        SolverError: not a positive number.
 
     Example:
         >>> import sciml
@@ -29,7 +37,12 @@ class ClassicalGrids(Strategy):
     Reference: W. E. Schiesser, The Numerical Method of Lines, Academic Press 1991.
     """
 
+    seconds: float = 30.0
     last_resort = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.seconds, bool) or not isinstance(self.seconds, int | float) or not self.seconds > 0:
+            raise SolverError(f"seconds must be a positive number; given: {self.seconds!r}")
 
     def obstacle(self, work: Workspace) -> str | None:
         if work.problem.unknowns or work.measurements is not None:
@@ -40,7 +53,7 @@ class ClassicalGrids(Strategy):
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         try:
-            found = baseline(work.problem, time_limit=_SECONDS, preflight="off")
+            found = baseline(work.problem, time_limit=self.seconds, preflight="off")
         except SciMLError as error:
             work.choices.append(f"{self.name}: {error}")
             return
