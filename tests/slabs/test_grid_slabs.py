@@ -225,3 +225,40 @@ def test_what_grids_do_not_serve_is_said():
 
     with pytest.raises(sciml.SolverError, match="too many conditions"):
         sciml.fit(Over(), strategy="SpaceTimeSlabs")
+
+
+def test_between_the_nodes_is_between_them_along_diagonals_too():
+    """Half way along both coordinates a function of their sum is at the nodes again, where its residual vanishes."""
+    space = GridSpace({"x": Fourier(0.0, 1.0, 15), "y": Fourier(0.0, 1.0, 15)})
+    x, y = (column.flatten() for column in space.between().columns)
+    for sums in (x + y, x - y, 2 * x + y, x + 2 * y):
+        apart = (15 * sums) % 1
+        assert float(torch.minimum(apart, 1 - apart).min()) > 0.05
+
+
+def test_a_front_along_the_diagonal_is_seen():
+    class Front(sciml.Problem):
+        domain = sciml.Box(x=(0, 2), y=(0, 2), t=(0, 0.5))
+        fields = ["u"]
+        conditions = [
+            sciml.Periodic("x"),
+            sciml.Periodic("y"),
+            sciml.Initial(u=lambda x, y: -torch.sin(PI * (x + y))),
+        ]
+
+        @sciml.equation
+        def momentum(self, u, x, y, t):
+            return d(u, t) + u * (d(u, x) + d(u, y)) / 2 - 0.1 * (d(u, x, x) + d(u, y, y))
+
+    class Line(sciml.Problem):
+        domain = sciml.Box(s=(0, 2), t=(0, 0.5))
+        fields = ["u"]
+        conditions = [sciml.Periodic("s"), sciml.Initial(u=lambda s: -torch.sin(PI * s))]
+
+        @sciml.equation
+        def momentum(self, u, s, t):
+            return d(u, t) + u * d(u, s) - 0.2 * d(u, s, s)
+
+    plane, line = sciml.fit(Front()), sciml.fit(Line())
+    x, y = np.random.default_rng(0).uniform(0, 2, (2, 500))
+    assert np.allclose(plane(x=x, y=y, t=0.5)["u"], line(s=(x + y) % 2, t=0.5)["u"], atol=1e-9)
