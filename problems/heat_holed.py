@@ -18,6 +18,7 @@ PLATE = (sciml.Box(x=(0, 1), y=(0, 1)) - sciml.Disk((0.5, 0.5), 0.2)) * sciml.In
 
 
 def exact(x, y, t):
+    """The solution."""
     return torch.sin(2 * x) * torch.cos(y) * torch.exp(-5 * t)
 
 
