@@ -1,0 +1,58 @@
+"""Classical grids as one of the ways of `fit`."""
+
+import numpy as np
+import pytest
+
+import sciml
+from problems import Decay, Heat
+from sciml import d
+from sciml.strategies import ClassicalGrids
+
+
+@pytest.mark.parametrize("problem", [Decay(), Heat()])
+def test_they_serve_what_a_baseline_serves(problem):
+    solution = sciml.fit(problem, strategy=ClassicalGrids())
+    reference = sciml.baseline(problem)
+    assert solution.success
+    at = {name: np.linspace(low, high, 9) for name, (low, high) in solution.domain.bounds.items()}
+    for name, values in reference(**at).items():
+        assert np.allclose(solution(**at)[name], values, rtol=1e-9, atol=1e-12)
+
+
+def test_they_say_why_they_add_nothing():
+    class Explosion(sciml.Problem):
+        """u = 2 / (1 - 2 t) has no value at t = 0.5."""
+
+        domain = sciml.Interval(t=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Initial(u=2.0)]
+
+        @sciml.equation
+        def growth(self, u, t):
+            return d(u, t) - u**2
+
+    solution = sciml.fit(Explosion(), strategy=["ClassicalGrids", "RandomFeatures"])
+    assert not solution.success
+    assert any(each.startswith("ClassicalGrids: ") and "blows up" in each for each in solution.choices)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, True, "all"])
+def test_seconds_are_a_positive_number(seconds):
+    with pytest.raises(sciml.SolverError, match="positive number"):
+        ClassicalGrids(seconds)
+
+
+@pytest.mark.filterwarnings("ignore::sciml.ConditionWarning")
+def test_without_a_start_nothing_is_a_success():
+    class Unbegun(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), t=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
+
+        @sciml.equation
+        def heat(self, u, x, t):
+            return d(u, t) - d(u, x, x)
+
+    solution = sciml.fit(Unbegun())
+    assert not solution.success
+    assert "initial" in solution.message.lower() or "t = 0" in solution.message
