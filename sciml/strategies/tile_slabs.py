@@ -30,7 +30,7 @@ _LEVELS = {
 }
 _STAGES, _MORE_POINTS, _LEAST_POINTS, _ON_SIDES = 6, 3, 3, 2.0
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
-_AT_ONCE, _FALLS, _SHARE = 1e-3, 0.1, 0.1
+_CONTRADICTED, _SHARE = 0.03, 0.1
 _EFFORT, _MEMORY = 2e11, 0.4
 
 
@@ -85,21 +85,30 @@ class TileWindows(SlabAttempt):
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         """The window's set-up, and the relative error in time of its fields; that in space does not depend on its length."""
         if before is None and self._first is None:
-            self._first = self._refined(begin, end)
-            if self._first.solved and self._first.in_time > self.target:
-                _, last = self.setup.problem.domain.bounds[self._time]
-                probe = self._tried(self._level, begin, begin + _AT_ONCE * (last - begin), None)
-                # A start that contradicts the conditions does so in windows of any length, and short ones do not damp it.
-                self._jumps = not probe.solved or probe.in_time > max(self.target, _FALLS * self._first.in_time)
+            self._first = self._tried(0, begin, end, None)
+            self._jumps = self._contradicted(self._first.slab)
+            if not self._jumps:
+                self._first = self._refined(self._first, begin, end)
         if self._jumps and self._first is not None:
             return self._first.setup, math.inf
         found = self._tried(self._level, begin, end, before)
         self.longer = min(_LONGEST, max(1.0, (self.target / max(found.in_time, 1e-300)) ** (1 / (self.stages.count + 1))))
         return found.setup, found.in_time if found.solved else math.inf
 
-    def _refined(self, begin: float, end: float) -> _TileTried:
+    def _contradicted(self, slab: Slab[TileSpace]) -> bool:
+        """Whether the start contradicts a condition: it does so in windows of any length, and short ones do not damp it."""
+        made = self._at(0)
+        assert made is not None
+        sites = [site for site in made[1] if site.term in self._conditions]
+        start = torch.zeros(1, dtype=torch.float64)
+        for each in slab.evaluate(sites, slab.zero(), start):
+            counted = (torch.as_tensor(each.site.factor) > 0).sum().clamp_min(1)
+            if not float((each.values.square().sum() / counted).sqrt()) <= _CONTRADICTED:
+                return True
+        return False
+
+    def _refined(self, found: _TileTried, begin: float, end: float) -> _TileTried:
         """The first window on as many tiles as it takes, or as are worth it; these stay."""
-        found = self._tried(self._level, begin, end, None)
         while found.solved and self._in_space > self.target and not self.log.stopped and self._at(self._level + 1) is not None:
             finer = self._tried(self._level + 1, begin, end, None)
             if not finer.solved:
