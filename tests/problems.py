@@ -1,5 +1,7 @@
 """Problems that several tests solve. Their constants and domains are given where a test needs others: ``Decay(rate=1.0)``."""
 
+import math
+
 import torch
 
 import sciml
@@ -100,3 +102,37 @@ class Harmonic(sciml.Problem):
     @sciml.equation
     def balance(self, u, x, y):
         return d(u, x, x) + d(u, y, y)
+
+
+CORE = sciml.Disk((0, 0), 1)
+SHELL = sciml.Disk((0, 0), 2, piece="rim") - CORE
+
+
+class Rod(sciml.Problem):
+    """A heated core that conducts well, in a shell that does not: the flux along the normal of a circle is one."""
+
+    domain = sciml.Disk((0, 0), 2, piece="rim")
+    fields = ["u", "v"]
+    k = 5.0
+    conditions = [sciml.Dirichlet(v=0.0, on=domain.boundary)]
+
+    @sciml.equation(on=CORE)
+    def heated(self, u, x, y):
+        return self.k * sciml.laplacian(u, x, y) + 4.0
+
+    @sciml.equation(on=SHELL)
+    def around(self, v, x, y):
+        return sciml.laplacian(v, x, y)
+
+    @sciml.condition(on=CORE.interface(SHELL))
+    def contact(self, u, v):
+        return u - v
+
+    @sciml.condition(on=CORE.interface(SHELL))
+    def flux(self, u, v, x, y, normal):
+        (ux, uy), (vx, vy), (nx, ny) = sciml.grad(u, x, y), sciml.grad(v, x, y), normal
+        return self.k * (nx * ux + ny * uy) - (nx * vx + ny * vy)
+
+    def reference(self, x, y):
+        square = x * x + y * y
+        return {"u": 2 * math.log(2) + (1 - square) / self.k, "v": math.log(4) - torch.log(square)}

@@ -9,6 +9,7 @@ are cut again and again: for smooth functions the difference falls with a power 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -225,9 +226,11 @@ def _step_along(rows: ResidualSystem, column: int) -> HiddenStep | None:
     report = None
     for _ in range(_HALVINGS + 1):
         gaps = _gaps(jets_at, pairs, column, starts, length, _EIGHT)
-        # What is constant to rounding has no range to speak of.
-        ranges = ranges or [(f.max() - f.min()).clamp(min=1e-6 * float(f.abs().max()) + 1e-12) for _, f in gaps]
-        fraction, worst = torch.stack([gap / size for (gap, _), size in zip(gaps, ranges, strict=True)]).max(dim=0)
+        # Beyond its part of the domain a field means nothing.
+        lives = [_along_living(rows.problem, field, column, starts, length) for _, (field, _) in pairs]
+        ranges = ranges or [_range(f[own]) for (_, f), own in zip(gaps, lives, strict=True)]
+        shares = [own * gap / size for (gap, _), size, own in zip(gaps, ranges, lives, strict=True)]
+        fraction, worst = torch.stack(shares).max(dim=0)
         wrong = fraction > _SHARE
         if not bool(wrong.any()):
             return None
@@ -237,6 +240,22 @@ def _step_along(rows: ResidualSystem, column: int) -> HiddenStep | None:
         length = length / 2
         starts = torch.cat([starts[wrong], _placed(starts[wrong], column, starts[wrong][:, column] + length)])
     return report
+
+
+def _along_living(problem: Problem, field: str, column: int, starts: Points, length: float) -> Tensor:
+    """The segments, ``(n,)``, along which a field has an equation."""
+    found = torch.ones(len(starts), dtype=torch.bool)
+    for share in np.linspace(0, 1, _BETWEEN):
+        places = _placed(starts, column, starts[:, column] + share * length).cpu().numpy().T
+        found &= torch.from_numpy(problem.lives(field, dict(zip(problem.coordinates, places, strict=True))))
+    return found.to(starts.device)
+
+
+def _range(values: Tensor) -> Tensor:
+    """From the smallest to the largest; what is constant to rounding has no range to speak of."""
+    if not len(values):
+        return values.new_tensor(math.inf)
+    return (values.max() - values.min()).clamp(min=1e-6 * float(values.abs().max()) + 1e-12)
 
 
 def _lines(rows: ResidualSystem, column: int) -> tuple[Points, float]:

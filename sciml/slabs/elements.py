@@ -29,9 +29,9 @@ from sciml.slabs.system import Evaluated, Part, Slab
 
 
 class ElementPreconditioner:
-    """Maps residuals at the stages to rates that make them, approximately: those of equations, then those at the ends."""
+    """Preconditioner of a slab on elements: maps residuals at the stages, of equations and at the ends, to rates."""
 
-    def __init__(self, slab: Slab[PiecewiseBasis], quadrature: Tensor, evaluated: Sequence[Evaluated]) -> None:
+    def __init__(self, quadrature: Tensor, slab: Slab[PiecewiseBasis], evaluated: Sequence[Evaluated]) -> None:
         self._slab = slab
         mesh, fields = slab.mesh, len(slab.orders)
         self._mesh = mesh

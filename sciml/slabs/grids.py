@@ -166,15 +166,15 @@ class TensorTrace:
 
 
 class GridPreconditioner:
-    """Maps residuals at the stages to rates that make them, approximately.
+    """Preconditioner of a slab on a grid: maps residuals at the stages to rates that make them, approximately.
 
     Args:
-        slab: whose functions are those of a ``GridSpace``.
         rows: for each site the numbers of the rows that it takes, ``field * N + node``, None for a mean.
+        slab: whose functions are those of a ``GridSpace``.
         evaluated: the sites, with their derivatives by jets.
     """
 
-    def __init__(self, slab: Slab[GridSpace], rows: Sequence[Tensor | None], evaluated: Sequence[Evaluated]) -> None:
+    def __init__(self, rows: Sequence[Tensor | None], slab: Slab[GridSpace], evaluated: Sequence[Evaluated]) -> None:
         self._slab, self._rows = slab, rows
         space = self._space = slab.mesh
         around = [number for number, axis in enumerate(space.axes.values()) if axis.periodic]

@@ -90,6 +90,23 @@ class Evaluated:
     parts: tuple[Part, ...] = ()
 
 
+# From a jet to the number of its field and its derivatives in time and in space.
+_Split = Callable[[str, MultiIndex], tuple[int, int, MultiIndex]]
+
+
+def evaluated(site: Site, at: Evaluation, shape: Sequence[int], place: _Split, *, slopes: bool) -> Evaluated:
+    """A site's residual in some shape, and with ``slopes`` its derivatives by jets."""
+    if not slopes:
+        return Evaluated(site, site.taken(site.factor * site.term.evaluate(at).detach().reshape(*shape)))
+    linear = linearize(site.term, at)
+    parts = tuple(
+        Part(trace, *place(*key), site.factor * slope.detach().reshape(*shape))
+        for trace, by_jet in zip(site.traces, linear.by_jet, strict=True)
+        for key, slope in by_jet.items()
+    )
+    return Evaluated(site, site.taken(site.factor * linear.values.detach().reshape(*shape)), parts)
+
+
 SpaceT = TypeVar("SpaceT", bound=Space)
 
 
@@ -184,16 +201,7 @@ class Slab(Generic[SpaceT]):
             points.append(torch.stack([where.get(name, when) for name in names]).T)
         suppliers = [_TraceJets(self, local, trace) for trace in site.traces]
         normals = None if site.normals is None else site.normals.expand(len(at), -1, -1).flatten(0, 1)
-        evaluation = Evaluation.of(self.problem, points, suppliers, normals)
-        if not slopes:
-            return Evaluated(site, site.taken(site.factor * site.term.evaluate(evaluation).detach().reshape(shape)))
-        linear = linearize(site.term, evaluation)
-        parts = tuple(
-            Part(trace, *self.place(*key), site.factor * slope.reshape(shape))
-            for trace, by_jet in zip(site.traces, linear.by_jet, strict=True)
-            for key, slope in by_jet.items()
-        )
-        return Evaluated(site, site.taken(site.factor * linear.values.detach().reshape(shape)), parts)
+        return evaluated(site, Evaluation.of(self.problem, points, suppliers, normals), shape, self.place, slopes=slopes)
 
     def place(self, field: str, index: MultiIndex) -> tuple[int, int, MultiIndex]:
         """A jet as the number of its field and its derivatives in time and in space."""

@@ -12,16 +12,16 @@ from torch import Tensor
 
 from sciml.data.memory import free_bytes
 from sciml.errors import BaselineError
-from sciml.geometry import Average, Box, Face, Interior, OnFaces
+from sciml.geometry import Average, Box, Interior
 from sciml.models import Chebyshev, Fourier, GridFunction
 from sciml.models.bases import Basis1D, Nodal, axis_from
 from sciml.problem import Problem
 from sciml.slabs.grids import GridPreconditioner, GridSpace
-from sciml.slabs.newton_krylov import Inverse, SlabRates, solve
+from sciml.slabs.newton_krylov import SlabRates, solve
 from sciml.slabs.row_layout import arranged, periodic_coordinates
-from sciml.slabs.system import Evaluated, Site, Slab
+from sciml.slabs.system import Site, Slab
 from sciml.solvers import DiscreteProblem
-from sciml.strategies.slabs import SlabAttempt
+from sciml.strategies.slabs import SlabAttempt, lacks_start
 
 MOST_BESIDE_TIME = 3
 
@@ -43,13 +43,10 @@ def not_on_grid(problem: Problem) -> str | None:
         return f"it has not one to {MOST_BESIDE_TIME} coordinates beside time"
     if any(isinstance(term.place, Average) and term.place.over != Interior() for term in problem.terms()):
         return "a mean over a part of the boundary ties its nodes together"
+    lacking = lacks_start(problem)
+    if lacking is not None:
+        return lacking
     time = str(problem.time)
-    start = OnFaces((Face(time, "lower"),))
-    prescribed = [term.prescription for term in problem.terms() if term.place == start]
-    given = sorted((each.field, len(each.index)) for each in prescribed if each is not None)
-    needed = sorted((name, power) for name in problem.fields for power in range(problem.order(name, time)))
-    if len(given) < len(prescribed) or given != needed:
-        return "its initial values are not those that its equations need"
     try:
         space = _space(problem, [5] * (len(problem.coordinates) - 1))
         arranged(problem, space, {name: problem.order(name, time) for name in problem.fields}, rates=False)
@@ -98,7 +95,6 @@ class GridWindows(SlabAttempt):
         self._exact = self.target
         names = [name for name in self._problem.coordinates if name != self._time]
         self._grid = _space(self._problem, [_FIRST[len(names)]] * len(names))
-        self._inverse: tuple[tuple[float, tuple[int, ...], list[Tensor]], Inverse] | None = None
         self._sites: tuple[GridSpace, list[Site], list[Tensor | None]] | None = None
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
@@ -180,7 +176,8 @@ class GridWindows(SlabAttempt):
         starts = self._starts(space, begin, before)
         slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
         tolerance = max(_TOLERANCE, _SMALL * max(self.target, self._worth(space)))
-        solved = solve(slab, sites, partial(self._inverted, slab, rows), tolerance, self.setup.journal, rates)
+        inverted = partial(self._inverted, slab, partial(GridPreconditioner, rows))
+        solved = solve(slab, sites, inverted, tolerance, self.setup.journal, rates)
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before)
         in_space = in_time = math.inf
@@ -195,19 +192,6 @@ class GridWindows(SlabAttempt):
         reached = self._counted(whole, begin, end)
         in_space, in_time = (self._fraction(begin, end) * each for each in (in_space, in_time))
         return _GridTried(setup, space, solved.rates, solved.converged, whole, reached, in_space, in_time, tails)
-
-    def _inverted(self, slab: Slab[GridSpace], rows: Sequence[Tensor | None], evaluated: Sequence[Evaluated]) -> Inverse:
-        """The approximate inverse, kept from window to window where nothing in it changes."""
-        slopes = [part.slopes.mean(0) for each in evaluated for part in each.parts]
-        key = slab.length, slab.mesh.shape, slopes
-        if self._inverse is not None:
-            length, shape, kept = self._inverse[0]
-            same = shape == key[1] and math.isclose(length, slab.length, rel_tol=1e-12) and len(kept) == len(slopes)
-            if same and all(torch.allclose(one, two, rtol=1e-12) for one, two in zip(kept, slopes, strict=True)):
-                return self._inverse[1]
-        found = GridPreconditioner(slab, rows, evaluated)
-        self._inverse = key, found
-        return found
 
     def _placed(self, space: GridSpace) -> tuple[list[Site], list[Tensor | None]]:
         """Where equations and conditions are taken, in their natural sizes, and the rows that they take."""
@@ -258,16 +242,15 @@ class GridWindows(SlabAttempt):
 
     def _setup_of(self, slab: Slab[GridSpace], solved: SlabRates) -> DiscreteProblem:
         """The window's function as the trial function of a set-up."""
-        whole, old, space = self.setup.problem, self.setup.trial, slab.mesh
+        old, space = self.setup.trial, slab.mesh
         time = Chebyshev(-1.0, 1.0, slab.stages.count + max(self._orders) + 1)
         at = torch.from_numpy((time.nodes + 1) / 2)
         values = torch.stack(
             [slab.moved(solved.rates, number, 0, at) + slab.kept(number, 0, at) for number in range(len(self._orders))], dim=-1
         )
         values = ((values - old.offset.to(values)) / old.scale.to(values)).unflatten(1, space.shape)
-        column = whole.coordinates.index(self._time)
+        column = self._problem.coordinates.index(self._time)
         axes: list[Basis1D] = [axis_from({**axis.config, "low": -1.0, "high": 1.0}) for axis in space.axes.values()]
         axes.insert(column, time)
         model = GridFunction(axes, values.movedim(0, column).contiguous())
-        sub = whole.on(whole.domain.between(self._time, slab.begin, slab.begin + slab.length))
-        return self.setup.with_model(model, problem=sub, raw={}, train=(), held=(), fresh=())
+        return self._window(slab, model)

@@ -5,14 +5,14 @@ points is large.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sciml.geometry import Box, Face, Interior, OnFaces, Opposite
 from sciml.models import PiecewisePolynomial, Scaled
@@ -20,7 +20,7 @@ from sciml.models.bases import PiecewiseBasis, chebyshev_places, gauss
 from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
 from sciml.slabs.elements import ElementPreconditioner
-from sciml.slabs.newton_krylov import SlabRates, solve
+from sciml.slabs.newton_krylov import Inverse, SlabRates, solve
 from sciml.slabs.row_layout import outward
 from sciml.slabs.system import Evaluated, Site, Slab, at_time, initial_values
 from sciml.solvers import DiscreteProblem
@@ -50,22 +50,25 @@ def not_on_elements(problem: Problem) -> str | None:
         return "it has not one equation for each field"
     time = str(problem.time)
     (space,) = (name for name in problem.coordinates if name != time)
-    start = OnFaces((Face(time, "lower"),))
     ends = {Face(space, "lower"), Face(space, "upper")}
-    given = []
     for term in problem.terms():
-        if term.place == start:
-            if term.prescription is None:
-                return f"{term.name!r} is no initial value"
-            given.append((term.prescription.field, len(term.prescription.index)))
+        if term.place == OnFaces((Face(time, "lower"),)):
             continue
         along = isinstance(term.place, OnFaces) and set(term.place.faces) <= ends
         if not along and term.place not in (Interior(), Opposite(space)):
             return f"{term.name!r} holds neither inside nor at the ends of {space}"
         if any(index.count(time) > problem.order(name, time) for name, index in problem.system.asked(term)):
             return f"{term.name!r} asks for higher time derivatives than the equations"
-    needed = [(name, power) for name in problem.fields for power in range(problem.order(name, time))]
-    return None if sorted(given) == sorted(needed) else "its initial values are not those that its equations need"
+    return lacks_start(problem)
+
+
+def lacks_start(problem: Problem) -> str | None:
+    """Why the initial conditions are not one value for each time derivative below the order of a field, or None."""
+    time = str(problem.time)
+    prescribed = [term.prescription for term in problem.terms() if term.place == OnFaces((Face(time, "lower"),))]
+    given = sorted((each.field, len(each.index)) for each in prescribed if each is not None)
+    needed = sorted((name, power) for name in problem.fields for power in range(problem.order(name, time)))
+    return None if len(given) == len(prescribed) and given == needed else "its initial values are not those that it needs"
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,27 @@ class SlabAttempt:
         self._begin, self._count = math.nan, 0
         self._missed = (math.nan, math.inf)
         self._ends: dict[int, tuple[Scaled, Any, tuple[Tensor, ...]]] = {}
+        self._kept: tuple[float, Any, list[Tensor], Inverse] | None = None
+
+    def _inverted(
+        self, slab: Slab[Any], made: Callable[[Slab[Any], Sequence[Evaluated]], Inverse], evaluated: Sequence[Evaluated]
+    ) -> Inverse:
+        """The approximate inverse of a slab's Jacobian, kept from window to window where nothing in it changes."""
+        slopes = [part.slopes.mean(0) for each in evaluated for part in each.parts]
+        if self._kept is not None:
+            length, mesh, before, inverse = self._kept
+            same = mesh is slab.mesh and math.isclose(length, slab.length, rel_tol=1e-12) and len(before) == len(slopes)
+            if same and all(torch.allclose(one, two, rtol=1e-12) for one, two in zip(before, slopes, strict=True)):
+                return inverse
+        inverse = made(slab, evaluated)
+        self._kept = slab.length, slab.mesh, slopes, inverse
+        return inverse
+
+    def _window(self, slab: Slab[Any], model: nn.Module) -> DiscreteProblem:
+        """The set-up of a window whose trial function is a model."""
+        whole = self.setup.problem
+        sub = whole.on(whole.domain.between(self._time, slab.begin, slab.begin + slab.length))
+        return self.setup.with_model(model, problem=sub, raw={}, train=(), held=(), fresh=())
 
     def _go_on(self, begin: float, end: float) -> None:
         """A new window begins: what was not to be had before may be by now."""
@@ -255,7 +279,8 @@ class ElementWindows(SlabAttempt):
         slab = Slab(self._problem, mesh, self.stages, begin, end - begin, self._orders, starts, self._units)
         places, quadrature = gauss(math.ceil(_QUADRATURE * (self._degree + 1)))
         inside, ends = self._sites(mesh, places)
-        solved = solve(slab, [*inside, *ends], partial(ElementPreconditioner, slab, quadrature), _TOLERANCE, self.setup.journal)
+        inverted = partial(self._inverted, slab, partial(ElementPreconditioner, quadrature))
+        solved = solve(slab, [*inside, *ends], inverted, _TOLERANCE, self.setup.journal)
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before)
         whole, by_element = math.inf, np.full(mesh.count, math.inf)
@@ -358,7 +383,7 @@ class ElementWindows(SlabAttempt):
 
     def _setup_of(self, slab: Slab[PiecewiseBasis], solved: SlabRates) -> DiscreteProblem:
         """The window's function as the trial function of a set-up."""
-        mesh, old, whole = slab.mesh, self.setup.trial, self.setup.problem
+        mesh, old, whole = slab.mesh, self.setup.trial, self._problem
         weights = slab.in_time(solved.rates)
         low, high = whole.domain.bounds[self._space]
         inner = 2 * (mesh.breaks[1:-1] - low) / (high - low) - 1
@@ -373,8 +398,7 @@ class ElementWindows(SlabAttempt):
         # Of the products' degrees that in time comes first here.
         coefficients = coefficients if column == 0 else coefficients.mT
         model.coefficients.copy_(coefficients.unsqueeze(column))
-        sub = whole.on(whole.domain.between(self._time, slab.begin, slab.begin + slab.length))
-        return self.setup.with_model(model, problem=sub, raw={}, train=(), held=(), fresh=())
+        return self._window(slab, model)
 
 
 def _worth(before: int, after: int) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 import torch
@@ -13,14 +12,13 @@ from torch import Tensor
 
 from sciml.data.memory import free_bytes
 from sciml.errors import SolverError
-from sciml.geometry import Average, Interior, Within
-from sciml.models import Scaled
+from sciml.geometry import Average
 from sciml.models import Tiles as TilePolynomials
 from sciml.problem import Problem
+from sciml.slabs.at_rest import TileRows
+from sciml.slabs.tile_space import TileSpace, gauss_grid
 from sciml.solvers import DiscreteProblem
-from sciml.solvers.discrete_problem import blocks_of
 from sciml.solvers.gauss_newton import DampedGaussNewton
-from sciml.solvers.tile_system import TileRows, gauss_grid, interior_blocks, live_boxes
 from sciml.strategies.random_features import ENOUGH, not_by_least_squares, solved_how
 from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.strategies.training import relative
@@ -36,9 +34,6 @@ _LEVELS = {
 # Multiplications that one factorisation may take, and the part of the free memory.
 _EFFORT = 3e11
 _EXACT, _GOOD, _FALLS = 1e-8, 1e-4, 0.3
-_LEAST_POINTS = 3
-# Points on the sides for each function along them, and Gauss points beyond the degree along each coordinate of a tile.
-_ON_SIDES, _MORE_POINTS = 2.0, 3
 _STEPS, _TINY, _SETTLED, _IDLE = 30, 1e-12, 1e-2, 2
 _LENGTHS = (1.0, 0.5, 0.2)
 _MEMORY = 0.4
@@ -98,8 +93,6 @@ class Tiles(Strategy):
         places = [term.place for term in work.problem.terms()]
         if any(isinstance(place, Average) for place in places):
             return "a mean ties all tiles together"
-        if any(isinstance(place, Within) for place in places):
-            return "its equations hold on parts of the domain"
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
@@ -108,14 +101,15 @@ class Tiles(Strategy):
         last: DiscreteProblem | None = None
         before = change = math.inf
         for counts, degree in self._levels(work):
-            model = _model(work, counts, degree)
+            space = _space(work, counts, degree)
+            model = space.model
             needed, effort = _cost(model, len(work.problem.fields))
             if needed > _MEMORY * (free_bytes() or 4 * 2**30) or (effort > _EFFORT and self.degree is None):
                 work.choices.append(
                     f"{self.name}: {model.extra_repr()} would take {needed / 2**30:.1f} GB and {effort:.0e} multiplications"
                 )
                 break
-            solved, steps, jump, loss = _solved(work, model, last)
+            solved, steps, jump, loss = _solved(work, space, last)
             before, change = change, math.inf if last is None else _difference(work, solved, last)
             # Without anything to compare with, what is left on the rows has to do.
             judged = max(change if last is not None else relative(solved), jump)
@@ -154,21 +148,14 @@ def _cubes(problem: Problem, most: int) -> tuple[int, ...]:
     return tuple(max(1, round(most * (longest if name == problem.time else width) / longest)) for name, width in widths.items())
 
 
-def _trial(work: Workspace, model: TilePolynomials) -> Scaled:
-    """Tiles between the problem's units, on the processor."""
-    return cast(Scaled, work.discrete.with_model(model).trial.cpu())
-
-
-def _model(work: Workspace, counts: tuple[int, ...], degree: int) -> TilePolynomials:
+def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
     """The tiles that meet the domain."""
-    breaks = [np.linspace(-1, 1, count + 1).tolist() for count in counts]
-    degrees, fields = [degree] * len(counts), len(work.problem.fields)
-    whole = TilePolynomials(breaks, degrees, fields)
-    live = live_boxes(work.problem, _trial(work, whole), degree + _MORE_POINTS, _LEAST_POINTS)
-    if not live:
-        domain = work.problem.domain
-        raise SolverError(f"none of {whole.extra_repr()} has {_LEAST_POINTS} points inside {domain!r}: use more tiles")
-    return TilePolynomials(breaks, degrees, fields, live)
+    problem = work.problem.bind_initial()
+    found = TileSpace.laid(problem, problem.coordinates, counts, degree, len(problem.fields))
+    if found is None:
+        boxes = " x ".join(map(str, counts))
+        raise SolverError(f"none of {boxes} tiles has enough points inside {problem.domain!r}: use more tiles")
+    return found
 
 
 def _cost(model: TilePolynomials, fields: int) -> tuple[float, float]:
@@ -179,19 +166,10 @@ def _cost(model: TilePolynomials, fields: int) -> tuple[float, float]:
     return 8.0 * size * (2.0 * band + 20.0 * width), float(size) * band**2
 
 
-def _rows(work: Workspace, model: TilePolynomials) -> TileRows:
-    problem, trial, side = work.problem, _trial(work, model), max(model.degrees) + _MORE_POINTS
-    blocks, generator = interior_blocks(problem, trial, side), np.random.default_rng([work.seed, 10])
-    along = max(len(each) - 1 for each in model.breaks) * (max(model.degrees) + 1) * _ON_SIDES
-    count = max(1, round(along ** (work.dimension - 1)))
-    terms = [term for term in problem.terms() if not isinstance(term.place, Interior | Within)]
-    blocks += blocks_of(problem, terms, {term.name: count for term in terms}, generator)
-    return TileRows(problem.bind_initial(), trial, blocks, side)
-
-
-def _solved(work: Workspace, model: TilePolynomials, last: DiscreteProblem | None) -> tuple[DiscreteProblem, int, float, float]:
+def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None) -> tuple[DiscreteProblem, int, float, float]:
     """The set-up with these tiles, solved; steps taken, the largest jump between tiles and the sum of squares left."""
-    rows = _rows(work, model)
+    model = space.model
+    rows = TileRows(space.problem, space, work.discrete.with_model(model).trial.cpu(), [work.seed, 10])
     shape = model.coefficients.shape
 
     def compute() -> dict[str, object]:
@@ -225,7 +203,12 @@ def _difference(work: Workspace, now: DiscreteProblem, before: DiscreteProblem) 
     """The largest root mean square by which a field has changed, as a fraction of its size."""
     points = torch.cat([points for block in work.discrete.held for points in block.sample.points])
     points = points[torch.from_numpy(np.asarray(work.problem.domain.contains(points.cpu().numpy())))]
-    one, two = now.trial(points), before.trial(points)
-    size = (one - now.trial.offset).square().mean(0).sqrt().maximum(one.square().mean(0).sqrt()).clamp_min(1e-300)
-    found = ((one - two).square().mean(0).sqrt() / size).max()
+    columns = dict(zip(work.problem.coordinates, points.cpu().numpy().T, strict=True))
+    lives = torch.stack([torch.from_numpy(work.problem.lives(name, columns)) for name in work.problem.fields], dim=1)
+    one, two, lives = now.trial(points), before.trial(points), lives.to(points)
+
+    def size_of(values: Tensor) -> Tensor:
+        return ((values.square() * lives).sum(0) / lives.sum(0)).sqrt()
+
+    found = (size_of(one - two) / size_of(one - now.trial.offset).maximum(size_of(one)).clamp_min(1e-300)).max()
     return float(found) if bool(torch.isfinite(found)) else math.inf

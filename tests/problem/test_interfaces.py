@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import sciml
+from problems import CORE, SHELL, Rod
 from sciml import d
 from sciml.errors import ProblemError
 from sciml.geometry import Within, draw
@@ -109,40 +110,6 @@ def test_parts_and_surfaces_follow_a_window_of_time():
     assert (points[:, 0] == 0.4).all()
     assert points[:, 1].min() >= 0.5
     assert points[:, 1].max() <= 0.75
-
-
-CORE = sciml.Disk((0, 0), 1)
-SHELL = sciml.Disk((0, 0), 2, piece="rim") - CORE
-
-
-class Rod(sciml.Problem):
-    """A heated core that conducts well, in a shell that does not: the flux along the normal of a circle is one."""
-
-    domain = sciml.Disk((0, 0), 2, piece="rim")
-    fields = ["u", "v"]
-    k = 5.0
-    conditions = [sciml.Dirichlet(v=0.0, on=domain.boundary)]
-
-    @sciml.equation(on=CORE)
-    def heated(self, u, x, y):
-        return self.k * sciml.laplacian(u, x, y) + 4.0
-
-    @sciml.equation(on=SHELL)
-    def around(self, v, x, y):
-        return sciml.laplacian(v, x, y)
-
-    @sciml.condition(on=CORE.interface(SHELL))
-    def contact(self, u, v):
-        return u - v
-
-    @sciml.condition(on=CORE.interface(SHELL))
-    def flux(self, u, v, x, y, normal):
-        (ux, uy), (vx, vy), (nx, ny) = sciml.grad(u, x, y), sciml.grad(v, x, y), normal
-        return self.k * (nx * ux + ny * uy) - (nx * vx + ny * vy)
-
-    def reference(self, x, y):
-        square = x * x + y * y
-        return {"u": 2 * math.log(2) + (1 - square) / self.k, "v": math.log(4) - torch.log(square)}
 
 
 @pytest.fixture(scope="module")

@@ -221,7 +221,7 @@ def test_products_are_differences_of_residuals(problem):
 def test_the_inverse_is_exact_where_nothing_changes_in_time(problem):
     slab, inside, ends, quadrature = slab_of(problem())
     evaluated = slab.evaluate([*inside, *ends], slab.zero(), slopes=True)
-    inverse = ElementPreconditioner(slab, quadrature, evaluated)
+    inverse = ElementPreconditioner(quadrature, slab, evaluated)
     rates = torch.randn(slab.zero().shape, dtype=F64, generator=torch.Generator().manual_seed(0))
     rows = slab.product(evaluated, rates)
     assert torch.allclose(inverse(rows), rates, atol=1e-7)
@@ -236,7 +236,7 @@ def test_waves_do_not_grow(problem, stages, length):
     slab, inside, ends, quadrature = slab_of(problem, count=2, degree=12, length=length, stages=stages)
     width, fields = slab.mesh.width, len(problem.fields)
     evaluated = slab.evaluate([*inside, *ends], slab.zero(), slopes=True)
-    inverse = ElementPreconditioner(slab, quadrature, evaluated)
+    inverse = ElementPreconditioner(quadrature, slab, evaluated)
     growth = []
     for column in range(fields * width):
         starts = [torch.zeros(1, width, dtype=F64) for _ in range(fields)]
@@ -251,7 +251,7 @@ def test_waves_do_not_grow(problem, stages, length):
 
 def test_newton_solves_a_nonlinear_slab_to_rounding():
     slab, inside, ends, quadrature = slab_of(Burgers(), degree=12, length=0.1, stages=6)
-    solved = solve(slab, [*inside, *ends], partial(ElementPreconditioner, slab, quadrature), 1e-14)
+    solved = solve(slab, [*inside, *ends], partial(ElementPreconditioner, quadrature, slab), 1e-14)
     assert solved.converged
     assert solved.steps <= 7
     rows = slab.evaluate(ends, solved.rates)
@@ -265,7 +265,7 @@ def test_newton_says_so_when_it_diverges():
             return d(u, t) - torch.exp(60 * u) - 0.1 * d(u, x, x)
 
     slab, inside, ends, quadrature = slab_of(Explosive(), length=5.0)
-    assert not solve(slab, [*inside, *ends], partial(ElementPreconditioner, slab, quadrature), 1e-14).converged
+    assert not solve(slab, [*inside, *ends], partial(ElementPreconditioner, quadrature, slab), 1e-14).converged
 
 
 def test_a_residual_that_is_not_a_number_is_no_crash():
@@ -275,7 +275,7 @@ def test_a_residual_that_is_not_a_number_is_no_crash():
             return d(u, t) + torch.sqrt(u) - 0.1 * d(u, x, x)
 
     slab, inside, ends, quadrature = slab_of(Rooted())
-    solved = solve(slab, [*inside, *ends], partial(ElementPreconditioner, slab, quadrature), 1e-14)
+    solved = solve(slab, [*inside, *ends], partial(ElementPreconditioner, quadrature, slab), 1e-14)
     assert not solved.converged
     assert bool(solved.rates.isfinite().all())
 

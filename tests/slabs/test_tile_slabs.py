@@ -8,10 +8,10 @@ import torch
 
 import sciml
 from sciml import d
-from sciml.models import Tiles
 from sciml.models.radau import RadauIIA
-from sciml.slabs.system import Site, Slab
-from sciml.slabs.tiles import TilePreconditioner, TileSpace
+from sciml.slabs.system import Slab
+from sciml.slabs.tile_space import TileSpace
+from sciml.slabs.tiles import TilePreconditioner
 
 F64 = torch.float64
 HOLED = sciml.Box(x=(0, 1), y=(0, 1)) - sciml.Disk((0.5, 0.5), 0.2)
@@ -58,13 +58,12 @@ class Reacting(Cooling):
 
 
 def space_of(problem, count=3, degree=6):
-    breaks = [np.linspace(-1, 1, count + 1).tolist()] * 2
-    return TileSpace(problem, Tiles(breaks, [degree] * 2, 1), degree + 3)
+    return TileSpace.laid(problem, ("x", "y"), (count, count), degree)
 
 
 def test_points_of_cut_tiles_lie_inside_and_are_many():
     space = space_of(Cooling(), count=2)
-    trace, inside = space.inside
+    ((trace, inside),) = space.inside()
     x, y = (column[inside] for column in trace.columns)
     assert bool((torch.hypot(x - 0.5, y - 0.5) >= 0.2 - 1e-12).all())
     assert bool((inside.sum(1) == inside.shape[1]).all())
@@ -83,16 +82,8 @@ def test_an_initial_value_goes_on_smoothly_where_a_small_part_of_a_tile_lies_ins
 def test_the_inverse_makes_rates_that_polynomials_can_have():
     problem = Cooling()
     space = space_of(problem)
-    terms = {term.name: term for term in problem.terms()}
-    trace, inside = space.inside
-    angle = torch.linspace(0, 6.2, 60, dtype=F64)
-    points = torch.stack([0.5 + 0.2 * torch.cos(angle), 0.5 + 0.2 * torch.sin(angle), 0 * angle], dim=1)
-    traces, _, real = space.scattered([points])
-    sites = [
-        Site(terms["heat"], (trace,), inside.double()),
-        Site(terms["dirichlet"], traces, real.double()),
-        *space.continuity(),
-    ]
+    terms = [term for term in problem.terms() if not term.name.startswith("initial")]
+    sites = list(space.sites(terms, lambda name: 1.0, [0]))
     start = torch.zeros(1, space.width, dtype=F64)
     slab = Slab(problem, space, RadauIIA(4), 0.0, 0.1, (1,), (start,), (1.0,))
     evaluated = slab.evaluate(sites, slab.zero(), slopes=True)

@@ -7,10 +7,11 @@ from candidates import candidate, workspace
 from conftest import problem_class
 
 import sciml
-from problems import Decay, Harmonic
+from problems import Decay, Harmonic, Rod
 from sciml import d
 from sciml.errors import SolverError
-from sciml.solvers.tile_system import TileLinearization
+from sciml.slabs.at_rest import TileRows
+from sciml.solvers.tile_least_squares import TileLinearization
 from sciml.strategies import Tiles, tiles
 
 SQUARE = sciml.Box(x=(-0.5, 0.5), y=(-0.5, 0.5))
@@ -100,16 +101,32 @@ class Cooling(sciml.Problem):
         return torch.exp(-5 * t) * torch.sin(2 * x) * torch.cos(y)
 
 
-class Halves(sciml.Problem):
-    """A temperature that is wanted on one half of a disk alone."""
+class Inclusions(sciml.Problem):
+    """Two materials: a disk with two round inclusions that conduct well, a field for either."""
 
-    domain = sciml.Disk((0, 0), 1)
-    fields = ["u"]
-    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+    grains = sciml.Disk((-0.4, 0.1), 0.25) | sciml.Disk((0.45, -0.2), 0.3)
+    plate = sciml.Disk((0, 0), 1, piece="rim")
+    domain = plate
+    fields = ["u", "v"]
+    k = 50.0
+    conditions = [sciml.Dirichlet(v=lambda x, y: torch.exp(x) * torch.sin(2 * y) + x, on=domain.boundary)]
 
-    @sciml.equation(on=sciml.Disk((0, 0), 0.5))
-    def inside(self, u, x, y):
-        return d(u, x, x) + d(u, y, y)
+    @sciml.equation(on=plate - grains)
+    def around(self, v, x, y):
+        return sciml.laplacian(v, x, y)
+
+    @sciml.equation(on=grains)
+    def within(self, u, x, y):
+        return self.k * sciml.laplacian(u, x, y) + 1.0
+
+    @sciml.condition(on=grains.interface(plate - grains))
+    def contact(self, u, v):
+        return u - v
+
+    @sciml.condition(on=grains.interface(plate - grains))
+    def flux(self, u, v, x, y, normal):
+        (ux, uy), (vx, vy), (nx, ny) = sciml.grad(u, x, y), sciml.grad(v, x, y), normal
+        return self.k * (nx * ux + ny * uy) - (nx * vx + ny * vy)
 
 
 @pytest.mark.parametrize(
@@ -150,12 +167,29 @@ def test_fit_chooses_tiles_where_the_domain_is_no_box():
     assert solution.error()["u"] < 1e-7
 
 
+def test_two_materials_whose_border_cuts_the_tiles():
+    """The core and the shell of `test_interfaces` have a solution; here fewer tiles are held against more of them."""
+    rod = sciml.fit(Rod())
+    assert rod.success, rod.message
+    assert max(rod.error().values()) < 1e-6
+    solution, finer = (sciml.fit(Inclusions(), strategy=Tiles(count, 8)) for count in (8, 11))
+    assert solution.success, solution.message
+    estimate = solution.history["held_out"].iloc[-1]
+    assert estimate < 0.02
+    x, y = np.random.default_rng(0).uniform(-0.7, 0.7, (2, 2000))
+    one, two = solution(x=x, y=y), finer(x=x, y=y)
+    lives = solution.lives({"x": x, "y": y})
+    for name in ("u", "v"):
+        at = lives[name]
+        assert 20 < at.sum() < len(x)
+        assert np.linalg.norm((one[name] - two[name])[at]) < 3 * estimate * np.linalg.norm(two[name][at])
+
+
 def test_why_tiles_cannot_serve():
     way = Tiles()
     assert "unknown" in way.obstacle(workspace(Decay(rate=sciml.Unknown(1.0))))
     assert "coordinates" in way.obstacle(workspace(problem_class("poisson_5d")()))
     assert way.obstacle(workspace(Harmonic())) is None
-    assert "parts" in way.obstacle(workspace(Halves()))
     assert "2 coordinates" in Tiles((3, 3, 3), 4).obstacle(workspace(Harmonic()))
     for wrong in ({"tiles": 0, "degree": 3}, {"tiles": 3}, {"degree": 4}, {"tiles": (2, 0), "degree": 3}):
         with pytest.raises(SolverError, match="positive whole numbers"):
@@ -172,8 +206,9 @@ def test_more_memory_than_there_is_is_not_asked_for(monkeypatch):
 def test_the_condensed_step_is_the_least_squares_solution():
     """Against NumPy's on the same dense rows."""
     work = workspace(Holes())
-    model = tiles._model(work, (3, 3), 4)
-    rows = tiles._rows(work, model)
+    space = tiles._space(work, (3, 3), 4)
+    model = space.model
+    rows = TileRows(space.problem, space, work.discrete.with_model(model).trial, [0])
     shape = model.coefficients.shape
     zero = torch.zeros(shape, dtype=torch.float64)
     count = zero.numel()

@@ -1,0 +1,110 @@
+"""Least squares at rest on cut tiles: equations, conditions and continuity of polynomials as rows, evaluated and linearised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from sciml.jets import RandomJets
+from sciml.jets.random import USUAL
+from sciml.models import Scaled
+from sciml.problem import Problem
+from sciml.problem.conditions import Evaluation
+from sciml.slabs.system import Evaluated, Site, evaluated
+from sciml.slabs.tile_space import SIDES, TileSpace, TileTrace
+from sciml.solvers.tile_least_squares import TileLinearization, condense, condensed_pairs
+from sciml.typing import MultiIndex
+
+# Numbers in the rows that are made at once.
+_CHUNK = 2e7
+
+
+class TileRows:
+    """All rows of a problem on tiles of all of its coordinates.
+
+    Args:
+        problem: with its unknowns and constants bound.
+        space: the tiles.
+        trial: centres and sizes of the fields, in which coefficients are counted.
+        seed: of the points of conditions.
+    """
+
+    def __init__(self, problem: Problem, space: TileSpace, trial: Scaled, seed: Sequence[int]) -> None:
+        self.problem, self._space = problem, space
+        self.offset, self.scale = trial.offset.tolist(), trial.scale.tolist()
+        most = _CHUNK / (len(problem.fields) * space.model.width)
+        self._sites = list(space.sites(problem.terms(), lambda _: 1.0, seed, most))
+        self._weights = [self._weighted(site) for site in self._sites]
+
+    def _weighted(self, site: Site) -> Tensor:
+        """What a site's rows are multiplied by, from jets of natural size: it stays while an iteration goes on."""
+        problem, count = self.problem, site.traces[0].columns[0].numel()
+        fields = dict(zip(problem.fields, zip(self.offset, self.scale, strict=True), strict=True))
+        generator = torch.Generator().manual_seed(0)
+        jets = [RandomJets(count, fields, problem.domain.half_widths, USUAL[0], generator=generator) for _ in site.traces]
+        found = self._space.row_weights(self._evaluated(site, jets, slopes=True), lambda part: self.scale[part.field])
+        for trace in site.traces:
+            cast(TileTrace, trace).forget()
+        return found
+
+    def _evaluated(self, site: Site, jets: Sequence[RandomJets | _TileJets], *, slopes: bool) -> Evaluated:
+        points = [torch.stack([column.flatten() for column in trace.columns], dim=1) for trace in site.traces]
+        at = Evaluation.of(self.problem, points, jets, site.normals)
+        return evaluated(site, at, (1, *site.traces[0].columns[0].shape), self._place, slopes=slopes)
+
+    def _place(self, field: str, index: MultiIndex) -> tuple[int, int, MultiIndex]:
+        return self.problem.fields.index(field), 0, index
+
+    def _rows(self, coefficients: Tensor, *, slopes: bool) -> Iterator[tuple[Site, Tensor, Tensor | None]]:
+        """Every site's weighted values ``(E, q)`` and, if asked for, their slopes ``(E, q, 1 or 2, F K)``."""
+        for site, weights in zip(self._sites, self._weights, strict=True):
+            traces = [cast(TileTrace, trace) for trace in site.traces]
+            jets = [_TileJets(self, trace, coefficients) for trace in traces]
+            now = self._evaluated(site, jets, slopes=slopes)
+            rows = self._space.rows(now, weights, lambda part: self.scale[part.field], now.values.dtype) if slopes else None
+            yield site, now.values[0] * weights[:, None], rows
+            for trace in traces:
+                trace.forget()
+
+    def values(self, coefficients: Tensor) -> list[Tensor]:
+        """All rows at some coefficients ``(T, F, K)``."""
+        return [values.flatten() for _, values, _ in self._rows(coefficients, slopes=False)]
+
+    def jumps(self, coefficients: Tensor) -> float:
+        """The largest root mean square of a jump of the fields between tiles, as a share of their size."""
+        found = [
+            # The size of such a row counts both members.
+            float(values.square().sum(1).mean().sqrt()) * 2 / SIDES
+            for site, values, _ in self._rows(coefficients, slopes=False)
+            if site.term.name.startswith("continuity.")
+        ]
+        return max(found, default=0.0)
+
+    def linearised(self, coefficients: Tensor) -> TileLinearization:
+        """The rows and their slopes at some coefficients, condensed."""
+        width = len(self.scale) * self._space.model.width
+        triangles, joined = coefficients.new_zeros(len(coefficients), width + 1, width + 1), []
+        for site, values, rows in self._rows(coefficients, slopes=True):
+            assert rows is not None
+            tiles = [cast(TileTrace, trace).tiles for trace in site.traces]
+            if len(tiles) == 1:
+                condense(triangles, tiles[0], torch.cat([rows[:, :, 0], values[..., None]], dim=2))
+            else:
+                joined.append(condensed_pairs(torch.stack(tiles, dim=1), rows.flatten(2), values))
+        return TileLinearization(triangles, joined)
+
+
+class _TileJets:
+    """Jets at the places of a trace, of polynomials with known coefficients."""
+
+    def __init__(self, rows: TileRows, trace: TileTrace, coefficients: Tensor) -> None:
+        self._rows, self._trace, self._coefficients = rows, trace, coefficients
+
+    def jet(self, field: str, index: MultiIndex) -> Tensor:
+        """The derivative ``index`` of ``field`` at all places."""
+        column = self._rows.problem.fields.index(field)
+        values = self._trace.jet(self._coefficients[None, :, column], index).flatten() * self._rows.scale[column]
+        return values if index else values + self._rows.offset[column]

@@ -1,0 +1,308 @@
+"""Cut tiles as a space of functions: polynomials on the boxes of a grid that the domain cuts, their places and continuity.
+
+Problems at rest and slabs of time take their rows from here. A small cut does no harm: the polynomial is that of the whole
+box, and as many points are taken in a cut tile as in a whole one.
+
+References: P. B. Bochev and M. D. Gunzburger, Least-Squares Finite Element Methods, Springer 2009; E. Burman and others,
+CutFEM: discretizing geometry and partial differential equations, International Journal for Numerical Methods in Engineering
+104 (2015).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sciml.geometry import Domain, Interior, PointSet, Within, draw
+from sciml.models import Tiles
+from sciml.models.bases import gauss
+from sciml.problem import Problem
+from sciml.problem.conditions import Evaluation, Term
+from sciml.slabs.system import Evaluated, Part, Site
+from sciml.typing import MultiIndex
+
+# Rows of conditions and of continuity, which hold on sets of lower dimension, against those of equations.
+SIDES = 3.0
+# Points along each coordinate of a cut tile to choose from, for one of a whole tile; beyond its degree, of a whole tile.
+_FINER, _MORE_POINTS = 3, 3
+_OUTSIDE = 1e-6
+# A tile has so many points inside at least; conditions have so many for each function along them.
+_LEAST_POINTS, _ONSIDES = 3, 2.0
+# How far to either side of a tile's side a field may end, as a share of the tile.
+_BESIDE = 1e-7
+
+
+class TileSpace:
+    """Unfitted spectral elements: the functions on tiles that a domain cuts, as rows of least squares use them.
+
+    Args:
+        problem: whose domain cuts the tiles.
+        model: tiles in coordinates scaled to [-1, 1].
+        names: the coordinates of the tiles; the others are left at the middle of their bounds.
+    """
+
+    def __init__(self, problem: Problem, model: Tiles, names: Sequence[str]) -> None:
+        self.model, self.names, self.problem = model, tuple(names), problem
+        self.side = max(model.degrees) + _MORE_POINTS
+        self._place = [problem.coordinates.index(name) for name in names]
+        bounds = torch.tensor([problem.domain.bounds[name] for name in names], dtype=torch.float64)
+        self._center, self._half = bounds.mean(1), bounds.diff(dim=1)[:, 0] / 2
+        self.halves = model.halves * self._half
+        self._degrees = torch.tensor([max(1, each) for each in model.degrees], dtype=torch.float64)
+        self._middle = [sum(problem.domain.bounds[name]) / 2 for name in problem.coordinates]
+        self._inside: dict[Domain, tuple[Tensor, Tensor, Tensor]] = {}
+
+    @staticmethod
+    def laid(problem: Problem, names: Sequence[str], counts: Sequence[int], degree: int, fields: int = 1) -> TileSpace | None:
+        """So many tiles along each coordinate, those that the domain meets; None where no tile has points in the domain."""
+        breaks, degrees = [np.linspace(-1, 1, count + 1).tolist() for count in counts], [degree] * len(counts)
+        whole = TileSpace(problem, Tiles(breaks, degrees, 1), names)
+        live = [tile for trace, inside in whole.inside() for tile in trace.tiles[inside.sum(1) >= _LEAST_POINTS].tolist()]
+        return TileSpace(problem, Tiles(breaks, degrees, fields, sorted(live)), names) if live else None
+
+    @property
+    def width(self) -> int:
+        """The number of coefficients of a field."""
+        return len(self.model.live) * self.model.width
+
+    def local(self, weights: Tensor) -> Tensor:
+        """Coefficients by tile, ``(times, T, K)``."""
+        return weights.unflatten(1, (len(self.model.live), self.model.width))
+
+    def _unit(self, tiles: Tensor, index: MultiIndex) -> Tensor:
+        """By how much a derivative exceeds the function, at most about: ``(E,)``."""
+        found = torch.ones(len(tiles), dtype=torch.float64)
+        for name in index:
+            column = self.names.index(name)
+            found = found * self._degrees[column] / self.halves[tiles, column]
+        return found
+
+    def points(self, tiles: Tensor, local: Tensor) -> Tensor:
+        """Places ``(E, q, D)`` in local coordinates of tiles ``(E,)``, in the units of the coordinates."""
+        scaled = self.model.centers[tiles][:, None] + local * self.model.halves[tiles][:, None]
+        return self._center + self._half * scaled
+
+    def _whole(self, points: Tensor) -> Tensor:
+        """Places ``(..., D)`` as points by all coordinates, ``(n, D)``."""
+        found = torch.tensor(self._middle, dtype=torch.float64).repeat(points[..., 0].numel(), 1)
+        found[:, self._place] = points.reshape(-1, points.shape[-1])
+        return found
+
+    def _contains(self, part: Domain, points: Tensor) -> Tensor:
+        """Which of places ``(..., D)`` lie in a part of the domain."""
+        return torch.from_numpy(np.asarray(part.contains(self._whole(points).numpy()))).view(points.shape[:-1])
+
+    def lives(self, field: str, points: Tensor) -> Tensor:
+        """Which of places ``(..., D)`` lie where a field has an equation."""
+        columns = dict(zip(self.problem.coordinates, self._whole(points).T.numpy(), strict=True))
+        return self._contains(self.problem.domain, points) & torch.from_numpy(self.problem.lives(field, columns)).view(
+            points.shape[:-1]
+        )
+
+    def inside(self, part: Domain | None = None, most: float = math.inf) -> list[tuple[TileTrace, Tensor]]:
+        """Points of all tiles in a part of the domain, about ``most`` at once, and which of them lie in it, ``(E, q)``.
+
+        They are Gauss points of whole tiles. Where a small part of a tile lies inside, these would miss it: of cut tiles they
+        are as many points inside.
+        """
+        domain = self.problem.domain if part is None else part
+        if domain not in self._inside:
+            self._inside[domain] = self._chosen(domain)
+        cut, local, inside = self._inside[domain]
+        whole = torch.ones(len(self.model.live), dtype=torch.bool)
+        whole[cut] = False
+        kept = inside.any(1)
+        grid = gauss_grid(self.side, len(self.names))
+        size = max(1, int(min(most, 1e18) // len(grid)))
+        found = []
+        for tiles in torch.nonzero(whole)[:, 0].split(size):
+            everywhere = torch.ones(len(tiles), len(grid), dtype=torch.bool)
+            found.append((TileTrace(self, tiles, grid.expand(len(tiles), -1, -1)), everywhere))
+        for tiles, places, within in zip(*(each[kept].split(size) for each in (cut, local, inside)), strict=True):
+            found.append((TileTrace(self, tiles, places), within))
+        return [each for each in found if len(each[0].tiles)]
+
+    def _chosen(self, domain: Domain) -> tuple[Tensor, Tensor, Tensor]:
+        """The tiles that are not wholly in a domain, their points ``(C, q, D)`` and which of these lie in it, ``(C, q)``."""
+        tiles, grid = torch.arange(len(self.model.live)), gauss_grid(self.side, len(self.names))
+        cut = tiles[~self._contains(domain, self.points(tiles, grid.expand(len(tiles), -1, -1))).all(1)]
+        fine = gauss_grid(_FINER * self.side, len(self.names))
+        local, inside = grid.expand(len(cut), -1, -1).clone(), torch.zeros(len(cut), len(grid), dtype=torch.bool)
+        for number in range(len(cut)):
+            within = self._contains(domain, self.points(cut[number : number + 1], fine[None]))
+            numbers = torch.nonzero(within[0])[:, 0]
+            if len(numbers):
+                places = torch.linspace(0, len(numbers) - 1, min(len(numbers), len(grid))).round().long()
+                local[number, : len(places)] = fine[numbers[places]]
+                inside[number] = torch.arange(len(grid)) < len(places)
+        return cut, local, inside
+
+    def sites(
+        self, terms: Sequence[Term], scales: Callable[[str], float], seed: Sequence[int], most: float = math.inf
+    ) -> Iterator[Site]:
+        """Where equations and conditions are taken, divided by their scales, and the continuity of all fields."""
+        for term in terms:
+            if isinstance(term.place, Interior | Within):
+                part = term.place.part if isinstance(term.place, Within) else None
+                for trace, inside in self.inside(part, most):
+                    yield Site(term, (trace,), inside / scales(term.name))
+        along = max(len(each) - 1 for each in self.model.breaks) * (max(self.model.degrees) + 1) * _ONSIDES
+        count = max(1, round(along ** (len(self.names) - 1)))
+        generator = np.random.default_rng(list(seed))
+        for term in terms:
+            if not isinstance(term.place, Interior | Within):
+                yield self._scattered(term, draw(term.place, self.problem.domain, count, generator), scales(term.name))
+        yield from self._continuity()
+
+    def _scattered(self, term: Term, sample: PointSet, scale: float) -> Site:
+        """A condition at points, or pairs of such, gathered by tiles."""
+        scaled = [(each[:, self._place] - self._center) / self._half for each in sample.points]
+        tiles = [self.model.tile(each) for each in scaled]
+        key = tiles[0] if len(tiles) == 1 else tiles[0] * len(self.model.live) + tiles[1]
+        order = torch.argsort(key, stable=True)
+        _, groups, counts = torch.unique_consecutive(key[order], return_inverse=True, return_counts=True)
+        starts = torch.cumsum(counts, 0) - counts
+        place = torch.arange(len(order)) - starts[groups]
+        # What is missing repeats the first one, and counts nothing.
+        numbers = order[starts][:, None].expand(-1, int(counts.max())).clone()
+        numbers[groups, place] = order
+        real = torch.arange(numbers.shape[1]) < counts[:, None]
+        traces = []
+        for own, each in zip(tiles, scaled, strict=True):
+            local = self.model.local(each[numbers].flatten(0, 1), own[numbers].flatten())
+            traces.append(TileTrace(self, own[numbers[:, 0]], local.view(*numbers.shape, -1)))
+        normals = None if sample.normals is None else sample.normals[numbers].flatten(0, 1)
+        return Site(term, tuple(traces), real / scale, normals)
+
+    def _continuity(self) -> Iterator[Site]:
+        """Every field, and its derivatives across a side below the order, is the same on both tiles of a side."""
+        for column, pairs in self.model.neighbours():
+            if not len(pairs):
+                continue
+            across = gauss_grid(self.side, len(self.names) - 1)
+            one, two = (
+                torch.cat([across[:, :column], torch.full((len(across), 1), at).double(), across[:, column:]], dim=1)
+                for at in (1.0, -1.0)
+            )
+            for name in self.problem.fields:
+                # A field that ends along the side lives on one of the two alone: it goes on into the other.
+                beside = [one.clone(), one.clone()]
+                for sign, places in zip((-_BESIDE, _BESIDE), beside, strict=True):
+                    places[:, column] += sign
+                inside = torch.stack([self.lives(name, self.points(pairs[:, 0], each[None])) for each in beside]).any(0)
+                some = pairs[inside.any(1)]
+                if not len(some):
+                    continue
+                traces = tuple(TileTrace(self, some[:, k], each.expand(len(some), -1, -1)) for k, each in enumerate((one, two)))
+                for power in range(max(1, self.problem.order(name, self.names[column]))):
+                    index = (self.names[column],) * power
+                    term = Term(f"continuity.{name}", Interior(), partial(_jump, name, index))
+                    yield Site(term, traces, inside[inside.any(1)].double())
+
+    def row_weights(self, evaluated: Evaluated, unit: Callable[[Part], float]) -> Tensor:
+        """What the rows at each tile are multiplied by: the reciprocal of their size, and of the root of their number.
+
+        A jet's part in the size is its slope in units of what the field and its derivatives are on the tile.
+        """
+        size = torch.zeros_like(evaluated.values[0])
+        for part in evaluated.parts:
+            tiles = cast(TileTrace, part.trace).tiles
+            size += part.slopes.mean(0).abs() * (unit(part) * self._unit(tiles, part.in_space))[:, None]
+        counted = (size > 0).sum(1).clamp_min(1)
+        typical = (size.square().sum(1) / counted).sqrt()
+        site = evaluated.site
+        whole = isinstance(site.term.place, Interior | Within) and len(site.traces) == 1
+        weight = (1.0 if whole else SIDES) / math.sqrt(self.side ** (len(self.names) - (not whole)))
+        return torch.where(typical > 0, weight / typical, torch.zeros_like(typical))
+
+    def rows(self, evaluated: Evaluated, weights: Tensor, unit: Callable[[Part], float | Tensor], dtype: torch.dtype) -> Tensor:
+        """A site's rows by the coefficients of its tiles, of one or of two: ``(E, q, 1 or 2, F K)``."""
+        traces, fields = evaluated.site.traces, len(self.problem.fields)
+        shape = *evaluated.values.shape[1:], len(traces), fields, self.model.width
+        found = torch.zeros(shape, dtype=dtype)
+        for part in evaluated.parts:
+            member = next(number for number, trace in enumerate(traces) if trace is part.trace)
+            slopes = unit(part) * (part.slopes.mean(0) * weights[:, None])
+            found[:, :, member, part.field].addcmul_(slopes[:, :, None], cast(TileTrace, part.trace).basis(part.in_space))
+        return found.flatten(3)
+
+    def sizes(self, weights: Tensor) -> Tensor:
+        """The root mean squares in the domain of functions with coefficients ``(..., T K)``."""
+        squares, count, flat = weights.new_zeros(weights.shape[:-1]).flatten(), 0, self.local(weights.flatten(0, -2))
+        for trace, inside in self.inside():
+            squares += (trace.jet(flat, ()).square() * inside).sum((1, 2))
+            count += int(inside.sum())
+        return (squares / count).sqrt().view(weights.shape[:-1])
+
+    def interpolated(self, values: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
+        """Coefficients ``(k, T K)`` of the polynomials nearest to functions of places ``(n,)`` by coordinate, ``(k, n)``.
+
+        Where they are numbers outside the domain as well, these say how a polynomial goes on there, with little weight.
+        """
+        parts = []
+        for trace, inside in self.inside():
+            whole = TileTrace(self, trace.tiles, gauss_grid(self.side, len(self.names)).expand(len(trace.tiles), -1, -1))
+            rows, wanted = [], []
+            for each, weight in ((trace, inside.double()), (whole, torch.full((1, 1), _OUTSIDE, dtype=torch.float64))):
+                found = values([column.flatten() for column in each.columns]).unflatten(1, each.columns[0].shape)
+                weights = weight * found.isfinite().all(0)
+                rows.append(each.basis(()) * weights[:, :, None])
+                wanted.append((torch.nan_to_num(found, 0.0, 0.0, 0.0) * weights).permute(1, 2, 0))
+            both = torch.cat(rows, dim=1), torch.cat(wanted, dim=1)
+            parts.append((trace.tiles, torch.linalg.lstsq(*both, driver="gelsd", rcond=1e-13).solution.permute(2, 0, 1)))
+        found = parts[0][1].new_zeros(len(parts[0][1]), len(self.model.live), self.model.width)
+        for tiles, own in parts:
+            found[:, tiles] = own
+        return found.flatten(1)
+
+
+class TileTrace:
+    """Jets at places of tiles: ``tiles`` ``(E,)``, and as many places in each, in local coordinates ``(E, q, D)``."""
+
+    def __init__(self, space: TileSpace, tiles: Tensor, local: Tensor) -> None:
+        self._space, self.tiles, self._local = space, tiles, local
+        self.columns = tuple(column.contiguous() for column in space.points(tiles, local).unbind(2))
+        self._kept: dict[MultiIndex, Tensor] = {}
+
+    def basis(self, index: MultiIndex) -> Tensor:
+        """A derivative of all products, ``(E, q, K)``."""
+        index = tuple(sorted(index))
+        if index not in self._kept:
+            space = self._space
+            orders = [index.count(name) for name in space.names]
+            # Places that all tiles share have one table.
+            shared = self._local.stride(0) == 0 and len(self._local) > 1
+            local = self._local[:1] if shared else self._local
+            table = space.model.functions(local.reshape(-1, local.shape[2]), orders).view(*local.shape[:2], -1)
+            factor = torch.ones(len(self.tiles), dtype=torch.float64)
+            for column, order in enumerate(orders):
+                factor = factor / space.halves[self.tiles, column] ** order
+            self._kept[index] = table * factor[:, None, None]
+        return self._kept[index]
+
+    def forget(self) -> None:
+        """Let the tables go: they are made anew when they are asked for."""
+        self._kept.clear()
+
+    def jet(self, local: Tensor, index: MultiIndex) -> Tensor:
+        """A derivative there, ``(times, E, q)``."""
+        return torch.bmm(local[:, self.tiles].transpose(0, 1), self.basis(index).mT).transpose(0, 1)
+
+
+def _jump(field: str, index: MultiIndex, evaluation: Evaluation) -> Tensor:
+    one, two = evaluation.spaces
+    return one.jet(field, index) - two.jet(field, index)
+
+
+def gauss_grid(side: int, dimension: int) -> Tensor:
+    """Products of Gauss points on [-1, 1], ``(side**D, D)``."""
+    if dimension == 0:
+        return torch.zeros(1, 0, dtype=torch.float64)
+    places, _ = gauss(side)
+    return torch.cartesian_prod(*[places] * dimension).reshape(-1, dimension)

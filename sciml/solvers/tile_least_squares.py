@@ -1,0 +1,212 @@
+r"""Least squares on cut tiles: equations, conditions and continuity as rows, condensed tile by tile, solved by a banded factor.
+
+The rows on one tile are reduced to a triangle by Householder's QR, which loses nothing; the rows that join tiles stay as they
+are. Their normal equations have the sparsity of the tiles' neighbourhood, a band after reverse Cuthill-McKee. What their
+squared condition number loses, conjugate gradients on the rows themselves bring back (CGLS, preconditioned by the factor).
+
+Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, sections 2.4 and 7.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.linalg import cho_solve_banded, cholesky_banded
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+from torch import Tensor
+
+_RIDGE = 1e-13
+# Combinations whose rows are smaller than that are left out.
+_UNSEEN = 1e-10
+_REFINEMENTS, _REFINED = 30, 1e-13
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Rows that join pairs of tiles, ``(P, 2)``: matrices ``(P, m, 2 F K)`` and residuals ``(P, m)``, padded by zeros."""
+
+    tiles: Tensor
+    slopes: Tensor
+    values: Tensor
+
+
+def _padded(key: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Sorted keys ``(G,)`` and the rows ``(n, k, w)`` of each, one below another and zeros, ``(G, m, w)``."""
+    names, groups, counts = torch.unique_consecutive(key, return_inverse=True, return_counts=True)
+    starts = torch.cumsum(counts, 0) - counts
+    place = torch.arange(len(key)) - starts[groups]
+    found = rows.new_zeros(len(names), int(counts.max()), *rows.shape[1:])
+    found[groups, place] = rows
+    return names, found.flatten(1, 2)
+
+
+def condense(triangles: Tensor, tiles: Tensor, rows: Tensor) -> None:
+    """Take rows ``(E, q, w)`` of tiles, each of which is named once, into their triangles."""
+    triangles[tiles] = torch.linalg.qr(torch.cat([triangles[tiles], rows], dim=1), mode="r").R
+
+
+def condensed_pairs(tiles: Tensor, slopes: Tensor, values: Tensor) -> Joined:
+    """Rows ``(E, q, 2 w)`` and values ``(E, q)`` of pairs of tiles, as few as may be."""
+    rows = torch.cat([slopes, values[..., None]], dim=2)
+    if rows.shape[1] > rows.shape[2]:
+        rows = torch.linalg.qr(rows, mode="r").R
+    return Joined(tiles, rows[:, :, :-1], rows[:, :, -1])
+
+
+class TileLinearization:
+    """Condensed rows at one position; ``step`` solves for the change of all coefficients."""
+
+    def __init__(self, triangles: Tensor, joined: Sequence[Joined]) -> None:
+        self._values = [triangles[:, :, -1], *(each.values for each in joined)]
+        self._rows = TileLeastSquares(triangles[:, :, :-1], [(each.tiles, each.slopes) for each in joined])
+
+    def step(self, damping: float = 0.0) -> Tensor | None:
+        """The least-squares step for all coefficients, flat, or None where the factorisation fails."""
+        try:
+            self._rows.factor(damping)
+        except np.linalg.LinAlgError:
+            return None
+        return -self._rows.solve(self._values).flatten()
+
+
+class TileLeastSquares:
+    """Least squares of rows on tiles and rows that join pairs of them, real or complex, for many right-hand sides.
+
+    Args:
+        slopes: the rows of each tile, ``(T, m, w)``.
+        joined: pairs of tiles ``(P, 2)`` and their rows ``(P, m, 2 w)``.
+    """
+
+    def __init__(self, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> None:
+        self._count, _, self._width = slopes.shape
+        joined = [(tiles, self._alone(tiles, rows)) for tiles, rows in joined]
+        self._turn = self._orthonormal(slopes, joined)
+        self._slopes = slopes @ self._turn
+        self._joined = []
+        for tiles, rows in joined:
+            both = rows.unflatten(2, (2, self._width))
+            turned = [both[:, :, member] @ self._turn[tiles[:, member]] for member in (0, 1)]
+            self._joined.append((tiles, torch.cat(turned, dim=2)))
+        self._order = self._arranged()
+        self._damping, self._factored = 0.0, np.zeros((0, 0))
+
+    def _alone(self, tiles: Tensor, rows: Tensor) -> Tensor:
+        """Rows of pairs; where both are the same tile, as around a period of one, the first has all of it."""
+        same = (tiles[:, 0] == tiles[:, 1])[:, None, None]
+        if not bool(same.any()):
+            return rows
+        one, two = rows.split(self._width, dim=2)
+        return torch.cat([torch.where(same, one + two, one), torch.where(same, torch.zeros_like(two), two)], dim=2)
+
+    def _orthonormal(self, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """For each tile the coefficients of combinations whose rows are orthonormal on it, ``(T, w, w)``.
+
+        What the rows hardly see, polynomials that are large outside the domain alone, is left out: zero columns. Scaled one by
+        one, columns would leave a condition number whose square is beyond all digits.
+        """
+        triangles = torch.linalg.qr(slopes, mode="r").R
+        triangles = torch.cat(
+            [triangles, triangles.new_zeros(self._count, self._width - triangles.shape[1], self._width)], dim=1
+        )
+        for tiles, rows in joined:
+            for member, own in enumerate(rows.split(self._width, dim=2)):
+                order = torch.argsort(tiles[:, member], stable=True)
+                condense(triangles, *_padded(tiles[order, member], own[order]))
+        _, sizes, right = torch.linalg.svd(triangles)
+        seen = sizes > _UNSEEN * sizes[:, :1].clamp_min(1e-300)
+        return right.mH * torch.where(seen, 1 / sizes, torch.zeros_like(sizes))[:, None]
+
+    def _arranged(self) -> Tensor:
+        """The place of every tile in an order in which neighbours are close."""
+        pairs = torch.cat([torch.zeros(0, 2, dtype=torch.int64), *(tiles for tiles, _ in self._joined)])
+        rows, columns = torch.cat([pairs, pairs.flip(1)]).T.numpy()
+        graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(self._count, self._count))
+        place = torch.empty(self._count, dtype=torch.int64)
+        place[torch.from_numpy(reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64))] = torch.arange(self._count)
+        return place
+
+    @property
+    def band(self) -> int:
+        """How many diagonals the factor fills."""
+        apart = [int((self._order[tiles[:, 0]] - self._order[tiles[:, 1]]).abs().max()) for tiles, _ in self._joined]
+        return (max(apart, default=0) + 1) * self._width
+
+    def factor(self, damping: float = 0.0) -> None:
+        """Factor the normal equations; numpy's LinAlgError where they are not positive definite."""
+        width, size, band = self._width, self._count * self._width, self.band
+        flat = self._slopes.new_zeros(band * size)
+        blocks = [(self._order, self._order, self._slopes.mH @ self._slopes)]
+        for tiles, rows in self._joined:
+            one, two = rows.split(width, dim=2)
+            first, second = self._order[tiles].unbind(1)
+            # The later one's rows: the band holds what is below the diagonal.
+            swap = (first < second)[:, None, None]
+            late, early = torch.where(swap, two, one), torch.where(swap, one, two)
+            blocks += [(first, first, one.mH @ one), (second, second, two.mH @ two)]
+            blocks.append((torch.maximum(first, second), torch.minimum(first, second), late.mH @ early))
+        number = torch.arange(width)
+        for first, second, products in blocks:
+            row = first[:, None, None] * width + number[:, None]
+            column = (second[:, None, None] * width + number).expand_as(products)
+            below = row - column
+            keep = (below >= 0).flatten()
+            place = (below * size + column).flatten()[keep]
+            flat.index_add_(0, place, products.flatten()[keep])
+        table = flat.numpy().reshape(band, size)
+        table[0] += damping + _RIDGE
+        self._damping = damping
+        self._factored = cholesky_banded(table, overwrite_ab=True, lower=True, check_finite=False)
+
+    def _product(self, x: Tensor) -> list[Tensor]:
+        """The slopes times coefficients ``(T, w)``."""
+        found = [torch.bmm(self._slopes, x[:, :, None])[:, :, 0]]
+        return found + [torch.bmm(rows, x[tiles].flatten(1)[:, :, None])[:, :, 0] for tiles, rows in self._joined]
+
+    def _adjoint(self, values: Sequence[Tensor]) -> Tensor:
+        found = torch.bmm(self._slopes.mH, values[0][:, :, None])[:, :, 0]
+        for (tiles, rows), own in zip(self._joined, values[1:], strict=True):
+            both = torch.bmm(rows.mH, own[:, :, None])[:, :, 0].view(-1, 2, self._width)
+            found.index_add_(0, tiles[:, 0], both[:, 0]).index_add_(0, tiles[:, 1], both[:, 1])
+        return found
+
+    def _preconditioned(self, x: Tensor) -> Tensor:
+        right = torch.empty_like(x)
+        right[self._order] = x
+        found = cho_solve_banded((self._factored, True), right.flatten().numpy(), check_finite=False)
+        return torch.from_numpy(found).view_as(x)[self._order]
+
+    def _coefficients(self, x: Tensor) -> Tensor:
+        """Coefficients of the products from those of the combinations."""
+        return torch.bmm(self._turn, x[:, :, None])[:, :, 0]
+
+    def solve(self, values: Sequence[Tensor], most: int = _REFINEMENTS) -> Tensor:
+        """The coefficients ``(T, w)`` whose rows are nearest to values: of the tiles' ``(T, m)``, then of each joined ones'."""
+        # Conjugate gradients on the rows: what the squared condition number has lost.
+        rows = list(values)
+        found = self._slopes.new_zeros(self._count, self._width)
+        gradient = self._adjoint(rows)
+        direction = ready = self._preconditioned(gradient)
+        size = first = _inner(gradient, ready)
+        for _ in range(most):
+            image = self._product(direction)
+            curvature = sum(_inner(each, each) for each in image) + self._damping * _inner(direction, direction)
+            if not curvature > 0:
+                break
+            length = size / curvature
+            found = found + length * direction
+            rows = [own - length * each for own, each in zip(rows, image, strict=True)]
+            gradient = self._adjoint(rows) - self._damping * found
+            ready = self._preconditioned(gradient)
+            size, before = _inner(gradient, ready), size
+            if not size > _REFINED**2 * first:
+                break
+            direction = ready + (size / before) * direction
+        return self._coefficients(found)
+
+
+def _inner(one: Tensor, other: Tensor) -> float:
+    return float(torch.vdot(one.flatten(), other.flatten()).real)
