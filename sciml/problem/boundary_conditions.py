@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -82,6 +84,21 @@ class Initial(Targets):
                 f"{problem.domain!r}, whose pieces are {listed(problem.domain.pieces)}"
             )
         return OnFaces((start,))
+
+    def terms(self, problem: ProblemLike) -> tuple[Term, ...]:
+        """A field that lives on parts of the domain has initial values there alone."""
+        found = [(term, term.prescription.field if term.prescription else "") for term in super().terms(problem)]
+        return tuple(
+            replace(term, evaluate=partial(_where_it_lives, field, term.evaluate)) if problem.parts(field) else term
+            for term, field in found
+        )
+
+
+def _where_it_lives(field: str, evaluate: Callable[[Evaluation], Tensor], at: Evaluation) -> Tensor:
+    residual = evaluate(at)
+    columns = {name: column.detach().cpu().numpy() for name, column in at.space.coordinates.items()}
+    lives = torch.from_numpy(at.problem.lives(field, columns)).to(residual.device)
+    return torch.where(lives, residual, torch.zeros_like(residual))
 
 
 class Dirichlet(Targets):

@@ -262,15 +262,20 @@ class Problem:
         check_part(f"the part of equation {name!r}", part, self)
         return Within(part)
 
-    def lives(self, field: str, coordinates: Mapping[str, Any]) -> Array:
-        """Whether points, arrays by coordinate that broadcast, lie where an equation that asks for a field holds."""
+    def parts(self, field: str) -> list[Domain]:
+        """The parts of the domain where equations that ask for a field hold; none where one of them holds everywhere."""
         asking = [
             self._place(name)
             for name, names in type(self)._equations.items()
             if any(field in self.composites.parts(each) for each in names)
         ]
-        parts = [place.part for place in asking if isinstance(place, Within)]
-        if not parts or len(parts) < len(asking):
+        found = [place.part for place in asking if isinstance(place, Within)]
+        return found if len(found) == len(asking) else []
+
+    def lives(self, field: str, coordinates: Mapping[str, Any]) -> Array:
+        """Whether points, arrays by coordinate that broadcast, lie where an equation that asks for a field holds."""
+        parts = self.parts(field)
+        if not parts:
             return np.ones(np.broadcast_shapes(*(np.shape(each) for each in coordinates.values())), dtype=bool)
         points, shape = self.points(coordinates)
         return np.logical_or.reduce([part.contains(points.numpy()) for part in parts]).reshape(shape)

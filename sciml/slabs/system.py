@@ -13,7 +13,7 @@ from sciml.jets import RandomJets
 from sciml.jets.random import JetKind
 from sciml.models.radau import RadauIIA, start_polynomial, start_values
 from sciml.problem import Problem
-from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.conditions import Evaluation, Term, target_values
 from sciml.problem.linearize import linearize
 from sciml.typing import MultiIndex
 
@@ -244,10 +244,10 @@ def at_time(problem: Problem, time: float, columns: Sequence[Tensor]) -> Tensor:
 
 def initial_values(problem: Problem, terms: Sequence[Term], points: Tensor) -> dict[tuple[str, int], Tensor]:
     """What initial conditions prescribe at points ``(n, D)``, by field and order of the time derivative."""
+    at = Evaluation.of(problem, [points], [RandomJets(len(points), kind=JetKind(0.0))])
     found = {}
     for term in terms:
-        assert term.prescription is not None
-        key = (term.prescription.field, len(term.prescription.index))
-        # The residual is the value less the prescribed one.
-        found[key] = -term.evaluate(Evaluation.of(problem, [points], [RandomJets(len(points), kind=JetKind(0.0))])).detach()
+        wanted = term.prescription
+        assert wanted is not None
+        found[wanted.field, len(wanted.index)] = target_values(wanted.what, wanted.target, at).detach().expand(len(points))
     return found

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import cast
 
 import numpy as np
@@ -31,7 +31,7 @@ from sciml.typing import MultiIndex
 SIDES = 3.0
 # Points along each coordinate of a cut tile to choose from, for one of a whole tile; beyond its degree, of a whole tile.
 _FINER, _MORE_POINTS = 3, 3
-_OUTSIDE = 1e-6
+_OUTSIDE, _FAR = 1e-6, 10.0
 # A tile has so many points inside at least; conditions have so many for each function along them.
 _LEAST_POINTS, _ONSIDES = 3, 2.0
 # How far to either side of a tile's side a field may end, as a share of the tile.
@@ -232,28 +232,48 @@ class TileSpace:
             found[:, :, member, part.field].addcmul_(slopes[:, :, None], cast(TileTrace, part.trace).basis(part.in_space))
         return found.flatten(3)
 
-    def sizes(self, weights: Tensor) -> Tensor:
-        """The root mean squares in the domain of functions with coefficients ``(..., T K)``."""
-        squares, count, flat = weights.new_zeros(weights.shape[:-1]).flatten(), 0, self.local(weights.flatten(0, -2))
+    @cached_property
+    def everywhere(self) -> list[tuple[TileTrace, Tensor]]:
+        """Points of all tiles, and which of them lie where each field has an equation, ``(F, E, q)``."""
+        found = []
         for trace, inside in self.inside():
-            squares += (trace.jet(flat, ()).square() * inside).sum((1, 2))
-            count += int(inside.sum())
-        return (squares / count).sqrt().view(weights.shape[:-1])
+            places = torch.stack(trace.columns, dim=2)
+            found.append((trace, torch.stack([inside & self.lives(name, places) for name in self.problem.fields])))
+        return found
 
-    def interpolated(self, values: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
+    def sizes(self, weights: Tensor) -> Tensor:
+        """The root mean squares of all fields where they live, from coefficients ``(times, F, T K)``: ``(times, F)``."""
+        squares, count = weights.new_zeros(weights.shape[:2]), weights.new_zeros(weights.shape[1])
+        for trace, lives in self.everywhere:
+            values = trace.jet(self.local(weights.flatten(0, 1)), ()).unflatten(0, weights.shape[:2])
+            squares += (values.square() * lives).sum((2, 3))
+            count += lives.sum((1, 2))
+        return (squares / count.clamp_min(1)).sqrt()
+
+    @property
+    def fields_a_tile(self) -> float:
+        """How many fields live on a tile, in the mean."""
+        living = torch.zeros(len(self.problem.fields), len(self.model.live))
+        for trace, lives in self.everywhere:
+            living[:, trace.tiles] = lives.any(2).float()
+        return max(1.0, float(living.sum(0).mean()))
+
+    def interpolated(self, field: str, values: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
         """Coefficients ``(k, T K)`` of the polynomials nearest to functions of places ``(n,)`` by coordinate, ``(k, n)``.
 
-        Where they are numbers outside the domain as well, these say how a polynomial goes on there, with little weight.
+        Where they are numbers beyond the place where the field lives as well, and not far larger ones, these say how a
+        polynomial goes on there, with little weight.
         """
-        parts = []
-        for trace, inside in self.inside():
+        number, parts = self.problem.fields.index(field), []
+        for trace, lives in self.everywhere:
             whole = TileTrace(self, trace.tiles, gauss_grid(self.side, len(self.names)).expand(len(trace.tiles), -1, -1))
-            rows, wanted = [], []
-            for each, weight in ((trace, inside.double()), (whole, torch.full((1, 1), _OUTSIDE, dtype=torch.float64))):
+            rows, wanted, largest = [], [], math.inf
+            for each, weight in ((trace, lives[number].double()), (whole, torch.full((1, 1), _OUTSIDE, dtype=torch.float64))):
                 found = values([column.flatten() for column in each.columns]).unflatten(1, each.columns[0].shape)
-                weights = weight * found.isfinite().all(0)
+                weights = weight * (found.isfinite() & (found.abs() <= _FAR * largest)).all(0)
                 rows.append(each.basis(()) * weights[:, :, None])
                 wanted.append((torch.nan_to_num(found, 0.0, 0.0, 0.0) * weights).permute(1, 2, 0))
+                largest = float((wanted[0].abs() * lives[number][:, :, None]).max())
             both = torch.cat(rows, dim=1), torch.cat(wanted, dim=1)
             parts.append((trace.tiles, torch.linalg.lstsq(*both, driver="gelsd", rcond=1e-13).solution.permute(2, 0, 1)))
         found = parts[0][1].new_zeros(len(parts[0][1]), len(self.model.live), self.model.width)

@@ -82,79 +82,57 @@ class TileLeastSquares:
     """
 
     def __init__(self, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> None:
-        self._count, _, self._width = slopes.shape
-        joined = [(tiles, self._alone(tiles, rows)) for tiles, rows in joined]
-        self._turn = self._orthonormal(slopes, joined)
-        self._slopes = slopes @ self._turn
+        self._count = len(slopes)
+        joined = [(tiles, _alone(tiles, rows)) for tiles, rows in joined]
+        self._turn, ranks = _orthonormal(slopes, joined)
+        self._slopes, self._width = slopes @ self._turn, self._turn.shape[2]
         self._joined = []
         for tiles, rows in joined:
-            both = rows.unflatten(2, (2, self._width))
+            both = rows.unflatten(2, (2, -1))
             turned = [both[:, :, member] @ self._turn[tiles[:, member]] for member in (0, 1)]
             self._joined.append((tiles, torch.cat(turned, dim=2)))
-        self._order = self._arranged()
+        order = self._arranged()
+        self._size, self._begin = int(ranks.sum()), torch.empty_like(ranks)
+        self._begin[order] = torch.cumsum(ranks[order], 0) - ranks[order]
+        self._end = self._begin + ranks
+        column = torch.arange(self._width)
+        # The number of every combination that is seen; -1 of the others.
+        self._number = torch.where(column < ranks[:, None], self._begin[:, None] + column, -1)
         self._damping, self._factored = 0.0, np.zeros((0, 0))
 
-    def _alone(self, tiles: Tensor, rows: Tensor) -> Tensor:
-        """Rows of pairs; where both are the same tile, as around a period of one, the first has all of it."""
-        same = (tiles[:, 0] == tiles[:, 1])[:, None, None]
-        if not bool(same.any()):
-            return rows
-        one, two = rows.split(self._width, dim=2)
-        return torch.cat([torch.where(same, one + two, one), torch.where(same, torch.zeros_like(two), two)], dim=2)
-
-    def _orthonormal(self, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        """For each tile the coefficients of combinations whose rows are orthonormal on it, ``(T, w, w)``.
-
-        What the rows hardly see, polynomials that are large outside the domain alone, is left out: zero columns. Scaled one by
-        one, columns would leave a condition number whose square is beyond all digits.
-        """
-        triangles = torch.linalg.qr(slopes, mode="r").R
-        triangles = torch.cat(
-            [triangles, triangles.new_zeros(self._count, self._width - triangles.shape[1], self._width)], dim=1
-        )
-        for tiles, rows in joined:
-            for member, own in enumerate(rows.split(self._width, dim=2)):
-                order = torch.argsort(tiles[:, member], stable=True)
-                condense(triangles, *_padded(tiles[order, member], own[order]))
-        _, sizes, right = torch.linalg.svd(triangles)
-        seen = sizes > _UNSEEN * sizes[:, :1].clamp_min(1e-300)
-        return right.mH * torch.where(seen, 1 / sizes, torch.zeros_like(sizes))[:, None]
-
     def _arranged(self) -> Tensor:
-        """The place of every tile in an order in which neighbours are close."""
+        """The tiles in an order in which neighbours are close."""
         pairs = torch.cat([torch.zeros(0, 2, dtype=torch.int64), *(tiles for tiles, _ in self._joined)])
         rows, columns = torch.cat([pairs, pairs.flip(1)]).T.numpy()
         graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(self._count, self._count))
-        place = torch.empty(self._count, dtype=torch.int64)
-        place[torch.from_numpy(reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64))] = torch.arange(self._count)
-        return place
+        return torch.from_numpy(reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64))
 
     @property
     def band(self) -> int:
         """How many diagonals the factor fills."""
-        apart = [int((self._order[tiles[:, 0]] - self._order[tiles[:, 1]]).abs().max()) for tiles, _ in self._joined]
-        return (max(apart, default=0) + 1) * self._width
+        reach = [self._end - self._begin]
+        for tiles, _ in self._joined:
+            one, two = tiles.unbind(1)
+            reach.append(torch.maximum(self._end[one] - self._begin[two], self._end[two] - self._begin[one]))
+        return max(1, int(torch.cat(reach).max()))
 
     def factor(self, damping: float = 0.0) -> None:
         """Factor the normal equations; numpy's LinAlgError where they are not positive definite."""
-        width, size, band = self._width, self._count * self._width, self.band
+        size, band, tiles = self._size, self.band, torch.arange(self._count)
         flat = self._slopes.new_zeros(band * size)
-        blocks = [(self._order, self._order, self._slopes.mH @ self._slopes)]
+        blocks = [(tiles, tiles, self._slopes.mH @ self._slopes)]
         for tiles, rows in self._joined:
-            one, two = rows.split(width, dim=2)
-            first, second = self._order[tiles].unbind(1)
+            one, two = rows.split(self._width, dim=2)
+            first, second = tiles.unbind(1)
             # The later one's rows: the band holds what is below the diagonal.
-            swap = (first < second)[:, None, None]
-            late, early = torch.where(swap, two, one), torch.where(swap, one, two)
+            swap = self._begin[first] < self._begin[second]
+            late, early = (torch.where(swap[:, None, None], *pair) for pair in ((two, one), (one, two)))
             blocks += [(first, first, one.mH @ one), (second, second, two.mH @ two)]
-            blocks.append((torch.maximum(first, second), torch.minimum(first, second), late.mH @ early))
-        number = torch.arange(width)
+            blocks.append((torch.where(swap, second, first), torch.where(swap, first, second), late.mH @ early))
         for first, second, products in blocks:
-            row = first[:, None, None] * width + number[:, None]
-            column = (second[:, None, None] * width + number).expand_as(products)
-            below = row - column
-            keep = (below >= 0).flatten()
-            place = (below * size + column).flatten()[keep]
+            row, column = self._number[first][:, :, None], self._number[second][:, None]
+            keep = ((column >= 0) & (row >= column)).flatten()
+            place = ((row - column) * size + column).flatten()[keep]
             flat.index_add_(0, place, products.flatten()[keep])
         table = flat.numpy().reshape(band, size)
         table[0] += damping + _RIDGE
@@ -174,10 +152,13 @@ class TileLeastSquares:
         return found
 
     def _preconditioned(self, x: Tensor) -> Tensor:
-        right = torch.empty_like(x)
-        right[self._order] = x
-        found = cho_solve_banded((self._factored, True), right.flatten().numpy(), check_finite=False)
-        return torch.from_numpy(found).view_as(x)[self._order]
+        seen, found = self._number >= 0, torch.zeros_like(x)
+        right = x.new_empty(self._size)
+        right[self._number[seen]] = x[seen]
+        found[seen] = torch.from_numpy(cho_solve_banded((self._factored, True), right.numpy(), check_finite=False))[
+            self._number[seen]
+        ]
+        return found
 
     def _coefficients(self, x: Tensor) -> Tensor:
         """Coefficients of the products from those of the combinations."""
@@ -206,6 +187,38 @@ class TileLeastSquares:
                 break
             direction = ready + (size / before) * direction
         return self._coefficients(found)
+
+
+def _alone(tiles: Tensor, rows: Tensor) -> Tensor:
+    """Rows of pairs; where both are the same tile, as around a period of one, the first has all of it."""
+    same = (tiles[:, 0] == tiles[:, 1])[:, None, None]
+    if not bool(same.any()):
+        return rows
+    one, two = rows.chunk(2, dim=2)
+    return torch.cat([torch.where(same, one + two, one), torch.where(same, torch.zeros_like(two), two)], dim=2)
+
+
+def _orthonormal(slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """For each tile the coefficients of combinations whose rows are orthonormal on it, ``(T, w, r)``, and how many there are.
+
+    What the rows hardly see, fields that live elsewhere and polynomials that are large outside the domain alone, is left out:
+    zero columns after the others. Scaled one by one, columns would leave a condition number whose square is beyond all digits.
+    """
+    count, _, width = slopes.shape
+    triangles = torch.linalg.qr(slopes, mode="r").R
+    triangles = torch.cat([triangles, triangles.new_zeros(count, width - triangles.shape[1], width)], dim=1)
+    # Rows of the same number at once: each triangle is made anew as seldom as may be.
+    for size in sorted({rows.shape[1] for _, rows in joined}):
+        some = [(tiles, rows) for tiles, rows in joined if rows.shape[1] == size]
+        tiles = torch.cat([tiles.T.flatten() for tiles, _ in some])
+        order = torch.argsort(tiles, stable=True)
+        own = torch.cat([torch.cat(rows.chunk(2, dim=2)) for _, rows in some])
+        condense(triangles, *_padded(tiles[order], own[order]))
+    _, sizes, right = torch.linalg.svd(triangles)
+    seen = sizes > _UNSEEN * sizes[:, :1].clamp_min(1e-300)
+    ranks = seen.sum(1)
+    turn = right.mH * torch.where(seen, 1 / sizes, torch.zeros_like(sizes))[:, None]
+    return turn[:, :, : int(ranks.max())].contiguous(), ranks
 
 
 def _inner(one: Tensor, other: Tensor) -> float:

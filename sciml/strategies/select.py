@@ -7,7 +7,7 @@ from typing import Any
 
 from sciml._text import listed, nearest
 from sciml.errors import SolverError
-from sciml.geometry import Box
+from sciml.geometry import Box, Within
 from sciml.strategies.classical import ClassicalGrids
 from sciml.strategies.inverse_fields import InverseFields
 from sciml.strategies.inverse_ode import InverseODE
@@ -124,18 +124,17 @@ def _serving(work: Workspace) -> list[Strategy]:
     if corners and serves(CornerSingular(), alone):
         found.append(CornerSingular())
     box = isinstance(problem.domain, Box)
-    if in_slabs and work.dimension > 2 and box:
+    if in_slabs and work.dimension > 2:
         # In two coordinates beside time one function for all times takes too many weights.
         found.append(march)
     if serves(Spectral(), alone):
         found.append(Spectral())
-    if in_slabs and work.linear and box and march not in found:
+    if in_slabs and march not in found:
         # A jump or a layer: elements are better at these than anything for the whole domain.
         found.append(march)
-    if serves(Tiles(), "its domain is a box" if box else alone):
+    parts = any(isinstance(term.place, Within) for term in problem.terms())
+    if serves(Tiles(), "its domain is a box" if box and not parts else alone):
         found.append(Tiles())
-    if in_slabs and march not in found:
-        found.append(march)
     # Once before the features and once after them: whoever is best by then may be wrong at the corners.
     late = [] if corners or not serves(CornerSingular(), alone) else [CornerSingular(unless_smooth=True)]
     found += late if found else []

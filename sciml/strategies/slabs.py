@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sciml.geometry import Box, Face, Interior, OnFaces, Opposite
+from sciml.geometry import Box, Face, Interior, OnFaces, Opposite, Within
 from sciml.models import PiecewisePolynomial, Scaled
 from sciml.models.bases import PiecewiseBasis, chebyshev_places, gauss
 from sciml.models.radau import RadauIIA
@@ -107,8 +107,8 @@ class SlabAttempt:
         self._time = str(problem.time)
         terms, start = problem.terms(), OnFaces((Face(self._time, "lower"),))
         self._initial = [term for term in terms if term.place == start]
-        self._equations = [term for term in terms if term.place == Interior()]
-        self._conditions = [term for term in terms if term.place not in (start, Interior())]
+        self._equations = [term for term in terms if isinstance(term.place, Interior | Within)]
+        self._conditions = [term for term in terms if term.place != start and term not in self._equations]
         self._orders = tuple(problem.order(name, self._time) for name in problem.fields)
         self._units = tuple(self.setup.trial.scale.tolist())
         self._begin, self._count = math.nan, 0

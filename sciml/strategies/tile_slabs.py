@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sciml.data.memory import free_bytes
-from sciml.geometry import At, Average, Box, Interface, Within
+from sciml.geometry import At, Average
 from sciml.models import Tiles
 from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
@@ -36,12 +36,10 @@ _EFFORT, _MEMORY = 2e11, 0.4
 
 def not_on_tiles(problem: Problem) -> str | None:
     """Why a problem that can be solved in windows cannot be solved on cut tiles in them, or None when it can."""
-    if isinstance(problem.domain, Box):
-        return "its domain is a box"
     if not 1 <= len(problem.coordinates) - 1 <= max(_LEVELS):
         return f"it has more than {max(_LEVELS)} coordinates beside time"
-    if any(isinstance(term.place, At | Average | Within | Interface) for term in problem.terms()):
-        return "its conditions hold at a point, in the mean, on parts or between them"
+    if any(isinstance(term.place, At | Average) for term in problem.terms()):
+        return "its conditions hold at a point or in the mean"
     return lacks_start(problem)
 
 
@@ -78,8 +76,8 @@ class TileWindows(SlabAttempt):
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         """The window's set-up, and the relative error of its fields: in time, or in space, which no shorter window changes."""
         if before is None and self._first is None:
-            self._first = self._tried(0, begin, end, None)
-            self._jumps = self._contradicted(self._first.slab)
+            self._level = self._resolving_start(begin, end)
+            self._first = self._tried(self._level, begin, end, None)
             if not self._jumps:
                 self._first = self._refined(self._first, begin, end)
         if self._jumps and self._first is not None:
@@ -88,20 +86,32 @@ class TileWindows(SlabAttempt):
         # Errors in time add up from window to window.
         wanted = _SHARE * self.target / max(found.in_time, 1e-300)
         self.longer = min(_LONGEST, max(1.0, wanted ** (1 / (self.stages.count + 1))))
-        worthless = not found.solved or self._in_space > self.accepted
-        return found.setup, math.inf if worthless else max(found.in_time, self._in_space)
+        if not found.solved or self._in_space > self.accepted:
+            return found.setup, math.inf
+        reached = max(found.in_time, self._in_space)
+        if reached > self.target:
+            self._give_way(begin, reached)
+        return found.setup, reached
 
-    def _contradicted(self, slab: Slab[TileSpace]) -> bool:
-        """Whether the start contradicts a condition: it does so in windows of any length, and short ones do not damp it."""
-        made = self._at(0)
-        assert made is not None
-        sites = [site for site in made[1] if site.term in self._conditions]
-        start = torch.zeros(1, dtype=torch.float64)
-        for each in slab.evaluate(sites, slab.zero(), start):
-            counted = (torch.as_tensor(each.site.factor) > 0).sum().clamp_min(1)
-            if not float((each.values.square().sum() / counted).sqrt()) <= _CONTRADICTED:
-                return True
-        return False
+    def _resolving_start(self, begin: float, end: float) -> int:
+        """The fewest tiles on which the start agrees with the conditions.
+
+        A start that contradicts them does so on any tiles and in windows of any length, and short ones do not damp it.
+        """
+        level, now = 0, torch.zeros(1, dtype=torch.float64)
+        while (made := self._at(level)) is not None:
+            space, sites = made
+            starts = self._starts(space, begin, None)
+            slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
+            misfits = [
+                float((each.values.square().sum() / (torch.as_tensor(each.site.factor) > 0).sum().clamp_min(1)).sqrt())
+                for each in slab.evaluate([site for site in sites if site.term in self._conditions], slab.zero(), now)
+            ]
+            if max(misfits, default=0.0) <= _CONTRADICTED:
+                return level
+            level += 1
+        self._jumps = True
+        return 0
 
     def _refined(self, found: _TileTried, begin: float, end: float) -> _TileTried:
         """The first window on as many tiles as it takes, or as are worth it; these stay."""
@@ -120,11 +130,14 @@ class TileWindows(SlabAttempt):
 
     def _changed(self, coarse: _TileTried, fine: _TileTried) -> float:
         """By how much the fields at the end of a window, as fractions of their size, changed with the tiles."""
-        places = [[column[inside] for column in trace.columns] for trace, inside in fine.slab.mesh.inside()]
-        columns = [torch.cat(each) for each in zip(*places, strict=True)]
-        points = at_time(self._problem, fine.slab.begin + fine.slab.length, columns)
-        one, two = (each.setup.trial(points.to(each.setup.trial.offset)) for each in (coarse, fine))
-        found = ((one - two).square().mean(0).sqrt() / fine.setup.trial.scale).max()
+        space, end = fine.slab.mesh, fine.slab.begin + fine.slab.length
+        squares, counts = torch.zeros(2, len(self._orders), dtype=torch.float64)
+        for trace, lives in space.everywhere:
+            points = at_time(self._problem, end, [column.flatten() for column in trace.columns])
+            one, two = (each.setup.trial(points.to(each.setup.trial.offset)).cpu() for each in (coarse, fine))
+            squares += ((one - two).square().T * lives.flatten(1)).sum(1)
+            counts += lives.sum((1, 2))
+        found = ((squares / counts).sqrt() / fine.setup.trial.scale.cpu()).max()
         return float(found) if bool(torch.isfinite(found)) else math.inf
 
     def _at(self, level: int) -> tuple[TileSpace, list[Site]] | None:
@@ -146,7 +159,7 @@ class TileWindows(SlabAttempt):
         if space is None:
             return None
         model = space.model
-        width, live = model.width * len(problem.fields), len(model.live)
+        width, live = space.fields_a_tile * model.width, len(model.live)
         band = (math.prod(sorted(counts)[:-1]) + 2) * width
         rows = 4.0 * space.side ** len(names) * len(problem.equations) * width * live
         needed = 8.0 * (live * width * band + 3.0 * rows)
@@ -178,17 +191,16 @@ class TileWindows(SlabAttempt):
         ended = self._ended(before)
         if ended is not None and ended[0] is space:
             return ended[1]
-        names = [
-            (name, power) for name, order in zip(self._problem.fields, self._orders, strict=True) for power in range(order)
-        ]
+        starts = []
+        for name, order in zip(self._problem.fields, self._orders, strict=True):
 
-        def values(columns: Sequence[Tensor]) -> Tensor:
-            found = self._start_values(columns, begin, before)
-            return torch.stack([found[each].expand(len(columns[0])) for each in names])
+            def values(columns: Sequence[Tensor], name: str = name, order: int = order) -> Tensor:
+                found = self._start_values(columns, begin, before)
+                return torch.stack([found[name, power].expand(len(columns[0])) for power in range(order)])
 
-        starts = iter(space.interpolated(values))
-        nothing = torch.zeros(0, space.width, dtype=torch.float64)
-        return tuple(torch.stack([next(starts) for _ in range(order)]) if order else nothing for order in self._orders)
+            nothing = torch.zeros(0, space.width, dtype=torch.float64)
+            starts.append(space.interpolated(name, values) if order else nothing)
+        return tuple(starts)
 
     def _setup_of(self, slab: Slab[TileSpace], solved: SlabRates) -> DiscreteProblem:
         """The window's function as the trial function of a set-up."""

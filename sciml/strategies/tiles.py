@@ -103,7 +103,7 @@ class Tiles(Strategy):
         for counts, degree in self._levels(work):
             space = _space(work, counts, degree)
             model = space.model
-            needed, effort = _cost(model, len(work.problem.fields))
+            needed, effort = _cost(model, space.fields_a_tile)
             if needed > _MEMORY * (free_bytes() or 4 * 2**30) or (effort > _EFFORT and self.degree is None):
                 work.choices.append(
                     f"{self.name}: {model.extra_repr()} would take {needed / 2**30:.1f} GB and {effort:.0e} multiplications"
@@ -158,7 +158,7 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
     return found
 
 
-def _cost(model: TilePolynomials, fields: int) -> tuple[float, float]:
+def _cost(model: TilePolynomials, fields: float) -> tuple[float, float]:
     """About how many bytes the factor and the rows take, and how many multiplications the factor."""
     counts = sorted(len(each) - 1 for each in model.breaks)
     width = fields * model.width

@@ -9,8 +9,9 @@ from functools import partial
 
 import torch
 
-from sciml.geometry import Box, Face, Interior, OnFaces
+from sciml.geometry import Box, Face, Interior, OnFaces, Within
 from sciml.models import MLP, RandomFeatures
+from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
 from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton, LeastSquares
@@ -37,7 +38,7 @@ _SHARE = 0.1
 _MORE_FEATURES, _POLISH_ROUNDS = 1200, 4
 _WINDOW_SCALES, _ODE_SCALE = (8.0, 16.0, 32.0), 6.0
 _TARGET, _ODE_TARGET, _SPECTRAL_TARGET = 1e-7, 1e-9, 1e-9
-_GOOD_ENOUGH, _SHORTEST, _TILE_TARGET = 1e-3, 1e-7, 1e-7
+_GOOD_ENOUGH, _SHORTEST, _TILE_TARGET = 1e-3, 1e-7, 1e-6
 _WINDOWS_GOOD = 1e-2
 
 
@@ -210,25 +211,26 @@ class SpaceTimeSlabs(TimeMarching):
     last_resort = False
 
     def obstacle(self, work: Workspace) -> str | None:
-        found = super().obstacle(work)
-        if found is not None:
-            return found
-        boxes = isinstance(work.problem.domain, Box)
-        found = not_on_elements(work.problem) if boxes else not_on_tiles(work.problem)
-        return not_on_grid(work.problem) if found is not None and boxes and work.dimension > 2 else found
+        return super().obstacle(work) or self._space(work.problem)[1]
+
+    def _space(self, problem: Problem) -> tuple[type[ElementWindows | GridWindows | TileWindows], str | None]:
+        """What windows are solved on, or why on nothing."""
+        parts = any(isinstance(term.place, Within) for term in problem.terms())
+        if not isinstance(problem.domain, Box) or (parts and len(problem.coordinates) > 2):
+            return TileWindows, not_on_tiles(problem)
+        elements = not_on_elements(problem)
+        alone = elements is None or len(problem.coordinates) == 2
+        return (ElementWindows, elements) if alone else (GridWindows, not_on_grid(problem))
 
     def _methods(self, work: Workspace, training: Training, target: float) -> tuple[str, list[WindowMethod]]:
-        if not_on_elements(work.problem) is not None:
-            boxes = isinstance(work.problem.domain, Box)
-            own: GridWindows | TileWindows = (
-                GridWindows(work.discrete, work.log, min(target, _SPECTRAL_TARGET), _GOOD_ENOUGH)
-                if boxes
-                else TileWindows(work.discrete, work.log, _TILE_TARGET, _GOOD_ENOUGH)
-            )
-            target_of, longer = (lambda: own.target), (lambda: own.longer)
+        kind, _ = self._space(work.problem)
+        aim = _TILE_TARGET if kind is TileWindows else min(target, _SPECTRAL_TARGET)
+        own = kind(work.discrete, work.log, aim, _GOOD_ENOUGH)
+        target_of = lambda: own.target  # noqa: E731
+        if isinstance(own, GridWindows | TileWindows):
+            longer = lambda: own.longer  # noqa: E731
             method = WindowMethod(own, 0.05, _SHORTEST, target=target_of, accepted=_GOOD_ENOUGH, longer=longer)
-            return "spectral collocation on grids" if boxes else "polynomials on cut tiles", [method]
-        elements = ElementWindows(work.discrete, work.log, min(target, _SPECTRAL_TARGET), _GOOD_ENOUGH)
-        first = WindowMethod(elements, 0.05, _SHORTEST, target=lambda: elements.target, accepted=_GOOD_ENOUGH)
+            return "polynomials on cut tiles" if kind is TileWindows else "spectral collocation on grids", [method]
+        first = WindowMethod(own, 0.05, _SHORTEST, target=target_of, accepted=_GOOD_ENOUGH)
         last = WindowMethod(DeepWindows(work.discrete, training, work.seed, target), 0.1, 0.05)
         return "piecewise polynomials", [first, last]

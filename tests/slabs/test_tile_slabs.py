@@ -71,7 +71,7 @@ def test_points_of_cut_tiles_lie_inside_and_are_many():
 
 def test_an_initial_value_goes_on_smoothly_where_a_small_part_of_a_tile_lies_inside():
     space = space_of(Cooling(), count=6)
-    found = space.interpolated(lambda columns: torch.sin(columns[0] * columns[1])[None])
+    found = space.interpolated("u", lambda columns: torch.sin(columns[0] * columns[1])[None])
     corner = torch.tensor([[0.3340, 0.6650], [0.36, 0.65]], dtype=F64)
     scaled = 2 * corner - 1
     tile = space.model.tile(scaled)
@@ -88,7 +88,7 @@ def test_the_inverse_makes_rates_that_polynomials_can_have():
     slab = Slab(problem, space, RadauIIA(4), 0.0, 0.1, (1,), (start,), (1.0,))
     evaluated = slab.evaluate(sites, slab.zero(), slopes=True)
     inverse = TilePreconditioner(slab, evaluated)
-    smooth = space.interpolated(lambda columns: torch.stack([columns[0] ** k * columns[1] for k in range(4)]))[:, None]
+    smooth = space.interpolated("u", lambda columns: torch.stack([columns[0] ** k * columns[1] for k in range(4)]))[:, None]
     found = inverse(slab.product(evaluated, smooth))
     assert float(space.sizes(found - smooth).max()) < 1e-7
 
