@@ -1,10 +1,10 @@
 r"""A copper core in a shell of steel cools in time: two materials, with a heat flux through their contact.
 
 .. math::
-    u_t = k\,\Delta u \ \text{for } r < 1, \qquad v_t = \Delta v \ \text{for } 1 < r < 2, \qquad 0 \le t \le 1,
+    u_t = k\,\Delta u \ \text{for } r < 1, \qquad v_t = \Delta v \ \text{for } 1 < r < 1.6, \qquad 0 \le t \le \tfrac12,
 
-with :math:`k = 10`. At the contact :math:`r = 1` the temperatures and the fluxes :math:`k\,u_r = v_r` are equal (the heat
-capacities are the same); the rim :math:`r = 2` is kept at zero.
+with :math:`k = 4`. At the contact :math:`r = 1` the temperatures and the fluxes :math:`k\,u_r = v_r` are equal (the heat
+capacities are the same); the rim :math:`r = 1.6` is kept at zero.
 
 Reference: two modes of separated variables, one of which turns with the angle,
 
@@ -25,9 +25,9 @@ from scipy.special import jv, jvp, yv, yvp
 import sciml
 from sciml import d
 
-CORE_CONDUCTS = 10.0
-TIME = sciml.Interval(t=(0, 1))
-ROD, CORE = sciml.Disk((0, 0), 2, piece="rim"), sciml.Disk((0, 0), 1)
+CORE_CONDUCTS = 4.0
+TIME = sciml.Interval(t=(0, 0.5))
+ROD, CORE = sciml.Disk((0, 0), 1.6, piece="rim"), sciml.Disk((0, 0), 1)
 SHELL = ROD - CORE
 
 
@@ -43,10 +43,10 @@ def shell_of(n, rate):
 def at_rim(rate, n):
     """The temperature at the rim."""
     a, b = shell_of(n, rate)
-    return a * jv(n, 2 * math.sqrt(rate)) + b * yv(n, 2 * math.sqrt(rate))
+    return a * jv(n, 1.6 * math.sqrt(rate)) + b * yv(n, 1.6 * math.sqrt(rate))
 
 
-RATES = (brentq(at_rim, 0.2, 4.0, args=(0,), xtol=1e-15), brentq(at_rim, 2.0, 9.0, args=(1,), xtol=1e-15))
+RATES = (brentq(at_rim, 2.5, 3.0, args=(0,), xtol=1e-15), brentq(at_rim, 11.0, 11.4, args=(1,), xtol=1e-15))
 SHELLS = [shell_of(n, rate) for n, rate in enumerate(RATES)]
 J, Y = (torch.special.bessel_j0, torch.special.bessel_j1), (torch.special.bessel_y0, torch.special.bessel_y1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -110,10 +111,16 @@ class CollocationSystem:
     def _condition(self, term: Term, claimed: dict[int, Array] | None, counts: dict[Face, int]) -> list[_Piece]:
         grid, place = self.grid, term.place
         if isinstance(place, At):
-            return [_Piece(term, grid.at_points(np.array([place.position])), np.array([_WEIGHT]))]
+            points = np.array([[np.nan if at is None else at for at in place.position]])
+            for column in np.flatnonzero(np.isnan(points[0])):
+                nodes = np.unique(grid.points[:, column])
+                points = np.repeat(points, len(nodes), axis=0)
+                points[:, column] = nodes
+            return [_Piece(term, grid.at_points(points), np.full(len(points), _WEIGHT))]
         if isinstance(place, Average):
-            sites, weights = self._averaged(place)
-            return [_Piece(term, sites, np.array([_WEIGHT]), shares=weights / weights.sum())]
+            means = self._averaged(place)
+            size = _WEIGHT / math.sqrt(len(means))
+            return [_Piece(term, sites, np.array([size]), shares=weights / weights.sum()) for sites, weights in means]
         assert isinstance(place, OnFaces)
         found = []
         for face in place.faces:
@@ -131,12 +138,19 @@ class CollocationSystem:
                 found.append(_Piece(term, grid.at_nodes(numbers), weights, normals))
         return found
 
-    def _averaged(self, place: Average) -> tuple[Sites, Array]:
+    def _averaged(self, place: Average) -> list[tuple[Sites, Array]]:
+        """The nodes and weights of each mean."""
+        grid = self.grid
         if isinstance(place.over, Interior):
-            return self.grid.at_nodes(np.arange(self.grid.size)), self.grid.weights
-        faces = [face for face in place.over.faces if isinstance(face, Face)]
-        numbers = np.concatenate([self.grid.layer(face) for face in faces])
-        return self.grid.at_nodes(numbers), np.concatenate([self.grid.face_weights(face) for face in faces])
+            numbers, weights = np.arange(grid.size), grid.weights
+        else:
+            faces = [face for face in place.over.faces if isinstance(face, Face)]
+            numbers = np.concatenate([grid.layer(face) for face in faces])
+            weights = np.concatenate([grid.face_weights(face) for face in faces])
+        if place.each is None:
+            return [(grid.at_nodes(numbers), weights)]
+        where = grid.points[numbers, self.problem.coordinates.index(place.each)]
+        return [(grid.at_nodes(numbers[where == each]), weights[where == each]) for each in np.unique(where)]
 
     def guess(self) -> Array:
         """The first nodal values of Newton's method, ``(F * N,)``: zero, or the mean of what was measured."""

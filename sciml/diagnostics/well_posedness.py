@@ -24,7 +24,7 @@ from scipy.optimize import linear_sum_assignment
 
 from sciml._text import listed, user_level
 from sciml.errors import ConditionWarning
-from sciml.geometry import Face, Interior, OnFaces, Opposite, Side
+from sciml.geometry import At, Average, Face, Interior, OnFaces, Opposite, Side
 from sciml.jets.calculus import describe
 from sciml.problem import Problem
 from sciml.problem.compatibility import contradictions
@@ -88,12 +88,12 @@ def condition_warnings(problem: Problem, measured: bool = False) -> list[str]:
 
 
 def lacking(problem: Problem) -> list[str]:
-    """A sentence for every side and coordinate on which conditions are missing; see ``condition_warnings``."""
+    """A sentence for every side and coordinate on which conditions are missing, or for every level that nothing gives."""
     found: list[str] = []
     for system in _systems(problem, _dependencies(problem)):
         # With measurements none is called missing: what remains is too many.
         others = system.mistakes(measured=True)
-        found += [each for each in system.mistakes(measured=False) if each not in others]
+        found += [each for each in system.mistakes(measured=False) if each not in others] or system.levels()
     return found
 
 
@@ -160,12 +160,22 @@ class _System:
         """Fields of which only derivatives and differences are prescribed: any constant may be added to them."""
         # A periodic field is only compared with itself.
         stated = [each for each in (*self.equations, *self.conditions) if not isinstance(each.term.place, Opposite)]
-        return [
-            f"{field} is determined up to a constant: equations and conditions contain its derivatives alone; add "
-            f"sciml.Mean({field}=0.0), or sciml.Point({field}=..., at=...)"
-            for field in self.fields
-            if any(field in each.fields for each in self.equations) and not any((field, ()) in each.jets for each in stated)
-        ]
+        problem, found = self.problem, []
+        time = problem.time if len(problem.coordinates) > 1 + len(problem.promoted) else None
+        for field in self.fields:
+            places = [each.term.place for each in stated if (field, ()) in each.jets]
+            free = "a constant"
+            if time is not None and not problem.order(field, time):
+                free = f"a function of {time}"
+                places = [
+                    each for each in places if not isinstance(each, At | Average) or each.at_each(problem.coordinates, time)
+                ]
+            if any(field in each.fields for each in self.equations) and not places:
+                found.append(
+                    f"{field} is determined up to {free}: equations and conditions contain its derivatives alone; add "
+                    f"sciml.Mean({field}=0.0), or sciml.Point({field}=..., at=...)"
+                )
+        return found
 
     def _in_time(self, time: str, *, only: bool) -> list[str]:
         """Too few or too many conditions in time, which may be the ``only`` coordinate."""

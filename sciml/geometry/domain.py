@@ -97,16 +97,25 @@ class Opposite:
 
 @dataclass(frozen=True)
 class At:
-    """One point, by its coordinates in the order of the domain's."""
+    """One point, by its coordinates in the order of the domain's; None for all values of that coordinate, a line."""
 
-    position: tuple[float, ...]
+    position: tuple[float | None, ...]
+
+    def at_each(self, coordinates: Sequence[str], name: str) -> bool:
+        """Whether it is a line along a coordinate."""
+        return self.position[list(coordinates).index(name)] is None
 
 
 @dataclass(frozen=True)
 class Average:
-    """The mean over a place: its residual is one row."""
+    """The mean over a place: its residual is one row, or one for each value of the coordinate ``each``."""
 
     over: Interior | OnFaces
+    each: str | None = None
+
+    def at_each(self, coordinates: Sequence[str], name: str) -> bool:
+        """Whether it is one row for each value of a coordinate."""
+        return self.each == name
 
 
 Place: TypeAlias = "Interior | Within | OnFaces | Interface | Opposite | At | Average"

@@ -17,6 +17,8 @@ from sciml.geometry.domain import At, Average, Domain, Face, Interface, Interior
 from sciml.typing import Array, Points
 
 _FEW, _DOUBLINGS, _MORE = 8, 8, 8
+# Times at which a mean is taken where no rule gives them, and about how many points at each.
+_SLICES, _A_SLICE = 24, 400
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class PointSet:
     """Points ``(n, D)`` of one place, two tensors of partners on the lower and the upper face of a coordinate.
 
     ``normals``, outward, are ``(n, D)``, ``faces`` the numbers of points on each side. ``quadrature``, ``(n,)``, are
-    weights with the sum 1 where residuals are averaged into one row.
+    weights with the sum 1 where residuals are averaged into one row, ``(R, n)`` where into R rows.
     """
 
     points: tuple[Points, ...]
@@ -39,7 +41,8 @@ class PointSet:
 
     def part(self, chosen: Tensor | slice) -> PointSet:
         """Some of the points, whatever sides they lie on."""
-        normals, quadrature = (None if each is None else each[chosen] for each in (self.normals, self.quadrature))
+        normals = None if self.normals is None else self.normals[chosen]
+        quadrature = None if self.quadrature is None else self.quadrature[..., chosen]
         return PointSet(tuple(points[chosen] for points in self.points), normals, (), quadrature)
 
 
@@ -85,7 +88,7 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
     if isinstance(place, Average):
         return _quadrature(place, domain, count, generator)
     if isinstance(place, At):
-        return PointSet((torch.tensor([place.position], dtype=torch.float64),))
+        return PointSet((torch.from_numpy(_along(place, domain, count)),))
     if isinstance(place, OnFaces | Interface):
         owner, sides = (place, place.sides) if isinstance(place, Interface) else (domain, place.faces)
         # Unlike faces, pieces can be many and of very different sizes.
@@ -105,20 +108,51 @@ def on_side(side: Side, domain: Domain | Interface, count: int, generator: np.ra
     return _collected(partial(domain.on_side, side), domain.freedom(side), domain.kept(side), count, generator)
 
 
+def _along(place: At, domain: Domain, count: int) -> Array:
+    """The point, or Chebyshev points of the line through it."""
+    open_ones = [column for column, at in enumerate(place.position) if at is None]
+    found = np.array([[0.0 if at is None else at for at in place.position]])
+    for column in open_ones:
+        low, high = domain.bounds[domain.coordinates[column]]
+        found = np.repeat(found, count, axis=0)
+        found[:, column] = low + (high - low) * (1 - np.cos(np.pi * (np.arange(count) + 0.5) / count)) / 2
+    return found
+
+
 def _quadrature(place: Average, domain: Domain, count: int, generator: np.random.Generator) -> PointSet:
     """Points and weights of a rule of high order inside simple domains; elsewhere points that count alike on their sides."""
     rule = domain.quadrature(count) if isinstance(place.over, Interior) else None
     if rule is not None:
-        points, weights = rule
-        return PointSet((torch.from_numpy(points),), quadrature=torch.from_numpy(weights))
-    # Such points find a mean to a lower order: there have to be more of them.
-    sample = draw(place.over, domain, _MORE * count, generator)
-    size = len(sample.points[0])
-    quadrature = np.full(size, 1 / size)
-    if isinstance(place.over, OnFaces):
-        extents = np.array([domain.extent(side) for side in place.over.faces])
-        quadrature = np.repeat(extents / extents.sum() / sample.faces, sample.faces)
-    return replace(sample, quadrature=torch.from_numpy(quadrature))
+        sample = PointSet((torch.from_numpy(rule[0]),), quadrature=torch.from_numpy(rule[1]))
+    else:
+        # Such points find a mean to a lower order: there have to be more of them.
+        sample = draw(place.over, domain, _MORE * count, generator)
+        size = len(sample.points[0])
+        quadrature = np.full(size, 1 / size)
+        if isinstance(place.over, OnFaces):
+            extents = np.array([domain.extent(side) for side in place.over.faces])
+            quadrature = np.repeat(extents / extents.sum() / sample.faces, sample.faces)
+        sample = replace(sample, quadrature=torch.from_numpy(quadrature))
+    return sample if place.each is None else _at_each(sample, place.each, domain, rule is not None)
+
+
+def _at_each(sample: PointSet, name: str, domain: Domain, by_rule: bool) -> PointSet:
+    """The points of a mean, gathered or copied to values of one coordinate, with one row of weights for each of these."""
+    column, (points,), weights = domain.coordinates.index(name), sample.points, sample.quadrature
+    assert weights is not None
+    if by_rule:
+        values, group = torch.unique(points[:, column], return_inverse=True)
+        rows = weights.new_zeros(len(values), len(points))
+        rows[group, torch.arange(len(points))] = weights
+        return replace(sample, quadrature=rows / rows.sum(1, keepdim=True))
+    # The domain is a product: what lies in it at one value does so at all.
+    at = torch.from_numpy(_along(At(tuple(None if own == name else 0.0 for own in domain.coordinates)), domain, _SLICES))
+    some = torch.arange(0, len(points), max(1, len(points) // _A_SLICE))
+    copied = points[some].repeat(len(at), 1)
+    copied[:, column] = at[:, column].repeat_interleave(len(some))
+    rows = torch.block_diag(*[(weights[some] / weights[some].sum())[None]] * len(at))
+    normals = None if sample.normals is None else sample.normals[some].repeat(len(at), 1)
+    return PointSet((copied,), normals, (), rows)
 
 
 def _collected(

@@ -28,8 +28,9 @@ class Collocation:
 
     @property
     def height(self) -> int:
-        """The number of rows of each residual: one if it is averaged over the points, else as many as there are points."""
-        return self.size if self.sample.quadrature is None else 1
+        """The number of rows of each residual: those of the quadrature if it is averaged, else as many as there are points."""
+        quadrature = self.sample.quadrature
+        return self.size if quadrature is None else quadrature.numel() // self.size
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Collocation:
         """The same residuals at the same points elsewhere."""

@@ -152,7 +152,8 @@ def blocks_of(
     on_face = default_face_count(problem.domain, inside)
     blocks = []
     for place, there in places.items():
-        default = inside if isinstance(place, Interior | Within) or place == Average(Interior()) else on_face
+        volume = place.over if isinstance(place, Average) else place
+        default = inside if isinstance(volume, Interior | Within) else on_face
         asked = [wanted[key] for term in there for key in (term.name, term.name.partition(".")[0]) if key in wanted]
         sample = draw(place, problem.domain, max(asked, default=default), generator)
         blocks.append(Collocation(sample, tuple(there)))

@@ -53,11 +53,11 @@ def jacobian(
             ):
                 factor = factors[term.name]
                 if piece.sample.quadrature is not None:
-                    # What is averaged is one row, to which every part of the points adds.
-                    first = chosen.start == 0
-                    row = start + number
-                    values[row] = factor * (piece.sample.quadrature @ residual) + (0.0 if first else values[row])
-                    slopes[row] = factor * (piece.sample.quadrature @ slope) + (0.0 if first else slopes[row])
+                    # To what is averaged every part of the points adds.
+                    first, means = chosen.start == 0, piece.sample.quadrature.view(block.height, -1)
+                    row = slice(start + number * block.height, start + (number + 1) * block.height)
+                    values[row] = factor * (means @ residual) + (0.0 if first else values[row])
+                    slopes[row] = factor * (means @ slope) + (0.0 if first else slopes[row])
                     continue
                 place = slice(start + number * block.size + chosen.start, start + number * block.size + chosen.stop)
                 if isinstance(factor, Tensor):

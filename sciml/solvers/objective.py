@@ -112,7 +112,7 @@ class Objective:
             for _, part in block.parts(most):
                 if averaged:
                     weight = 1.0 if block.weights is None else float(block.weights.mean())
-                    pulls = {name: 2 * weight * averaged[name] / self.scales[name] ** 2 for name in averaged}
+                    pulls = {name: 2 * weight / len(each) * each / self.scales[name] ** 2 for name, each in averaged.items()}
                     means = {name: (pulls[name] * each).sum() for name, each in self.rows.residuals([part]).items()}
                 else:
                     means = {name: part.size / block.size * each for name, each in self.terms([part]).items()}

@@ -86,13 +86,13 @@ class ResidualSystem:
         return Evaluation.of(bound, block.sample.points, suppliers, block.sample.normals), suppliers
 
     def residuals(self, blocks: Iterable[Collocation]) -> dict[str, Tensor]:
-        """Every residual by name, shape ``(n,)`` (``(1,)`` where it is averaged), in its own unit."""
+        """Every residual by name, shape ``(n,)`` (as many as means where it is averaged), in its own unit."""
         found: dict[str, Tensor] = {}
         for block in blocks:
             evaluation, _ = self.evaluation(block)
             for term in block.terms:
                 values, quadrature = term.evaluate(evaluation), block.sample.quadrature
-                found[term.name] = values if quadrature is None else (quadrature * values).sum().reshape(1)
+                found[term.name] = values if quadrature is None else (quadrature @ values).reshape(-1)
         return found
 
     def numbers(self, blocks: Sequence[Collocation]) -> dict[str, Tensor]:
@@ -107,7 +107,7 @@ class ResidualSystem:
             for term in block.terms:
                 each = [part[term.name] for part in parts]
                 whole = each[0] if len(each) == 1 else torch.cat(each)
-                found[term.name] = whole if block.sample.quadrature is None or len(each) == 1 else whole.sum().reshape(1)
+                found[term.name] = whole if block.sample.quadrature is None or len(each) == 1 else torch.stack(each).sum(0)
         return found
 
     def _in_parts(self, block: Collocation, most: int | None) -> list[dict[str, Tensor]]:

@@ -41,8 +41,11 @@ def not_on_grid(problem: Problem) -> str | None:
         return "its domain is no box"
     if not 1 < len(problem.coordinates) <= MOST_BESIDE_TIME + 1:
         return f"it has not one to {MOST_BESIDE_TIME} coordinates beside time"
-    if any(isinstance(term.place, Average) and term.place.over != Interior() for term in problem.terms()):
-        return "a mean over a part of the boundary ties its nodes together"
+    for term in problem.terms():
+        if isinstance(term.place, Average) and term.place.over != Interior():
+            return "a mean over a part of the boundary ties its nodes together"
+        if isinstance(term.place, Average) and (term.field is None or problem.order(term.field, str(problem.time))):
+            return f"{term.name!r} is the mean of a field with a rate, which its equation gives"
     lacking = lacks_start(problem)
     if lacking is not None:
         return lacking

@@ -30,7 +30,7 @@ _LEVELS = {
 }
 _STAGES = 6
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
-_CONTRADICTED, _SHARE = 0.03, 0.1
+_CONTRADICTED, _SHARE = 0.03, 0.3
 _EFFORT, _MEMORY = 2e11, 0.4
 
 
@@ -85,7 +85,7 @@ class TileWindows(SlabAttempt):
         found = self._tried(self._level, begin, end, before)
         # Errors in time add up from window to window.
         wanted = _SHARE * self.target / max(found.in_time, 1e-300)
-        self.longer = min(_LONGEST, max(1.0, wanted ** (1 / (self.stages.count + 1))))
+        self.longer = min(_LONGEST, max(1.0, wanted ** (2 / (self.stages.count + 2))))
         if not found.solved or self._in_space > self.accepted:
             return found.setup, math.inf
         reached = max(found.in_time, self._in_space)

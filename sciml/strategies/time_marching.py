@@ -99,9 +99,7 @@ def not_in_windows(problem: Problem, measured: bool) -> str | None:
     ties = []
     for term in problem.terms():
         faces = term.place.faces if isinstance(term.place, OnFaces) else ()
-        # A field without a rate has a mean at each time, as a pressure has.
-        at_each = isinstance(term.place, Average) and term.field is not None and not problem.order(term.field, problem.time)
-        if isinstance(term.place, At | Average) and not at_each:
+        if isinstance(term.place, At | Average) and not term.place.at_each(problem.coordinates, problem.time):
             return f"the condition {term.name!r} is about other times than the start"
         if Face(problem.time, "upper") in faces or term.place == Opposite(problem.time):
             ties.append(term.name)

@@ -154,10 +154,66 @@ def test_a_mean_over_time_is_not_cut_into_windows():
     class Rod(sciml.Problem):
         domain = sciml.Box(x=(0, 1), t=(0, 1))
         fields = ["u"]
-        conditions = [sciml.Initial(u=1.0), sciml.Neumann(u=0.0, on=domain.boundary), sciml.Mean(u=1.0)]
+        conditions = [sciml.Initial(u=1.0), sciml.Neumann(u=0.0, on=domain.boundary), sciml.Mean(u=1.0, each_time=False)]
 
         @sciml.equation
         def conduction(self, u, x, t):
             return d(u, t) - d(u, x, x)
 
     assert not_in_windows(Rod(), False) == "the condition 'mean' is about other times than the start"
+
+
+class Pressed(sciml.Problem):
+    """A pressure whose gradient alone the equation gives, at each time."""
+
+    domain = sciml.Box(x=(0, 2 * math.pi), t=(0, 1))
+    fields = ["p"]
+    conditions = [sciml.Periodic("x"), sciml.Mean(p=2.0)]
+
+    @sciml.equation
+    def gradient(self, p, x, t):
+        return d(p, x) - torch.cos(x) * torch.exp(-t)
+
+    def reference(self, x, t):
+        return 2.0 + torch.sin(x) * torch.exp(-t)
+
+
+@pytest.mark.parametrize(
+    "level",
+    [
+        sciml.Mean(p=2.0),
+        sciml.Integral(p=4 * math.pi),
+        sciml.Point(p=2.0, at={"x": 0.0}),
+        sciml.Point(p=lambda t: 2.0 + torch.exp(-t), at={"x": math.pi / 2}),
+    ],
+)
+def test_a_level_holds_at_each_time(level):
+    solution = sciml.fit(type("Levelled", (Pressed,), {"conditions": [sciml.Periodic("x"), level]})())
+    assert solution.success
+    assert solution.error()["p"] < 1e-9
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [[], [sciml.Mean(p=2.0, each_time=False)], [sciml.Point(p=2.0, at={"x": 0.0, "t": 0.5})]],
+)
+def test_what_is_free_at_each_time_is_no_success(levels):
+    problem = type("Loose", (Pressed,), {"conditions": [sciml.Periodic("x"), *levels]})()
+    with pytest.warns(sciml.ConditionWarning, match="up to a function of t"):
+        solution = sciml.fit(problem)
+    assert not solution.success
+    assert "p is determined up to a function of t" in solution.message
+
+
+def test_a_mean_at_each_time_where_no_rule_gives_it():
+    """Over a part of the boundary, and on a domain with a hole, the same points at several times."""
+    ring = (sciml.Disk((0, 0), 2) - sciml.Disk((0, 0), 1)) * sciml.Interval(t=(0, 3))
+    for over in (Interior(), OnFaces(ring.boundary.resolve(ring, "t", ()))):
+        sample = draw(Average(over, "t"), ring, 400, np.random.default_rng(0))
+        (points,), rows = sample.points, sample.quadrature
+        assert rows.shape[1] == len(points)
+        assert torch.allclose(rows.sum(1), torch.ones(len(rows), dtype=torch.float64))
+        times = rows @ points[:, 2]
+        assert float(times.diff().min()) > 0
+        assert bool(((rows > 0) * (points[:, 2] - times[:, None]).abs() < 1e-12).all())
+        assert float((rows @ points[:, 0]).abs().max()) < 0.1
