@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from sciml.solvers import (
     Balanced,
     Callback,
     Causal,
+    DiscreteProblem,
     EarlyStopping,
     HardConstraints,
     ProgressLine,
@@ -39,7 +42,7 @@ from sciml.strategies import Polish, Windows
 from sciml.strategies.minibatches import fed
 from sciml.strategies.network import Train
 from sciml.strategies.noise_scale import iterate
-from sciml.strategies.search import ENDED, STOPPED, Candidate, Log, Options, Workspace
+from sciml.strategies.search import ENDED, STOPPED, Budget, Candidate, Log, Options, Workspace
 from sciml.strategies.select import solve
 from sciml.strategies.training import Stage, stage_name, stages_of
 from sciml.strategies.transfer import WarmStart, check_stages
@@ -71,6 +74,11 @@ def sampler_of(given: Adaptive | str | None, problem: Problem) -> Adaptive | Non
         return given
     raise SolverError(f"sampler must be sciml.Adaptive(...), None or 'auto'; given: {given!r}")
 
+
+# The budget of time where the problem decides the way; and how long a fit is silent where nobody asked for progress.
+_SECONDS, _SILENT = 600.0, 2.0
+# Points of each place on which an interrupted fit is judged.
+_FEW = 200
 
 _MESSAGES = {
     "converged": "the last solver converged",
@@ -104,11 +112,20 @@ def fingerprinted(
     }
 
 
+def _hurried(setup: DiscreteProblem) -> DiscreteProblem:
+    """The same with few points to judge it on: who presses Ctrl-C does not want to wait."""
+    return replace(setup, fresh=tuple(block.thinned(_FEW) for block in setup.fresh))
+
+
 def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options, intervals: str) -> Solution:
     """The solution of a fit, judged on points that nothing was trained on."""
     setup, status, message = best.discrete, best.status, best.message
     setup.trial.eval()
-    issued = Certificate.issue(setup, options.tolerance)
+    try:
+        issued = Certificate.issue(_hurried(setup) if status == "interrupted" else setup, options.tolerance)
+    except KeyboardInterrupt:
+        status, message = "interrupted", "judged on few points"
+        issued = Certificate.issue(_hurried(setup), options.tolerance)
     inference = issued.inference
     if not best.ended and (lost := issued.not_finite()):
         status, message = "diverged", lost
@@ -119,6 +136,8 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
             status, message = "interrupted", "intervals are from the covariance"
     spread, reasons = spread_of(setup, inference), issued.reasons
     said = _MESSAGES.get(status, message)
+    if log.spent and status == "stopped":
+        said = f"the budget of {log.budget.seconds:g} s was spent before the solution was good enough; give more by seconds="
     if message and status in _MESSAGES:
         said = f"{said} ({message})"
     explain = issued.fails and status not in ENDED
@@ -135,7 +154,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         unknowns=unknowns_frame(inference.estimates),
         history=pd.DataFrame(log.history),
         residuals=issued.residuals,
-        success=status in ("converged", "plateau", "budget", "stopped") and not reasons,
+        success=status in ("converged", "plateau", "budget", "stopped") and not reasons and not log.spent,
         status=status,
         message="; ".join([said, *reasons, *remarks]),
         nit=log.steps,
@@ -188,7 +207,9 @@ def fit(
     out: str | Path | RunDirectory | None = None,
     checkpoint: CheckpointEvery | None = CheckpointEvery(),  # noqa: B008 - an immutable record
     resume: bool = False,
-    progress: bool = False,
+    progress: bool | None = None,
+    seconds: float | None = None,
+    memory: float | None = None,
 ) -> Solution:
     r"""Solve a differential equation, and estimate its unknown constants, by least squares of all residuals.
 
@@ -196,16 +217,17 @@ def fit(
     unknowns, with a term for every equation, condition and measured column. The sizes :math:`s_i` are estimated from the
     problem, so that every term is a number of order one. The trial function is the one that fits best, mostly polynomials or
     random features, or the model that is given, such as a network. In every phase the state that is best on held-out points
-    is kept. The model handed in is not changed, nor is any global state; the same call gives the same bits on one machine.
+    is kept. The model handed in is not changed, nor is any global state; the same call gives the same bits on one machine,
+    unless a limit of seconds ends a step of it early.
 
     Args:
         problem: the problem.
         model: any ``torch.nn.Module`` that maps ``(n, D)`` to ``(n, F)``, row by row; a copy is trained, in coordinates
             scaled to [-1, 1] and fields of order one. By default (and with ``solver``, ``points``, ``windows``, ``exact``,
             ``causal`` and ``Balanced`` left open, too) the problem decides by its strategies: polynomials on boxes of at most
-            three coordinates, slabs of time on elements where there is one coordinate beside time, windows of time,
+            three coordinates and on tiles that other domains cut, slabs of time on elements, grids or tiles, windows of time,
             singular functions at corners, random features, strategies of their own for unknown constants and functions;
-            whatever these do not solve well, by an ``MLP``, if that does better.
+            whatever these do not solve well, by what ``baseline`` does and by an ``MLP``, if these do better.
         data: measurements as a ``Table``, DataFrame or dict of columns named like the coordinates and fields; by
             default the problem's own ``measurements()``. A column ``u_x`` measures that derivative. First-order solvers read a
             ``LazyTable`` batch by batch; a random sample of its rows serves everything else.
@@ -251,7 +273,12 @@ def fit(
         checkpoint: when checkpoints are written into ``out``; None never.
         resume: continue what ``out`` holds, to the same bits as if it had not been interrupted; a fit that was finished there
             is read from its file, and where there is none it begins.
-        progress: show a live line.
+        progress: show a live line; by default in a terminal, of fits that take longer than two seconds.
+        seconds: the budget of time. When it is spent, the step under way ends, and the best so far is returned, which is no
+            success. By default ten minutes where the problem decides the way, no limit where a model, a solver or a strategy
+            is given.
+        memory: the budget of memory in bytes for the grids, tiles and factors of one method; by default a third or so of what
+            is free.
 
     Returns:
         The solution. After Ctrl-C it is the best one so far, with ``status="interrupted"``; when a number stopped being
@@ -309,7 +336,11 @@ def fit(
         weightings=Weightings.of(weights, causal, problem),
     )
     check_stages(begin, freeze, options.windows, any(isinstance(each, Polish) for each in solvers))
-    line = ProgressLine() if progress else None
+    for name, number in {"seconds": seconds, "memory": memory}.items():
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int | float) or not number > 0):
+            raise SolverError(f"{name} must be a positive number; given: {number!r}")
+    shown = sys.stderr.isatty() if progress is None else progress
+    line = ProgressLine(after=_SILENT if progress is None else 0.0) if shown else None
     data, feed = fed(problem, data, seed)
     model = model if begin is None else begin.model
     # Only where nothing but the problem was named is the way to be chosen.
@@ -323,7 +354,8 @@ def fit(
         if finished is not None:
             return finished
         watchers = record.watching([*callbacks, *([] if line is None else [line])])
-        log = Log(watchers, clock - record.seconds)
+        limit = (_SECONDS if free and strategy == "auto" else math.inf) if seconds is None else seconds
+        log = Log(watchers, clock - record.seconds, Budget(limit, memory))
         work = Workspace(problem, measurements, options, log, record.journal, feed)
         train = Train(model, tuple(solvers), begin)
         best, notes = iterate(partial(solve, given=strategy, train=train, free=free), work)

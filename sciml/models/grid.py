@@ -157,26 +157,38 @@ class GridFunction(Block):
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         """A partial derivative of all fields, ``(n, F)``, its orders given for each coordinate."""
-        reached = math.prod(axis.reach or size for axis, size in zip(self.axes, self.values.shape, strict=False))
-        size = max(1, _ENTRIES // (reached * self.values.shape[-1]))
-        parts = [self._partial(chunk, orders) for chunk in points.split(size)]
+        # Where all points agree in a coordinate, as at the edge of a window, its nodes are summed once for all of them.
+        far = [k for k, axis in enumerate(self.axes) if axis.reach is None]
+        several = len(points) > 1 and not points.requires_grad
+        alike = [k for k in far if several and bool((points[:, k] == points[0, k]).all())][: len(self.axes) - 1]
+        values = self.values
+        for k in alike:
+            factors = self.axes[k].table(points[:1, k], orders[k])[1]
+            values = torch.tensordot(factors, values.movedim(k, 0), dims=1).movedim(0, k)
+        # The longest axis first, for all points at once: what is left to sum point by point is the smaller for it.
+        far = sorted((k for k in far if k not in alike), key=lambda k: -values.shape[k])
+        reached = [axis.reach or size for axis, size in zip(self.axes, values.shape, strict=False)]
+        near = [k for k, axis in enumerate(self.axes) if axis.reach is not None]
+        left = math.prod(reached) // (1 if near or not far else reached[far[0]])
+        size = max(1, _ENTRIES // (left * values.shape[-1]))
+        # Of a coordinate summed already one entry is left, without a table.
+        parts = [self._partial(chunk, orders, values, near, far) for chunk in points.split(size)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
+    def _partial(self, points: Tensor, orders: Sequence[int], values: Tensor, near: list[int], far: list[int]) -> Tensor:
         count, dims = len(points), len(self.axes)
-        near = [k for k, axis in enumerate(self.axes) if axis.reach is not None]
-        far = [k for k, axis in enumerate(self.axes) if axis.reach is None]
+        summed = [k for k in range(dims) if k not in near and k not in far]
 
         def table(k: int) -> Tensor:
             return self.axes[k].table(points[:, k], orders[k])[1]
 
         # Axes with few neighbours first: of their nodes only some are looked up, and summed with their factors.
-        values = self.values.permute(*near, *far, dims)
+        values = values.permute(*near, *far, *summed, dims)
         if not near:
             first, *far = far
             found = (table(first) @ values.flatten(1)).unflatten(1, values.shape[1:])
         else:
-            sizes = [self.values.shape[k] for k in near]
+            sizes = [values.shape[k] for k in range(len(near))]
             numbers, factors = products([self.axes[k] for k in near], sizes, points[:, near], [orders[k] for k in near])
             picked = values.flatten(0, len(near) - 1)[numbers]
             found = torch.bmm(factors[:, None, :], picked.flatten(2))[:, 0].unflatten(1, values.shape[len(near) :])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -101,35 +102,50 @@ class ProgressLine:
     Args:
         console: where to write; standard error when not given.
         every: seconds between plain lines.
+        after: seconds from the start of the fit up to which nothing is shown.
     """
 
-    def __init__(self, console: Console | None = None, every: float = 5.0) -> None:
+    def __init__(self, console: Console | None = None, every: float = 5.0, after: float = 0.0) -> None:
         self._console = console or Console(stderr=True)
+        self._after, self._started = after, False
         self._live = Live(console=self._console, transient=False) if self._console.is_terminal else None
         self._every = every
         self._last = -every
 
     def __enter__(self) -> ProgressLine:
-        if self._live is not None:
-            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live is not None:
+        if self._live is not None and self._started:
             self._live.stop()
 
     def __call__(self, report: Report) -> None:
         """Show one report."""
+        if report.seconds < self._after:
+            return
+        if self._live is not None and not self._started:
+            self._live.start()
+        self._started = True
         unknowns = "".join(f"  {name} {value:.4g}" for name, value in report.unknowns.items())
         line = (
             f"{report.phase:<6} {report.step:>6}/{report.steps}  loss {report.loss:.2e}  held-out {report.held_out:.2e}"
-            f"{unknowns}  {report.seconds:.0f} s"
+            f"{unknowns}  {report.seconds:.0f} s{_peak()}"
         )
         if self._live is not None:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
         elif report.seconds - self._last >= self._every:
             self._last = report.seconds
             self._console.print(line, highlight=False, soft_wrap=True)
+
+
+def _peak() -> str:
+    """The most memory that the process has taken, where the system says so."""
+    try:
+        import resource
+    except ImportError:
+        return ""
+    unit = 2**30 if sys.platform == "darwin" else 2**20
+    return f"  {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit:.1f} GB"
 
 
 class Tracker:

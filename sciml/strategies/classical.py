@@ -53,7 +53,8 @@ class ClassicalGrids(Strategy):
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         try:
-            found = baseline(work.problem, time_limit=self.seconds, preflight="off")
+            left = max(1.0, work.log.budget.seconds - work.log.seconds)
+            found = baseline(work.problem, time_limit=min(self.seconds, left), preflight="off")
         except SciMLError as error:
             work.choices.append(f"{self.name}: {error}")
             return

@@ -10,7 +10,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from sciml.data.memory import free_bytes
 from sciml.errors import BaselineError
 from sciml.geometry import Average, Box, Interior
 from sciml.models import Chebyshev, Fourier, GridFunction
@@ -143,7 +142,7 @@ class GridWindows(SlabAttempt):
         waves, block = grid.size // each, fields * each
         needed = 16 * pairs * waves * block**2 + 8 * _VECTORS * self.stages.count * fields * grid.size
         effort = pairs * waves * 8 / 3 * block**3
-        return effort <= _EFFORT and needed <= _MEMORY * (free_bytes() or 4 * 2**30)
+        return effort <= _EFFORT and needed <= self.log.budget.bytes(_MEMORY)
 
     def _resolved(self, begin: float, end: float, before: DiscreteProblem | None) -> _GridTried:
         """The window on as many nodes as it takes, or as are worth it."""

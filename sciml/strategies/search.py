@@ -7,6 +7,7 @@ one is accepted or somebody wants the end, and says what was tried and what was 
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from sciml.data.memory import free_bytes
 from sciml.diagnostics.well_posedness import warn_of_conditions
 from sciml.models import RandomFeatures
 from sciml.problem import Measurements, Problem
@@ -65,11 +67,24 @@ class Candidate:
         return self.status in ENDED
 
 
-class Log:
-    """The one record of a fit: every report in order, the steps taken, and who watches them."""
+@dataclass(frozen=True)
+class Budget:
+    """What a fit may take: seconds, and bytes of memory; without a number a share of what is free."""
 
-    def __init__(self, watchers: Sequence[Callback] = (), start: float | None = None) -> None:
+    seconds: float = math.inf
+    memory: float | None = None
+
+    def bytes(self, share: float) -> float:
+        """How much one method may take."""
+        return share * (free_bytes() or 4 * 2**30) if self.memory is None else self.memory
+
+
+class Log:
+    """The one record of a fit: every report in order, the steps taken, what it may take, and who watches."""
+
+    def __init__(self, watchers: Sequence[Callback] = (), start: float | None = None, budget: Budget = Budget()) -> None:
         self._watchers, self._start = watchers, time.perf_counter() if start is None else start
+        self.budget, self.spent = budget, False
         self.history: list[dict[str, Any]] = []
         self.notes: dict[str, str] = {}
         self.warned: list[str] = []
@@ -96,11 +111,12 @@ class Log:
         self.status, self.message = "budget", ""
 
     def report(self, report: Report, more: Mapping[str, float] | None = None) -> bool:
-        """Keep a report; whether a watcher asks for the end."""
+        """Keep a report; whether a watcher asks for the end, or the budget is spent."""
         head = {name: getattr(report, name) for name in ("phase", "step", "seconds", "loss", "held_out")}
         self.history.append({**head, **report.terms, **(report.unknowns if more is None else more)})
         ends = [bool(watch(report)) for watch in self._watchers]
-        return any(ends)
+        self.spent = self.seconds > self.budget.seconds
+        return any(ends) or self.spent
 
     def solved(
         self,
@@ -262,6 +278,10 @@ def _reached(way: Strategy, last: Candidate | None) -> str:
 
 def _as_it_ended(best: Candidate, last: Candidate, log: Log) -> Candidate:
     """The best candidate, and that somebody wanted the end; that a worse one diverged says nothing of it."""
+    if log.spent and (best.accepted or best.sufficient):
+        # It was good enough when the time ran out.
+        log.spent = False
+        return replace(best, status="budget" if best.status in STOPPED else best.status)
     status, message = (last.status, last.message) if last.status in STOPPED else (log.status, log.message)
     return replace(best, status=status, message=message) if status in STOPPED else best
 

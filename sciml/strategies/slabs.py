@@ -197,7 +197,8 @@ class SlabAttempt:
         """Tell the watchers; one of them may want it to end."""
         self.log.steps += solved.steps - 1
         self.log.evaluations += solved.products - 1
-        phase, most = f"{self.phase}, from {self._time} = {begin:.4g}", self.log.steps + 1
+        _, last = self.setup.problem.domain.bounds[self._time]
+        phase, most = f"{self.phase}, from {self._time} = {begin:.4g} of {last:g}", self.log.steps + 1
         self.log.solved(phase, reached**2, reached, {}, best=reached, most=most)
 
 

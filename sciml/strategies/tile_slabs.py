@@ -10,7 +10,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from sciml.data.memory import free_bytes
 from sciml.geometry import At, Average
 from sciml.models import Tiles
 from sciml.models.radau import RadauIIA
@@ -163,7 +162,7 @@ class TileWindows(SlabAttempt):
         band = (math.prod(sorted(counts)[:-1]) + 2) * width
         rows = 4.0 * space.side ** len(names) * len(problem.equations) * width * live
         needed = 8.0 * (live * width * band + 3.0 * rows)
-        if level and (float(live) * width * band**2 > _EFFORT or needed > _MEMORY * (free_bytes() or 4 * 2**30)):
+        if level and (float(live) * width * band**2 > _EFFORT or needed > self.log.budget.bytes(_MEMORY)):
             return None
         scales = self.setup.scales
         return space, list(space.sites([*self._equations, *self._conditions], scales.__getitem__, [10]))

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.data.memory import free_bytes
 from sciml.errors import SolverError
 from sciml.geometry import Average
 from sciml.models import Tiles as TilePolynomials
@@ -104,7 +103,7 @@ class Tiles(Strategy):
             space = _space(work, counts, degree)
             model = space.model
             needed, effort = _cost(model, space.fields_a_tile)
-            if needed > _MEMORY * (free_bytes() or 4 * 2**30) or (effort > _EFFORT and self.degree is None):
+            if needed > work.log.budget.bytes(_MEMORY) or (effort > _EFFORT and self.degree is None):
                 work.choices.append(
                     f"{self.name}: {model.extra_repr()} would take {needed / 2**30:.1f} GB and {effort:.0e} multiplications"
                 )
@@ -124,7 +123,7 @@ class Tiles(Strategy):
             work.log.solved(name, loss, judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
             yield found
             last = solved
-            if judged <= target or change > before:
+            if judged <= target or change > before or work.log.stopped:
                 break
         if found is not None:
             # The change is the error of the coarser tiles, and so far above that of these, unless refining no longer helps.

@@ -172,7 +172,8 @@ class TimeMarching(Strategy):
             f"chosen by the residual on held-out points ({worst}), solved by {how}{short}"
         )
         # How the last attempt ended says nothing of the windows, unless somebody wanted the end.
-        status = "interrupted" if marched.interrupted else work.log.status if work.log.stopped else "converged"
+        ended = work.log.stopped and not marched.complete
+        status = "interrupted" if marched.interrupted else work.log.status if ended else "converged"
         good = marched.complete and marched.worst <= _WINDOWS_GOOD
         found = joined(work.discrete, marched)
         yield Candidate(
