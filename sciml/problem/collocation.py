@@ -41,8 +41,7 @@ class Collocation:
         """Evenly chosen points of the block, at most so many, with their weights."""
         # A quadrature needs all of its points.
         step = 1 if self.sample.quadrature is not None else -(-self.size // most)
-        chosen = slice(None, None, step)
-        return Collocation(self.sample.part(chosen), self.terms, None if self.weights is None else self.weights[chosen])
+        return self if step == 1 else self.part(torch.arange(0, self.size, step, device=self.sample.points[0].device))
 
     def parts(self, most: int | None) -> Iterator[tuple[slice, Collocation]]:
         """The block in parts of at most so many points, with their positions; whole for None."""

@@ -16,8 +16,8 @@ SQUARE = sciml.Box(x=(0, 1), t=(0, 2))
 CONDITIONS = {
     "Dirichlet": (sciml.Dirichlet(u=lambda t: t + 1, on=SQUARE.face(x=1)), 1),
     "Initial": (sciml.Initial(u=1.0), 1),
-    "Integral": (sciml.Integral(u=3.0), 1),
-    "Mean": (sciml.Mean(u=1.5), 1),
+    "Integral": (sciml.Integral(u=lambda t: t / 2 + 1), 1),
+    "Mean": (sciml.Mean(u=lambda t: t / 2 + 1), 1),
     "Neumann": (sciml.Neumann(u=lambda t: t, on=SQUARE.face(x=1)), 1),
     "Periodic": (sciml.Periodic("x", "w"), 1),
     "Point": (sciml.Point(u=1.5, at={"x": 0.5, "t": 1.0}), 1),
@@ -67,7 +67,7 @@ def residuals(problem, fields):
         at = Evaluation(problem, spaces, block.sample.normals)
         for term in block.terms:
             values, weights = term.evaluate(at).detach(), block.sample.quadrature
-            found[term.name] = values if weights is None else (weights * values).sum().reshape(1)
+            found[term.name] = values if weights is None else (weights @ values).reshape(-1)
     return found
 
 

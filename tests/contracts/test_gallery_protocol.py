@@ -177,7 +177,7 @@ def test_references_have_values_on_the_grid_of_the_error(name):
     grid = dict(zip(ends, np.meshgrid(*ends.values(), indexing="ij"), strict=True))
     for field, values in problem.reference_values(grid).items():
         assert field in problem.fields
-        assert np.isfinite(values).all()
+        assert np.isfinite(values)[problem.lives(field, grid)].all()
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from sciml import d
 from sciml.errors import SolverError
 from sciml.slabs.at_rest import TileRows
 from sciml.solvers.tile_least_squares import TileLinearization
-from sciml.strategies import Tiles, tiles
+from sciml.strategies import Tiles, search, tiles
 
 SQUARE = sciml.Box(x=(-0.5, 0.5), y=(-0.5, 0.5))
 
@@ -197,7 +197,7 @@ def test_why_tiles_cannot_serve():
 
 
 def test_more_memory_than_there_is_is_not_asked_for(monkeypatch):
-    monkeypatch.setattr(tiles, "free_bytes", lambda: 1e6)
+    monkeypatch.setattr(search, "free_bytes", lambda: 1e6)
     work = workspace(Holes())
     assert candidate(Tiles(), work) is None
     assert any("would take" in each for each in work.choices)
