@@ -1,7 +1,7 @@
 r"""Two materials in time: a core that conducts well in a shell that does not, with a heat flux through their contact.
 
 .. math::
-    u_t = k\,\Delta u - u + 4\,e^{-t} \ \text{for } r < 1, \qquad v_t = \Delta v - v \ \text{for } 1 < r < 2, \qquad 0 \le t \le 1,
+    u_t = k\,\Delta u - u + 4\,e^{-t} \ \text{for } r < 1, \quad v_t = \Delta v - v \ \text{for } 1 < r < 2, \quad t \le 1,
 
 with :math:`k = 5`: a source in the core dies away, and both lose heat to what is above them. At the contact :math:`r = 1` the
 temperatures and the fluxes :math:`k\,u_r = v_r` are equal; along the rim :math:`r = 2` the temperature falls from one side to

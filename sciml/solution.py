@@ -27,6 +27,9 @@ from sciml.uncertainty import Estimate
 from sciml.uncertainty.error_bands import FieldCovariance, standard_errors
 from sciml.uncertainty.model_selection import scored
 
+# Points of a dense grid of four and more coordinates.
+_MOST_POINTS = 3e6
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Solution:
@@ -227,12 +230,14 @@ class Solution:
     def grid(self, resolution: int | None = None) -> dict[str, np.ndarray]:
         """A dense grid by coordinate; on domains that are no boxes, the points of it that lie inside, one after another.
 
-        Without ``resolution`` the points at which the reference is stored, else 1,000 along one coordinate, 200 of two, 40.
+        Without ``resolution`` the points at which the reference is stored, else 1,000 along one coordinate, 200 of two, 40
+        of three, as many as make three million of more.
         """
         reference = getattr(self.problem, "reference", None)
         if resolution is None and isinstance(reference, StoredReference) and reference.covers(self.bounds):
             return reference.grid()
-        count = resolution or {1: 1000, 2: 200}.get(len(self.bounds), 40)
+        several = min(40, int(_MOST_POINTS ** (1 / len(self.bounds))))
+        count = resolution or {1: 1000, 2: 200}.get(len(self.bounds), several)
         axes = [np.linspace(low, high, count) for low, high in self.bounds.values()]
         grid = dict(zip(self.coordinates, np.meshgrid(*axes, indexing="ij"), strict=True))
         if isinstance(self.domain, Box):

@@ -1,6 +1,7 @@
 """Tables and files of numbers: reading, units, writing, streaming."""
 
 from sciml.data.csv import read_csv
+from sciml.data.grid_field import GridField
 from sciml.data.hdf5 import read_hdf5
 from sciml.data.lazy import LazyTable, LoaderOptions
 from sciml.data.mat import read_mat
@@ -12,6 +13,7 @@ from sciml.data.streaming import Stream
 from sciml.data.table import Table
 
 __all__ = [
+    "GridField",
     "LazyTable",
     "LoaderOptions",
     "StoredReference",

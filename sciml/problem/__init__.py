@@ -1,6 +1,6 @@
 """Problem statements: equations, conditions, unknowns, measurements and their noise, experiments."""
 
-from sciml.problem.boundary_conditions import Dirichlet, Initial, Neumann, Periodic, Robin
+from sciml.problem.boundary_conditions import Dirichlet, Initial, Neumann, Outflow, Periodic, Robin
 from sciml.problem.conditions import Condition, condition
 from sciml.problem.definition import equation
 from sciml.problem.experiments import experiments
@@ -22,6 +22,7 @@ __all__ = [
     "Neumann",
     "Noise",
     "Normal",
+    "Outflow",
     "Periodic",
     "Point",
     "Poisson",

@@ -180,6 +180,61 @@ class Robin(Dirichlet):
         return operator
 
 
+class Outflow(Condition):
+    r"""Traction-free outflow of an incompressible fluid: :math:`\nu\,\partial u_i/\partial n - p\,n_i = 0` for each velocity.
+
+    It is the natural condition of Stokes' and of Navier and Stokes' equations where the fluid leaves a channel that goes on;
+    it fixes the level of the pressure, too.
+
+    Args:
+        velocity: the fields of the velocity, one for each coordinate of space, in the order of these.
+        pressure: the field of the pressure, divided by the density.
+        viscosity: kinematic, a number or a function as ``coefficient`` of ``Robin``.
+        on, name: as for ``Dirichlet``, which raises the same errors.
+
+    Raises:
+        ProblemError: when a problem class is defined: an unknown field, or not as many velocities as coordinates of space.
+
+    Example:
+        >>> import sciml
+        >>> channel = sciml.Box(x=(0, 2), y=(0, 1))
+        >>> end = sciml.Outflow(("u", "v"), "p", viscosity=0.01, on=channel.face(x=2))
+
+    Reference: J. G. Heywood, R. Rannacher and S. Turek, International Journal for Numerical Methods in Fluids 22 (1996).
+    """
+
+    def __init__(
+        self, velocity: Sequence[str], pressure: str, *, viscosity: Target, on: Region, name: str | None = None
+    ) -> None:
+        super().__init__(name=name)
+        self.velocity, self.pressure, self.viscosity = tuple(velocity), pressure, viscosity
+        self.on = checked_place("Outflow", on)
+
+    def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
+        for field in (*self.velocity, self.pressure):
+            if field not in fields:
+                raise ProblemError(f"Outflow names {field!r}; fields: {among(field, fields)}")
+        space = [name for name in coordinates if name != time]
+        if len(self.velocity) != len(space):
+            raise ProblemError(f"Outflow needs a velocity for each of {listed(space)}; given: {listed(self.velocity)}")
+        check_target("Outflow(viscosity=...)", self.viscosity, coordinates)
+
+    def terms(self, problem: ProblemLike) -> tuple[Term, ...]:
+        place = place_of(self.on, problem)
+        space = [name for name in problem.coordinates if name not in (problem.time, *problem.promoted)]
+
+        def traction(field: str, column: int, evaluation: Evaluation) -> Tensor:
+            assert evaluation.normals is not None
+            viscosity = target_values("Outflow(viscosity=...)", self.viscosity, evaluation)
+            pressure = evaluation.space.jet(self.pressure, ())
+            return viscosity * _normal_derivative(evaluation, field) - pressure * evaluation.normals[:, column]
+
+        return tuple(
+            Term(self.label(field, len(self.velocity)), place, partial(traction, field, problem.coordinates.index(name)))
+            for field, name in zip(self.velocity, space, strict=True)
+        )
+
+
 def _normal_derivative(evaluation: Evaluation, field: str) -> Values:
     """The derivative of a field along the outward normals of an evaluation, shape ``(n,)``."""
     assert evaluation.normals is not None

@@ -28,6 +28,8 @@ _LEVELS = {
     3: ((2, 4), (3, 5), (4, 6)),
 }
 _STAGES = 6
+# Windows for which a length that could not be solved is not tried again.
+_PATIENCE = 8
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
 _CONTRADICTED, _SHARE = 0.03, 0.3
 _EFFORT, _MEMORY = 2e11, 0.4
@@ -69,6 +71,7 @@ class TileWindows(SlabAttempt):
         self._level, self._in_space = 0, math.inf
         self._first: _TileTried | None = None
         self._jumps = False
+        self._too_long, self._patience = math.inf, 0
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
         self.longer = 1.0
 
@@ -85,6 +88,12 @@ class TileWindows(SlabAttempt):
         # Errors in time add up from window to window.
         wanted = _SHARE * self.target / max(found.in_time, 1e-300)
         self.longer = min(_LONGEST, max(1.0, wanted ** (2 / (self.stages.count + 2))))
+        self._patience -= 1
+        if not found.solved:
+            self._too_long, self._patience = end - begin, _PATIENCE
+        elif self._patience > 0 and 2 * (end - begin) >= self._too_long * (1 - 1e-9):
+            # So long a window was not solved a moment ago.
+            self.longer = 1.0
         if not found.solved or self._in_space > self.accepted:
             return found.setup, math.inf
         reached = max(found.in_time, self._in_space)

@@ -31,7 +31,7 @@ _LEVELS = {
     3: ((2, 4), (3, 5), (4, 6), (5, 6), (6, 7)),
 }
 # Multiplications that one factorisation may take, and the part of the free memory.
-_EFFORT = 3e11
+_EFFORT = 1e12
 _EXACT, _GOOD, _FALLS = 1e-8, 1e-4, 0.3
 _STEPS, _TINY, _SETTLED, _IDLE = 30, 1e-12, 1e-2, 2
 _LENGTHS = (1.0, 0.5, 0.2)

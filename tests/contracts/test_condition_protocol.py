@@ -19,6 +19,7 @@ CONDITIONS = {
     "Integral": (sciml.Integral(u=lambda t: t / 2 + 1), 1),
     "Mean": (sciml.Mean(u=lambda t: t / 2 + 1), 1),
     "Neumann": (sciml.Neumann(u=lambda t: t, on=SQUARE.face(x=1)), 1),
+    "Outflow": (sciml.Outflow(["u"], "w", viscosity=1.0, on=SQUARE.face(x=1)), 1),
     "Periodic": (sciml.Periodic("x", "w"), 1),
     "Point": (sciml.Point(u=1.5, at={"x": 0.5, "t": 1.0}), 1),
     "Robin": (sciml.Robin(u=lambda t: t + 2 * (t + 1), coefficient=2.0, on=SQUARE.face(x=1)), 1),

@@ -1,0 +1,189 @@
+"""Coefficients from files: a field given on a grid, interpolated by splines, that equations call as a function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.interpolate import make_interp_spline
+from torch import Tensor
+
+from sciml._text import listed
+from sciml.data.read import read
+from sciml.data.table import Table
+from sciml.errors import DataError
+from sciml.typing import Array
+
+_ROUNDING = 1e-9
+
+
+class GridField:
+    r"""A coefficient on a tensor-product grid: an interpolating spline that equations call as ``self.a(x, y)``.
+
+    .. math::  a(x) = \sum_{k} c_k \prod_i B_{k_i}(x_i)
+
+    with B-splines B of odd ``order`` p, not-a-knot at the ends. It is p - 1 times continuously differentiable, so that
+    ``d(self.a(x, y) * d(u, x), x)`` may ask for its slope. Its error falls as :math:`h^{p+1}` with the distance h of the nodes
+    where the field is smooth, and not at all across a jump: a coefficient that jumps is stated on parts of the domain.
+
+    Args:
+        axes: for each coordinate, in the order of the calls' arguments, its increasing nodes.
+        values: at the nodes, with a dimension for each axis.
+        order: 1, 3 or 5: linear, cubic or quintic.
+        name: for messages.
+
+    Raises:
+        DataError: nodes that do not increase, as many values as there are not nodes, values that are not finite, too few nodes
+            for the order; when it is called: places beyond the grid.
+
+    Example:
+        >>> import numpy as np, torch, sciml
+        >>> x, y = np.linspace(0, 1, 21), np.linspace(0, 2, 31)
+        >>> a = sciml.data.GridField({"x": x, "y": y}, np.exp(x[:, None]) * np.cos(y))
+        >>> at = torch.tensor([0.33], dtype=torch.float64)
+        >>> bool(abs(a(at, at) - torch.exp(at) * torch.cos(at)) < 1e-6)
+        True
+
+    Reference: C. de Boor, A Practical Guide to Splines, Springer 2001.
+    """
+
+    def __init__(self, axes: Mapping[str, Any], values: Any, order: int = 3, name: str = "the field") -> None:
+        self.name, self.order = name, order
+        self.nodes = {key: np.asarray(nodes, dtype=float) for key, nodes in axes.items()}
+        self.values = np.asarray(values, dtype=float)
+        if order not in (1, 3, 5):
+            raise DataError(f"{name}: order must be 1, 3 or 5; given: {order!r}")
+        shape = tuple(len(nodes) for nodes in self.nodes.values())
+        if self.values.shape != shape:
+            raise DataError(f"{name} needs {' x '.join(map(str, shape))} values, as many as nodes; given: {self.values.shape}")
+        for key, nodes in self.nodes.items():
+            if nodes.ndim != 1 or not np.isfinite(nodes).all() or not (np.diff(nodes) > 0).all():
+                raise DataError(f"{name}: the nodes of {key} must be finite and increase; given: {nodes}")
+            if len(nodes) <= order:
+                raise DataError(f"{name}: order {order} needs {order + 1} nodes of {key} or more; given: {len(nodes)}")
+        bad = np.argwhere(~np.isfinite(self.values))
+        if len(bad):
+            at = ", ".join(f"{key} = {nodes[k]:g}" for (key, nodes), k in zip(self.nodes.items(), bad[0], strict=True))
+            raise DataError(f"{name} is {self.values[tuple(bad[0])]} at {at}; {len(bad)} of its values are not finite")
+        self._knots, self._coefficients = _spline(self.nodes.values(), self.values, order)
+
+    @classmethod
+    def read(cls, path: str | Path, value: str, coordinates: Sequence[str], *, order: int = 3, **options: Any) -> GridField:
+        """A field from a CSV, HDF5, NetCDF, Parquet or MATLAB file with a row, or an entry, for each node of a full grid.
+
+        Args:
+            path: the file.
+            value: the column, or dataset, of the field.
+            coordinates: those of the nodes, in the order of the calls' arguments.
+            order: of the interpolation.
+            options: of ``sciml.read``.
+
+        Raises:
+            DataError: what ``sciml.read`` raises; columns that are missing, nodes that are no full grid (with the first one
+                that is missing), and what the class raises.
+
+        Example:
+            >>> import pathlib, tempfile, sciml
+            >>> path = pathlib.Path(tempfile.mkdtemp()) / "k.csv"
+            >>> sciml.Table({"x": [0.0, 0.0, 1.0, 1.0], "y": [0.0, 1.0, 0.0, 1.0], "k": [1.0, 2.0, 3.0, 4.0]}).save(path)
+            >>> k = sciml.data.GridField.read(path, "k", ("x", "y"), order=1)
+            >>> float(k(0.5, 0.5))
+            2.5
+        """
+        table = read(path, **options)
+        if not isinstance(table, Table):
+            raise DataError(f"{path}: a field is read at once; leave out lazy=")
+        missing = [name for name in (*coordinates, value) if name not in table.columns]
+        if missing:
+            raise DataError(f"{path} has no column {missing[0]!r}; columns: {listed(list(table.columns))}")
+        columns = [np.asarray(table[name], dtype=float) for name in coordinates]
+        found = [np.unique(column, return_inverse=True) for column in columns]
+        nodes, places = [each for each, _ in found], tuple(place for _, place in found)
+        shape = tuple(map(len, nodes))
+        count = np.zeros(shape, dtype=int)
+        np.add.at(count, places, 1)
+        for what, wrong in (("is missing", count == 0), ("is given more than once", count > 1)):
+            if wrong.any():
+                first = np.argwhere(wrong)[0]
+                at = ", ".join(f"{name} = {each[k]:g}" for name, each, k in zip(coordinates, nodes, first, strict=True))
+                raise DataError(f"{path}: {value!r} is no full grid of {listed(list(coordinates))}: the node {at} {what}")
+        values = np.empty(shape)
+        values[places] = np.asarray(table[value], dtype=float)
+        return cls(dict(zip(coordinates, nodes, strict=True)), values, order, f"{value!r} of {Path(path).name}")
+
+    def __call__(self, *coordinates: Any) -> Tensor:
+        """Values at places, tensors or numbers that broadcast, one argument for each axis."""
+        if len(coordinates) != len(self.nodes):
+            raise DataError(f"{self.name} takes {listed(list(self.nodes))}; given: {len(coordinates)} arguments")
+        places = torch.broadcast_tensors(*(torch.as_tensor(each, dtype=torch.float64) for each in coordinates))
+        shape, degree = places[0].shape, self.order
+        index = torch.zeros(places[0].numel(), 1, dtype=torch.int64, device=places[0].device)
+        weights = torch.ones(places[0].numel(), 1, dtype=torch.float64, device=places[0].device)
+        for (key, nodes), knots, x, size in zip(self.nodes.items(), self._knots, places, self._coefficients.shape, strict=True):
+            x = x.reshape(-1)
+            self._check(key, nodes, x.detach())
+            own, first = _basis(x, knots.to(x.device), degree)
+            numbers = first[:, None] + torch.arange(degree + 1, device=x.device)
+            index = (index[:, :, None] * size + numbers[:, None]).flatten(1)
+            weights = (weights[:, :, None] * own[:, None]).flatten(1)
+        return (self._coefficients.to(weights.device).flatten()[index] * weights).sum(1).reshape(shape)
+
+    def _check(self, key: str, nodes: Array, x: Tensor) -> None:
+        low, high = float(nodes[0]), float(nodes[-1])
+        reach = _ROUNDING * (high - low)
+        for wrong, side, least in ((x < low - reach, "below", float(x.min())), (x > high + reach, "above", float(x.max()))):
+            if bool(wrong.any()):
+                raise DataError(
+                    f"{self.name} is given for {key} from {low:g} to {high:g} and asked for at {key} = {least:g}: the part "
+                    f"{side} {low if side == 'below' else high:g} is missing; extend the grid, or cut the domain"
+                )
+
+    @property
+    def error(self) -> float:
+        """The estimated relative error of the interpolation: that of every second node at the others, less by the order."""
+        half = {key: nodes[::2] for key, nodes in self.nodes.items()}
+        if any(len(nodes) <= self.order for nodes in half.values()):
+            return math.nan
+        coarse = GridField(half, self.values[tuple(slice(None, None, 2) for _ in half)], self.order, self.name)
+        inner = {key: nodes[: 2 * len(half[key]) - 1] for key, nodes in self.nodes.items()}
+        grid = np.meshgrid(*inner.values(), indexing="ij")
+        exact = self.values[tuple(slice(0, len(nodes)) for nodes in inner.values())]
+        missed = coarse(*(torch.from_numpy(each) for each in grid)).numpy() - exact
+        size = max(float(np.linalg.norm(exact)), 1e-300) * 2 ** (self.order + 1)
+        return float(np.linalg.norm(missed)) / size
+
+    def __repr__(self) -> str:
+        spans = ", ".join(f"{key}: {len(nodes)} nodes in [{nodes[0]:g}, {nodes[-1]:g}]" for key, nodes in self.nodes.items())
+        return f"GridField({self.name}, order {self.order}, {spans})"
+
+
+def _spline(axes: Any, values: Array, order: int) -> tuple[list[Tensor], Tensor]:
+    """The knots along each axis, and the coefficients of the products of B-splines."""
+    knots = []
+    for column, nodes in enumerate(axes):
+        spline = make_interp_spline(nodes, np.moveaxis(values, column, 0), k=order)
+        knots.append(torch.from_numpy(spline.t.copy()))
+        values = np.moveaxis(spline.c, 0, column)
+    return knots, torch.from_numpy(np.ascontiguousarray(values))
+
+
+def _basis(x: Tensor, knots: Tensor, degree: int) -> tuple[Tensor, Tensor]:
+    """The B-splines that do not vanish at places ``(n,)``, ``(n, p + 1)``, and the number of the first of them."""
+    # At the last knot the last interval counts.
+    span = torch.searchsorted(knots[degree + 1 : -degree - 1].contiguous(), x.detach().contiguous(), right=True) + degree
+    found = [torch.ones_like(x)]
+    for j in range(1, degree + 1):
+        right = [knots[span + r + 1] - x for r in range(j)]
+        left = [x - knots[span + 1 - j + r] for r in range(j)]
+        shares = [each / (right[r] + left[r]) for r, each in enumerate(found)]
+        both = zip(shares, right, left, strict=True)
+        parts = [(share * after, share * before) for share, after, before in both]
+        found = [
+            (parts[r][0] if r < j else torch.zeros_like(x)) + (parts[r - 1][1] if r else torch.zeros_like(x))
+            for r in range(j + 1)
+        ]
+    return torch.stack(found, dim=1), span - degree
