@@ -1,7 +1,7 @@
 r"""Steady heat in a cube with four round cavities, in three dimensions.
 
 .. math::
-    \Delta u = 0 \ \text{ on } [0, 1]^3 \text{ without four balls of radius } 0.15,
+    \Delta u = 0 \ \text{ on } [0, 1]^3 \text{ without four balls of radius } 0.18,
 
 with the temperature given on the walls of the cube and the heat flux through those of the cavities.
 
@@ -12,8 +12,8 @@ import torch
 
 import sciml
 
-CENTRES = ((0.3, 0.3, 0.3), (0.7, 0.7, 0.3), (0.3, 0.7, 0.7), (0.7, 0.3, 0.7))
-RADIUS, RATE = 0.15, 2**0.5
+CENTRES = ((0.3, 0.3, 0.38), (0.7, 0.7, 0.38), (0.3, 0.7, 0.62), (0.7, 0.3, 0.62))
+RADIUS, RATE = 0.18, 2**0.5
 BODY = sciml.Box(x=(0, 1), y=(0, 1), z=(0, 1))
 for number, centre in enumerate(CENTRES):
     BODY = BODY - sciml.Ball(centre, RADIUS, piece=f"cavity {number}")

@@ -109,6 +109,74 @@ def test_holes_in_time_are_served(problem, strategy):
     assert worst(solution, problem) < 1e-6
 
 
+GRAIN, SHORT = sciml.Disk((0.1, -0.05), 0.4), sciml.Interval(t=(0, 0.1))
+SLAB = sciml.Box(x=(-1, 1), y=(-1, 1))
+BORDER = (GRAIN * SHORT).interface((SLAB - GRAIN) * SHORT)
+
+
+def within(x, y, t):
+    return torch.sin(x + y) * torch.exp(-t)
+
+
+def around(x, y, t):
+    return torch.cos(x * y) * torch.exp(-2 * t) + x
+
+
+class Grained(sciml.Problem):
+    """A grain in a plate, a field for either, with what their own solutions leave at the border."""
+
+    domain = SLAB * SHORT
+    fields = ["u", "v"]
+    k = 5.0
+    conditions = [
+        sciml.Initial(u=lambda x, y: within(x, y, 0 * x), v=lambda x, y: around(x, y, 0 * x)),
+        sciml.Dirichlet(v=around, on=domain.boundary),
+    ]
+
+    @sciml.equation(on=GRAIN * SHORT)
+    def inside(self, u, x, y, t):
+        w = within(x, y, t)
+        return d(u, t) - self.k * sciml.laplacian(u, x, y) - (d(w, t) - self.k * sciml.laplacian(w, x, y))
+
+    @sciml.equation(on=(SLAB - GRAIN) * SHORT)
+    def outside(self, v, x, y, t):
+        w = around(x, y, t)
+        return d(v, t) - sciml.laplacian(v, x, y) - (d(w, t) - sciml.laplacian(w, x, y))
+
+    @sciml.condition(on=BORDER)
+    def contact(self, u, v, x, y, t):
+        return u - v - (within(x, y, t) - around(x, y, t))
+
+    @sciml.condition(on=BORDER)
+    def flux(self, u, v, x, y, t, normal):
+        def along(w):
+            return normal[0] * d(w, x) + normal[1] * d(w, y)
+
+        return self.k * along(u - within(x, y, t)) - along(v - around(x, y, t))
+
+    def reference(self, x, y, t):
+        return {"u": within(x, y, t), "v": around(x, y, t)}
+
+
+def test_two_materials_in_time_are_solved_where_their_border_cuts_the_tiles():
+    solution = sciml.fit(Grained())
+    assert solution.success, solution.message
+    assert any("polynomials on cut tiles" in each for each in solution.choices)
+    assert max(solution.error(resolution=21).values()) < 1e-7
+    assert solution.lives({"x": np.array([0.1, 0.9]), "y": np.zeros(2), "t": np.zeros(2)})["u"].tolist() == [True, False]
+
+
+def test_sizes_are_taken_where_a_field_lives():
+    """Where a field has no equation its polynomials may be anything."""
+    space = TileSpace.laid(Grained(), ("x", "y"), (6, 6), 4)
+    weights = torch.zeros(1, 2, space.width, dtype=F64)
+    away = space.model.tile(torch.tensor([[0.9, 0.9]], dtype=F64))
+    space.local(weights[0])[0, away, 0] = 1e6
+    assert float(space.sizes(weights).max()) == 0
+    space.local(weights[0])[1, away, 0] = 1.0
+    assert float(space.sizes(weights)[0, 1]) > 0.1
+
+
 def test_a_solution_on_cut_tiles_is_saved_and_read(tmp_path):
     solution = sciml.fit(Cooling(), strategy="SpaceTimeSlabs")
     again = sciml.load(solution.save(tmp_path / "cooling.pt"))

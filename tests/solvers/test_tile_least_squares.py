@@ -1,0 +1,47 @@
+"""Least squares on tiles and pairs of them, against dense least squares of the same rows."""
+
+import numpy as np
+import pytest
+import torch
+
+from sciml.solvers.tile_least_squares import TileLeastSquares
+
+COUNT, WIDTH = 5, 4
+
+
+def dense(slopes, joined):
+    rows = torch.zeros(0, COUNT * WIDTH, dtype=slopes.dtype)
+    for tile, own in enumerate(slopes):
+        placed = own.new_zeros(len(own), COUNT * WIDTH)
+        placed[:, tile * WIDTH : (tile + 1) * WIDTH] = own
+        rows = torch.cat([rows, placed])
+    for tiles, each in joined:
+        for pair, own in zip(tiles.tolist(), each, strict=True):
+            placed = own.new_zeros(len(own), COUNT * WIDTH)
+            for member, tile in enumerate(pair):
+                placed[:, tile * WIDTH : (tile + 1) * WIDTH] += own[:, member * WIDTH : (member + 1) * WIDTH]
+            rows = torch.cat([rows, placed])
+    return rows
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("pairs", [[[0, 1], [1, 2], [2, 3], [3, 4]], [[0, 1], [1, 2], [2, 3], [3, 4], [4, 0], [2, 2]]])
+def test_it_is_what_dense_least_squares_finds(dtype, pairs):
+    """Pairs of a tile with itself, as around a period of one tile, and columns that no row sees are among them."""
+    generator = torch.Generator().manual_seed(0)
+    slopes = torch.randn(COUNT, 9, WIDTH, dtype=dtype, generator=generator)
+    slopes[3, :, 2] = 0
+    joined = [(torch.tensor(pairs), torch.randn(len(pairs), 3, 2 * WIDTH, dtype=dtype, generator=generator))]
+    unseen = joined[0][1].unflatten(2, (2, WIDTH))
+    unseen[(joined[0][0] == 3).nonzero().unbind(1)[0], :, :, 2] *= 0
+    values = [
+        torch.randn(COUNT, 9, dtype=dtype, generator=generator),
+        torch.randn(len(pairs), 3, dtype=dtype, generator=generator),
+    ]
+    solver = TileLeastSquares(slopes, joined)
+    solver.factor()
+    found = solver.solve(values).flatten().numpy()
+    matrix, right = dense(slopes, joined).numpy(), torch.cat([each.flatten() for each in values]).numpy()
+    wanted = np.linalg.lstsq(matrix, right, rcond=1e-12)[0]
+    assert np.allclose(matrix @ found, matrix @ wanted, rtol=0, atol=1e-10)
+    assert solver.band <= COUNT * WIDTH
