@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sciml._text import listed
 from sciml.errors import BaselineError
-from sciml.geometry import Average, Face, OnFaces, Opposite
+from sciml.geometry import At, Average, Face, OnFaces, Opposite
 from sciml.models import Chebyshev, Grid
 from sciml.models.grid import Sites, split
 from sciml.problem import Periodic, Problem
@@ -70,9 +70,9 @@ def arranged(problem: Problem, grid: Grid, top: Mapping[str, int], *, rates: boo
 
     Each field's equation holds at its nodes; its i-th condition on a face takes the rows of the i-th layer below that face.
     With ``rates`` every equation must contain the rate of its field, if not at once, then differentiated by time; without
-    them the equations need only be as many as the fields, and means are left to the caller.
+    them the equations need only be as many as the fields, and means and points are left to the caller.
     """
-    terms = [term for term in problem.terms() if rates or not isinstance(term.place, Average)]
+    terms = [term for term in problem.terms() if rates or not isinstance(term.place, At | Average)]
     equations = [term for term in terms if term.name in problem.equations]
     if len(equations) != len(problem.fields):
         raise BaselineError(

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sciml.errors import BaselineError
-from sciml.geometry import Average, Box, Interior
+from sciml.geometry import At, Average, Box, Interior
 from sciml.models import Chebyshev, Fourier, GridFunction
 from sciml.models.bases import Basis1D, Nodal, axis_from
 from sciml.problem import Problem
@@ -43,8 +44,9 @@ def not_on_grid(problem: Problem) -> str | None:
     for term in problem.terms():
         if isinstance(term.place, Average) and term.place.over != Interior():
             return "a mean over a part of the boundary ties its nodes together"
-        if isinstance(term.place, Average) and (term.field is None or problem.order(term.field, str(problem.time))):
-            return f"{term.name!r} is the mean of a field with a rate, which its equation gives"
+        level = isinstance(term.place, At | Average)
+        if level and (term.field is None or problem.order(term.field, str(problem.time))):
+            return f"{term.name!r} is no level of a field without a rate: the others have theirs from their equations"
     lacking = lacks_start(problem)
     if lacking is not None:
         return lacking
@@ -207,9 +209,15 @@ class GridWindows(SlabAttempt):
             sites.append(Site(row.term, (trace,), 1 / scales[row.term.name], row.normals))
             rows.append(torch.from_numpy(self._problem.fields.index(row.field) * space.size + row.numbers))
         shares = torch.from_numpy(space.weights / space.weights.sum())[None]
+        time = self._problem.coordinates.index(self._time)
         for term in self._conditions:
-            if isinstance(term.place, Average):
-                sites.append(Site(term, (space.nodes(),), 1 / scales[term.name], shares=shares))
+            if isinstance(term.place, At | Average):
+                own = shares
+                if isinstance(term.place, At):
+                    # The value at a point, as that of the interpolation between the nodes.
+                    point = np.array([term.place.position[:time] + term.place.position[time + 1 :]], dtype=float)
+                    own = torch.from_numpy(space.at_points(point).operator(()).toarray())
+                sites.append(Site(term, (space.nodes(),), 1 / scales[term.name], shares=own))
                 rows.append(None)
         self._sites = space, sites, rows
         return sites, rows

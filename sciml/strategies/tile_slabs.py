@@ -106,7 +106,7 @@ class TileWindows(SlabAttempt):
 
         A start that contradicts them does so on any tiles and in windows of any length, and short ones do not damp it.
         """
-        level, now = 0, torch.zeros(1, dtype=torch.float64)
+        level, now, earlier = 0, torch.zeros(1, dtype=torch.float64), math.inf
         while (made := self._at(level)) is not None:
             space, sites = made
             starts = self._starts(space, begin, None)
@@ -115,9 +115,12 @@ class TileWindows(SlabAttempt):
                 float((each.values.square().sum() / (torch.as_tensor(each.site.factor) > 0).sum().clamp_min(1)).sqrt())
                 for each in slab.evaluate([site for site in sites if site.term in self._conditions], slab.zero(), now)
             ]
-            if max(misfits, default=0.0) <= _CONTRADICTED:
+            worst = max(misfits, default=0.0)
+            if worst <= _CONTRADICTED:
                 return level
-            level += 1
+            if worst > _USELESS * earlier:
+                break
+            level, earlier = level + 1, worst
         self._jumps = True
         return 0
 
