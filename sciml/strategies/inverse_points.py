@@ -73,7 +73,11 @@ def _placed(tiling: TensorProductBasis, problem: Problem, place: Place, more: in
         points, quadrature = _grid(lines)
         return PointSet((points,)), quadrature
     if isinstance(place, At):
-        return PointSet((torch.tensor([place.position], dtype=torch.float64),)), torch.ones(1, dtype=torch.float64)
+        alone = torch.ones(1, dtype=torch.float64)
+        points, quadrature = _grid(
+            [line if at is None else (at * alone, alone) for line, at in zip(lines, place.position, strict=True)]
+        )
+        return PointSet((points,)), quadrature
     if isinstance(place, Opposite):
         pair = [_side(lines, problem, place.coordinate, end) for end in (0, 1)]
         return PointSet(tuple(points for points, _, _ in pair)), pair[0][2]

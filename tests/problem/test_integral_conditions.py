@@ -217,3 +217,24 @@ def test_a_mean_at_each_time_where_no_rule_gives_it():
         assert float(times.diff().min()) > 0
         assert bool(((rows > 0) * (points[:, 2] - times[:, None]).abs() < 1e-12).all())
         assert float((rows @ points[:, 0]).abs().max()) < 0.1
+
+
+def test_a_level_at_each_time_with_an_unknown_constant():
+    class Fading(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), t=(0, 1))
+        fields = ["u"]
+        rate = sciml.Unknown(2.0)
+        conditions = [
+            sciml.Point(u=lambda t: torch.exp(-t), at={"x": 0.0}),
+            sciml.Initial(u=lambda x: torch.exp(0.7 * x)),
+        ]
+
+        @sciml.equation
+        def fading(self, u, x, t):
+            return d(u, t) + self.rate * u
+
+    generator = np.random.default_rng(0)
+    x, t = generator.uniform(size=(2, 200))
+    u = np.exp(0.7 * x - t) + 1e-3 * generator.standard_normal(200)
+    (estimate,) = sciml.fit(Fading(), data={"x": x, "t": t, "u": u}).unknowns.itertuples()
+    assert abs(estimate.estimate - 1.0) < 4 * estimate.standard_error < 0.01
