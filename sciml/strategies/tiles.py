@@ -123,7 +123,9 @@ class Tiles(Strategy):
             work.log.solved(name, loss, judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
             yield found
             last = solved
-            if judged <= target or change > before or work.log.stopped:
+            # The change is the error of the tiles before; that of these is likely less by as much again.
+            likely = judged * min(1.0, change / before) if math.isfinite(before) else judged
+            if likely <= target or change > before or work.log.stopped:
                 break
         if found is not None:
             # The change is the error of the coarser tiles, and so far above that of these, unless refining no longer helps.
