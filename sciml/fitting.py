@@ -136,7 +136,8 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
             status, message = "interrupted", "intervals are from the covariance"
     spread, reasons = spread_of(setup, inference), issued.reasons
     said = _MESSAGES.get(status, message)
-    if log.spent and status == "stopped":
+    spent = log.spent and status == "stopped"
+    if spent:
         said = f"the budget of {log.budget.seconds:g} s was spent before the solution was good enough; give more by seconds="
     if message and status in _MESSAGES:
         said = f"{said} ({message})"
@@ -154,7 +155,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         unknowns=unknowns_frame(inference.estimates),
         history=pd.DataFrame(log.history),
         residuals=issued.residuals,
-        success=status in ("converged", "plateau", "budget", "stopped") and not reasons and not log.spent,
+        success=status in ("converged", "plateau", "budget", "stopped") and not reasons and not spent,
         status=status,
         message="; ".join([said, *reasons, *remarks]),
         nit=log.steps,

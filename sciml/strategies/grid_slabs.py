@@ -86,7 +86,7 @@ class _GridTried:
 
 @dataclass
 class GridWindows(SlabAttempt):
-    """Solves windows by slabs of time on a grid: an attempt for ``time_marching.march``.
+    """Space-time slabs by spectral collocation on a grid: an attempt for ``time_marching.march``.
 
     The numbers of nodes are raised along the coordinates that are resolved worst while the residual between the nodes is what
     is missing, as far as time and memory allow; they stay from window to window.

@@ -69,7 +69,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a fit may take: seconds, and bytes of memory; without a number a share of what is free."""
+    """Time limit and memory limit of a fit, in seconds and bytes; without a number a share of the memory that is free."""
 
     seconds: float = math.inf
     memory: float | None = None

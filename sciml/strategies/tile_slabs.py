@@ -56,7 +56,7 @@ class _TileTried:
 
 @dataclass
 class TileWindows(SlabAttempt):
-    """Solves windows by slabs of time on cut tiles: an attempt for ``time_marching.march``.
+    """Space-time slabs of implicit Runge-Kutta stages on cut tiles: an attempt for ``time_marching.march``.
 
     A window is judged by errors of the fields, as fractions of their size: in time by how far the residual between the stages
     would move them, in space by how much they changed when the tiles were refined last. Tiles are refined in the first window,

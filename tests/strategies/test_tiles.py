@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from benchmarks.space import FourHoles
 from candidates import candidate, workspace
 from conftest import problem_class
 
@@ -15,29 +16,6 @@ from sciml.solvers.tile_least_squares import TileLinearization
 from sciml.strategies import Tiles, search, tiles
 
 SQUARE = sciml.Box(x=(-0.5, 0.5), y=(-0.5, 0.5))
-
-
-def four_holes():
-    found = SQUARE
-    for x in (-0.3, 0.3):
-        for y in (-0.3, 0.3):
-            found = found - sciml.Disk((x, y), 0.1)
-    return found
-
-
-class Holes(sciml.Problem):
-    """Laplace's equation on a square with four round holes."""
-
-    domain = four_holes()
-    fields = ["u"]
-    conditions = [
-        sciml.Dirichlet(u=0.0, on=domain.piece("circle")),
-        sciml.Dirichlet(u=1.0, on=domain.boundary - domain.piece("circle")),
-    ]
-
-    @sciml.equation
-    def laplace(self, u, x, y):
-        return d(u, x, x) + d(u, y, y)
 
 
 class Curved(sciml.Problem):
@@ -150,11 +128,11 @@ def test_known_solutions(problem, counts, degree, target):
 
 def test_holes_are_served_without_a_word():
     """The estimated error holds the true one."""
-    finest = sciml.fit(Holes(), strategy=Tiles(14, 8))
-    solution = sciml.fit(Holes(), strategy=Tiles(10, 8))
+    finest = sciml.fit(FourHoles(), strategy=Tiles(14, 8))
+    solution = sciml.fit(FourHoles(), strategy=Tiles(10, 8))
     (change,) = solution.history["held_out"].iloc[[-1]]
     points = np.random.default_rng(0).uniform(-0.5, 0.5, (4000, 2))
-    x, y = points[Holes.domain.contains(points)].T
+    x, y = points[FourHoles.domain.contains(points)].T
     error = np.linalg.norm(solution(x=x, y=y)["u"] - finest(x=x, y=y)["u"]) / np.linalg.norm(finest(x=x, y=y)["u"])
     assert error < change < 1
     assert error < 1e-3
@@ -198,14 +176,14 @@ def test_why_tiles_cannot_serve():
 
 def test_more_memory_than_there_is_is_not_asked_for(monkeypatch):
     monkeypatch.setattr(search, "free_bytes", lambda: 1e6)
-    work = workspace(Holes())
+    work = workspace(FourHoles())
     assert candidate(Tiles(), work) is None
     assert any("would take" in each for each in work.choices)
 
 
 def test_the_condensed_step_is_the_least_squares_solution():
     """Against NumPy's on the same dense rows."""
-    work = workspace(Holes())
+    work = workspace(FourHoles())
     space = tiles._space(work, (3, 3), 4)
     model = space.model
     rows = TileRows(space.problem, space, work.discrete.with_model(model).trial, [0])
