@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 from torch import nn
 
+from sciml.baselines.predictability import doubt
 from sciml.diagnostics.certificate import Certificate
 from sciml.diagnostics.convergence import overfitted, stagnant
 from sciml.diagnostics.preflight import checked
@@ -77,6 +78,8 @@ def sampler_of(given: Adaptive | str | None, problem: Problem) -> Adaptive | Non
 
 # The budget of time where the problem decides the way; and how long a fit is silent where nobody asked for progress.
 _SECONDS, _SILENT = 600.0, 2.0
+# For how long an integration by SciPy may look for doubts, at least.
+_LEAST_LOOK = 2.0
 # Points of each place on which an interrupted fit is judged.
 _FEW = 200
 
@@ -134,7 +137,10 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
             inference = profiled(setup, inference)
         except KeyboardInterrupt:
             status, message = "interrupted", "intervals are from the covariance"
-    spread, reasons = spread_of(setup, inference), issued.reasons
+    spread, reasons = spread_of(setup, inference), [*([best.doubt] if best.doubt else []), *issued.reasons]
+    if best.solved and not reasons and status not in ENDED and setup.measurements is None:
+        unsure = doubt(setup.problem, setup.trial, best.residual, max(_LEAST_LOOK, log.seconds))
+        reasons += [] if unsure is None else [unsure]
     said = _MESSAGES.get(status, message)
     spent = log.spent and status == "stopped"
     if spent:

@@ -15,6 +15,7 @@ from sciml._text import listed
 from sciml.baselines.boundary_value import solve_on_grids
 from sciml.baselines.initial_value import is_initial_value_problem, solve_initial
 from sciml.baselines.integrate import Budget
+from sciml.baselines.predictability import doubt
 from sciml.baselines.task import FAMILIES, INTEGRATORS, Solved, Task
 from sciml.diagnostics.certificate import certificate, uncertified
 from sciml.diagnostics.preflight import checked
@@ -60,7 +61,8 @@ def baseline(
     - *partial differential equations in time* with one or two other coordinates: the method of lines, ``solve_ivp`` with the
       exact sparse Jacobian; with measurements and one other coordinate, unknown constants by ``least_squares``.
 
-    Grids are refined until two of them agree to ``tolerance``: polynomials at Chebyshev's nodes first (waves along periodic
+    Grids are refined until two of them agree, so that the finer one is right to ``tolerance`` by the order at which they
+    converge: polynomials at Chebyshev's nodes first (waves along periodic
     coordinates), finite differences of fourth order where these do not.
 
     Args:
@@ -137,6 +139,9 @@ def baseline(
     limits = {name: min(_CERTIFIED, max(1e-5, 1e3 * tolerance)) if name in valued else _CERTIFIED for name in residuals.index}
     misses = uncertified(residuals, pd.Series(limits))
     message = found.message
+    unsure = doubt(bound, found.trial, max(1e-3 * tolerance, 1e-13), budget.seconds - budget.spent) if initial else None
+    if unsure is not None:
+        message += f"; {unsure}"
     lost = [str(name) for name, value in residuals["relative"].items() if not np.isfinite(value)]
     if lost:
         message += f"; the residual {lost[0]!r} is not finite at some of the points between"
@@ -151,7 +156,7 @@ def baseline(
         unknowns=unknowns_frame(found.unknowns),
         history=found.history,
         residuals=residuals,
-        success=found.success and not misses,
+        success=found.success and not misses and unsure is None,
         status="converged" if found.success else "budget",
         message=message,
         nit=found.steps,

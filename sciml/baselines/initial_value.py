@@ -15,7 +15,7 @@ from torch import Tensor
 from sciml._text import listed
 from sciml.baselines.evolution import evolve
 from sciml.baselines.first_order_system import FirstOrderSystem
-from sciml.baselines.integrate import integrate
+from sciml.baselines.integrate import Budget, integrate
 from sciml.baselines.task import Solved, Task, unestimated
 from sciml.errors import BaselineError, ProblemError
 from sciml.geometry import Face, OnFaces
@@ -67,7 +67,7 @@ def solve_initial(task: Task) -> Solved:
     constants = task.initial
     start = system.initial(constants, 1)
     functions = [system.event(name, function) for name, function in events.items()]
-    path = _trajectory(task, system, start, problem.domain.bounds[coordinate][1], constants, rtol, functions)
+    path = trajectory(system, start, problem.domain.bounds[coordinate][1], constants, rtol, task.budget, task.method, functions)
     message = "solve_ivp reached the end"
     if constants:
         message += "; there are no measurements, so the unknowns have their initial values"
@@ -128,7 +128,7 @@ def _require_initial_values(system: FirstOrderSystem) -> None:
 
 
 @dataclass(frozen=True)
-class _Trajectory:
+class Trajectory:
     """An integrated batch: SciPy's dense output, its steps, the method, and times and states of each event."""
 
     dense: Callable[[Array], Array]
@@ -137,15 +137,16 @@ class _Trajectory:
     events: tuple[tuple[Array, Array], ...]
 
 
-def _trajectory(
-    task: Task,
+def trajectory(
     system: FirstOrderSystem,
     start: Array,
     end: float,
     constants: Mapping[str, Tensor],
     rtol: float,
+    budget: Budget,
+    chosen: str = "auto",
     events: list[Callable[[float, Array], float]] | None = None,
-) -> _Trajectory:
+) -> Trajectory:
     """Integrate a batch of states ``(len(system.state), n)`` together, with the same steps for all of them."""
     rows, size = start.shape
 
@@ -159,8 +160,8 @@ def _trajectory(
         start,
         (system.problem.domain.bounds[system.coordinate][0], end),
         rtol,
-        task.budget,
-        task.method,
+        budget,
+        chosen,
         coordinate=system.coordinate,
         most=_MOST_EXPLICIT,
         reason=lambda t, y: system.why_not_finite(*batch(t, y)),
@@ -168,11 +169,11 @@ def _trajectory(
         events=events or None,
     )
     found = tuple(zip(result.t_events, result.y_events, strict=True)) if events else ()
-    return _Trajectory(lambda t: result.sol(t).reshape(rows, size, len(t)), result.t, method, found)
+    return Trajectory(lambda t: result.sol(t).reshape(rows, size, len(t)), result.t, method, found)
 
 
 def trial_from(
-    system: FirstOrderSystem, path: _Trajectory, constants: Mapping[str, Tensor], tolerance: float
+    system: FirstOrderSystem, path: Trajectory, constants: Mapping[str, Tensor], tolerance: float
 ) -> PiecewisePolynomial:
     """The first path of a batch as a piecewise polynomial, with knots until it is as exact as the integration."""
     fields = [system.state.index((name, 0)) for name in system.orders]
@@ -208,14 +209,14 @@ def _shoot(task: Task, system: FirstOrderSystem, rtol: float) -> Solved:
     end = max(problem.domain.bounds[system.coordinate][1], *(float(each.sample.points[0].max()) for each in blocks))
     split = len(problem.unknowns)
 
-    def trajectory(batch: Array) -> _Trajectory:
+    def paths(batch: Array) -> Trajectory:
         constants = task.values(batch)
         state = system.initial(constants, batch.shape[1])
         state[free] = guess[:, None] + spread[:, None] * batch[split:]
-        return _trajectory(task, system, state, end, constants, rtol)
+        return trajectory(system, state, end, constants, rtol, task.budget, task.method)
 
     def misfits(batch: Array) -> Array:
-        path, count, parts = trajectory(batch), batch.shape[1], []
+        path, count, parts = paths(batch), batch.shape[1], []
         for block in blocks:
             times = block.sample.points[0][:, 0].numpy()
             states = path.dense(times).reshape(len(system.state), -1)
@@ -238,7 +239,7 @@ def _shoot(task: Task, system: FirstOrderSystem, rtol: float) -> Solved:
 
     start = np.concatenate([task.raw, np.zeros(len(free))])
     found, inference = task.fit(lambda x: rows_and_slopes(tuple(x))[0], lambda x: rows_and_slopes(tuple(x))[1], start, 1e-12)
-    path = trajectory(found.x[:, None])
+    path = paths(found.x[:, None])
     constants = {name: value[0] for name, value in task.values(found.x[:, None]).items()}
     return Solved(
         trial_from(system, path, constants, task.tolerance),

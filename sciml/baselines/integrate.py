@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -171,10 +172,17 @@ def integrate(
             raise blown_up(t, y)
         return found
 
+    def timed(jacobian: Callable[[float, Array], Any], t: float, y: Array) -> Any:
+        budget.check(t)
+        return jacobian(t, y)
+
     def attempt(name: str) -> Any:
         own = (implicit if name in ("Radau", "BDF") else {} if name == "LSODA" else explicit) or {}
         atol = np.repeat(rtol * sizes, start.shape[1])
         everything = {"rtol": rtol, "atol": atol, "dense_output": True} | options | dict(own)
+        if callable(jacobian := everything.get("jac")):
+            # An implicit step may spend all of its time in Jacobians and their factors.
+            everything["jac"] = partial(timed, jacobian)
         return solve_ivp(guarded, span, start.reshape(-1), method=name, **everything)
 
     chosen = first if method == "auto" else method

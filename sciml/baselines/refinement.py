@@ -25,8 +25,10 @@ RECOVERABLE = (IntegrationError, NewtonError)
 _PROBES = 8192
 _SHARE = 0.1
 _CHEAP = 0.05
-# How the time for a grid grows with its nodes, at least.
-_GROWS = 1.25
+# How the time for a grid grows with its nodes, at least; in the plane with the factors of an implicit method.
+_GROWS, _GROWS_IMPLICIT = 1.25, 2.0
+# By how much grids may differ that are right to a tolerance, and how fast differences must fall to tell that.
+_APART, _FALLING = 100.0, 0.25
 
 
 @dataclass
@@ -37,7 +39,7 @@ class Refinement:
         solved: what the finest grid gave.
         sizes: nodes along the longest axis, grid after grid.
         gaps: how far each grid's solution is from the next one's: the largest relative difference of a field.
-        agreed: whether the last gap is within the tolerance.
+        agreed: whether the finest grid is right to the tolerance, as far as its distance from the one before tells.
         theory: the order that the differences have, None where convergence is exponential.
         ended: why it stopped short, or an empty string.
     """
@@ -56,6 +58,20 @@ class Refinement:
             return math.nan
         return math.log(self.gaps[-2] / self.gaps[-1]) / math.log((self.sizes[-1] - 1) / (self.sizes[-2] - 1))
 
+    @property
+    def error(self) -> float:
+        """The error of the finest grid: the last gap is that of the grid before, and falls as it fell, or by its order."""
+        if len(self.gaps) < 2:
+            return self.gaps[-1] if self.gaps else math.inf
+        fall = self.gaps[-1] / max(self.gaps[-2], 1e-300)
+        if self.theory is not None:
+            fall = ((self.sizes[-2] - 1) / (self.sizes[-1] - 1)) ** self.theory if self.order > self.theory - 0.5 else 1.0
+        return self.gaps[-1] * (fall if fall <= _FALLING else 1.0)
+
+    def agrees(self, tolerance: float) -> bool:
+        """Whether the finest grid is right to a tolerance."""
+        return bool(self.gaps) and self.error <= tolerance and self.gaps[-1] <= _APART * tolerance
+
     def history(self) -> pd.DataFrame:
         """A row for each grid: ``nodes`` along the longest axis, and the ``difference`` from the grid before."""
         return pd.DataFrame({"nodes": self.sizes, "difference": [math.nan, *self.gaps]})
@@ -66,13 +82,15 @@ class Refinement:
             return False
         # Exponential convergence gathers pace: each of the next grids is granted twice the gain of the last two.
         gain = min(1.0, (self.gaps[-1] / self.gaps[-3]) ** 0.5)
-        return self.gaps[-1] * gain ** (2 * (most - len(self.sizes))) > tolerance
+        return self.error * gain ** (2 * (most - len(self.sizes))) > tolerance
 
     def sentence(self) -> str:
         """The same in words."""
         words = f"one grid of {self.sizes[-1]} nodes along the longest axis, compared with no other"
         if self.gaps:
             words = f"grids of {self.sizes[-2]} and {self.sizes[-1]} nodes differ by {self.gaps[-1]:.1e}"
+        if self.gaps and self.error < self.gaps[-1]:
+            words += f", so that the finer one is right to about {self.error:.0e}"
         if self.gaps and self.theory is not None and math.isfinite(self.order):
             words += f"; observed order {self.order:.1f}, differences of order {self.theory}"
         return words + (f"; {self.ended}" if self.ended else "")
@@ -85,9 +103,9 @@ def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, 
     probes = torch.from_numpy(low + (high - low) * np.random.default_rng(0).random((_PROBES, len(low))))
     found: Refinement | None = None
     failure: BaselineError | None = None
-    last, share = (0.0, 1), _SHARE
+    last, share, grows = (0.0, 1), _SHARE, _GROWS
     for grid in grids:
-        if found is not None and budget.spent + last[0] * (grid.size / last[1]) ** _GROWS > budget.seconds:
+        if found is not None and budget.spent + last[0] * (grid.size / last[1]) ** grows > budget.seconds:
             found.ended = f"there was no time for a finer grid within {budget.seconds:g} s"
             return found
         before = budget.spent
@@ -111,13 +129,14 @@ def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, 
             found.gaps.append(_gap(found.solved, solved, probes, task.sizes))
             found.solved = solved
         found.sizes.append(max(grid.shape, default=1))
-        if found.gaps and found.gaps[-1] <= task.tolerance:
+        if found.agrees(task.tolerance):
             found.agreed = True
             return found
         if budget.spent > _CHEAP * budget.seconds and found.hopeless(most, task.tolerance):
             found.ended = "finer grids of this kind would not agree much better"
             return found
         last = budget.spent - before, grid.size
+        grows = _GROWS_IMPLICIT if len(grid.axes) > 1 and "Radau" in solved.solver else _GROWS
     if found is None:
         assert failure is not None
         raise failure

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sciml.baselines.baseline import baseline
+from sciml.baselines.integrate import BlowUpError
 from sciml.errors import SciMLError, SolverError
 from sciml.geometry import Box
 from sciml.models import Scaled
@@ -57,6 +58,9 @@ class ClassicalGrids(Strategy):
             found = baseline(work.problem, time_limit=min(self.seconds, left), preflight="off")
         except SciMLError as error:
             work.choices.append(f"{self.name}: {error}")
+            if best is not None and isinstance(error, BlowUpError):
+                # What does not exist is not found by a network either.
+                yield replace(best, accepted=True, doubt=str(error))
             return
         count, like = work.dimension, work.discrete.trial.offset
         trial = Scaled(found.trial, [-1.0] * count, [1.0] * count, [0.0] * len(like), [1.0] * len(like))

@@ -44,6 +44,7 @@ class Candidate:
         sufficient: whether a strategy of last resort would hardly do better.
         status: how it ended, as ``Solution.status``.
         message: a word more on that.
+        doubt: why it is not to be believed, if there is a reason beside its residuals.
     """
 
     discrete: DiscreteProblem
@@ -55,6 +56,7 @@ class Candidate:
     sufficient: bool = False
     status: str = "converged"
     message: str = ""
+    doubt: str = ""
 
     @property
     def rank(self) -> tuple[bool, float]:

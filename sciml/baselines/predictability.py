@@ -1,0 +1,125 @@
+r"""Predictability of initial-value problems: how fast neighbouring solutions part, and until when one can be foretold.
+
+A path and one that begins beside it are integrated as one system, with common steps, so that what is between them is no
+error of the steps. Their distance :math:`\delta(t)` in units of the one at the start, at its largest so far, is the growth
+:math:`G(t)` of errors; where it has become as large as the solution, it is continued by its mean exponent up to there, the
+largest Lyapunov exponent in finite time. A solver with relative errors :math:`\varepsilon` foretells the path until
+:math:`\varepsilon\,G(t)` is a hundredth.
+
+Reference: E. Ott, Chaos in Dynamical Systems, Cambridge University Press 2002, section 4.4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sciml.baselines.first_order_system import FirstOrderSystem
+from sciml.baselines.initial_value import is_initial_value_problem, trajectory
+from sciml.baselines.integrate import BlowUpError, Budget, IntegrationError
+from sciml.errors import BaselineError
+from sciml.problem import Problem
+from sciml.typing import Array
+
+_BESIDE, _AS_LARGE = 1e-7, 1e-2
+_FORETOLD = 1e-2
+_TIMES = 2000
+_ROUGHLY, _CLOSE = 1e-6, 1e-3
+
+
+@dataclass(frozen=True)
+class Predictability:
+    """How errors grow along a path.
+
+    Attributes:
+        times: from the start to the end, ``(n,)``.
+        growth: the logarithm of the factor by which an error at the start has grown, at most, ``(n,)``.
+        states: the fields on the path, ``(F, n)``.
+        sizes: the largest absolute value of each field, ``(F,)``.
+    """
+
+    times: Array
+    growth: Array
+    states: Array
+    sizes: Array
+
+    def horizon(self, error: float) -> float:
+        """Until when a path can be foretold with relative errors ``error`` along the way; infinite where to its end."""
+        lost = self.growth + math.log(max(error, 1e-300)) > math.log(_FORETOLD)
+        return float(self.times[lost.argmax()]) if lost.any() else math.inf
+
+    def said(self, coordinate: str, horizon: float) -> str:
+        """Why a path cannot be foretold to its end, as a sentence."""
+        pace = self.growth[-1] / (self.times[-1] - self.times[0])
+        return (
+            f"neighbouring solutions part as exp({pace:.2g} {coordinate}), as in chaos: nothing can be foretold beyond "
+            f"{coordinate} = {horizon:.3g}; end the domain there"
+        )
+
+
+def predictability(system: FirstOrderSystem, constants: Mapping[str, Tensor], budget: Budget) -> Predictability:
+    """How errors grow along the path of an initial-value problem all of whose initial values are given.
+
+    Raises:
+        IntegrationError: it blows up, or the time is over.
+    """
+    begin, end = system.problem.domain.bounds[system.coordinate]
+    start = np.repeat(system.initial(constants, 1), 2, axis=1)
+    natural = np.maximum(np.abs(start[:, 0]), 1e-3 * max(np.abs(start).max(), 1e-3))
+    start[:, 1] += _BESIDE * natural * np.random.default_rng(0).choice([-1.0, 1.0], len(natural))
+    path = trajectory(system, start, end, constants, _ROUGHLY, budget)
+    times = np.linspace(begin, end, _TIMES)
+    states = path.dense(times)
+    # What an error is measured by is how large the solution was until then.
+    sizes = np.maximum(np.maximum.accumulate(np.abs(states[:, 0]), axis=1), natural[:, None])
+    share = np.maximum.accumulate((np.abs(states[:, 1] - states[:, 0]) / sizes).max(axis=0))
+    growth = np.log(np.maximum(share / _BESIDE, 1.0))
+    large = np.flatnonzero(share > _AS_LARGE)
+    if len(large) and times[large[0]] > begin:
+        first = large[0]
+        growth[first:] = growth[first] * (times[first:] - begin) / (times[first] - begin)
+    fields = [system.state.index((name, 0)) for name in system.orders]
+    return Predictability(times, growth, states[fields, 0], sizes[fields, -1])
+
+
+def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float) -> str | None:
+    """Why a solution of an initial-value problem cannot be right to its end, or None where nothing speaks against it.
+
+    It may be beyond what can be foretold, the true one may blow up, or a rough integration by SciPy may differ.
+
+    Args:
+        problem: with or without one coordinate and initial values; of others nothing is said.
+        trial: the solution, from points ``(n, 1)`` to fields ``(n, F)``.
+        error: its relative error along the way.
+        seconds: for how long to look.
+    """
+    if not is_initial_value_problem(problem):
+        return None
+    constants = {name: torch.tensor(each.initial, dtype=torch.float64) for name, each in problem.unknowns.items()}
+    try:
+        system = FirstOrderSystem(problem)
+        if set(system.prescribed) != set(system.state):
+            return None
+        found = predictability(system, constants, Budget(seconds))
+    except BlowUpError as error_of_path:
+        return str(error_of_path)
+    except (BaselineError, IntegrationError):
+        # Nothing that SciPy can integrate, or not within that time.
+        return None
+    if math.isfinite(horizon := found.horizon(error)):
+        return found.said(system.coordinate, horizon)
+    like = next(iter([*trial.buffers(), *trial.parameters()]))
+    with torch.no_grad():
+        values = trial(torch.from_numpy(found.times[:, None]).to(like)).double().cpu().numpy().T
+    apart = (np.abs(values - found.states) / found.sizes[:, None]).max(axis=0)
+    # Where the rough path is no longer sure itself, it says nothing.
+    wrong = (apart > _FORETOLD) & (found.growth + math.log(_ROUGHLY) < math.log(_CLOSE))
+    if wrong.any():
+        since = found.times[wrong.argmax()]
+        return f"SciPy's integration of the same equations differs from {system.coordinate} = {since:.3g} on"
+    return None

@@ -1,0 +1,110 @@
+"""How far an initial-value problem can be foretold, and that both solvers say so."""
+
+import math
+
+import pytest
+import torch
+
+import sciml
+from sciml import d
+from sciml.baselines.first_order_system import FirstOrderSystem
+from sciml.baselines.integrate import Budget
+from sciml.baselines.predictability import doubt, predictability
+
+
+def path_of(problem):
+    return predictability(FirstOrderSystem(problem), {}, Budget(60.0))
+
+
+class Forced(sciml.Problem):
+    """Duffing's double well, driven into chaos."""
+
+    domain = sciml.Interval(t=(0, 120))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=1.0, u_t=0.0)]
+
+    @sciml.equation
+    def spring(self, u, t):
+        return d(u, t, t) + 0.3 * d(u, t) - u + u**3 - 0.5 * torch.cos(1.2 * t)
+
+
+class Linear(sciml.Problem):
+    """u' = rate u."""
+
+    domain = sciml.Interval(t=(0, 20))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=1.0)]
+    rate = 1.0
+
+    @sciml.equation
+    def growth(self, u, t):
+        return d(u, t) - self.rate * u
+
+
+class Saddle(sciml.Problem):
+    """exp(-t) between growing neighbours."""
+
+    domain = sciml.Interval(t=(0, 12))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=1.0, u_t=-1.0)]
+
+    @sciml.equation
+    def saddle(self, u, t):
+        return d(u, t, t) - u
+
+
+class Explosion(sciml.Problem):
+    """1 / (1 - t)."""
+
+    domain = sciml.Interval(t=(0, 2))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=1.0)]
+
+    @sciml.equation
+    def square(self, u, t):
+        return d(u, t) - u**2
+
+
+@pytest.mark.parametrize("rate", [1.0, -1.0])
+def test_what_grows_or_decays_by_itself_is_no_chaos(rate):
+    found = path_of(Linear(rate=rate))
+    assert found.growth[-1] < 1e-3
+    assert found.horizon(1e-9) == math.inf
+
+
+def test_growth_of_errors_beside_a_decaying_solution():
+    """An error of 1 in u + u' grows as exp(t)/2, and the solution was never larger than 1."""
+    found = path_of(Saddle())
+    assert abs(found.growth[-1] - 12.0) < 1.0
+    # exp(t) = 1e7 at t = 16, beyond the end; 1e4 at t = 9.2
+    assert found.horizon(1e-9) == math.inf
+    assert abs(found.horizon(1e-6) - math.log(1e4)) < 1.0
+
+
+def test_chaos_is_named_by_both_solvers():
+    for solution in (sciml.baseline(Forced()), sciml.fit(Forced())):
+        assert not solution.success
+        assert "chaos" in solution.message
+    short = Forced().on(sciml.Interval(t=(0, 30)))
+    one, two = sciml.baseline(short), sciml.fit(short)
+    assert one.success
+    assert two.success
+    t = torch.linspace(0, 30, 50).numpy()
+    assert abs(one(t=t)["u"] - two(t=t)["u"]).max() < 1e-4
+
+
+def test_blow_up_is_named_by_fit():
+    solution = sciml.fit(Explosion())
+    assert not solution.success
+    assert "it blows up" in solution.message
+
+
+def test_a_wrong_solution_is_doubted():
+    right, wrong = sciml.fit(Linear(rate=-1.0)), sciml.fit(Linear(rate=-1.1))
+    assert doubt(Linear(rate=-1.0), right.trial, 1e-9, 10.0) is None
+    assert "differs from t" in doubt(Linear(rate=-1.0), wrong.trial, 1e-9, 10.0)
+
+
+def test_nothing_is_said_of_other_problems():
+    heat = sciml.gallery.problem("heat_rod")
+    assert doubt(heat, sciml.fit(heat).trial, 1e-9, 10.0) is None
