@@ -28,7 +28,9 @@ MOST_BESIDE_TIME = 3
 _FIRST = {1: 24, 2: 14, 3: 10}
 _RAISES, _RAISED_START, _LOW = (1.5, 1.25, 1.1), (1.15,), 0.03
 _REFINEMENTS, _USELESS, _IN_SPACE = 12, 0.7, 0.3
-_TOLERANCE, _SMALL, _RESOLVED = 1e-15, 1e-3, 1e-10
+_TOLERANCE, _SMALL = 1e-15, 1e-3
+# Tails of the start that are small enough, as such and beside what is worth its effort; nearly so, they are to fall fast.
+_RESOLVED, _BESIDE_WORTH, _NEARLY, _FALLING = 1e-10, 1e-2, 1e-7, 0.5
 # Multiplications of all factors, and the part of the free memory that these and the vectors of GMRES may take.
 _EFFORT, _MEMORY, _VECTORS = 2e11, 0.3, 40
 # Values up to which a grid is cheap, and by how much a window may be longer than the one before.
@@ -116,15 +118,18 @@ class GridWindows(SlabAttempt):
 
     def _resolving_start(self, begin: float) -> GridSpace:
         """As many nodes as the initial values ask for."""
-        grid = self._grid
+        grid, earlier = self._grid, math.inf
         while True:
             found = self._start_values([torch.from_numpy(each) for each in grid.points.T], begin, None)
             values = [each.expand(grid.size) for each in found.values()]
             tails = grid.tails(torch.stack(values)) if values else torch.zeros(1)
-            larger = None if float(tails.max()) < _RESOLVED else self._raised(grid, tails, _RAISED_START)
+            worst = float(tails.max())
+            # A start whose derivatives jump has a tail on any grid.
+            enough = worst < max(_RESOLVED, _BESIDE_WORTH * self._worth(grid)) or _FALLING * earlier < worst < _NEARLY
+            larger = None if enough else self._raised(grid, tails, _RAISED_START)
             if larger is None:
                 return grid
-            grid = larger
+            grid, earlier = larger, worst
 
     def _raised(self, grid: GridSpace, tails: Tensor, factors: Sequence[float] = _RAISES) -> GridSpace | None:
         """More nodes along the coordinates that are resolved worst, or None if that takes too much."""
