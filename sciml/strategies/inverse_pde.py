@@ -90,18 +90,20 @@ _SOFT, _RAISE, _HARD = 1e-2, 10.0, 1e6
 _FALLS, _SLACK = 0.3, 0.003
 _STILL, _SETTLED, _STRAIN, _SLIGHT = 0.15, 0.4, 20.0, 0.02
 _EXACT = 1e-6
-_EFFORT = 1.2e9
+_EFFORT = {2: 1.2e9, 3: 3e10}
 _STEPS, _TOLERANCE = 12, 1e-3
 _LAST_STEPS, _LAST_TOLERANCE = 12, 1e-9
 _ROUNDS = 60
 _LIMIT = 3e-2
 _MORE = 1
 _SMOOTHING, _WAVY = 1e-9, 1e3
-_HOLDS, _HIGH = 2e-3, 0.5
+_HOLDS, _HIGH, _STRAINED = 2e-3, 0.5, 2.0
 _LOOSE, _PULL, _LEAST_FREE = 4.0, 1e-3, 0.05
 _RIDGES, _FUTILE = 1e4, 0.9
 _VAGUE, _HELD = 0.5, 1e3
 _PATIENCE, _LOUDER = 2.0, 1.4
+# Measurements whose slopes by all weights of a tile are in memory at once.
+_PORTION = 20_000
 
 
 @dataclass(frozen=True)
@@ -150,8 +152,8 @@ class InversePDE(Strategy):
         problem = work.problem
         if work.measurements is None:
             return "it has no measurements"
-        if not isinstance(problem.domain, Box) or work.dimension != 2:
-            return "its domain is no box of two coordinates"
+        if not isinstance(problem.domain, Box) or not 2 <= work.dimension <= 3:
+            return "its domain is no box of two or three coordinates"
         if len(problem.equations) < len(problem.fields):
             return "it has more fields than equations"
         for term in problem.system.terms:
@@ -183,8 +185,9 @@ class _Continuation:
         inside, joined = (orders_asked_by(problem, part) for part in (self._terms, joining))
         self._highest = tuple(max(most, ROUGH) for most in inside)
         self._rough = roughness(problem, self._units)
-        self._measured = [block for block in setup.train if any(term.measured for term in block.terms)]
-        sizes = {term.name: block.size for block in self._measured for term in block.terms}
+        measured = [block for block in setup.train if any(term.measured for term in block.terms)]
+        self._measured = [part for block in measured for _, part in block.parts(_PORTION)]
+        sizes = {term.name: block.size for block in measured for term in block.terms}
         self._rows = sum(size for name, size in sizes.items() if name.startswith(DATA))
         # What a term's weight is made of besides the own choice: here every row has the same weight by itself.
         self._shares = {name: DATA_WEIGHT * size / max(sizes.values()) for name, size in sizes.items()}
@@ -196,7 +199,7 @@ class _Continuation:
         meshes = []
         for name, most, across in zip(problem.coordinates, inside, joined, strict=True):
             smooth = max(1, most, across + 1)
-            count = _FIRST[name == problem.time]
+            count = _FIRST[name == problem.time] // (work.dimension - 1)
             meshes.append(PiecewiseBasis(np.linspace(-1, 1, count + 1), max(_LEAST_DEGREE, 2 * smooth + 4), smooth))
         names = list(problem.coordinates)
         self._first = TensorProductBasis(meshes, names.index(problem.time) if problem.time in names else 0)
@@ -228,7 +231,8 @@ class _Continuation:
             if settled and checked:
                 self._move_to(harder)
                 break
-            eased = harder.strain < _SLACK or harder.strain < _FALLS * here.strain or harder.high < _HIGH
+            eased = harder.strain < _SLACK or harder.strain < _FALLS * here.strain
+            eased = eased or (harder.high < _HIGH and harder.strain < _STRAINED * here.strain)
             # Of a few measurements that many functions follow, little is left to tell their noise by.
             free = max(here.spread.freedom / self._rows, _LEAST_FREE)
             if not settled and (futile or (eased and harder.noise < _LOUDER / free * here.noise)):
@@ -237,7 +241,7 @@ class _Continuation:
                 continue
             finer = refined(here.tiling, harder.energy, harder.degrees)
             begin = harder if settled else here
-            if TilingSystem(finer, [], {}, fields).layout.effort > _EFFORT:
+            if TilingSystem(finer, [], {}, fields).layout.effort > _EFFORT[self._work.dimension]:
                 if settled:
                     self._move_to(harder)
                 break

@@ -175,10 +175,8 @@ def _trace(
         probes, scale = 2.0 * signs.double() - 1.0, 1 / _PROBES
     columns = placed.columns()
     found = torch.zeros(system.layout.width, probes.shape[1], dtype=torch.float64)
-    for start in range(0, size, _EXACT):
-        part = slice(start, start + _EXACT)
-        spread_out = slopes[part, :, None] * probes[part, None, :]
-        found.index_add_(0, columns[part].flatten(), spread_out.flatten(0, 1))
+    for group in placed.groups:
+        found.index_add_(0, columns[group[0]], slopes[group].T @ probes[group])
     right = by_raw.T @ probes - inner.T @ found
     unknown = torch.linalg.pinv(schur, hermitian=True) @ right if len(schur) else right
     return scale * float((found * factor.solve(found)).sum() + (right * unknown).sum())

@@ -17,6 +17,8 @@ from sciml.problem.linearize import linearize, per_point
 from sciml.solvers.condensation import NormalEquations, WeightLayout
 from sciml.typing import MultiIndex
 
+_MANY = 100
+
 
 @dataclass(frozen=True)
 class Units:
@@ -32,13 +34,22 @@ class _Jets:
     """Jets at the points of a spot."""
 
     def __init__(self, owner: ElementRows, spot: Spot, weights: Tensor) -> None:
-        self._owner, self._spot, self._own = owner, spot, weights[spot.functions]
+        self._owner, self._spot, self._weights = owner, spot, weights
+        # With many points to a tile, tile by tile; with few, all at once.
+        self._by_tile = _MANY * len(owner.groups) < owner.block.size
+        self._own = None if self._by_tile else weights[spot.functions]
 
     def jet(self, field: str, index: MultiIndex) -> Tensor:
         """The derivative ``index`` of ``field`` at all points."""
         column, orders, unit = self._owner.place(field, index)
-        values = unit * (self._spot.basis(orders) * self._own[:, :, column]).sum(1)
-        return values if index else values + self._owner.units.offset[column]
+        basis = self._spot.basis(orders)
+        if self._own is not None:
+            values = (basis * self._own[:, :, column]).sum(1)
+        else:
+            values = basis.new_empty(len(basis))
+            for group in self._owner.groups:
+                values[group] = basis[group] @ self._weights[self._spot.functions[group[0]], column]
+        return unit * values if index else unit * values + self._owner.units.offset[column]
 
 
 class ElementRows:
@@ -138,7 +149,7 @@ class TilingSystem:
         found: dict[str, float] = {}
         for placed in self.placed:
             for term, (values, _, _) in zip(placed.block.terms, placed.rows(weights, raw, slopes=False), strict=True):
-                found[term.name] = self.weights[term.name] * float(values @ values)
+                found[term.name] = found.get(term.name, 0.0) + self.weights[term.name] * float(values @ values)
         return found
 
     def normal(self, weights: Tensor, raw: Mapping[str, Tensor], *, pulled: bool = True) -> tuple[NormalEquations, float]:

@@ -233,7 +233,7 @@ def test_what_no_row_sees_is_said():
 
 @pytest.mark.slow
 def test_an_equation_that_the_data_contradict_is_no_success(monkeypatch):
-    monkeypatch.setattr(recovery, "_EFFORT", 1e7)
+    monkeypatch.setattr(recovery, "_EFFORT", {2: 1e7})
 
     class Wrong(HeatKnown):
         @sciml.equation
@@ -328,3 +328,29 @@ def test_promoted_ordinary_differential_equations(values):
     # Within a tenth of the noise, beyond the values that were measured as well.
     for each in (0.5, 1.5, 2.5):
         assert np.abs(solution(t=at, load=each)["u"] - np.exp(-row["estimate"] * each * at)).max() < 1e-3
+
+
+class HeatInThePlane(sciml.Problem):
+    """Heat conduction in a square, from temperatures alone."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 1))
+    fields = ["u"]
+    kappa = sciml.Unknown(initial=0.1)
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) - self.kappa * (d(u, x, x) + d(u, y, y))
+
+
+@pytest.mark.slow
+def test_a_constant_from_measurements_in_the_plane_and_time():
+    generator = np.random.default_rng(0)
+    x, y, t = generator.random((3, 4000))
+    slow, fast = (np.exp(-0.05 * k * np.pi**2 * t) for k in (2, 13))
+    u = slow * np.cos(np.pi * x) * np.cos(np.pi * y) + 0.5 * fast * np.cos(2 * np.pi * x) * np.sin(3 * np.pi * y)
+    noisy = u + 0.05 * generator.standard_normal(len(u))
+    solution = sciml.fit(HeatInThePlane(), data={"x": x, "y": y, "t": t, "u": noisy})
+    estimate, error = solution.unknowns.loc["kappa", ["estimate", "standard_error"]]
+    assert solution.success
+    assert abs(estimate - 0.05) < 3 * error
+    assert error < 2e-3
