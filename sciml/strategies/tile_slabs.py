@@ -32,6 +32,8 @@ _STAGES = 6
 _PATIENCE = 8
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
 _CONTRADICTED, _SHARE = 0.03, 0.3
+# After a start that contradicts the conditions: the error that is accepted and the one aimed at, and how fast windows grow.
+_AFTER_JUMPS, _IN_LAYERS, _PAST_LAYER = 1e-2, 1e-4, 2.0
 _EFFORT, _MEMORY = 2e11, 0.4
 
 
@@ -80,10 +82,9 @@ class TileWindows(SlabAttempt):
         if before is None and self._first is None:
             self._level = self._resolving_start(begin, end)
             self._first = self._tried(self._level, begin, end, None)
-            if not self._jumps:
-                self._first = self._refined(self._first, begin, end)
-        if self._jumps and self._first is not None:
-            return self._first.setup, math.inf
+            if self._jumps:
+                self.accepted, self.target = max(self.accepted, _AFTER_JUMPS), max(self.target, _IN_LAYERS)
+            self._first = self._refined(self._first, begin, end)
         found = self._tried(self._level, begin, end, before)
         # Errors in time add up from window to window.
         wanted = _SHARE * self.target / max(found.in_time, 1e-300)
@@ -94,17 +95,24 @@ class TileWindows(SlabAttempt):
         elif self._patience > 0 and 2 * (end - begin) >= self._too_long * (1 - 1e-9):
             # So long a window was not solved a moment ago.
             self.longer = 1.0
-        if not found.solved or self._in_space > self.accepted:
-            return found.setup, math.inf
         reached = max(found.in_time, self._in_space)
-        if reached > self.target:
+        if self._jumps and before is None and self._in_space <= self.accepted:
+            # The layer itself is missed by as much however short the window is.
+            reached = min(reached, self.accepted)
+        if not found.solved or (reached if self._jumps else self._in_space) > self.accepted:
+            return found.setup, math.inf
+        if reached > self.target and self._jumps:
+            # Shorter windows resolve no layer that is thinner than the tiles.
+            self.target, self.longer = reached, _PAST_LAYER
+        elif reached > self.target:
             self._give_way(begin, reached)
         return found.setup, reached
 
     def _resolving_start(self, begin: float, end: float) -> int:
         """The fewest tiles on which the start agrees with the conditions.
 
-        A start that contradicts them does so on any tiles and in windows of any length, and short ones do not damp it.
+        A start that contradicts them does so on any tiles and in windows of any length. The layer that follows is thinner than
+        any of them at first; the method damps it, and what counts is where the fields are at the ends of stages.
         """
         level, now, earlier = 0, torch.zeros(1, dtype=torch.float64), math.inf
         while (made := self._at(level)) is not None:
@@ -193,7 +201,11 @@ class TileWindows(SlabAttempt):
             nodes = slab.stages.nodes
             times = (torch.cat([nodes.new_zeros(1), nodes[:-1]]) + nodes) / 2
             values = [each.values for each in slab.evaluate(sites, solved.rates, times)]
-            in_time = float(space.sizes(moves(slab, self._kept[-1](values))).max())
+            rates = self._kept[-1](values)
+            moved = moves(slab, rates)
+            if self._jumps:
+                moved = torch.stack([slab.moved(rates, number, 0, None) for number in range(len(self._orders))], dim=1)
+            in_time = float(space.sizes(moved).max())
         self._record(begin, solved, max(in_time, self._in_space))
         return _TileTried(setup, slab, solved.converged and math.isfinite(in_time), in_time)
 

@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
+from scipy.special import j0, j1
 
 import sciml
 from sciml import d
@@ -336,3 +338,37 @@ def test_a_nonlinear_problem_without_settings():
     solution = sciml.fit(Bratu())
     assert solution.success
     assert solution.error()["u"] < 1e-9
+
+
+COOLED = sciml.Disk((0.0, 0.0), 1.0) * sciml.Interval(t=(0, 0.3))
+
+
+class Cooled(sciml.Problem):
+    """A disk of temperature one is put into cold air: start and Robin's condition contradict each other."""
+
+    domain = COOLED
+    fields = ["u"]
+    conditions = [sciml.Initial(u=1.0), sciml.Robin(u=0.0, coefficient=2.0, on=COOLED.boundary)]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) - d(u, x, x) - d(u, y, y)
+
+
+def cooled(r, t):
+    """The series of Bessel's functions, H. S. Carslaw and J. C. Jaeger, Conduction of Heat in Solids, 1959, section 7.7."""
+    characteristic = lambda a: a * j1(a) - 2 * j0(a)  # noqa: E731
+    at = np.linspace(1e-6, 150, 15_000)
+    signs = characteristic(at)
+    roots = [brentq(characteristic, at[k], at[k + 1]) for k in np.flatnonzero(signs[:-1] * signs[1:] < 0)]
+    return sum(2 * j1(a) / (a * (j0(a) ** 2 + j1(a) ** 2)) * j0(a * r) * np.exp(-a * a * t) for a in roots)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sciml.ConditionWarning")
+def test_a_start_that_contradicts_the_conditions_costs_digits_in_a_layer_alone():
+    solution = sciml.fit(Cooled(), strategy="SpaceTimeSlabs")
+    r = np.linspace(0, 1, 40)
+    for t, tolerance in ((0.01, 1e-2), (0.05, 1e-4), (0.3, 1e-5)):
+        found = solution(x=r * np.cos(0.7), y=r * np.sin(0.7), t=t)["u"]
+        assert np.abs(found - cooled(r, t)).max() < tolerance
