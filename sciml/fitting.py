@@ -139,7 +139,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
             status, message = "interrupted", "intervals are from the covariance"
     spread, reasons = spread_of(setup, inference), [*([best.doubt] if best.doubt else []), *issued.reasons]
     if best.solved and not reasons and status not in ENDED and setup.measurements is None:
-        unsure = doubt(setup.problem, setup.trial, best.residual, max(_LEAST_LOOK, log.seconds))
+        unsure = doubt(setup.problem, setup.trial, best.residual, max(_LEAST_LOOK, log.seconds), options.tolerance)
         reasons += [] if unsure is None else [unsure]
     said = _MESSAGES.get(status, message)
     spent = log.spent and status == "stopped"

@@ -87,7 +87,7 @@ def predictability(system: FirstOrderSystem, constants: Mapping[str, Tensor], bu
     return Predictability(times, growth, states[fields, 0], sizes[fields, -1])
 
 
-def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float) -> str | None:
+def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float, tolerance: float = 1e-2) -> str | None:
     """Why a solution of an initial-value problem cannot be right to its end, or None where nothing speaks against it.
 
     It may be beyond what can be foretold, the true one may blow up, or a rough integration by SciPy may differ.
@@ -95,8 +95,9 @@ def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float) -> s
     Args:
         problem: with or without one coordinate and initial values; of others nothing is said.
         trial: the solution, from points ``(n, 1)`` to fields ``(n, F)``.
-        error: its relative error along the way.
+        error: its relative error along the way; of a rough one, what a careful solver would have.
         seconds: for how long to look.
+        tolerance: the difference from SciPy's path, as a fraction of the largest value of a field, that is let pass.
     """
     if not is_initial_value_problem(problem):
         return None
@@ -111,14 +112,14 @@ def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float) -> s
     except (BaselineError, IntegrationError):
         # Nothing that SciPy can integrate, or not within that time.
         return None
-    if math.isfinite(horizon := found.horizon(error)):
+    if math.isfinite(horizon := found.horizon(min(error, _ROUGHLY))):
         return found.said(system.coordinate, horizon)
     like = next(iter([*trial.buffers(), *trial.parameters()]))
     with torch.no_grad():
         values = trial(torch.from_numpy(found.times[:, None]).to(like)).double().cpu().numpy().T
     apart = (np.abs(values - found.states) / found.sizes[:, None]).max(axis=0)
     # Where the rough path is no longer sure itself, it says nothing.
-    wrong = (apart > _FORETOLD) & (found.growth + math.log(_ROUGHLY) < math.log(_CLOSE))
+    wrong = (apart > tolerance) & (found.growth + math.log(_ROUGHLY) < math.log(_CLOSE))
     if wrong.any():
         since = found.times[wrong.argmax()]
         return f"SciPy's integration of the same equations differs from {system.coordinate} = {since:.3g} on"
