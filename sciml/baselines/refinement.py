@@ -29,6 +29,8 @@ _CHEAP = 0.05
 _GROWS, _GROWS_IMPLICIT = 1.25, 2.0
 # By how much grids may differ that are right to a tolerance, and how fast differences must fall to tell that.
 _APART, _FALLING = 100.0, 0.25
+# Grids that blow up at the same time before the solution is said to: two that are too coarse may.
+_BLOWN = 3
 
 
 @dataclass
@@ -103,6 +105,7 @@ def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, 
     probes = torch.from_numpy(low + (high - low) * np.random.default_rng(0).random((_PROBES, len(low))))
     found: Refinement | None = None
     failure: BaselineError | None = None
+    blown: list[float] = []
     last, share, grows = (0.0, 1), _SHARE, _GROWS
     for grid in grids:
         if found is not None and budget.spent + last[0] * (grid.size / last[1]) ** grows > budget.seconds:
@@ -116,7 +119,8 @@ def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, 
         except RECOVERABLE as error:
             # A coarse grid may be too coarse to be solved at all; a fine one may run out of time.
             if found is None:
-                if budget.exhausted or _same_blow_up(error, failure):
+                blown = [*blown, error.time] if isinstance(error, BlowUpError) else []
+                if budget.exhausted or _same_blow_up(blown):
                     raise
                 failure, share = error, min(2 * share, 1.0)
                 continue
@@ -193,8 +197,7 @@ def _gap(coarse: Solved, fine: Solved, probes: torch.Tensor, natural: Array) -> 
     return float(((one - other).norm(dim=0) / torch.maximum(other.norm(dim=0), least)).max())
 
 
-def _same_blow_up(one: BaselineError, other: BaselineError | None) -> bool:
-    """Whether two grids in a row blow up at the same time: then it is the solution that does, and not the grid."""
-    if not (isinstance(one, BlowUpError) and isinstance(other, BlowUpError)):
-        return False
-    return abs(one.time - other.time) <= 0.02 * abs(one.time)
+def _same_blow_up(times: Sequence[float]) -> bool:
+    """Whether enough grids in a row blow up at the same time: then it is the solution that does, and not the grids."""
+    last = times[-_BLOWN:]
+    return len(last) == _BLOWN and max(last) - min(last) <= 0.02 * abs(last[-1])

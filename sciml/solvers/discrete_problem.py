@@ -167,7 +167,8 @@ def built_model(model: nn.Module | None, problem: Problem, seed: int, choices: l
         model = MLP(32, 32) if inputs == 1 else MLP(20, 20, 20, 20)
         choices.append(f"model: {model.extra_repr()} for {inputs} coordinate(s)")
     if not isinstance(model, nn.Module):
-        hint = " (a class: call it)" if isinstance(model, type) else ""
+        table = isinstance(model, Mapping) or hasattr(model, "columns")
+        hint = " (a class: call it)" if isinstance(model, type) else "; measurements are passed as data=..." if table else ""
         raise ModelError(f"a model must be a torch.nn.Module; given: {type(model).__name__}{hint}")
     with torch.random.fork_rng(devices=[]):
         # For lazy layers of the user's, which draw from the global generator at their first call.
