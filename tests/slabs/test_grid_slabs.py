@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from candidates import workspace
 from conftest import problem_class
 
 import sciml
@@ -14,6 +15,7 @@ from sciml.models.radau import RadauIIA
 from sciml.slabs.grids import GridPreconditioner, GridSpace
 from sciml.slabs.row_layout import arranged
 from sciml.slabs.system import Site, Slab
+from sciml.strategies.grid_slabs import GridWindows
 
 PI = math.pi
 F64 = torch.float64
@@ -248,3 +250,25 @@ def test_a_front_along_the_diagonal_is_seen():
     plane, line = sciml.fit(Front()), sciml.fit(Line())
     x, y = np.random.default_rng(0).uniform(0, 2, (2, 500))
     assert np.allclose(plane(x=x, y=y, t=0.5)["u"], line(s=(x + y) % 2, t=0.5)["u"], rtol=0, atol=1e-9)
+
+
+class FaintKink(sciml.Problem):
+    """A Gaussian on a periodic square: at its sides the slope jumps by 1e-8 of its size."""
+
+    domain = sciml.Box(x=(-1, 1), y=(-1, 1), t=(0, 1))
+    fields = ["u"]
+    conditions = [
+        sciml.Periodic("x"),
+        sciml.Periodic("y"),
+        sciml.Initial(u=lambda x, y: torch.exp(-20 * ((x + 0.05) ** 2 + y**2))),
+    ]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) - 1e-3 * (d(u, x, x) + d(u, y, y)) + u**3
+
+
+def test_a_faint_kink_in_the_start_asks_for_no_endless_grid():
+    work = workspace(FaintKink())
+    grid = GridWindows(work.discrete, work.log, 1e-9, 1e-3)._resolving_start(0.0)
+    assert 20 <= max(grid.shape) < 120
