@@ -62,8 +62,8 @@ def baseline(
       exact sparse Jacobian; with measurements and one other coordinate, unknown constants by ``least_squares``.
 
     Grids are refined until two of them agree, so that the finer one is right to ``tolerance`` by the order at which they
-    converge: polynomials at Chebyshev's nodes first (waves along periodic
-    coordinates), finite differences of fourth order where these do not.
+    converge: polynomials at Chebyshev's nodes first (waves along periodic coordinates), finite differences of fourth order
+    where these do not.
 
     Args:
         problem: a problem on a box.

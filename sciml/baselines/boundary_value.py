@@ -24,7 +24,7 @@ _SIZES = {
     "chebyshev": {0: (1, 1), 1: (20, 30, 45, 68, 102, 153, 230, 345), 2: (12, 18, 27, 40, 60), 3: (8, 11, 15)},
     "differences": {1: (129, 257, 513, 1025, 2049, 4097, 8193), 2: (33, 65, 129, 257), 3: (13, 25, 49)},
 }
-# In time, where no large system must be solved, there is room for more.
+# In time explicit methods solve no large system, and of implicit ones the time that is left decides.
 _FINER_IN_TIME = {2: (90, 135)}
 _MOST = {
     "chebyshev": {1: 1500, 2: 90, 3: 18},

@@ -34,7 +34,7 @@ _ROUGHLY, _CLOSE = 1e-6, 1e-3
 
 @dataclass(frozen=True)
 class Predictability:
-    """How errors grow along a path.
+    """Finite-time Lyapunov growth of errors along a path.
 
     Attributes:
         times: from the start to the end, ``(n,)``.
@@ -63,7 +63,7 @@ class Predictability:
 
 
 def predictability(system: FirstOrderSystem, constants: Mapping[str, Tensor], budget: Budget) -> Predictability:
-    """How errors grow along the path of an initial-value problem all of whose initial values are given.
+    """Finite-time Lyapunov exponent: how errors grow along a path all of whose initial values are given.
 
     Raises:
         IntegrationError: it blows up, or the time is over.

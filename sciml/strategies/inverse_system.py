@@ -17,6 +17,7 @@ from sciml.problem.linearize import linearize, per_point
 from sciml.solvers.condensation import NormalEquations, WeightLayout
 from sciml.typing import MultiIndex
 
+# Points to a tile, in the mean, from which on jets are taken tile by tile.
 _MANY = 100
 
 
@@ -36,8 +37,7 @@ class _Jets:
     def __init__(self, owner: ElementRows, spot: Spot, weights: Tensor) -> None:
         self._owner, self._spot, self._weights = owner, spot, weights
         # With many points to a tile, tile by tile; with few, all at once.
-        self._by_tile = _MANY * len(owner.groups) < owner.block.size
-        self._own = None if self._by_tile else weights[spot.functions]
+        self._own = None if _MANY * len(owner.groups) < owner.block.size else weights[spot.functions]
 
     def jet(self, field: str, index: MultiIndex) -> Tensor:
         """The derivative ``index`` of ``field`` at all points."""

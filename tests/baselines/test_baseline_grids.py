@@ -10,6 +10,7 @@ from conftest import problem_class
 import sciml
 from sciml import d
 from sciml.baselines.method_of_lines import MethodOfLines
+from sciml.baselines.refinement import _same_blow_up
 from sciml.errors import BaselineError, ProblemError
 from sciml.models import Chebyshev, FiniteDifferences, Fourier, Grid
 
@@ -751,3 +752,9 @@ def test_grids_that_no_memory_holds_are_refused():
     with pytest.raises(BaselineError, match="n = 2000 nodes along each of 2"):
         sciml.baseline(Source(), n=2000)
     assert "differences" in sciml.baseline(problem_class("bratu")(), n=2001).solver
+
+
+def test_two_grids_that_blow_up_alike_are_not_enough():
+    assert not _same_blow_up([0.2534, 0.2530])
+    assert not _same_blow_up([0.2, 0.2534, 0.2530])
+    assert _same_blow_up([0.2, 0.0825, 0.0824, 0.0824])

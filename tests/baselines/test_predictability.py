@@ -10,8 +10,6 @@ from sciml import d
 from sciml.baselines.first_order_system import FirstOrderSystem
 from sciml.baselines.integrate import Budget
 from sciml.baselines.predictability import doubt, predictability
-from sciml.baselines.refinement import _same_blow_up
-from sciml.errors import ModelError
 
 
 def path_of(problem):
@@ -110,14 +108,3 @@ def test_a_wrong_solution_is_doubted():
 def test_nothing_is_said_of_other_problems():
     heat = sciml.gallery.problem("heat_rod")
     assert doubt(heat, sciml.fit(heat).trial, 1e-9, 10.0) is None
-
-
-def test_two_grids_that_blow_up_alike_are_not_enough():
-    assert not _same_blow_up([0.2534, 0.2530])
-    assert not _same_blow_up([0.2, 0.2534, 0.2530])
-    assert _same_blow_up([0.2, 0.0825, 0.0824, 0.0824])
-
-
-def test_measurements_in_the_place_of_a_model_are_told_apart():
-    with pytest.raises(ModelError, match="measurements are passed as data="):
-        sciml.fit(Linear(), {"t": [0.0, 1.0], "u": [1.0, 2.0]})

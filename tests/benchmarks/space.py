@@ -295,7 +295,7 @@ CASES = (
         "conductivity",
         29,
         "a(x, y) from 2,500 potentials, 10 % noise",
-        # The best strength of the prior, known the truth, reaches 1.6e-2 to 2e-2 with three draws of the noise.
+        # Twice what the best strength of the prior, known the truth, reaches: 1.7e-2 and 2.0e-2 with two draws of the noise.
         (Target(3.5e-2, 60),),
         "",
         Conductivity,

@@ -129,6 +129,7 @@ def test_fault_50_no_points():
         (sciml.MLP(4, inputs=1, outputs=1), "does not accept points"),
         (sciml.MLP, "a class: call it"),
         (lambda points: points, "must be a torch.nn.Module"),
+        ({"t": [0.0], "u": [1.0]}, "measurements are passed as data="),
     ],
 )
 def test_fault_51_wrong_width(model, words):
