@@ -12,10 +12,11 @@ import torch
 from sciml.baselines.collocation import CollocationSystem, NotFiniteError
 from sciml.baselines.evolution import estimated, evolve
 from sciml.baselines.integrate import BlowUpError
-from sciml.baselines.refinement import RECOVERABLE, Refinement, check_box, described, grids, refine
+from sciml.baselines.refinement import RECOVERABLE, Refinement, check_domain, described, grids, refine
 from sciml.baselines.task import FAMILIES, Solved, Task, unestimated
 from sciml.diagnostics.well_posedness import lacking
 from sciml.errors import BaselineError
+from sciml.geometry import Box
 from sciml.models import Grid
 from sciml.solvers.factorization import DENSE
 
@@ -23,12 +24,14 @@ from sciml.solvers.factorization import DENSE
 _SIZES = {
     "chebyshev": {0: (1, 1), 1: (20, 30, 45, 68, 102, 153, 230, 345), 2: (12, 18, 27, 40, 60), 3: (8, 11, 15)},
     "differences": {1: (129, 257, 513, 1025, 2049, 4097, 8193), 2: (33, 65, 129, 257), 3: (13, 25, 49)},
+    "scattered": {2: (24, 34, 48, 68, 96, 136, 192, 272), 3: (10, 14, 20, 28)},
 }
 # In time explicit methods solve no large system, and of implicit ones the time that is left decides.
 _FINER_IN_TIME = {2: (90, 135)}
 _MOST = {
     "chebyshev": {1: 1500, 2: 90, 3: 18},
     "differences": {1: 100_000, 2: 513, 3: 65},
+    "scattered": {2: 400, 3: 40},
 }
 
 
@@ -36,14 +39,20 @@ def solve_on_grids(task: Task, *, in_time: bool) -> Solved:
     """Solve on finer and finer grids: polynomials and waves first, then finite differences where these do not agree."""
     problem, n, method, budget = task.problem, task.n, task.method, task.budget
     names = [name for name in problem.coordinates if not (in_time and name == problem.time)]
-    check_box(problem, len(problem.coordinates) - len(names) + (2 if in_time else 3))
+    box = isinstance(problem.domain, Box)
+    check_domain(problem, len(problem.coordinates) - len(names) + (2 if in_time and box else 3))
+    if not box and method == "chebyshev":
+        raise BaselineError(f"{task.name} lives on {problem.domain!r}, where no tensor-product grid lies; use 'differences'")
     solve = _evolving(task) if in_time else _steady(task)
-    most = _MOST["chebyshev" if method == "chebyshev" else "differences"].get(len(names), 1)
+    kind = "chebyshev" if method == "chebyshev" else "differences" if box else "scattered"
+    most = _MOST[kind].get(len(names), 1)
     if n is not None and n > most:
         raise BaselineError(f"n = {n} nodes along each of {len(names)} coordinate(s) are too many; {most} are possible")
     families = [method] if method in FAMILIES else list(FAMILIES) if names else FAMILIES[:1]
     if n is not None and names and method not in FAMILIES and n > _MOST["chebyshev"][len(names)]:
         families = ["differences"]
+    if not box:
+        families = ["scattered"]
     best: Refinement | None = None
     failure: BaselineError | None = None
     for family in families:

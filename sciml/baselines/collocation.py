@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import pairwise
 
 import numpy as np
@@ -17,15 +16,14 @@ from sciml._text import listed
 from sciml.baselines.integrate import Budget
 from sciml.errors import BaselineError
 from sciml.geometry import At, Average, Face, Interior, OnFaces, Opposite
-from sciml.models import Grid, GridFunction, GridJets
-from sciml.models.bases import chebyshev, waves
+from sciml.models import Grid, GridFunction, GridJets, ScatteredNodes
 from sciml.models.grid import Sites
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.linearize import linearize, per_point
 from sciml.problem.observations import Observation
-from sciml.slabs.row_layout import outward, sparse_slopes
+from sciml.slabs.row_layout import arranged, outward, sparse_slopes
 from sciml.solvers.factorization import SingularError, solved_least, solved_square
 from sciml.typing import Array
 
@@ -71,8 +69,10 @@ class CollocationSystem:
         self._equations = [term for term in terms if term.name in problem.equations]
         others = [term for term in terms if not (term.name in problem.equations or isinstance(term.place, Opposite))]
         for term in others:
-            if isinstance(term.place, OnFaces) and not all(isinstance(face, Face) for face in term.place.faces):
+            if isinstance(term.place, OnFaces) and not all(grid.holds(face) for face in term.place.faces):
                 raise BaselineError(f"the condition {term.name!r} lies on a piece of the boundary that is no face of a box")
+            if isinstance(term.place, Average) and isinstance(grid, ScatteredNodes):
+                raise BaselineError(f"the condition {term.name!r} is a mean, which scattered nodes do not hold")
         # Prescribed values first: at a corner they are kept, and a slope there follows from them.
         self._conditions = sorted(others, key=lambda term: term.field is None)
         self._measured = measured
@@ -80,6 +80,29 @@ class CollocationSystem:
         self._whole = self._layout(square=False)
 
     def _layout(self, *, square: bool) -> list[_Piece]:
+        grid = self.grid
+        pieces = self._scattered() if isinstance(grid, ScatteredNodes) else self._stated(square=square)
+        for block in self._measured:
+            sites = grid.at_points(block.sample.points[0].numpy())
+            pieces += [_Piece(term, sites, np.full(block.size, 1 / self._scales[term.name])) for term in block.terms]
+        # Measurements have errors; equations and conditions are to hold as if they were exact.
+        exact = _EXACT if self._measured else 1.0
+        return [
+            piece
+            if piece.term.measured
+            else replace(piece, weights=exact * piece.weights / self._scales.get(piece.term.name, 1.0))
+            for piece in pieces
+        ]
+
+    def _scattered(self) -> list[_Piece]:
+        """Equations at the nodes inside, conditions at those of the boundary, and points."""
+        rows = arranged(self.problem, self.grid, dict.fromkeys(self.problem.fields, 0), rates=False)
+        pieces = [_Piece(row.term, row.sites, np.ones(len(row.numbers)), row.normals) for row in rows]
+        points = [term for term in self._conditions if isinstance(term.place, At)]
+        return pieces + [piece for term in points for piece in self._condition(term, None, {})]
+
+    def _stated(self, *, square: bool) -> list[_Piece]:
+        """Equations at the nodes of a tensor-product grid, in the square system without the outermost, and conditions."""
         grid, problem = self.grid, self.problem
         kept = np.ones(grid.size, dtype=bool)
         if square:
@@ -96,17 +119,7 @@ class CollocationSystem:
         counts: dict[Face, int] = {}
         for term in self._conditions:
             pieces += self._condition(term, claimed if square else None, counts)
-        for block in self._measured:
-            sites = grid.at_points(block.sample.points[0].numpy())
-            pieces += [_Piece(term, sites, np.full(block.size, 1 / self._scales[term.name])) for term in block.terms]
-        # Measurements have errors; equations and conditions are to hold as if they were exact.
-        exact = _EXACT if self._measured else 1.0
-        return [
-            piece
-            if piece.term.measured
-            else replace(piece, weights=exact * piece.weights / self._scales.get(piece.term.name, 1.0))
-            for piece in pieces
-        ]
+        return pieces
 
     def _condition(self, term: Term, claimed: dict[int, Array] | None, counts: dict[Face, int]) -> list[_Piece]:
         grid, place = self.grid, term.place
@@ -229,7 +242,7 @@ class CollocationSystem:
         from node to node, which least squares leaves at zero.
         """
         count, fields = self.grid.size, self.problem.fields
-        smooth = self._smooth()
+        smooth = self.grid.smooth(_DEGREES[len(self.grid.coordinates)])
         width = smooth.shape[1]
         whole = np.zeros((jacobian.shape[1], width * len(fields)))
         for row in range(len(fields)):
@@ -248,18 +261,6 @@ class CollocationSystem:
                 "smooth function may be added: a condition is missing, such as sciml.Dirichlet on every face, or "
                 f"sciml.Mean({free[0]}=0.0) where only a level is; or the problem is at resonance"
             )
-
-    def _smooth(self) -> Array:
-        """An orthonormal basis of polynomials of low degree along every axis (waves round periodic ones), ``(N, k)``."""
-        axes = list(self.grid.axes.values())
-        degree = _DEGREES[len(axes)]
-        tables = []
-        for axis in axes:
-            unit = torch.from_numpy((2 * axis.nodes - axis.low - axis.high) / (axis.high - axis.low))
-            few = min(degree, 2 * len(axis) // 3)
-            table = waves(unit, few // 2, 0)[0] if axis.periodic else chebyshev(unit, few, 0)[0]
-            tables.append(table.numpy())
-        return np.linalg.qr(reduce(np.kron, tables))[0]
 
     def function(self, solution: Array) -> GridFunction:
         """The function behind nodal values."""

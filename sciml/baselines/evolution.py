@@ -74,9 +74,10 @@ def _function(lines: MethodOfLines, result: Any, rtol: float, budget: Budget) ->
     # (K, 2, F, N) to (2K, n_1, ..., F), then the coordinates in the problem's order.
     shaped = np.moveaxis(found.reshape(2 * len(knots), len(lines.top), *lines.grid.shape), 1, -1)
     names = [lines.time, *lines.grid.axes]
-    order = [names.index(name) for name in lines.problem.coordinates]
+    # An axis of scattered nodes has the names of all its coordinates, which follow each other.
+    order = np.argsort([lines.problem.coordinates.index(name.split(", ")[0]) for name in names]).tolist()
     values = np.ascontiguousarray(shaped.transpose(*order, len(names)))
-    return GridFunction([axes[name] for name in lines.problem.coordinates], torch.from_numpy(values))
+    return GridFunction([axes[names[k]] for k in order], torch.from_numpy(values))
 
 
 def _sampled(lines: MethodOfLines, result: Any, knots: Array, rows: list[int], budget: Budget) -> Array:

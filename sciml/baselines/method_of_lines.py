@@ -86,10 +86,10 @@ class MethodOfLines:
     def stiff(self, fastest: float) -> bool:
         """Whether an implicit method is worth its factors."""
         parabolic = any(
-            self.problem.order(name, coordinate) > self.top[name] for name in self.top for coordinate in self.grid.axes
+            self.problem.order(name, coordinate) > self.top[name] for name in self.top for coordinate in self.grid.coordinates
         ) or any(self.problem.order(name, self.time) == 0 for name in self.top)
         # In the plane the factors of an implicit method are dear.
-        return parabolic and fastest * (self.end - self.begin) > (_FEW if len(self.grid.axes) < 2 else _MANY)
+        return parabolic and fastest * (self.end - self.begin) > (_FEW if len(self.grid.coordinates) < 2 else _MANY)
 
     def rate(self, t: float, y: Array) -> Array:
         """The derivative of the state, shape ``(len(levels) * N,)``."""
@@ -119,7 +119,7 @@ class MethodOfLines:
             raise BaselineError(
                 f"{type(self.problem).__name__} has no initial value for {listed(names)}: add sciml.Initial({names[0]}=...)"
             )
-        points = np.insert(self.grid.points, self.problem.coordinates.index(self.time), self.begin, axis=1)
+        points = np.insert(self.grid.places, self.problem.coordinates.index(self.time), self.begin, axis=1)
         evaluation = Evaluation.of(self.problem, [torch.from_numpy(points)], [RandomJets(self.grid.size)])
         state = np.zeros((len(self.levels), self.grid.size))
         for row, level in enumerate(self.levels):
@@ -172,7 +172,7 @@ class MethodOfLines:
             bad = np.flatnonzero(~np.isfinite(row.term.evaluate(self._at(row, t, values)).detach().numpy()))
             if len(bad):
                 at = ", ".join(
-                    f"{name} = {value:.4g}" for name, value in zip(self.grid.axes, row.sites.points[bad[0]], strict=True)
+                    f"{name} = {value:.4g}" for name, value in zip(self.grid.coordinates, row.sites.points[bad[0]], strict=True)
                 )
                 return f"the residual {row.term.name!r} is not finite at {self.time} = {t:.6g}, first at the node {at}"
         return f"the solution or its rate of change is not finite at {self.time} = {t:.6g}: it blows up"
@@ -245,7 +245,7 @@ class MethodOfLines:
     def _at(self, row: Row, t: float, values: Mapping[StateEntry, Array]) -> Evaluation:
         """What the residual of a row is evaluated on."""
         # Built by hand from columns that are kept: the integrator asks thousands of times.
-        columns = dict(zip(self.grid.axes, row.columns, strict=True))
+        columns = dict(zip(self.grid.coordinates, row.columns, strict=True))
         columns[self.time] = torch.full((len(row.sites.points),), t, dtype=torch.float64)
         coordinates = {name: columns[name] for name in self.problem.coordinates}
         space = JetSpace(coordinates, self.problem.fields, GridJets(values, row.sites, self.time))
@@ -258,9 +258,8 @@ class MethodOfLines:
 
     def _smooth(self) -> Array:
         """Polynomials of degree 0, 1 and 2 at the nodes, ``(3, N)``."""
-        shares = np.zeros(self.grid.size)
-        for column, axis in enumerate(self.grid.axes.values()):
-            shares += (self.grid.points[:, column] - axis.low) / (axis.high - axis.low)
+        bounds = np.array([self.problem.domain.bounds[name] for name in self.grid.coordinates]).reshape(-1, 2)
+        shares = ((self.grid.points - bounds[:, 0]) / (bounds[:, 1] - bounds[:, 0])).sum(axis=1)
         return np.stack([np.ones_like(shares), shares, shares**2])
 
     def _check_affine(self) -> None:

@@ -15,8 +15,8 @@ from sciml.baselines.collocation import NewtonError
 from sciml.baselines.integrate import BlowUpError, IntegrationError
 from sciml.baselines.task import Solved, Task
 from sciml.errors import BaselineError
-from sciml.geometry import Box, Interface, Within
-from sciml.models import Chebyshev, FiniteDifferences, Fourier, Grid, Nodal
+from sciml.geometry import Domain, Interface, OnFaces, Product, Within
+from sciml.models import Chebyshev, FiniteDifferences, Fourier, Grid, Nodal, ScatteredNodes
 from sciml.problem import Problem
 from sciml.slabs.row_layout import periodic_coordinates
 from sciml.typing import Array
@@ -31,6 +31,8 @@ _GROWS, _GROWS_IMPLICIT = 1.25, 2.0
 _APART, _FALLING = 100.0, 0.25
 # Grids that blow up at the same time before the solution is said to: two that are too coarse may.
 _BLOWN = 3
+# Of the polynomials on scattered nodes: stencils of higher degree are dear in space.
+_DEGREE = {2: 6, 3: 4}
 
 
 @dataclass
@@ -101,8 +103,8 @@ class Refinement:
 def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, Solved | None], Solved]) -> Refinement:
     """Solve on finer and finer grids until two agree, or the time that is left is not enough for the next one."""
     domain, budget = task.problem.domain, task.budget
-    low, high = (np.array(each) for each in (domain.lower, domain.upper))
-    probes = torch.from_numpy(low + (high - low) * np.random.default_rng(0).random((_PROBES, len(low))))
+    probes, within = domain.inside(np.random.default_rng(0).random((_PROBES, len(domain.bounds))))
+    probes = torch.from_numpy(probes[within])
     found: Refinement | None = None
     failure: BaselineError | None = None
     blown: list[float] = []
@@ -132,7 +134,7 @@ def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, 
         else:
             found.gaps.append(_gap(found.solved, solved, probes, task.sizes))
             found.solved = solved
-        found.sizes.append(max(grid.shape, default=1))
+        found.sizes.append(grid.resolution)
         if found.agrees(task.tolerance):
             found.agreed = True
             return found
@@ -140,7 +142,7 @@ def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, 
             found.ended = "finer grids of this kind would not agree much better"
             return found
         last = budget.spent - before, grid.size
-        grows = _GROWS_IMPLICIT if len(grid.axes) > 1 and "Radau" in solved.solver else _GROWS
+        grows = _GROWS_IMPLICIT if len(grid.coordinates) > 1 and "Radau" in solved.solver else _GROWS
     if found is None:
         assert failure is not None
         raise failure
@@ -150,12 +152,23 @@ def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, 
 
 def described(grid: Grid) -> str:
     """The axes of a grid in words: ``chebyshev, 48 nodes``."""
-    kinds = dict.fromkeys(axis.config["kind"] for axis in grid.axes.values())
+    kinds = dict.fromkeys(axis.kind for axis in grid.axes.values())
     return f"{' and '.join(kinds)}, {' x '.join(map(str, grid.shape))} nodes"
 
 
 def grids(problem: Problem, names: Sequence[str], family: str, sizes: Sequence[int], order: int = 4) -> Iterator[Grid]:
-    """Grids over some coordinates of a box; along periodic ones waves, or differences that go round."""
+    """Grids over some coordinates of a box, along periodic ones waves, or differences that go round; nodes of a shape."""
+    if family == "scattered":
+        domain = _in_space(problem, names)
+        sloping = {
+            face for term in problem.terms() if not term.field and isinstance(term.place, OnFaces) for face in term.place.faces
+        }
+        # Prescribed values are kept where sides meet.
+        sides = sorted(domain.sides, key=lambda side: side in sloping)
+        for size in sizes:
+            spacing = 2 * max(domain.half_widths.values()) / (size - 1)
+            yield ScatteredNodes(domain, spacing, _DEGREE[len(names)], sides, [each for each in sides if each in sloping])
+        return
     around = periodic_coordinates(problem)
     for size in sizes:
         axes: dict[str, Nodal] = {}
@@ -168,14 +181,9 @@ def grids(problem: Problem, names: Sequence[str], family: str, sizes: Sequence[i
         yield Grid(axes)
 
 
-def check_box(problem: Problem, most: int) -> None:
+def check_domain(problem: Problem, most: int) -> None:
     """Refuse domains that no grid of ours covers."""
     name = type(problem).__name__
-    if not isinstance(problem.domain, Box):
-        raise BaselineError(
-            f"{name} lives on {problem.domain!r}, which no tensor grid covers; baselines need a sciml.Box or sciml.Interval. "
-            "For references on shapes use finite elements (scikit-fem: pip install 'sciml[fem]')"
-        )
     apart = [term.name for term in problem.terms() if isinstance(term.place, Within | Interface)]
     if apart:
         raise BaselineError(
@@ -187,6 +195,22 @@ def check_box(problem: Problem, most: int) -> None:
             f"{name} has the {len(problem.coordinates)} coordinates {listed(problem.coordinates)}; grids of {most} are the "
             "most that a classical solver can fill"
         )
+
+
+def _in_space(problem: Problem, names: Sequence[str]) -> Domain:
+    """The domain of some of the coordinates, which follow each other."""
+    domain = problem.domain
+    if domain.coordinates == tuple(names):
+        return domain
+    factors = [each for each in domain.parts if problem.time not in each.bounds] if isinstance(domain, Product) else []
+    found = tuple(name for each in factors for name in each.coordinates)
+    first = domain.coordinates.index(names[0])
+    if found != tuple(names) or domain.coordinates[first : first + len(names)] != found:
+        raise BaselineError(
+            f"{type(problem).__name__} lives on {domain!r}; scattered nodes serve a shape that stays as it is in time, "
+            "shape * sciml.Interval(t=(0, 1))"
+        )
+    return factors[0] if len(factors) == 1 else Product(*factors)
 
 
 def _gap(coarse: Solved, fine: Solved, probes: torch.Tensor, natural: Array) -> float:

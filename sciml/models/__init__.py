@@ -19,6 +19,7 @@ from sciml.models.mlp import MLP
 from sciml.models.piecewise import PiecewisePolynomial, hermite
 from sciml.models.random_features import RandomFeatures
 from sciml.models.scaled import Scaled
+from sciml.models.scattered import ScatteredNodes
 from sciml.models.singular import CornerExponents, CornerFunctions, CornerSingular
 from sciml.models.sliced import Sliced, sliced
 from sciml.models.spectral import Spectral

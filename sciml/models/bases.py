@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -59,12 +59,21 @@ class Basis1D(ABC):
         periodic: whether the functions are periodic; then the upper end is no node.
         theory: the order in the distance of the nodes at which derivatives converge, or None where that is exponential.
         reach: the number of functions that do not vanish at a point, or None for all.
+        columns: the number of coordinates; where they are several, nodes have shape ``(n, columns)``, points ``(m, columns)``,
+            and the order of a derivative is a tuple.
     """
 
     kind: str
     periodic = False
     theory: int | None = None
     reach: int | None = None
+    columns = 1
+    _kinds: ClassVar[dict[str, type[Any]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "kind" in vars(cls):
+            Basis1D._kinds[cls.kind] = cls
 
     def __init__(self, low: float, high: float, nodes: Array) -> None:
         self.low, self.high = float(low), float(high)
@@ -83,7 +92,7 @@ class Basis1D(ABC):
         return f"{type(self).__name__}({options})"
 
     @abstractmethod
-    def table(self, x: Tensor, order: int) -> tuple[Tensor | None, Tensor]:
+    def table(self, x: Tensor, order: Any) -> tuple[Tensor | None, Tensor]:
         """A derivative at points ``(m,)``: the numbers of s functions, None for all, and their values, each ``(m, s)``."""
 
 
@@ -494,24 +503,31 @@ class Knots(PiecewiseBasis):
         return {"kind": self.kind, "nodes": self.nodes.tolist()}
 
 
-_KINDS: dict[str, type[Any]] = {each.kind: each for each in (Chebyshev, Fourier, FiniteDifferences, PiecewiseBasis, Knots)}
-
-
 def axis_from(config: dict[str, Any]) -> Basis1D:
     """The basis that ``config`` describes."""
-    found: Basis1D = _KINDS[config["kind"]](**{key: value for key, value in config.items() if key != "kind"})
+    found: Basis1D = Basis1D._kinds[config["kind"]](**{key: value for key, value in config.items() if key != "kind"})
     return found
 
 
 def products(bases: Sequence[Basis1D], sizes: Sequence[int], points: Tensor, orders: Sequence[int]) -> tuple[Tensor, Tensor]:
     """At points ``(n, D)`` the numbers of the products that do not vanish, the last basis fastest, and a derivative."""
     numbers, values = torch.zeros(1, 1, dtype=torch.int64, device=points.device), points.new_ones(len(points), 1)
-    for column, (basis, size, order) in enumerate(zip(bases, sizes, orders, strict=True)):
-        own, table = basis.table(points[:, column], order)
+    first = 0
+    for basis, size in zip(bases, sizes, strict=True):
+        own, table = tabulated(basis, points, orders, first)
+        first += basis.columns
         own = torch.arange(size, device=points.device)[None] if own is None else own
         numbers = (numbers[:, :, None] * size + own[:, None, :]).flatten(1)
         values = (values[:, :, None] * table[:, None, :]).flatten(1)
     return numbers.expand_as(values), values
+
+
+def tabulated(basis: Basis1D, points: Tensor, orders: Sequence[int], first: int) -> tuple[Tensor | None, Tensor]:
+    """The table of a basis whose coordinates begin at column ``first`` of points ``(n, D)``, with a derivative's orders."""
+    if basis.columns == 1:
+        return basis.table(points[:, first], orders[first])
+    own = slice(first, first + basis.columns)
+    return basis.table(points[:, own], tuple(orders[own]))
 
 
 def located(x: Tensor, breaks: Tensor) -> tuple[Tensor, Tensor, Tensor]:

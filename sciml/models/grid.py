@@ -18,9 +18,9 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from sciml.geometry import Face
+from sciml.geometry import Face, Side
 from sciml.models.base import Block
-from sciml.models.bases import Basis1D, Nodal, axis_from, products
+from sciml.models.bases import Basis1D, Nodal, axis_from, chebyshev, products, tabulated, waves
 from sciml.typing import Array, MultiIndex, Values
 
 
@@ -38,11 +38,15 @@ class Grid:
     """
 
     def __init__(self, axes: Mapping[str, Nodal]) -> None:
-        self.axes = dict(axes)
+        self.axes: dict[str, Any] = dict(axes)
+        self.coordinates = tuple(self.axes)
         self.shape = tuple(len(axis) for axis in self.axes.values())
         self.size = int(np.prod(self.shape))
+        self.resolution = max(self.shape, default=1)
         columns = np.meshgrid(*(axis.nodes for axis in self.axes.values()), indexing="ij")
         self.points = np.stack([column.ravel() for column in columns], axis=1) if columns else np.empty((1, 0))
+        # Where starting values are taken from.
+        self.places = self.points
         self._numbers = np.arange(self.size).reshape(self.shape)
         self._matrices: dict[tuple[int, ...], sparse.csr_array] = {}
 
@@ -53,20 +57,45 @@ class Grid:
 
     def matrix(self, index: MultiIndex) -> sparse.csr_array:
         """From values at the nodes to a partial derivative there, ``(N, N)``."""
-        orders = tuple(index.count(name) for name in self.axes)
+        orders = tuple(index.count(name) for name in self.coordinates)
         if orders not in self._matrices:
             factors = (axis.matrix(order) for axis, order in zip(self.axes.values(), orders, strict=True))
             one = sparse.csr_array(sparse.eye_array(1))
             self._matrices[orders] = reduce(lambda a, b: sparse.csr_array(sparse.kron(a, b)), factors, one)
         return self._matrices[orders]
 
-    def layer(self, face: Face, depth: int = 0) -> Array:
+    def holds(self, side: Side) -> bool:
+        """Whether nodes lie on a side of the domain."""
+        return isinstance(side, Face) and side.coordinate in self.axes
+
+    def layer(self, face: Side, depth: int = 0) -> Array:
         """The numbers of the nodes on a face, or ``depth`` nodes below it."""
+        assert isinstance(face, Face)
         column = list(self.axes).index(face.coordinate)
         # Both faces of a periodic axis are the first node.
         upper = face.side == "upper" and not self.axes[face.coordinate].periodic
         position = self.shape[column] - 1 - depth if upper else depth
         return np.take(self._numbers, position, axis=column).ravel()
+
+    def rows(self, face: Side, rank: int) -> Array:
+        """The nodes whose rows a condition on a face takes: of the first the outermost, of each other one layer below."""
+        return self.layer(face, rank)
+
+    def normals(self, face: Side) -> Array:
+        """The outward normals at the nodes on a face, ``(n, D)``."""
+        assert isinstance(face, Face)
+        outward = face.sign * np.eye(len(self.coordinates))[self.coordinates.index(face.coordinate)]
+        return np.broadcast_to(outward, (len(self.layer(face)), len(outward)))
+
+    def smooth(self, degree: int) -> Array:
+        """An orthonormal basis of polynomials along every axis (waves round periodic ones), ``(N, k)``."""
+        tables = []
+        for axis in self.axes.values():
+            unit = torch.from_numpy((2 * axis.nodes - axis.low - axis.high) / (axis.high - axis.low))
+            few = min(degree, 2 * len(axis) // 3)
+            table = waves(unit, few // 2, 0)[0] if axis.periodic else chebyshev(unit, few, 0)[0]
+            tables.append(table.numpy())
+        return np.linalg.qr(reduce(np.kron, tables))[0]
 
     def face_weights(self, face: Face) -> Array:
         """A quadrature over the nodes of a face."""
@@ -82,7 +111,7 @@ class Grid:
         return Sites(points, lambda index: self._between(points, index))
 
     def _between(self, points: Array, index: MultiIndex) -> sparse.csr_array:
-        orders = [index.count(name) for name in self.axes]
+        orders = [index.count(name) for name in self.coordinates]
         numbers, factors = products(list(self.axes.values()), self.shape, torch.from_numpy(points), orders)
         starts = np.arange(len(points) + 1) * factors.shape[1]
         table = factors.numpy().ravel(), numbers.numpy().ravel(), starts
@@ -140,6 +169,7 @@ class GridFunction(Block):
     def __init__(self, axes: Sequence[Basis1D], values: Tensor) -> None:
         super().__init__()
         self.axes = tuple(axes)
+        self._first = [sum(axis.columns for axis in self.axes[:k]) for k in range(len(self.axes))]
         self.register_buffer("values", values)
 
     @property
@@ -153,17 +183,18 @@ class GridFunction(Block):
 
     def forward(self, points: Tensor) -> Tensor:
         """Values ``(n, F)`` at points ``(n, D)``."""
-        return self.partial(points, (0,) * len(self.axes))
+        return self.partial(points, (0,) * points.shape[1])
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         """A partial derivative of all fields, ``(n, F)``, its orders given for each coordinate."""
         # Where all points agree in a coordinate, as at the edge of a window, its nodes are summed once for all of them.
         far = [k for k, axis in enumerate(self.axes) if axis.reach is None]
         several = len(points) > 1 and not points.requires_grad
-        alike = [k for k in far if several and bool((points[:, k] == points[0, k]).all())][: len(self.axes) - 1]
+        first = self._first
+        alike = [k for k in far if several and bool((points[:, first[k]] == points[0, first[k]]).all())][: len(self.axes) - 1]
         values = self.values
         for k in alike:
-            factors = self.axes[k].table(points[:1, k], orders[k])[1]
+            factors = tabulated(self.axes[k], points[:1], orders, first[k])[1]
             values = torch.tensordot(factors, values.movedim(k, 0), dims=1).movedim(0, k)
         # The longest axis first, for all points at once: what is left to sum point by point is the smaller for it.
         far = sorted((k for k in far if k not in alike), key=lambda k: -values.shape[k])
@@ -180,7 +211,7 @@ class GridFunction(Block):
         summed = [k for k in range(dims) if k not in near and k not in far]
 
         def table(k: int) -> Tensor:
-            return self.axes[k].table(points[:, k], orders[k])[1]
+            return tabulated(self.axes[k], points, orders, self._first[k])[1]
 
         # Axes with few neighbours first: of their nodes only some are looked up, and summed with their factors.
         values = values.permute(*near, *far, *summed, dims)
@@ -189,7 +220,8 @@ class GridFunction(Block):
             found = (table(first) @ values.flatten(1)).unflatten(1, values.shape[1:])
         else:
             sizes = [values.shape[k] for k in range(len(near))]
-            numbers, factors = products([self.axes[k] for k in near], sizes, points[:, near], [orders[k] for k in near])
+            own = [c for k in near for c in range(self._first[k], self._first[k] + self.axes[k].columns)]
+            numbers, factors = products([self.axes[k] for k in near], sizes, points[:, own], [orders[c] for c in own])
             picked = values.flatten(0, len(near) - 1)[numbers]
             found = torch.bmm(factors[:, None, :], picked.flatten(2))[:, 0].unflatten(1, values.shape[len(near) :])
         for k in far:

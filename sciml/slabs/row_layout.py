@@ -16,8 +16,8 @@ from torch import Tensor
 
 from sciml._text import listed
 from sciml.errors import BaselineError
-from sciml.geometry import At, Average, Face, OnFaces, Opposite
-from sciml.models import Chebyshev, Grid
+from sciml.geometry import At, Average, Face, OnFaces, Opposite, Side
+from sciml.models import Chebyshev, Grid, ScatteredNodes
 from sciml.models.grid import Sites, split
 from sciml.problem import Periodic, Problem
 from sciml.problem.conditions import Term
@@ -25,7 +25,7 @@ from sciml.problem.linearize import Linearization
 from sciml.problem.structure import Asked
 from sciml.typing import Array
 
-Counts: TypeAlias = Mapping[tuple[str, Face], int]
+Counts: TypeAlias = Mapping[tuple[str, Side], int]
 
 
 @dataclass(frozen=True)
@@ -81,23 +81,27 @@ def arranged(problem: Problem, grid: Grid, top: Mapping[str, int], *, rates: boo
     kinds = [problem.system.depends(term) for term in equations]
     owner = _matched(problem, top, kinds, rates)
     taken = {name: np.zeros(grid.size, dtype=bool) for name in problem.fields}
-    conditions, counts = _placed(problem, terms)
+    conditions, counts = _placed(problem, grid, terms)
     _check_counts(problem, grid, counts)
+    column = problem.coordinates.index(problem.time) if problem.time not in (None, *grid.coordinates) else None
     rows: list[Row] = []
     for (term, name), where in conditions.items():
         numbers, places, normals = [], [], []
         for face, rank in where:
-            layer = grid.layer(face, rank)
+            layer = grid.rows(face, rank)
             free = ~taken[name][layer]
             taken[name][layer] = True
             numbers.append(layer[free])
             # The condition holds on the face, whatever layer's rows it takes.
             places.append(grid.layer(face)[free])
-            normals.append(outward(problem, face, int(free.sum())))
+            normals.append(grid.normals(face)[free])
         at = np.concatenate(places)
         if len(at):
             times = _lacking(problem, top, problem.system.depends(term))
-            rows.append(Row(term, np.concatenate(numbers), name, times, grid.at_nodes(at), at, torch.cat(normals)))
+            across = np.concatenate(normals)
+            if column is not None:
+                across = np.insert(across, column, 0.0, axis=1)
+            rows.append(Row(term, np.concatenate(numbers), name, times, grid.at_nodes(at), at, torch.from_numpy(across)))
     for term, name, kind in zip(equations, owner, kinds, strict=True):
         own = np.flatnonzero(~taken[name])
         sites = _inside(problem, grid, name, own, counts)
@@ -128,35 +132,29 @@ def outward(problem: Problem, face: Face, count: int) -> Tensor:
 
 
 def _placed(
-    problem: Problem, terms: Sequence[Term]
-) -> tuple[dict[tuple[Term, str], list[tuple[Face, int]]], dict[tuple[str, Face], int]]:
+    problem: Problem, grid: Grid, terms: Sequence[Term]
+) -> tuple[dict[tuple[Term, str], list[tuple[Side, int]]], dict[tuple[str, Side], int]]:
     """Each condition and the field whose rows it takes, with its faces and its place among that field's conditions there.
 
     Prescribed values come first: at a corner they are kept. Also the last place on each face, by field.
     """
-    assert problem.time is not None
-    conditions: dict[tuple[Term, str], list[tuple[Face, int]]] = {}
-    counts: dict[tuple[str, Face], int] = {}
-    on_face: dict[Face, list[Term]] = {}
+    conditions: dict[tuple[Term, str], list[tuple[Side, int]]] = {}
+    counts: dict[tuple[str, Side], int] = {}
+    on_face: dict[Side, list[Term]] = {}
     others = [term for term in terms if term.name not in problem.equations and not _initial(term)]
     for term in sorted(others, key=lambda term: term.field is None):
         place = term.place
-        if isinstance(place, Opposite) and place.coordinate != problem.time:
+        if isinstance(place, Opposite) and place.coordinate in grid.axes:
             continue
-        faces = [face for face in place.faces if isinstance(face, Face)] if isinstance(place, OnFaces) else []
-        if (
-            not isinstance(place, OnFaces)
-            or len(faces) < len(place.faces)
-            or any(face.coordinate == problem.time for face in faces)
-        ):
+        if not isinstance(place, OnFaces) or not all(grid.holds(face) for face in place.faces):
             raise BaselineError(
                 f"the condition {term.name!r} is neither given by sciml.Initial nor lies on faces of the box beside time; the "
                 "method of lines cannot hold it"
             )
-        for face in faces:
+        for face in place.faces:
             on_face.setdefault(face, []).append(term)
     for face, there in on_face.items():
-        for term, name in zip(there, _owners(problem, face, there), strict=True):
+        for term, name in zip(there, _owners(problem, grid, face, there), strict=True):
             rank = counts[name, face] = counts.get((name, face), -1) + 1
             conditions.setdefault((term, name), []).append((face, rank))
     return conditions, counts
@@ -167,23 +165,25 @@ def _initial(term: Term) -> bool:
     return term.prescription is not None and term.prescription.what.startswith("Initial(")
 
 
-def _owners(problem: Problem, face: Face, terms: Sequence[Term]) -> list[str]:
+def _owners(problem: Problem, grid: Grid, face: Side, terms: Sequence[Term]) -> list[str]:
     """The field whose rows each condition on a face takes, all together as good as can be.
 
     A condition goes to a field that it contains, best to the one of which it has the highest derivative along the normal; a
     field takes half of its order at one end before it takes more.
     """
-    slots = [(name, slot) for name in problem.fields for slot in range(max(problem.order(name, face.coordinate), 1))]
+    across = [face.coordinate] if face.coordinate in grid.axes else grid.coordinates
+    order = {name: max(problem.order(name, each) for each in across) for name in problem.fields}
+    slots = [(name, slot) for name in problem.fields for slot in range(max(order[name], 1))]
     cost = np.full((len(terms), len(slots)), 1000.0)
     for row, term in enumerate(terms):
         reach: dict[str, int] = {}
         for name, index in problem.system.depends(term):
-            reach[name] = max(reach.get(name, 0), index.count(face.coordinate))
+            reach[name] = max(reach.get(name, 0), *(index.count(each) for each in across))
         if not reach:
             raise BaselineError(f"the condition {term.name!r} contains no field")
         for column, (name, slot) in enumerate(slots):
             if name in reach and term.field in (None, name):
-                half = -(-problem.order(name, face.coordinate) // 2)
+                half = -(-order[name] // 2)
                 cost[row, column] = (max(reach.values()) - reach[name]) + 20 * (slot >= half) + 0.01 * slot
     rows, columns = linear_sum_assignment(cost)
     if len(rows) < len(terms) or cost[rows, columns].max() >= 1000:
@@ -204,7 +204,7 @@ def _inside(problem: Problem, grid: Grid, name: str, numbers: Array, counts: Cou
     Reference: J. Shen, A new dual-Petrov-Galerkin method for third and higher odd-order differential equations, SIAM
     Journal on Numerical Analysis 41 (2003).
     """
-    if len(grid.axes) != 1:
+    if len(grid.coordinates) != 1:
         return grid.at_nodes(numbers)
     ((coordinate, axis),) = grid.axes.items()
     order = problem.order(name, coordinate)
@@ -248,6 +248,9 @@ def _matched(problem: Problem, top: Mapping[str, int], kinds: Sequence[Asked], r
 
 def _check_counts(problem: Problem, grid: Grid, counts: Counts) -> None:
     """Refuse fewer or more conditions along a coordinate than the equations have derivatives there."""
+    if isinstance(grid, ScatteredNodes):
+        _check_sides(problem, grid, counts)
+        return
     for name, axis in grid.axes.items():
         if axis.periodic:
             continue
@@ -264,3 +267,21 @@ def _check_counts(problem: Problem, grid: Grid, counts: Counts) -> None:
             f"{type(problem).__name__} has {'too few' if under else 'too many'} conditions on the faces of {name!r} "
             f"({counts_by_field}): {'add' if under else 'remove'} some, or say that {name!r} is periodic"
         )
+
+
+def _check_sides(problem: Problem, grid: ScatteredNodes, counts: Counts) -> None:
+    """Refuse fields that are not of second order, or have not one condition on each side."""
+    for field in problem.fields:
+        order = max(problem.order(field, name) for name in grid.coordinates)
+        if order != 2:
+            raise BaselineError(
+                f"{type(problem).__name__}: {field!r} is differentiated {order} time(s) in space; on scattered nodes equations "
+                "of second order are solved"
+            )
+        for side in grid.sides:
+            given = counts.get((field, side), -1) + 1
+            if given != 1:
+                raise BaselineError(
+                    f"{type(problem).__name__} has {given} condition(s) for {field!r} on {side.describe(problem.domain)}; "
+                    "an equation of second order needs one on each side"
+                )

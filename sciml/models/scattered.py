@@ -1,0 +1,224 @@
+r"""Finite differences on scattered nodes (RBF-FD): polyharmonic splines with polynomials on stencils of nearest nodes.
+
+On the stencil :math:`x_1, \dots, x_k` of the nearest node, functions are written as
+:math:`s(x) = \sum_j \lambda_j |x - x_j|^q + p(x)` with a polynomial p of some degree and
+:math:`\sum_j \lambda_j\,\pi(x_j) = 0` for all polynomials :math:`\pi` of that degree. Values and derivatives of s anywhere
+are weights times the values at the stencil; they are exact for polynomials.
+
+Reference: V. Bayona, N. Flyer, B. Fornberg and G. A. Barnett, On the role of polynomials in RBF-FD approximations: II,
+Journal of Computational Physics 332 (2017).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from sciml.geometry import Domain, Side
+from sciml.geometry.nodes import scattered
+from sciml.models.bases import Basis1D
+from sciml.models.grid import Grid
+from sciml.typing import Array, MultiIndex
+
+_POWER = 5
+# Numbers in the matrices of stencils that are solved at once.
+_CHUNK = 2**24
+# Points to a stencil from which on its matrix is inverted for all of them.
+_SHARED = 4
+
+
+class ScatteredBasis(Basis1D):
+    """Cardinal functions of scattered nodes in two or three coordinates, by finite differences from radial functions.
+
+    Args:
+        nodes: shape ``(N, D)``.
+        degree: of the polynomials; derivatives of order m converge with the power ``degree + 1 - m`` of the distance of the
+            nodes. A stencil has twice as many nodes as there are polynomials.
+
+    Example:
+        >>> import numpy as np, torch
+        >>> nodes = np.random.default_rng(0).random((200, 2))
+        >>> numbers, factors = ScatteredBasis(nodes, 4).table(torch.tensor([[0.4, 0.6]], dtype=torch.float64), (1, 0))
+        >>> cubes = torch.from_numpy(nodes[:, 0] ** 3)
+        >>> round(float((factors * cubes[numbers]).sum()), 6)
+        0.48
+    """
+
+    kind = "scattered"
+
+    def __init__(self, nodes: Sequence[Sequence[float]] | Array, degree: int) -> None:
+        places = np.asarray(nodes, dtype=np.float64)
+        super().__init__(float(places.min()), float(places.max()), places)
+        self.degree, self.columns = degree, places.shape[1]
+        self.theory = degree
+        powers = product(range(degree + 1), repeat=self.columns)
+        self._powers = np.array([each for each in powers if sum(each) <= degree])
+        self.reach = min(2 * len(self._powers), len(places))
+        self._tree = cKDTree(places)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {"kind": self.kind, "nodes": self.nodes.tolist(), "degree": self.degree}
+
+    def __repr__(self) -> str:
+        return f"ScatteredBasis({len(self)} nodes, degree={self.degree})"
+
+    @cached_property
+    def _stencils(self) -> tuple[Array, Array]:
+        """The nearest nodes of each node ``(N, k)``, itself first, and the distance of the farthest ``(N,)``."""
+        away, near = self._tree.query(self.nodes, self.reach)
+        return near, away[:, -1]
+
+    def table(self, x: Tensor, order: Sequence[int]) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """A derivative at points ``(m, D)``, its orders by coordinate: the numbers and weights of a stencil, ``(m, k)``."""
+        points = x.detach().cpu().numpy()
+        centre = self._tree.query(points)[1]
+        # Points about the same node share the matrix of its stencil.
+        turn = np.argsort(centre, kind="stable")
+        found = np.empty((len(points), self.reach))
+        found[turn] = np.concatenate([found[:0], *self._weights(points[turn], centre[turn], [tuple(order)])])
+        return torch.from_numpy(self._stencils[0][centre]), torch.from_numpy(found).to(x)
+
+    def matrices(self, orders: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], sparse.csr_array]:
+        """The differentiation matrices ``(N, N)`` from values at the nodes to derivatives there."""
+        count = len(self)
+        data = np.concatenate([each.reshape(-1, len(orders), self.reach) for each in
+                               self._weights(self.nodes, np.arange(count), orders)])
+        starts = np.arange(count + 1) * self.reach
+        return {
+            order: sparse.csr_array((data[:, row].ravel(), self._stencils[0].ravel(), starts), shape=(count, count))
+            for row, order in enumerate(orders)
+        }
+
+    def _weights(self, points: Array, centre: Array, orders: Sequence[tuple[int, ...]]) -> Iterator[Array]:
+        """Weights of some derivatives at points from the stencils of some nodes, ``(m, len(orders) * k)``, in portions."""
+        near, radius = self._stencils
+        k, extra = self.reach, len(self._powers)
+        some = max(1, _CHUNK // (k + extra) ** 2)
+        for first in range(0, len(points), some):
+            at, which = np.unique(centre[first : first + some], return_inverse=True)
+            # In units of the stencil, about its node.
+            size = radius[at][:, None, None]
+            places = (self.nodes[near[at]] - self.nodes[at][:, None]) / size
+            matrix = np.zeros((len(at), k + extra, k + extra))
+            matrix[:, :k, :k] = _radial(places[:, :, None] - places[:, None], (0,) * self.columns)
+            matrix[:, :k, k:] = self._polynomials(places, (0,) * self.columns)
+            matrix[:, k:, :k] = matrix[:, :k, k:].transpose(0, 2, 1)
+            places, size = places[which], size[which]
+            target = (points[first : first + some] - self.nodes[at][which])[:, None] / size
+            sides = np.empty((len(which), len(orders), k + extra))
+            for row, order in enumerate(orders):
+                sides[:, row, :k] = _radial(target - places, order) / size[:, 0] ** sum(order)
+                sides[:, row, k:] = self._polynomials(target, order)[:, 0] / size[:, 0] ** sum(order)
+            if len(which) < _SHARED * len(at):
+                found = np.linalg.solve(matrix[which], sides.transpose(0, 2, 1))[:, :k].transpose(0, 2, 1)
+            else:
+                found = sides @ np.linalg.inv(matrix)[which, :, :k]
+            yield found.reshape(len(which), -1)
+
+    def _polynomials(self, places: Array, order: tuple[int, ...]) -> Array:
+        """A derivative of all monomials at places ``(..., D)``, ``(..., M)``."""
+        found = np.ones((*places.shape[:-1], len(self._powers)))
+        for column, times in enumerate(order):
+            powers = self._powers[:, column]
+            falling = np.array([math.perm(int(power), times) for power in powers])
+            found *= falling * places[..., column : column + 1] ** np.maximum(powers - times, 0)
+        return found
+
+
+def _radial(away: Array, order: tuple[int, ...]) -> Array:
+    """A derivative, up to the second, of the power of the distance by the vectors ``(..., D)`` from the centres."""
+    r = np.sqrt(np.square(away).sum(axis=-1))
+    along = [column for column, times in enumerate(order) for _ in range(times)]
+    if not along:
+        return r**_POWER
+    if len(along) == 1:
+        return _POWER * r ** (_POWER - 2) * away[..., along[0]]
+    one, two = along
+    mixed = (_POWER - 2) * r ** (_POWER - 4) * away[..., one] * away[..., two]
+    return _POWER * (mixed + (r ** (_POWER - 2) if one == two else 0.0))
+
+
+class ScatteredNodes(Grid):
+    """Quasi-uniform nodes of a domain of any shape, those of its boundary on their sides, as a grid without axes.
+
+    Args:
+        domain: of two or three coordinates.
+        spacing: the distance of neighbours.
+        degree: of the polynomials in the differences, as for ``ScatteredBasis``.
+        sides: the sides of the domain; where two meet, the nodes of the earlier one are kept.
+        ghosts: those of them on which slopes are prescribed. There the equations hold too, and the conditions take the rows of
+            as many nodes outside: with differences to one side alone diffusion is unstable in time.
+
+    Example:
+        >>> import sciml
+        >>> disk = sciml.Disk((0, 0), 1)
+        >>> nodes = ScatteredNodes(disk, 0.1, 4, disk.sides)
+        >>> nodes.size, len(nodes.layer(disk.sides[0]))
+        (415, 63)
+
+    Reference: for nodes outside, N. Flyer, G. A. Barnett and L. J. Wicker, Enhancing finite differences with radial basis
+    functions, Journal of Computational Physics 316 (2016).
+    """
+
+    def __init__(
+        self, domain: Domain, spacing: float, degree: int, sides: Sequence[Side], ghosts: Collection[Side] = ()
+    ) -> None:
+        super().__init__({})
+        inside, self._sides = scattered(domain, spacing, sides)
+        self._rows = {side: numbers for side, (numbers, _) in self._sides.items()}
+        points, places = [inside], [inside]
+        count = len(inside)
+        for side in ghosts:
+            numbers, normals = self._sides[side]
+            self._rows[side] = count + np.arange(len(numbers))
+            points.append(inside[numbers] + spacing * normals)
+            places.append(inside[numbers])
+            count += len(numbers)
+        self.points, self.places = np.concatenate(points), np.concatenate(places)
+        self.coordinates = domain.coordinates
+        self.axes = {", ".join(self.coordinates): ScatteredBasis(self.points, degree)}
+        self.size = len(self.points)
+        self.shape = (self.size,)
+        self.resolution = round(2 * max(domain.half_widths.values()) / spacing) + 1
+
+    def matrix(self, index: MultiIndex) -> sparse.csr_array:
+        if not self._matrices:
+            every = product(range(3), repeat=len(self.coordinates))
+            (basis,) = self.axes.values()
+            self._matrices = basis.matrices([each for each in every if 0 < sum(each) <= 2])
+            self._matrices[(0,) * len(self.coordinates)] = sparse.csr_array(sparse.eye_array(self.size))
+        return super().matrix(index)
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """The sides of the domain."""
+        return tuple(self._sides)
+
+    def holds(self, side: Side) -> bool:
+        return side in self._sides
+
+    def layer(self, face: Side, depth: int = 0) -> Array:
+        return self._sides[face][0]
+
+    def rows(self, face: Side, rank: int) -> Array:
+        return self._rows[face]
+
+    def normals(self, face: Side) -> Array:
+        return self._sides[face][1]
+
+    def smooth(self, degree: int) -> Array:
+        lower, upper = self.points.min(axis=0), self.points.max(axis=0)
+        tables = [np.polynomial.chebyshev.chebvander(each, degree) for each in (2 * self.points - lower - upper).T / (upper - lower)[:, None]]
+        every = product(range(degree + 1), repeat=len(tables))
+        columns = [np.prod([table[:, k] for table, k in zip(tables, each, strict=True)], axis=0) for each in every if sum(each) <= degree]
+        return np.linalg.qr(np.stack(columns, axis=1))[0]
