@@ -103,8 +103,8 @@ class Refinement:
 def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, Solved | None], Solved]) -> Refinement:
     """Solve on finer and finer grids until two agree, or the time that is left is not enough for the next one."""
     domain, budget = task.problem.domain, task.budget
-    probes, within = domain.inside(np.random.default_rng(0).random((_PROBES, len(domain.bounds))))
-    probes = torch.from_numpy(probes[within])
+    anywhere, within = domain.inside(np.random.default_rng(0).random((_PROBES, len(domain.bounds))))
+    probes = torch.from_numpy(anywhere[within])
     found: Refinement | None = None
     failure: BaselineError | None = None
     blown: list[float] = []

@@ -15,6 +15,7 @@ from sciml.typing import Array
 # Nodes of different sides, and those inside and on the boundary, in units of their distance elsewhere.
 _APART, _SURFACE, _OFF = 0.5, 0.75, 0.6
 _MORE = 12
+_SHAKEN = 0.1
 
 
 def scattered(domain: Domain, spacing: float, sides: Sequence[Side]) -> tuple[Array, dict[Side, tuple[Array, Array]]]:
@@ -44,13 +45,15 @@ def scattered(domain: Domain, spacing: float, sides: Sequence[Side]) -> tuple[Ar
 
 
 def _lattice(domain: Domain, spacing: float) -> Array:
-    """The triangular lattice in the plane, the body-centred cubic one in space: two rectangular ones between each other."""
+    """The triangular lattice in the plane, the body-centred cubic one in space, two rectangular ones each, a little shaken."""
     dimension = len(domain.bounds)
     cell = spacing * np.array([1.0, math.sqrt(3)] if dimension == 2 else [2 / math.sqrt(3)] * 3)
     lower, upper = np.array(domain.lower), np.array(domain.upper)
     axes = [np.arange(low, high + width, width) for low, high, width in zip(lower, upper, cell, strict=True)]
     corners = np.stack([each.ravel() for each in np.meshgrid(*axes, indexing="ij")], axis=1)
     points = np.concatenate([corners, corners + cell / 2])
+    # Rows as straight as those of a lattice do not determine polynomials near a straight side.
+    points += _SHAKEN * spacing * np.random.default_rng(0).uniform(-1, 1, points.shape)
     return points[domain.distance(points) < 0]
 
 

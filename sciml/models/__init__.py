@@ -53,6 +53,7 @@ __all__ = [
     "RandomFeatures",
     "ResidualBlock",
     "Scaled",
+    "ScatteredNodes",
     "Sliced",
     "Spectral",
     "Tiles",

@@ -30,6 +30,8 @@ from sciml.models.grid import Grid
 from sciml.typing import Array, MultiIndex
 
 _POWER = 5
+# Nodes of a stencil to a polynomial: with twice as many, some at straight sides are singular.
+_NODES = 2.5
 # Numbers in the matrices of stencils that are solved at once.
 _CHUNK = 2**24
 # Points to a stencil from which on its matrix is inverted for all of them.
@@ -42,7 +44,7 @@ class ScatteredBasis(Basis1D):
     Args:
         nodes: shape ``(N, D)``.
         degree: of the polynomials; derivatives of order m converge with the power ``degree + 1 - m`` of the distance of the
-            nodes. A stencil has twice as many nodes as there are polynomials.
+            nodes.
 
     Example:
         >>> import numpy as np, torch
@@ -54,6 +56,7 @@ class ScatteredBasis(Basis1D):
     """
 
     kind = "scattered"
+    reach: int
 
     def __init__(self, nodes: Sequence[Sequence[float]] | Array, degree: int) -> None:
         places = np.asarray(nodes, dtype=np.float64)
@@ -62,7 +65,7 @@ class ScatteredBasis(Basis1D):
         self.theory = degree
         powers = product(range(degree + 1), repeat=self.columns)
         self._powers = np.array([each for each in powers if sum(each) <= degree])
-        self.reach = min(2 * len(self._powers), len(places))
+        self.reach = min(round(_NODES * len(self._powers)), len(places))
         self._tree = cKDTree(places)
 
     @property
@@ -78,7 +81,7 @@ class ScatteredBasis(Basis1D):
         away, near = self._tree.query(self.nodes, self.reach)
         return near, away[:, -1]
 
-    def table(self, x: Tensor, order: Sequence[int]) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def table(self, x: Tensor, order: Sequence[int]) -> tuple[Tensor, Tensor]:
         """A derivative at points ``(m, D)``, its orders by coordinate: the numbers and weights of a stencil, ``(m, k)``."""
         points = x.detach().cpu().numpy()
         centre = self._tree.query(points)[1]
@@ -91,8 +94,9 @@ class ScatteredBasis(Basis1D):
     def matrices(self, orders: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], sparse.csr_array]:
         """The differentiation matrices ``(N, N)`` from values at the nodes to derivatives there."""
         count = len(self)
-        data = np.concatenate([each.reshape(-1, len(orders), self.reach) for each in
-                               self._weights(self.nodes, np.arange(count), orders)])
+        data = np.concatenate(
+            [each.reshape(-1, len(orders), self.reach) for each in self._weights(self.nodes, np.arange(count), orders)]
+        )
         starts = np.arange(count + 1) * self.reach
         return {
             order: sparse.csr_array((data[:, row].ravel(), self._stencils[0].ravel(), starts), shape=(count, count))
@@ -218,7 +222,10 @@ class ScatteredNodes(Grid):
 
     def smooth(self, degree: int) -> Array:
         lower, upper = self.points.min(axis=0), self.points.max(axis=0)
-        tables = [np.polynomial.chebyshev.chebvander(each, degree) for each in (2 * self.points - lower - upper).T / (upper - lower)[:, None]]
-        every = product(range(degree + 1), repeat=len(tables))
-        columns = [np.prod([table[:, k] for table, k in zip(tables, each, strict=True)], axis=0) for each in every if sum(each) <= degree]
-        return np.linalg.qr(np.stack(columns, axis=1))[0]
+        unit = (2 * self.points - lower - upper) / (upper - lower)
+        tables = [np.polynomial.chebyshev.chebvander(column, degree) for column in unit.T]
+        found = np.ones((self.size, 1))
+        for table in tables:
+            found = (found[:, :, None] * table[:, None, :]).reshape(self.size, -1)
+        few = [sum(each) <= degree for each in product(range(degree + 1), repeat=len(tables))]
+        return np.linalg.qr(found[:, few])[0]

@@ -5,17 +5,31 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
 from sciml.errors import ProblemError, SciMLError
 
 
+# An integrator evaluates conditions ten thousands of times, and a signature takes as long as a residual.
+_KNOWN: WeakKeyDictionary[Callable[..., Any], Mapping[str, inspect.Parameter]] = WeakKeyDictionary()
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function by name; those of plain functions are looked up once."""
+    if not inspect.isfunction(function):
+        return inspect.signature(function).parameters
+    if function not in _KNOWN:
+        _KNOWN[function] = inspect.signature(function).parameters
+    return _KNOWN[function]
+
+
 def argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
     """The parameters of a function that must be filled by name: all but ``self`` and those with a default."""
     called = getattr(function, "__name__", repr(function))
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = _parameters(function).values()
     except ValueError:
         raise ProblemError(
             f"{called!r} does not tell the names of its parameters, as functions written in C do not: wrap it, "
@@ -29,7 +43,7 @@ def argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
 
 def evaluated(what: str, function: Callable[..., Any], arguments: Mapping[str, object], problem: object | None = None) -> Any:
     """The value of a user's function, which receives the problem as ``self``; its exceptions become a ``ProblemError``."""
-    if problem is not None and "self" in inspect.signature(function).parameters:
+    if problem is not None and "self" in _parameters(function):
         arguments = {"self": problem, **arguments}
     try:
         return function(**arguments)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from sciml.baselines.baseline import baseline
 from sciml.baselines.integrate import BlowUpError
 from sciml.errors import SciMLError, SolverError
-from sciml.geometry import Box
 from sciml.models import Scaled
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace
@@ -48,8 +47,8 @@ class ClassicalGrids(Strategy):
     def obstacle(self, work: Workspace) -> str | None:
         if work.problem.unknowns or work.measurements is not None:
             return "it has unknown constants or measurements"
-        if work.problem.promoted or not isinstance(work.problem.domain, Box):
-            return "its domain is no box, or constants are coordinates"
+        if work.problem.promoted:
+            return "constants are coordinates"
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:

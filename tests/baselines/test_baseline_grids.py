@@ -430,7 +430,6 @@ ENDS = sciml.Dirichlet(u=0.0, on=BOX.faces("x"))
 @pytest.mark.parametrize(
     ("problem", "words"),
     [
-        (lambda: problem_class("poisson_disk_robin")(), "Disk.*which no tensor grid covers"),
         (lambda: problem_class("poisson_5d")(), "has the 5 coordinates"),
         (
             lambda: box_problem([sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, on=BOX.face(x=0))]),
