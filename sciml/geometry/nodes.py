@@ -1,9 +1,11 @@
-"""Quasi-uniform nodes of a domain of any shape: a lattice inside, and points as far apart on every side of the boundary."""
+"""Scattered nodes of a domain of any shape: lattices inside, points as far apart on every side, denser at small holes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -12,14 +14,28 @@ from scipy.stats import qmc
 from sciml.geometry.domain import Domain, Side
 from sciml.typing import Array
 
-# Nodes of different sides, and those inside and on the boundary, in units of their distance elsewhere.
-_APART, _SURFACE, _OFF = 0.5, 0.75, 0.6
-_MORE = 12
-_SHAKEN = 0.1
+# Nodes of different sides, of curved surfaces and lattices that meet, and those inside and on the boundary, in units of
+# their distance; by how much those of a lattice are moved at random.
+_APART, _THIN, _OFF, _SHAKEN = 0.5, 0.75, 0.6, 0.1
+_MORE, _FEWEST = 12, 64
+# The radius of curvature below which nodes are denser, as a share of the domain, how much denser, and how fast that ends.
+_SMALL, _DENSEST, _GRADED = 0.125, 1 / 16, 0.2
 
 
-def scattered(domain: Domain, spacing: float, sides: Sequence[Side]) -> tuple[Array, dict[Side, tuple[Array, Array]]]:
+@dataclass(frozen=True)
+class SideNodes:
+    """The nodes on a side: their numbers ``(n,)``, the outward normals there ``(n, D)``, and how far they are apart."""
+
+    numbers: Array
+    normals: Array
+    spacing: float
+
+
+def scattered(domain: Domain, spacing: float, sides: Sequence[Side]) -> tuple[Array, dict[Side, SideNodes]]:
     """Nodes about ``spacing`` apart in two or three coordinates, those of the boundary first.
+
+    Where a side is curved more strongly than an eighth of the domain they are denser, by the radius of curvature, and grow
+    apart with the distance from it.
 
     Args:
         domain: in the unit of ``spacing``; it has two or three coordinates.
@@ -27,21 +43,63 @@ def scattered(domain: Domain, spacing: float, sides: Sequence[Side]) -> tuple[Ar
         sides: the sides of the domain; where two of them meet, the nodes of the earlier one are kept.
 
     Returns:
-        The nodes ``(N, D)``, and for each side the numbers ``(n,)`` of its nodes and the outward normals ``(n, D)`` there.
+        The nodes ``(N, D)``, and those of each side.
     """
-    made = {side: _on_side(domain, side, spacing) for side in sides}
+    share = {side: _density(domain, side) for side in sides}
+    made = {side: _on_side(domain, side, share[side] * spacing) for side in sides}
     boundary = np.concatenate([points for points, _ in made.values()])
-    kept = _thinned(boundary, _APART * spacing)
+    own = np.concatenate([np.full(len(points), share[side] * spacing) for side, (points, _) in made.items()])
+    kept = _thinned(boundary, _APART * own)
     number = np.cumsum(kept) - 1
     found, first = {}, 0
     for side, (points, normals) in made.items():
-        own = kept[first : first + len(points)]
-        found[side] = number[first : first + len(points)][own], normals[own]
+        here = slice(first, first + len(points))
+        found[side] = SideNodes(number[here][kept[here]], normals[kept[here]], share[side] * spacing)
         first += len(points)
-    inside = _lattice(domain, spacing)
-    boundary = boundary[kept]
-    inside = inside[cKDTree(boundary).query(inside)[0] > _OFF * spacing]
+    boundary, own = boundary[kept], own[kept]
+    inside = _inside(domain, spacing, boundary, own)
     return np.concatenate([boundary, inside]), found
+
+
+def _inside(domain: Domain, spacing: float, boundary: Array, own: Array) -> Array:
+    """Nodes inside, from lattices as fine as the boundary near by asks for."""
+    apart = partial(_apart, spacing, [(each, cKDTree(boundary[own == each])) for each in np.unique(own)])
+    levels = math.ceil(2 * math.log2(spacing / own.min()) - 1e-9)
+    nodes, wanted = [], []
+    for level in range(levels + 1):
+        finer = spacing * 2 ** (-level / 2)
+        points = _lattice(domain, finer)
+        found = apart(points)
+        # Between this lattice and the next ones.
+        least = finer * 2**-0.25 if level < levels else 0.0
+        most = finer * 2**0.25 if level else math.inf
+        chosen = (found > least) & (found <= most)
+        nodes.append(points[chosen])
+        wanted.append(found[chosen])
+    points, distances = np.concatenate(nodes), np.concatenate(wanted)
+    clear = cKDTree(boundary).query(points)[0] > _OFF * distances
+    points, distances = points[clear], distances[clear]
+    return points[_thinned(points, _THIN * distances)] if levels else points
+
+
+def _apart(spacing: float, sides: Sequence[tuple[float, cKDTree]], points: Array) -> Array:
+    """How far nodes are to be apart at points ``(n, D)``."""
+    found = np.full(len(points), spacing)
+    for own, tree in sides:
+        if own < spacing:
+            found = np.minimum(found, own + _GRADED * tree.query(points, distance_upper_bound=spacing / _GRADED)[0])
+    return found
+
+
+def _density(domain: Domain, side: Side) -> float:
+    """The distance of nodes on a side as a share of that elsewhere, by its curvature."""
+    freedom = domain.freedom(side)
+    points, normals, _ = domain.on_side(side, qmc.Sobol(freedom, rng=np.random.default_rng(0)).random(256))
+    away, near = cKDTree(points).query(points, 2)
+    turned = np.linalg.norm(normals - normals[near[:, 1]], axis=1)
+    curvature = float(np.median(turned / np.maximum(away[:, 1], 1e-300)))
+    share = 1 / max(curvature * _SMALL * 2 * max(domain.half_widths.values()), 1e-300)
+    return min(1.0, max(_DENSEST, share))
 
 
 def _lattice(domain: Domain, spacing: float) -> Array:
@@ -63,20 +121,21 @@ def _on_side(domain: Domain, side: Side, spacing: float) -> tuple[Array, Array]:
         count = max(3, math.ceil(size / spacing))
         unit = (np.arange(count)[:, None] + 0.5) / count
     else:
-        count = _MORE * max(8, math.ceil(size / spacing**freedom))
+        count = max(_FEWEST, math.ceil(_MORE * size / spacing**freedom))
         unit = qmc.Sobol(freedom, rng=np.random.default_rng(0)).random(2 ** math.ceil(math.log2(count)))
     points, normals, keep = domain.on_side(side, unit)
     points, normals = points[keep], normals[keep]
     if freedom > 1:
-        few = _thinned(points, _SURFACE * spacing)
+        few = _thinned(points, np.full(len(points), _THIN * spacing))
         points, normals = points[few], normals[few]
     return points, normals
 
 
-def _thinned(points: Array, distance: float) -> Array:
-    """Which points remain, earlier ones before later ones, so that no two are nearer than a distance."""
-    pairs = cKDTree(points).query_pairs(distance, output_type="ndarray")
-    earlier, later = pairs.min(axis=1), pairs.max(axis=1)
+def _thinned(points: Array, distances: Array) -> Array:
+    """Which points remain, earlier ones before later ones, so that no two are nearer than the smaller of their distances."""
+    pairs = cKDTree(points).query_pairs(float(distances.max(initial=0.0)), output_type="ndarray")
+    near = np.linalg.norm(points[pairs[:, 0]] - points[pairs[:, 1]], axis=1) < distances[pairs].min(axis=1)
+    earlier, later = np.sort(pairs[near], axis=1).T
     kept = np.ones(len(points), dtype=bool)
     while len(earlier):
         # Those before which no near one is left are kept; what is near to them goes.

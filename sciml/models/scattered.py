@@ -179,15 +179,15 @@ class ScatteredNodes(Grid):
     ) -> None:
         super().__init__({})
         inside, self._sides = scattered(domain, spacing, sides)
-        self._rows = {side: numbers for side, (numbers, _) in self._sides.items()}
+        self._rows = {side: own.numbers for side, own in self._sides.items()}
         points, places = [inside], [inside]
         count = len(inside)
         for side in ghosts:
-            numbers, normals = self._sides[side]
-            self._rows[side] = count + np.arange(len(numbers))
-            points.append(inside[numbers] + spacing * normals)
-            places.append(inside[numbers])
-            count += len(numbers)
+            own = self._sides[side]
+            self._rows[side] = count + np.arange(len(own.numbers))
+            points.append(inside[own.numbers] + own.spacing * own.normals)
+            places.append(inside[own.numbers])
+            count += len(own.numbers)
         self.points, self.places = np.concatenate(points), np.concatenate(places)
         self.coordinates = domain.coordinates
         self.axes = {", ".join(self.coordinates): ScatteredBasis(self.points, degree)}
@@ -212,13 +212,13 @@ class ScatteredNodes(Grid):
         return side in self._sides
 
     def layer(self, face: Side, depth: int = 0) -> Array:
-        return self._sides[face][0]
+        return self._sides[face].numbers
 
     def rows(self, face: Side, rank: int) -> Array:
         return self._rows[face]
 
     def normals(self, face: Side) -> Array:
-        return self._sides[face][1]
+        return self._sides[face].normals
 
     def smooth(self, degree: int) -> Array:
         lower, upper = self.points.min(axis=0), self.points.max(axis=0)

@@ -11,7 +11,6 @@ import torch
 
 from sciml.errors import ProblemError, SciMLError
 
-
 # An integrator evaluates conditions ten thousands of times, and a signature takes as long as a residual.
 _KNOWN: WeakKeyDictionary[Callable[..., Any], Mapping[str, inspect.Parameter]] = WeakKeyDictionary()
 

@@ -24,7 +24,7 @@ DISK = sciml.Disk((0, 0), 1)
 def test_nodes_are_evenly_spread(domain):
     spacing = 0.1
     points, sides = scattered(domain, spacing, domain.sides)
-    boundary = np.concatenate([numbers for numbers, _ in sides.values()])
+    boundary = np.concatenate([own.numbers for own in sides.values()])
     assert len(np.unique(boundary)) == len(boundary)
     distance = domain.distance(points)
     assert np.abs(distance[boundary]).max() < 1e-8
@@ -35,9 +35,24 @@ def test_nodes_are_evenly_spread(domain):
     probes, inside = domain.inside(np.random.default_rng(0).random((500, len(domain.bounds))))
     gaps = np.sqrt(np.square(probes[inside][:, None] - points[None]).sum(axis=2)).min(axis=1)
     assert gaps.max() < 1.2 * spacing
-    for numbers, normals in sides.values():
-        assert np.allclose(np.linalg.norm(normals, axis=1), 1)
-        assert domain.distance(points[numbers] - 1e-3 * normals).max() < 0
+    for own in sides.values():
+        assert np.allclose(np.linalg.norm(own.normals, axis=1), 1)
+        assert domain.distance(points[own.numbers] - 1e-3 * own.normals).max() < 0
+
+
+def test_nodes_are_denser_at_small_holes():
+    domain = sciml.Box(x=(0, 1), y=(0, 1)) - sciml.Disk((0.5, 0.5), 0.02)
+    points, sides = scattered(domain, 0.05, domain.sides)
+    hole = next(own for side, own in sides.items() if side.describe(domain) == "circle")
+    assert hole.spacing == pytest.approx(0.05 * 0.02 / 0.125, rel=0.02)
+    away = np.hypot(*(points - 0.5).T)
+    gaps = np.sqrt(np.square(points[:, None] - points[None]).sum(axis=2)) + np.eye(len(points))
+    nearest = gaps.min(axis=1)
+    assert nearest[away < 0.03].max() < 0.013
+    assert nearest[away > 0.35].min() > 0.02
+    # Between them distances grow gradually: no neighbours of very different ones.
+    near = np.argsort(gaps, axis=1)[:, :6]
+    assert (nearest[near].max(axis=1) / nearest).max() < 3
 
 
 @pytest.mark.parametrize(("dimension", "degree"), [(2, 4), (2, 6), (3, 4)])
