@@ -214,11 +214,6 @@ class FiniteLinearization:
         return rows, slopes, False, halvings
 
 
-def rank_revealing(rows: Tensor, slopes: Tensor, rank_tolerance: float) -> Tensor:
-    """The least-squares solution of ``slopes @ move = -rows`` of smallest norm, with columns scaled to unit norm."""
-    return factorised(rows, slopes)[0](rank_tolerance)
-
-
 def factorised(rows: Tensor, slopes: Tensor) -> tuple[Callable[[float], Tensor], Chord | None, float]:
     """Steps for any rank tolerance from one QR, a chord if rows suffice, and the fall of a linear model."""
     norms, size = column_norms(slopes), slopes.shape[1]

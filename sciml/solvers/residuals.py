@@ -76,10 +76,7 @@ class ResidualSystem:
     def evaluation(
         self, block: Collocation, values: Mapping[str, Tensor] | None = None
     ) -> tuple[Evaluation, tuple[Supplier, ...]]:
-        """What the residuals of a block are evaluated on, and who supplies the jets of each of its jet spaces.
-
-        ``values`` replaces the values of the unknowns, for instance by one value a point.
-        """
+        """What residuals are evaluated on, with the present or other ``values`` of unknowns, and the suppliers of jets."""
         plan = self._plan(block)
         suppliers = tuple(self.supplier(points, plan) for points in block.sample.points)
         bound = self.problem.bind(**(self.values() if values is None else values))
