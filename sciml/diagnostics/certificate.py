@@ -54,14 +54,9 @@ def uncertified(residuals: pd.DataFrame, tolerance: float | pd.Series, remedy: s
 
 @dataclass(frozen=True)
 class Certificate:
-    """Residuals on fresh points and what measurements say, from which the reasons against success follow.
+    """Residuals on fresh points of a set-up as a fit left it, and what measurements say of unknown constants.
 
-    Attributes:
-        setup: as a fit left it.
-        residuals: of ``certificate``.
-        inference: of unknown constants; blank where ``obstacle`` says why.
-        tolerance: for relative residuals.
-        obstacle: why nothing was inferred though there are unknowns.
+    ``tolerance`` is that of relative residuals; where there are unknowns and nothing was inferred, ``obstacle`` says why.
     """
 
     setup: DiscreteProblem
@@ -134,11 +129,7 @@ def _without_inference(issued: Certificate) -> Iterator[str]:
 
 
 def _beyond_noise(issued: Certificate) -> Iterator[str]:
-    """Given standard deviations, or equations, that data contradict: they lie farther away than chance allows.
-
-    Sums of squares are compared with chi-squared of the same mean and variance (F. E. Satterthwaite, Biometrics Bulletin 2,
-    1946).
-    """
+    """Given standard deviations, or equations, that data contradict: they lie farther away than chance allows."""
     setup, inference = issued.setup, issued.inference
     if setup.measurements is None or not inference.measurements or not setup.measurements.known(setup.problem):
         return
@@ -153,6 +144,7 @@ def _beyond_noise(issued: Certificate) -> Iterator[str]:
     freedom = mean * inference.freedom / max(inference.measurements, 1)
     if freedom < 1:
         return
+    # Chi-squared of the same mean and variance (F. E. Satterthwaite, Biometrics Bulletin 2, 1946).
     spread = variance / (2 * mean)
     if stats.chi2.sf(total / spread, 2 * mean * freedom / variance) <= _CHANCE:
         yield (

@@ -76,14 +76,9 @@ def _placed(points: Points, column: int, values: Tensor) -> Points:
 
 @dataclass(frozen=True)
 class Kink:
-    """A jump of a derivative.
+    """A jump of the derivative ``below``, as a fraction of its largest value, between two close points ``ends``, ``(2, D)``.
 
-    Attributes:
-        jet: the derivative that is wrong there, the one above that which jumps.
-        below: the derivative that jumps.
-        coordinate: along which it does.
-        ends: two points at either side of it, shape ``(2, D)``, very close to each other.
-        fraction: the jump by the largest value of the derivative that jumps.
+    ``jet`` is the derivative that is wrong there, the one above that which jumps.
     """
 
     jet: Jet
@@ -156,11 +151,7 @@ def _kinks_along(trial: nn.Module, problem: Problem, asked: Sequence[Jet], colum
 
 
 def _broken_at(problem: Problem, ends: Points) -> bool:
-    """True if a jump between two points ``(2, D)`` very close to each other is the problem's own.
-
-    That is so on a surface on which conditions lie or which an equation ends at, and where the coefficients of an equation
-    jump, so that the same fields and derivatives give it other values at either side.
-    """
+    """True if a jump between two close points ``(2, D)`` is the problem's own: on a surface, or of a coefficient."""
     middle = ends.mean(dim=0, keepdim=True).numpy()
 
     def touches(*domains: Domain) -> bool:
