@@ -12,8 +12,6 @@ from sciml.models.bases import chebyshev, located
 from sciml.models.piecewise import Pieces
 from sciml.models.spectral import ellipsoid
 
-_CHUNK = 2**13
-
 
 class Tiles(Pieces):
     r"""Polynomials on the boxes of a background grid that meet a domain: unfitted spectral elements.
@@ -102,14 +100,11 @@ class Tiles(Pieces):
         return found
 
     def _values(self, points: Tensor, orders: Sequence[int]) -> Tensor:
-        parts = []
-        for part in points.split(_CHUNK):
-            tile = self.tile(part)
-            found = torch.bmm(self.coefficients[tile], self.functions(self.local(part, tile), orders)[:, :, None])[:, :, 0]
-            for column, order in enumerate(orders):
-                found = found / self.halves[tile, column, None] ** order if order else found
-            parts.append(found)
-        return torch.cat(parts) if parts else points.new_zeros(0, self.outputs)
+        tile = self.tile(points)
+        found = torch.bmm(self.coefficients[tile], self.functions(self.local(points, tile), orders)[:, :, None])[:, :, 0]
+        for column, order in enumerate(orders):
+            found = found / self.halves[tile, column, None] ** order if order else found
+        return found
 
     def tails(self) -> Tensor:
         """For each tile and coordinate the share of the weights in the highest sixth of its degrees, ``(T, D)``."""
