@@ -96,13 +96,10 @@ def check_constants(problem: Problem, *, precise: bool = True) -> Iterator[Findi
 
 @dataclass
 class Use:
-    """What the residuals of a problem depend on.
+    """Jets that residuals ask for, with the name of one that does, and unknowns that they change with.
 
-    Attributes:
-        jets: derivatives, with the name of a residual that asks for them.
-        unknowns: those that residuals change with.
-        mentioned: unknowns in residuals, also where their derivative vanishes.
-        flat: those of them whose derivative vanishes in a function that is flat far away.
+    ``mentioned`` are unknowns in residuals, also where their derivative vanishes, ``flat`` those of them whose derivative
+    vanishes in a function that is flat far away.
     """
 
     jets: dict[Jet, str] = field(default_factory=dict)
@@ -112,16 +109,12 @@ class Use:
 
 
 def check_residuals(problem: Problem, measurements: Measurements | None, *, precise: bool = True) -> tuple[list[Finding], Use]:
-    """Everything that is wrong with the residuals of a problem.
-
-    Each is evaluated at a few points of its place on random jets: it may fail, have a wrong shape, be random, mix points, or
-    depend on no field; and fields and unknowns may be left out by all of them.
-    """
+    """Everything that is wrong with residuals at a few points of their places on random jets, and what they depend on."""
     found = Findings()
     blocks = list(_placed(problem, _terms(problem, found), found))
     stated = not found
     if measurements is not None:
-        blocks += [_few(block) for block in found.attempt("data", data_blocks, problem, measurements) or []]
+        blocks += [block.thinned(_PROBES) for block in found.attempt("data", data_blocks, problem, measurements) or []]
     if not blocks:
         return _once(found), Use()
     sizes = found.attempt("natural sizes", field_sizes, problem, blocks) if stated else None
@@ -176,10 +169,6 @@ def _placed(problem: Problem, terms: Sequence[Term], found: Findings) -> Iterato
             sound = tuple(term for term in there if found.attempt(term.name, term.evaluate, evaluation) is not None)
             if sound:
                 yield Collocation(sample, sound)
-
-
-def _few(block: Collocation) -> Collocation:
-    return block.part(torch.arange(0, block.size, max(1, -(-block.size // _PROBES))))
 
 
 def _evaluation(
@@ -318,12 +307,9 @@ def _pointwise(
 
 def _alike(one: Tensor, two: Tensor) -> bool:
     """True if values are the same but for rounding; what is not finite must be so in both."""
-    one, two = one.detach(), two.detach()
-    finite = torch.isfinite(one)
-    if not torch.equal(finite, torch.isfinite(two)):
-        return False
-    largest = float(two[finite].abs().max()) if bool(finite.any()) else 0.0
-    return bool(((one - two)[finite].abs() <= _SAME * largest).all())
+    finite = two.detach()[torch.isfinite(two)].abs()
+    largest = float(finite.max()) if len(finite) else 0.0
+    return torch.allclose(one, two, rtol=0, atol=_SAME * largest, equal_nan=True)
 
 
 def _unmet(problem: Problem, use: Use, faulty: bool) -> Iterator[Finding]:

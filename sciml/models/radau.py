@@ -23,13 +23,10 @@ from sciml.typing import Array
 
 
 class RadauIIA:
-    r"""The stages of one slab, in time from 0 to 1.
+    r"""The stages of one slab, at the times ``nodes``, ``(p,)``, from 0 to 1, the last one 1.
 
-    Attributes:
-        nodes: the times of the stages, the last one 1, shape ``(p,)``.
-        eigenvalues: those of the matrix :math:`\mathcal A` that integrates once from 0 to the stages, one of each pair.
-        vectors: the eigenvectors that belong to them, as columns, ``(p, p / 2)``.
-        inverse: the rows of the inverse of the matrix of all eigenvectors that belong to them, ``(p / 2, p)``.
+    Of the matrix :math:`\mathcal A`, which integrates once from 0 to the stages, ``eigenvalues`` are one of each pair,
+    ``vectors``, ``(p, p / 2)``, the eigenvectors of these, and ``inverse``, ``(p / 2, p)``, their rows of the inverse of all.
     """
 
     def __init__(self, count: int) -> None:

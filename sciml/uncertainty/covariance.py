@@ -88,18 +88,9 @@ def covariance(
     the number of measurements less the trace of the hat matrix over them. Intervals are Student's (normal where :math:`s^2` is
     known), symmetric in the raw number, and so respect the bounds of an unknown.
 
-    Args:
-        unknowns: the unknowns by name.
-        raw: their raw numbers, shape ``(q,)``.
-        model_part: derivative of the rows by the model's parameters, shape ``(m, p)``.
-        raw_part: derivative of the rows by the raw unknowns, shape ``(m, q)``.
-        misfit: the rows, shape ``(m,)``.
-        measured: which rows are measurements, shape ``(m,)``, boolean.
-        prior: which of these say what was known of constants before: they inform, and are no measurements.
-        variance: that of the measured rows, where it is known.
-
-    Without a known variance one number is found for all measurements, so each column's noise is taken to be the same share of
-    its scale.
+    ``model_part``, ``(m, p)``, and ``raw_part``, ``(m, q)``, are derivatives of the rows ``misfit`` by the model's parameters
+    and raw unknowns; ``measured`` rows that are ``prior`` inform, and are no measurements. Without a known ``variance`` one
+    number is found for all of them, so each column's noise is taken to be the same share of its scale.
 
     Reference: G. A. F. Seber and C. J. Wild, Nonlinear Regression, Wiley 1989, chapters 2 and 5.
     """
@@ -157,9 +148,7 @@ def _estimates(
     move: Array,
     quantile: float,
 ) -> tuple[dict[str, Estimate], float]:
-    """Estimates from errors ``(q,)`` of raw numbers, and the largest move in these; ``relative`` are singular values of the
-    ``directions`` ``(q, k)``, of which rows determine those that are ``seen``.
-    """
+    """Estimates from errors ``(q,)`` and singular values of ``directions`` ``(q, k)``, and the largest move in errors."""
     blind = (np.abs(directions[:, ~seen]) > _BLIND).any(axis=1)
     found, drift = {}, 0.0
     for position, (name, unknown) in enumerate(unknowns.items()):
@@ -188,19 +177,11 @@ def from_information(
     measurements: int,
     known: bool = False,
 ) -> Inference:
-    r"""Estimates where all but the unknowns has been eliminated already.
+    """Estimates where all but the unknowns has been eliminated already: by their Schur complement ``information``, ``(q, q)``.
 
-    Args:
-        unknowns: the unknowns by name.
-        raw: their raw numbers, shape ``(q,)``.
-        information: the Schur complement of the unknowns in the normal equations, shape ``(q, q)``.
-        variance: of a measured row.
-        freedom: the degrees of freedom that it was estimated with.
-        move: what a further step would add to the raw numbers, shape ``(q,)``.
-        size: the squared norms of the unknowns' own columns, shape ``(q,)``.
-        added: errors of the raw numbers that are no noise's, added to the variances, shape ``(q,)``.
-        measurements: their number.
-        known: whether the variance was given, and not found from the misfit.
+    A further step would add ``move`` to the raw numbers; ``size`` are the squared norms of the unknowns' own columns, and
+    ``added`` errors that are no noise's, all ``(q,)``. The ``variance`` of a measured row, unless it is ``known``, was found
+    with so many degrees of ``freedom``.
     """
     unit = np.sqrt(np.maximum(size, 1e-300))
     relative, directions = np.linalg.eigh(information / unit / unit[:, None])
