@@ -266,22 +266,16 @@ class FiniteDifferences(Nodal):
         return found
 
     def _matrix(self, order: int) -> sparse.csr_array:
-        count = len(self)
-        reach = (order - 1) // 2 + self.theory // 2
-        wide = order + self.theory
+        count, reach, wide = len(self), (order - 1) // 2 + self.theory // 2, order + self.theory
+        offsets = np.arange(-reach, reach + 1)
+        rows, columns = np.arange(count)[:, None], (np.arange(count)[:, None] + offsets) % count
         found = sparse.lil_array((count, count))
-        central = _difference(np.arange(-reach, reach + 1), order)
-        if self.periodic:
-            offsets = np.arange(-reach, reach + 1)
-            rows = np.repeat(np.arange(count), len(offsets))
-            columns = (np.arange(count)[:, None] + offsets).ravel() % count
-            return sparse.csr_array((np.tile(central, count), (rows, columns)), shape=(count, count)) / self.step**order
-        for row in range(reach):
+        found[rows, columns] = _difference(offsets, order)
+        for row in range(0 if self.periodic else reach):
+            found[[row, count - 1 - row]] = 0
             found[row, :wide] = _difference(np.arange(wide) - row, order)
             found[count - 1 - row, count - wide :] = _difference(np.arange(wide) - (wide - 1 - row), order)
-        inside = sparse.diags_array(list(central), offsets=list(range(2 * reach + 1)), shape=(count - 2 * reach, count))
-        edges = found.tocsr()
-        return sparse.csr_array(sparse.vstack([edges[:reach], inside, edges[count - reach :]]) / self.step**order)
+        return sparse.csr_array(found) / self.step**order
 
     def table(self, x: Tensor, order: int) -> tuple[Tensor | None, Tensor]:
         size = self.reach
@@ -395,10 +389,7 @@ class PiecewiseBasis(Basis1D):
         return Trace(elements, tables, 1 / half, middle[:, None] + half[:, None] * places, upper)
 
     def scattered(self, x: Tensor, highest: int) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """At any places ``(n,)``: elements ``(n,)``, the functions there ``(n, J)``, and their derivatives, each ``(n, J)``.
-
-        The outermost elements continue outside.
-        """
+        """At any places ``(n,)``: elements ``(n,)``, the functions there ``(n, J)``, and their derivatives, each ``(n, J)``."""
         element, half, inside = located(x, torch.from_numpy(self.breaks).to(x))
         basis, factor = self._basis.to(x), self.factor.to(x)[element]
         tables = [
@@ -499,8 +490,7 @@ _KINDS: dict[str, type[Any]] = {each.kind: each for each in (Chebyshev, Fourier,
 
 def axis_from(config: dict[str, Any]) -> Basis1D:
     """The basis that ``config`` describes."""
-    found: Basis1D = _KINDS[config["kind"]](**{key: value for key, value in config.items() if key != "kind"})
-    return found
+    return _KINDS[config["kind"]](**{key: value for key, value in config.items() if key != "kind"})
 
 
 def products(bases: Sequence[Basis1D], sizes: Sequence[int], points: Tensor, orders: Sequence[int]) -> tuple[Tensor, Tensor]:

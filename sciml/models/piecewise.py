@@ -124,8 +124,7 @@ class _Derivative(torch.autograd.Function):
 
 def differentiable(compute: Partial, points: Tensor, orders: Sequence[int]) -> Tensor:
     """A derivative ``compute(points, orders)`` as a function of points ``(n, D)`` that autograd may go through."""
-    found: Tensor = _Derivative.apply(points, compute, tuple(orders))
-    return found
+    return _Derivative.apply(points, compute, tuple(orders))
 
 
 def hermite(knots: Tensor, jets: Sequence[Tensor]) -> PiecewisePolynomial:
