@@ -10,7 +10,6 @@ from torch import Tensor
 
 from sciml.jets.calculus import describe
 from sciml.problem.collocation import Collocation
-from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.linearize import linearize, per_point
 from sciml.solvers.objective import Objective
 
@@ -29,7 +28,7 @@ def described(objective: Objective, otherwise: str, blocks: Sequence[Collocation
     blocks = objective.blocks if blocks is None else blocks
     if not all(bool(torch.isfinite(parameter).all()) for parameter in objective.parameters):
         block = blocks[0]
-        return _at(objective, block, block.terms[0], torch.ones(block.size, dtype=torch.bool), "the parameters are")
+        return _at(objective, block, torch.ones(block.size, dtype=torch.bool), "the parameters are")
     single = [Collocation(block.sample, (term,), block.weights) for block in blocks for term in block.terms]
     found = (look(objective, block) for look in (_values, _slopes) for block in single)
     return next(filter(None, found), otherwise)
@@ -41,12 +40,12 @@ def _values(objective: Objective, block: Collocation) -> str | None:
     values = term.evaluate(evaluation).detach()
     bad = ~torch.isfinite(values)
     if bool(bad.any()):
-        return _at(objective, block, term, bad, f"the residual {term.name!r} is", evaluation)
+        return _at(objective, block, bad, f"the residual {term.name!r} is")
     weights = 1.0 if block.weights is None else block.weights
     bad = ~torch.isfinite(weights * (values / objective.scales[term.name]).square())
     if bool(bad.any()):
         what = f"the square of the residual {term.name!r}, which reaches {float(values.abs().max()):.1e}, is"
-        return _at(objective, block, term, bad, what, evaluation)
+        return _at(objective, block, bad, what)
     return None
 
 
@@ -65,7 +64,7 @@ def _slopes(objective: Objective, block: Collocation) -> str | None:
         bad = ~torch.isfinite(slope)
         if bool(bad.any()):
             what = f"the residual {term.name!r} is finite, but its derivative by {name} is"
-            return _at(objective, block, term, bad, what, evaluation, _SINGULAR)
+            return _at(objective, block, bad, what, _SINGULAR)
     what = f"the residual {term.name!r} is finite, but its gradient by the parameters is"
     while block.size > 1 and block.sample.quadrature is None:
         everything = torch.arange(block.size, device=block.sample.points[0].device)
@@ -75,7 +74,7 @@ def _slopes(objective: Objective, block: Collocation) -> str | None:
             break
         block = smaller
     bad = torch.ones(block.size, dtype=torch.bool, device=block.sample.points[0].device)
-    return _at(objective, block, block.terms[0], bad, what, None, "look at the activations of the model")
+    return _at(objective, block, bad, what, "look at the activations of the model")
 
 
 def _finite_gradient(objective: Objective, block: Collocation) -> bool:
@@ -86,20 +85,11 @@ def _finite_gradient(objective: Objective, block: Collocation) -> bool:
     return all(part is None or bool(torch.isfinite(part).all()) for part in parts)
 
 
-def _at(
-    objective: Objective,
-    block: Collocation,
-    term: Term,
-    bad: Tensor,
-    what: str,
-    evaluation: Evaluation | None = None,
-    why: str = "",
-) -> str:
-    """What of a term is not finite, at how many points, where first, the jets there, and a likely cause or nothing."""
+def _at(objective: Objective, block: Collocation, bad: Tensor, what: str, why: str = "") -> str:
+    """What of a block's first term is not finite, at how many points, where first, the jets there, and a likely cause."""
     first = int(bad.nonzero()[0])
-    if evaluation is None:
-        evaluation, _ = objective.rows.evaluation(block)
-        term.evaluate(evaluation)
+    evaluation, _ = objective.rows.evaluation(block)
+    block.terms[0].evaluate(evaluation)
     point = block.sample.points[0][first]
     named = zip(objective.rows.problem.coordinates, point.tolist(), strict=True)
     place = ", ".join(f"{name} = {value:.4g}" for name, value in named)
