@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -81,7 +81,7 @@ class Certificate:
         elif values or (measured and fields):
             known = setup.measurements is not None and setup.measurements.known(problem)
             try:
-                inference = setup.inference or from_rows(setup.rows, setup.train, setup.scales, setup.weights, known=known)
+                inference = setup.inference or from_rows(setup.objective(), known=known)
             except KeyboardInterrupt:
                 obstacle = "interrupted before the intervals were computed"
         return cls(setup, residuals, inference, tolerance, obstacle)
@@ -94,7 +94,19 @@ class Certificate:
     @property
     def reasons(self) -> list[str]:
         """Every reason not to believe the solution, the gravest first; none for a success."""
-        return [sentence for reason in _REASONS for sentence in reason(self)]
+        setup = self.setup
+        return [
+            *uncertified(self.residuals, self.tolerance, "try more steps, more points or a larger model"),
+            # Where conditions are missing, what is found is one of many solutions.
+            *(lacking(setup.problem) if setup.measurements is None else []),
+            *_unexplained(self),
+            *filter(None, [self.obstacle]),
+            *_beyond_noise(self),
+            *_undetermined(self),
+            *_drifting(self),
+            *_at_bounds(self),
+            *_overfit(self),
+        ]
 
     def not_finite(self) -> str:
         """What is not finite on fresh points, in a sentence; an empty one where all is."""
@@ -112,20 +124,11 @@ def _observations(setup: DiscreteProblem) -> Iterator[tuple[str, Observation, Co
                 yield term.name, term.evaluate, block
 
 
-def _too_large(issued: Certificate) -> list[str]:
-    return uncertified(issued.residuals, issued.tolerance, "try more steps, more points or a larger model")
-
-
 def _unexplained(issued: Certificate) -> Iterator[str]:
     for name, _, _ in _observations(issued.setup):
         size = float(issued.residuals["relative"][name])
         if not size < 1.0:
             yield f"the solution explains nothing of {name!r}: its misfit is {size:.1g} of the spread of the column"
-
-
-def _without_inference(issued: Certificate) -> Iterator[str]:
-    if issued.obstacle:
-        yield issued.obstacle
 
 
 def _beyond_noise(issued: Certificate) -> Iterator[str]:
@@ -205,22 +208,3 @@ def _overfit(issued: Certificate) -> Iterator[str]:
             f"{step.derivative} makes a step of {step.fraction:.0%} of its range near {step.coordinate} = {step.position:.4g} "
             f"that no point has seen: {between}"
         )
-
-
-def _lacking_conditions(issued: Certificate) -> list[str]:
-    """Missing conditions: what is found is one of many solutions."""
-    setup = issued.setup
-    return lacking(setup.problem) if setup.measurements is None else []
-
-
-_REASONS: tuple[Callable[[Certificate], Iterator[str] | list[str]], ...] = (
-    _too_large,
-    _lacking_conditions,
-    _unexplained,
-    _without_inference,
-    _beyond_noise,
-    _undetermined,
-    _drifting,
-    _at_bounds,
-    _overfit,
-)

@@ -68,13 +68,8 @@ class DiscreteProblem:
 
     def objective(self, points: Sequence[Collocation] | None = None, weights: Mapping[str, float] | None = None) -> Objective:
         """The loss at the training points, or at others, with the weights of terms or with others."""
-        return Objective(
-            self.rows,
-            self.train if points is None else points,
-            self.scales,
-            self.weights if weights is None else weights,
-            self.parameters,
-        )
+        points, weights = self.train if points is None else points, self.weights if weights is None else weights
+        return Objective(self.rows, tuple(points), self.scales, dict(weights), self.parameters)
 
     def with_model(self, model: nn.Module, *, problem: Problem | None = None, **changes: Any) -> DiscreteProblem:
         """The same set-up with another model between the same units.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from scipy import stats
 from sciml.problem import Normal, Unknown
 from sciml.problem.collocation import Collocation
 from sciml.problem.observations import PRIOR, Observation
-from sciml.solvers import ResidualSystem
+from sciml.solvers import Objective, ResidualSystem
 from sciml.solvers.jacobian import jacobian
 from sciml.typing import Array
 
@@ -206,14 +206,7 @@ def _estimate(unknown: Unknown, raw: float, error: float, quantile: float) -> Es
     return Estimate(float(value.detach()), abs(float(slope)) * error, low, high)
 
 
-def from_rows(
-    rows: ResidualSystem,
-    blocks: Sequence[Collocation],
-    scales: Mapping[str, float],
-    weights: Mapping[str, float],
-    *,
-    known: bool = False,
-) -> Inference:
+def from_rows(objective: Objective, *, known: bool = False) -> Inference:
     """Inference at a trained trial function, with the equations and conditions taken as exact.
 
     Every residual that is not a measurement enters with a weight so large that the measurements can hardly bend it: then
@@ -222,12 +215,13 @@ def from_rows(
     (P. J. Huber, Robust Statistics, Wiley 1981, section 7.6).
     """
     # In double precision whatever the fit was made in: what counts as zero is judged by the rounding of float64.
+    rows, scales, weights = objective.rows, objective.scales, objective.weights
     trial = copy.deepcopy(rows.trial).double().cpu()
     rows = ResidualSystem(rows.problem, trial, {name: value.detach().double().cpu() for name, value in rows.raw.items()})
     parameters = [parameter for parameter in trial.parameters() if parameter.requires_grad]
     # Fewer rows than the model has parameters would leave it free between them, and every interval too wide.
     enough = 3 * sum(parameter.numel() for parameter in parameters) // max(1, len(rows.problem.equations))
-    thin = [_thin(block, max(_MOST_POINTS, min(enough, _MOST_ROWS))) for block in blocks]
+    thin = [_thin(block, max(_MOST_POINTS, min(enough, _MOST_ROWS))) for block in objective.blocks]
     factors, measured, prior = {}, [], []
     per_row = {term.name: weights[term.name] / block.height for block in thin for term in block.terms if term.measured}
     heaviest = max(per_row.values(), default=1.0) or 1.0
