@@ -62,6 +62,12 @@ class DiscreteProblem:
         return None if self.measurements is None else self.measurements.table
 
     @property
+    def sizes(self) -> dict[str, tuple[float, float]]:
+        """Centre and size of each field that the trial function is scaled by."""
+        ends = zip(self.trial.offset.tolist(), self.trial.scale.tolist(), strict=True)
+        return dict(zip(self.problem.fields, ends, strict=True))
+
+    @property
     def parameters(self) -> list[Tensor]:
         """The tensors to be varied."""
         return [parameter for parameter in self.trial.parameters() if parameter.requires_grad] + list(self.raw.values())
