@@ -204,7 +204,4 @@ def _overfit(issued: Certificate) -> Iterator[str]:
             return
     step = hidden_step(setup.rows)
     if step is not None:
-        yield (
-            f"{step.derivative} makes a step of {step.fraction:.0%} of its range near {step.coordinate} = {step.position:.4g} "
-            f"that no point has seen: {between}"
-        )
+        yield f"{step} that no point has seen: {between}"
