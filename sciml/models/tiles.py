@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from scipy.spatial import KDTree
 from torch import Tensor
 
 from sciml.errors import ModelError
@@ -69,7 +70,10 @@ class Tiles(Pieces):
         products = ellipsoid(self.degrees, full=self.full)
         self.register_buffer("centers", middles[chosen], persistent=False)
         self.register_buffer("halves", halves[chosen], persistent=False)
-        self.register_buffer("_tile_of", _nearest(middles, halves, chosen), persistent=False)
+        # Of a box without a tile the nearest one, in units of a typical box.
+        unit = halves.mean(0)
+        nearest = KDTree(middles[chosen] / unit).query(middles / unit)[1]
+        self.register_buffer("_tile_of", torch.from_numpy(nearest), persistent=False)
         self.register_buffer("products", products, persistent=False)
         shape = len(chosen), outputs, len(products)
         self.register_buffer("coefficients", torch.zeros(shape, dtype=torch.float64))
@@ -130,15 +134,3 @@ class Tiles(Pieces):
         boxes = " x ".join(str(len(each) - 1) for each in self.breaks)
         all_of = "" if len(self.live) == len(self._tile_of) else f"{len(self.live)} of "
         return f"{all_of}{boxes} tiles of degree {' x '.join(map(str, self.degrees))}"
-
-
-def _nearest(middles: Tensor, halves: Tensor, chosen: Tensor) -> Tensor:
-    """For each box the place among the chosen ones of the nearest one, in units of a typical box."""
-    unit = halves.mean(0)
-    found = torch.empty(len(middles), dtype=torch.int64)
-    found[chosen] = torch.arange(len(chosen))
-    others = torch.ones(len(middles), dtype=torch.bool)
-    others[chosen] = False
-    for part in torch.nonzero(others)[:, 0].split(1024):
-        found[part] = torch.cdist(middles[part] / unit, middles[chosen] / unit).argmin(1)
-    return found

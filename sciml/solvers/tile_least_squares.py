@@ -17,6 +17,7 @@ from scipy.linalg import cho_solve_banded, cholesky_banded
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 _RIDGE = 1e-13
 # Combinations whose rows are smaller than that are left out.
@@ -26,16 +27,6 @@ _REFINEMENTS, _REFINED = 30, 1e-13
 
 # Rows that join pairs of tiles ``(P, 2)``: matrices ``(P, m, 2 F K)`` and residuals ``(P, m)``, padded by zeros.
 Joined = tuple[Tensor, Tensor, Tensor]
-
-
-def _padded(key: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Sorted keys ``(G,)`` and the rows ``(n, k, w)`` of each, one below another and zeros, ``(G, m, w)``."""
-    names, groups, counts = torch.unique_consecutive(key, return_inverse=True, return_counts=True)
-    starts = torch.cumsum(counts, 0) - counts
-    place = torch.arange(len(key)) - starts[groups]
-    found = rows.new_zeros(len(names), int(counts.max()), *rows.shape[1:])
-    found[groups, place] = rows
-    return names, found.flatten(1, 2)
 
 
 def condense(triangles: Tensor, tiles: Tensor, rows: Tensor) -> None:
@@ -194,7 +185,8 @@ def _orthonormal(slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> tup
         tiles = torch.cat([tiles.T.flatten() for tiles, _ in some])
         order = torch.argsort(tiles, stable=True)
         own = torch.cat([torch.cat(rows.chunk(2, dim=2)) for _, rows in some])
-        condense(triangles, *_padded(tiles[order], own[order]))
+        names, counts = torch.unique_consecutive(tiles[order], return_counts=True)
+        condense(triangles, names, pad_sequence(own[order].split(counts.tolist()), batch_first=True).flatten(1, 2))
     _, sizes, right = torch.linalg.svd(triangles)
     seen = sizes > _UNSEEN * sizes[:, :1].clamp_min(1e-300)
     ranks = seen.sum(1)
