@@ -13,6 +13,7 @@ from scipy import stats
 
 from sciml.problem import Normal, Unknown
 from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Term
 from sciml.problem.observations import PRIOR, Observation
 from sciml.solvers import Objective, ResidualSystem
 from sciml.solvers.jacobian import jacobian
@@ -223,29 +224,29 @@ def from_rows(objective: Objective, *, known: bool = False) -> Inference:
     enough = 3 * sum(parameter.numel() for parameter in parameters) // max(1, len(rows.problem.equations))
     thin = [_thin(block, max(_MOST_POINTS, min(enough, _MOST_ROWS))) for block in objective.blocks]
     factors, measured, prior = {}, [], []
-    per_row = {term.name: weights[term.name] / block.height for block in thin for term in block.terms if term.measured}
+    terms = [(term, block.height) for block in thin for term in block.terms]
+    per_row = {term.name: weights[term.name] / height for term, height in terms if term.measured}
     heaviest = max(per_row.values(), default=1.0) or 1.0
-    for block in thin:
-        for term in block.terms:
-            share = math.sqrt(per_row[term.name] / heaviest) if term.measured else _STIFFNESS / math.sqrt(block.height)
-            factors[term.name] = share / scales[term.name]
-            measured.append(np.full(block.height, term.measured and factors[term.name] > 0))
-            prior.append(np.full(block.height, term.name.startswith(PRIOR)))
-    values, slopes = jacobian(rows, [_without_loss(block) for block in thin], factors, parameters)
+    for term, height in terms:
+        share = math.sqrt(per_row[term.name] / heaviest) if term.measured else _STIFFNESS / math.sqrt(height)
+        factors[term.name] = share / scales[term.name]
+        measured.append(np.full(height, term.measured and factors[term.name] > 0))
+        prior.append(np.full(height, term.name.startswith(PRIOR)))
+    plain = [replace(block, terms=tuple(map(_without_loss, block.terms))) for block in thin]
+    values, slopes = jacobian(rows, plain, factors, parameters)
     misfit, matrix = values.numpy(), slopes.numpy()
     start = 0
-    for block in thin:
-        for term in block.terms:
-            place, start = slice(start, start + block.height), start + block.height
-            noise = term.evaluate.noise if isinstance(term.evaluate, Observation) else None
-            if noise is not None and noise.robust and factors[term.name]:
-                deviations = values[place] / factors[term.name]
-                score, curvature = noise.score(deviations), noise.curvature(deviations)
-                size = float(score.square().mean().sqrt()) or 1.0
-                misfit[place] = factors[term.name] * score.numpy() / size
-                matrix[place] *= float(curvature.mean()) / size
+    for term, height in terms:
+        place, start = slice(start, start + height), start + height
+        noise = term.evaluate.noise if isinstance(term.evaluate, Observation) else None
+        if noise is not None and noise.robust and factors[term.name]:
+            deviations = values[place] / factors[term.name]
+            score, curvature = noise.score(deviations), noise.curvature(deviations)
+            size = float(score.square().mean().sqrt()) or 1.0
+            misfit[place] = factors[term.name] * score.numpy() / size
+            matrix[place] *= float(curvature.mean()) / size
     split = matrix.shape[1] - len(rows.raw)
-    common = [scales[term.name] for block in thin for term in block.terms if term.measured]
+    common = [scales[term.name] for term, _ in terms if term.measured]
     return covariance(
         rows.problem.unknowns,
         torch.stack(list(rows.raw.values())).numpy() if rows.raw else np.zeros(0),
@@ -258,15 +259,11 @@ def from_rows(objective: Objective, *, known: bool = False) -> Inference:
     )
 
 
-def _without_loss(block: Collocation) -> Collocation:
-    """A block whose rows are deviations, whatever the loss that was made of them."""
-    plain = tuple(
-        replace(term, evaluate=replace(term.evaluate, noise=Normal()))
-        if isinstance(term.evaluate, Observation) and term.evaluate.noise.robust
-        else term
-        for term in block.terms
-    )
-    return Collocation(block.sample, plain, block.weights)
+def _without_loss(term: Term) -> Term:
+    """A term whose rows are deviations, whatever the loss that was made of them."""
+    if isinstance(term.evaluate, Observation) and term.evaluate.noise.robust:
+        return replace(term, evaluate=replace(term.evaluate, noise=Normal()))
+    return term
 
 
 def _thin(block: Collocation, most: int) -> Collocation:
