@@ -266,16 +266,22 @@ class FiniteDifferences(Nodal):
         return found
 
     def _matrix(self, order: int) -> sparse.csr_array:
-        count, reach, wide = len(self), (order - 1) // 2 + self.theory // 2, order + self.theory
-        offsets = np.arange(-reach, reach + 1)
-        rows, columns = np.arange(count)[:, None], (np.arange(count)[:, None] + offsets) % count
+        count = len(self)
+        reach = (order - 1) // 2 + self.theory // 2
+        wide = order + self.theory
         found = sparse.lil_array((count, count))
-        found[rows, columns] = _difference(offsets, order)
-        for row in range(0 if self.periodic else reach):
-            found[[row, count - 1 - row]] = 0
+        central = _difference(np.arange(-reach, reach + 1), order)
+        if self.periodic:
+            offsets = np.arange(-reach, reach + 1)
+            rows = np.repeat(np.arange(count), len(offsets))
+            columns = (np.arange(count)[:, None] + offsets).ravel() % count
+            return sparse.csr_array((np.tile(central, count), (rows, columns)), shape=(count, count)) / self.step**order
+        for row in range(reach):
             found[row, :wide] = _difference(np.arange(wide) - row, order)
             found[count - 1 - row, count - wide :] = _difference(np.arange(wide) - (wide - 1 - row), order)
-        return sparse.csr_array(found) / self.step**order
+        inside = sparse.diags_array(list(central), offsets=list(range(2 * reach + 1)), shape=(count - 2 * reach, count))
+        edges = found.tocsr()
+        return sparse.csr_array(sparse.vstack([edges[:reach], inside, edges[count - reach :]]) / self.step**order)
 
     def table(self, x: Tensor, order: int) -> tuple[Tensor | None, Tensor]:
         size = self.reach

@@ -55,9 +55,7 @@ class RadauIIA:
 
     def moved(self, at: Tensor, order: int, in_time: int) -> Tensor:
         """A time derivative of such fields at some times: ``(len(at), p)``."""
-        coefficients = self.polynomials(order)
-        if in_time:
-            coefficients = chebyshev.chebder(coefficients, in_time, scl=2)
+        coefficients = chebyshev.chebder(self.polynomials(order), in_time, scl=2)
         return torch.from_numpy(chebyshev.chebval(2 * at.numpy() - 1, coefficients).T)
 
     def integrated(self, at: Tensor, times: int) -> Tensor:
@@ -77,4 +75,4 @@ def start_values(at: Tensor, power: int) -> Tensor:
 
 
 def _integral(coefficients: Array, times: int) -> Array:
-    return chebyshev.chebint(coefficients, times, lbnd=-1, scl=0.5) if times else coefficients
+    return chebyshev.chebint(coefficients, times, lbnd=-1, scl=0.5)

@@ -61,12 +61,12 @@ class RandomFeatures(SequentialModel):
         outputs: int | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(inputs, outputs)
+        super().__init__()
         scales = [scale] if isinstance(scale, int | float) else list(scale)
         check_draw(features, scale, scales)
         self.features = features
         self.scale = float(scale) if isinstance(scale, int | float) else tuple(map(float, scale))
-        self.build_if_asked(seed)
+        self.build_if_asked(inputs, outputs, seed)
 
     def build(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
         """Draw the features and set all their weights to zero.
@@ -118,7 +118,7 @@ class DeepFeatures(SequentialModel):
     arguments = ("network", "features", "scale")
 
     def __init__(self, network: nn.Module, features: int = 800, scale: float = 0.5, seed: int = 0) -> None:
-        super().__init__(None, None)
+        super().__init__()
         if not isinstance(network, MLP) or not len(network.layers):
             raise ModelError(f"deep features need a trained sciml.MLP; given: {type(network).__name__}")
         check_draw(features, scale, [scale])

@@ -17,7 +17,6 @@ from scipy.linalg import cho_solve_banded, cholesky_banded
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 _RIDGE = 1e-13
 # Combinations whose rows are smaller than that are left out.
@@ -185,8 +184,11 @@ def _orthonormal(slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> tup
         tiles = torch.cat([tiles.T.flatten() for tiles, _ in some])
         order = torch.argsort(tiles, stable=True)
         own = torch.cat([torch.cat(rows.chunk(2, dim=2)) for _, rows in some])
-        names, counts = torch.unique_consecutive(tiles[order], return_counts=True)
-        condense(triangles, names, pad_sequence(own[order].split(counts.tolist()), batch_first=True).flatten(1, 2))
+        names, groups, counts = torch.unique_consecutive(tiles[order], return_inverse=True, return_counts=True)
+        place = torch.arange(len(order)) - (torch.cumsum(counts, 0) - counts)[groups]
+        padded = own.new_zeros(len(names), int(counts.max()), *own.shape[1:])
+        padded[groups, place] = own[order]
+        condense(triangles, names, padded.flatten(1, 2))
     _, sizes, right = torch.linalg.svd(triangles)
     seen = sizes > _UNSEEN * sizes[:, :1].clamp_min(1e-300)
     ranks = seen.sum(1)
