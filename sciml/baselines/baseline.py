@@ -109,7 +109,7 @@ def baseline(
         problem,
         measured,
         term_sizes(problem, [*blocks, *measured], sizes),
-        np.array(sizes.scale),
+        np.array([size for _, size in sizes.values()]),
         tolerance,
         budget,
         method,
@@ -132,7 +132,7 @@ def baseline(
     bound = problem.bind(**constants)
     fresh = [*blocks, *measured]
     residuals = certificate(
-        ResidualSystem(bound, found.trial, {}), fresh, term_sizes(bound, fresh, _sizes(blocks, found.trial))
+        ResidualSystem(bound, found.trial, {}), fresh, term_sizes(bound, fresh, _sizes(bound, blocks, found.trial))
     )
     valued = {term.name for block in blocks for term in block.terms if term.field is not None}
     # Of a prescribed value no digits are lost to derivatives.
@@ -220,11 +220,11 @@ def _check_sizes(problem: Problem, measurements: Measurements | None) -> None:
         )
 
 
-def _sizes(blocks: Sequence[Collocation], trial: nn.Module) -> Sizes:
+def _sizes(problem: Problem, blocks: Sequence[Collocation], trial: nn.Module) -> Sizes:
     """How large the fields are that were found: a surer measure of residuals than what conditions prescribe."""
     points = torch.cat([each for block in blocks for each in block.sample.points])
     with torch.no_grad():
         largest = trial(points).abs().amax(dim=0)
     if not bool(torch.isfinite(largest).all()):
         raise BaselineError("what SciPy returned as a solution is not finite between its steps; it was thrown away")
-    return Sizes((0.0,) * len(largest), tuple(float(each) or 1.0 for each in largest))
+    return {name: (0.0, float(each) or 1.0) for name, each in zip(problem.fields, largest, strict=True)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -54,14 +54,9 @@ def uncertified(residuals: pd.DataFrame, tolerance: float | pd.Series, remedy: s
 
 @dataclass(frozen=True)
 class Certificate:
-    """Residuals on fresh points and what measurements say, from which the reasons against success follow.
+    """Residuals on fresh points of a set-up as a fit left it, and what measurements say of unknown constants.
 
-    Attributes:
-        setup: as a fit left it.
-        residuals: of ``certificate``.
-        inference: of unknown constants; blank where ``obstacle`` says why.
-        tolerance: for relative residuals.
-        obstacle: why nothing was inferred though there are unknowns.
+    ``tolerance`` is that of relative residuals; where there are unknowns and nothing was inferred, ``obstacle`` says why.
     """
 
     setup: DiscreteProblem
@@ -86,7 +81,7 @@ class Certificate:
         elif values or (measured and fields):
             known = setup.measurements is not None and setup.measurements.known(problem)
             try:
-                inference = setup.inference or from_rows(setup.rows, setup.train, setup.scales, setup.weights, known=known)
+                inference = setup.inference or from_rows(setup.objective(), known=known)
             except KeyboardInterrupt:
                 obstacle = "interrupted before the intervals were computed"
         return cls(setup, residuals, inference, tolerance, obstacle)
@@ -99,7 +94,19 @@ class Certificate:
     @property
     def reasons(self) -> list[str]:
         """Every reason not to believe the solution, the gravest first; none for a success."""
-        return [sentence for reason in _REASONS for sentence in reason(self)]
+        setup = self.setup
+        return [
+            *uncertified(self.residuals, self.tolerance, "try more steps, more points or a larger model"),
+            # Where conditions are missing, what is found is one of many solutions.
+            *(lacking(setup.problem) if setup.measurements is None else []),
+            *_unexplained(self),
+            *filter(None, [self.obstacle]),
+            *_beyond_noise(self),
+            *_undetermined(self),
+            *_drifting(self),
+            *_at_bounds(self),
+            *_overfit(self),
+        ]
 
     def not_finite(self) -> str:
         """What is not finite on fresh points, in a sentence; an empty one where all is."""
@@ -117,10 +124,6 @@ def _observations(setup: DiscreteProblem) -> Iterator[tuple[str, Observation, Co
                 yield term.name, term.evaluate, block
 
 
-def _too_large(issued: Certificate) -> list[str]:
-    return uncertified(issued.residuals, issued.tolerance, "try more steps, more points or a larger model")
-
-
 def _unexplained(issued: Certificate) -> Iterator[str]:
     for name, _, _ in _observations(issued.setup):
         size = float(issued.residuals["relative"][name])
@@ -128,17 +131,8 @@ def _unexplained(issued: Certificate) -> Iterator[str]:
             yield f"the solution explains nothing of {name!r}: its misfit is {size:.1g} of the spread of the column"
 
 
-def _without_inference(issued: Certificate) -> Iterator[str]:
-    if issued.obstacle:
-        yield issued.obstacle
-
-
 def _beyond_noise(issued: Certificate) -> Iterator[str]:
-    """Given standard deviations, or equations, that data contradict: they lie farther away than chance allows.
-
-    Sums of squares are compared with chi-squared of the same mean and variance (F. E. Satterthwaite, Biometrics Bulletin 2,
-    1946).
-    """
+    """Given standard deviations, or equations, that data contradict: they lie farther away than chance allows."""
     setup, inference = issued.setup, issued.inference
     if setup.measurements is None or not inference.measurements or not setup.measurements.known(setup.problem):
         return
@@ -153,6 +147,7 @@ def _beyond_noise(issued: Certificate) -> Iterator[str]:
     freedom = mean * inference.freedom / max(inference.measurements, 1)
     if freedom < 1:
         return
+    # Chi-squared of the same mean and variance (F. E. Satterthwaite, Biometrics Bulletin 2, 1946).
     spread = variance / (2 * mean)
     if stats.chi2.sf(total / spread, 2 * mean * freedom / variance) <= _CHANCE:
         yield (
@@ -209,26 +204,4 @@ def _overfit(issued: Certificate) -> Iterator[str]:
             return
     step = hidden_step(setup.rows)
     if step is not None:
-        yield (
-            f"{step.derivative} makes a step of {step.fraction:.0%} of its range near {step.coordinate} = {step.position:.4g} "
-            f"that no point has seen: {between}"
-        )
-
-
-def _lacking_conditions(issued: Certificate) -> list[str]:
-    """Missing conditions: what is found is one of many solutions."""
-    setup = issued.setup
-    return lacking(setup.problem) if setup.measurements is None else []
-
-
-_REASONS: tuple[Callable[[Certificate], Iterator[str] | list[str]], ...] = (
-    _too_large,
-    _lacking_conditions,
-    _unexplained,
-    _without_inference,
-    _beyond_noise,
-    _undetermined,
-    _drifting,
-    _at_bounds,
-    _overfit,
-)
+        yield f"{step} that no point has seen: {between}"

@@ -23,17 +23,13 @@ _RISE, _FALL, _RISING_LOOKS = 3.0, 2.0, 5
 
 
 def overfitted(history: Sequence[Mapping[str, Any]]) -> list[str]:
-    r"""Overfitting: the training loss went on falling in some phase while that on held-out points rose.
-
-    The lowest held-out loss of the phase must lie at least five reports before its end, each of the last five reports three
-    times above it, and the training loss must have fallen by a factor of two since: reports scatter, and a rise in one means
-    nothing.
-    """
+    """Overfitting: the training loss went on falling in some phase while that on held-out points rose."""
     found = []
     for phase in dict.fromkeys(str(look["phase"]) for look in history):
         looks = [look for look in history if look["phase"] == phase]
         held = [float(look["held_out"]) for look in looks]
         place = min(range(len(held)), key=lambda position: held[position])
+        # Reports scatter, and a rise in one means nothing.
         best, last, later = looks[place], looks[-1], held[place + 1 :][-_RISING_LOOKS:]
         fell = float(best["loss"]) >= _FALL * float(last["loss"])
         if len(later) == _RISING_LOOKS and min(later) > _RISE * held[place] and fell:
@@ -47,12 +43,7 @@ def overfitted(history: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def stagnant(setup: DiscreteProblem, history: Sequence[Mapping[str, Any]]) -> list[str]:
-    r"""Why the loss no longer falls, or does not fall yet, where a certificate fails; nothing where no cause is seen.
-
-    In order: the loss was still falling when the steps were used up; a single step along the gradient still lowers it by much
-    (the steps were too few or too small); two terms pull against one another,
-    :math:`\cos(\nabla L_i, \nabla L_j) < -0.7` with most of the gradient cancelled; the gradient vanishes.
-    """
+    """Why the loss no longer falls, or does not fall yet, where a certificate fails; nothing where no cause is seen."""
     looks = [look for look in history if look.get("phase") == history[-1]["phase"]] if history else []
     losses = [float(look["loss"]) for look in looks]
     if len(losses) < _FEW_LOOKS or not all(map(math.isfinite, losses)) or not setup.parameters:

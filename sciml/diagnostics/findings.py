@@ -69,8 +69,7 @@ class Findings(list[Finding]):
         try:
             return function(*arguments, **options)
         except SciMLError as error:
-            kinds = {DataError: "data", ModelError: "model", SolverError: "solver"}
-            kind = next((kind for each, kind in kinds.items() if isinstance(error, each)), "problem")
+            kind = next((kind for kind in ("data", "model", "solver") if isinstance(error, _ERRORS[kind])), "problem")
             self.append(Finding(kind, where, str(error), severity="fatal"))
             return None
 

@@ -66,9 +66,7 @@ def preflight(
     if not isinstance(problem, Problem):
         hint = f"; did you mean {problem.__name__}()?" if isinstance(problem, type) else ""
         raise ProblemError(f"preflight needs a problem object; given: {problem!r}{hint}")
-    found = Findings()
-    measurements = found.attempt("data", resolve_data, problem, data, observe, noise)
-    found += _findings(problem, model, measurements, exact, dtype, device)
+    found, measurements = _findings(problem, model, data, observe, noise, exact, dtype, device)
     if not any(each.severity == "fatal" or each.kind == "residual" for each in found):
         sentences = [*condition_warnings(problem, measurements is not None), *slope_contradictions(problem)]
         found += [Finding("conditions", type(problem).__name__, each, severity="warning") for each in sentences]
@@ -91,9 +89,7 @@ def checked(
         raise SolverError(f"preflight must be 'error', 'warn' or 'off'; given: {mode!r}")
     if mode == "off":
         return resolve_data(problem, data, observe, noise)
-    found = Findings()
-    measurements = found.attempt("data", resolve_data, problem, data, observe, noise)
-    found += _findings(problem, model, measurements, exact, dtype, device)
+    found, measurements = _findings(problem, model, data, observe, noise, exact, dtype, device)
     found.report(mode, type(problem).__name__)
     return measurements
 
@@ -101,25 +97,26 @@ def checked(
 def _findings(
     problem: Problem,
     model: nn.Module | None,
-    measurements: Measurements | None,
+    data: object,
+    observe: Mapping[str, Callable[..., Any]] | None,
+    noise: Any,
     exact: bool | HardConstraints,
     dtype: torch.dtype,
     device: str | torch.device,
-) -> Findings:
-    """The findings of all checks of a problem and, if there is one, a model."""
+) -> tuple[Findings, Measurements | None]:
+    """The findings of all checks of a problem, data and, if there is one, a model; and the measurements."""
     precise, found = dtype == torch.float64, Findings()
+    measurements = found.attempt("data", resolve_data, problem, data, observe, noise)
     found.check("constants", check_constants, problem, precise=precise)
     imprecise = any(each.severity == "warning" for each in found)
     residuals, use = check_residuals(problem, measurements, precise=precise)
     found += [each for each in residuals if not (imprecise and each.severity == "warning")]
-    if model is None:
-        return found
-    construction = found.attempt("exact", lambda: construct(problem, HardConstraints.of(exact)))
-    if construction is None:
-        return found
-    built = found.attempt("model", built_model, model, problem, 0, [], construction)
+    construction = None
+    if model is not None:
+        construction = found.attempt("exact", lambda: construct(problem, HardConstraints.of(exact)))
+    built = None if construction is None else found.attempt("model", built_model, model, problem, 0, [], construction)
     if built is None:
-        return found
+        return found, measurements
     ones = [1.0] * len(problem.fields)
     trial = Scaled(built, problem.domain.lower, problem.domain.upper, [0.0] * len(ones), ones)
     trial = trial.to(device=device_of(device), dtype=dtype).train()
@@ -128,4 +125,4 @@ def _findings(
         name = type(built).__name__
         if found.check(name, check_model, trial, problem):
             found.check(name, check_function, trial, problem, use.jets)
-    return found
+    return found, measurements

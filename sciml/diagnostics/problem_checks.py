@@ -96,13 +96,10 @@ def check_constants(problem: Problem, *, precise: bool = True) -> Iterator[Findi
 
 @dataclass
 class Use:
-    """What the residuals of a problem depend on.
+    """Jets that residuals ask for, with the name of one that does, and unknowns that they change with.
 
-    Attributes:
-        jets: derivatives, with the name of a residual that asks for them.
-        unknowns: those that residuals change with.
-        mentioned: unknowns in residuals, also where their derivative vanishes.
-        flat: those of them whose derivative vanishes in a function that is flat far away.
+    ``mentioned`` are unknowns in residuals, also where their derivative vanishes, ``flat`` those of them whose derivative
+    vanishes in a function that is flat far away.
     """
 
     jets: dict[Jet, str] = field(default_factory=dict)
@@ -112,20 +109,16 @@ class Use:
 
 
 def check_residuals(problem: Problem, measurements: Measurements | None, *, precise: bool = True) -> tuple[list[Finding], Use]:
-    """Everything that is wrong with the residuals of a problem.
-
-    Each is evaluated at a few points of its place on random jets: it may fail, have a wrong shape, be random, mix points, or
-    depend on no field; and fields and unknowns may be left out by all of them.
-    """
+    """Everything that is wrong with residuals at a few points of their places on random jets, and what they depend on."""
     found = Findings()
     blocks = list(_placed(problem, _terms(problem, found), found))
     stated = not found
     if measurements is not None:
-        blocks += [_few(block) for block in found.attempt("data", data_blocks, problem, measurements) or []]
+        blocks += [block.thinned(_PROBES) for block in found.attempt("data", data_blocks, problem, measurements) or []]
     if not blocks:
         return _once(found), Use()
     sizes = found.attempt("natural sizes", field_sizes, problem, blocks) if stated else None
-    fields = {} if sizes is None else sizes.named(problem)
+    fields = sizes or {}
     use, faulty, whole = Use(), False, stated
     for block in blocks:
         for term in block.terms:
@@ -178,10 +171,6 @@ def _placed(problem: Problem, terms: Sequence[Term], found: Findings) -> Iterato
                 yield Collocation(sample, sound)
 
 
-def _few(block: Collocation) -> Collocation:
-    return block.part(torch.arange(0, block.size, max(1, -(-block.size // _PROBES))))
-
-
 def _evaluation(
     problem: Problem, block: Collocation, fields: Fields, kind: JetKind
 ) -> tuple[Evaluation, list[RandomJets], dict[str, tuple[Tensor, Tensor]]]:
@@ -196,34 +185,6 @@ def _evaluation(
         for seed, _ in enumerate(block.sample.points)
     ]
     return Evaluation.of(bound, block.sample.points, jets, block.sample.normals), jets, leaves
-
-
-class _Dependence:
-    """What random jets have shown of one residual so far; what it depends on is added to ``use``."""
-
-    def __init__(self, problem: Problem, term: Term, block: Collocation, fields: Fields, use: Use) -> None:
-        self._problem, self._term, self._block, self._fields, self._use = problem, term, block, fields, use
-        self.finite = torch.zeros(block.size, dtype=torch.bool)
-        self.on_fields, self.on_jets, self.mentioned = False, False, set[str]()
-
-    def on(self, kind: JetKind) -> tuple[Tensor, Evaluation, list[RandomJets]]:
-        """The values of the residual on one kind of jets, its evaluation and the jets."""
-        evaluation, made, leaves = _evaluation(self._problem, self._block, self._fields, kind)
-        linear, use = linearize(self._term, evaluation, {name: raw for name, (raw, _) in leaves.items()}), self._use
-        values = linear.values
-        self.finite |= torch.isfinite(values.detach())
-        for key, slope in (each for by_jet in linear.by_jet for each in by_jet.items()):
-            self.on_jets = True
-            use.jets.setdefault(key, self._term.name)
-            self.on_fields |= bool((slope != 0).any())
-        for name, slope in linear.by_unknown.items():
-            self.mentioned.add(name)
-            if bool((slope != 0).any()):
-                use.unknowns.add(name)
-            elif name not in use.unknowns and _levels_off(values, leaves[name][1]):
-                use.flat.add(name)
-        use.mentioned |= self.mentioned
-        return values, evaluation, made
 
 
 def _levels_off(values: Tensor, leaf: Tensor) -> bool:
@@ -246,23 +207,44 @@ def _fault(name: str, what: str, remedy: str, severity: str = "error") -> Findin
 
 
 def _check(problem: Problem, term: Term, block: Collocation, fields: Fields, use: Use, precise: bool) -> Iterator[Finding]:
-    """What is wrong with one residual."""
-    met, name = _Dependence(problem, term, block, fields, use), term.name
+    """What is wrong with one residual; what it depends on is added to ``use``."""
+    name, finite = term.name, torch.zeros(block.size, dtype=torch.bool)
+    on_fields, on_jets, mentioned = False, False, set[str]()
+
+    def on(kind: JetKind) -> tuple[Tensor, Evaluation, list[RandomJets]]:
+        """The values of the residual on one kind of jets, its evaluation and the jets."""
+        nonlocal on_fields, on_jets
+        evaluation, made, leaves = _evaluation(problem, block, fields, kind)
+        linear = linearize(term, evaluation, {unknown: raw for unknown, (raw, _) in leaves.items()})
+        finite.logical_or_(torch.isfinite(linear.values.detach()))
+        for key, slope in (each for by_jet in linear.by_jet for each in by_jet.items()):
+            on_jets = True
+            use.jets.setdefault(key, name)
+            on_fields |= bool((slope != 0).any())
+        for unknown, slope in linear.by_unknown.items():
+            mentioned.add(unknown)
+            if bool((slope != 0).any()):
+                use.unknowns.add(unknown)
+            elif unknown not in use.unknowns and _levels_off(linear.values, leaves[unknown][1]):
+                use.flat.add(unknown)
+        use.mentioned |= mentioned
+        return linear.values, evaluation, made
+
     for kind in USUAL:
         with PrecisionMonitor() as monitor:
-            values, evaluation, jets = met.on(kind)
+            values, evaluation, jets = on(kind)
         if kind == USUAL[0] and len(values) > 1:
             yield from _pointwise(term, block, evaluation, jets, values)
-    for unknown in sorted(met.mentioned - use.unknowns):
+    for unknown in sorted(mentioned - use.unknowns):
         given = problem.unknowns[unknown]
         for kind in near_kinds((given.initial, given.lower, given.upper)):
             if unknown not in use.unknowns:
-                met.on(kind)
+                on(kind)
     for kind in WILD:
         # A root or a logarithm of fields has a value for some of them, and a term that is cut off lives for some.
-        if bool(met.finite.all()) and (met.on_fields or not met.on_jets):
+        if bool(finite.all()) and (on_fields or not on_jets):
             break
-        met.on(kind)
+        on(kind)
     if monitor.met and precise:
         value = monitor.met[0]
         example = f" such as {float(value.reshape(-1)[0]):.9g}" if value.numel() else ""
@@ -272,17 +254,16 @@ def _check(problem: Problem, term: Term, block: Collocation, fields: Fields, use
             "give a plain number, or dtype=x.dtype; torch.tensor(0.1) and torch.where(..., 1.0, 0.1) make such tensors",
             "warning",
         )
-    if not bool(met.finite.all()):
-        at = block.sample.points[0][int((~met.finite).nonzero()[0])].tolist()
+    if not bool(finite.all()):
+        at = block.sample.points[0][int((~finite).nonzero()[0])].tolist()
         place = ", ".join(f"{key}={value:.4g}" for key, value in zip(problem.coordinates, at, strict=True))
         yield _fault(
             name,
-            f"is not finite at {int((~met.finite).sum())} of {block.size} points, whatever the fields "
-            f"are, the first at {place}",
+            f"is not finite at {int((~finite).sum())} of {block.size} points, whatever the fields are, the first at {place}",
             "look for a division by zero, or a root or logarithm of a negative number, in its coefficients and targets",
         )
-    elif not (met.on_fields or (isinstance(term.evaluate, Observation) and term.evaluate.function is None)):
-        why = "its derivative by every field is zero at every point" if met.on_jets else "nothing can make it vanish"
+    elif not (on_fields or (isinstance(term.evaluate, Observation) and term.evaluate.function is None)):
+        why = "its derivative by every field is zero at every point" if on_jets else "nothing can make it vanish"
         yield _fault(
             name,
             f"does not depend on any field; {why}",
@@ -318,12 +299,9 @@ def _pointwise(
 
 def _alike(one: Tensor, two: Tensor) -> bool:
     """True if values are the same but for rounding; what is not finite must be so in both."""
-    one, two = one.detach(), two.detach()
-    finite = torch.isfinite(one)
-    if not torch.equal(finite, torch.isfinite(two)):
-        return False
-    largest = float(two[finite].abs().max()) if bool(finite.any()) else 0.0
-    return bool(((one - two)[finite].abs() <= _SAME * largest).all())
+    finite = two.detach()[torch.isfinite(two)].abs()
+    largest = float(finite.max()) if len(finite) else 0.0
+    return torch.allclose(one, two, rtol=0, atol=_SAME * largest, equal_nan=True)
 
 
 def _unmet(problem: Problem, use: Use, faulty: bool) -> Iterator[Finding]:

@@ -76,14 +76,9 @@ def _placed(points: Points, column: int, values: Tensor) -> Points:
 
 @dataclass(frozen=True)
 class Kink:
-    """A jump of a derivative.
+    """A jump of the derivative ``below``, as a fraction of its largest value, between two close points ``ends``, ``(2, D)``.
 
-    Attributes:
-        jet: the derivative that is wrong there, the one above that which jumps.
-        below: the derivative that jumps.
-        coordinate: along which it does.
-        ends: two points at either side of it, shape ``(2, D)``, very close to each other.
-        fraction: the jump by the largest value of the derivative that jumps.
+    ``jet`` is the derivative that is wrong there, the one above that which jumps.
     """
 
     jet: Jet
@@ -156,11 +151,7 @@ def _kinks_along(trial: nn.Module, problem: Problem, asked: Sequence[Jet], colum
 
 
 def _broken_at(problem: Problem, ends: Points) -> bool:
-    """True if a jump between two points ``(2, D)`` very close to each other is the problem's own.
-
-    That is so on a surface on which conditions lie or which an equation ends at, and where the coefficients of an equation
-    jump, so that the same fields and derivatives give it other values at either side.
-    """
+    """True if a jump between two close points ``(2, D)`` is the problem's own: on a surface, or of a coefficient."""
     middle = ends.mean(dim=0, keepdim=True).numpy()
 
     def touches(*domains: Domain) -> bool:
@@ -191,23 +182,14 @@ def _coefficients_jump(problem: Problem, term: Term, sides: PointSet) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class HiddenStep:
-    """A step of a derivative that its own derivative does not show: its size as a fraction of the derivative's range."""
-
-    derivative: str
-    coordinate: str
-    position: float
-    fraction: float
-
-
-def hidden_step(rows: ResidualSystem) -> HiddenStep | None:
-    """The largest step of a field or derivative that the equations ask for, along each coordinate; None without any."""
+def hidden_step(rows: ResidualSystem) -> str | None:
+    """The largest step of a derivative that the equations ask for and its own derivative does not show; None without any."""
     found = [step for column in range(len(rows.problem.coordinates)) if (step := _step_along(rows, column)) is not None]
-    return max(found, key=lambda step: step.fraction, default=None)
+    return max(found, default=(0.0, None))[1]
 
 
-def _step_along(rows: ResidualSystem, column: int) -> HiddenStep | None:
+def _step_along(rows: ResidualSystem, column: int) -> tuple[float, str] | None:
+    """The largest step along a coordinate as a fraction of the derivative's range, and a sentence about it."""
     name = rows.problem.coordinates[column]
     pairs = [(pair, _below(pair, name)) for pair in rows.problem.asked() if name in pair[1]]
     starts, length = _lines(rows, column)
@@ -235,8 +217,9 @@ def _step_along(rows: ResidualSystem, column: int) -> HiddenStep | None:
         if not bool(wrong.any()):
             return None
         last = int(fraction.argmax())
-        middle = float(starts[last, column] + length / 2)
-        report = HiddenStep(describe(*pairs[int(worst[last])][1]), name, middle, float(fraction[last]))
+        size, middle = float(fraction[last]), float(starts[last, column] + length / 2)
+        step = f"{describe(*pairs[int(worst[last])][1])} makes a step of {size:.0%} of its range near {name} = {middle:.4g}"
+        report = size, step
         length = length / 2
         starts = torch.cat([starts[wrong], _placed(starts[wrong], column, starts[wrong][:, column] + length)])
     return report

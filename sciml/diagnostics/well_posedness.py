@@ -66,10 +66,7 @@ class Dependency:
 
 
 def warn_of_conditions(problem: Problem, measured: bool, earlier: list[str]) -> None:
-    """Issue a ``ConditionWarning`` for each sentence of ``condition_warnings`` that is not in ``earlier``, and add it there.
-
-    ``measured`` is as for ``condition_warnings``.
-    """
+    """Issue a ``ConditionWarning`` for each sentence of ``condition_warnings`` that is not in ``earlier``, and add it there."""
     for sentence in condition_warnings(problem, measured):
         if sentence not in earlier:
             earlier.append(sentence)

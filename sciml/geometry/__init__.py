@@ -2,7 +2,6 @@
 
 from sciml.geometry.ball import Ball, Disk
 from sciml.geometry.box import Box, Interval
-from sciml.geometry.chebyshev import SpectralPoints, clustered
 from sciml.geometry.config import domain_from_config
 from sciml.geometry.domain import (
     At,
@@ -24,7 +23,7 @@ from sciml.geometry.domain import (
 )
 from sciml.geometry.polygon import Corner, Polygon
 from sciml.geometry.polyhedron import Polyhedron
-from sciml.geometry.sampling import PointSet, default_count, default_face_count, draw
+from sciml.geometry.sampling import PointSet, SpectralPoints, clustered, default_count, default_face_count, draw
 
 __all__ = [
     "At",

@@ -5,7 +5,7 @@ from sciml.jets.autograd import AutogradJets
 from sciml.jets.calculus import JetSpace, Supplier, d
 from sciml.jets.linear import LinearJets
 from sciml.jets.operators import curl, div, grad, laplacian
-from sciml.jets.random import RandomJets, orders_asked
+from sciml.jets.random import RandomJets
 from sciml.jets.taylor import TaylorJets
 
 __all__ = [
@@ -22,5 +22,4 @@ __all__ = [
     "grad",
     "knows_derivatives",
     "laplacian",
-    "orders_asked",
 ]

@@ -244,13 +244,11 @@ class _Dense(torch.autograd.Function):
 
 def compose(streams: Tensor, rule: Rule, known: Derivatives) -> Tensor:
     """Streams ``(S, n, width)`` through an activation, to ``(len(rule.indices), n, width)``; differentiable."""
-    found: Tensor = _Dense.apply(streams, None, None, rule, known)
-    return found
+    return _Dense.apply(streams, None, None, rule, known)
 
 
 def dense(
     streams: Tensor, weight: Tensor, bias: Tensor | None, rule: Rule | None = None, known: Derivatives | None = None
 ) -> Tensor:
     """Streams ``(S, n, inputs)`` through an activation, if one is given, and a linear layer: ``(S', n, outputs)``."""
-    found: Tensor = _Dense.apply(streams, weight, bias, rule, known)
-    return found
+    return _Dense.apply(streams, weight, bias, rule, known)

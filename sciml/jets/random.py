@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -115,11 +115,3 @@ class RandomJets:
             return 10.0 ** (7 * place - 4) * natural * noise + (offset if kept < 0.5 else 0.0)
         values = kind.size * natural * noise + offset
         return values if kind.size > 0 else values.abs()
-
-
-def orders_asked(jets: Iterable[tuple[str, MultiIndex]], coordinate: str) -> dict[str, int]:
-    """The highest derivative by ``coordinate`` that was asked of each field."""
-    orders: dict[str, int] = {}
-    for field, index in jets:
-        orders[field] = max(orders.get(field, 0), index.count(coordinate))
-    return orders

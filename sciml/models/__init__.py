@@ -13,11 +13,10 @@ from sciml.models.blocks import (
     ResidualBlock,
 )
 from sciml.models.constrained import Constrained, model_of, scaled_of, with_model
-from sciml.models.deep_features import DeepFeatures
 from sciml.models.grid import Grid, GridFunction, GridJets
 from sciml.models.mlp import MLP
 from sciml.models.piecewise import PiecewisePolynomial, hermite
-from sciml.models.random_features import RandomFeatures
+from sciml.models.random_features import DeepFeatures, RandomFeatures
 from sciml.models.scaled import Scaled
 from sciml.models.scattered import ScatteredNodes
 from sciml.models.singular import CornerExponents, CornerFunctions, CornerSingular

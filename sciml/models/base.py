@@ -78,18 +78,16 @@ def _shown(value: object) -> str:
 class SequentialModel(Block):
     """A sequence of layers, empty until ``build``; ``arguments`` and ``widths`` are the ``config`` that rebuilds it."""
 
-    def __init__(self, inputs: int | None, outputs: int | None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential()
-        self._asked = (inputs, outputs)
 
     @abstractmethod
     def build(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
         """Create the layers for D inputs and F outputs, in float64, with numbers from ``generator``."""
 
-    def build_if_asked(self, seed: int) -> None:
+    def build_if_asked(self, inputs: int | None, outputs: int | None, seed: int = 0) -> None:
         """Create the layers, in torch's default type, if the constructor got inputs and outputs."""
-        inputs, outputs = self._asked
         if inputs is not None and outputs is not None:
             self.build(inputs, outputs, torch.Generator().manual_seed(seed))
             self.to(torch.get_default_dtype())

@@ -68,7 +68,7 @@ class Basis1D(ABC):
     theory: int | None = None
     reach: int | None = None
     columns = 1
-    _kinds: ClassVar[dict[str, type[Any]]] = {}
+    _kinds: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -404,10 +404,7 @@ class PiecewiseBasis(Basis1D):
         return Trace(elements, tables, 1 / half, middle[:, None] + half[:, None] * places, upper)
 
     def scattered(self, x: Tensor, highest: int) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """At any places ``(n,)``: elements ``(n,)``, the functions there ``(n, J)``, and their derivatives, each ``(n, J)``.
-
-        The outermost elements continue outside.
-        """
+        """At any places ``(n,)``: elements ``(n,)``, the functions there ``(n, J)``, and their derivatives, each ``(n, J)``."""
         element, half, inside = located(x, torch.from_numpy(self.breaks).to(x))
         basis, factor = self._basis.to(x), self.factor.to(x)[element]
         tables = [
@@ -505,8 +502,7 @@ class Knots(PiecewiseBasis):
 
 def axis_from(config: dict[str, Any]) -> Basis1D:
     """The basis that ``config`` describes."""
-    found: Basis1D = Basis1D._kinds[config["kind"]](**{key: value for key, value in config.items() if key != "kind"})
-    return found
+    return Basis1D._kinds[config["kind"]](**{key: value for key, value in config.items() if key != "kind"})
 
 
 def products(bases: Sequence[Basis1D], sizes: Sequence[int], points: Tensor, orders: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -59,14 +59,14 @@ class MLP(SequentialModel):
         outputs: int | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(inputs, outputs)
+        super().__init__()
         if not hidden or any(isinstance(width, bool) or not isinstance(width, int) or width < 1 for width in hidden):
             raise ModelError(f"MLP needs the widths of its hidden layers, as in MLP(20, 20); given: {hidden!r}")
         if activation not in ACTIVATIONS:
             raise ModelError(f"MLP has no activation {activation!r}; it has {among(activation, ACTIVATIONS)}")
         self.hidden = tuple(hidden)
         self.activation = activation
-        self.build_if_asked(seed)
+        self.build_if_asked(inputs, outputs, seed)
 
     @classmethod
     def from_config(cls, hidden: list[int], **options: Any) -> MLP:

@@ -48,11 +48,14 @@ class Pieces(Block):
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         """A derivative of the fields, ``(n, F)``, of given orders by each coordinate."""
-        return differentiable(self._values, points, orders)
+        return differentiable(self._in_chunks, points, orders)
+
+    def _in_chunks(self, points: Tensor, orders: Sequence[int]) -> Tensor:
+        return torch.cat([self._values(part, orders) for part in points.split(_CHUNK)])
 
     @abstractmethod
     def _values(self, points: Tensor, orders: Sequence[int]) -> Tensor:
-        """The same without a graph."""
+        """The same at some thousand points, without a graph."""
 
 
 class PiecewisePolynomial(Pieces):
@@ -84,8 +87,16 @@ class PiecewisePolynomial(Pieces):
         self.register_buffer("coefficients", torch.zeros(shape, dtype=torch.float64))
 
     def _values(self, points: Tensor, orders: Sequence[int]) -> Tensor:
-        parts = [_values(part, self.coefficients, orders, self.breaks) for part in points.split(_CHUNK)]
-        return torch.cat(parts) if len(points) else points.new_zeros(0, self.outputs)
+        tables, tile, dims = [], torch.zeros(len(points), dtype=torch.int64, device=points.device), len(self.degrees)
+        for x, own, order, degree in zip(points.unbind(1), self.breaks, orders, self.degrees, strict=True):
+            element, half, inside = located(x, own)
+            tables.append(chebyshev(inside, degree, order)[-1] / half[:, None] ** order)
+            tile = tile * (len(own) - 1) + element
+        # One number a tile: to look up by one index is several times faster than by one for each coordinate.
+        found = self.coefficients.flatten(0, dims - 1).index_select(0, tile)
+        for table in reversed(tables):
+            found = torch.bmm(found.flatten(1, -2), table[:, :, None]).view(found.shape[:-1])
+        return found
 
     def extra_repr(self) -> str:
         elements = " x ".join(str(len(each) - 1) for each in self.breaks)
@@ -113,21 +124,7 @@ class _Derivative(torch.autograd.Function):
 
 def differentiable(compute: Partial, points: Tensor, orders: Sequence[int]) -> Tensor:
     """A derivative ``compute(points, orders)`` as a function of points ``(n, D)`` that autograd may go through."""
-    found: Tensor = _Derivative.apply(points, compute, tuple(orders))
-    return found
-
-
-def _values(points: Tensor, coefficients: Tensor, orders: Sequence[int], breaks: Sequence[Tensor]) -> Tensor:
-    tables, tile = [], torch.zeros(len(points), dtype=torch.int64, device=points.device)
-    for x, own, order, size in zip(points.unbind(1), breaks, orders, coefficients.shape[len(breaks) + 1 :], strict=True):
-        element, half, inside = located(x, own)
-        tables.append(chebyshev(inside, size - 1, order)[-1] / half[:, None] ** order)
-        tile = tile * (len(own) - 1) + element
-    # One number a tile: to look up by one index is several times faster than by one for each coordinate.
-    found = coefficients.flatten(0, len(breaks) - 1).index_select(0, tile)
-    for table in reversed(tables):
-        found = torch.bmm(found.flatten(1, -2), table[:, :, None]).view(found.shape[:-1])
-    return found
+    return _Derivative.apply(points, compute, tuple(orders))
 
 
 def hermite(knots: Tensor, jets: Sequence[Tensor]) -> PiecewisePolynomial:

@@ -23,13 +23,10 @@ from sciml.typing import Array
 
 
 class RadauIIA:
-    r"""The stages of one slab, in time from 0 to 1.
+    r"""The stages of one slab, at the times ``nodes``, ``(p,)``, from 0 to 1, the last one 1.
 
-    Attributes:
-        nodes: the times of the stages, the last one 1, shape ``(p,)``.
-        eigenvalues: those of the matrix :math:`\mathcal A` that integrates once from 0 to the stages, one of each pair.
-        vectors: the eigenvectors that belong to them, as columns, ``(p, p / 2)``.
-        inverse: the rows of the inverse of the matrix of all eigenvectors that belong to them, ``(p / 2, p)``.
+    Of the matrix :math:`\mathcal A`, which integrates once from 0 to the stages, ``eigenvalues`` are one of each pair,
+    ``vectors``, ``(p, p / 2)``, the eigenvectors of these, and ``inverse``, ``(p / 2, p)``, their rows of the inverse of all.
     """
 
     def __init__(self, count: int) -> None:
@@ -58,9 +55,7 @@ class RadauIIA:
 
     def moved(self, at: Tensor, order: int, in_time: int) -> Tensor:
         """A time derivative of such fields at some times: ``(len(at), p)``."""
-        coefficients = self.polynomials(order)
-        if in_time:
-            coefficients = chebyshev.chebder(coefficients, in_time, scl=2)
+        coefficients = chebyshev.chebder(self.polynomials(order), in_time, scl=2)
         return torch.from_numpy(chebyshev.chebval(2 * at.numpy() - 1, coefficients).T)
 
     def integrated(self, at: Tensor, times: int) -> Tensor:
@@ -80,4 +75,4 @@ def start_values(at: Tensor, power: int) -> Tensor:
 
 
 def _integral(coefficients: Array, times: int) -> Array:
-    return chebyshev.chebint(coefficients, times, lbnd=-1, scl=0.5) if times else coefficients
+    return chebyshev.chebint(coefficients, times, lbnd=-1, scl=0.5)

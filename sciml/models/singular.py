@@ -220,13 +220,13 @@ class CornerSingular(SequentialModel):
         outputs: int | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(inputs, outputs)
+        super().__init__()
         if not isinstance(smooth, RandomFeatures | Spectral):
             raise ModelError(f"smooth must be a RandomFeatures or a Spectral; given: {type(smooth).__name__}")
         self._kind, self._options = type(smooth), {**smooth.config, "inputs": None, "outputs": None}
         self._singular = CornerFunctions(wedges, center, half_width)
         self.smooth_width = 0
-        self.build_if_asked(seed)
+        self.build_if_asked(inputs, outputs, seed)
 
     @property
     def config(self) -> dict[str, Any]:

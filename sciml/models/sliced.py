@@ -66,14 +66,9 @@ def sliced(trial: nn.Module, column: int, value: float) -> nn.Module:
             f"a {type(trial).__name__} cannot be taken at one value of a coordinate: fit the promoted problem with a model"
         )
     share = (value - float(trial.center[column])) / float(trial.half_width[column])
-    blank = [0.0] * (len(trial.center) - 1), [1.0] * (len(trial.center) - 1)
-    ones = [1.0] * len(trial.scale)
-    made = Scaled(_model(trial.model, column, share), *blank, ones, ones).to(trial.center)
-    with torch.no_grad():
-        for name in ("center", "half_width"):
-            getattr(made, name).copy_(_without(getattr(trial, name), column))
-        made.offset.copy_(trial.offset)
-        made.scale.copy_(trial.scale)
+    made = Scaled(_model(trial.model, column, share), [], [], [], []).to(trial.center)
+    made.center, made.half_width = (_without(each, column) for each in (trial.center, trial.half_width))
+    made.offset, made.scale = trial.offset.clone(), trial.scale.clone()
     return made
 
 

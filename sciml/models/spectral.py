@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -54,7 +55,7 @@ class Spectral(SequentialModel):
         inputs: int | None = None,
         outputs: int | None = None,
     ) -> None:
-        super().__init__(inputs, outputs)
+        super().__init__()
         degrees = list(degree) if isinstance(degree, Sequence) else [degree]
         if not degrees or not all(type(each) is int and each >= 0 for each in [*degrees, *periodic]):
             raise ModelError(
@@ -63,7 +64,7 @@ class Spectral(SequentialModel):
             )
         self.degree = degree if isinstance(degree, int) else tuple(degrees)
         self.periodic = tuple(periodic)
-        self.build_if_asked(0)
+        self.build_if_asked(inputs, outputs)
 
     @property
     def widths(self) -> dict[str, int | None]:
@@ -72,16 +73,12 @@ class Spectral(SequentialModel):
     @property
     def weight(self) -> Tensor:
         """The weights, shape ``(F, width)``."""
-        outer = self.layers[-1]
-        assert isinstance(outer, nn.Linear)
-        return outer.weight
+        return cast(nn.Linear, self.layers[-1]).weight
 
     @property
     def basis(self) -> Products:
         """The products, without their weights."""
-        found = self.layers[0]
-        assert isinstance(found, Products)
-        return found
+        return cast(Products, self.layers[0])
 
     def build(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
         """Make the products and set all their weights to zero; nothing is random here.

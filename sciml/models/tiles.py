@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from scipy.spatial import KDTree
 from torch import Tensor
 
 from sciml.errors import ModelError
 from sciml.models.bases import chebyshev, located
 from sciml.models.piecewise import Pieces
 from sciml.models.spectral import ellipsoid
-
-_CHUNK = 2**13
 
 
 class Tiles(Pieces):
@@ -71,7 +70,10 @@ class Tiles(Pieces):
         products = ellipsoid(self.degrees, full=self.full)
         self.register_buffer("centers", middles[chosen], persistent=False)
         self.register_buffer("halves", halves[chosen], persistent=False)
-        self.register_buffer("_tile_of", _nearest(middles, halves, chosen), persistent=False)
+        # Of a box without a tile the nearest one, in units of a typical box.
+        unit = halves.mean(0)
+        nearest = KDTree(middles[chosen] / unit).query(middles / unit)[1]
+        self.register_buffer("_tile_of", torch.from_numpy(nearest), persistent=False)
         self.register_buffer("products", products, persistent=False)
         shape = len(chosen), outputs, len(products)
         self.register_buffer("coefficients", torch.zeros(shape, dtype=torch.float64))
@@ -102,14 +104,11 @@ class Tiles(Pieces):
         return found
 
     def _values(self, points: Tensor, orders: Sequence[int]) -> Tensor:
-        parts = []
-        for part in points.split(_CHUNK):
-            tile = self.tile(part)
-            found = torch.bmm(self.coefficients[tile], self.functions(self.local(part, tile), orders)[:, :, None])[:, :, 0]
-            for column, order in enumerate(orders):
-                found = found / self.halves[tile, column, None] ** order if order else found
-            parts.append(found)
-        return torch.cat(parts) if parts else points.new_zeros(0, self.outputs)
+        tile = self.tile(points)
+        found = torch.bmm(self.coefficients[tile], self.functions(self.local(points, tile), orders)[:, :, None])[:, :, 0]
+        for column, order in enumerate(orders):
+            found = found / self.halves[tile, column, None] ** order if order else found
+        return found
 
     def tails(self) -> Tensor:
         """For each tile and coordinate the share of the weights in the highest sixth of its degrees, ``(T, D)``."""
@@ -135,15 +134,3 @@ class Tiles(Pieces):
         boxes = " x ".join(str(len(each) - 1) for each in self.breaks)
         all_of = "" if len(self.live) == len(self._tile_of) else f"{len(self.live)} of "
         return f"{all_of}{boxes} tiles of degree {' x '.join(map(str, self.degrees))}"
-
-
-def _nearest(middles: Tensor, halves: Tensor, chosen: Tensor) -> Tensor:
-    """For each box the place among the chosen ones of the nearest one, in units of a typical box."""
-    unit = halves.mean(0)
-    found = torch.empty(len(middles), dtype=torch.int64)
-    found[chosen] = torch.arange(len(chosen))
-    others = torch.ones(len(middles), dtype=torch.bool)
-    others[chosen] = False
-    for part in torch.nonzero(others)[:, 0].split(1024):
-        found[part] = torch.cdist(middles[part] / unit, middles[chosen] / unit).argmin(1)
-    return found

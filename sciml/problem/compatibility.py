@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 import torch
@@ -108,16 +109,13 @@ def contradictions(problem: Problem) -> list[str]:
             across = each.face.coordinate != condition.coordinate
             if across and each.prescription.field in (condition.fields or problem.fields):
                 names = f"{each.term!r} (here and on the opposite face) and {condition.name!r}"
-                pair = [Reading(each), Reading(each, moved=(upper,))]
-                found += mismatch(problem, names, pair, probes(problem, each.face, lower))
+                points = probes(problem, each.face, lower)
+                found += mismatch(problem, names, [(each, ())] * 2, points, on_faces(problem, points, upper))
     return list(dict.fromkeys(found))
 
 
 def slope_contradictions(problem: Problem) -> list[str]:
-    """A sentence for each pair of conditions, one of them Neumann's, that prescribe different slopes where their faces meet.
-
-    Flat faces are compared, and what does not depend on unknown constants: ``at x=1, t=0 they prescribe u_x = 2 and 0``.
-    """
+    """A sentence for each pair of conditions, one of them Neumann's, that prescribe different slopes where flat faces meet."""
     slopes = _settled(problem, _slopes(problem))
     values = _settled(problem, (each for each in prescribed(problem) if isinstance(each.face, Face))) if slopes else []
     pairs = (*product(values, slopes), *combinations(slopes, 2))
@@ -137,10 +135,11 @@ def _compared(problem: Problem, pairs: Iterable[tuple[Prescribed, Prescribed]]) 
         # One and the same number is prescribed on the many faces of a box in many coordinates.
         same = one.index == two.index and first.constant() is not None and first.constant() == second.constant()
         if one.field == two.field and not same:
-            pair = [Reading(first, _beyond(one.index, two.index)), Reading(second, _beyond(two.index, one.index))]
-            if all(reading.possible for reading in pair):
-                names = f"{first.term!r} and {second.term!r}"
-                found += mismatch(problem, names, pair, common_points(problem, first.face, second.face))
+            pair = [(first, _beyond(one.index, two.index)), (second, _beyond(two.index, one.index))]
+            # Values on a face determine no derivative that points away from it.
+            if all(given.face.coordinate not in rate for given, rate in pair):
+                points = common_points(problem, first.face, second.face)
+                found += mismatch(problem, f"{first.term!r} and {second.term!r}", pair, points, points)
     return found
 
 
@@ -169,45 +168,34 @@ def common_points(problem: Problem, one: Side, two: Side) -> Points:
     return probes(problem, one, two)
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What is prescribed, or its derivative ``rate``, at points that may be moved to faces first."""
-
-    given: Prescribed
-    rate: MultiIndex = ()
-    moved: tuple[Face, ...] = ()
-
-    @property
-    def possible(self) -> bool:
-        """True if values on the face determine the rate: not if it points away from the face."""
-        return self.given.face.coordinate not in self.rate
-
-    def values(self, problem: Problem, points: Points) -> Tensor:
-        """Shape ``(n,)``."""
-        points = on_faces(problem, points, *self.moved).requires_grad_()
-        values = self.given.values(problem, points)
-        for name in self.rate:
-            gradient = None
-            if values.requires_grad:
-                (gradient,) = torch.autograd.grad(values.sum(), points, create_graph=True, allow_unused=True)
-            slopes = torch.zeros_like(points) if gradient is None else gradient
-            values = slopes[:, problem.coordinates.index(name)]
-        return values.detach()
+def _derivative(problem: Problem, given: Prescribed, rate: MultiIndex, points: Points) -> Tensor:
+    """A derivative of what is prescribed at points, shape ``(n,)``."""
+    points = points.clone().requires_grad_()
+    values = given.values(problem, points)
+    for name in rate:
+        slopes = torch.zeros_like(points)
+        if values.requires_grad:
+            options: Any = {"create_graph": True, "allow_unused": True, "materialize_grads": True}
+            (slopes,) = torch.autograd.grad(values.sum(), points, **options)
+        values = slopes[:, problem.coordinates.index(name)]
+    return values.detach()
 
 
-def mismatch(problem: Problem, names: str, pair: Sequence[Reading], points: Points) -> list[str]:
-    """A sentence about the point where two readings differ most, if they do."""
+def mismatch(
+    problem: Problem, names: str, pair: Sequence[tuple[Prescribed, MultiIndex]], points: Points, others: Points
+) -> list[str]:
+    """A sentence about the point where derivatives of two prescriptions, the second's at ``others``, differ most."""
     if not len(points):
         return []
     bound = problem.bind_initial()
-    one, two = (reading.values(bound, points) for reading in pair)
-    size = max(float(_finite(reading.values(bound, probes(problem, reading.given.face))).max()) for reading in pair)
+    one, two = (_derivative(bound, *each, at) for each, at in zip(pair, (points, others), strict=True))
+    size = max(float(_finite(_derivative(bound, *each, probes(problem, each[0].face))).max()) for each in pair)
     gap = _finite(one - two)
     worst = int(gap.argmax())
     if not float(gap[worst]) > _AGREEMENT * size:
         return []
-    given = pair[0].given.prescription
-    what = describe(given.field, (*given.index, *pair[0].rate))
+    given, rate = pair[0][0].prescription, pair[0][1]
+    what = describe(given.field, (*given.index, *rate))
     place = ", ".join(f"{name}={value:.4g}" for name, value in zip(problem.coordinates, points[worst].tolist(), strict=True))
     return [
         f"the conditions {names} contradict each other: at {place} they prescribe {what} = {float(one[worst]):.4g} and "

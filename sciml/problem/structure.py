@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sciml.geometry import Opposite, Place, PointSet, draw
-from sciml.jets import RandomJets, orders_asked
+from sciml.jets import RandomJets
 from sciml.jets.random import JetKind
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
@@ -62,7 +62,7 @@ class System:
 
     def order(self, field: str, coordinate: str) -> int:
         """The highest derivative of a field by a coordinate that the equations contain."""
-        return orders_asked(self.equations_ask, coordinate).get(field, 0)
+        return max((index.count(coordinate) for own, index in self.equations_ask if own == field), default=0)
 
     def asked(self, term: Term) -> Asked:
         """The jets that one residual asks for, by field and multi-index; on sides for normals in any direction."""

@@ -63,10 +63,9 @@ class Unknown:
                 f"Unknown: the initial value must lie strictly between the bounds; given: initial={self.initial:g}, "
                 f"lower={self.lower}, upper={self.upper}"
             )
-        if self.prior is not None:
-            self._set_prior(self.prior)
-
-    def _set_prior(self, given: Any) -> None:
+        if self.prior is None:
+            return
+        given = self.prior
         pair = isinstance(given, tuple | list) and len(given) == 2
         noise = noise_of(given[1]) if pair and isinstance(given[0], numbers.Real) and math.isfinite(given[0]) else None
         if noise is None or not isinstance(noise.sigma, int | float) or isinstance(noise, Poisson):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.geometry import Domain, Interior, PointSet, draw
+from sciml.geometry import Interior, PointSet, draw
 from sciml.problem.collocation import Collocation
 from sciml.solvers.base import check_settings
-from sciml.solvers.residuals import ResidualSystem
+from sciml.solvers.objective import Objective
 
 # Points that residuals are evaluated at together; fresh points as a multiple of a block's, and the part of it that is added.
 _CHUNK, _CANDIDATES, _MORE = 4096, 4, 0.25
@@ -53,18 +52,11 @@ class Adaptive:
     def __post_init__(self) -> None:
         check_settings(self, whole="every candidates", positive="power floor")
 
-    def renewed(
-        self,
-        rows: ResidualSystem,
-        blocks: Sequence[Collocation],
-        domain: Domain,
-        scales: Mapping[str, float],
-        generator: np.random.Generator,
-    ) -> tuple[Collocation, ...]:
-        """The same blocks with new points inside."""
+    def renewed(self, objective: Objective, generator: np.random.Generator) -> tuple[Collocation, ...]:
+        """The blocks of an objective with new points inside."""
 
         def renewed(block: Collocation) -> Collocation:
-            fresh, squares = _fresh(rows, block, domain, scales, generator, self.candidates)
+            fresh, squares = _fresh(objective, block, generator, self.candidates)
             density = squares.sqrt().pow(self.power).double().cpu().numpy()
             if not np.isfinite(density).all() or not density.mean() > 0:
                 return block
@@ -72,24 +64,18 @@ class Adaptive:
             chosen = generator.choice(len(chance), block.size, replace=False, p=chance / chance.sum())
             return _at(block, fresh[torch.from_numpy(chosen).to(fresh.device)])
 
-        return tuple(renewed(block) if of_equations(block) else block for block in blocks)
+        return tuple(renewed(block) if of_equations(block) else block for block in objective.blocks)
 
 
-def enriched(
-    rows: ResidualSystem,
-    blocks: Sequence[Collocation],
-    domain: Domain,
-    scales: Mapping[str, float],
-    generator: np.random.Generator,
-) -> tuple[Collocation, ...]:
-    """The same blocks with more points inside: those of many fresh ones at which the residual is largest."""
+def enriched(objective: Objective, generator: np.random.Generator) -> tuple[Collocation, ...]:
+    """The blocks of an objective with more points inside: those of many fresh ones at which the residual is largest."""
 
     def enriched(block: Collocation) -> Collocation:
-        fresh, squares = _fresh(rows, block, domain, scales, generator, _CANDIDATES)
+        fresh, squares = _fresh(objective, block, generator, _CANDIDATES)
         worst = squares.nan_to_num(nan=0.0).topk(max(1, round(_MORE * block.size))).indices
         return _at(block, torch.cat([block.sample.points[0], fresh[worst]]))
 
-    return tuple(enriched(block) if of_equations(block) else block for block in blocks)
+    return tuple(enriched(block) if of_equations(block) else block for block in objective.blocks)
 
 
 def of_equations(block: Collocation) -> bool:
@@ -97,27 +83,20 @@ def of_equations(block: Collocation) -> bool:
     return all(isinstance(term.place, Interior) and not term.measured for term in block.terms)
 
 
-def squares_at(rows: ResidualSystem, block: Collocation, scales: Mapping[str, float]) -> Tensor:
+def squares_at(objective: Objective, block: Collocation) -> Tensor:
     """The sum of the squares of a block's scaled residuals at each of its points, shape ``(n,)``."""
     found = []
-    for chosen in torch.arange(block.size, device=block.sample.points[0].device).split(_CHUNK):
-        residuals = rows.numbers([block.part(chosen)])
-        found.append(torch.stack([(values / scales[name]).square() for name, values in residuals.items()]).sum(0))
+    for _, part in block.parts(_CHUNK):
+        residuals = objective.rows.numbers([part])
+        found.append(torch.stack([(values / objective.scales[name]).square() for name, values in residuals.items()]).sum(0))
     return torch.cat(found)
 
 
-def _fresh(
-    rows: ResidualSystem,
-    block: Collocation,
-    domain: Domain,
-    scales: Mapping[str, float],
-    generator: np.random.Generator,
-    multiple: int,
-) -> tuple[Tensor, Tensor]:
+def _fresh(objective: Objective, block: Collocation, generator: np.random.Generator, multiple: int) -> tuple[Tensor, Tensor]:
     """A multiple of a block's points drawn anew, ``(n, D)``, with the squares of the residuals there."""
     like = block.sample.points[0]
-    fresh = draw(Interior(), domain, multiple * block.size, generator).to(like.device, like.dtype)
-    return fresh.points[0], squares_at(rows, replace(block, sample=fresh, weights=None), scales)
+    fresh = draw(Interior(), objective.rows.problem.domain, multiple * block.size, generator).to(like.device, like.dtype)
+    return fresh.points[0], squares_at(objective, replace(block, sample=fresh, weights=None))
 
 
 def _at(block: Collocation, points: Tensor) -> Collocation:

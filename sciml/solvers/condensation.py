@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,8 +72,8 @@ class NormalEquations:
     corner: Tensor
     more: tuple[Tensor, Tensor] | None = None
 
-    def factorised(self, damping: float) -> Factor:
-        """The factor, diagonal entries enlarged by a fraction; a LinAlgError where it is not positive definite."""
+    def factorised(self, damping: float) -> Callable[[Tensor], Tensor]:
+        """The inverse for right-hand sides ``(width, k)``, diagonal entries enlarged by a fraction, or a LinAlgError."""
         layout, own = self.layout, self.layout.own
         grams = _damped(self.grams, damping)
         inner, info = torch.linalg.cholesky_ex(grams[:, :own, :own])
@@ -81,32 +82,21 @@ class NormalEquations:
         coupling = torch.linalg.solve_triangular(inner, grams[:, :own, own:], upper=False)
         left = grams[:, own:, own:] - coupling.mT @ coupling
         more = None if self.more is None else (self.more[0], _damped(self.more[1], damping))
-        rows = layout.banded(left, more)
-        return Factor(layout, inner, coupling, cholesky_banded(rows, overwrite_ab=True, lower=True, check_finite=False))
+        rows = cholesky_banded(layout.banded(left, more), overwrite_ab=True, lower=True, check_finite=False)
 
+        def solve(right: Tensor) -> Tensor:
+            mine, shared = layout.columns[:, :own], layout.columns[:, own:]
+            reduced = torch.linalg.solve_triangular(inner, right[mine], upper=False)
+            outer = right.clone()
+            outer.index_add_(0, shared.flatten(), (coupling.mT @ reduced).flatten(0, 1), alpha=-1)
+            found = torch.empty_like(right)
+            solved = cho_solve_banded((rows, True), outer[layout.shared].numpy(), check_finite=False)
+            found[layout.shared] = torch.from_numpy(solved)
+            rest = reduced - coupling @ found[shared]
+            found[mine] = torch.linalg.solve_triangular(inner.mT, rest, upper=True)
+            return found
 
-@dataclass(frozen=True)
-class Factor:
-    """The factor of a weights' matrix: of each tile's own weights, their coupling to the others, and of these with a band."""
-
-    layout: WeightLayout
-    inner: Tensor
-    coupling: Tensor
-    rows: Array
-
-    def solve(self, right: Tensor) -> Tensor:
-        """The solution for right-hand sides ``(width, k)``."""
-        layout = self.layout
-        own, shared = layout.columns[:, : layout.own], layout.columns[:, layout.own :]
-        reduced = torch.linalg.solve_triangular(self.inner, right[own], upper=False)
-        outer = right.clone()
-        outer.index_add_(0, shared.flatten(), (self.coupling.mT @ reduced).flatten(0, 1), alpha=-1)
-        found = torch.empty_like(right)
-        solved = cho_solve_banded((self.rows, True), outer[layout.shared].numpy(), check_finite=False)
-        found[layout.shared] = torch.from_numpy(solved)
-        rest = reduced - self.coupling @ found[shared]
-        found[own] = torch.linalg.solve_triangular(self.inner.mT, rest, upper=True)
-        return found
+        return solve
 
 
 def _damped(grams: Tensor, damping: float) -> Tensor:

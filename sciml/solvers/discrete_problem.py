@@ -62,19 +62,20 @@ class DiscreteProblem:
         return None if self.measurements is None else self.measurements.table
 
     @property
+    def sizes(self) -> dict[str, tuple[float, float]]:
+        """Centre and size of each field that the trial function is scaled by."""
+        ends = zip(self.trial.offset.tolist(), self.trial.scale.tolist(), strict=True)
+        return dict(zip(self.problem.fields, ends, strict=True))
+
+    @property
     def parameters(self) -> list[Tensor]:
         """The tensors to be varied."""
         return [parameter for parameter in self.trial.parameters() if parameter.requires_grad] + list(self.raw.values())
 
     def objective(self, points: Sequence[Collocation] | None = None, weights: Mapping[str, float] | None = None) -> Objective:
         """The loss at the training points, or at others, with the weights of terms or with others."""
-        return Objective(
-            self.rows,
-            self.train if points is None else points,
-            self.scales,
-            self.weights if weights is None else weights,
-            self.parameters,
-        )
+        points, weights = self.train if points is None else points, self.weights if weights is None else weights
+        return Objective(self.rows, tuple(points), self.scales, dict(weights), self.parameters)
 
     def with_model(self, model: nn.Module, *, problem: Problem | None = None, **changes: Any) -> DiscreteProblem:
         """The same set-up with another model between the same units.

@@ -226,25 +226,20 @@ class _FirstOrderRun(Run):
             self._objective.set_gradient(gradient)
             return loss
 
+        rates = [(group, group["lr"]) for group in self._optimizer.param_groups if "lr" in group]
         try:
+            for group, rate in rates:
+                group["lr"] = self._share * rate
             # An optimizer calls its closure before it changes a parameter with what came of it, so a gradient that is not
             # finite, or that of a loss beyond all reason, never reaches them.
-            self._stepped(closure)
+            self._optimizer.step(closure)  # type: ignore[arg-type]
         except _NotFiniteError:
             return False
-        return True
-
-    def _stepped(self, closure: Callable[[], Tensor]) -> None:
-        """One step of the optimizer, at a fraction of the scheduler's rate."""
-        groups = [group for group in self._optimizer.param_groups if "lr" in group]
-        rates = [group["lr"] for group in groups]
-        try:
-            for group, rate in zip(groups, rates, strict=True):
-                group["lr"] = self._share * rate
-            self._optimizer.step(closure)  # type: ignore[arg-type]
         finally:
-            for group, rate in zip(groups, rates, strict=True):
+            # To a scheduler the rates are its own.
+            for group, rate in rates:
                 group["lr"] = rate
+        return True
 
     def _retreated(self, good: Tensor | None, why: str) -> str:
         """Go back to the last good parameters, at half the rate; a note on it, empty where nothing is left."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import torch
 from scipy.linalg import lstsq
@@ -35,12 +35,8 @@ _NOTHING, _WORTH = 0.9, 0.2
 _FEW_ROWS, _COARSER, _COARSEST = 1e-14, 1e4, 1e-10
 
 
-class LinearizedSystem(Protocol):
-    """One linearisation of a least-squares problem."""
-
-    def step(self, damping: float) -> Tensor | None:
-        """The step for a damping, shape ``(p,)``, or None where the factorisation fails."""
-        ...
+DampedStep: TypeAlias = Callable[[float], Tensor | None]
+"""The step of one linearised problem for a damping, shape ``(p,)``, or None where the factorisation fails."""
 
 
 class DampedSystem:
@@ -57,7 +53,7 @@ class DampedSystem:
         self._unit = torch.eye(min(slopes.shape), dtype=slopes.dtype, device=slopes.device)
 
     def step(self, damping: float) -> Tensor | None:
-        """See ``LinearizedSystem``."""
+        """The step for a damping, shape ``(p,)``, or None where the factorisation fails."""
         move = self._scaled(damping)
         return None if move is None else move / self._scale
 
@@ -109,15 +105,6 @@ def column_norms(slopes: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Descent:
-    """Where an iteration ended: position ``(p,)``, merit, steps taken."""
-
-    position: Tensor
-    value: float
-    steps: int
-
-
-@dataclass(frozen=True)
 class DampedGaussNewton:
     """Damped Gauss-Newton steps for as long as they lower a merit function, which need not be the sum of squares.
 
@@ -144,12 +131,12 @@ class DampedGaussNewton:
 
     def minimise(
         self,
-        linearise: Callable[[Tensor], LinearizedSystem],
+        linearise: Callable[[Tensor], DampedStep],
         merit: Callable[[Tensor], float],
         position: Tensor,
         steps: int,
-    ) -> Descent:
-        """At most so many steps from a position ``(p,)``."""
+    ) -> tuple[Tensor, float, int]:
+        """At most so many steps from a position ``(p,)``: where they end, the merit there, and their number."""
         value, damping, idle = merit(position), self.first, 0
         for count in range(steps):
             here = position
@@ -158,17 +145,17 @@ class DampedGaussNewton:
             moves = self._moves(linearise(here), damping)
             found = backtracking(moves, lambda move, here=here: merit(here + move), bound)  # type: ignore[misc]
             if found.move is None:
-                return Descent(position, value, count)
+                return position, value, count
             idle = idle + 1 if value - found.value <= self.tolerance * value else 0
             position, value, damping = here + found.move, found.value, found.damping * self.lowered
             damping = damping if damping > self.least else self.rest
             if idle >= self.patience:
-                return Descent(position, value, count + 1)
-        return Descent(position, value, steps)
+                return position, value, count + 1
+        return position, value, steps
 
-    def _moves(self, system: LinearizedSystem, damping: float) -> Iterator[tuple[float, Tensor]]:
+    def _moves(self, step: DampedStep, damping: float) -> Iterator[tuple[float, Tensor]]:
         while damping <= self.most:
-            move = system.step(damping)
+            move = step(damping)
             if move is None:
                 damping = max(10 * damping, 1e3 * self.rest)
                 continue
@@ -179,10 +166,10 @@ class DampedGaussNewton:
 def descend(stiff: Objective, soft: Objective, stiffness: float, steps: int) -> int:
     """Lower ``soft`` by steps of ``stiff``, in which measurements weigh ``stiffness`` times less; their number."""
 
-    def linearise(position: Tensor) -> LinearizedSystem:
+    def linearise(position: Tensor) -> DampedStep:
         stiff.assign(position)
         rows, slopes = stiff.linearised()
-        return DampedSystem(rows, slopes, column_norms(slopes), "qr")
+        return DampedSystem(rows, slopes, column_norms(slopes), "qr").step
 
     def merit(position: Tensor) -> float:
         stiff.assign(position)
@@ -190,9 +177,9 @@ def descend(stiff: Objective, soft: Objective, stiffness: float, steps: int) -> 
 
     first, least, most = 1e-3 * stiffness, 1e-14 * stiffness, 1e6 * stiffness
     method = DampedGaussNewton(first, 0.1, least=least, rest=least, tolerance=1e-5, patience=2, most=most)
-    found = method.minimise(linearise, merit, stiff.vector(), steps)
-    stiff.assign(found.position)
-    return found.steps
+    position, _, taken = method.minimise(linearise, merit, stiff.vector(), steps)
+    stiff.assign(position)
+    return taken
 
 
 class FiniteLinearization:
@@ -212,11 +199,6 @@ class FiniteLinearization:
                 break
             objective.assign((self.good + here) / 2)
         return rows, slopes, False, halvings
-
-
-def rank_revealing(rows: Tensor, slopes: Tensor, rank_tolerance: float) -> Tensor:
-    """The least-squares solution of ``slopes @ move = -rows`` of smallest norm, with columns scaled to unit norm."""
-    return factorised(rows, slopes)[0](rank_tolerance)
 
 
 def factorised(rows: Tensor, slopes: Tensor) -> tuple[Callable[[float], Tensor], Chord | None, float]:

@@ -40,13 +40,9 @@ class Advance:
 class LevenbergMarquardt:
     """The Levenberg-Marquardt iteration; ``damping``, ``norms`` (the diagonal of D), ``idle`` are its whole state."""
 
-    def __init__(
-        self, damping: float, trials: int, gradient_tolerance: float, loss_tolerance: float, factorisation: str
-    ) -> None:
-        self.damping, self.idle = damping, 0
+    def __init__(self, solver: LeastSquares) -> None:
+        self._solver, self.damping, self.idle = solver, solver.damping, 0
         self.norms: Tensor | None = None
-        self._trials, self._factorisation = trials, factorisation
-        self._gradient_tolerance, self._loss_tolerance = gradient_tolerance, loss_tolerance
 
     def advance(self, position: Tensor, rows: Tensor, slopes: Tensor, value_at: Callable[[Tensor], float]) -> Advance:
         """One iteration from a position ``(p,)`` with rows ``(m,)`` and slopes ``(m, p)``; ``value_at`` is the loss."""
@@ -56,13 +52,13 @@ class LevenbergMarquardt:
         norms = slopes.norm(dim=0)
         floor = 1e-8 * float(norms.max())
         norms = norms.clamp(min=floor if floor > 0 else 1.0)
-        if float(((slopes.T @ rows) / norms).abs().max()) <= self._gradient_tolerance * math.sqrt(value):
+        if float(((slopes.T @ rows) / norms).abs().max()) <= self._solver.gradient_tolerance * math.sqrt(value):
             return Advance(position, value, 0, "converged", "the rows are orthogonal to every column of the Jacobian")
         # The largest norms so far: a column that shrinks on the way would otherwise lose the damping that holds it.
         self.norms = norms = norms if self.norms is None else torch.maximum(self.norms, norms)
-        system = DampedSystem(rows, slopes, norms, self._factorisation)
+        system = DampedSystem(rows, slopes, norms, self._solver.factorisation)
         best, reached, foreseen, tried, damping = value, None, 0.0, 0, self.damping
-        for trial in range(self._trials):
+        for trial in range(self._solver.trials):
             move = system.step(damping)
             arrived = None if move is None else position + move
             loss = math.inf if arrived is None else value_at(arrived)
@@ -89,7 +85,7 @@ class LevenbergMarquardt:
             # The next iteration goes on from the next larger damping, until steps are below rounding.
             self.damping = damping
             return Advance(position, value, tried)
-        small = self._loss_tolerance * value
+        small = self._solver.loss_tolerance * value
         self.idle = self.idle + 1 if max(value - best, foreseen) <= small else 0
         if self.idle >= _IDLE_STEPS:
             return Advance(reached, best, tried, "converged", "neither the loss nor its linear model falls any further")
@@ -157,9 +153,7 @@ class _LeastSquaresRun(Run):
     def __init__(self, solver: LeastSquares, objective: Objective) -> None:
         self._solver, self._objective = solver, objective
         self._seconds, self._linearization = 0.0, FiniteLinearization()
-        self._core = LevenbergMarquardt(
-            solver.damping, solver.trials, solver.gradient_tolerance, solver.loss_tolerance, solver.factorisation
-        )
+        self._core = LevenbergMarquardt(solver)
         rows, columns = objective.shape
         like = objective.parameters[0]
         # J as it comes and scaled, one more of either for assembling and factorising; a few squares of its smaller side.
@@ -195,9 +189,8 @@ class _LeastSquaresRun(Run):
         self._core.idle = 0
 
     def state_dict(self) -> dict[str, Any]:
-        core = self._core
-        state = {"damping": core.damping, "norms": core.norms, "idle": core.idle, "seconds": self._seconds}
-        return {**state, "good": self._linearization.good}
+        own = {name: getattr(self._core, name) for name in ("damping", "norms", "idle")}
+        return {**own, "seconds": self._seconds, "good": self._linearization.good}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._core.damping, self._core.norms, self._core.idle = state["damping"], state["norms"], state["idle"]

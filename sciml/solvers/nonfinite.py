@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from sciml.jets.calculus import describe
 from sciml.problem.collocation import Collocation
-from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.linearize import linearize, per_point
 from sciml.solvers.objective import Objective
 
@@ -22,66 +20,37 @@ _SINGULAR = (
 )
 
 
-@dataclass(frozen=True)
-class NonFiniteValue:
-    """What of a term is not finite, at how many points, where first, the jets there, and a likely cause or nothing."""
-
-    term: str
-    what: str
-    count: int
-    size: int
-    where: dict[str, float]
-    jets: dict[str, float]
-    why: str = ""
-
-    def __str__(self) -> str:
-        place = ", ".join(f"{name} = {value:.4g}" for name, value in self.where.items())
-        # What is not finite first: it is what a reader looks for.
-        shown = sorted(self.jets.items(), key=lambda pair: math.isfinite(pair[1]))[:_JETS_TOLD]
-        jets = ", ".join(f"{name} = {value:.3g}" for name, value in shown)
-        more = f" ({jets})" if jets else ""
-        hint = f": {self.why}" if self.why else ""
-        return f"{self.what} not finite at {self.count} of {self.size} points, first at {place}{more}{hint}"
-
-
 def described(objective: Objective, otherwise: str, blocks: Sequence[Collocation] | None = None) -> str:
-    """What is not finite at the present parameters, in a sentence; ``otherwise`` where everything is."""
+    """The first term whose values, or else whose gradient, are not finite, in a sentence; ``otherwise`` where all are."""
     # A loss of another kind has no residuals to look into.
-    found = culprit(objective, blocks) if isinstance(objective, Objective) else None
-    return otherwise if found is None else str(found)
-
-
-def culprit(objective: Objective, blocks: Sequence[Collocation] | None = None) -> NonFiniteValue | None:
-    """The first term whose values, or else whose gradient, are not finite; None where all are.
-
-    Derivatives by every jet and unknown are looked at point by point, then the gradient by the parameters, for halves
-    of the points.
-    """
+    if not isinstance(objective, Objective):
+        return otherwise
     blocks = objective.blocks if blocks is None else blocks
     if not all(bool(torch.isfinite(parameter).all()) for parameter in objective.parameters):
         block = blocks[0]
-        return _at(objective, block, block.terms[0], torch.ones(block.size, dtype=torch.bool), "the parameters are")
+        return _at(objective, block, torch.ones(block.size, dtype=torch.bool), "the parameters are")
     single = [Collocation(block.sample, (term,), block.weights) for block in blocks for term in block.terms]
     found = (look(objective, block) for look in (_values, _slopes) for block in single)
-    return next((each for each in found if each is not None), None)
+    return next(filter(None, found), otherwise)
 
 
-def _values(objective: Objective, block: Collocation) -> NonFiniteValue | None:
+def _values(objective: Objective, block: Collocation) -> str | None:
     (term,) = block.terms
     evaluation, _ = objective.rows.evaluation(block)
     values = term.evaluate(evaluation).detach()
     bad = ~torch.isfinite(values)
     if bool(bad.any()):
-        return _at(objective, block, term, bad, f"the residual {term.name!r} is", evaluation)
+        return _at(objective, block, bad, f"the residual {term.name!r} is")
     weights = 1.0 if block.weights is None else block.weights
     bad = ~torch.isfinite(weights * (values / objective.scales[term.name]).square())
     if bool(bad.any()):
         what = f"the square of the residual {term.name!r}, which reaches {float(values.abs().max()):.1e}, is"
-        return _at(objective, block, term, bad, what, evaluation)
+        return _at(objective, block, bad, what)
     return None
 
 
-def _slopes(objective: Objective, block: Collocation) -> NonFiniteValue | None:
+def _slopes(objective: Objective, block: Collocation) -> str | None:
+    """Derivatives by every jet and unknown point by point, then the gradient by the parameters for halves of the points."""
     (term,) = block.terms
     rows = objective.rows
     if _finite_gradient(objective, block):
@@ -95,7 +64,7 @@ def _slopes(objective: Objective, block: Collocation) -> NonFiniteValue | None:
         bad = ~torch.isfinite(slope)
         if bool(bad.any()):
             what = f"the residual {term.name!r} is finite, but its derivative by {name} is"
-            return _at(objective, block, term, bad, what, evaluation, _SINGULAR)
+            return _at(objective, block, bad, what, _SINGULAR)
     what = f"the residual {term.name!r} is finite, but its gradient by the parameters is"
     while block.size > 1 and block.sample.quadrature is None:
         everything = torch.arange(block.size, device=block.sample.points[0].device)
@@ -105,7 +74,7 @@ def _slopes(objective: Objective, block: Collocation) -> NonFiniteValue | None:
             break
         block = smaller
     bad = torch.ones(block.size, dtype=torch.bool, device=block.sample.points[0].device)
-    return _at(objective, block, block.terms[0], bad, what, None, "look at the activations of the model")
+    return _at(objective, block, bad, what, "look at the activations of the model")
 
 
 def _finite_gradient(objective: Objective, block: Collocation) -> bool:
@@ -116,20 +85,16 @@ def _finite_gradient(objective: Objective, block: Collocation) -> bool:
     return all(part is None or bool(torch.isfinite(part).all()) for part in parts)
 
 
-def _at(
-    objective: Objective,
-    block: Collocation,
-    term: Term,
-    bad: Tensor,
-    what: str,
-    evaluation: Evaluation | None = None,
-    why: str = "",
-) -> NonFiniteValue:
+def _at(objective: Objective, block: Collocation, bad: Tensor, what: str, why: str = "") -> str:
+    """What of a block's first term is not finite, at how many points, where first, the jets there, and a likely cause."""
     first = int(bad.nonzero()[0])
-    if evaluation is None:
-        evaluation, _ = objective.rows.evaluation(block)
-        term.evaluate(evaluation)
+    evaluation, _ = objective.rows.evaluation(block)
+    block.terms[0].evaluate(evaluation)
     point = block.sample.points[0][first]
-    where = dict(zip(objective.rows.problem.coordinates, point.tolist(), strict=True))
+    named = zip(objective.rows.problem.coordinates, point.tolist(), strict=True)
+    place = ", ".join(f"{name} = {value:.4g}" for name, value in named)
     jets = {describe(*key): float(values.detach()[first]) for key, values in evaluation.space.jets.items()}
-    return NonFiniteValue(term.name, what, int(bad.sum()), len(bad), where, jets, why)
+    # What is not finite first: it is what a reader looks for.
+    shown = sorted(jets.items(), key=lambda pair: math.isfinite(pair[1]))[:_JETS_TOLD]
+    more = f" ({', '.join(f'{name} = {value:.3g}' for name, value in shown)})" if shown else ""
+    return f"{what} not finite at {int(bad.sum())} of {len(bad)} points, first at {place}{more}{why and f': {why}'}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from sciml.solvers.jacobian import jacobian
 from sciml.solvers.residuals import ResidualSystem
 
 
+@dataclass(eq=False, repr=False)
 class Objective:
     r"""The loss :math:`\sum_i w_i \operatorname{mean}_n\big(c_n (r_i(x_n)/s_i)^2\big)` and its gradient.
 
@@ -26,23 +27,18 @@ class Objective:
         scales: the natural size :math:`s_i` of each residual, in its unit.
         weights: the weight :math:`w_i` of each term.
         parameters: the tensors to be varied.
+        feed: measured blocks for one step after another, where the measurements are not held in memory.
     """
 
-    def __init__(
-        self,
-        rows: ResidualSystem,
-        blocks: Sequence[Collocation],
-        scales: Mapping[str, float],
-        weights: Mapping[str, float],
-        parameters: Sequence[Tensor],
-    ) -> None:
-        self.rows = rows
-        self.blocks = tuple(blocks)
-        self.scales = dict(scales)
-        self.weights = dict(weights)
-        self.parameters = list(parameters)
-        # Measured blocks for one step after another, where the measurements are not held in memory.
-        self.feed: Iterator[Sequence[Collocation]] | None = None
+    rows: ResidualSystem
+    blocks: tuple[Collocation, ...]
+    scales: dict[str, float]
+    weights: dict[str, float]
+    parameters: list[Tensor]
+    feed: Iterator[Sequence[Collocation]] | None = None
+
+    def __post_init__(self) -> None:
+        self.blocks, self.weights = tuple(self.blocks), dict(self.weights)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -128,7 +124,7 @@ class Objective:
         ones, found = dict.fromkeys(self.weights, 1.0), {}
         for block in self.blocks:
             for term in block.terms:
-                alone = Objective(self.rows, [replace(block, terms=(term,))], self.scales, ones, self.parameters)
+                alone = Objective(self.rows, (replace(block, terms=(term,)),), self.scales, ones, self.parameters)
                 found[term.name] = alone.evaluate()[1]
         return found
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from sciml.jets import AnalyticJets, AutogradJets, LinearJets, Supplier, TaylorJets, knows_derivatives
 from sciml.jets.linear import Features, SineFeatures, features_at, output_layer
@@ -35,7 +35,8 @@ class ResidualSystem:
         self.raw = raw
         self.portion = BatchSize()
         self._unknowns = problem.unknowns
-        self._kept: dict[int, tuple[weakref.ref[Tensor], tuple[MultiIndex, ...], Features | SineFeatures]] = {}
+        # As long as the points live, for solvers ask again and again.
+        self._kept = WeakTensorKeyDictionary()
         self._plans: dict[tuple[str, ...], tuple[MultiIndex, ...]] = {}
         highest = max((len(index) for _, index in problem.asked()), default=0)
         self.taylor = supports(trial, highest) if taylor is None else taylor
@@ -64,22 +65,17 @@ class ResidualSystem:
         return AutogradJets(self.trial, points, names, fields)
 
     def _features(self, points: Tensor, plan: Sequence[MultiIndex]) -> Features | SineFeatures:
-        """The jets of frozen features at points: kept as long as the points live, for solvers ask again and again."""
-        kept = self._kept.get(id(points))
-        if kept is None or kept[0]() is not points or not set(plan) <= set(kept[1]):
+        """The jets of frozen features at points, and those kept from before."""
+        known, found = self._kept.get(points, ((), None))
+        if found is None or not set(plan) <= set(known):
             found = features_at(self.trial, points, self.problem.coordinates, plan, self.problem.fields)
-            place, memory = id(points), self._kept
-            kept = (weakref.ref(points, lambda _: memory.pop(place, None)), tuple(plan), found)
-            memory[place] = kept
-        return kept[2]
+            self._kept[points] = tuple(plan), found
+        return found
 
     def evaluation(
         self, block: Collocation, values: Mapping[str, Tensor] | None = None
     ) -> tuple[Evaluation, tuple[Supplier, ...]]:
-        """What the residuals of a block are evaluated on, and who supplies the jets of each of its jet spaces.
-
-        ``values`` replaces the values of the unknowns, for instance by one value a point.
-        """
+        """What residuals are evaluated on, with the present or other ``values`` of unknowns, and the suppliers of jets."""
         plan = self._plan(block)
         suppliers = tuple(self.supplier(points, plan) for points in block.sample.points)
         bound = self.problem.bind(**(self.values() if values is None else values))

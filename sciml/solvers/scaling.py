@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,17 +16,8 @@ from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
 from sciml.problem.observations import Observation, Prior
 
-
-@dataclass(frozen=True)
-class Sizes:
-    """Centre and size of each field, in its unit, in the order of the problem's fields."""
-
-    offset: tuple[float, ...]
-    scale: tuple[float, ...]
-
-    def named(self, problem: Problem) -> dict[str, tuple[float, float]]:
-        """Centre and size of each of the problem's fields by name."""
-        return dict(zip(problem.fields, zip(self.offset, self.scale, strict=True), strict=True))
+Sizes: TypeAlias = dict[str, tuple[float, float]]
+"""Centre and size of each field, in its unit, in the order of the problem's fields."""
 
 
 def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
@@ -38,8 +29,7 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
     """
     offset = dict.fromkeys(problem.fields, 0.0)
     scale = dict.fromkeys(problem.fields, 0.0)
-    zeros = Sizes((0.0,) * len(offset), (0.0,) * len(scale))
-    residuals = _on_natural_jets(problem, blocks, zeros)
+    residuals = _on_natural_jets(problem, blocks, dict.fromkeys(problem.fields, (0.0, 0.0)))
     terms = [term for block in blocks for term in block.terms if term.field is not None]
     for term in sorted(terms, key=lambda term: term.measured):
         assert term.field is not None
@@ -53,7 +43,7 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
 
     def sizes(silent: float) -> Sizes:
         """``silent`` for the fields about which nothing is prescribed but zeros."""
-        return Sizes(tuple(offset.values()), tuple(size if size > 0 else silent for size in scale.values()))
+        return {name: (offset[name], size if size > 0 else silent) for name, size in scale.items()}
 
     def equations(silent: float) -> float:
         residuals = _on_natural_jets(problem, blocks, sizes(silent))
@@ -69,14 +59,13 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
 
 def term_sizes(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) -> dict[str, float]:
     """The natural size of every residual, in its unit: of columns that of what was measured, of others a median."""
-    scale = dict(zip(problem.fields, sizes.scale, strict=True))
     residuals = _on_natural_jets(problem, blocks, sizes)
     found, in_deviations, kinds = dict[str, float](), list[str](), dict[str, list[str]]()
     for block in blocks:
         for term in block.terms:
             size = _typical(residuals[term.name])
             if isinstance(term.evaluate, Observation):
-                size = _misfit_size(term.evaluate, scale)
+                size = _misfit_size(term.evaluate, sizes)
                 in_deviations += [term.name] if term.evaluate.sigma is not None else []
                 if term.evaluate.alike:
                     kinds.setdefault(term.evaluate.alike, []).append(term.name)
@@ -92,11 +81,11 @@ def term_sizes(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) ->
     return found
 
 
-def _misfit_size(misfit: Observation, scale: Mapping[str, float]) -> float:
+def _misfit_size(misfit: Observation, sizes: Sizes) -> float:
     """The size of rows of measurements that nothing explains; that of its field for a column that does not vary."""
     if misfit.plain and misfit.sigma is None and isinstance(misfit.noise, Normal):
         assert misfit.field is not None
-        return scale[misfit.field]
+        return sizes[misfit.field][1]
     size, largest = misfit.size, float(misfit.measured.abs().max())
     typical = misfit.typical_sigma
     return size if size > 1e-9 * largest / typical else max(largest / typical, 1.0)
@@ -105,9 +94,9 @@ def _misfit_size(misfit: Observation, scale: Mapping[str, float]) -> float:
 def _on_natural_jets(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) -> dict[str, Tensor]:
     """Every residual on random jets as large as fields of the given sizes have that vary over the extent of the domain."""
     generator, bound, found = torch.Generator().manual_seed(0), problem.bind_initial(), dict[str, Tensor]()
-    fields, half_widths = sizes.named(problem), problem.domain.half_widths
+    half_widths = problem.domain.half_widths
     for block in blocks:
-        jets = [RandomJets(block.size, fields, half_widths, USUAL[0], generator=generator) for _ in block.sample.points]
+        jets = [RandomJets(block.size, sizes, half_widths, USUAL[0], generator=generator) for _ in block.sample.points]
         evaluation = Evaluation.of(bound, block.sample.points, jets, block.sample.normals)
         found |= {term.name: term.evaluate(evaluation).detach() for term in block.terms}
     return found

@@ -10,7 +10,6 @@ Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -25,23 +24,8 @@ _UNSEEN = 1e-10
 _REFINEMENTS, _REFINED = 30, 1e-13
 
 
-@dataclass(frozen=True)
-class Joined:
-    """Rows that join pairs of tiles, ``(P, 2)``: matrices ``(P, m, 2 F K)`` and residuals ``(P, m)``, padded by zeros."""
-
-    tiles: Tensor
-    slopes: Tensor
-    values: Tensor
-
-
-def _padded(key: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Sorted keys ``(G,)`` and the rows ``(n, k, w)`` of each, one below another and zeros, ``(G, m, w)``."""
-    names, groups, counts = torch.unique_consecutive(key, return_inverse=True, return_counts=True)
-    starts = torch.cumsum(counts, 0) - counts
-    place = torch.arange(len(key)) - starts[groups]
-    found = rows.new_zeros(len(names), int(counts.max()), *rows.shape[1:])
-    found[groups, place] = rows
-    return names, found.flatten(1, 2)
+# Rows that join pairs of tiles ``(P, 2)``: matrices ``(P, m, 2 F K)`` and residuals ``(P, m)``, padded by zeros.
+Joined = tuple[Tensor, Tensor, Tensor]
 
 
 def condense(triangles: Tensor, tiles: Tensor, rows: Tensor) -> None:
@@ -54,15 +38,15 @@ def condensed_pairs(tiles: Tensor, slopes: Tensor, values: Tensor) -> Joined:
     rows = torch.cat([slopes, values[..., None]], dim=2)
     if rows.shape[1] > rows.shape[2]:
         rows = torch.linalg.qr(rows, mode="r").R
-    return Joined(tiles, rows[:, :, :-1], rows[:, :, -1])
+    return tiles, rows[:, :, :-1], rows[:, :, -1]
 
 
 class TileLinearization:
     """Condensed rows at one position; ``step`` solves for the change of all coefficients."""
 
     def __init__(self, triangles: Tensor, joined: Sequence[Joined]) -> None:
-        self._values = [triangles[:, :, -1], *(each.values for each in joined)]
-        self._rows = TileLeastSquares(triangles[:, :, :-1], [(each.tiles, each.slopes) for each in joined])
+        self._values = [triangles[:, :, -1], *(values for _, _, values in joined)]
+        self._rows = TileLeastSquares(triangles[:, :, :-1], [(tiles, slopes) for tiles, slopes, _ in joined])
 
     def step(self, damping: float = 0.0) -> Tensor | None:
         """The least-squares step for all coefficients, flat, or None where the factorisation fails."""
@@ -74,12 +58,7 @@ class TileLinearization:
 
 
 class TileLeastSquares:
-    """Least squares of rows on tiles and rows that join pairs of them, real or complex, for many right-hand sides.
-
-    Args:
-        slopes: the rows of each tile, ``(T, m, w)``.
-        joined: pairs of tiles ``(P, 2)`` and their rows ``(P, m, 2 w)``.
-    """
+    """Least squares of rows on tiles, ``(T, m, w)``, and rows ``(P, m, 2 w)`` of pairs of tiles ``(P, 2)``, real or complex."""
 
     def __init__(self, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> None:
         self._count = len(slopes)
@@ -91,7 +70,11 @@ class TileLeastSquares:
             both = rows.unflatten(2, (2, -1))
             turned = [both[:, :, member] @ self._turn[tiles[:, member]] for member in (0, 1)]
             self._joined.append((tiles, torch.cat(turned, dim=2)))
-        order = self._arranged()
+        # In an order in which neighbours are close.
+        pairs = torch.cat([torch.zeros(0, 2, dtype=torch.int64), *(tiles for tiles, _ in self._joined)])
+        rows, columns = torch.cat([pairs, pairs.flip(1)]).T.numpy()
+        graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(self._count, self._count))
+        order = torch.from_numpy(reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64))
         self._size, self._begin = int(ranks.sum()), torch.empty_like(ranks)
         self._begin[order] = torch.cumsum(ranks[order], 0) - ranks[order]
         self._end = self._begin + ranks
@@ -99,13 +82,6 @@ class TileLeastSquares:
         # The number of every combination that is seen; -1 of the others.
         self._number = torch.where(column < ranks[:, None], self._begin[:, None] + column, -1)
         self._damping, self._factored = 0.0, np.zeros((0, 0))
-
-    def _arranged(self) -> Tensor:
-        """The tiles in an order in which neighbours are close."""
-        pairs = torch.cat([torch.zeros(0, 2, dtype=torch.int64), *(tiles for tiles, _ in self._joined)])
-        rows, columns = torch.cat([pairs, pairs.flip(1)]).T.numpy()
-        graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(self._count, self._count))
-        return torch.from_numpy(reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64))
 
     @property
     def band(self) -> int:
@@ -160,10 +136,6 @@ class TileLeastSquares:
         ]
         return found
 
-    def _coefficients(self, x: Tensor) -> Tensor:
-        """Coefficients of the products from those of the combinations."""
-        return torch.bmm(self._turn, x[:, :, None])[:, :, 0]
-
     def solve(self, values: Sequence[Tensor], most: int = _REFINEMENTS) -> Tensor:
         """The coefficients ``(T, w)`` whose rows are nearest to values: of the tiles' ``(T, m)``, then of each joined ones'."""
         # Conjugate gradients on the rows: what the squared condition number has lost.
@@ -186,7 +158,8 @@ class TileLeastSquares:
             if not size > _REFINED**2 * first:
                 break
             direction = ready + (size / before) * direction
-        return self._coefficients(found)
+        # From coefficients of the combinations to those of the products.
+        return torch.bmm(self._turn, found[:, :, None])[:, :, 0]
 
 
 def _alone(tiles: Tensor, rows: Tensor) -> Tensor:
@@ -199,11 +172,9 @@ def _alone(tiles: Tensor, rows: Tensor) -> Tensor:
 
 
 def _orthonormal(slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """For each tile the coefficients of combinations whose rows are orthonormal on it, ``(T, w, r)``, and how many there are.
-
-    What the rows hardly see, fields that live elsewhere and polynomials that are large outside the domain alone, is left out:
-    zero columns after the others. Scaled one by one, columns would leave a condition number whose square is beyond all digits.
-    """
+    """For each tile the coefficients of combinations whose rows are orthonormal on it, ``(T, w, r)``, and their number."""
+    # What rows hardly see is left out: fields that live elsewhere, polynomials that are large outside the domain alone.
+    # Scaled one by one, columns would leave a condition number whose square is beyond all digits.
     count, _, width = slopes.shape
     triangles = torch.linalg.qr(slopes, mode="r").R
     triangles = torch.cat([triangles, triangles.new_zeros(count, width - triangles.shape[1], width)], dim=1)
@@ -213,7 +184,11 @@ def _orthonormal(slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> tup
         tiles = torch.cat([tiles.T.flatten() for tiles, _ in some])
         order = torch.argsort(tiles, stable=True)
         own = torch.cat([torch.cat(rows.chunk(2, dim=2)) for _, rows in some])
-        condense(triangles, *_padded(tiles[order], own[order]))
+        names, groups, counts = torch.unique_consecutive(tiles[order], return_inverse=True, return_counts=True)
+        place = torch.arange(len(order)) - (torch.cumsum(counts, 0) - counts)[groups]
+        padded = own.new_zeros(len(names), int(counts.max()), *own.shape[1:])
+        padded[groups, place] = own[order]
+        condense(triangles, names, padded.flatten(1, 2))
     _, sizes, right = torch.linalg.svd(triangles)
     seen = sizes > _UNSEEN * sizes[:, :1].clamp_min(1e-300)
     ranks = seen.sum(1)

@@ -189,12 +189,12 @@ class Causal(Weighting):
             return tuple(blocks), 0.0
         fraction = (block.sample.points[0][:, time] - before) / (after - before)
         chunk = (fraction * self.chunks).long().clamp(0, self.chunks - 1)
-        squares = squares_at(objective.rows, block, objective.scales)
+        squares = squares_at(objective, block)
         losses = squares.new_zeros(self.chunks).index_add(0, chunk, squares)
         losses = losses / torch.bincount(chunk, minlength=self.chunks).clamp(min=1)
         place = OnFaces((Face(str(problem.time), "lower"),))
         initial = [each for each in blocks if all(term.place == place for term in each.terms)]
-        start = sum(float(squares_at(objective.rows, each, objective.scales).mean()) for each in initial)
+        start = sum(float(squares_at(objective, each).mean()) for each in initial)
         exponents = -self.strength * (losses.cumsum(0) - losses + start)
         if not bool(torch.isfinite(exponents).all()):
             return tuple(blocks), math.nan

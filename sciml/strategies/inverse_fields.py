@@ -231,7 +231,7 @@ def _with_prior(
 
 
 def _judged(setup: DiscreteProblem, fraction: float) -> _Smoothed:
-    inference = from_rows(setup.rows, setup.train, setup.scales, setup.weights)
+    inference = from_rows(setup.objective())
     squares, count = 0.0, 0
     blocks = [block for block in setup.train if any(isinstance(term.evaluate, Observation) for term in block.terms)]
     for name, values in setup.rows.residuals(blocks).items():

@@ -6,15 +6,16 @@ The weights are eliminated; what is left is the information about the unknowns.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sciml.problem.observations import PRIOR
-from sciml.solvers.condensation import Factor, NormalEquations
+from sciml.solvers.condensation import NormalEquations
 from sciml.solvers.gauss_newton import DampedGaussNewton
 from sciml.solvers.journal import Journal
 from sciml.strategies.inverse_system import ElementRows, TilingSystem
@@ -39,24 +40,21 @@ class Minimum:
     steps: int
 
 
-@dataclass(frozen=True)
-class _CondensedSystem:
-    """The normal equations at one position, as the Gauss-Newton iteration asks for their steps."""
-
-    normal: NormalEquations
-
-    def step(self, damping: float) -> Tensor | None:
-        try:
-            factor = self.normal.factorised(damping)
-        except np.linalg.LinAlgError:
-            return None
-        move, shift, _ = bordered_solve(self.normal, factor, damping)
-        return torch.cat([move, shift.clamp(-_FAR, _FAR)])
+def _step(normal: NormalEquations, damping: float) -> Tensor | None:
+    """The step of weights and unknowns by the normal equations at one position; None where they cannot be factorised."""
+    try:
+        solve = normal.factorised(damping)
+    except np.linalg.LinAlgError:
+        return None
+    move, shift, _ = bordered_solve(normal, solve, damping)
+    return torch.cat([move, shift.clamp(-_FAR, _FAR)])
 
 
-def bordered_solve(found: NormalEquations, factor: Factor, damping: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
+def bordered_solve(
+    found: NormalEquations, solve: Callable[[Tensor], Tensor], damping: float = 0.0
+) -> tuple[Tensor, Tensor, Tensor]:
     """The step of the weights and of the unknowns, and the matrix that is left for the unknowns alone."""
-    inner = factor.solve(found.border)
+    inner = solve(found.border)
     count = found.border.shape[1] - 1
     corner = found.corner.clone()
     corner.diagonal()[:count] *= 1 + damping
@@ -87,14 +85,14 @@ def gauss_newton(
 
     def compute() -> dict[str, object]:
         method = DampedGaussNewton(_TINY, 0.01, least=1e-6, rest=_TINY, tolerance=tolerance, lengths=_LENGTHS)
-        found = method.minimise(
-            lambda position: _CondensedSystem(system.normal(*parts(position))[0]),
+        position, _, taken = method.minimise(
+            lambda position: partial(_step, system.normal(*parts(position))[0]),
             lambda position: system.judged(*parts(position)),
             torch.cat([weights.flatten(), *(value.view(1) for value in raw.values())]),
             steps,
         )
-        there = parts(found.position)
-        return vars(Minimum(*there, system.loss(*there), found.steps))
+        there = parts(position)
+        return vars(Minimum(*there, system.loss(*there), taken))
 
     return Minimum(**(journal or Journal()).recalled(f"tiles with {len(weights)} functions", compute))
 
@@ -136,12 +134,12 @@ def spread(system: TilingSystem, weights: Tensor, raw: Mapping[str, Tensor]) -> 
     Statistical Society B 45 (1983).
     """
     normal, _ = system.normal(weights, raw, pulled=False)
-    factor = normal.factorised(_TINY)
-    _, move, schur = bordered_solve(normal, factor)
+    solve = normal.factorised(_TINY)
+    _, move, schur = bordered_solve(normal, solve)
     count = len(raw)
     measured = [placed for placed in system.placed if any(term.measured for term in placed.block.terms)]
     rows, misfit, fitted = 0, 0.0, 0.0
-    inner = factor.solve(normal.border[:, :count].contiguous())
+    inner = solve(normal.border[:, :count].contiguous())
     for placed in measured:
         for number, term in enumerate(placed.block.terms):
             if term.name.startswith(PRIOR):
@@ -151,7 +149,7 @@ def spread(system: TilingSystem, weights: Tensor, raw: Mapping[str, Tensor]) -> 
             weight = system.weights[term.name]
             rows += len(values)
             misfit += weight * float(values @ values)
-            fitted += _trace(system, placed, math.sqrt(weight) * slopes, math.sqrt(weight) * by_raw, factor, inner, schur)
+            fitted += _trace(system, placed, math.sqrt(weight) * slopes, math.sqrt(weight) * by_raw, solve, inner, schur)
     freedom = max(rows - fitted, 0.0)
     variance = misfit / freedom if freedom > 0.5 else math.inf
     return ParameterCovariance(schur, variance, freedom, move, normal.corner.diagonal()[:count])
@@ -162,7 +160,7 @@ def _trace(
     placed: ElementRows,
     slopes: Tensor,
     by_raw: Tensor,
-    factor: Factor,
+    solve: Callable[[Tensor], Tensor],
     inner: Tensor,
     schur: Tensor,
 ) -> float:
@@ -179,4 +177,4 @@ def _trace(
         found.index_add_(0, columns[group[0]], slopes[group].T @ probes[group])
     right = by_raw.T @ probes - inner.T @ found
     unknown = torch.linalg.pinv(schur, hermitian=True) @ right if len(schur) else right
-    return scale * float((found * factor.solve(found)).sum() + (right * unknown).sum())
+    return scale * float((found * solve(found)).sum() + (right * unknown).sum())

@@ -63,7 +63,7 @@ def _wanted(problem: Problem, measurements: Measurements) -> list[str]:
 
 def _sizes(setup: DiscreteProblem, measurements: Measurements, wanted: list[str]) -> dict[str, float] | None:
     """The size of each column's noise, as its misfit tells it; what was fitted shared out among all values."""
-    inference = setup.inference or from_rows(setup.rows, setup.train, setup.scales, setup.weights)
+    inference = setup.inference or from_rows(setup.objective())
     if inference.freedom < 1:
         return None
     fraction = min(inference.fitted / max(inference.measurements, 1), 0.9)

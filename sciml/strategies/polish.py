@@ -80,11 +80,10 @@ class Polish:
         generator = np.random.default_rng([seed, 2])
         train = setup.draw(inside, generator)
         # Points where the network is wrong: there the features have most to do.
-        train = Adaptive().renewed(setup.rows, train, problem.domain, setup.scales, generator)
+        train = Adaptive().renewed(setup.objective(train), generator)
         # Constants of its own: another scale must begin where this one did.
         return setup.with_trial(trial, train=train).with_unknowns(setup.raw)
 
     def enriched(self, setup: DiscreteProblem, seed: int) -> DiscreteProblem:
         """The set-up with more points, where the residual is largest."""
-        box, generator = setup.problem.domain, np.random.default_rng([seed, 4])
-        return replace(setup, train=enriched(setup.rows, setup.train, box, setup.scales, generator))
+        return replace(setup, train=enriched(setup.objective(), np.random.default_rng([seed, 4])))

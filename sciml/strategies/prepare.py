@@ -94,7 +94,7 @@ def prepare(
     led = {name: final[name] / DATA_WEIGHT for name in names if is_measured(name)}
     leading = {**final, **led} if weights is None else final
     chosen = built_model(model, problem, seed, choices, construction)
-    scaled = Scaled(chosen, problem.domain.lower, problem.domain.upper, sizes.offset, sizes.scale)
+    scaled = Scaled(chosen, problem.domain.lower, problem.domain.upper, *zip(*sizes.values(), strict=True))
     scaled = scaled.to(device=where, dtype=dtype).train()
     check_model(scaled, problem)
     raw = {name: unknown.raw_initial().to(where, dtype) for name, unknown in problem.unknowns.items()}

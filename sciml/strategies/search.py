@@ -23,7 +23,6 @@ from sciml.models import RandomFeatures
 from sciml.problem import Measurements, Problem
 from sciml.solvers import Adaptive, Callback, DiscreteProblem, EarlyStopping, HardConstraints, Report, Weightings
 from sciml.solvers.journal import Journal
-from sciml.solvers.scaling import Sizes
 from sciml.strategies.prepare import prepare
 
 STOPPED = ("stopped", "interrupted")
@@ -194,8 +193,7 @@ class Workspace:
     @cached_property
     def linear(self) -> bool:
         """Whether the problem is linear in its fields."""
-        sizes = Sizes(*(tuple(each.tolist()) for each in (self.discrete.trial.offset, self.discrete.trial.scale)))
-        return self.problem.system.linear(self.discrete.train, sizes.named(self.problem))
+        return self.problem.system.linear(self.discrete.train, self.discrete.sizes)
 
     @cached_property
     def discrete(self) -> DiscreteProblem:

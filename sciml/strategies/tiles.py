@@ -175,15 +175,15 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None) -> 
 
     def compute() -> dict[str, object]:
         start = model.coefficients if last is None or work.linear else _begun(model, last)
-        linearise = lambda position: rows.linearised(position.view(shape))  # noqa: E731
+        linearise = lambda position: rows.linearised(position.view(shape)).step  # noqa: E731
         merit = lambda position: sum(float(each.square().sum()) for each in rows.values(position.view(shape)))  # noqa: E731
         if work.linear:
-            step = linearise(start.flatten()).step(0.0)
+            step = linearise(start.flatten())(0.0)
             found = start if step is None else start + step.view(shape)
             return {"coefficients": found, "steps": 1, "loss": merit(found.flatten())}
         method = DampedGaussNewton(_TINY, 0.1, least=_TINY, rest=_TINY, tolerance=_SETTLED, patience=_IDLE, lengths=_LENGTHS)
-        descent = method.minimise(linearise, merit, start.flatten(), _STEPS)
-        return {"coefficients": descent.position.view(shape), "steps": max(2, descent.steps), "loss": descent.value}
+        found, loss, steps = method.minimise(linearise, merit, start.flatten(), _STEPS)
+        return {"coefficients": found.view(shape), "steps": max(2, steps), "loss": loss}
 
     got = work.journal.recalled(f"tiles {model.extra_repr()}", compute)
     model.coefficients.copy_(got["coefficients"])

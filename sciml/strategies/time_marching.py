@@ -144,7 +144,7 @@ def window(
     on_cpu = [block.to(torch.device("cpu"), torch.float64) for block in train]
     sizes = _sizes(sub, on_cpu, setup, before)
     scales = term_sizes(sub, on_cpu, sizes)
-    trial = Scaled(model, sub.domain.lower, sub.domain.upper, sizes.offset, sizes.scale).to(device, dtype)
+    trial = Scaled(model, sub.domain.lower, sub.domain.upper, *zip(*sizes.values(), strict=True)).to(device, dtype)
     # What takes the place of the initial conditions counts as much as they did.
     initial = [setup.weights[term.name] for term in sub.terms() if term.place == start and term.name in setup.weights]
     weights = {name: setup.weights.get(name, max(initial, default=CONDITION_WEIGHT)) for name in scales}
@@ -174,10 +174,9 @@ def _start_terms(before: DiscreteProblem, sub: Problem, start: OnFaces, points: 
 def _sizes(sub: Problem, blocks: Sequence[Collocation], setup: DiscreteProblem, before: DiscreteProblem | None) -> Sizes:
     """The fields' sizes at the start of a window, but never a tiny fraction of what they were before."""
     if before is None:
-        return Sizes(tuple(setup.trial.offset.tolist()), tuple(setup.trial.scale.tolist()))
-    found = field_sizes(sub, blocks)
-    earlier = before.trial.scale.tolist()
-    return Sizes(found.offset, tuple(max(size, _SMALLEST * old) for size, old in zip(found.scale, earlier, strict=True)))
+        return setup.sizes
+    earlier = zip(field_sizes(sub, blocks).items(), before.trial.scale.tolist(), strict=True)
+    return {name: (centre, max(size, _SMALLEST * old)) for (name, (centre, size)), old in earlier}
 
 
 def continued(before: Scaled, after: Scaled) -> None:

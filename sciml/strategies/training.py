@@ -310,10 +310,7 @@ class _Phase:
             redrawn = False
             if self._sampler is not None and count % self._sampler.every == 0:
                 redrawn = True
-                rows, box = self._setup.rows, self._setup.problem.domain
-                self._objective.blocks = self._sampler.renewed(
-                    rows, self._objective.blocks, box, self._setup.scales, self._generator
-                )
+                self._objective.blocks = self._sampler.renewed(self._objective, self._generator)
             if redrawn or weightings.due(count, solver.steps):
                 weightings.renew(self._objective)
                 run.renewed()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,8 +13,9 @@ from scipy import stats
 
 from sciml.problem import Normal, Unknown
 from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Term
 from sciml.problem.observations import PRIOR, Observation
-from sciml.solvers import ResidualSystem
+from sciml.solvers import Objective, ResidualSystem
 from sciml.solvers.jacobian import jacobian
 from sciml.typing import Array
 
@@ -88,18 +89,9 @@ def covariance(
     the number of measurements less the trace of the hat matrix over them. Intervals are Student's (normal where :math:`s^2` is
     known), symmetric in the raw number, and so respect the bounds of an unknown.
 
-    Args:
-        unknowns: the unknowns by name.
-        raw: their raw numbers, shape ``(q,)``.
-        model_part: derivative of the rows by the model's parameters, shape ``(m, p)``.
-        raw_part: derivative of the rows by the raw unknowns, shape ``(m, q)``.
-        misfit: the rows, shape ``(m,)``.
-        measured: which rows are measurements, shape ``(m,)``, boolean.
-        prior: which of these say what was known of constants before: they inform, and are no measurements.
-        variance: that of the measured rows, where it is known.
-
-    Without a known variance one number is found for all measurements, so each column's noise is taken to be the same share of
-    its scale.
+    ``model_part``, ``(m, p)``, and ``raw_part``, ``(m, q)``, are derivatives of the rows ``misfit`` by the model's parameters
+    and raw unknowns; ``measured`` rows that are ``prior`` inform, and are no measurements. Without a known ``variance`` one
+    number is found for all of them, so each column's noise is taken to be the same share of its scale.
 
     Reference: G. A. F. Seber and C. J. Wild, Nonlinear Regression, Wiley 1989, chapters 2 and 5.
     """
@@ -157,9 +149,7 @@ def _estimates(
     move: Array,
     quantile: float,
 ) -> tuple[dict[str, Estimate], float]:
-    """Estimates from errors ``(q,)`` of raw numbers, and the largest move in these; ``relative`` are singular values of the
-    ``directions`` ``(q, k)``, of which rows determine those that are ``seen``.
-    """
+    """Estimates from errors ``(q,)`` and singular values of ``directions`` ``(q, k)``, and the largest move in errors."""
     blind = (np.abs(directions[:, ~seen]) > _BLIND).any(axis=1)
     found, drift = {}, 0.0
     for position, (name, unknown) in enumerate(unknowns.items()):
@@ -188,19 +178,11 @@ def from_information(
     measurements: int,
     known: bool = False,
 ) -> Inference:
-    r"""Estimates where all but the unknowns has been eliminated already.
+    """Estimates where all but the unknowns has been eliminated already: by their Schur complement ``information``, ``(q, q)``.
 
-    Args:
-        unknowns: the unknowns by name.
-        raw: their raw numbers, shape ``(q,)``.
-        information: the Schur complement of the unknowns in the normal equations, shape ``(q, q)``.
-        variance: of a measured row.
-        freedom: the degrees of freedom that it was estimated with.
-        move: what a further step would add to the raw numbers, shape ``(q,)``.
-        size: the squared norms of the unknowns' own columns, shape ``(q,)``.
-        added: errors of the raw numbers that are no noise's, added to the variances, shape ``(q,)``.
-        measurements: their number.
-        known: whether the variance was given, and not found from the misfit.
+    A further step would add ``move`` to the raw numbers; ``size`` are the squared norms of the unknowns' own columns, and
+    ``added`` errors that are no noise's, all ``(q,)``. The ``variance`` of a measured row, unless it is ``known``, was found
+    with so many degrees of ``freedom``.
     """
     unit = np.sqrt(np.maximum(size, 1e-300))
     relative, directions = np.linalg.eigh(information / unit / unit[:, None])
@@ -225,14 +207,7 @@ def _estimate(unknown: Unknown, raw: float, error: float, quantile: float) -> Es
     return Estimate(float(value.detach()), abs(float(slope)) * error, low, high)
 
 
-def from_rows(
-    rows: ResidualSystem,
-    blocks: Sequence[Collocation],
-    scales: Mapping[str, float],
-    weights: Mapping[str, float],
-    *,
-    known: bool = False,
-) -> Inference:
+def from_rows(objective: Objective, *, known: bool = False) -> Inference:
     """Inference at a trained trial function, with the equations and conditions taken as exact.
 
     Every residual that is not a measurement enters with a weight so large that the measurements can hardly bend it: then
@@ -241,36 +216,37 @@ def from_rows(
     (P. J. Huber, Robust Statistics, Wiley 1981, section 7.6).
     """
     # In double precision whatever the fit was made in: what counts as zero is judged by the rounding of float64.
+    rows, scales, weights = objective.rows, objective.scales, objective.weights
     trial = copy.deepcopy(rows.trial).double().cpu()
     rows = ResidualSystem(rows.problem, trial, {name: value.detach().double().cpu() for name, value in rows.raw.items()})
     parameters = [parameter for parameter in trial.parameters() if parameter.requires_grad]
     # Fewer rows than the model has parameters would leave it free between them, and every interval too wide.
     enough = 3 * sum(parameter.numel() for parameter in parameters) // max(1, len(rows.problem.equations))
-    thin = [_thin(block, max(_MOST_POINTS, min(enough, _MOST_ROWS))) for block in blocks]
+    thin = [_thin(block, max(_MOST_POINTS, min(enough, _MOST_ROWS))) for block in objective.blocks]
     factors, measured, prior = {}, [], []
-    per_row = {term.name: weights[term.name] / block.height for block in thin for term in block.terms if term.measured}
+    terms = [(term, block.height) for block in thin for term in block.terms]
+    per_row = {term.name: weights[term.name] / height for term, height in terms if term.measured}
     heaviest = max(per_row.values(), default=1.0) or 1.0
-    for block in thin:
-        for term in block.terms:
-            share = math.sqrt(per_row[term.name] / heaviest) if term.measured else _STIFFNESS / math.sqrt(block.height)
-            factors[term.name] = share / scales[term.name]
-            measured.append(np.full(block.height, term.measured and factors[term.name] > 0))
-            prior.append(np.full(block.height, term.name.startswith(PRIOR)))
-    values, slopes = jacobian(rows, [_without_loss(block) for block in thin], factors, parameters)
+    for term, height in terms:
+        share = math.sqrt(per_row[term.name] / heaviest) if term.measured else _STIFFNESS / math.sqrt(height)
+        factors[term.name] = share / scales[term.name]
+        measured.append(np.full(height, term.measured and factors[term.name] > 0))
+        prior.append(np.full(height, term.name.startswith(PRIOR)))
+    plain = [replace(block, terms=tuple(map(_without_loss, block.terms))) for block in thin]
+    values, slopes = jacobian(rows, plain, factors, parameters)
     misfit, matrix = values.numpy(), slopes.numpy()
     start = 0
-    for block in thin:
-        for term in block.terms:
-            place, start = slice(start, start + block.height), start + block.height
-            noise = term.evaluate.noise if isinstance(term.evaluate, Observation) else None
-            if noise is not None and noise.robust and factors[term.name]:
-                deviations = values[place] / factors[term.name]
-                score, curvature = noise.score(deviations), noise.curvature(deviations)
-                size = float(score.square().mean().sqrt()) or 1.0
-                misfit[place] = factors[term.name] * score.numpy() / size
-                matrix[place] *= float(curvature.mean()) / size
+    for term, height in terms:
+        place, start = slice(start, start + height), start + height
+        noise = term.evaluate.noise if isinstance(term.evaluate, Observation) else None
+        if noise is not None and noise.robust and factors[term.name]:
+            deviations = values[place] / factors[term.name]
+            score, curvature = noise.score(deviations), noise.curvature(deviations)
+            size = float(score.square().mean().sqrt()) or 1.0
+            misfit[place] = factors[term.name] * score.numpy() / size
+            matrix[place] *= float(curvature.mean()) / size
     split = matrix.shape[1] - len(rows.raw)
-    common = [scales[term.name] for block in thin for term in block.terms if term.measured]
+    common = [scales[term.name] for term, _ in terms if term.measured]
     return covariance(
         rows.problem.unknowns,
         torch.stack(list(rows.raw.values())).numpy() if rows.raw else np.zeros(0),
@@ -283,15 +259,11 @@ def from_rows(
     )
 
 
-def _without_loss(block: Collocation) -> Collocation:
-    """A block whose rows are deviations, whatever the loss that was made of them."""
-    plain = tuple(
-        replace(term, evaluate=replace(term.evaluate, noise=Normal()))
-        if isinstance(term.evaluate, Observation) and term.evaluate.noise.robust
-        else term
-        for term in block.terms
-    )
-    return Collocation(block.sample, plain, block.weights)
+def _without_loss(term: Term) -> Term:
+    """A term whose rows are deviations, whatever the loss that was made of them."""
+    if isinstance(term.evaluate, Observation) and term.evaluate.noise.robust:
+        return replace(term, evaluate=replace(term.evaluate, noise=Normal()))
+    return term
 
 
 def _thin(block: Collocation, most: int) -> Collocation:

@@ -30,12 +30,9 @@ _MOST = 128
 
 @dataclass(frozen=True)
 class FieldCovariance:
-    """Directions in the space of parameters along which the solution scatters by one standard deviation each.
+    """Directions ``(p, k)`` of the named parameters along which the solution scatters by one standard deviation each.
 
-    Attributes:
-        names: of the parameters that were varied, as in ``named_parameters`` of the trial function.
-        directions: shape ``(p, k)``, all of them in one column.
-        quantile: how many standard errors the 95 % interval reaches to either side.
+    ``quantile`` is how many standard errors the 95 % interval reaches to either side.
     """
 
     names: tuple[str, ...]

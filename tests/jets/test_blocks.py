@@ -240,7 +240,7 @@ def test_anything_else_falls_back(name):
 def test_what_changes_nothing_is_still_recognised():
     assert supports(Scaled(Renamed(3, inputs=1, outputs=1), [0.0], [1.0], [0.0], [1.0]), 4)
     assert not supports(Scaled(sciml.MLP(3, inputs=1, outputs=1), [0.0], [1.0], [0.0], [1.0]), 5)
-    assert layers_of(SequentialModel(1, 1)) == []
+    assert layers_of(SequentialModel()) == []
 
 
 def test_a_model_of_blocks_is_trained_by_taylor_mode():

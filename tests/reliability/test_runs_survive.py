@@ -184,8 +184,8 @@ def test_fault_12_sampler_and_generator_go_on_where_they_were(tmp_path, kill):  
     drawn = []
 
     class Listening(sciml.Adaptive):
-        def renewed(self, rows, blocks, domain, scales, generator):
-            found = super().renewed(rows, blocks, domain, scales, generator)
+        def renewed(self, objective, generator):
+            found = super().renewed(objective, generator)
             drawn.append(found[0].sample.points[0])
             return found
 

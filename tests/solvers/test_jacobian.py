@@ -133,6 +133,6 @@ def test_a_step_between_points_is_found_and_a_layer_is_not_mistaken_for_one(size
     step = hidden_step(rows)
     assert (step is not None) == found
     if step is not None:
-        assert (step.derivative, step.coordinate) == ("u_t", "t")
-        assert step.position == pytest.approx(9.1, abs=0.02)
+        assert step.startswith("u_t makes a step of ")
+        assert float(step.rpartition(" near t = ")[2]) == pytest.approx(9.1, abs=0.02)
     assert hidden_step(setup.rows) is None

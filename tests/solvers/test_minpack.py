@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy.optimize import least_squares
 
+import sciml
 from sciml.solvers.levenberg_marquardt import FACTORISATIONS, LevenbergMarquardt
 
 
@@ -115,7 +116,7 @@ PROBLEMS = {
 
 def minimised(function, start, factorisation="auto", steps=500):
     """The point the core ends at, and how it ended."""
-    core = LevenbergMarquardt(1e-2, 8, 1e-12, 1e-9, factorisation)
+    core = LevenbergMarquardt(sciml.LeastSquares(loss_tolerance=1e-9, factorisation=factorisation))
     position = vector(*start)
     for _ in range(steps):
         slopes = torch.func.jacrev(function)(position)

@@ -92,11 +92,9 @@ def test_a_point_without_weight_does_not_count():
 
 
 def test_new_points_do_not_inherit_the_weights_of_old_ones():
-    setup, objective = ready(problem_class("heat_rod")())
+    _, objective = ready(problem_class("heat_rod")())
     weighted(objective)
-    blocks = sciml.Adaptive().renewed(
-        setup.rows, objective.blocks, setup.problem.domain, setup.scales, np.random.default_rng(0)
-    )
+    blocks = sciml.Adaptive().renewed(objective, np.random.default_rng(0))
     assert blocks[0].weights is None
     assert blocks[1].weights is not None
 

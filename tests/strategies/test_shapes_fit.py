@@ -164,7 +164,7 @@ def test_all_points_of_a_fit_lie_where_they_should():
         assert np.hypot(*circle.T) == pytest.approx(0.5)
         assert (face[:, 0] == 1).all()
     generator = np.random.default_rng(1)
-    redrawn = sciml.Adaptive(candidates=4).renewed(setup.rows, setup.train, Plate.domain, setup.scales, generator)
+    redrawn = sciml.Adaptive(candidates=4).renewed(setup.objective(), generator)
     fresh = redrawn[0].sample.points[0].numpy()
     assert len(fresh) == 400
     assert not np.array_equal(fresh, setup.train[0].sample.points[0].numpy())

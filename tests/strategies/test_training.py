@@ -193,7 +193,7 @@ def test_points_and_weights_by_name():
 def test_adaptive_points_move_to_where_the_residual_is():
     from conftest import problem_class
 
-    from sciml.solvers import ResidualSystem
+    from sciml.solvers import Objective, ResidualSystem
     from sciml.strategies.prepare import prepare
 
     problem = problem_class("burgers")()
@@ -208,7 +208,8 @@ def test_adaptive_points_move_to_where_the_residual_is():
 
     rows = ResidualSystem(problem, Bump(), {})
     generator = np.random.default_rng(0)
-    moved = sciml.Adaptive(floor=0.1).renewed(rows, setup.train, problem.domain, setup.scales, generator)
+    objective = Objective(rows, setup.train, setup.scales, setup.weights, [])
+    moved = sciml.Adaptive(floor=0.1).renewed(objective, generator)
     assert [block.size for block in moved] == [block.size for block in setup.train]
     x = moved[0].sample.points[0][:, 0]
     assert ((x - 0.5).abs() < 0.2).double().mean() > 0.6
