@@ -101,7 +101,8 @@ def baseline(
     measurements = checked(problem, None, data, observe, noise, False, torch.float64, "cpu", preflight)
     _check_sizes(problem, measurements)
     generator = np.random.default_rng(0)
-    blocks = [Collocation(draw(term.place, problem.domain, 256, generator), (term,)) for term in problem.terms()]
+    terms = (*problem.terms(), *problem.implied_terms())
+    blocks = [Collocation(draw(term.place, problem.domain, 256, generator), (term,)) for term in terms]
     # The measurements, and with them what was known of constants before.
     measured = [] if measurements is None else [*data_blocks(problem, measurements), *prior_blocks(problem)]
     sizes = field_sizes(problem, [*blocks, *measured])

@@ -71,6 +71,13 @@ def check_definition(cls: type[Any], base: type) -> Composites:
             f"{name}: {listed(sorted(doubled))} is named twice; fields: {listed(fields)}; coordinates: "
             f"{listed(domain.coordinates)}"
         )
+    for field, names in cls._spans.items():
+        own = names if isinstance(names, list | tuple) else ()
+        if not own or not set(own) <= set(domain.coordinates):
+            raise ProblemError(
+                f"{name}: fields[{field!r}] must name the coordinates on which {field!r} depends, one or more of "
+                f"{listed(domain.coordinates)}; given: {names!r}. A number that is to be found is a sciml.Unknown"
+            )
     composites = checked(name, cls.complex_fields, cls.vectors, fields, domain.coordinates)
     known = (*fields, *composites.names)
     time = time_of(cls, base)

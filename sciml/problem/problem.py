@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from sciml.errors import ProblemError
 from sciml.geometry import Domain, Interior, Place, Within, clipped
 from sciml.geometry.coordinates import points_from
 from sciml.jets import AutogradJets, JetSpace
-from sciml.jets.calculus import check_residual
+from sciml.jets.calculus import check_residual, describe
 from sciml.problem.composite_fields import Composites
 from sciml.problem.conditions import Condition, Evaluation, Residual, Term, check_part
 from sciml.problem.definition import check_definition, time_of
@@ -38,6 +39,10 @@ class Problem:
     ``vectors = {"velocity": ("u", "v")}`` a tuple. Equations and conditions receive them under that name beside the fields
     themselves, targets are given to them (``Initial(h=...)``, ``Dirichlet(velocity=(1.0, 0.0), on=...)``), and an equation
     that asks for a complex field and returns complex numbers becomes two, ``name.real`` and ``name.imag``.
+
+    A field may depend on fewer coordinates than the domain has: ``fields = {"u": ("x", "y", "t"), "a": ("x", "y")}``, as a
+    conductivity that is to be found and does not change in time. Where the equations leave a field free, that ``a_t`` vanishes
+    is a condition of this name; where they are enough, they must imply it, and the certificate looks whether they do.
 
     Two methods are optional: ``reference(self, **coordinates)`` returns the exact or trusted solution (torch in, torch
     out; a dict by field, or one tensor for a single field; ``reference = sciml.StoredReference(path)`` reads it from a
@@ -68,7 +73,8 @@ class Problem:
     """
 
     domain: Domain
-    fields: Sequence[str] = ()
+    # A class may give a mapping; what it and its objects have are names.
+    fields: Any = ()
     conditions: Sequence[Condition] = ()
     time: str | None = "t"
     complex_fields: Mapping[str, Sequence[str]] = {}
@@ -79,6 +85,7 @@ class Problem:
     _composites: ClassVar[Composites] = Composites()
     _is_complex: dict[str, bool]
     _promoted: ClassVar[tuple[str, ...]] = ()
+    _spans: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -93,6 +100,9 @@ class Problem:
                 elif hasattr(member, "_sciml_region") or (was_condition is not None and callable(member)):
                     region = getattr(member, "_sciml_region", None) or was_condition.on  # type: ignore[union-attr]
                     cls._methods[name] = Residual(member, region, name)
+        if "fields" in vars(cls):
+            cls._spans = cls.fields if isinstance(cls.fields, Mapping) else {}
+            cls.fields = list(cls.fields) if isinstance(cls.fields, Mapping) else cls.fields
         if "domain" in {name for owner in cls.__mro__ for name in vars(owner)}:
             cls._composites = check_definition(cls, Problem)
 
@@ -153,6 +163,13 @@ class Problem:
     def equations(self) -> tuple[str, ...]:
         """The names of the equations; of one with complex values, those of its real and imaginary part."""
         return tuple(part for name in type(self)._equations for part in self._equation(name))
+
+    @property
+    def constant_along(self) -> dict[str, tuple[str, ...]]:
+        """The coordinates of the domain on which a field does not depend, for each field that has such."""
+        own = [name for name in self.coordinates if name not in self.promoted]
+        found = {field: tuple(name for name in own if name not in names) for field, names in type(self)._spans.items()}
+        return {field: names for field, names in found.items() if names}
 
     @property
     def composites(self) -> Composites:
@@ -228,6 +245,8 @@ class Problem:
     def stated_terms(self) -> tuple[Term, ...]:
         """What ``terms`` keeps, made anew."""
         found = [term for name in type(self)._equations for term in self.equation_terms(name)]
+        if len(found) < len(self.fields):
+            found += self.constancies()
         taken = {term.name for term in found}
         for condition in self.conditions:
             for term in condition.terms(self):
@@ -238,6 +257,15 @@ class Problem:
                 taken.add(name)
                 found.append(dataclasses.replace(term, name=name))
         return tuple(found)
+
+    def implied_terms(self) -> list[Term]:
+        """Residuals that no one solves for, since equations and conditions imply them; a certificate looks at them."""
+        return self.constancies() if len(self.equations) >= len(self.fields) else []
+
+    def constancies(self) -> list[Term]:
+        """The derivatives that vanish because a field depends on fewer coordinates."""
+        along = [(field, name) for field, names in self.constant_along.items() for name in names]
+        return [Term(describe(field, (name,)), Interior(), partial(_slope, field, name)) for field, name in along]
 
     def equation_residuals(self) -> list[Term]:
         """The residuals of all equations, without a check of the places where they hold."""
@@ -371,6 +399,11 @@ class Problem:
 
 def _float64(values: Mapping[str, float]) -> dict[str, Tensor]:
     return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
+
+
+def _slope(field: str, coordinate: str, evaluation: Evaluation) -> Tensor:
+    """What vanishes where a field does not depend on a coordinate."""
+    return evaluation.space.jet(field, (coordinate,))
 
 
 def _is_complex(value: object) -> bool:

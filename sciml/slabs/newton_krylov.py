@@ -59,9 +59,12 @@ def _solved(
     evaluated = slab.evaluate(sites, rates, slopes=True)
     if not _finite(evaluated):
         return SlabRates(slab.zero(), False, 0, 0)
-    inverse = inverted(evaluated)
-    earlier, products = math.inf, 0
+    inverse, renewed = inverted(evaluated), True
+    earlier, products, used = math.inf, 0, 0
     for step in range(1, _STEPS + 1):
+        if used == _MOST_INNER and not renewed:
+            # Fields without a time derivative begin at zero, where equations may be of another kind: begin again from here.
+            inverse, renewed, earlier = inverted(evaluated), True, math.inf
         wanted = -inverse([each.values for each in evaluated])
         left = float(moves(slab, wanted).norm()) / math.sqrt(wanted.numel())
         if not math.isfinite(left):
@@ -77,6 +80,7 @@ def _solved(
         linearised = partial(_linearised, slab, inverse, evaluated)
         move, used = gmres(linearised, wanted.flatten(), _INNER, _MOST_INNER)
         products += used
+        renewed = False
         rates = rates + move.view_as(rates)
         evaluated = slab.evaluate(sites, rates, slopes=True)
         if not _finite(evaluated):

@@ -76,6 +76,8 @@ def prepare(
             keep = held_rows if purpose else ~held_rows
             blocks += data_blocks(problem, measurements if not held_rows.any() else _part(measurements, keep))
         sets.append([*blocks, *known])
+    implied = blocks_of(problem, problem.implied_terms(), None, np.random.default_rng(seed))
+    sets[-1] += implied
     if measurements is not None and held_rows is not None:
         table, unused = measurements.table, measurements.unused(problem)
         choices += measurements.notes
@@ -88,7 +90,7 @@ def prepare(
             else f"all {len(table)} measured rows used both to fit and to judge: too few to hold any out"
         )
     sizes = field_sizes(problem, sets[0])
-    scales = term_sizes(problem, sets[0], sizes)
+    scales = term_sizes(problem, [*sets[0], *implied], sizes)
     names = [term.name for block in sets[0] for term in block.terms]
     final = _weights(problem, names, weights, _shares(sets[0]))
     led = {name: final[name] / DATA_WEIGHT for name in names if is_measured(name)}

@@ -16,6 +16,10 @@ from . import report
 from .markup import markdown, reflowed
 from .published import PUBLISHED
 
+# Errors below are the same in a race.
+_EXACT = 1e-10
+_RACE = """There both are a success, or `fit` is none, and the error of `baseline` is the smaller one; errors
+below 1e-10, or below a hundred times what a stored solution is converged to, count as equal."""
 # An error is stated if the reference is so many times as exact.
 _SURE = 100
 
@@ -90,11 +94,27 @@ def overview(table: pd.DataFrame, results: Mapping[str, Any]) -> str:
         for verb in ("fit", "baseline")
         if not result[verb]["success"]
     ]
+    better = [f"`{name}`" for name in lost(results)]
+    lines += ["", "## Where `baseline` is better in the same time", "", f"{', '.join(better) or 'Nowhere'}. {_RACE}"]
     lines += ["", "## What did not succeed", "", *(lacking or ["Nothing."])]
     lines += ["", "## Where and when", "", *report.environments(results), ""]
     limits = sorted({result["time_limit"] for result in results.values()})
     lines += [f"`make gallery` writes this page. Time limit of a process: {', '.join(f'{each:g}' for each in limits)} s."]
     return reflowed(_HEAD + "\n".join(lines) + "\n")
+
+
+def lost(results: Mapping[str, Any]) -> list[str]:
+    """The problems that ``baseline`` solves in the time of ``fit`` or less, and more exactly, or ``fit`` not at all."""
+    found = []
+    for name, result in results.items():
+        fit, classical = result["fit"], result["baseline"]
+        if not classical["success"] or not fit.get("error"):
+            continue
+        reached, there = (max(part["error"].values()) for part in (fit, classical))
+        exact = max(there, _EXACT, _SURE * known_to(name))
+        if not fit["success"] or (reached > exact and classical["seconds"] <= fit["seconds"]):
+            found.append(name)
+    return found
 
 
 def cells(name: str, row: Any, result: Mapping[str, Any] | None) -> list[str]:

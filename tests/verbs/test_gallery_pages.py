@@ -211,3 +211,10 @@ def test_pages_are_what_is_made_of_the_figures_and_the_problems():
         assert (DOCS / name).read_text() == text, f"docs/{name} is not up to date; run: make gallery ARGS=--pages"
     known = {f"{name}.{kind}" for name in NAMES for kind in ("md", "png")}
     assert {path.name for path in (DOCS / "gallery").iterdir()} <= known
+
+
+def test_no_problem_is_solved_better_by_the_baseline_in_the_same_time():
+    results = json.loads((ROOT / "docs" / "gallery.json").read_text())
+    assert gallery_pages.lost(results) == []
+    worse = {**results, "burgers": {**results["burgers"], "fit": {**results["burgers"]["fit"], "success": False}}}
+    assert gallery_pages.lost(worse) == ["burgers"]
