@@ -24,7 +24,7 @@ from sciml.strategies.training import relative
 
 MOST_COORDINATES = 3
 
-# Tiles along the longest side and the degree of their polynomials, coarse to fine.
+# Tiles along each side of a square or cube and the degree of their polynomials, coarse to fine.
 _LEVELS = {
     1: ((4, 8), (8, 10), (16, 12), (32, 12), (64, 12)),
     2: ((3, 6), (4, 8), (6, 8), (8, 10), (12, 10), (16, 10), (22, 10)),
@@ -99,6 +99,7 @@ class Tiles(Strategy):
         found: Candidate | None = None
         last: DiscreteProblem | None = None
         before = change = math.inf
+        began, dearest = work.log.seconds, math.inf
         for counts, degree in self._levels(work):
             space = _space(work, counts, degree)
             model = space.model
@@ -108,6 +109,11 @@ class Tiles(Strategy):
                     f"{self.name}: {model.extra_repr()} would take {needed / 2**30:.1f} GB and {effort:.0e} multiplications"
                 )
                 break
+            taken, left = work.log.seconds - began, work.log.budget.seconds - work.log.seconds
+            if taken * effort / dearest > left:
+                work.choices.append(f"{self.name}: {model.extra_repr()} would take longer than the {left:.0f} s that are left")
+                break
+            began, dearest = work.log.seconds, effort
             solved, steps, jump, loss = _solved(work, space, last)
             before, change = change, math.inf if last is None else _difference(work, solved, last)
             # Without anything to compare with, what is left on the rows has to do.
@@ -138,15 +144,23 @@ class Tiles(Strategy):
             counts = self.tiles if isinstance(self.tiles, tuple) else _cubes(work.problem, self.tiles)
             coarse = tuple(max(1, each - 1) for each in counts)
             return [(coarse, self.degree), (counts, self.degree)]
-        return [(_cubes(work.problem, count), degree) for count, degree in _LEVELS[work.dimension]]
+        # As many on a long domain as on a square one.
+        space = _in_space(work.problem)
+        longer = max(space) / math.prod(space) ** (1 / len(space))
+        return [(_cubes(work.problem, count * longer), degree) for count, degree in _LEVELS[work.dimension]]
 
 
-def _cubes(problem: Problem, most: int) -> tuple[int, ...]:
+def _cubes(problem: Problem, most: float) -> tuple[int, ...]:
     """So many tiles along the longest side, as many as are about as long along the others; along time as along space."""
     widths = problem.domain.half_widths
-    space = [width for name, width in widths.items() if name != problem.time] or list(widths.values())
-    longest = max(space)
+    longest = max(_in_space(problem))
     return tuple(max(1, round(most * (longest if name == problem.time else width) / longest)) for name, width in widths.items())
+
+
+def _in_space(problem: Problem) -> list[float]:
+    """Half the widths of the domain along the coordinates beside time, or along time alone."""
+    widths = problem.domain.half_widths
+    return [width for name, width in widths.items() if name != problem.time] or list(widths.values())
 
 
 def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
