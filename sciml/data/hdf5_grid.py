@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h5py
+
 from sciml._text import listed, nearest
 from sciml.data.arrays import exact, spread
-from sciml.data.hdf5_file import DatasetInfo, OpenFiles, locate, read_part
+from sciml.data.hdf5_file import DatasetInfo, OpenFiles, find, locate, read_part
 from sciml.data.memory import check_memory
 from sciml.errors import DataError
 from sciml.typing import Array
@@ -127,11 +129,19 @@ class ColumnRequest:
     wanted: dict[str, str] | None
     axes: Mapping[str, Sequence[str]]
     split: Mapping[str, Sequence[str]]
-    links: Path | None
+
+    @property
+    def file(self) -> h5py.File:
+        """The file itself."""
+        return self.handles[self.path]
 
     def locate(self, name: str) -> DatasetInfo:
-        """A dataset by its path in the file."""
-        return locate(self.handles, self.path, name, links=self.links)
+        """A dataset of numbers by its path in the file."""
+        return locate(self.handles, self.path, name)
+
+    def find(self, name: str) -> h5py.Dataset:
+        """A dataset of any type by its path in the file."""
+        return find(self.handles, self.path, name)
 
     def named(self, option: Mapping[str, Any], ours: str, theirs: str) -> Any:
         """What an option says of a column, by our name or the file's."""
@@ -212,7 +222,7 @@ def as_columns(
     used = {axis for names in along.values() for axis in names or ()}
     handles = OpenFiles()
     handles.datasets.update({(path, name): array for name, array in arrays.items()})
-    request = ColumnRequest(handles, path, None, axes, split, None)
+    request = ColumnRequest(handles, path, None, axes, split)
     placed = []
     for name, names in along.items():
         held = DatasetInfo(path, name, arrays[name].shape, arrays[name].dtype)

@@ -138,12 +138,11 @@ class LazyTable:
             raise DataError(
                 f"LazyTable.of needs the path of a file, and for links that of a folder; given: {path!r}, {links!r}"
             )
-        path, links = Path(path), None if links is None else Path(links)
-        columns = mapping("columns", columns, "{'t': 'run/time'}")
+        path, columns = Path(path), mapping("columns", columns, "{'t': 'run/time'}")
         if not all(isinstance(dataset, str) for dataset in columns.values()):
             raise DataError(f"columns needs the path of a dataset for each column; given: {columns!r}")
-        with OpenFiles() as handles:
-            found = {name: locate(handles, path, dataset, links=links) for name, dataset in columns.items()}
+        with OpenFiles(links) as handles:
+            found = {name: locate(handles, path, dataset) for name, dataset in columns.items()}
         shapes = {name: each.shape for name, each in found.items()}
         if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
             raise DataError(f"{path}: columns need one axis each, all of one length; given: {shapes}")
