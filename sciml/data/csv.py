@@ -10,17 +10,17 @@ import codecs
 import csv
 import io
 import re
+import sys
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from sciml._text import among, listed, mapping
-from sciml.data.arrays import LARGEST_EXACT, finished, names_of
+from sciml._text import listed, mapping
+from sciml.data.arrays import LARGEST_EXACT, checked_path, finished, wanted_names
 from sciml.data.casts import cast, check_casts, unit_after
 from sciml.data.memory import check_memory, readable
 from sciml.data.provenance import stamp
@@ -37,7 +37,6 @@ _EXACTLY: dict[str, Any] = {} if tuple(map(int, pd.__version__.split(".")[:2])) 
 _GZIP = b"\x1f\x8b"
 # Measured columns compress by a factor of two to ten.
 _LIKELY = 100
-_PIECE = 2**20
 _REMEDY = "read fewer rows of it at a time, or convert it to HDF5 and read parts of that with rows="
 
 
@@ -94,9 +93,7 @@ def read_csv(
         1  1901.0  47.2
     """
     options = {name: value for name, value in locals().items() if name != "path"}
-    if not isinstance(path, str | Path):
-        raise DataError(f"read_csv needs the path of a file; given: {path!r}")
-    path, texts = Path(path), (sep, decimal, comment, encoding)
+    path, texts = checked_path(path, "read_csv"), (sep, decimal, comment, encoding)
     if not all(isinstance(each, str) for each in texts):
         raise DataError(f"sep, decimal, comment and encoding must be texts; given: {texts!r}")
     if len(sep) != 1 or len(decimal) != 1 or sep == decimal:
@@ -106,7 +103,7 @@ def read_csv(
     mapping("casts", casts, "{'on': 'bool'}")
     before = stamp(path) if path.is_file() else (0, 0)
     file = _File(path, _decoded(path, _content(path, memory, largest), encoding), sep, decimal, comment, memory)
-    wanted = _wanted(file, columns, group)
+    wanted = wanted_names(path, columns, file.names, file.names, group)
     asked = check_casts(casts, list(wanted))
     kept = {wanted[name] for name in asked} | ({group} if group is not None else set())
     body, frame = file.parsed([each for each in wanted.values() if each not in kept], kept)
@@ -140,28 +137,23 @@ def _content(path: Path, memory: int | None, largest: int | None) -> bytes:
         return raw
     if largest is not None and not (isinstance(largest, int) and largest > 0):
         raise DataError(f"largest must be a number of bytes; given: {largest!r}")
-    limit = max(_LIKELY * size, 2**20) if largest is None else largest
-    parts, unpacked = [], 0
-    while raw:
+    limit = max(_LIKELY * size, 2**20) if largest is None else min(largest, sys.maxsize - 1)
+    parts, room = [], limit + 1
+    while raw and room:
         machine = zlib.decompressobj(wbits=31)
-        piece = raw
-        while not machine.eof:
-            try:
-                part = machine.decompress(piece, _PIECE)
-            except zlib.error as error:
-                raise DataError(f"{path} is a damaged gzip file: {error}; get it again") from error
-            parts.append(part)
-            unpacked += len(part)
-            if unpacked > limit:
-                raise DataError(
-                    f"{path} unpacks to more than {readable(limit)} from {readable(size)}; if that is right pass "
-                    "largest=<bytes>"
-                )
-            piece = machine.unconsumed_tail
-            if not (machine.eof or piece or part):
-                raise DataError(f"{path} is a gzip file that was cut short; get it again")
+        try:
+            parts.append(machine.decompress(raw, room))
+        except zlib.error as error:
+            raise DataError(f"{path} is a damaged gzip file: {error}; get it again") from error
+        room -= len(parts[-1])
+        if room and not machine.eof:
+            raise DataError(f"{path} is a gzip file that was cut short; get it again")
         raw = machine.unused_data.lstrip(b"\0")
-    check_memory(path, 3 * unpacked, memory, _REMEDY)
+    if not room:
+        raise DataError(
+            f"{path} unpacks to more than {readable(limit)} from {readable(size)}; if that is right pass largest=<bytes>"
+        )
+    check_memory(path, 3 * (limit + 1 - room), memory, _REMEDY)
     return b"".join(parts)
 
 
@@ -185,8 +177,7 @@ def _decoded(path: Path, raw: bytes, encoding: str) -> str:
     return decoded
 
 
-@dataclass(frozen=True)
-class _Body:
+class _Body(NamedTuple):
     """The data lines as one text, and the number of each in the file."""
 
     text: str
@@ -329,7 +320,7 @@ class _File:
             )
         except UnicodeError as error:
             raise DataError(f"{self.path} holds characters that are none in its encoding: {error}; give encoding=") from error
-        except (pd.errors.ParserError, pd.errors.EmptyDataError, IndexError, ValueError) as error:
+        except (IndexError, ValueError) as error:
             if not last:
                 return None
             raise DataError(f"{self.path} cannot be cut by sep={self.sep!r}: {error}; are all quotes closed?") from error
@@ -343,22 +334,6 @@ class _File:
                 f"{frame.shape[1]}; are all quotes closed?"
             )
         return frame
-
-
-def _wanted(file: _File, columns: Mapping[str, str] | Sequence[str] | None, group: str | None) -> dict[str, str]:
-    """Names in the problem with those in the header, the group's left out."""
-    names = file.names
-    if group is not None and group not in names:
-        raise DataError(f"{file.path} has no column {group!r} to group by; its columns are {among(group, names)}")
-    wanted = names_of(columns)
-    if wanted is None:
-        wanted = {name: name for name in names if name != group}
-        if not wanted:
-            raise DataError(f"{file.path} has no column beside {group!r}, which rows are grouped by; add one")
-    for theirs in wanted.values():
-        if theirs not in names:
-            raise DataError(f"{file.path} has no column {theirs!r}; its columns are {among(theirs, names)}")
-    return wanted
 
 
 def _numbers(file: _File, body: _Body, name: str, column: pd.Series) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sciml._text import listed, mapping, nearest
+from sciml._text import listed, mapping
 from sciml.data.arrays import checked_path, exact, finished, wanted_names
 from sciml.data.casts import cast, check_casts, unit_after
 from sciml.data.hdf5_file import text
@@ -71,13 +71,9 @@ def read_parquet(
             schema, rows = file.schema_arrow, file.metadata.num_rows
             if not rows:
                 raise DataError(f"{path} has no rows")
-            numeric = [each.name for each in schema if _numeric(each.type) and each.name != group]
+            numeric = [each.name for each in schema if _numeric(each.type)]
             usable = [each for each in (*numeric, *(casts or {})) if each in schema.names]
-            wanted = wanted_names(path, columns, schema.names, list(dict.fromkeys(usable)))
-            if group is not None and group not in schema.names:
-                raise DataError(
-                    f"{path} has no {group!r} to group by; it has {listed(schema.names)}." + nearest(group, schema.names)
-                )
+            wanted = wanted_names(path, columns, schema.names, list(dict.fromkeys(usable)), group)
             twice = [name for name in (*wanted.values(), group) if schema.names.count(name) > 1]
             if twice:
                 raise DataError(f"{path}: the column {listed(twice)} occurs more than once; rename one of them")
