@@ -335,13 +335,8 @@ def checked(data: bytes, path: Path) -> memoryview:
     return inner
 
 
-def save_tensors(path: Path, content: dict[str, Any]) -> None:
-    """Save tensors and plain values (numbers, texts, lists, dicts) with a checksum."""
-    write_atomic(path, packed(content))
-
-
 def load_tensors(path: Path) -> dict[str, Any]:
-    """Load what ``save_tensors`` saved; where that fails and the file before it is whole, the message names it."""
+    """What ``packed`` packed into a file; where it cannot be read and the one before it is whole, the message names that."""
     try:
         return unpacked(read(path), path)
     except FileError as error:

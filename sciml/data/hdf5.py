@@ -13,7 +13,7 @@ import numpy as np
 from sciml._text import sequences
 from sciml.data.arrays import checked_path, names_of
 from sciml.data.hdf5_file import DatasetInfo, OpenFiles, label, things, tree, unusable
-from sciml.data.hdf5_grid import ROW, Column, ColumnRequest, GridTable, check_names, product, unplaced
+from sciml.data.hdf5_grid import ROW, Column, ColumnRequest, GridTable, Placed, check_names, product, unplaced
 from sciml.data.layouts import Layout, recognised, sample_grids
 from sciml.data.lazy import LazyTable, LoaderOptions
 from sciml.data.memory import check_memory
@@ -98,8 +98,8 @@ def read_hdf5(
     if not isinstance(group, str | None):
         raise DataError(f"group must be the name of a dataset; given: {group!r}")
     along, parts = sequences("axes", axes, "{'u': ('t', 'x')}"), sequences("split", split, "{'V': ('u', 'v')}")
-    wanted = names_of(columns)
-    if wanted is not None and not isinstance(columns, Mapping):
+    wanted = names_of(columns) or {}
+    if not isinstance(columns, Mapping):
         wanted = {name.strip("/").rsplit("/", maxsplit=1)[-1]: name for name in wanted}
     with refusals(path, "an HDF5 file"), OpenFiles(links) as handles:
         # Opening first: its errors are better than those of a file that is not there.
@@ -198,7 +198,8 @@ def _planned(request: ColumnRequest, layout: Layout | None, units: Units | None,
             f"{path} has none of the layouts that have samples (PDEBench, The Well); name datasets with columns= and axes="
         )
     else:
-        grids, labels = (_grid(request, group),), group
+        request = request if request.wanted else replace(request, wanted=_usable(request, group))
+        grids, labels = (_grid(request),), group
     check_names(request, grids[0])
     if labels is not None:
         shape = request.find(labels).shape
@@ -218,26 +219,24 @@ def _planned(request: ColumnRequest, layout: Layout | None, units: Units | None,
     return _Plan(grids, group, labels, after)
 
 
-def _grid(request: ColumnRequest, group: str | None) -> GridTable:
+def _grid(request: ColumnRequest) -> GridTable:
     """The grid of datasets that the file does not lay out by itself."""
-    wanted = request.wanted if request.wanted is not None else _usable(request, group)
-    check_safe(request.path, wanted.values())
-    found = {ours: (theirs, request.locate(theirs)) for ours, theirs in wanted.items()}
+    check_safe(request.path, request.wanted.values())
+    found = {ours: request.locate(theirs) for ours, theirs in request.wanted.items()}
     coordinates: dict[str, DatasetInfo] = {}
-    fields: list[tuple[str, str, DatasetInfo, tuple[str, ...]]] = []
-    rest: list[tuple[str, str, DatasetInfo]] = []
-    for ours, (theirs, dataset) in found.items():
-        names = request.named(request.axes, ours, theirs)
+    fields: list[Placed] = []
+    rest: dict[str, DatasetInfo] = {}
+    for ours, dataset in found.items():
+        names = request.named(request.axes, ours)
         if names is None and dataset.shape and all(dataset.scales[: len(dataset.shape)]):
             names = dataset.scales
         if names is None or (len(dataset.shape) == 1 and dataset.scales[0] == dataset.name):
-            rest.append((ours, theirs, dataset))
-            continue
-        along = tuple(_axis(request, ours, dataset, name, found, coordinates) for name in names)
-        fields.append((ours, theirs, dataset, along))
+            rest[ours] = dataset
+        else:
+            fields.append((ours, dataset, tuple(_axis(request, ours, str(name), found, coordinates) for name in names)))
     if not fields:
         return _rows(request, rest)
-    for ours, theirs, dataset in rest:
+    for ours, dataset in rest.items():
         if ours in coordinates:
             continue
         if dataset.shape:
@@ -246,26 +245,17 @@ def _grid(request: ColumnRequest, group: str | None) -> GridTable:
                 f"{request.path}: along which coordinates does {ours!r} (shape {dataset.shape}) lie? Pass "
                 f"axes={{{ours!r}: ({', '.join(map(repr, one or ['<coordinate>']))},)}}, or leave it out with columns="
             )
-        fields.append((ours, theirs, dataset, ()))
-    held = [(name, name, each, (name,)) for name, each in coordinates.items()]
-    return product(request, [*held, *fields])
+        fields.append((ours, dataset, ()))
+    return product(request, [*((name, each, (name,)) for name, each in coordinates.items()), *fields])
 
 
 def _axis(
-    request: ColumnRequest,
-    ours: str,
-    dataset: DatasetInfo,
-    name: str | None,
-    found: Mapping[str, tuple[str, DatasetInfo]],
-    coordinates: dict[str, DatasetInfo],
+    request: ColumnRequest, ours: str, name: str, found: Mapping[str, DatasetInfo], coordinates: dict[str, DatasetInfo]
 ) -> str:
     """The name of the coordinate along an axis; it is found in the file unless it has been already."""
-    assert name is not None
-    column, coordinate = next(
-        ((known, each) for known, (theirs, each) in found.items() if name in (known, theirs, each.name)), (None, None)
-    )
-    if column is None or coordinate is None:
-        beside = dataset.name.rsplit("/", maxsplit=1)[0] + "/" + name
+    column = next((known for known, each in found.items() if name in (known, request.wanted[known], each.name)), None)
+    if column is None:
+        beside = found[ours].name.rsplit("/", maxsplit=1)[0] + "/" + name
         there = [each for each in (name, beside) if _is_dataset(request, each)]
         if not there:
             raise DataError(
@@ -273,6 +263,8 @@ def _axis(
                 + tree(request.file)
             )
         column, coordinate = name.strip("/").rsplit("/", maxsplit=1)[-1], request.locate(there[0])
+    else:
+        coordinate = found[column]
     if len(coordinate.shape) != 1:
         raise DataError(
             f"{request.path}: {column!r}, an axis of {ours!r}, has shape {coordinate.shape}; the coordinate of an axis is a "
@@ -282,14 +274,14 @@ def _axis(
     return column
 
 
-def _rows(request: ColumnRequest, rest: Sequence[tuple[str, str, DatasetInfo]]) -> GridTable:
+def _rows(request: ColumnRequest, found: Mapping[str, DatasetInfo]) -> GridTable:
     """Plain columns of one length."""
-    for ours, theirs, dataset in rest:
-        if len(dataset.shape) > 1 and request.named(request.split, ours, theirs) is None:
+    for ours, dataset in found.items():
+        if len(dataset.shape) > 1 and request.named(request.split, ours) is None:
             raise unplaced(request.path, ours, dataset.shape, f". The file holds\n{tree(request.file)}")
-    if not any(dataset.shape for *_, dataset in rest):
+    if not any(dataset.shape for dataset in found.values()):
         raise DataError(f"{request.path} has no columns of numbers. It holds\n{tree(request.file)}")
-    return product(request, [(*each, (ROW,) if each[2].shape else ()) for each in rest])
+    return product(request, [(ours, dataset, (ROW,) if dataset.shape else ()) for ours, dataset in found.items()])
 
 
 def _usable(request: ColumnRequest, group: str | None) -> dict[str, str]:

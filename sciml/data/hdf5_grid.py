@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import h5py
 
@@ -122,11 +122,11 @@ class GridTable:
 
 @dataclass(frozen=True)
 class ColumnRequest:
-    """What was asked for."""
+    """What was asked for; all that there is where no column is ``wanted``, by our name and the file's."""
 
     handles: OpenFiles
     path: Path
-    wanted: dict[str, str] | None
+    wanted: Mapping[str, str]
     axes: Mapping[str, Sequence[str]]
     split: Mapping[str, Sequence[str]]
 
@@ -143,22 +143,22 @@ class ColumnRequest:
         """A dataset of any type by its path in the file."""
         return find(self.handles, self.path, name)
 
-    def named(self, option: Mapping[str, Any], ours: str, theirs: str) -> Any:
+    def named(self, option: Mapping[str, Any], ours: str) -> Any:
         """What an option says of a column, by our name or the file's."""
+        theirs = self.wanted.get(ours, ours)
         return option.get(ours, option.get(theirs, option.get(theirs.strip("/"))))
 
 
 def split_columns(
     request: ColumnRequest,
     ours: str,
-    theirs: str,
     dataset: DatasetInfo,
     axes: Sequence[str],
     components: Sequence[str],
     fixed: Mapping[str, int],
 ) -> list[Column]:
     """The columns that a dataset becomes: one, two for complex numbers, or one for each component."""
-    named = request.named(request.split, ours, theirs)
+    named = request.named(request.split, ours)
     what = f"{request.path}: {ours!r}" + (f" ({dataset.name})" if dataset.name != ours else "")
     if dataset.dtype.kind == "c":
         if named is None or len(named) != 2 or "component" in axes:
@@ -186,11 +186,15 @@ def split_columns(
     return columns
 
 
-def product(request: ColumnRequest, placed: Sequence[tuple[str, str, DatasetInfo, tuple[str, ...]]]) -> GridTable:
-    """Datasets, by our name and theirs, along the dimensions given for each; axes that are left over hold components."""
-    largest_first = sorted(placed, key=lambda each: -len(each[3]))
+# A dataset by our name, and the dimensions along its first axes.
+Placed: TypeAlias = tuple[str, DatasetInfo, tuple[str, ...]]
+
+
+def product(request: ColumnRequest, placed: Sequence[Placed]) -> GridTable:
+    """Datasets along the dimensions given for each; axes that are left over hold components."""
+    largest_first = sorted(placed, key=lambda each: -len(each[2]))
     lengths: dict[str, int] = {}
-    for ours, _, dataset, along in largest_first:
+    for ours, dataset, along in largest_first:
         for axis, length in zip(along, dataset.shape, strict=False):
             if lengths.setdefault(axis, length) != length:
                 what = "the rows" if axis == ROW else f"the axis {axis!r}"
@@ -201,11 +205,9 @@ def product(request: ColumnRequest, placed: Sequence[tuple[str, str, DatasetInfo
                 )
     order = list(lengths)
     columns = []
-    for ours, theirs, dataset, along in sorted(
-        placed, key=lambda each: order.index(each[0]) if each[3] == (each[0],) else len(order)
-    ):
+    for ours, dataset, along in sorted(placed, key=lambda each: order.index(each[0]) if each[2] == (each[0],) else len(order)):
         axes = (*along, *("component",) * (len(dataset.shape) - len(along)))
-        columns += split_columns(request, ours, theirs, dataset, axes, (), {})
+        columns += split_columns(request, ours, dataset, axes, (), {})
     return GridTable(tuple(lengths.items()), tuple(columns))
 
 
@@ -222,11 +224,11 @@ def as_columns(
     used = {axis for names in along.values() for axis in names or ()}
     handles = OpenFiles()
     handles.datasets.update({(path, name): array for name, array in arrays.items()})
-    request = ColumnRequest(handles, path, None, axes, split)
+    request = ColumnRequest(handles, path, {}, axes, split)
     placed = []
     for name, names in along.items():
         held = DatasetInfo(path, name, arrays[name].shape, arrays[name].dtype)
-        placed.append((name, name, held, ((name,) if name in used else (ROW,)) if names is None else names))
+        placed.append((name, held, ((name,) if name in used else (ROW,)) if names is None else names))
     grid = product(request, placed)
     check_names(request, grid)
     largest = max(grid.columns, key=lambda column: len(column.dimensions))
@@ -256,7 +258,7 @@ def check_names(request: ColumnRequest, grid: GridTable) -> None:
         raise DataError(
             f"{request.path}: the column {listed(twice)} would occur more than once; rename with columns= or split="
         )
-    known = {column.dataset.name.strip("/") for column in grid.columns} | set(names) | set(request.wanted or ())
+    known = {column.dataset.name.strip("/") for column in grid.columns} | set(names) | set(request.wanted)
     for option, given in (("axes", request.axes), ("split", request.split)):
         for name in given:
             if name.strip("/") not in known and not any(each.endswith("/" + name) for each in known):

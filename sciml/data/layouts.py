@@ -199,7 +199,7 @@ def sample_grids(request: ColumnRequest, layout: Layout, sample: Any) -> tuple[G
     return tuple(_sample(request, layout, wanted, ours_of, number) for number in chosen)
 
 
-def _sample(request: ColumnRequest, layout: Layout, wanted: dict[str, str], ours_of: dict[str, str], number: int) -> GridTable:
+def _sample(request: ColumnRequest, layout: Layout, wanted: Mapping[str, str], ours_of: Mapping[str, str], number: int) -> GridTable:
     name = layout.samples[number]
     located = {
         theirs: request.locate(layout.variables[theirs].dataset.replace("{sample}", name))
@@ -221,12 +221,10 @@ def _sample(request: ColumnRequest, layout: Layout, wanted: dict[str, str], ours
         if held not in (lengths.setdefault(axis, held), lengths[axis] + (axis == "t")):
             raise DataError(f"{request.path}: {axis!r} has {held} values for an axis of {lengths[axis]}")
         columns += split_columns(
-            request, ours_of.get(axis, axis), axis, located[axis], layout.variables[axis].axes, (), {"sample": number}
+            request, ours_of.get(axis, axis), located[axis], layout.variables[axis].axes, (), {"sample": number}
         )
     for ours, theirs in wanted.items():
         if theirs not in layout.coordinates:
             variable = layout.variables[theirs]
-            columns += split_columns(
-                request, ours, theirs, located[theirs], variable.axes, variable.components, {"sample": number}
-            )
+            columns += split_columns(request, ours, located[theirs], variable.axes, variable.components, {"sample": number})
     return GridTable(tuple((axis, lengths[axis]) for axis in order), tuple(columns), label=name)

@@ -333,7 +333,7 @@ def test_fault_6_values_that_are_endless_together_are_refused(refused):
 
 
 def test_fault_7_an_old_torch_reads_nothing(monkeypatch, tmp_path):
-    archive.save_tensors(tmp_path / "a.pt", {"u": torch.ones(1)})
+    archive.write_atomic(tmp_path / "a.pt", archive.packed({"u": torch.ones(1)}))
     for version in ("2.9.1", "1.13.0+cu117", "2.5.0a0+git"):
         monkeypatch.setattr(torch, "__version__", version)
         with pytest.raises(FileError, match=rf"not read by torch {re.escape(version)}.*pip install 'torch>=2\.10'"):
@@ -398,7 +398,7 @@ def test_only_what_can_be_read_again_is_saved(tmp_path):
         "generator": torch.Generator().get_state(),
         "repeated": torch.ones(1).expand(5),
     }
-    archive.save_tensors(tmp_path / "a.pt", content)
+    archive.write_atomic(tmp_path / "a.pt", archive.packed(content))
     again = archive.load_tensors(tmp_path / "a.pt")
     assert again["values"] == content["values"]
     assert all(torch.equal(one, two) for one, two in zip(again["tensors"], content["tensors"], strict=True))
@@ -412,7 +412,7 @@ def test_only_what_can_be_read_again_is_saved(tmp_path):
         (torch.ones(2, device="meta"), "another kind"),
     ):
         with pytest.raises(FileError, match=f"cannot save: .*{words}"):
-            archive.save_tensors(tmp_path / "b.pt", {"a": wrong})
+            archive.write_atomic(tmp_path / "b.pt", archive.packed({"a": wrong}))
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.pt"]
 
 
