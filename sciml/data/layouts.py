@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import h5py
@@ -192,15 +192,15 @@ def sample_grids(request: ColumnRequest, layout: Layout, sample: Any) -> tuple[G
                 f"{path} is read as {layout.name}, with {listed(variables)}; there is no {theirs!r}."
                 f"{nearest(theirs, variables)} To read datasets by their paths, say with axes= how they are laid out"
             )
-    ours_of = {theirs: ours for ours, theirs in wanted.items()}
     needed = {variables[theirs].dataset for theirs in (*layout.coordinates, *wanted.values())}
     # All at once: one by one, thousands of samples would take long.
     check_safe(path, (name.replace("{sample}", samples[number]) for name in needed for number in chosen))
-    return tuple(_sample(request, layout, wanted, ours_of, number) for number in chosen)
+    return tuple(_sample(replace(request, wanted=wanted), layout, number) for number in chosen)
 
 
-def _sample(request: ColumnRequest, layout: Layout, wanted: Mapping[str, str], ours_of: Mapping[str, str], number: int) -> GridTable:
-    name = layout.samples[number]
+def _sample(request: ColumnRequest, layout: Layout, number: int) -> GridTable:
+    name, wanted = layout.samples[number], request.wanted
+    ours_of = {theirs: ours for ours, theirs in wanted.items()}
     located = {
         theirs: request.locate(layout.variables[theirs].dataset.replace("{sample}", name))
         for theirs in dict.fromkeys((*layout.coordinates, *wanted.values()))
