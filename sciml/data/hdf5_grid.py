@@ -71,15 +71,14 @@ class GridTable:
         """The bytes of all columns as float64."""
         return self.rows * len(self.columns) * 8
 
-    def chunks(self) -> dict[str, int]:
-        """For each dimension the length of a chunk of the largest dataset; the whole dimension where it has none."""
-        lengths = dict(self.dimensions)
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        """The shape of a chunk of the largest dataset; of single rows where it has none."""
         largest = max(self.columns, key=lambda column: (len(column.dimensions), math.prod(column.dataset.shape)))
-        if largest.dataset.chunks is not None:
-            for axis, chunk in zip(largest.axes, largest.dataset.chunks, strict=True):
-                if isinstance(axis, str):
-                    lengths[axis] = min(chunk, lengths[axis])
-        return lengths
+        stored = zip(largest.axes, largest.dataset.chunks or (), strict=False)
+        lengths = {axis: chunk for axis, chunk in stored if isinstance(axis, str)}
+        whole = dict(self.dimensions) if lengths else dict.fromkeys(dict(self.dimensions), 1)
+        return tuple(lengths.get(name, whole[name]) for name, _ in self.dimensions)
 
     def read(self, handles: OpenFiles, box: Mapping[str, tuple[int, int]] | None = None) -> dict[str, Array]:
         """All rows, or those of a box of indices."""
