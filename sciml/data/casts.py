@@ -55,11 +55,6 @@ def cast(source: str, name: str, values: pd.Series, how: str, where: Callable[[i
     return numbers
 
 
-def unit_after(how: str) -> str | None:
-    """The unit of a column after a cast; None for truth values."""
-    return None if how == "bool" else how
-
-
 def _epoch(name: str, how: str) -> tuple[float, pd.Timestamp]:
     unit, _, date = how.partition(" since ") if isinstance(how, str) else ("", "", "")
     begin = moment(date)

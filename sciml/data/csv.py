@@ -21,7 +21,7 @@ import pandas as pd
 
 from sciml._text import listed, mapping
 from sciml.data.arrays import LARGEST_EXACT, checked_path, finished, wanted_names
-from sciml.data.casts import cast, check_casts, unit_after
+from sciml.data.casts import cast, check_casts
 from sciml.data.memory import check_memory, readable
 from sciml.data.provenance import stamp
 from sciml.data.table import Table
@@ -119,7 +119,7 @@ def read_csv(
     if labels is not None and labels.isna().any():
         line = body.lines[int(np.flatnonzero(labels.isna())[0])]
         raise DataError(f"{path}, line {line}: no value in {group!r}, which rows are grouped by; name its group")
-    stated = {name: unit for name, how in asked.items() if (unit := unit_after(how)) is not None}
+    stated = {name: how for name, how in asked.items() if how != "bool"}
     return finished(path, "read_csv", values, stated, options, before, ["pandas"], labels)
 
 

@@ -97,11 +97,7 @@ class GridField:
         table = read(path, **options)
         if not isinstance(table, Table):
             raise DataError(f"{path}: a field is read at once; leave out lazy=")
-        missing = [name for name in (*coordinates, value) if name not in table.columns]
-        if missing:
-            raise DataError(f"{path} has no column {missing[0]!r}; columns: {listed(list(table.columns))}")
-        columns = [np.asarray(table[name], dtype=float) for name in coordinates]
-        found = [np.unique(column, return_inverse=True) for column in columns]
+        given, found = table[value], [np.unique(table[name], return_inverse=True) for name in coordinates]
         nodes, places = [each for each, _ in found], tuple(place for _, place in found)
         shape = tuple(map(len, nodes))
         count = np.zeros(shape, dtype=int)
@@ -112,7 +108,7 @@ class GridField:
                 at = ", ".join(f"{name} = {each[k]:g}" for name, each, k in zip(coordinates, nodes, first, strict=True))
                 raise DataError(f"{path}: {value!r} is no full grid of {listed(list(coordinates))}: the node {at} {what}")
         values = np.empty(shape)
-        values[places] = np.asarray(table[value], dtype=float)
+        values[places] = given
         return cls(dict(zip(coordinates, nodes, strict=True)), values, order, f"{value!r} of {Path(path).name}")
 
     def __call__(self, *coordinates: Any) -> Tensor:
