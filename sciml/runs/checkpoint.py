@@ -22,7 +22,7 @@ from sciml.runs import report
 from sciml.runs.directory import CHECKPOINT, HISTORY, RECORD, SOLUTION, RunDirectory
 from sciml.runs.fingerprint import differences
 from sciml.runs.history import Lines, json_object
-from sciml.runs.load import load
+from sciml.runs.save import load
 from sciml.solution import Solution
 from sciml.solvers import Callback, Report
 from sciml.solvers.journal import Content, Journal, Terminated
