@@ -21,11 +21,10 @@ import pandas as pd
 
 from sciml._text import listed, mapping
 from sciml.data.arrays import LARGEST_EXACT, checked_path, finished, wanted_names
-from sciml.data.casts import cast, check_casts
 from sciml.data.memory import check_memory, readable
 from sciml.data.provenance import stamp
 from sciml.data.table import Table
-from sciml.data.units import Units
+from sciml.data.units import Units, cast, check_casts
 from sciml.errors import DataError
 from sciml.typing import Array
 

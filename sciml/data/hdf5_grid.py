@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import h5py
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed
 from sciml.data.arrays import exact, spread
 from sciml.data.hdf5_file import DatasetInfo, OpenFiles, find, locate, read_part
 from sciml.data.memory import check_memory
@@ -261,7 +261,7 @@ def check_names(request: ColumnRequest, grid: GridTable) -> None:
     for option, given in (("axes", request.axes), ("split", request.split)):
         for name in given:
             if name.strip("/") not in known and not any(each.endswith("/" + name) for each in known):
-                raise DataError(f"{option} names {name!r}, which is not read; columns: {listed(names)}.{nearest(name, names)}")
+                raise DataError(f"{option} names {name!r}, which is not read; columns: {among(name, names)}")
 
 
 def _along(

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pandas as pd
 
-from sciml._text import listed, mapping, nearest, whole
+from sciml._text import among, listed, mapping, whole
 from sciml.data.hdf5_file import OpenFiles, locate
 from sciml.data.hdf5_grid import Column, GridTable
 from sciml.data.table import Table, check_finite
@@ -293,9 +293,7 @@ class LazyTable:
             raise DataError(f"columns must be a list of names; given: {names!r}")
         for name in names:
             if name not in self._names:
-                raise DataError(
-                    f"{self.source} has no column {name!r}; columns: {listed(self.columns)}.{nearest(name, self.columns)}"
-                )
+                raise DataError(f"{self.source} has no column {name!r}; columns: {among(name, self.columns)}")
         return tuple(names)
 
     def _row_numbers(self, rows: Any) -> Array:

@@ -10,13 +10,12 @@ import numpy as np
 
 from sciml._text import listed, mapping
 from sciml.data.arrays import checked_path, exact, finished, wanted_names
-from sciml.data.casts import cast, check_casts
 from sciml.data.hdf5_file import text
 from sciml.data.memory import check_memory
 from sciml.data.provenance import stamp
 from sciml.data.sandbox import refusals
 from sciml.data.table import Table
-from sciml.data.units import Units
+from sciml.data.units import Units, cast, check_casts
 from sciml.data.write import arrow
 from sciml.errors import DataError
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import pandas as pd
 from filelock import FileLock, Timeout
 
-from sciml._text import listed, nearest
+from sciml._text import among
 from sciml.data import archive
 from sciml.data.archive import PREVIOUS
 from sciml.errors import ArchiveWarning, FileError
@@ -496,7 +496,7 @@ class RunDirectory:
             return value
         if not self.exists(name):
             names = sorted(_manifest(self.path)[0])
-            raise FileError(f"there is no file {name} in {self.path}; files: {listed(names)}.{nearest(name, names)}")
+            raise FileError(f"there is no file {name} in {self.path}; files: {among(name, names)}")
         raise FileError(f"no generation of {name} in {self.path} is whole: {'; '.join(tried)}")
 
 
