@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml._text import among, listed
+from sciml._text import among
 from sciml.data import archive
 from sciml.data.archive import HDF5
 from sciml.data.sandbox import FOREIGN, check_safe
 from sciml.data.splines import TensorSpline
 from sciml.errors import FileError, ProblemError
+from sciml.geometry.coordinates import points_from
 from sciml.typing import Array
 
 _DEGREE = 7
@@ -166,14 +167,12 @@ class StoredReference:
         Raises:
             ProblemError: wrong coordinates, or points off the grid.
         """
-        if set(coordinates) != set(self.axes):
-            raise ProblemError(f"expected the coordinates {listed(self.axes)}; given: {listed(coordinates)}")
-        columns = torch.broadcast_tensors(*(_tensor(coordinates[name]) for name in self.axes))
-        points = torch.stack([column.reshape(-1) for column in columns], dim=1)
+        given = {name: _tensor(value) for name, value in coordinates.items()}
+        points, shape = points_from(given, tuple(self.axes), torch.empty(0, dtype=torch.float64))
         for column, (name, axis) in enumerate(self.axes.items()):
             self._check_within(name, axis, points[:, column].detach())
         values = torch.cat([self._spline(part) for part in points.split(_CHUNK)])
-        return {name: each.reshape(columns[0].shape) for name, each in zip(self.fields, values.T, strict=True)}
+        return {name: each.reshape(shape) for name, each in zip(self.fields, values.T, strict=True)}
 
     def _check_within(self, name: str, axis: Array, values: Tensor) -> None:
         slack = _ROUNDING * (axis[-1] - axis[0])

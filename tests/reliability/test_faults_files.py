@@ -420,11 +420,12 @@ def test_only_what_can_be_read_again_is_saved(tmp_path):
 
 
 def test_summaries_are_read_back_and_what_is_none_is_refused(solution, tmp_path):
-    paths = report.write(solution, tmp_path / "run")
-    found = report.read_summary(paths["summary"])
+    with RunDirectory(tmp_path / "run") as run:
+        report.write(solution, run)
+    found = report.read_summary(tmp_path / "run" / "summary.json")
     assert found == report.summary(solution)
     alone = tmp_path / "alone.json"
-    alone.write_bytes(paths["summary"].read_bytes())
+    alone.write_bytes((tmp_path / "run" / "summary.json").read_bytes())
     assert report.read_summary(alone) == found
     for change, words in (
         ({"success": 1}, "'success' is '1'; expected bool"),
@@ -447,11 +448,11 @@ def test_summaries_are_read_back_and_what_is_none_is_refused(solution, tmp_path)
 
 def test_a_run_in_hand_is_written_into(solution, tmp_path):
     with RunDirectory(tmp_path) as run:
-        paths = report.write(solution, run)
+        report.write(solution, run)
         # A user's own word for where to put it is the same place.
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             solution.save(tmp_path / "mine.pt")
     assert sorted(run.verify()["file"]) == [MANIFEST, "mine.pt", "solution.pt", "summary.json"]
     assert set(run.verify()["state"]) == {"whole"}
-    assert sciml.load(paths["solution"]).seed == solution.seed
+    assert sciml.load(tmp_path / "solution.pt").seed == solution.seed
