@@ -108,29 +108,6 @@ def _check_values(content: dict[str, Any], opening: str) -> None:
     count(content, "content", 0)
 
 
-def _tensors(data: memoryview, path: Path) -> dict[str, Any]:
-    """The dict of tensors and plain values in the bytes of a torch file; nothing is loaded before its parts were checked."""
-    found = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    if found is not None and (int(found[1]), int(found[2])) < _OLDEST:
-        raise FileError(
-            f"{path} is not read by torch {torch.__version__}, whose reader can be made to run what is in a file "
-            "(CVE-2025-32434, CVE-2026-24747): pip install 'torch>=2.10'"
-        )
-    try:
-        _check_parts(data, path)
-        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-        if type(content) is not dict or not all(type(name) is str for name in content):
-            raise FileError(f"{path} holds no names with their values")
-        _check_values(content, f"{path}: ")
-    except FileError:
-        raise
-    # Whatever a damaged file does to the readers of archives, pickles and tensors: it is the file that is wrong.
-    except Exception as error:
-        line = (str(error).strip().splitlines() or [""])[0][:300]
-        raise FileError(f"{path} cannot be read; it is damaged: {type(error).__name__}: {line}") from error
-    return content
-
-
 def _check_parts(data: memoryview, path: Path) -> None:
     """Refuse archives with compressed or overlapping parts, and pickles that ask for more than tensors and plain values."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -306,10 +283,28 @@ def packed(content: dict[str, Any]) -> bytes:
 
 def unpacked(data: bytes, path: Path) -> dict[str, Any]:
     """What ``packed`` packed, from the bytes of a file; anything else is a ``FileError``, and code in it is never run."""
-    content = _tensors(checked(data, path), path)
-    found = content.get("sciml_format")
-    if type(found) is not int or found != FORMAT:
-        raise FileError(f"{path} is not a file of sciml's (format {FORMAT}); its format is {found!r}")
+    inner = checked(data, path)
+    version = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if version is not None and (int(version[1]), int(version[2])) < _OLDEST:
+        raise FileError(
+            f"{path} is not read by torch {torch.__version__}, whose reader can be made to run what is in a file "
+            "(CVE-2025-32434, CVE-2026-24747): pip install 'torch>=2.10'"
+        )
+    try:
+        _check_parts(inner, path)
+        content = torch.load(io.BytesIO(inner), map_location="cpu", weights_only=True)
+        if type(content) is not dict or not all(type(name) is str for name in content):
+            raise FileError(f"{path} holds no names with their values")
+        _check_values(content, f"{path}: ")
+    except FileError:
+        raise
+    # Whatever a damaged file does to the readers of archives, pickles and tensors: it is the file that is wrong.
+    except Exception as error:
+        line = (str(error).strip().splitlines() or [""])[0][:300]
+        raise FileError(f"{path} cannot be read; it is damaged: {type(error).__name__}: {line}") from error
+    stated = content.get("sciml_format")
+    if type(stated) is not int or stated != FORMAT:
+        raise FileError(f"{path} is not a file of sciml's (format {FORMAT}); its format is {stated!r}")
     return content
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -109,8 +109,9 @@ def read_hdf5(
         plan = _planned(request, recognised(request) if axes is None else None, units, group, sample)
         if lazy is not False:
             return _lazy(path, plan, missing, lazy, rows)
-        start, stop = _range(path, rows, plan.rows)
-        needed = 2 * sum(grid.nbytes for grid in plan.grids) * (stop - start) // plan.rows
+        total = sum(grid.rows for grid in plan.grids)
+        start, stop = _range(path, rows, total)
+        needed = 2 * sum(grid.nbytes for grid in plan.grids) * (stop - start) // total
         check_memory(path, needed, memory, "pass lazy=True, read fewer columns, or part of it with rows=")
         values, labels = _values(request, plan, start, stop)
     content = values if labels is None else {**values, str(plan.group): labels}
@@ -170,19 +171,13 @@ def _values(request: ColumnRequest, plan: _Plan, start: int, stop: int) -> tuple
     return values, [label(what, row, each) for row, each in enumerate(raw)][start:stop]
 
 
-@dataclass(frozen=True)
-class _Plan:
+class _Plan(NamedTuple):
     """The rows of a table that lie in an HDF5 file: one grid after another, and the dataset of groups."""
 
     grids: tuple[GridTable, ...]
     group: str | None
     labels: str | None
     units: Mapping[str, str]
-
-    @property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return sum(grid.rows for grid in self.grids)
 
 
 def _planned(request: ColumnRequest, layout: Layout | None, units: Units | None, group: str | None, sample: Any) -> _Plan:
