@@ -201,29 +201,24 @@ def check_own(handles: OpenFiles, path: Path, name: str) -> None:
         raise DataError(f"{path}: {dataset.name!r} is stored in other files, which are not read; copy it into one file")
 
 
-def _opened_dataset(handles: OpenFiles, located: DatasetInfo) -> h5py.Dataset:
-    """The dataset that was located, to read from."""
-    key = located.path, located.name
-    if key not in handles.datasets:
-        check_safe(located.path, (located.name,))
-        file = handles[located.path]
-        dataset = file[located.name]
-        if dataset.external or dataset.is_virtual:
-            # HDF5 looks for external storage in the working directory unless told otherwise; what was checked lies by the
-            # file. A dataset that is still open keeps the folder that it was opened with.
-            del dataset
-            access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
-            access.set_efile_prefix(b"${ORIGIN}")
-            access.set_virtual_prefix(b"${ORIGIN}")
-            dataset = h5py.Dataset(h5py.h5d.open(file.id, located.name.encode(), access))
-        handles.datasets[key] = dataset
-    return handles.datasets[key]
-
-
 def read_part(handles: OpenFiles, located: DatasetInfo, selection: Any = ...) -> np.ndarray:
     """The numbers of a dataset, or those of a selection, as they are stored."""
+    key = located.path, located.name
     try:
-        return np.asarray(_opened_dataset(handles, located)[selection])
+        if key not in handles.datasets:
+            check_safe(located.path, (located.name,))
+            file = handles[located.path]
+            dataset = file[located.name]
+            if dataset.external or dataset.is_virtual:
+                # HDF5 looks for external storage in the working directory unless told otherwise; what was checked lies by the
+                # file. A dataset that is still open keeps the folder that it was opened with.
+                del dataset
+                access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+                access.set_efile_prefix(b"${ORIGIN}")
+                access.set_virtual_prefix(b"${ORIGIN}")
+                dataset = h5py.Dataset(h5py.h5d.open(file.id, located.name.encode(), access))
+            handles.datasets[key] = dataset
+        return np.asarray(handles.datasets[key][selection])
     except FOREIGN as error:
         raise DataError(
             f"{located.path}: {located.name!r} cannot be read: {error}; the file is damaged (a checksum or a compressed chunk "

@@ -88,7 +88,12 @@ class GridTable:
         blocks: dict[Any, Array] = {}
         values = {}
         for column in self.columns:
-            extents = self._extents(column)
+            # The part along fixed axes that the columns of one dataset have together is read once.
+            alike = [each.axes for each in self.columns if each.source == column.source]
+            extents = tuple(
+                (0, 0) if isinstance(axis, str) else (min(each), max(each) + 1)
+                for axis, each in zip(column.axes, zip(*alike, strict=True), strict=True)
+            )
             where = column.source, extents
             if where not in blocks:
                 chosen = (
@@ -96,7 +101,6 @@ class GridTable:
                     for axis, extent in zip(column.axes, extents, strict=True)
                 )
                 blocks[where] = read_part(handles, column.dataset, tuple(chosen))
-            # Axes with a fixed index are taken from the block that all components share.
             taken = blocks[where][
                 tuple(
                     axis - extent[0] if isinstance(axis, int) else slice(None)
@@ -109,14 +113,6 @@ class GridTable:
             flat = spread(taken, column.dimensions, order, shape)
             values[column.name] = flat if (column.factor, column.offset) == (1.0, 0.0) else flat * column.factor + column.offset
         return values
-
-    def _extents(self, column: Column) -> tuple[tuple[int, int], ...]:
-        """The part of a dataset along its fixed axes that the columns from it have together."""
-        alike = [each.axes for each in self.columns if each.source == column.source]
-        return tuple(
-            (0, 0) if isinstance(axis, str) else (min(each), max(each) + 1)
-            for axis, each in zip(column.axes, zip(*alike, strict=True), strict=True)
-        )
 
 
 @dataclass(frozen=True)
