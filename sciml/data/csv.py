@@ -205,23 +205,7 @@ class _File:
             body = self._each_line()
             frame = self._parse(body, numeric, texts, last=True)
             assert frame is not None
-        if self.decimal != "." and "." in body.text:
-            self._check_points(body, numeric, texts)
         return body, frame
-
-    def _check_points(self, body: _Body, numeric: Sequence[str], texts: Iterable[str]) -> None:
-        """Refuse numbers with a point where something else is the decimal sign: ``1.250`` may be 1250, or 1.25."""
-        frame = self._parse(body, (), [*numeric, *texts], last=True)
-        assert frame is not None
-        for name in numeric:
-            column = frame[self.names.index(name)].fillna("").str.strip()
-            for row in np.flatnonzero(column.str.contains(".", regex=False)).tolist():
-                if _is_number(column.iloc[row].replace(".", ""), self.decimal):
-                    raise DataError(
-                        f"{self.path}, line {body.lines[row]}: {column.iloc[row]!r} in column {name!r} has a point, and "
-                        f"decimal={self.decimal!r}; if points separate thousands remove them, if they are decimal signs pass "
-                        "decimal='.'"
-                    )
 
     def _counts(self, line: str) -> bool:
         """A line that is neither blank nor a comment."""
@@ -343,6 +327,15 @@ def _numbers(file: _File, body: _Body, name: str, column: pd.Series) -> Array:
         beyond = ((column > LARGEST_EXACT) | (column < -LARGEST_EXACT)).to_numpy()
     elif column.dtype.kind != "f":
         text = column.astype("string").str.strip()
+        pointed = text.str.contains(".", regex=False).fillna(False).to_numpy(dtype=bool) & (file.decimal != ".")
+        for row in np.flatnonzero(pointed).tolist():
+            # It may be 1250, or 1.25.
+            if _is_number(text.iloc[row].replace(".", ""), file.decimal):
+                raise DataError(
+                    f"{file.path}, line {body.lines[row]}: {text.iloc[row]!r} in column {name!r} has a point, and "
+                    f"decimal={file.decimal!r}; if points separate thousands remove them, if they are decimal signs pass "
+                    "decimal='.'"
+                )
         plain = text if file.decimal == "." else text.str.replace(file.decimal, ".", regex=False)
         absent = text.isna() | text.isin(_ABSENT)
         values = pd.to_numeric(plain.where(~absent), errors="coerce").astype("float64")
