@@ -33,18 +33,13 @@ class Variable:
 
 @dataclass(frozen=True)
 class Layout:
-    """A file's variables by name, and its samples."""
+    """A file's samples, and its variables by name: coordinates, fields, and more that are read only if asked for."""
 
     name: str
-    coordinates: Mapping[str, Variable]
-    fields: Mapping[str, Variable]
+    coordinates: Sequence[str]
+    fields: Sequence[str]
+    variables: Mapping[str, Variable]
     samples: Sequence[str]
-    extra: Mapping[str, Variable]
-
-    @property
-    def variables(self) -> dict[str, Variable]:
-        """Every variable by name."""
-        return {**self.coordinates, **self.fields, **self.extra}
 
 
 def recognised(source: ColumnRequest) -> Layout | None:
@@ -108,7 +103,7 @@ def _flat(source: ColumnRequest, names: list[str]) -> Layout | None:
         return None
     count = source.locate(next(iter(fields))).shape[0]
     coordinates = {axis: Variable(f"{axis}{_SUFFIX}", (axis,)) for axis in axes}
-    return Layout("PDEBench", coordinates, fields, [str(number) for number in range(count)], {})
+    return Layout("PDEBench", axes, list(fields), {**coordinates, **fields}, [str(number) for number in range(count)])
 
 
 def _grouped(source: ColumnRequest, names: list[str]) -> Layout | None:
@@ -119,7 +114,7 @@ def _grouped(source: ColumnRequest, names: list[str]) -> Layout | None:
         return None
     coordinates = {axis: Variable(f"{{sample}}/grid/{axis}", (axis,)) for axis in axes}
     fields = {"data": Variable("{sample}/data", (*axes, *("component",) * (len(shape) - len(axes))))}
-    return Layout("PDEBench", coordinates, fields, names, {})
+    return Layout("PDEBench", axes, ["data"], {**coordinates, **fields}, names)
 
 
 def _well(source: ColumnRequest) -> Layout:
@@ -162,7 +157,7 @@ def _well(source: ColumnRequest) -> Layout:
         if name not in fields and name not in coordinates
     }
     samples = [str(number) for number in range(int(source.file.attrs["n_trajectories"]))]
-    return Layout("The Well", coordinates, fields, samples, scalars)
+    return Layout("The Well", list(coordinates), list(fields), {**coordinates, **fields, **scalars}, samples)
 
 
 def sample_grids(request: ColumnRequest, layout: Layout, sample: Any) -> tuple[GridTable, ...]:
