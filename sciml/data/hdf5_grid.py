@@ -215,7 +215,17 @@ def as_columns(
     memory: int | None,
 ) -> dict[str, Array]:
     """Arrays, with the names of their axes where the file says them, as columns: coordinates, then what depends on them."""
-    along = {name: _along(path, name, array, dimensions.get(name), axes, split) for name, array in arrays.items()}
+    along: dict[str, tuple[str, ...] | None] = {}
+    for name, array in arrays.items():
+        components = int(name in split and array.dtype.kind != "c")
+        stated, length = dimensions.get(name), array.ndim - components
+        names = tuple(axes.get(name, ())) or (None if stated is None else stated[: len(stated) - components])
+        if names is None and length == 1 and components:
+            names = (ROW,)
+        # Of a single axis nothing need be said: it may be that of a coordinate.
+        if (1 if names is None else len(names)) != length:
+            raise unplaced(path, name, array.shape)
+        along[name] = names
     used = {axis for names in along.values() for axis in names or ()}
     handles = OpenFiles()
     handles.datasets.update({(path, name): array for name, array in arrays.items()})
@@ -258,21 +268,3 @@ def check_names(request: ColumnRequest, grid: GridTable) -> None:
         for name in given:
             if name.strip("/") not in known and not any(each.endswith("/" + name) for each in known):
                 raise DataError(f"{option} names {name!r}, which is not read; columns: {among(name, names)}")
-
-
-def _along(
-    path: Path,
-    name: str,
-    array: Array,
-    stated: tuple[str, ...] | None,
-    axes: Mapping[str, Sequence[str]],
-    split: Mapping[str, Sequence[str]],
-) -> tuple[str, ...] | None:
-    """The axes of an array, without that of its components; None for a single one that nothing is said of."""
-    components = int(name in split and array.dtype.kind != "c")
-    names = tuple(axes.get(name, ())) or (stated[: len(stated) - components] if stated is not None else None)
-    if names is None and array.ndim - components == 1:
-        return (ROW,) if components else None
-    if names is None or len(names) != array.ndim - components:
-        raise unplaced(path, name, array.shape)
-    return names
