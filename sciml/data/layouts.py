@@ -208,18 +208,15 @@ def _sample(request: ColumnRequest, layout: Layout, number: int) -> GridTable:
                     raise DataError(
                         f"{request.path}: {theirs!r} has {length} values along {axis!r}, and another dataset {lengths[axis]}"
                     )
-    columns: list[Column] = []
     order = [axis for axis in layout.coordinates if axis in lengths] or list(layout.coordinates)
     for axis in order:
         held = located[axis].shape[-1]
         # PDEBench's times may be one more than the steps in the data.
         if held not in (lengths.setdefault(axis, held), lengths[axis] + (axis == "t")):
             raise DataError(f"{request.path}: {axis!r} has {held} values for an axis of {lengths[axis]}")
-        columns += split_columns(
-            request, ours_of.get(axis, axis), located[axis], layout.variables[axis].axes, (), {"sample": number}
-        )
-    for ours, theirs in wanted.items():
-        if theirs not in layout.coordinates:
-            variable = layout.variables[theirs]
-            columns += split_columns(request, ours, located[theirs], variable.axes, variable.components, {"sample": number})
+    columns: list[Column] = []
+    rest = [each for each in wanted.items() if each[1] not in layout.coordinates]
+    for ours, theirs in [*((ours_of.get(axis, axis), axis) for axis in order), *rest]:
+        variable = layout.variables[theirs]
+        columns += split_columns(request, ours, located[theirs], variable.axes, variable.components, {"sample": number})
     return GridTable(tuple((axis, lengths[axis]) for axis in order), tuple(columns), label=name)
