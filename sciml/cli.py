@@ -11,8 +11,6 @@ import pandas as pd
 import torch
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 import sciml
 from sciml import gallery
@@ -156,12 +154,10 @@ def runs(
     # An empty column leaves its room to the others; in a narrow terminal the size and seconds go first.
     narrow = ["seconds", "size"] if _console.width < 100 else []
     frame = frame.drop(columns=narrow if frame["note"].any() else [*narrow, "note"])
-    table = Table(title=f"Runs in {directory}", title_justify="left")
-    for head in map(str, frame):
-        right, whole = head in ("steps", "held-out", "seconds", "size"), head not in ("name", "problem", "note")
-        table.add_column(head, justify="right" if right else "left", overflow="fold", no_wrap=whole)
-    for row in frame.itertuples(index=False, name=None):
-        table.add_row(*map(escape, row))
+    table = report.table_of(frame.set_index("name"), f"Runs in {directory}", "name")
+    for column in table.columns:
+        column.justify = "right" if column.header in ("steps", "held-out", "seconds", "size") else "left"
+        column.no_wrap = column.header not in ("name", "problem", "note")
     _console.print(table)
     if found["state"].isin(["unfinished", "interrupted"]).any():
         _console.print("sciml resume DIRECTORY/NAME continues one that is unfinished or interrupted", style="dim")

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from sciml._text import listed, nearest
+from sciml._text import listed, nearest, whole
 from sciml.data import write as embedding_files
 from sciml.data.table import Table
 from sciml.errors import ModelError, ProblemError
@@ -258,8 +258,8 @@ def embed(
     """
     if not isinstance(solution, nn.Module) and not hasattr(solution, "trial"):
         raise ModelError(f"embed needs a solution or a torch.nn.Module; given: {type(solution).__name__}")
-    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
-        raise ProblemError(f"batch must be a positive whole number of points; given: {batch!r}")
+    if batch is not None:
+        whole("batch", batch, 1, ProblemError)
     if out is not None:
         embedding_files.kind_of(out)
     if isinstance(solution, nn.Module):
@@ -276,9 +276,9 @@ def embed(
         embedding_files.write(Path(out), frames, batches.count)
         return Path(out)
     found = list(frames)
-    whole = pd.concat(found) if len(found) > 1 else found[0]
-    whole.attrs.update(attributes)
-    return whole
+    joined = pd.concat(found) if len(found) > 1 else found[0]
+    joined.attrs.update(attributes)
+    return joined
 
 
 def _frames(

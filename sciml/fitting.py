@@ -25,7 +25,7 @@ from sciml.problem import Problem
 from sciml.runs import CheckpointEvery, RunDirectory
 from sciml.runs.checkpoint import Checkpointer
 from sciml.runs.fingerprint import fingerprint
-from sciml.runs.load import load_weights
+from sciml.runs.save import load_weights
 from sciml.solution import Solution, unknowns_frame
 from sciml.solvers import (
     Adaptive,

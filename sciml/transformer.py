@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sciml._text import whole
 from sciml.embedding import embed
 from sciml.errors import MissingExtraError, ModelError
 from sciml.models import Scaled
@@ -281,16 +282,10 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise ModelError(f"layer={self.layer!r} names a layer of a model, and there is none: pass model=, too")
         if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence | np.ndarray):
             raise ModelError(f"hidden must be several whole numbers, as in hidden=(32,); given: {self.hidden!r}")
-        counts = [self.n_components, self.steps, *self.hidden]
-        if (
-            not all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in counts)
-            or min(counts[0], *counts[2:], 1) < 1
-            or self.steps < 0
-        ):
-            raise ModelError(
-                f"n_components and hidden must be positive whole numbers, steps one that is not negative; given: "
-                f"{self.n_components!r}, {self.hidden!r} and {self.steps!r}"
-            )
+        whole("n_components", self.n_components, 1, ModelError)
+        whole("steps", self.steps, 0, ModelError)
+        for each in self.hidden:
+            whole("the widths hidden", each, 1, ModelError)
         number = isinstance(self.ridge, numbers.Real) and not isinstance(self.ridge, bool)
         if not number or not 0 <= self.ridge < math.inf:
             raise ModelError(f"ridge must be a number that is not negative; given: {self.ridge!r}")
@@ -305,12 +300,7 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         given = self.random_state
         if isinstance(given, np.random.RandomState | None):
             return int(check_random_state(given).randint(2**31 - 1))
-        if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < 0:
-            raise ModelError(
-                "random_state must be a whole number that is not negative, a numpy.random.RandomState or None; given: "
-                f"{given!r}"
-            )
-        return int(given)
+        return whole("random_state", given, 0, ModelError)
 
     def _targets(self, y: Any, count: int) -> Array:
         if y is None:

@@ -61,81 +61,51 @@ _NAMES = re.compile(
 )
 
 
-class _Survey:
-    """A walk through nested values that is short even where they are shared so often that all together would be endless."""
+def _check_values(content: dict[str, Any], opening: str) -> None:
+    """Refuse all but tensors and plain values, soon even where they are shared so often that all together would be endless."""
+    # The number of values in a container, each counted as often as it is met; None while they are counted.
+    known: dict[int, int | None] = {}
+    repeated = 0
 
-    def __init__(self, opening: str) -> None:
-        self.opening = opening
-        self.under_way: set[int] = set()
-        self.known: dict[int, int] = {}
-        self.repeated = 0
-
-    def value(self, value: Any, place: str, depth: int = 0) -> int:
-        """The number of values in all, each counted as often as it is met."""
+    def count(value: Any, place: str, depth: int) -> int:
+        nonlocal repeated
         kind = type(value)
-        if kind in _CONTAINERS:
-            if id(value) not in self.known:
-                self.known[id(value)] = self.container(value, place, depth)
-            return self.known[id(value)]
         if isinstance(value, Tensor):
-            self.tensor(value, place)
-        elif kind not in _VALUES:
-            raise FileError(
-                f"{self.opening}{place} is a {kind.__module__}.{kind.__qualname__}; expected tensors, numbers, texts, lists "
-                "and dicts of them: convert it, for example by .item() or torch.as_tensor"
-            )
-        return 1
+            plain = kind in (Tensor, torch.nn.Parameter) and value.layout == torch.strided and not value.is_quantized
+            if not plain or value.dtype not in _DTYPES or value.device.type == "meta":
+                raise FileError(
+                    f"{opening}{place} is a tensor of another kind ({kind.__name__}, {value.layout}, {value.dtype}, "
+                    f"{value.device.type}); expected a dense one of numbers"
+                )
+            repeated += max(0, value.numel() * value.element_size() - value.untyped_storage().nbytes())
+            if repeated > _REPEATED:
+                raise FileError(f"{opening}{place} repeats few elements very often: save them once")
+            return 1
+        if kind not in _CONTAINERS:
+            if kind not in _VALUES:
+                raise FileError(
+                    f"{opening}{place} is a {kind.__module__}.{kind.__qualname__}; expected tensors, numbers, texts, lists "
+                    "and dicts of them: convert it, for example by .item() or torch.as_tensor"
+                )
+            return 1
+        found = known.get(id(value), 0)
+        if found is None or (depth > _DEPTH and not found):
+            raise FileError(f"{opening}it is nested more than {_DEPTH} deep, or in itself")
+        if not found:
+            known[id(value)] = None
+            named = isinstance(value, dict)
+            if named and not set(map(type, value)) <= _VALUES:
+                raise FileError(f"{opening}a key of {place} is no number or text")
+            found = len(value) + 1
+            if not set(map(type, value.values() if named else value)) <= _VALUES:
+                for key, each in value.items() if named else enumerate(value):
+                    found += count(each, f"{place}[{key!r}]", depth + 1)
+            if found > _MOST_VALUES:
+                raise FileError(f"{opening}{place} has more than {_MOST_VALUES} values, shared by one another")
+            known[id(value)] = found
+        return found
 
-    def container(self, value: Any, place: str, depth: int) -> int:
-        if depth > _DEPTH or id(value) in self.under_way:
-            raise FileError(f"{self.opening}it is nested more than {_DEPTH} deep, or in itself")
-        self.under_way.add(id(value))
-        if isinstance(value, dict) and not set(map(type, value)) <= _VALUES:
-            raise FileError(f"{self.opening}a key of {place} is no number or text")
-        inner = value.values() if isinstance(value, dict) else value
-        count = len(value) + 1
-        if not set(map(type, inner)) <= _VALUES:
-            for key, each in value.items() if isinstance(value, dict) else enumerate(value):
-                count += self.value(each, f"{place}[{key!r}]", depth + 1)
-        if count > _MOST_VALUES:
-            raise FileError(f"{self.opening}{place} has more than {_MOST_VALUES} values, shared by one another")
-        self.under_way.discard(id(value))
-        return count
-
-    def tensor(self, value: Tensor, place: str) -> None:
-        kind = type(value)
-        plain = kind in (Tensor, torch.nn.Parameter) and value.layout == torch.strided and not value.is_quantized
-        if not plain or value.dtype not in _DTYPES or value.device.type == "meta":
-            raise FileError(
-                f"{self.opening}{place} is a tensor of another kind ({kind.__name__}, {value.layout}, {value.dtype}, "
-                f"{value.device.type}); expected a dense one of numbers"
-            )
-        self.repeated += max(0, value.numel() * value.element_size() - value.untyped_storage().nbytes())
-        if self.repeated > _REPEATED:
-            raise FileError(f"{self.opening}{place} repeats few elements very often: save them once")
-
-
-def _tensors(data: memoryview, path: Path) -> dict[str, Any]:
-    """The dict of tensors and plain values in the bytes of a torch file; nothing is loaded before its parts were checked."""
-    found = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    if found is not None and (int(found[1]), int(found[2])) < _OLDEST:
-        raise FileError(
-            f"{path} is not read by torch {torch.__version__}, whose reader can be made to run what is in a file "
-            "(CVE-2025-32434, CVE-2026-24747): pip install 'torch>=2.10'"
-        )
-    try:
-        _check_parts(data, path)
-        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-        if type(content) is not dict or not all(type(name) is str for name in content):
-            raise FileError(f"{path} holds no names with their values")
-        _Survey(f"{path}: ").value(content, "content")
-    except FileError:
-        raise
-    # Whatever a damaged file does to the readers of archives, pickles and tensors: it is the file that is wrong.
-    except Exception as error:
-        line = (str(error).strip().splitlines() or [""])[0][:300]
-        raise FileError(f"{path} cannot be read; it is damaged: {type(error).__name__}: {line}") from error
-    return content
+    count(content, "content", 0)
 
 
 def _check_parts(data: memoryview, path: Path) -> None:
@@ -304,7 +274,7 @@ def orphaned(name: str) -> bool:
 
 def packed(content: dict[str, Any]) -> bytes:
     """Tensors and plain values as the bytes of a file: torch's, after a line with the SHA-256 of all that follows it."""
-    _Survey("cannot save: ").value(content, "content")
+    _check_values(content, "cannot save: ")
     buffer = io.BytesIO()
     torch.save({"sciml_format": FORMAT, **content}, buffer)
     inner = buffer.getbuffer()
@@ -313,10 +283,28 @@ def packed(content: dict[str, Any]) -> bytes:
 
 def unpacked(data: bytes, path: Path) -> dict[str, Any]:
     """What ``packed`` packed, from the bytes of a file; anything else is a ``FileError``, and code in it is never run."""
-    content = _tensors(checked(data, path), path)
-    found = content.get("sciml_format")
-    if type(found) is not int or found != FORMAT:
-        raise FileError(f"{path} is not a file of sciml's (format {FORMAT}); its format is {found!r}")
+    inner = checked(data, path)
+    version = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if version is not None and (int(version[1]), int(version[2])) < _OLDEST:
+        raise FileError(
+            f"{path} is not read by torch {torch.__version__}, whose reader can be made to run what is in a file "
+            "(CVE-2025-32434, CVE-2026-24747): pip install 'torch>=2.10'"
+        )
+    try:
+        _check_parts(inner, path)
+        content = torch.load(io.BytesIO(inner), map_location="cpu", weights_only=True)
+        if type(content) is not dict or not all(type(name) is str for name in content):
+            raise FileError(f"{path} holds no names with their values")
+        _check_values(content, f"{path}: ")
+    except FileError:
+        raise
+    # Whatever a damaged file does to the readers of archives, pickles and tensors: it is the file that is wrong.
+    except Exception as error:
+        line = (str(error).strip().splitlines() or [""])[0][:300]
+        raise FileError(f"{path} cannot be read; it is damaged: {type(error).__name__}: {line}") from error
+    stated = content.get("sciml_format")
+    if type(stated) is not int or stated != FORMAT:
+        raise FileError(f"{path} is not a file of sciml's (format {FORMAT}); its format is {stated!r}")
     return content
 
 
@@ -335,13 +323,8 @@ def checked(data: bytes, path: Path) -> memoryview:
     return inner
 
 
-def save_tensors(path: Path, content: dict[str, Any]) -> None:
-    """Save tensors and plain values (numbers, texts, lists, dicts) with a checksum."""
-    write_atomic(path, packed(content))
-
-
 def load_tensors(path: Path) -> dict[str, Any]:
-    """Load what ``save_tensors`` saved; where that fails and the file before it is whole, the message names it."""
+    """What ``packed`` packed into a file; where it cannot be read and the one before it is whole, the message names that."""
     try:
         return unpacked(read(path), path)
     except FileError as error:

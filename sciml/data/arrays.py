@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed
 from sciml.data.provenance import provenance
 from sciml.data.table import Table
 from sciml.data.units import conversions
@@ -37,17 +37,24 @@ def names_of(columns: Mapping[str, str] | Sequence[str] | None) -> dict[str, str
 
 
 def wanted_names(
-    path: Path, columns: Mapping[str, str] | Sequence[str] | None, there: Sequence[str], usable: Sequence[str]
+    path: Path,
+    columns: Mapping[str, str] | Sequence[str] | None,
+    there: Sequence[str],
+    usable: Sequence[str],
+    group: str | None = None,
 ) -> dict[str, str]:
     """Names in the problem with those in a file, which has ``there``; all that is ``usable`` where none are given."""
+    if group is not None and group not in there:
+        raise DataError(f"{path} has no column {group!r} to group by; it has {among(group, there)}")
     wanted = names_of(columns)
     if wanted is None:
-        wanted = {name: name for name in usable}
-        if not usable:
-            raise DataError(f"{path} has no columns of numbers; it has {listed(there)}")
+        wanted = {name: name for name in usable if name != group}
+        if not wanted:
+            beside = "of numbers" if group is None else f"beside {group!r}, which rows are grouped by"
+            raise DataError(f"{path} has no column {beside}; it has {listed(there)}")
     for theirs in wanted.values():
         if theirs not in there:
-            raise DataError(f"{path} has no {theirs!r}; it has {listed(there)}.{nearest(theirs, there)}")
+            raise DataError(f"{path} has no column {theirs!r}; it has {among(theirs, there)}")
     return wanted
 
 

@@ -10,22 +10,21 @@ import codecs
 import csv
 import io
 import re
+import sys
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from sciml._text import among, listed, mapping
-from sciml.data.arrays import LARGEST_EXACT, finished, names_of
-from sciml.data.casts import cast, check_casts, unit_after
+from sciml._text import listed, mapping
+from sciml.data.arrays import LARGEST_EXACT, checked_path, finished, wanted_names
 from sciml.data.memory import check_memory, readable
 from sciml.data.provenance import stamp
 from sciml.data.table import Table
-from sciml.data.units import Units
+from sciml.data.units import Units, cast, check_casts
 from sciml.errors import DataError
 from sciml.typing import Array
 
@@ -37,7 +36,6 @@ _EXACTLY: dict[str, Any] = {} if tuple(map(int, pd.__version__.split(".")[:2])) 
 _GZIP = b"\x1f\x8b"
 # Measured columns compress by a factor of two to ten.
 _LIKELY = 100
-_PIECE = 2**20
 _REMEDY = "read fewer rows of it at a time, or convert it to HDF5 and read parts of that with rows="
 
 
@@ -94,9 +92,7 @@ def read_csv(
         1  1901.0  47.2
     """
     options = {name: value for name, value in locals().items() if name != "path"}
-    if not isinstance(path, str | Path):
-        raise DataError(f"read_csv needs the path of a file; given: {path!r}")
-    path, texts = Path(path), (sep, decimal, comment, encoding)
+    path, texts = checked_path(path, "read_csv"), (sep, decimal, comment, encoding)
     if not all(isinstance(each, str) for each in texts):
         raise DataError(f"sep, decimal, comment and encoding must be texts; given: {texts!r}")
     if len(sep) != 1 or len(decimal) != 1 or sep == decimal:
@@ -106,7 +102,7 @@ def read_csv(
     mapping("casts", casts, "{'on': 'bool'}")
     before = stamp(path) if path.is_file() else (0, 0)
     file = _File(path, _decoded(path, _content(path, memory, largest), encoding), sep, decimal, comment, memory)
-    wanted = _wanted(file, columns, group)
+    wanted = wanted_names(path, columns, file.names, file.names, group)
     asked = check_casts(casts, list(wanted))
     kept = {wanted[name] for name in asked} | ({group} if group is not None else set())
     body, frame = file.parsed([each for each in wanted.values() if each not in kept], kept)
@@ -122,7 +118,7 @@ def read_csv(
     if labels is not None and labels.isna().any():
         line = body.lines[int(np.flatnonzero(labels.isna())[0])]
         raise DataError(f"{path}, line {line}: no value in {group!r}, which rows are grouped by; name its group")
-    stated = {name: unit for name, how in asked.items() if (unit := unit_after(how)) is not None}
+    stated = {name: how for name, how in asked.items() if how != "bool"}
     return finished(path, "read_csv", values, stated, options, before, ["pandas"], labels)
 
 
@@ -140,28 +136,23 @@ def _content(path: Path, memory: int | None, largest: int | None) -> bytes:
         return raw
     if largest is not None and not (isinstance(largest, int) and largest > 0):
         raise DataError(f"largest must be a number of bytes; given: {largest!r}")
-    limit = max(_LIKELY * size, 2**20) if largest is None else largest
-    parts, unpacked = [], 0
-    while raw:
+    limit = max(_LIKELY * size, 2**20) if largest is None else min(largest, sys.maxsize - 1)
+    parts, room = [], limit + 1
+    while raw and room:
         machine = zlib.decompressobj(wbits=31)
-        piece = raw
-        while not machine.eof:
-            try:
-                part = machine.decompress(piece, _PIECE)
-            except zlib.error as error:
-                raise DataError(f"{path} is a damaged gzip file: {error}; get it again") from error
-            parts.append(part)
-            unpacked += len(part)
-            if unpacked > limit:
-                raise DataError(
-                    f"{path} unpacks to more than {readable(limit)} from {readable(size)}; if that is right pass "
-                    "largest=<bytes>"
-                )
-            piece = machine.unconsumed_tail
-            if not (machine.eof or piece or part):
-                raise DataError(f"{path} is a gzip file that was cut short; get it again")
+        try:
+            parts.append(machine.decompress(raw, room))
+        except zlib.error as error:
+            raise DataError(f"{path} is a damaged gzip file: {error}; get it again") from error
+        room -= len(parts[-1])
+        if room and not machine.eof:
+            raise DataError(f"{path} is a gzip file that was cut short; get it again")
         raw = machine.unused_data.lstrip(b"\0")
-    check_memory(path, 3 * unpacked, memory, _REMEDY)
+    if not room:
+        raise DataError(
+            f"{path} unpacks to more than {readable(limit)} from {readable(size)}; if that is right pass largest=<bytes>"
+        )
+    check_memory(path, 3 * (limit + 1 - room), memory, _REMEDY)
     return b"".join(parts)
 
 
@@ -185,8 +176,7 @@ def _decoded(path: Path, raw: bytes, encoding: str) -> str:
     return decoded
 
 
-@dataclass(frozen=True)
-class _Body:
+class _Body(NamedTuple):
     """The data lines as one text, and the number of each in the file."""
 
     text: str
@@ -215,23 +205,7 @@ class _File:
             body = self._each_line()
             frame = self._parse(body, numeric, texts, last=True)
             assert frame is not None
-        if self.decimal != "." and "." in body.text:
-            self._check_points(body, numeric, texts)
         return body, frame
-
-    def _check_points(self, body: _Body, numeric: Sequence[str], texts: Iterable[str]) -> None:
-        """Refuse numbers with a point where something else is the decimal sign: ``1.250`` may be 1250, or 1.25."""
-        frame = self._parse(body, (), [*numeric, *texts], last=True)
-        assert frame is not None
-        for name in numeric:
-            column = frame[self.names.index(name)].fillna("").str.strip()
-            for row in np.flatnonzero(column.str.contains(".", regex=False)).tolist():
-                if _is_number(column.iloc[row].replace(".", ""), self.decimal):
-                    raise DataError(
-                        f"{self.path}, line {body.lines[row]}: {column.iloc[row]!r} in column {name!r} has a point, and "
-                        f"decimal={self.decimal!r}; if points separate thousands remove them, if they are decimal signs pass "
-                        "decimal='.'"
-                    )
 
     def _counts(self, line: str) -> bool:
         """A line that is neither blank nor a comment."""
@@ -329,7 +303,7 @@ class _File:
             )
         except UnicodeError as error:
             raise DataError(f"{self.path} holds characters that are none in its encoding: {error}; give encoding=") from error
-        except (pd.errors.ParserError, pd.errors.EmptyDataError, IndexError, ValueError) as error:
+        except (IndexError, ValueError) as error:
             if not last:
                 return None
             raise DataError(f"{self.path} cannot be cut by sep={self.sep!r}: {error}; are all quotes closed?") from error
@@ -345,22 +319,6 @@ class _File:
         return frame
 
 
-def _wanted(file: _File, columns: Mapping[str, str] | Sequence[str] | None, group: str | None) -> dict[str, str]:
-    """Names in the problem with those in the header, the group's left out."""
-    names = file.names
-    if group is not None and group not in names:
-        raise DataError(f"{file.path} has no column {group!r} to group by; its columns are {among(group, names)}")
-    wanted = names_of(columns)
-    if wanted is None:
-        wanted = {name: name for name in names if name != group}
-        if not wanted:
-            raise DataError(f"{file.path} has no column beside {group!r}, which rows are grouped by; add one")
-    for theirs in wanted.values():
-        if theirs not in names:
-            raise DataError(f"{file.path} has no column {theirs!r}; its columns are {among(theirs, names)}")
-    return wanted
-
-
 def _numbers(file: _File, body: _Body, name: str, column: pd.Series) -> Array:
     """A column as float64, if each value is a number that float64 holds, or missing."""
     beyond = None
@@ -369,6 +327,15 @@ def _numbers(file: _File, body: _Body, name: str, column: pd.Series) -> Array:
         beyond = ((column > LARGEST_EXACT) | (column < -LARGEST_EXACT)).to_numpy()
     elif column.dtype.kind != "f":
         text = column.astype("string").str.strip()
+        pointed = text.str.contains(".", regex=False).fillna(False).to_numpy(dtype=bool) & (file.decimal != ".")
+        for row in np.flatnonzero(pointed).tolist():
+            # It may be 1250, or 1.25.
+            if _is_number(text.iloc[row].replace(".", ""), file.decimal):
+                raise DataError(
+                    f"{file.path}, line {body.lines[row]}: {text.iloc[row]!r} in column {name!r} has a point, and "
+                    f"decimal={file.decimal!r}; if points separate thousands remove them, if they are decimal signs pass "
+                    "decimal='.'"
+                )
         plain = text if file.decimal == "." else text.str.replace(file.decimal, ".", regex=False)
         absent = text.isna() | text.isin(_ABSENT)
         values = pd.to_numeric(plain.where(~absent), errors="coerce").astype("float64")

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.interpolate import make_interp_spline
 from torch import Tensor
 
 from sciml._text import listed
 from sciml.data.read import read
+from sciml.data.splines import TensorSpline
 from sciml.data.table import Table
 from sciml.errors import DataError
 from sciml.typing import Array
@@ -69,7 +69,7 @@ class GridField:
         if len(bad):
             at = ", ".join(f"{key} = {nodes[k]:g}" for (key, nodes), k in zip(self.nodes.items(), bad[0], strict=True))
             raise DataError(f"{name} is {self.values[tuple(bad[0])]} at {at}; {len(bad)} of its values are not finite")
-        self._knots, self._coefficients = _spline(self.nodes.values(), self.values, order)
+        self._spline = TensorSpline([(nodes, order, None) for nodes in self.nodes.values()], self.values[None])
 
     @classmethod
     def read(cls, path: str | Path, value: str, coordinates: Sequence[str], *, order: int = 3, **options: Any) -> GridField:
@@ -97,11 +97,7 @@ class GridField:
         table = read(path, **options)
         if not isinstance(table, Table):
             raise DataError(f"{path}: a field is read at once; leave out lazy=")
-        missing = [name for name in (*coordinates, value) if name not in table.columns]
-        if missing:
-            raise DataError(f"{path} has no column {missing[0]!r}; columns: {listed(list(table.columns))}")
-        columns = [np.asarray(table[name], dtype=float) for name in coordinates]
-        found = [np.unique(column, return_inverse=True) for column in columns]
+        given, found = table[value], [np.unique(table[name], return_inverse=True) for name in coordinates]
         nodes, places = [each for each, _ in found], tuple(place for _, place in found)
         shape = tuple(map(len, nodes))
         count = np.zeros(shape, dtype=int)
@@ -112,7 +108,7 @@ class GridField:
                 at = ", ".join(f"{name} = {each[k]:g}" for name, each, k in zip(coordinates, nodes, first, strict=True))
                 raise DataError(f"{path}: {value!r} is no full grid of {listed(list(coordinates))}: the node {at} {what}")
         values = np.empty(shape)
-        values[places] = np.asarray(table[value], dtype=float)
+        values[places] = given
         return cls(dict(zip(coordinates, nodes, strict=True)), values, order, f"{value!r} of {Path(path).name}")
 
     def __call__(self, *coordinates: Any) -> Tensor:
@@ -120,17 +116,9 @@ class GridField:
         if len(coordinates) != len(self.nodes):
             raise DataError(f"{self.name} takes {listed(list(self.nodes))}; given: {len(coordinates)} arguments")
         places = torch.broadcast_tensors(*(torch.as_tensor(each, dtype=torch.float64) for each in coordinates))
-        shape, degree = places[0].shape, self.order
-        index = torch.zeros(places[0].numel(), 1, dtype=torch.int64, device=places[0].device)
-        weights = torch.ones(places[0].numel(), 1, dtype=torch.float64, device=places[0].device)
-        for (key, nodes), knots, x, size in zip(self.nodes.items(), self._knots, places, self._coefficients.shape, strict=True):
-            x = x.reshape(-1)
+        for (key, nodes), x in zip(self.nodes.items(), places, strict=True):
             self._check(key, nodes, x.detach())
-            own, first = _basis(x, knots.to(x.device), degree)
-            numbers = first[:, None] + torch.arange(degree + 1, device=x.device)
-            index = (index[:, :, None] * size + numbers[:, None]).flatten(1)
-            weights = (weights[:, :, None] * own[:, None]).flatten(1)
-        return (self._coefficients.to(weights.device).flatten()[index] * weights).sum(1).reshape(shape)
+        return self._spline(torch.stack([each.reshape(-1) for each in places], dim=1))[:, 0].reshape(places[0].shape)
 
     def _check(self, key: str, nodes: Array, x: Tensor) -> None:
         low, high = float(nodes[0]), float(nodes[-1])
@@ -159,31 +147,3 @@ class GridField:
     def __repr__(self) -> str:
         spans = ", ".join(f"{key}: {len(nodes)} nodes in [{nodes[0]:g}, {nodes[-1]:g}]" for key, nodes in self.nodes.items())
         return f"GridField({self.name}, order {self.order}, {spans})"
-
-
-def _spline(axes: Any, values: Array, order: int) -> tuple[list[Tensor], Tensor]:
-    """The knots along each axis, and the coefficients of the products of B-splines."""
-    knots = []
-    for column, nodes in enumerate(axes):
-        spline = make_interp_spline(nodes, np.moveaxis(values, column, 0), k=order)
-        knots.append(torch.from_numpy(spline.t.copy()))
-        values = np.moveaxis(spline.c, 0, column)
-    return knots, torch.from_numpy(np.ascontiguousarray(values))
-
-
-def _basis(x: Tensor, knots: Tensor, degree: int) -> tuple[Tensor, Tensor]:
-    """The B-splines that do not vanish at places ``(n,)``, ``(n, p + 1)``, and the number of the first of them."""
-    # At the last knot the last interval counts.
-    span = torch.searchsorted(knots[degree + 1 : -degree - 1].contiguous(), x.detach().contiguous(), right=True) + degree
-    found = [torch.ones_like(x)]
-    for j in range(1, degree + 1):
-        right = [knots[span + r + 1] - x for r in range(j)]
-        left = [x - knots[span + 1 - j + r] for r in range(j)]
-        shares = [each / (right[r] + left[r]) for r, each in enumerate(found)]
-        both = zip(shares, right, left, strict=True)
-        parts = [(share * after, share * before) for share, after, before in both]
-        found = [
-            (parts[r][0] if r < j else torch.zeros_like(x)) + (parts[r - 1][1] if r else torch.zeros_like(x))
-            for r in range(j + 1)
-        ]
-    return torch.stack(found, dim=1), span - degree

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
 from sciml._text import sequences
 from sciml.data.arrays import checked_path, names_of
-from sciml.data.hdf5_file import DatasetInfo, OpenFiles, find, label, things, tree, unusable
-from sciml.data.hdf5_grid import ROW, Column, ColumnRequest, GridTable, check_names, product, unplaced
-from sciml.data.layouts import recognised, sample_grids
+from sciml.data.hdf5_file import DatasetInfo, OpenFiles, label, things, tree, unusable
+from sciml.data.hdf5_grid import ROW, Column, ColumnRequest, GridTable, Placed, check_names, product, unplaced
+from sciml.data.layouts import Layout, recognised, sample_grids
 from sciml.data.lazy import LazyTable, LoaderOptions
 from sciml.data.memory import check_memory
 from sciml.data.provenance import provenance, stamp
@@ -95,18 +95,25 @@ def read_hdf5(
     path = checked_path(path, "read_hdf5")
     if not isinstance(links, str | Path | None):
         raise DataError(f"links must be the path of a folder, below which other files may be read; given: {links!r}")
-    with refusals(path, "an HDF5 file"), OpenFiles() as handles:
+    if not isinstance(group, str | None):
+        raise DataError(f"group must be the name of a dataset; given: {group!r}")
+    along, parts = sequences("axes", axes, "{'u': ('t', 'x')}"), sequences("split", split, "{'V': ('u', 'v')}")
+    wanted = names_of(columns) or {}
+    if not isinstance(columns, Mapping):
+        wanted = {name.strip("/").rsplit("/", maxsplit=1)[-1]: name for name in wanted}
+    with refusals(path, "an HDF5 file"), OpenFiles(links) as handles:
         # Opening first: its errors are better than those of a file that is not there.
         handles[path]
         before = stamp(path)
-        below = None if links is None else Path(links)
-        plan = planned(handles, path, columns, axes, split, units, group, sample, below)
+        request = ColumnRequest(handles, path, wanted, along, parts)
+        plan = _planned(request, recognised(request) if axes is None else None, units, group, sample)
         if lazy is not False:
-            return _lazy(path, plan, missing, lazy, group if plan.labels is not None else None, rows)
-        start, stop = _range(path, rows, plan.rows)
-        needed = 2 * sum(grid.nbytes for grid in plan.grids) * (stop - start) // plan.rows
+            return _lazy(path, plan, missing, lazy, rows)
+        total = sum(grid.rows for grid in plan.grids)
+        start, stop = _range(path, rows, total)
+        needed = 2 * sum(grid.nbytes for grid in plan.grids) * (stop - start) // total
         check_memory(path, needed, memory, "pass lazy=True, read fewer columns, or part of it with rows=")
-        values, labels = _values(handles, plan, start, stop, below)
+        values, labels = _values(request, plan, start, stop)
     content = values if labels is None else {**values, str(plan.group): labels}
     return Table(
         content,
@@ -118,10 +125,10 @@ def read_hdf5(
     )
 
 
-def _lazy(path: Path, plan: Plan, missing: str, lazy: object, group: str | None, rows: object) -> LazyTable:
+def _lazy(path: Path, plan: _Plan, missing: str, lazy: object, rows: object) -> LazyTable:
     if not (lazy is True or isinstance(lazy, LoaderOptions)):
         raise DataError(f"{path}: lazy must be True, False or sciml.LoaderOptions(...); given: {lazy!r}")
-    if rows is not None or group is not None:
+    if rows is not None or plan.labels is not None:
         raise DataError(
             f"{path}: a lazy table has all rows, and no groups; leave out {'rows=' if rows is not None else 'group='} and take "
             "rows from it, table.read(slice(0, 1000)), or leave out lazy="
@@ -131,108 +138,70 @@ def _lazy(path: Path, plan: Plan, missing: str, lazy: object, group: str | None,
 
 
 def _range(path: Path, rows: tuple[int, int] | slice | None, total: int) -> tuple[int, int]:
-    if rows is None:
-        return 0, total
-    pair = isinstance(rows, tuple | list) and len(rows) == 2
-    ends: list[Any] = (
-        [rows.start, rows.stop, rows.step] if isinstance(rows, slice) else [*rows, None] if pair else [None, None, 0]
-    )
-    ends[:2] = [default if each is None else each for each, default in zip(ends, (0, total), strict=False)]
-    start, stop, step = ends
-    if step not in (None, 1) or not all(_is_whole(each) for each in (start, stop)) or not 0 <= start < stop <= total:
-        raise DataError(f"{path}: rows must be (first, after the last) within 0 and {total}; given: {rows!r}")
-    return int(start), int(stop)
+    asked: Any = slice(*rows) if isinstance(rows, tuple | list) and len(rows) == 2 else slice(None) if rows is None else rows
+    if isinstance(asked, slice) and asked.step in (None, 1):
+        start, stop = 0 if asked.start is None else asked.start, total if asked.stop is None else asked.stop
+        whole = all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in (start, stop))
+        if whole and 0 <= start < stop <= total:
+            return int(start), int(stop)
+    raise DataError(f"{path}: rows must be (first, after the last) within 0 and {total}; given: {rows!r}")
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _values(
-    handles: OpenFiles, plan: Plan, start: int, stop: int, links: Path | None
-) -> tuple[dict[str, Array], list[str] | None]:
+def _values(request: ColumnRequest, plan: _Plan, start: int, stop: int) -> tuple[dict[str, Array], list[str] | None]:
     """The columns between two rows, and the name of each row's group."""
     parts, labels, passed = [], [], 0
     for grid in plan.grids:
         first, last = max(start - passed, 0), min(stop - passed, grid.rows)
         if first < last:
-            parts.append(_slab(handles, grid, first, last))
+            # Whole slices of the first dimension are read, and the rest is left out.
+            name, length = grid.dimensions[0]
+            inner = grid.rows // length
+            low, high = first // inner, -(-last // inner)
+            slab = grid.read(request.handles, {name: (low, high)})
+            parts.append({key: each[first - low * inner : last - low * inner] for key, each in slab.items()})
             labels += [grid.label or ""] * (last - first)
         passed += grid.rows
     values = {name: np.concatenate([part[name] for part in parts]) if len(parts) > 1 else parts[0][name] for name in parts[0]}
-    if plan.group is None:
-        return values, None
-    return values, labels if plan.labels is None else _texts(handles, plan, links)[start:stop]
-
-
-def _slab(handles: OpenFiles, grid: GridTable, first: int, last: int) -> dict[str, Array]:
-    """The rows between two numbers: whole slices of the first dimension are read, and the rest is left out."""
-    name, length = grid.dimensions[0]
-    inner = grid.rows // length
-    low, high = first // inner, -(-last // inner)
-    values = grid.read(handles, {name: (low, high)})
-    return {key: each[first - low * inner : last - low * inner] for key, each in values.items()}
-
-
-def _texts(handles: OpenFiles, plan: Plan, links: Path | None) -> list[str]:
-    assert plan.labels is not None
-    dataset = find(handles, plan.path, plan.labels, links=links)
+    if plan.labels is None:
+        return values, None if plan.group is None else labels
+    dataset, what = request.find(plan.labels), f"{request.path}: group={plan.labels!r}"
     raw = dataset[...].tolist()
     if h5py.check_string_dtype(dataset.dtype) is None and dataset.dtype.kind not in "iu":
-        raise DataError(f"{plan.path}: group={plan.labels!r} holds {dataset.dtype}; expected texts or whole numbers")
-    return [label(f"{plan.path}: group={plan.labels!r}", row, each) for row, each in enumerate(raw)]
+        raise DataError(f"{what} holds {dataset.dtype}; expected texts or whole numbers")
+    return values, [label(what, row, each) for row, each in enumerate(raw)][start:stop]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The rows of a table that lie in an HDF5 file: one grid after another."""
+class _Plan(NamedTuple):
+    """The rows of a table that lie in an HDF5 file: one grid after another, and the dataset of groups."""
 
-    path: Path
     grids: tuple[GridTable, ...]
     group: str | None
     labels: str | None
     units: Mapping[str, str]
 
-    @property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return sum(grid.rows for grid in self.grids)
 
-
-def planned(
-    handles: OpenFiles,
-    path: Path,
-    columns: Mapping[str, str] | Sequence[str] | None = None,
-    axes: Mapping[str, Sequence[str]] | None = None,
-    split: Mapping[str, Sequence[str]] | None = None,
-    units: Units | None = None,
-    group: str | None = None,
-    sample: int | str | Sequence[int | str] | None = None,
-    links: Path | None = None,
-) -> Plan:
-    """Decide what is to be read, with the options of ``read_hdf5``, and check that it fits together."""
-    if not isinstance(group, str | None):
-        raise DataError(f"group must be the name of a dataset; given: {group!r}")
-    along, parts = sequences("axes", axes, "{'u': ('t', 'x')}"), sequences("split", split, "{'V': ('u', 'v')}")
-    wanted = names_of(columns)
-    if wanted is not None and not isinstance(columns, Mapping):
-        wanted = {name.strip("/").rsplit("/", maxsplit=1)[-1]: name for name in wanted}
-    request = ColumnRequest(handles, path, wanted, along, parts, links)
-    layout = recognised(handles, path, links) if axes is None else None
+def _planned(request: ColumnRequest, layout: Layout | None, units: Units | None, group: str | None, sample: Any) -> _Plan:
+    """What is to be read, checked that it fits together."""
+    path, labels = request.path, None
     if layout is not None:
         grids = sample_grids(request, layout, sample)
         if group not in (None, "sample"):
             raise DataError(f"{path}: this layout ({layout.name}) is grouped by 'sample'; given: group={group!r}")
-        group, labels = ("sample" if len(grids) > 1 or group else None), None
+        group = "sample" if len(grids) > 1 or group else None
     elif sample is not None:
         raise DataError(
             f"{path} has none of the layouts that have samples (PDEBench, The Well); name datasets with columns= and axes="
         )
     else:
-        grids, labels = (_grid(request, group),), group
+        request = request if request.wanted else replace(request, wanted=_usable(request, group))
+        grids, labels = (_grid(request),), group
     check_names(request, grids[0])
     if labels is not None:
-        _check_group(request, grids[0], labels)
+        shape = request.find(labels).shape
+        if shape != grids[0].shape or len(shape) != 1:
+            raise DataError(
+                f"{path}: group={labels!r} has shape {shape}; expected one value for each of the {grids[0].rows} rows"
+            )
     own_units = {column.name: column.dataset.units for column in grids[0].columns if column.dataset.units is not None}
     names = tuple(column.name for column in grids[0].columns)
     factors, after = conversions(str(path), units, names, own_units)
@@ -242,29 +211,27 @@ def planned(
         return replace(column, factor=factor, offset=offset)
 
     grids = tuple(replace(grid, columns=tuple(map(converted, grid.columns))) for grid in grids)
-    return Plan(path, grids, group, labels, after)
+    return _Plan(grids, group, labels, after)
 
 
-def _grid(request: ColumnRequest, group: str | None) -> GridTable:
+def _grid(request: ColumnRequest) -> GridTable:
     """The grid of datasets that the file does not lay out by itself."""
-    wanted = request.wanted if request.wanted is not None else _usable(request, group)
-    check_safe(request.path, wanted.values())
-    found = {ours: (theirs, request.locate(theirs)) for ours, theirs in wanted.items()}
+    check_safe(request.path, request.wanted.values())
+    found = {ours: request.locate(theirs) for ours, theirs in request.wanted.items()}
     coordinates: dict[str, DatasetInfo] = {}
-    fields: list[tuple[str, str, DatasetInfo, tuple[str, ...]]] = []
-    rest: list[tuple[str, str, DatasetInfo]] = []
-    for ours, (theirs, dataset) in found.items():
-        names = request.named(request.axes, ours, theirs)
+    fields: list[Placed] = []
+    rest: dict[str, DatasetInfo] = {}
+    for ours, dataset in found.items():
+        names = request.named(request.axes, ours)
         if names is None and dataset.shape and all(dataset.scales[: len(dataset.shape)]):
             names = dataset.scales
         if names is None or (len(dataset.shape) == 1 and dataset.scales[0] == dataset.name):
-            rest.append((ours, theirs, dataset))
-            continue
-        along = tuple(_axis(request, ours, dataset, name, found, coordinates) for name in names)
-        fields.append((ours, theirs, dataset, along))
+            rest[ours] = dataset
+        else:
+            fields.append((ours, dataset, tuple(_axis(request, ours, str(name), found, coordinates) for name in names)))
     if not fields:
         return _rows(request, rest)
-    for ours, theirs, dataset in rest:
+    for ours, dataset in rest.items():
         if ours in coordinates:
             continue
         if dataset.shape:
@@ -273,33 +240,26 @@ def _grid(request: ColumnRequest, group: str | None) -> GridTable:
                 f"{request.path}: along which coordinates does {ours!r} (shape {dataset.shape}) lie? Pass "
                 f"axes={{{ours!r}: ({', '.join(map(repr, one or ['<coordinate>']))},)}}, or leave it out with columns="
             )
-        fields.append((ours, theirs, dataset, ()))
-    held = [(name, name, each, (name,)) for name, each in coordinates.items()]
-    return product(request, [*held, *fields])
+        fields.append((ours, dataset, ()))
+    return product(request, [*((name, each, (name,)) for name, each in coordinates.items()), *fields])
 
 
 def _axis(
-    request: ColumnRequest,
-    ours: str,
-    dataset: DatasetInfo,
-    name: str | None,
-    found: Mapping[str, tuple[str, DatasetInfo]],
-    coordinates: dict[str, DatasetInfo],
+    request: ColumnRequest, ours: str, name: str, found: Mapping[str, DatasetInfo], coordinates: dict[str, DatasetInfo]
 ) -> str:
     """The name of the coordinate along an axis; it is found in the file unless it has been already."""
-    assert name is not None
-    column, coordinate = next(
-        ((known, each) for known, (theirs, each) in found.items() if name in (known, theirs, each.name)), (None, None)
-    )
-    if column is None or coordinate is None:
-        beside = dataset.name.rsplit("/", maxsplit=1)[0] + "/" + name
+    column = next((known for known, each in found.items() if name in (known, request.wanted[known], each.name)), None)
+    if column is None:
+        beside = found[ours].name.rsplit("/", maxsplit=1)[0] + "/" + name
         there = [each for each in (name, beside) if _is_dataset(request, each)]
         if not there:
             raise DataError(
                 f"{request.path}: {name!r}, an axis of {ours!r}, is neither a column nor a dataset of the file. It holds\n"
-                + tree(request.handles[request.path])
+                + tree(request.file)
             )
         column, coordinate = name.strip("/").rsplit("/", maxsplit=1)[-1], request.locate(there[0])
+    else:
+        coordinate = found[column]
     if len(coordinate.shape) != 1:
         raise DataError(
             f"{request.path}: {column!r}, an axis of {ours!r}, has shape {coordinate.shape}; the coordinate of an axis is a "
@@ -309,20 +269,20 @@ def _axis(
     return column
 
 
-def _rows(request: ColumnRequest, rest: Sequence[tuple[str, str, DatasetInfo]]) -> GridTable:
+def _rows(request: ColumnRequest, found: Mapping[str, DatasetInfo]) -> GridTable:
     """Plain columns of one length."""
-    for ours, theirs, dataset in rest:
-        if len(dataset.shape) > 1 and request.named(request.split, ours, theirs) is None:
-            raise unplaced(request.path, ours, dataset.shape, f". The file holds\n{tree(request.handles[request.path])}")
-    if not any(dataset.shape for *_, dataset in rest):
-        raise DataError(f"{request.path} has no columns of numbers. It holds\n{tree(request.handles[request.path])}")
-    return product(request, [(*each, (ROW,) if each[2].shape else ()) for each in rest])
+    for ours, dataset in found.items():
+        if len(dataset.shape) > 1 and request.named(request.split, ours) is None:
+            raise unplaced(request.path, ours, dataset.shape, f". The file holds\n{tree(request.file)}")
+    if not any(dataset.shape for dataset in found.values()):
+        raise DataError(f"{request.path} has no columns of numbers. It holds\n{tree(request.file)}")
+    return product(request, [(ours, dataset, (ROW,) if dataset.shape else ()) for ours, dataset in found.items()])
 
 
 def _usable(request: ColumnRequest, group: str | None) -> dict[str, str]:
     """Every dataset of numbers in the file, by the last part of its path where that is unique."""
     names = []
-    for name, thing in things(request.handles[request.path]):
+    for name, thing in things(request.file):
         if name == (group or "").strip("/"):
             continue
         if isinstance(thing, Exception):
@@ -338,15 +298,7 @@ def _usable(request: ColumnRequest, group: str | None) -> dict[str, str]:
 
 def _is_dataset(request: ColumnRequest, name: str) -> bool:
     try:
-        find(request.handles, request.path, name, links=request.links)
+        request.find(name)
     except DataError:
         return False
     return True
-
-
-def _check_group(request: ColumnRequest, grid: GridTable, name: str) -> None:
-    dataset = find(request.handles, request.path, name, links=request.links)
-    if dataset.shape != grid.shape or len(grid.shape) != 1:
-        raise DataError(
-            f"{request.path}: group={name!r} has shape {dataset.shape}; expected one value for each of the {grid.rows} rows"
-        )

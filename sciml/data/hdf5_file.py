@@ -132,9 +132,13 @@ class DatasetInfo:
 
 
 class OpenFiles:
-    """HDF5 files by path, each opened at its first use for reading only; a fork needs an object of its own."""
+    """HDF5 files by path, each opened at its first use for reading only; a fork needs an object of its own.
 
-    def __init__(self) -> None:
+    Only links to files below ``links`` are followed.
+    """
+
+    def __init__(self, links: str | Path | None = None) -> None:
+        self.links = links
         self._open: dict[Path, h5py.File] = {}
         # To look a dataset up and prepare to read it takes as long as reading a chunk.
         self.datasets: dict[tuple[Path, str], h5py.Dataset | np.ndarray] = {}
@@ -158,13 +162,13 @@ class OpenFiles:
         self.datasets.clear()
 
 
-def locate(handles: OpenFiles, path: Path, name: str, *, links: Path | None = None, depth: int = 0) -> DatasetInfo:
-    """Find a dataset by its path inside a file, and check it unread; only links below ``links`` are followed."""
-    found, dataset = _followed(handles, path, name, links)
+def locate(handles: OpenFiles, path: Path, name: str, depth: int = 0) -> DatasetInfo:
+    """Find a dataset by its path inside a file, and check it unread."""
+    found, dataset = _followed(handles, path, name)
     reason = unusable(dataset)
     if reason is not None:
         raise DataError(f"{found}: {dataset.name!r} {reason}")
-    _check_storage(handles, found, dataset, links, depth)
+    _check_storage(handles, found, dataset, depth)
     packed = packing(dataset.attrs)
     if packed is not None:
         raise DataError(
@@ -182,44 +186,39 @@ def locate(handles: OpenFiles, path: Path, name: str, *, links: Path | None = No
     )
 
 
-def find(handles: OpenFiles, path: Path, name: str, *, links: Path | None = None) -> h5py.Dataset:
+def find(handles: OpenFiles, path: Path, name: str) -> h5py.Dataset:
     """A dataset of any type by its path; links are followed as ``locate`` follows them."""
-    found, dataset = _followed(handles, path, name, links)
+    found, dataset = _followed(handles, path, name)
     if dataset.shape is not None:
-        _check_storage(handles, found, dataset, links, 0)
+        _check_storage(handles, found, dataset, 0)
     return dataset
 
 
 def check_own(handles: OpenFiles, path: Path, name: str) -> None:
     """Refuse a dataset whose numbers lie in another file; parts that were never written may be."""
-    dataset = _followed(handles, path, name, None)[1]
+    dataset = _followed(handles, path, name)[1]
     if dataset.is_virtual or dataset.external:
         raise DataError(f"{path}: {dataset.name!r} is stored in other files, which are not read; copy it into one file")
 
 
-def _opened_dataset(handles: OpenFiles, located: DatasetInfo) -> h5py.Dataset:
-    """The dataset that was located, to read from."""
-    key = located.path, located.name
-    if key not in handles.datasets:
-        check_safe(located.path, (located.name,))
-        file = handles[located.path]
-        dataset = file[located.name]
-        if dataset.external or dataset.is_virtual:
-            # HDF5 looks for external storage in the working directory unless told otherwise; what was checked lies by the
-            # file. A dataset that is still open keeps the folder that it was opened with.
-            del dataset
-            access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
-            access.set_efile_prefix(b"${ORIGIN}")
-            access.set_virtual_prefix(b"${ORIGIN}")
-            dataset = h5py.Dataset(h5py.h5d.open(file.id, located.name.encode(), access))
-        handles.datasets[key] = dataset
-    return handles.datasets[key]
-
-
 def read_part(handles: OpenFiles, located: DatasetInfo, selection: Any = ...) -> np.ndarray:
     """The numbers of a dataset, or those of a selection, as they are stored."""
+    key = located.path, located.name
     try:
-        return np.asarray(_opened_dataset(handles, located)[selection])
+        if key not in handles.datasets:
+            check_safe(located.path, (located.name,))
+            file = handles[located.path]
+            dataset = file[located.name]
+            if dataset.external or dataset.is_virtual:
+                # HDF5 looks for external storage in the working directory unless told otherwise; what was checked lies by the
+                # file. A dataset that is still open keeps the folder that it was opened with.
+                del dataset
+                access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+                access.set_efile_prefix(b"${ORIGIN}")
+                access.set_virtual_prefix(b"${ORIGIN}")
+                dataset = h5py.Dataset(h5py.h5d.open(file.id, located.name.encode(), access))
+            handles.datasets[key] = dataset
+        return np.asarray(handles.datasets[key][selection])
     except FOREIGN as error:
         raise DataError(
             f"{located.path}: {located.name!r} cannot be read: {error}; the file is damaged (a checksum or a compressed chunk "
@@ -259,7 +258,7 @@ def _opened(path: Path) -> h5py.File:
         ) from error
 
 
-def follow(handles: OpenFiles, path: Path, name: str, links: Path | None) -> tuple[Path, Any, str | None]:
+def follow(handles: OpenFiles, path: Path, name: str) -> tuple[Path, Any, str | None]:
     """The file and the object that a path leads to, through links that may be followed; or its end."""
     start, asked = path, name
     parts, at, hops = _split(name), handles[path]["/"], 0
@@ -276,7 +275,7 @@ def follow(handles: OpenFiles, path: Path, name: str, links: Path | None) -> tup
             at = handles[path]["/"] if link.path.startswith("/") else at
         elif isinstance(link, h5py.ExternalLink):
             what = f"{start}: {asked!r} is an external link to {link.path!r}"
-            path = _allowed(path, link.filename, links, what)
+            path = _allowed(path, link.filename, handles.links, what)
             check_safe(path, ("/".join([link.path, *parts]),))
             parts, at = _split(link.path) + parts, handles[path]["/"]
         else:
@@ -284,10 +283,10 @@ def follow(handles: OpenFiles, path: Path, name: str, links: Path | None) -> tup
     return path, at, None
 
 
-def _followed(handles: OpenFiles, path: Path, name: str, links: Path | None) -> tuple[Path, h5py.Dataset]:
+def _followed(handles: OpenFiles, path: Path, name: str) -> tuple[Path, h5py.Dataset]:
     """The file and dataset that a path leads to, through links that may be followed."""
     check_safe(path, (name,))
-    found, at, missing = follow(handles, path, name, links)
+    found, at, missing = follow(handles, path, name)
     if missing is not None:
         names = [each.rstrip("/") for each, _ in walk(handles[path])]
         # A name without its group is a likely slip, and unlike in spelling.
@@ -307,7 +306,7 @@ def _split(name: str) -> list[str]:
     return [part for part in name.split("/") if part not in ("", ".")]
 
 
-def _allowed(path: Path, filename: str, links: Path | None, what: str) -> Path:
+def _allowed(path: Path, filename: str, links: str | Path | None, what: str) -> Path:
     """Another file that a file speaks of, if it may be read and is there."""
     other = path.parent / filename
     for variable in ("HDF5_VDS_PREFIX", "HDF5_EXTFILE_PREFIX"):
@@ -345,16 +344,16 @@ def unusable(dataset: h5py.Dataset) -> str | None:
     return None
 
 
-def _check_storage(handles: OpenFiles, path: Path, dataset: h5py.Dataset, links: Path | None, depth: int) -> None:
+def _check_storage(handles: OpenFiles, path: Path, dataset: h5py.Dataset, depth: int) -> None:
     """That every number that is declared was written, into files that may be read."""
     what = f"{path}: {dataset.name!r}"
     if dataset.is_virtual:
-        _check_virtual(handles, path, dataset, links, depth)
+        _check_virtual(handles, path, dataset, depth)
         return
     declared, held = math.prod(dataset.shape) * dataset.dtype.itemsize, dataset.id.get_storage_size()
     if dataset.external:
         for filename, offset, size in dataset.external:
-            other = _allowed(path, filename, links, f"{what} is stored")
+            other = _allowed(path, filename, handles.links, f"{what} is stored")
             # An unlimited size is written as the largest number of that type.
             if other.stat().st_size < offset + min(size, declared):
                 raise DataError(f"{what} is stored in {filename!r}, which is too short; get it again")
@@ -379,17 +378,18 @@ def _check_storage(handles: OpenFiles, path: Path, dataset: h5py.Dataset, links:
         )
 
 
-def _check_virtual(handles: OpenFiles, path: Path, dataset: h5py.Dataset, links: Path | None, depth: int) -> None:
+def _check_virtual(handles: OpenFiles, path: Path, dataset: h5py.Dataset, depth: int) -> None:
     what = f"{path}: {dataset.name!r} is a virtual dataset"
     covered = 0
     for source in dataset.virtual_sources():
         filename = path.name if source.file_name == "." else source.file_name
         if "%" in filename + source.dset_name:
             raise DataError(f"{what} of a numbered series of files ({filename!r}), which cannot be checked; copy it into one")
-        other = path if source.file_name == "." else _allowed(path, filename, links, f"{what} made of {source.dset_name!r}")
+        made = f"{what} made of {source.dset_name!r}"
+        other = path if source.file_name == "." else _allowed(path, filename, handles.links, made)
         if depth > _MOST_LINKS:
             raise DataError(f"{what} made of itself; repair the file")
-        part = locate(handles, other, source.dset_name, links=links, depth=depth + 1)
+        part = locate(handles, other, source.dset_name, depth + 1)
         if not _still_fits(source.src_space, part.shape, source.vspace.get_select_npoints()):
             raise DataError(
                 f"{what}, and its source {part.name!r} in {filename!r} has shape {part.shape} by now; make it again"

@@ -7,11 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from sciml._text import listed, nearest
+import h5py
+
+from sciml._text import among, listed
 from sciml.data.arrays import exact, spread
-from sciml.data.hdf5_file import DatasetInfo, OpenFiles, locate, read_part
+from sciml.data.hdf5_file import DatasetInfo, OpenFiles, find, locate, read_part
 from sciml.data.memory import check_memory
 from sciml.errors import DataError
 from sciml.typing import Array
@@ -69,15 +71,14 @@ class GridTable:
         """The bytes of all columns as float64."""
         return self.rows * len(self.columns) * 8
 
-    def chunks(self) -> dict[str, int]:
-        """For each dimension the length of a chunk of the largest dataset; the whole dimension where it has none."""
-        lengths = dict(self.dimensions)
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        """The shape of a chunk of the largest dataset; of single rows where it has none."""
         largest = max(self.columns, key=lambda column: (len(column.dimensions), math.prod(column.dataset.shape)))
-        if largest.dataset.chunks is not None:
-            for axis, chunk in zip(largest.axes, largest.dataset.chunks, strict=True):
-                if isinstance(axis, str):
-                    lengths[axis] = min(chunk, lengths[axis])
-        return lengths
+        stored = zip(largest.axes, largest.dataset.chunks or (), strict=False)
+        lengths = {axis: chunk for axis, chunk in stored if isinstance(axis, str)}
+        whole = dict(self.dimensions) if lengths else dict.fromkeys(dict(self.dimensions), 1)
+        return tuple(lengths.get(name, whole[name]) for name, _ in self.dimensions)
 
     def read(self, handles: OpenFiles, box: Mapping[str, tuple[int, int]] | None = None) -> dict[str, Array]:
         """All rows, or those of a box of indices."""
@@ -87,7 +88,12 @@ class GridTable:
         blocks: dict[Any, Array] = {}
         values = {}
         for column in self.columns:
-            extents = self._extents(column)
+            # The part along fixed axes that the columns of one dataset have together is read once.
+            alike = [each.axes for each in self.columns if each.source == column.source]
+            extents = tuple(
+                (0, 0) if isinstance(axis, str) else (min(each), max(each) + 1)
+                for axis, each in zip(column.axes, zip(*alike, strict=True), strict=True)
+            )
             where = column.source, extents
             if where not in blocks:
                 chosen = (
@@ -95,7 +101,6 @@ class GridTable:
                     for axis, extent in zip(column.axes, extents, strict=True)
                 )
                 blocks[where] = read_part(handles, column.dataset, tuple(chosen))
-            # Axes with a fixed index are taken from the block that all components share.
             taken = blocks[where][
                 tuple(
                     axis - extent[0] if isinstance(axis, int) else slice(None)
@@ -109,46 +114,46 @@ class GridTable:
             values[column.name] = flat if (column.factor, column.offset) == (1.0, 0.0) else flat * column.factor + column.offset
         return values
 
-    def _extents(self, column: Column) -> tuple[tuple[int, int], ...]:
-        """The part of a dataset along its fixed axes that the columns from it have together."""
-        alike = [each.axes for each in self.columns if each.source == column.source]
-        return tuple(
-            (0, 0) if isinstance(axis, str) else (min(each), max(each) + 1)
-            for axis, each in zip(column.axes, zip(*alike, strict=True), strict=True)
-        )
-
 
 @dataclass(frozen=True)
 class ColumnRequest:
-    """What was asked for."""
+    """What was asked for; all that there is where no column is ``wanted``, by our name and the file's."""
 
     handles: OpenFiles
     path: Path
-    wanted: dict[str, str] | None
+    wanted: Mapping[str, str]
     axes: Mapping[str, Sequence[str]]
     split: Mapping[str, Sequence[str]]
-    links: Path | None
+
+    @property
+    def file(self) -> h5py.File:
+        """The file itself."""
+        return self.handles[self.path]
 
     def locate(self, name: str) -> DatasetInfo:
-        """A dataset by its path in the file."""
-        return locate(self.handles, self.path, name, links=self.links)
+        """A dataset of numbers by its path in the file."""
+        return locate(self.handles, self.path, name)
 
-    def named(self, option: Mapping[str, Any], ours: str, theirs: str) -> Any:
+    def find(self, name: str) -> h5py.Dataset:
+        """A dataset of any type by its path in the file."""
+        return find(self.handles, self.path, name)
+
+    def named(self, option: Mapping[str, Any], ours: str) -> Any:
         """What an option says of a column, by our name or the file's."""
+        theirs = self.wanted.get(ours, ours)
         return option.get(ours, option.get(theirs, option.get(theirs.strip("/"))))
 
 
 def split_columns(
     request: ColumnRequest,
     ours: str,
-    theirs: str,
     dataset: DatasetInfo,
     axes: Sequence[str],
     components: Sequence[str],
     fixed: Mapping[str, int],
 ) -> list[Column]:
     """The columns that a dataset becomes: one, two for complex numbers, or one for each component."""
-    named = request.named(request.split, ours, theirs)
+    named = request.named(request.split, ours)
     what = f"{request.path}: {ours!r}" + (f" ({dataset.name})" if dataset.name != ours else "")
     if dataset.dtype.kind == "c":
         if named is None or len(named) != 2 or "component" in axes:
@@ -176,11 +181,15 @@ def split_columns(
     return columns
 
 
-def product(request: ColumnRequest, placed: Sequence[tuple[str, str, DatasetInfo, tuple[str, ...]]]) -> GridTable:
-    """Datasets, by our name and theirs, along the dimensions given for each; axes that are left over hold components."""
-    largest_first = sorted(placed, key=lambda each: -len(each[3]))
+# A dataset by our name, and the dimensions along its first axes.
+Placed: TypeAlias = tuple[str, DatasetInfo, tuple[str, ...]]
+
+
+def product(request: ColumnRequest, placed: Sequence[Placed]) -> GridTable:
+    """Datasets along the dimensions given for each; axes that are left over hold components."""
+    largest_first = sorted(placed, key=lambda each: -len(each[2]))
     lengths: dict[str, int] = {}
-    for ours, _, dataset, along in largest_first:
+    for ours, dataset, along in largest_first:
         for axis, length in zip(along, dataset.shape, strict=False):
             if lengths.setdefault(axis, length) != length:
                 what = "the rows" if axis == ROW else f"the axis {axis!r}"
@@ -191,11 +200,9 @@ def product(request: ColumnRequest, placed: Sequence[tuple[str, str, DatasetInfo
                 )
     order = list(lengths)
     columns = []
-    for ours, theirs, dataset, along in sorted(
-        placed, key=lambda each: order.index(each[0]) if each[3] == (each[0],) else len(order)
-    ):
+    for ours, dataset, along in sorted(placed, key=lambda each: order.index(each[0]) if each[2] == (each[0],) else len(order)):
         axes = (*along, *("component",) * (len(dataset.shape) - len(along)))
-        columns += split_columns(request, ours, theirs, dataset, axes, (), {})
+        columns += split_columns(request, ours, dataset, axes, (), {})
     return GridTable(tuple(lengths.items()), tuple(columns))
 
 
@@ -208,15 +215,25 @@ def as_columns(
     memory: int | None,
 ) -> dict[str, Array]:
     """Arrays, with the names of their axes where the file says them, as columns: coordinates, then what depends on them."""
-    along = {name: _along(path, name, array, dimensions.get(name), axes, split) for name, array in arrays.items()}
+    along: dict[str, tuple[str, ...] | None] = {}
+    for name, array in arrays.items():
+        components = int(name in split and array.dtype.kind != "c")
+        stated, length = dimensions.get(name), array.ndim - components
+        names = tuple(axes.get(name, ())) or (None if stated is None else stated[: len(stated) - components])
+        if names is None and length == 1 and components:
+            names = (ROW,)
+        # Of a single axis nothing need be said: it may be that of a coordinate.
+        if (1 if names is None else len(names)) != length:
+            raise unplaced(path, name, array.shape)
+        along[name] = names
     used = {axis for names in along.values() for axis in names or ()}
     handles = OpenFiles()
     handles.datasets.update({(path, name): array for name, array in arrays.items()})
-    request = ColumnRequest(handles, path, None, axes, split, None)
+    request = ColumnRequest(handles, path, {}, axes, split)
     placed = []
     for name, names in along.items():
         held = DatasetInfo(path, name, arrays[name].shape, arrays[name].dtype)
-        placed.append((name, name, held, ((name,) if name in used else (ROW,)) if names is None else names))
+        placed.append((name, held, ((name,) if name in used else (ROW,)) if names is None else names))
     grid = product(request, placed)
     check_names(request, grid)
     largest = max(grid.columns, key=lambda column: len(column.dimensions))
@@ -246,26 +263,8 @@ def check_names(request: ColumnRequest, grid: GridTable) -> None:
         raise DataError(
             f"{request.path}: the column {listed(twice)} would occur more than once; rename with columns= or split="
         )
-    known = {column.dataset.name.strip("/") for column in grid.columns} | set(names) | set(request.wanted or ())
+    known = {column.dataset.name.strip("/") for column in grid.columns} | set(names) | set(request.wanted)
     for option, given in (("axes", request.axes), ("split", request.split)):
         for name in given:
             if name.strip("/") not in known and not any(each.endswith("/" + name) for each in known):
-                raise DataError(f"{option} names {name!r}, which is not read; columns: {listed(names)}.{nearest(name, names)}")
-
-
-def _along(
-    path: Path,
-    name: str,
-    array: Array,
-    stated: tuple[str, ...] | None,
-    axes: Mapping[str, Sequence[str]],
-    split: Mapping[str, Sequence[str]],
-) -> tuple[str, ...] | None:
-    """The axes of an array, without that of its components; None for a single one that nothing is said of."""
-    components = int(name in split and array.dtype.kind != "c")
-    names = tuple(axes.get(name, ())) or (stated[: len(stated) - components] if stated is not None else None)
-    if names is None and array.ndim - components == 1:
-        return (ROW,) if components else None
-    if names is None or len(names) != array.ndim - components:
-        raise unplaced(path, name, array.shape)
-    return names
+                raise DataError(f"{option} names {name!r}, which is not read; columns: {among(name, names)}")

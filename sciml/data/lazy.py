@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pandas as pd
 
-from sciml._text import listed, mapping, nearest, whole
+from sciml._text import among, listed, mapping, whole
 from sciml.data.hdf5_file import OpenFiles, locate
 from sciml.data.hdf5_grid import Column, GridTable
 from sciml.data.table import Table, check_finite
@@ -111,7 +111,7 @@ class LazyTable:
         self._names = tuple(column.name for column in grids[0].columns)
         if any({column.name for column in grid.columns} != set(self._names) for grid in grids):
             raise DataError(f"{source}: its parts have different columns; name those that all of them have, columns=[...]")
-        self.pieces = Pieces([_tiling(grid) for grid in grids])
+        self.pieces = Pieces([(grid.shape, box_shape(grid.shape, grid.chunk, _PIECE_ROWS)) for grid in grids])
         self._opened: tuple[int, OpenFiles] | None = None
         size = 8 * self.pieces.largest * len(self._names)
         if size > _LARGEST_PIECE:
@@ -138,12 +138,11 @@ class LazyTable:
             raise DataError(
                 f"LazyTable.of needs the path of a file, and for links that of a folder; given: {path!r}, {links!r}"
             )
-        path, links = Path(path), None if links is None else Path(links)
-        columns = mapping("columns", columns, "{'t': 'run/time'}")
+        path, columns = Path(path), mapping("columns", columns, "{'t': 'run/time'}")
         if not all(isinstance(dataset, str) for dataset in columns.values()):
             raise DataError(f"columns needs the path of a dataset for each column; given: {columns!r}")
-        with OpenFiles() as handles:
-            found = {name: locate(handles, path, dataset, links=links) for name, dataset in columns.items()}
+        with OpenFiles(links) as handles:
+            found = {name: locate(handles, path, dataset) for name, dataset in columns.items()}
         shapes = {name: each.shape for name, each in found.items()}
         if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
             raise DataError(f"{path}: columns need one axis each, all of one length; given: {shapes}")
@@ -294,9 +293,7 @@ class LazyTable:
             raise DataError(f"columns must be a list of names; given: {names!r}")
         for name in names:
             if name not in self._names:
-                raise DataError(
-                    f"{self.source} has no column {name!r}; columns: {listed(self.columns)}.{nearest(name, self.columns)}"
-                )
+                raise DataError(f"{self.source} has no column {name!r}; columns: {among(name, self.columns)}")
         return tuple(names)
 
     def _row_numbers(self, rows: Any) -> Array:
@@ -310,99 +307,42 @@ class LazyTable:
         return found.astype(np.int64)
 
 
-@dataclass(frozen=True)
-class ChunkGrid:
-    r"""A grid of rows cut into boxes of one shape, smaller at its far ends.
+class Pieces:
+    r"""The rows of grids that follow one another, cut into boxes of one shape for each grid, smaller at its far ends.
 
-    Rows are numbered along the grid with the last axis fastest: row :math:`\sum_k i_k \prod_{l>k} n_l` is the grid's
-    point :math:`(i_0, i_1, \dots)`. A table of plain columns is a grid with one axis.
+    Rows are numbered on from grid to grid, and along a grid with the last axis fastest: row :math:`\sum_k i_k \prod_{l>k} n_l`
+    is the grid's point :math:`(i_0, i_1, \dots)`. A table of plain columns is a grid with one axis.
     """
 
-    shape: tuple[int, ...]
-    tile: tuple[int, ...]
-
-    @classmethod
-    def aligned(cls, shape: Sequence[int], chunk: Sequence[int], rows: int) -> ChunkGrid:
-        """Pieces of about so many rows that are made of whole chunks."""
-        tile = [min(size, length) for size, length in zip(chunk, shape, strict=True)]
-        for axis in reversed(range(len(shape))):
-            several = max(1, min(-(-shape[axis] // tile[axis]), rows // math.prod(tile)))
-            tile[axis] = min(several * tile[axis], shape[axis])
-            if tile[axis] < shape[axis]:
-                break
-        return cls(tuple(shape), tuple(tile))
-
-    @property
-    def size(self) -> int:
-        """The number of rows."""
-        return math.prod(self.shape)
-
-    @property
-    def count(self) -> int:
-        """The number of pieces."""
-        return math.prod(self._along)
-
-    @property
-    def _along(self) -> tuple[int, ...]:
-        return tuple(-(-length // tile) for length, tile in zip(self.shape, self.tile, strict=True))
-
-    def box(self, piece: int) -> tuple[slice, ...]:
-        """The part of the grid that a piece is, a slice for each axis."""
-        places = np.unravel_index(piece, self._along)
-        return tuple(
-            slice(int(place) * tile, min((int(place) + 1) * tile, length))
-            for place, tile, length in zip(places, self.tile, self.shape, strict=True)
-        )
-
-    def rows(self, piece: int) -> Array:
-        """The numbers of the rows of a piece, in the order in which it is read."""
-        box = self.box(piece)
-        if len(box) == 1:
-            return np.arange(box[0].start, box[0].stop)
-        axes = np.meshgrid(*(np.arange(each.start, each.stop) for each in box), indexing="ij")
-        return np.ravel_multi_index(tuple(axis.ravel() for axis in axes), self.shape)
-
-    def pieces_of(self, rows: Array) -> Array:
-        """The number of the piece in which each row is, shape ``(n,)``."""
-        places = np.unravel_index(rows, self.shape)
-        return np.ravel_multi_index(tuple(place // tile for place, tile in zip(places, self.tile, strict=True)), self._along)
-
-
-class Pieces:
-    """The pieces of several grids that follow one another in a table, numbered on from grid to grid, as their rows are."""
-
-    def __init__(self, tilings: Sequence[ChunkGrid]) -> None:
-        self.tilings = tuple(tilings)
-        self._first_piece = np.cumsum([0, *(tiling.count for tiling in tilings)])
-        self._first_row = np.cumsum([0, *(tiling.size for tiling in tilings)])
-
-    @property
-    def size(self) -> int:
-        """The number of rows."""
-        return int(self._first_row[-1])
-
-    @property
-    def count(self) -> int:
-        """The number of pieces."""
-        return int(self._first_piece[-1])
-
-    @property
-    def largest(self) -> int:
-        """The most rows that a piece has."""
-        return max(math.prod(tiling.tile) for tiling in self.tilings)
-
-    def _grid(self, piece: int) -> int:
-        return int(np.searchsorted(self._first_piece, piece, side="right")) - 1
+    def __init__(self, grids: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
+        """From the shape of each grid and that of its boxes."""
+        self._shapes, self._tiles = (tuple(map(tuple, each)) for each in zip(*grids, strict=True))
+        # How many boxes there are along each axis of each grid.
+        self._along = [
+            tuple(-(-length // step) for length, step in zip(*each, strict=True))
+            for each in zip(self._shapes, self._tiles, strict=True)
+        ]
+        self._first_piece, self._first_row = (np.cumsum([0, *map(math.prod, each)]) for each in (self._along, self._shapes))
+        self.size, self.count = int(self._first_row[-1]), int(self._first_piece[-1])
+        self.largest = max(map(math.prod, self._tiles))
 
     def place(self, piece: int) -> tuple[int, tuple[slice, ...]]:
         """The number of the grid that a piece belongs to, and which part of it the piece is."""
-        grid = self._grid(piece)
-        return grid, self.tilings[grid].box(piece - int(self._first_piece[grid]))
+        grid = int(np.searchsorted(self._first_piece, piece, side="right")) - 1
+        places = np.unravel_index(piece - self._first_piece[grid], self._along[grid])
+        return grid, tuple(
+            slice(int(place) * step, min((int(place) + 1) * step, length))
+            for place, step, length in zip(places, self._tiles[grid], self._shapes[grid], strict=True)
+        )
 
     def rows(self, piece: int) -> Array:
         """The numbers of the rows of a piece, increasing, in the order in which it is read."""
-        grid = self._grid(piece)
-        return self.tilings[grid].rows(piece - int(self._first_piece[grid])) + self._first_row[grid]
+        grid, box = self.place(piece)
+        first = self._first_row[grid]
+        if len(box) == 1:
+            return np.arange(first + box[0].start, first + box[0].stop)
+        axes = np.meshgrid(*(np.arange(each.start, each.stop) for each in box), indexing="ij")
+        return np.ravel_multi_index(tuple(axis.ravel() for axis in axes), self._shapes[grid]) + first
 
     def pieces_of(self, rows: Array) -> Array:
         """The number of the piece in which each row is, shape ``(n,)``."""
@@ -410,7 +350,9 @@ class Pieces:
         found = np.empty(len(rows), dtype=np.int64)
         for grid in np.unique(grids):
             here = grids == grid
-            found[here] = self.tilings[grid].pieces_of(rows[here] - self._first_row[grid]) + self._first_piece[grid]
+            points = np.unravel_index(rows[here] - self._first_row[grid], self._shapes[grid])
+            places = tuple(point // step for point, step in zip(points, self._tiles[grid], strict=True))
+            found[here] = np.ravel_multi_index(places, self._along[grid]) + self._first_piece[grid]
         return found
 
     def within(self, piece: int, rows: Array) -> Array:
@@ -418,11 +360,15 @@ class Pieces:
         return np.searchsorted(self.rows(piece), rows)
 
 
-def _tiling(grid: GridTable) -> ChunkGrid:
-    """Pieces of a grid by the chunks of its largest dataset."""
-    stored = max((column.dataset for column in grid.columns), key=lambda dataset: math.prod(dataset.shape))
-    chunks = grid.chunks() if stored.chunks is not None else dict.fromkeys(dict(grid.dimensions), 1)
-    return ChunkGrid.aligned(grid.shape, [chunks[name] for name, _ in grid.dimensions], _PIECE_ROWS)
+def box_shape(shape: Sequence[int], chunk: Sequence[int], rows: int) -> tuple[int, ...]:
+    """The shape of boxes of about so many rows that are made of whole chunks."""
+    tile = [min(size, length) for size, length in zip(chunk, shape, strict=True)]
+    for axis in reversed(range(len(shape))):
+        several = max(1, min(-(-shape[axis] // tile[axis]), rows // math.prod(tile)))
+        tile[axis] = min(several * tile[axis], shape[axis])
+        if tile[axis] < shape[axis]:
+            break
+    return tuple(tile)
 
 
 def _merged(parts: Array) -> dict[str, float]:

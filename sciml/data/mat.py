@@ -9,6 +9,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import scipy
 
 from sciml._text import sequences
 from sciml.data.arrays import checked_path, finished, names_of, wanted_names
@@ -70,14 +71,12 @@ def read_mat(
     options = {name: value for name, value in locals().items() if name != "path"}
     path = checked_path(path, "read_mat")
     along, parts = sequences("axes", axes, "{'u': ('t', 'x')}"), sequences("split", split, "{'V': ('u', 'v')}")
-    try:
+    names = names_of(columns)
+    asked = None if names is None else set(names.values())
+    with refusals(path, "a .mat file", scipy.io.matlab.MatReadError):
         before = stamp(path)
         check_memory(path, 2 * before[0], memory, "save fewer variables in it")
-        names = names_of(columns)
-        asked = None if names is None else set(names.values())
         found = _new(path, asked, memory) if h5py.is_hdf5(path) else _old(path, asked, memory)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     reasons = {name: reason for name, value in found.items() if (reason := _unusable(value)) is not None}
     arrays = {}
     for ours, theirs in wanted_names(path, columns, list(found), [name for name in found if name not in reasons]).items():
@@ -91,32 +90,28 @@ def read_mat(
 
 def _old(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, Any]:
     """The variables of versions 4 to 7.2; those that are not asked for are named and not read."""
-    from scipy.io import loadmat, whosmat
-    from scipy.io.matlab import MatReadError, matfile_version
-
-    with refusals(path, "a .mat file", MatReadError):
-        check_safe(path, ())
-        declared = whosmat(str(path), appendmat=False)
-        shapes = {name: shape for name, shape, _ in declared}
-        found = {name: "not read" if kind in _NUMBERS else f"of class {kind}" for name, _, kind in declared}
-        names = [name for name, _, kind in declared if kind in _NUMBERS and (asked is None or name in asked)]
-        packed = 1 if matfile_version(str(path), appendmat=False)[0] == 0 else _MOST_PACKED
-        for name in names:
-            # SciPy would read it from beyond the end of the file.
-            if min(shapes[name], default=0) < 0 or math.prod(shapes[name]) > packed * path.stat().st_size:
-                raise DataError(
-                    f"{path} is damaged: it declares {' x '.join(map(str, shapes[name]))} values of {name!r}, more than it can "
-                    "hold; get it again"
-                )
-        check_memory(path, 2 * 8 * sum(math.prod(shapes[name]) for name in names), memory, "name fewer columns")
-        check_safe(path, names)
-        content = loadmat(str(path), appendmat=False, variable_names=names)
+    check_safe(path, ())
+    declared = scipy.io.whosmat(str(path), appendmat=False)
+    shapes = {name: shape for name, shape, _ in declared}
+    found = {name: "not read" if kind in _NUMBERS else f"of class {kind}" for name, _, kind in declared}
+    names = [name for name, _, kind in declared if kind in _NUMBERS and (asked is None or name in asked)]
+    packed = 1 if scipy.io.matlab.matfile_version(str(path), appendmat=False)[0] == 0 else _MOST_PACKED
+    for name in names:
+        # SciPy would read it from beyond the end of the file.
+        if min(shapes[name], default=0) < 0 or math.prod(shapes[name]) > packed * path.stat().st_size:
+            raise DataError(
+                f"{path} is damaged: it declares {' x '.join(map(str, shapes[name]))} values of {name!r}, more than it can "
+                "hold; get it again"
+            )
+    check_memory(path, 2 * 8 * sum(math.prod(shapes[name]) for name in names), memory, "name fewer columns")
+    check_safe(path, names)
+    content = scipy.io.loadmat(str(path), appendmat=False, variable_names=names)
     return found | {name: content[name] for name in names if name in content}
 
 
 def _new(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, Any]:
     """The variables of version 7.3, which is HDF5 with axes in the opposite order."""
-    with refusals(path, "a .mat file"), OpenFiles() as handles:
+    with OpenFiles() as handles:
         return {
             name: "not read" if asked is not None and name not in asked else _matrix(handles, path, name, memory)
             for name in handles[path]

@@ -40,11 +40,7 @@ def require(needed: int, bound: float | None, like: Tensor, what: str, instead: 
     most = _SHARE * (free_bytes(like.device) or 4 * 2**30) if bound is None else bound
     if needed > most:
         given = "half of what is free" if bound is None else "the bound memory="
-        raise SolverError(f"{what} needs {_large(needed)}, more than {_large(most)} ({given}): {instead}")
-
-
-def _large(size: float) -> str:
-    return f"{size / 2**30:.3g} GiB" if size >= 2**29 else f"{size / 2**20:.3g} MiB"
+        raise SolverError(f"{what} needs {readable(needed)}, more than {readable(most)} ({given}): {instead}")
 
 
 def check_memory(path: Path, needed: int, memory: int | None, remedy: str) -> None:

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from sciml._text import listed, mapping, nearest
+from sciml._text import listed, mapping
 from sciml.data.arrays import checked_path, exact, finished, wanted_names
-from sciml.data.casts import cast, check_casts, unit_after
 from sciml.data.hdf5_file import text
 from sciml.data.memory import check_memory
 from sciml.data.provenance import stamp
 from sciml.data.sandbox import refusals
 from sciml.data.table import Table
-from sciml.data.units import Units
-from sciml.errors import DataError, MissingExtraError
+from sciml.data.units import Units, cast, check_casts
+from sciml.data.write import arrow
+from sciml.errors import DataError
 
 
 def read_parquet(
@@ -60,24 +60,17 @@ def read_parquet(
     options = {name: value for name, value in locals().items() if name != "path"}
     path = checked_path(path, "read_parquet")
     mapping("casts", casts, "{'on': 'bool'}")
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("reading Parquet needs pyarrow; pip install 'sciml[files]'") from error
+    pyarrow, parquet = arrow()
     with refusals(path, "a Parquet file", pyarrow.ArrowException):
         before = stamp(path)
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
             if not rows:
                 raise DataError(f"{path} has no rows")
-            numeric = [each.name for each in schema if _numeric(each.type) and each.name != group]
+            types = pyarrow.types
+            numeric = [each.name for each in schema if types.is_integer(each.type) or types.is_floating(each.type)]
             usable = [each for each in (*numeric, *(casts or {})) if each in schema.names]
-            wanted = wanted_names(path, columns, schema.names, list(dict.fromkeys(usable)))
-            if group is not None and group not in schema.names:
-                raise DataError(
-                    f"{path} has no {group!r} to group by; it has {listed(schema.names)}." + nearest(group, schema.names)
-                )
+            wanted = wanted_names(path, columns, schema.names, list(dict.fromkeys(usable)), group)
             twice = [name for name in (*wanted.values(), group) if schema.names.count(name) > 1]
             if twice:
                 raise DataError(f"{path}: the column {listed(twice)} occurs more than once; rename one of them")
@@ -86,29 +79,23 @@ def read_parquet(
             content = file.read(columns=taken)
     asked = check_casts(casts, list(wanted))
     values: dict[str, Any] = {}
-    stated = {name: unit for name, how in asked.items() if (unit := unit_after(how)) is not None}
+    stated = {name: how for name, how in asked.items() if how != "bool"}
     for ours, theirs in wanted.items():
-        column, kind = content[theirs], schema.field(theirs).type
+        column = content[theirs]
         if ours in asked:
             values[ours] = cast(str(path), theirs, column.to_pandas(), asked[ours], lambda row: f"row {row}")
-        elif _numeric(kind):
+        elif theirs in numeric:
             plain = (column.fill_null(0) if column.null_count else column).to_numpy()
             values[ours] = exact(f"{path}: column {theirs!r}", plain)
             if column.null_count:
                 values[ours] = np.where(column.is_null().to_numpy(), np.nan, values[ours])
         else:
             raise DataError(
-                f"{path}: column {theirs!r} holds {kind}, not numbers; leave it out, group by it, or for truth values and "
-                "dates pass casts="
+                f"{path}: column {theirs!r} holds {column.type}, not numbers; leave it out, group by it, or for truth values "
+                "and dates pass casts="
             )
         metadata = schema.field(theirs).metadata or {}
         if b"units" in metadata and ours not in stated:
             stated[ours] = text(metadata[b"units"]) or ""
     labels = None if group is None else content[group].to_pandas()
     return finished(path, "read_parquet", values, stated, options, before, ["pyarrow", "pandas"], labels)
-
-
-def _numeric(kind: Any) -> bool:
-    import pyarrow
-
-    return pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)

@@ -9,7 +9,7 @@ from typing import Any
 
 import h5py
 
-from sciml._text import listed, nearest
+from sciml._text import among, listed
 from sciml.data.arrays import checked_path
 from sciml.data.csv import read_csv
 from sciml.data.hdf5 import read_hdf5
@@ -105,9 +105,7 @@ def read(path: str | Path, **options: Any) -> Table | LazyTable:
     known = [each for each in inspect.signature(reader).parameters if each != "path"]
     for option in options:
         if option not in known:
-            raise DataError(
-                f"{path} is {content}: {reader.__name__} has no option {option!r}, but {listed(known)}.{nearest(option, known)}"
-            )
+            raise DataError(f"{path} is {content}: {reader.__name__} has no option {option!r}, but {among(option, known)}")
     return reader(path, **options)
 
 

@@ -13,14 +13,15 @@ from typing import Any
 import h5py
 import numpy as np
 import torch
-from scipy.interpolate import make_interp_spline
 from torch import Tensor
 
-from sciml._text import among, listed
+from sciml._text import among
 from sciml.data import archive
 from sciml.data.archive import HDF5
 from sciml.data.sandbox import FOREIGN, check_safe
+from sciml.data.splines import TensorSpline
 from sciml.errors import FileError, ProblemError
+from sciml.geometry.coordinates import points_from
 from sciml.typing import Array
 
 _DEGREE = 7
@@ -166,14 +167,12 @@ class StoredReference:
         Raises:
             ProblemError: wrong coordinates, or points off the grid.
         """
-        if set(coordinates) != set(self.axes):
-            raise ProblemError(f"expected the coordinates {listed(self.axes)}; given: {listed(coordinates)}")
-        columns = torch.broadcast_tensors(*(_tensor(coordinates[name]) for name in self.axes))
-        points = torch.stack([column.reshape(-1) for column in columns], dim=1)
+        given = {name: _tensor(value) for name, value in coordinates.items()}
+        points, shape = points_from(given, tuple(self.axes), torch.empty(0, dtype=torch.float64))
         for column, (name, axis) in enumerate(self.axes.items()):
             self._check_within(name, axis, points[:, column].detach())
         values = torch.cat([self._spline(part) for part in points.split(_CHUNK)])
-        return {name: each.reshape(columns[0].shape) for name, each in zip(self.fields, values.T, strict=True)}
+        return {name: each.reshape(shape) for name, each in zip(self.fields, values.T, strict=True)}
 
     def _check_within(self, name: str, axis: Array, values: Tensor) -> None:
         slack = _ROUNDING * (axis[-1] - axis[0])
@@ -205,49 +204,13 @@ class StoredReference:
         return axes, {name: fields[name] for name in self._wanted or fields}, attributes
 
     @cached_property
-    def _coefficients(self) -> tuple[list[tuple[Tensor, int]], Tensor]:
-        """Knots and degree along each axis, and coefficients ``(F, N_1, N_2, ...)``."""
-        values, bases = np.stack(list(self.fields.values())), []
-        for number, (name, axis) in enumerate(self.axes.items(), start=1):
-            degree = min(_DEGREE, len(axis) - 1 - len(axis) % 2)
-            ends = "periodic" if name in self.attributes.get("periodic", ()) else None
-            spline = make_interp_spline(axis, values, degree, axis=number, bc_type=ends)
-            # SciPy's coefficients have the axis first, whichever it was.
-            values = np.moveaxis(spline.c, 0, number)
-            bases.append((torch.from_numpy(spline.t), degree))
-        return bases, torch.from_numpy(np.ascontiguousarray(values))
-
-    def _spline(self, points: Tensor) -> Tensor:
-        """The fields at points ``(n, D)``, as ``(n, F)``."""
-        bases, coefficients = self._coefficients
-        flat, weight = torch.zeros(len(points), 1, dtype=torch.int64), points.new_ones(len(points), 1)
-        for (knots, degree), x, length in zip(bases, points.T, coefficients.shape[1:], strict=True):
-            first, share = _basis(knots, degree, x)
-            near = first[:, None] + torch.arange(share.shape[1])
-            flat = (flat[:, :, None] * length + near[:, None, :]).flatten(1)
-            weight = (weight[:, :, None] * share[:, None, :]).flatten(1)
-        return torch.stack([(field[flat] * weight).sum(1) for field in coefficients.flatten(1)], dim=1)
-
-
-def _basis(knots: Tensor, degree: int, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The number of the first B-spline that is not zero at each point, and the values of ``degree + 1`` of them.
-
-    The recursion of Cox and de Boor; the points beside an interval's knots stay differentiable (C. de Boor, A Practical Guide
-    to Splines, 1978, chapter X).
-    """
-    span = torch.searchsorted(knots, x.detach().contiguous(), right=True) - 1
-    span = span.clamp(degree, len(knots) - degree - 2)
-    left = [x - knots[span + 1 - step] for step in range(1, degree + 1)]
-    right = [knots[span + step] - x for step in range(1, degree + 1)]
-    values = [torch.ones_like(x)]
-    for step in range(1, degree + 1):
-        carried, raised = torch.zeros_like(x), []
-        for number, value in enumerate(values):
-            share = value / (right[number] + left[step - number - 1])
-            raised.append(carried + right[number] * share)
-            carried = left[step - number - 1] * share
-        values = [*raised, carried]
-    return span - degree, torch.stack(values, dim=1)
+    def _spline(self) -> TensorSpline:
+        periodic = self.attributes.get("periodic", ())
+        axes = [
+            (axis, min(_DEGREE, len(axis) - 1 - len(axis) % 2), "periodic" if name in periodic else None)
+            for name, axis in self.axes.items()
+        ]
+        return TensorSpline(axes, np.stack(list(self.fields.values())))
 
 
 def _checked_axes(axes: Mapping[str, Array]) -> tuple[int, ...]:

@@ -73,21 +73,20 @@ class Prober:
         key = (os.path.abspath(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
         wanted = None if names is None else set(names)
         with self._lock:
-            if key in self._sound:
-                known = self._sound[key]
-                if known is None or (wanted is not None and wanted <= known):
-                    return None
-                if wanted is not None:
-                    wanted -= known
+            known = self._sound.get(key, set())
+            if known is None or (key in self._sound and wanted is not None and wanted <= known):
+                return None
             try:
-                reason, fault = self._looked(key[0], found.st_size, wanted)
+                reason, fault = self._looked(key[0], found.st_size, None if wanted is None else wanted - known)
             except BaseException:
                 # Whatever it still answers would be taken for the answer to the next question.
                 self._end()
                 raise
             if reason is None:
                 # Taken as it is, a file is not asked about again.
-                self._remember(key, None if fault else wanted)
+                self._sound[key] = None if fault or wanted is None else known | wanted
+                while len(self._sound) > _KEPT:
+                    del self._sound[next(iter(self._sound))]
         if fault:
             warnings.warn(f"{fault}: {path} is read as it is; a damaged file may end the process", ArchiveWarning, 3)
         return reason
@@ -100,12 +99,6 @@ class Prober:
         """End the helper; the next file starts another."""
         with self._lock:
             self._end()
-
-    def _remember(self, key: tuple[Any, ...], names: set[str] | None) -> None:
-        known = self._sound.get(key, set())
-        self._sound[key] = None if names is None or known is None else known | names
-        while len(self._sound) > _KEPT:
-            del self._sound[next(iter(self._sound))]
 
     def _looked(self, path: str, size: int, names: set[str] | None) -> tuple[str | None, str | None]:
         """What is wrong with a file, and what went wrong with the helper instead."""

@@ -152,7 +152,6 @@ class Stream:
 
     def _cut(self) -> Iterator[dict[str, Tensor]]:
         """Batches cut from groups; what is left of one begins with the next, except at the end of an epoch."""
-        self._groups = self._started()
         rest: list[Tensor] = []
         came = 0
         for (_, number, _), group in zip(iter(self._order), self._arriving(), strict=False):
@@ -174,29 +173,24 @@ class Stream:
         batch = torch.cat(parts, dim=1, out=pinned)
         return dict(zip(self._columns, batch.unbind(0), strict=True))
 
-    def _started(self) -> Iterator[Any]:
+    def _arriving(self) -> Iterator[Tensor]:
         try:
             # h5py holds its lock while the process is copied, and workers use nothing else that locks; newer Pythons warn of
             # every fork of a process with threads.
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
-                return iter(self._loader)
+                self._groups = iter(self._loader)
+            for group in self._groups:
+                if isinstance(group, str):
+                    raise DataError(group)
+                place, size = group
+                yield self._pool[place, :, :size]
         except RuntimeError as error:
-            raise SolverError(_no_workers(self.workers, error)) from error
-
-    def _arriving(self) -> Iterator[Tensor]:
-        while True:
-            assert self._groups is not None
-            try:
-                group = next(self._groups)
-            except StopIteration:
-                return
-            except RuntimeError as error:
-                raise SolverError(_no_workers(self.workers, error)) from error
-            if isinstance(group, str):
-                raise DataError(group)
-            place, size = group
-            yield self._pool[place, :, :size]
+            raise SolverError(
+                f"the {self.workers} worker process(es) that read the table could not be started or died: {error}. If they are "
+                "spawned and this is a script, what it does must stand under `if __name__ == '__main__':`; if memory ran out, "
+                "use a smaller buffer; or let the training process read, read_hdf5(..., lazy=sciml.LoaderOptions(workers=0))"
+            ) from error
 
 
 class _Order(Sampler[Key]):
@@ -341,11 +335,3 @@ def _context(name: str) -> str:
     # Older versions of h5py leave their lock as it is in a copy of the process, held for ever where another thread held it.
     safe = hasattr(h5py._objects, "_phil_before_fork") or threading.active_count() == 1
     return "fork" if sys.platform == "linux" and safe else "spawn"
-
-
-def _no_workers(workers: int, error: RuntimeError) -> str:
-    return (
-        f"the {workers} worker process(es) that read the table could not be started or died: {error}. If they are spawned "
-        "and this is a script, what it does must stand under `if __name__ == '__main__':`; if memory ran out, use a smaller "
-        "buffer; or let the training process read, read_hdf5(..., lazy=sciml.LoaderOptions(workers=0))"
-    )

@@ -79,7 +79,7 @@ def _asked(
         alive()
         # Links into other files are followed once these have been looked at.
         with contextlib.suppress(Exception):
-            _, thing, missing = follow(handles, path, name, None)
+            _, thing, missing = follow(handles, path, name)
             if missing is None:
                 list(thing) if isinstance(thing, h5py.Group) else None
                 yield thing

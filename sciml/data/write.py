@@ -30,7 +30,7 @@ def kind_of(path: str | Path) -> str:
         raise FileError(f"out must be a file that ends in .h5, .hdf5 or .parquet; given: {path!r}")
     kind = _ENDINGS[Path(path).suffix.lower()]
     if kind == "parquet":
-        _arrow("; or write HDF5, out='embedding.h5'")
+        arrow("; or write HDF5, out='embedding.h5'")
     return kind
 
 
@@ -130,26 +130,26 @@ def _storable(values: pd.Series | pd.Index) -> Array:
         if found.dtype.kind in "iuf":
             return found
     elif not _is_text(values):
-        return _numbers(values)
+        return values.to_numpy(dtype=np.float64)
     return np.array([str(each).encode() for each in values], dtype=object)
 
 
 @contextlib.contextmanager
 def _parquet(file: io.BytesIO | io.FileIO, units: Mapping[str, str]) -> Iterator[Callable[[pd.DataFrame], None]]:
     """What puts frames into a Parquet file, one below the other."""
-    arrow, parquet = _arrow()
+    pyarrow, parquet = arrow()
     writer: Any = None
 
     def put(frame: pd.DataFrame) -> None:
         nonlocal writer
         keep = not isinstance(frame.index, pd.RangeIndex)
-        table = arrow.Table.from_pandas(frame, preserve_index=keep, schema=None if writer is None else writer.schema)
+        table = pyarrow.Table.from_pandas(frame, preserve_index=keep, schema=None if writer is None else writer.schema)
         if writer is None:
             schema = table.schema
             for number, field in enumerate(schema):
                 if field.name in units:
                     schema = schema.set(number, field.with_metadata({"units": units[field.name]}))
-            texts = [field.name for field in schema if not arrow.types.is_floating(field.type)]
+            texts = [field.name for field in schema if not pyarrow.types.is_floating(field.type)]
             writer = parquet.ParquetWriter(file, schema, use_dictionary=texts, write_page_checksum=True)
         writer.write_table(table.cast(writer.schema))
 
@@ -160,7 +160,8 @@ def _parquet(file: io.BytesIO | io.FileIO, units: Mapping[str, str]) -> Iterator
             writer.close()
 
 
-def _arrow(instead: str = "") -> tuple[Any, Any]:
+def arrow(instead: str = "") -> tuple[Any, Any]:
+    """The library for Parquet, and its module."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -207,7 +208,7 @@ def _netcdf(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
             variable = file.createVariable(str(name), np.dtype("f8"), ("row",))
         except (ValueError, UnicodeError) as error:
             raise DataError(f"NetCDF cannot have a variable called {name!r}: {error}") from error
-        variable[:] = _numbers(values)
+        variable[:] = values.to_numpy(dtype=np.float64)
         if str(name) in units:
             variable.units = units[str(name)]
     file.flush()
@@ -222,7 +223,7 @@ def _mat(frame: pd.DataFrame, units: Mapping[str, str]) -> bytes:
         if not (str(name).isascii() and str(name).isidentifier() and str(name)[0].isalpha() and len(str(name)) < 32):
             raise DataError(f"a variable of MATLAB cannot be called {name!r}; rename it, or choose another format")
     buffer = io.BytesIO()
-    savemat(buffer, {str(name): _numbers(values) for name, values in frame.items()}, oned_as="column")
+    savemat(buffer, {str(name): values.to_numpy(dtype=np.float64) for name, values in frame.items()}, oned_as="column")
     return buffer.getvalue()
 
 
@@ -234,10 +235,6 @@ def _no_texts(frame: pd.DataFrame, what: str) -> None:
 
 def _is_text(values: pd.Series) -> bool:
     return values.dtype.kind not in "iuf"
-
-
-def _numbers(values: pd.Series) -> Array:
-    return values.to_numpy(dtype=np.float64)
 
 
 _WHOLE: dict[str, Callable[[pd.DataFrame, Mapping[str, str]], bytes]] = {".csv": _csv, ".nc": _netcdf, ".mat": _mat}

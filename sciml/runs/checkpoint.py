@@ -21,8 +21,8 @@ from sciml.problem import Problem
 from sciml.runs import report
 from sciml.runs.directory import CHECKPOINT, HISTORY, RECORD, SOLUTION, RunDirectory
 from sciml.runs.fingerprint import differences
-from sciml.runs.history import Lines
-from sciml.runs.load import load
+from sciml.runs.history import Lines, json_object
+from sciml.runs.save import load
 from sciml.solution import Solution
 from sciml.solvers import Callback, Report
 from sciml.solvers.journal import Content, Journal, Terminated
@@ -287,16 +287,12 @@ def read_record(directory: Path) -> Content | None:
     try:
         if not path.exists():
             return None
-        content = json.loads(RunDirectory(directory).read(RECORD))
-        if not isinstance(content, dict) or "began" not in content or "ended" not in content:
-            raise ValueError("it lacks 'began' and 'ended'")
-        ended = content["ended"]
-        if ended is not None and "status" not in dict(ended):
-            raise ValueError("'ended' does not say how")
-    except FileError:
-        raise
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise FileError(f"{path} is damaged or not the record of a run: {error}") from error
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error}") from error
+    content = json_object(RunDirectory(directory).read(RECORD)) or {}
+    ended = content.get("ended", {})
+    if "began" not in content or not (ended is None or (isinstance(ended, dict) and "status" in ended)):
+        raise FileError(f"{path} is damaged or not the record of a run, which says when it 'began' and how it 'ended'")
     return content
 
 

@@ -20,10 +20,11 @@ from typing import Any, TypeVar
 import pandas as pd
 from filelock import FileLock, Timeout
 
-from sciml._text import listed, nearest
+from sciml._text import among
 from sciml.data import archive
 from sciml.data.archive import PREVIOUS
 from sciml.errors import ArchiveWarning, FileError
+from sciml.runs.history import json_object
 
 if os.name != "nt":
     import fcntl
@@ -80,12 +81,10 @@ def lock(directory: Path) -> FileLock:
 
 def _described(directory: Path) -> dict[str, Any]:
     """The holder of a lock by the text of its file."""
-    unknown = dict.fromkeys(("pid", "host", "since"), "unknown")
-    try:
-        with (directory / LOCK).open("rb") as file:
-            return {**unknown, **json.loads(file.read(4096))}
-    except (OSError, ValueError, TypeError, RecursionError):
-        return unknown
+    found = None
+    with contextlib.suppress(OSError), (directory / LOCK).open("rb") as file:
+        found = json_object(file.read(4096))
+    return {**dict.fromkeys(("pid", "host", "since"), "unknown"), **(found or {})}
 
 
 def digest_of(path: Path) -> str:
@@ -497,7 +496,7 @@ class RunDirectory:
             return value
         if not self.exists(name):
             names = sorted(_manifest(self.path)[0])
-            raise FileError(f"there is no file {name} in {self.path}; files: {listed(names)}.{nearest(name, names)}")
+            raise FileError(f"there is no file {name} in {self.path}; files: {among(name, names)}")
         raise FileError(f"no generation of {name} in {self.path} is whole: {'; '.join(tried)}")
 
 

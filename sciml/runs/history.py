@@ -72,14 +72,17 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def _whole(content: bytes) -> list[bytes]:
     """The lines up to the first that is cut off or none of ours."""
+    lines = content.splitlines(keepends=True)
+    return list(itertools.takewhile(lambda line: line.endswith(b"\n") and json_object(line) is not None, lines))
 
-    def good(line: bytes) -> bool:
-        try:
-            return line.endswith(b"\n") and isinstance(json.loads(line), dict)
-        except (ValueError, RecursionError):
-            return False
 
-    return list(itertools.takewhile(good, content.splitlines(keepends=True)))
+def json_object(data: bytes) -> dict[str, Any] | None:
+    """A JSON object; None for anything else."""
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError, MemoryError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def finite(content: Any) -> Any:

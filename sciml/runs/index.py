@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
 import os
 import stat
 from datetime import UTC, datetime
@@ -17,6 +15,7 @@ from sciml.data.archive import PREVIOUS
 from sciml.data.memory import readable
 from sciml.errors import FileError
 from sciml.runs.directory import CHECKPOINT, HISTORY, LOCK, RECORD, SOLUTION, SUMMARY, RunDirectory
+from sciml.runs.history import json_object
 
 STATES = ("running", "success", "not a success", "interrupted", "unfinished", "damaged", "not a run")
 
@@ -108,7 +107,7 @@ class _Folder:
         data = self._end(name, _MOST_BYTES)
         if data is None:
             return None
-        content = _object(data) if self.sizes[name] <= _MOST_BYTES else None
+        content = json_object(data) if self.sizes[name] <= _MOST_BYTES else None
         if content is None:
             self.notes.append(f"{name} is damaged")
         return content
@@ -117,19 +116,10 @@ class _Folder:
         """The last whole line of the history; empty if there is none. A line that a crash cut off is no fault."""
         # What follows the last line end was cut off, or is being written now.
         lines = (self._end(HISTORY, _TAIL) or b"").split(b"\n")[:-1]
-        found = next(filter(None, map(_object, reversed(lines))), None)
+        found = next(filter(None, map(json_object, reversed(lines))), None)
         if found is None and any(lines):
             self.notes.append(f"{HISTORY} is damaged")
         return found or {}
-
-
-def _object(data: bytes) -> dict[str, Any] | None:
-    """A JSON object; None for anything else."""
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError, MemoryError):
-        return None
-    return content if isinstance(content, dict) else None
 
 
 def _row(path: Path) -> dict[str, Any]:
@@ -217,16 +207,11 @@ def _text(value: object) -> str:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
-def _moment(value: object) -> datetime | None:
+def _moment(found: Any) -> datetime | None:
     """A time of UTC, from seconds or from a text."""
-    try:
-        if isinstance(value, str):
-            found = datetime.fromisoformat(value)
-            return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-        if isinstance(value, int | float) and math.isfinite(value):
-            return datetime.fromtimestamp(value, UTC)
-    except (ValueError, OverflowError, OSError):
-        pass
+    with contextlib.suppress(TypeError, ValueError, OverflowError, OSError):
+        found = datetime.fromisoformat(found) if isinstance(found, str) else datetime.fromtimestamp(found, UTC)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     return None
 
 

@@ -70,15 +70,10 @@ def summary(solution: Solution) -> dict[str, Any]:
     )
 
 
-def write(solution: Solution, directory: Path | RunDirectory) -> dict[str, Path]:
+def write(solution: Solution, run: RunDirectory) -> None:
     """Write ``summary.json`` and ``solution.pt`` into the directory of a run; each appears whole or not at all."""
-    if not isinstance(directory, RunDirectory):
-        with RunDirectory(directory) as run:
-            return {name: Path(directory) / path.name for name, path in write(solution, run).items()}
-    return {
-        "solution": directory.save(SOLUTION, saving.to_record(solution)),
-        "summary": directory.write(SUMMARY, (json.dumps(summary(solution), indent=2) + "\n").encode()),
-    }
+    run.save(SOLUTION, saving.to_record(solution))
+    run.write(SUMMARY, (json.dumps(summary(solution), indent=2) + "\n").encode())
 
 
 def read_summary(path: str | Path) -> dict[str, Any]:

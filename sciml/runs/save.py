@@ -1,4 +1,4 @@
-"""Serialization of solutions: a record of tensors and plain values, and the solution of such a record."""
+"""Saving and loading of solutions: a record of tensors and plain values, and the solution of such a record."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from sciml._text import listed
-from sciml.data import Table
+from sciml.data import Table, archive
 from sciml.data.provenance import Provenance
-from sciml.errors import FileError, ProblemError
+from sciml.data.sandbox import FOREIGN
+from sciml.errors import FileError, ProblemError, SciMLError
 from sciml.geometry import domain_from_config
 from sciml.models import BUILT_IN, Constrained, GridFunction, PeriodicInputs, Scaled, Sliced, Windowed
 from sciml.problem import Problem
@@ -75,8 +76,48 @@ def to_record(solution: Solution) -> dict[str, Any]:
     }
 
 
+def load(path: str | Path, problem: Problem | None = None, model: nn.Module | None = None) -> Solution:
+    """Read a solution that ``Solution.save`` wrote.
+
+    Args:
+        path: the file.
+        problem: the problem, if residuals, references or plots of references are wanted from the loaded solution; needed for
+            a solution that satisfies conditions exactly, because what they prescribe is code.
+        model: for a solution with a model of the user's own: an object of the same class; its copy receives the state.
+
+    Returns:
+        The solution, on the CPU, with the same values as when it was saved.
+
+    Raises:
+        FileError: the file is missing, damaged, holds anything but tensors and plain values, needs ``model`` or ``problem``, or
+            belongs to another problem or model.
+    """
+    return _loaded(path, problem, model, archive.load_tensors(Path(path)))
+
+
+def load_weights(path: str | Path, model: nn.Module | None = None) -> tuple[Solution, bool]:
+    """A saved solution to begin from: its model without the conditions that it held exactly, and whether it held any."""
+    content = archive.load_tensors(Path(path))
+    return _loaded(path, None, model, content, conditions=False), bool(content["exact"])
+
+
+def _loaded(
+    path: str | Path, problem: Problem | None, model: nn.Module | None, record: dict[str, Any], *, conditions: bool = True
+) -> Solution:
+    try:
+        if record["exact"] and not conditions:
+            # The model alone, with no values to check it by.
+            state = {key.removeprefix("model."): value for key, value in record["trial"].items()}
+            record = {**record, "exact": False, "trial": state, "probe": None}
+        return from_record(Path(path), record, problem, model)
+    except SciMLError:
+        raise
+    except (*FOREIGN, MemoryError) as error:
+        raise FileError(f"{path} is no complete saved solution: {type(error).__name__}: {str(error)[:300]}") from error
+
+
 def from_record(path: Path, record: Mapping[str, Any], problem: Problem | None, model: nn.Module | None) -> Solution:
-    """The solution of a record that ``load`` read at ``path``; a ``FileError`` where it does not fit the problem or model."""
+    """The solution of a record that was read at ``path``; a ``FileError`` where it does not fit the problem or model."""
     _check(path, record)
     bounds = {key: (float(pair[0]), float(pair[1])) for key, pair in record["bounds"].items()}
     domain = domain_from_config(record["domain"])
@@ -105,14 +146,6 @@ def from_record(path: Path, record: Mapping[str, Any], problem: Problem | None, 
         **frames,
         **plain,
     )
-
-
-def without_conditions(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record without the conditions that are held exactly: the model alone, with no values to check it by."""
-    if not record["exact"]:
-        return dict(record)
-    state = {key.removeprefix("model."): value for key, value in record["trial"].items()}
-    return {**record, "exact": False, "trial": state, "probe": None}
 
 
 def _origin(data: Table) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def test_fault_27_integers_that_float64_cannot_hold(write):
 def test_missing_column_names_near_ones(write):
     refused(
         write("Year,Hare\n0,1\n"),
-        "no column 'Hares'; its columns are 'Year', 'Hare'. Did you mean 'Hare'",
+        "no column 'Hares'; it has 'Year', 'Hare'. Did you mean 'Hare'",
         columns={"t": "Year", "h": "Hares"},
     )
 

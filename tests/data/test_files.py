@@ -50,7 +50,7 @@ def test_matrices_of_every_version(tmp_path, version):
     assert len(sciml.read_mat(path, columns=["t", "h"], split={"h": ("a", "b")})) == 4
     refused(sciml.read_mat, path, "'h' is complex; pass split", columns=["t", "h"])
     refused(sciml.read_mat, path, "'note' (holds|is)", columns=["note"])
-    refused(sciml.read_mat, path, "has no 'uu'; it has .*Did you mean 'u'", columns=["uu"])
+    refused(sciml.read_mat, path, "has no column 'uu'; it has .*Did you mean 'u'", columns=["uu"])
     refused(sciml.read_mat, path, "which coordinates run along its axes", columns=["u"])
     refused(sciml.read_mat, path, "of another column", columns=["t", "x"])
     path.write_bytes(path.read_bytes()[:700] if version == "7.3" else path.read_bytes()[:30])
@@ -80,7 +80,7 @@ def test_netcdf_with_fill_values_scales_and_units(netcdf):
     assert dict(table.units) == {"u": "K", "x": "m", "t": "h since 2000-01-01"}
     renamed = sciml.read_netcdf(netcdf, columns={"T": "u", "time": "t"}, missing="mask")
     assert renamed.columns == ("time", "x", "T")
-    refused(sciml.read_netcdf, netcdf, "has no 'v'", columns=["v"])
+    refused(sciml.read_netcdf, netcdf, "has no column 'v'", columns=["v"])
     netcdf.write_bytes(netcdf.read_bytes()[:300])
     refused(sciml.read_netcdf, netcdf, "damaged")
 
@@ -237,7 +237,7 @@ READERS = {
         ({"columns": {"t": [1]}}, "columns must be"),
     ],
     "nc": [({"split": ("u",)}, "split maps names"), ({"units": ["m"]}, "units maps names")],
-    "parquet": [({"casts": "bool"}, "casts maps names"), ({"group": 1}, "has no 1 to group by")],
+    "parquet": [({"casts": "bool"}, "casts maps names"), ({"group": 1}, "has no column 1 to group by")],
 }
 
 

@@ -5,8 +5,6 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.data.hdf5 import planned
-from sciml.data.hdf5_file import OpenFiles
 from sciml.errors import DataError
 
 T, X, Y = np.linspace(0, 1, 4), np.linspace(-1, 1, 5), np.linspace(0, 2, 3)
@@ -229,13 +227,13 @@ def test_the_well(tmp_path):
         sciml.read_hdf5(path, columns={"u": "densty"}, sample=0)
 
 
-def test_a_plan_reads_boxes_that_add_up(file):
+def test_a_grid_reads_boxes_that_add_up(file):
     u = RNG.normal(size=(4, 5, 3))
     path = file({"t": T, "x": X, "y": Y, "u": u})
-    with OpenFiles() as handles:
-        plan = planned(handles, path, axes={"u": ("t", "x", "y")})
-        (grid,) = plan.grids
-        part = grid.read(handles, {"t": (1, 3), "y": (0, 2)})
-    assert plan.rows == 60
+    table = sciml.read_hdf5(path, axes={"u": ("t", "x", "y")}, lazy=True)
+    (grid,) = table._grids
+    part = grid.read(table._handles(), {"t": (1, 3), "y": (0, 2)})
+    table.close()
+    assert len(table) == 60
     assert np.array_equal(part["u"], u[1:3, :, :2].reshape(-1))
     assert np.array_equal(part["y"], np.tile(Y[:2], 10))

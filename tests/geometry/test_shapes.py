@@ -411,7 +411,7 @@ def test_the_singular_function_of_a_corner_is_harmonic_and_vanishes_on_both_edge
 @pytest.mark.parametrize("name", SHAPES)
 def test_descriptions_survive_files(name, tmp_path):
     path = tmp_path / "domain.pt"
-    archive.save_tensors(path, {"domain": SHAPES[name].config})
+    archive.write_atomic(path, archive.packed({"domain": SHAPES[name].config}))
     assert domain_from_config(archive.load_tensors(path)["domain"]) == SHAPES[name]
 
 

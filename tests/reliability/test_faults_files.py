@@ -333,7 +333,7 @@ def test_fault_6_values_that_are_endless_together_are_refused(refused):
 
 
 def test_fault_7_an_old_torch_reads_nothing(monkeypatch, tmp_path):
-    archive.save_tensors(tmp_path / "a.pt", {"u": torch.ones(1)})
+    archive.write_atomic(tmp_path / "a.pt", archive.packed({"u": torch.ones(1)}))
     for version in ("2.9.1", "1.13.0+cu117", "2.5.0a0+git"):
         monkeypatch.setattr(torch, "__version__", version)
         with pytest.raises(FileError, match=rf"not read by torch {re.escape(version)}.*pip install 'torch>=2\.10'"):
@@ -398,7 +398,7 @@ def test_only_what_can_be_read_again_is_saved(tmp_path):
         "generator": torch.Generator().get_state(),
         "repeated": torch.ones(1).expand(5),
     }
-    archive.save_tensors(tmp_path / "a.pt", content)
+    archive.write_atomic(tmp_path / "a.pt", archive.packed(content))
     again = archive.load_tensors(tmp_path / "a.pt")
     assert again["values"] == content["values"]
     assert all(torch.equal(one, two) for one, two in zip(again["tensors"], content["tensors"], strict=True))
@@ -412,7 +412,7 @@ def test_only_what_can_be_read_again_is_saved(tmp_path):
         (torch.ones(2, device="meta"), "another kind"),
     ):
         with pytest.raises(FileError, match=f"cannot save: .*{words}"):
-            archive.save_tensors(tmp_path / "b.pt", {"a": wrong})
+            archive.write_atomic(tmp_path / "b.pt", archive.packed({"a": wrong}))
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.pt"]
 
 
@@ -420,11 +420,12 @@ def test_only_what_can_be_read_again_is_saved(tmp_path):
 
 
 def test_summaries_are_read_back_and_what_is_none_is_refused(solution, tmp_path):
-    paths = report.write(solution, tmp_path / "run")
-    found = report.read_summary(paths["summary"])
+    with RunDirectory(tmp_path / "run") as run:
+        report.write(solution, run)
+    found = report.read_summary(tmp_path / "run" / "summary.json")
     assert found == report.summary(solution)
     alone = tmp_path / "alone.json"
-    alone.write_bytes(paths["summary"].read_bytes())
+    alone.write_bytes((tmp_path / "run" / "summary.json").read_bytes())
     assert report.read_summary(alone) == found
     for change, words in (
         ({"success": 1}, "'success' is '1'; expected bool"),
@@ -447,11 +448,11 @@ def test_summaries_are_read_back_and_what_is_none_is_refused(solution, tmp_path)
 
 def test_a_run_in_hand_is_written_into(solution, tmp_path):
     with RunDirectory(tmp_path) as run:
-        paths = report.write(solution, run)
+        report.write(solution, run)
         # A user's own word for where to put it is the same place.
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             solution.save(tmp_path / "mine.pt")
     assert sorted(run.verify()["file"]) == [MANIFEST, "mine.pt", "solution.pt", "summary.json"]
     assert set(run.verify()["state"]) == {"whole"}
-    assert sciml.load(paths["solution"]).seed == solution.seed
+    assert sciml.load(tmp_path / "solution.pt").seed == solution.seed

@@ -155,7 +155,9 @@ def replaced(content, keys, value):
 def test_fault_4_a_saved_solution_with_values_of_other_kinds(saved, tmp_path, keys, value):
     """A saved solution whose values are of other kinds is refused, before memory is taken for the model it claims."""
     path = tmp_path / "solution.pt"
-    archive.save_tensors(path, replaced({key: each for key, each in saved.items() if key != "sciml_format"}, keys, value))
+    archive.write_atomic(
+        path, archive.packed(replaced({key: each for key, each in saved.items() if key != "sciml_format"}, keys, value))
+    )
     with pytest.raises(SciMLError) as caught:
         sciml.load(path)
     assert isinstance(caught.value, FileError) or str(caught.value)

@@ -379,7 +379,7 @@ def test_no_points_give_an_empty_table(tmp_path):
     [
         (lambda m, p: sciml.embed(m, p, jets=["y"]), ProblemError, "of 'x0', 'x1'"),
         (lambda m, p: sciml.embed(m, p, jets=[()]), ProblemError, "jets are coordinates"),
-        (lambda m, p: sciml.embed(m, p, batch=0), ProblemError, "positive whole number"),
+        (lambda m, p: sciml.embed(m, p, batch=0), ProblemError, "batch must be a whole number of at least 1"),
         (lambda m, p: sciml.embed(m, p, out="z.csv"), FileError, r"ends in \.h5"),
         (lambda m, p: sciml.embed(m, {}), ProblemError, "no column"),
         (lambda m, p: sciml.embed(m, [["a"]]), ProblemError, "array of numbers"),
