@@ -1,4 +1,4 @@
-"""Two and three coordinates, at rest and in time, on boxes and on domains that are no boxes: rows 21 to 29."""
+"""Two and three coordinates, at rest and in time, on boxes and on domains that are no boxes: rows 21 to 30."""
 
 import math
 
@@ -243,6 +243,49 @@ def conductivity_error(solution):
     return relative({"a": solution(x=x, y=y)["a"]}, {"a": truth})
 
 
+BODY = problem_class("heat_body").domain
+LOWER = BODY & sciml.Box(x=(0, 1), y=(0, 1), z=(0, 0.5))
+UPPER = BODY & sciml.Box(x=(0, 1), y=(0, 1), z=(0.5, 1))
+BALLS = [(0.3, 0.3, 0.38), (0.7, 0.7, 0.38), (0.3, 0.7, 0.62), (0.7, 0.3, 0.62)]
+
+
+def layered(k, x, y, z):
+    """A temperature with the flux k u_z = exp(x - y) through the plane z = 1/2, and sources within the balls."""
+    charges = sum(((x - a) ** 2 + (y - b) ** 2 + (z - c) ** 2).rsqrt() for a, b, c in BALLS)
+    return torch.sin(2 * x) * torch.cos(y) + (z - 0.5) * torch.exp(x - y) / k + (z - 0.5) ** 2 * charges
+
+
+class TwoLayers(sciml.Problem):
+    """Steady heat in a cube without four balls, ten times as conductive above z = 1/2 as below."""
+
+    domain = BODY
+    fields = ["u", "v"]
+    below, above = 1.0, 10.0
+    conditions = [
+        sciml.Dirichlet(u=lambda self, x, y, z: layered(self.below, x, y, z), on=BODY.interface(LOWER)),
+        sciml.Dirichlet(v=lambda self, x, y, z: layered(self.above, x, y, z), on=BODY.interface(UPPER)),
+    ]
+
+    @sciml.equation(on=LOWER)
+    def in_lower(self, u, x, y, z):
+        return sciml.laplacian(u - layered(self.below, x, y, z), x, y, z)
+
+    @sciml.equation(on=UPPER)
+    def in_upper(self, v, x, y, z):
+        return self.above * sciml.laplacian(v - layered(self.above, x, y, z), x, y, z)
+
+    @sciml.condition(on=LOWER.interface(UPPER))
+    def contact(self, u, v):
+        return u - v
+
+    @sciml.condition(on=LOWER.interface(UPPER))
+    def flux(self, u, v, z):
+        return self.below * d(u, z) - self.above * d(v, z)
+
+    def reference(self, x, y, z):
+        return {"u": layered(self.below, x, y, z), "v": layered(self.above, x, y, z)}
+
+
 def inside(points):
     """The error at the points of a grid that lie in the domain, each field where it lives."""
     return lambda solution: max(solution.error(resolution=points).values())
@@ -300,5 +343,14 @@ CASES = (
         "",
         Conductivity,
         conductivity_error,
+    ),
+    Case(
+        "two_layers",
+        30,
+        "a cube without four balls, conductivities 1 and 10",
+        (Target(1e-4, 180),),
+        "",
+        TwoLayers,
+        inside(41),
     ),
 )
