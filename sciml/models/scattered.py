@@ -168,7 +168,7 @@ class ScatteredNodes(Grid):
         >>> disk = sciml.Disk((0, 0), 1)
         >>> nodes = ScatteredNodes(disk, 0.1, 4, disk.sides)
         >>> nodes.size, len(nodes.layer(disk.sides[0]))
-        (415, 63)
+        (390, 63)
 
     Reference: for nodes outside, N. Flyer, G. A. Barnett and L. J. Wicker, Enhancing finite differences with radial basis
     functions, Journal of Computational Physics 316 (2016).

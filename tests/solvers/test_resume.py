@@ -142,7 +142,7 @@ def test_dense_methods_say_what_does_not_fit():
     assert some.linearised()[1].shape == (rows, columns)
     with pytest.raises(SolverError, match=f"{rows} rows and {columns} parameters.*LBFGS.*fewer points"):
         sciml.LeastSquares(memory=8 * rows * columns).start(some)
-    with pytest.raises(SolverError, match=f"{columns} parameters.*MiB.*LBFGS"):
+    with pytest.raises(SolverError, match=f"{columns} parameters.*KiB.*LBFGS"):
         sciml.SSBroyden(memory=8 * columns**2).start(some)
     sciml.LeastSquares(memory=2**30).start(some)
     sciml.SSBroyden(memory=2**30).start(some)
