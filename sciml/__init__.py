@@ -1,8 +1,8 @@
 """Differential equations and data: state a problem as a class, fit it, trust the answer.
 
 State it       ``Problem`` with ``equation``, ``condition`` and derivatives ``d``; ``Unknown`` constants; ``Initial``,
-               ``Dirichlet``, ``Neumann``, ``Periodic`` on a ``Box`` or an ``Interval``. More: ``sciml.geometry``,
-               ``sciml.conditions``, ``sciml.noise``.
+               ``Dirichlet``, ``Neumann``, ``Periodic`` on a ``Box`` or an ``Interval``; ``composite`` of parts. More:
+               ``sciml.geometry``, ``sciml.conditions``, ``sciml.noise``.
 Measure it     ``read``, ``read_csv``, ``read_hdf5`` into a ``Table``; ``experiments``. More: ``sciml.data``.
 Solve it       ``fit``, by whatever trial function fits best or by an ``MLP`` or a network of your own; ``baseline``, by
                SciPy. More: ``sciml.models``, ``sciml.solvers``, ``sciml.strategies``.
@@ -34,7 +34,7 @@ from sciml.fitting import fit
 from sciml.geometry import Box, Interval
 from sciml.jets import d
 from sciml.models import MLP
-from sciml.problem import Problem, Unknown, equation, experiments
+from sciml.problem import Problem, Unknown, composite, equation, experiments
 from sciml.runs import load
 from sciml.solution import Solution
 from sciml.uncertainty import criteria
@@ -56,6 +56,7 @@ __all__ = [
     "Unknown",
     "baseline",
     "compare",
+    "composite",
     "condition",
     "criteria",
     "d",

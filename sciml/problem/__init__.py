@@ -1,6 +1,7 @@
 """Problem statements: equations, conditions, unknowns, measurements and their noise, experiments."""
 
 from sciml.problem.boundary_conditions import Dirichlet, Initial, Neumann, Outflow, Periodic, Robin
+from sciml.problem.composite import composite
 from sciml.problem.conditions import Condition, condition
 from sciml.problem.definition import equation
 from sciml.problem.experiments import experiments
@@ -30,6 +31,7 @@ __all__ = [
     "Robin",
     "StudentT",
     "Unknown",
+    "composite",
     "condition",
     "equation",
     "experiments",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ import pandas as pd
 from sciml._text import among, listed
 from sciml.data import Table
 from sciml.errors import DataError, ProblemError
+from sciml.geometry import Domain
 from sciml.problem.boundary_conditions import Periodic
 from sciml.problem.conditions import Condition, Residual, Targets
 from sciml.problem.measurements import Measurements
@@ -69,7 +70,7 @@ class Experiments(Problem):
                     sigma = self._named(own.sigma, experiment) if isinstance(own.sigma, str) else own.sigma
                     noises[name] = replace(own, sigma=sigma)
             for column, function in part.observe.items():
-                functions[self._named(column, experiment)] = _renamed(function, experiment, members[experiment])
+                functions[self._named(column, experiment)] = renamed(function, experiment, members[experiment])
         source = ", ".join(dict.fromkeys(each.table.source for each in parts.values()))
         table = Table(columns, source=source, missing="mask")
         found = Measurements(table, observe=functions, noise=noises or None)
@@ -134,7 +135,19 @@ def experiments(problems: Mapping[str, Problem], *, own: Collection[str] = ()) -
         >>> both.fields, both.equations, list(both.unknowns)
         (('u_few', 'u_more'), ('growth_few', 'growth_more'), ['rate'])
     """
-    members = _checked(problems, own)
+    members = checked_members(problems, own)
+    conditions = [condition_of(each, name, member) for name, member in members.items() for each in member.conditions]
+    return united(Experiments, members, own, conditions, {})
+
+
+def united(
+    base: type[Any],
+    members: Mapping[str, Problem],
+    own: Collection[str],
+    conditions: Sequence[Condition],
+    parts: Mapping[str, Domain],
+) -> Any:
+    """One problem with the fields and equations of all members, each under its name; equations hold on the member's part."""
     first = next(iter(members.values()))
     kind, attributes = type(first), dict[str, Any]()
     fields = [f"{field}_{name}" for name in members for field in first.fields]
@@ -143,21 +156,21 @@ def experiments(problems: Mapping[str, Problem], *, own: Collection[str] = ()) -
         attributes[what] = {
             f"{key}_{name}": tuple(f"{part}_{name}" for part in parts) for name in members for key, parts in groups.items()
         }
-    conditions: list[Condition] = []
     for name, member in members.items():
         for unknown, value in member.unknowns.items():
             attributes[f"{unknown}_{name}" if unknown in own else unknown] = value
         for equation in kind._equations:
-            function = _renamed(getattr(kind, equation), name, member)
+            function = renamed(getattr(kind, equation), name, member)
             function._sciml_equation = True  # type: ignore[attr-defined]
-            function._sciml_part = getattr(getattr(kind, equation), "_sciml_part", None)  # type: ignore[attr-defined]
+            part = parts.get(name, getattr(getattr(kind, equation), "_sciml_part", None))
+            function._sciml_part = part  # type: ignore[attr-defined]
             attributes[f"{equation}_{name}"] = function
-        conditions += [_condition(each, name, member) for each in member.conditions]
-    attributes |= {"conditions": conditions, "_members": members, "_own": tuple(own), "__doc__": kind.__doc__}
+    attributes |= {"conditions": [*conditions], "_members": members, "_own": tuple(own), "__doc__": kind.__doc__}
+    if parts:
+        attributes["_parts"] = parts
     if all(each.has_reference for each in members.values()):
         attributes["reference"] = _reference
-    made = type(f"{kind.__name__}Experiments", (Experiments,), attributes)
-    return made()
+    return type(f"{kind.__name__}{base.__name__}", (base,), attributes)()
 
 
 def _reference(self: Experiments, **coordinates: Any) -> dict[str, Any]:
@@ -169,29 +182,29 @@ def _reference(self: Experiments, **coordinates: Any) -> dict[str, Any]:
     return found
 
 
-def _renamed(function: Callable[..., Any], experiment: str, member: Problem) -> Callable[..., Any]:
+def renamed(function: Callable[..., Any], experiment: str, member: Problem) -> Callable[..., Any]:
     """A function of one experiment's fields as one of all fields; as ``self`` it receives its own problem."""
     known = {*member.fields, *member.composites.names}
     signature = inspect.signature(function)
     names = {key: f"{key}_{experiment}" if key in known else key for key in signature.parameters}
     back = {ours: theirs for theirs, ours in names.items()}
 
-    def renamed(*problem: Any, **arguments: Any) -> Any:
+    def wrapped(*problem: Any, **arguments: Any) -> Any:
         given = {back[key]: value for key, value in arguments.items()}
         if "self" in signature.parameters:
             given["self"] = (problem[0] if problem else given["self"]).members[experiment]
         return function(**given)
 
     parameters = [each.replace(name=names[key]) for key, each in signature.parameters.items()]
-    renamed.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    renamed.__name__ = f"{getattr(function, '__name__', 'function')}_{experiment}"
-    return renamed
+    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapped.__name__ = f"{getattr(function, '__name__', 'function')}_{experiment}"
+    return wrapped
 
 
-def _condition(given: Condition, experiment: str, member: Problem) -> Condition:
+def condition_of(given: Condition, experiment: str, member: Problem) -> Condition:
     """A condition of one experiment among the others."""
     if isinstance(given, Residual):
-        return Residual(_renamed(given.function, experiment, member), given.on, f"{given.name}_{experiment}")
+        return Residual(renamed(given.function, experiment, member), given.on, f"{given.name}_{experiment}")
     found: Any = copy.copy(given)
     found.name = f"{given.name}_{experiment}"
     if isinstance(given, Periodic):
@@ -202,14 +215,16 @@ def _condition(given: Condition, experiment: str, member: Problem) -> Condition:
     for key, target in given.targets.items():
         # A target's key is a field, or one with time derivatives after it: ``u_t``.
         field = max((each for each in member.fields if key == each or key.startswith(f"{each}_")), key=len)
-        renamed = _renamed(target, experiment, member) if callable(target) else target
-        found.targets[f"{field}_{experiment}{key[len(field) :]}"] = renamed
+        found.targets[f"{field}_{experiment}{key[len(field) :]}"] = (
+            renamed(target, experiment, member) if callable(target) else target
+        )
     if callable(getattr(given, "coefficient", None)):
-        found.coefficient = _renamed(given.coefficient, experiment, member)  # type: ignore[attr-defined]
+        found.coefficient = renamed(given.coefficient, experiment, member)  # type: ignore[attr-defined]
     return found
 
 
-def _checked(problems: Any, own: Collection[str]) -> dict[str, Problem]:
+def checked_members(problems: Any, own: Collection[str], *, alike: bool = True) -> dict[str, Problem]:
+    """The problems by name, of one class; ``alike`` asks for the same unknowns, which say the same."""
     if not isinstance(problems, Mapping) or len(problems) < 2:
         raise ProblemError(f"experiments needs at least two problems by name; given: {problems!r}")
     for name, each in problems.items():
@@ -220,7 +235,8 @@ def _checked(problems: Any, own: Collection[str]) -> dict[str, Problem]:
     members = {str(name): each for name, each in problems.items()}
     first = next(iter(members.values()))
     for name, each in members.items():
-        if type(each) is not type(first) or each.domain != first.domain or set(each.unknowns) != set(first.unknowns):
+        same = not alike or set(each.unknowns) == set(first.unknowns)
+        if type(each) is not type(first) or each.domain != first.domain or not same:
             raise ProblemError(
                 f"experiments are objects of one class with the same unknowns on the same domain (the longest, where times "
                 f"differ); {name!r} is {each!r} on {each.domain!r}, the first is {first!r} on {first.domain!r}"
@@ -228,7 +244,7 @@ def _checked(problems: Any, own: Collection[str]) -> dict[str, Problem]:
         for field in first.fields:
             if derivative_named(f"{field}_{name}", first.fields, first.coordinates) is not None:
                 raise ProblemError(f"the experiment {name!r} is called like a coordinate: {field}_{name} would be a derivative")
-        for unknown, value in each.unknowns.items():
+        for unknown, value in each.unknowns.items() if alike else ():
             if unknown not in own and value != first.unknowns[unknown]:
                 raise ProblemError(
                     f"the experiments share {unknown!r} and say different things of it: {first.unknowns[unknown]!r} and, in "
