@@ -16,6 +16,7 @@ import numpy as np
 
 import sciml
 from sciml.runs import report
+from sciml.runs.directory import RunDirectory
 from sciml.runs.index import STATES, lines_of
 
 from . import mutations
@@ -223,7 +224,12 @@ def read_checkpoint(path: Path, chance: random.Random) -> None:
 
 def summary_files() -> list[bytes]:
     """What is written beside solutions."""
-    return _written(report.write, "summary.json")
+
+    def write(solution: sciml.Solution, folder: Path) -> None:
+        with RunDirectory(folder) as run:
+            report.write(solution, run)
+
+    return _written(write, "summary.json")
 
 
 def read_summary(path: Path, _: random.Random) -> None:
