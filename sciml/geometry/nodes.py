@@ -18,8 +18,10 @@ from sciml.typing import Array
 # their distance; by how much those of a lattice are moved at random.
 _APART, _THIN, _OFF, _SHAKEN = 0.5, 0.75, 0.6, 0.1
 _MORE, _FEWEST = 12, 64
-# The radius of curvature below which nodes are denser, as a share of the domain, how much denser, and how fast that ends.
-_SMALL, _DENSEST, _GRADED = 0.125, 1 / 16, 0.2
+# The radius of curvature below which nodes are denser, as a share of the domain, how fast that ends, and how much denser, by
+# the number of coordinates: the densest lattice is laid over all of the domain before most of it is left out.
+_SMALL, _GRADED = 0.125, 0.2
+_DENSEST = {2: 1 / 16, 3: 1 / 4}
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def _density(domain: Domain, side: Side) -> float:
     turned = np.linalg.norm(normals - normals[near[:, 1]], axis=1)
     curvature = float(np.median(turned / np.maximum(away[:, 1], 1e-300)))
     share = 1 / max(curvature * _SMALL * 2 * max(domain.half_widths.values()), 1e-300)
-    return min(1.0, max(_DENSEST, share))
+    return min(1.0, max(_DENSEST[len(domain.bounds)], share))
 
 
 def _lattice(domain: Domain, spacing: float) -> Array:
