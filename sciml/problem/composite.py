@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sciml._text import listed
-from sciml.errors import ProblemError
+from sciml.errors import DataError, ProblemError
 from sciml.geometry import Domain, Interface, Region
 from sciml.problem.boundary_conditions import Dirichlet, Initial
 from sciml.problem.conditions import Condition, Residual
@@ -33,6 +33,11 @@ class Composite(Experiments):
         if data is None or (isinstance(data, Mapping) and set(data) <= set(type(self)._members)):
             return super()._tables(data)
         given = Measurements.of(data)
+        lacking = [name for name in self.coordinates if name not in given.table.columns]
+        if lacking:
+            raise DataError(
+                f"measurements of parts need the coordinate(s) {listed(lacking)}; given: {listed(given.table.columns)}"
+            )
         points = np.stack([given.table[name] for name in self.coordinates], axis=1)
         left, found = np.ones(len(points), dtype=bool), {}
         for name, part in type(self)._parts.items():
@@ -40,6 +45,11 @@ class Composite(Experiments):
             left &= ~own
             if own.any():
                 found[name] = given.on(given.table.take(own))
+        if left.any():
+            raise DataError(
+                f"{int(left.sum())} of {len(points)} measurements lie in none of the parts {listed(type(self)._parts)}, the "
+                f"first at {dict(zip(self.coordinates, points[left][0].tolist(), strict=True))}: leave them out"
+            )
         return found
 
 
@@ -99,11 +109,9 @@ def composite(problems: Mapping[str, Problem], on: Mapping[str, Domain], *, flux
             if here is not None:
                 conditions.append(condition_of(here, name, member))
     for one, two in combinations(parts, 2):
-        try:
-            surface = parts[one].interface(parts[two])
-        except ProblemError:
-            continue
-        conditions += _joints(members, surface, one, two, flux)
+        surface = _common(parts[one], parts[two])
+        if surface is not None:
+            conditions += _joints(members, surface, one, two, flux)
     own = tuple(dict.fromkeys(name for member in members.values() for name in member.unknowns))
     return united(Composite, members, own, conditions, parts)
 
@@ -120,17 +128,18 @@ def _check(members: Mapping[str, Problem], on: Mapping[str, Domain], flux: str) 
             f"{kind.__name__} has no method {flux!r}: it returns what flows, a tensor for each coordinate of space, and is "
             "continuous where parts meet"
         )
-    met = [{one, two} for one, two in combinations(on, 2) if _meet(on[one], on[two])]
+    met = [{one, two} for one, two in combinations(on, 2) if _common(on[one], on[two])]
     alone = [name for name in on if not any(name in each for each in met)]
     if alone:
         raise ProblemError(f"the part {listed(alone)} meets no other one: parts must share a piece of their boundaries")
 
 
-def _meet(one: Domain, two: Domain) -> bool:
+def _common(one: Domain, two: Domain) -> Interface | None:
+    """The surface where the boundaries of two domains meet; None where they do not."""
     try:
-        return bool(one.interface(two).sides)
+        return one.interface(two)
     except ProblemError:
-        return False
+        return None
 
 
 def _placed(given: Condition, whole: Domain, part: Domain, time: str | None) -> Condition | None:
@@ -142,12 +151,10 @@ def _placed(given: Condition, whole: Domain, part: Domain, time: str | None) -> 
             f"composite: {given!r} must be an initial condition, or lie on faces or pieces of the boundary of the whole"
         )
     names = {side.describe(whole) for side in given.on.resolve(whole, time)}
-    try:
-        common = whole.interface(part)
-    except ProblemError:
-        return None
-    here = [name for name in dict.fromkeys(side.describe(whole) for side in common.sides) if name in names]
-    if not here:
+    common = _common(whole, part)
+    own = () if common is None else common.sides
+    here = [name for name in dict.fromkeys(side.describe(whole) for side in own) if name in names]
+    if common is None or not here:
         return None
     found: Any = copy.copy(given)
     found.on = common.piece(*here)

@@ -8,7 +8,7 @@ import torch
 
 import sciml
 from sciml import d
-from sciml.errors import ProblemError
+from sciml.errors import DataError, ProblemError
 
 TIME = sciml.Interval(t=(0, 1))
 ROD, CORE = sciml.Disk((0, 0), 2, piece="rim"), sciml.Disk((0, 0), 1)
@@ -101,6 +101,10 @@ def test_unknown_conductivities_from_one_table():
     joined = plate.joined(sciml.Table(table))
     assert np.isfinite(joined.table["u_below"]).sum() == (y <= 1).sum()
     assert np.isfinite(joined.table["u_above"]).sum() == (y > 1).sum()
+    with pytest.raises(DataError, match=r"1 of 300 measurements lie in none of the parts .*'y': 2.5"):
+        plate.joined(sciml.Table({**table, "y": np.where(np.arange(300) == 7, 2.5, y)}))
+    with pytest.raises(DataError, match=r"need the coordinate.* 'y'"):
+        plate.joined(sciml.Table({"x": x, "u": y}))
 
 
 @pytest.mark.parametrize(
