@@ -45,7 +45,7 @@ def test_two_layers_from_one_class():
     names = [term.name for term in plate.terms()]
     assert names[2:] == ["dirichlet_below", "dirichlet_above", "contact_below_above", "flux_below_above"]
     assert not sciml.preflight(plate)
-    solution = sciml.fit(plate)
+    solution = sciml.fit(plate, seconds=60)
     assert solution.success, solution.message
     assert max(solution.error().values()) < 1e-8
 

@@ -70,7 +70,7 @@ def test_coordinates_that_a_field_cannot_have(spans):
 
 
 def test_a_field_with_an_equation_of_its_own():
-    solution = sciml.fit(Ground())
+    solution = sciml.fit(Ground(), seconds=60)
     assert solution.success
     assert solution.residuals["relative"]["a_t"] < 1e-10
     x = np.linspace(0, 1, 21)
