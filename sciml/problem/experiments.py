@@ -15,7 +15,7 @@ from sciml._text import among, listed
 from sciml.data import Table
 from sciml.errors import DataError, ProblemError
 from sciml.geometry import Domain
-from sciml.problem.boundary_conditions import Periodic
+from sciml.problem.boundary_conditions import Outflow, Periodic
 from sciml.problem.conditions import Condition, Residual, Targets
 from sciml.problem.measurements import Measurements
 from sciml.problem.noise import Noise
@@ -209,6 +209,11 @@ def condition_of(given: Condition, experiment: str, member: Problem) -> Conditio
     found.name = f"{given.name}_{experiment}"
     if isinstance(given, Periodic):
         found.fields = tuple(f"{field}_{experiment}" for field in given.fields or member.fields)
+        return found
+    if isinstance(given, Outflow):
+        found.velocity = tuple(f"{field}_{experiment}" for field in given.velocity)
+        found.pressure = f"{given.pressure}_{experiment}"
+        found.viscosity = renamed(given.viscosity, experiment, member) if callable(given.viscosity) else given.viscosity
         return found
     assert isinstance(given, Targets)
     found.targets = {}

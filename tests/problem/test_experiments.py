@@ -183,3 +183,35 @@ def test_a_size_that_was_found_counts_as_a_parameter_and_leaves_intervals_of_stu
     for column in ("low", "high"):
         assert np.allclose(named.unknowns[column], silent.unknowns[column], rtol=1e-3)
     assert named.statistics["parameters"] == pytest.approx(silent.statistics["parameters"], abs=0.01)
+
+
+def test_outflow_of_each_experiment():
+    channel = sciml.Box(x=(0, 2), y=(0, 1))
+
+    class Channel(sciml.Problem):
+        domain = channel
+        fields = ["u", "v", "p"]
+        nu = 0.1
+        conditions = [
+            sciml.Outflow(("u", "v"), "p", viscosity=lambda self: self.nu, on=channel.face(x=2)),
+            sciml.Dirichlet(u=0.0, v=0.0, on=channel.faces("y")),
+        ]
+
+        @sciml.equation
+        def along(self, u, p, x, y):
+            return d(p, x) - self.nu * sciml.laplacian(u, x, y)
+
+        @sciml.equation
+        def across(self, v, p, x, y):
+            return d(p, y) - self.nu * sciml.laplacian(v, x, y)
+
+        @sciml.equation
+        def continuity(self, u, v, x, y):
+            return d(u, x) + d(v, y)
+
+    both = sciml.experiments({"thin": Channel(nu=0.1), "thick": Channel(nu=1.0)})
+    names = [term.name for term in both.terms()]
+    assert names[6:10] == ["outflow_thin.u_thin", "outflow_thin.v_thin", "dirichlet_thin.u_thin", "dirichlet_thin.v_thin"]
+    single, joint = (each.system.slopes(each.terms()[k]) for each, k in ((Channel(nu=1.0), 3), (both, 10)))
+    assert {field for field, _ in joint} == {"u_thick", "p_thick"}
+    assert float(single["u", ("x",)][0]) == float(joint["u_thick", ("x",)][0]) == 1.0
