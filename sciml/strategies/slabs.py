@@ -226,6 +226,7 @@ class ElementWindows(SlabAttempt):
         low, high = problem.domain.bounds[self._space]
         self._mesh = PiecewiseBasis(np.linspace(low, high, _FIRST + 1), self._degree, self._smooth)
         self._finer: PiecewiseBasis | None = None
+        self._found: tuple[PiecewiseBasis, Tensor] | None = None
         self._hold = self._patience = _HOLD
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
@@ -281,7 +282,9 @@ class ElementWindows(SlabAttempt):
         places, quadrature = gauss(math.ceil(_QUADRATURE * (self._degree + 1)))
         inside, ends = self._sites(mesh, places)
         inverted = partial(self._inverted, slab, partial(ElementPreconditioner, quadrature))
-        solved = solve(slab, [*inside, *ends], inverted, _TOLERANCE, self.setup.journal)
+        solved = solve(slab, [*inside, *ends], inverted, _TOLERANCE, self.setup.journal, self._guess(slab))
+        if solved.converged:
+            self._found = mesh, solved.rates[-1]
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before)
         whole, by_element = math.inf, np.full(mesh.count, math.inf)
@@ -291,6 +294,17 @@ class ElementWindows(SlabAttempt):
         self._record(begin, solved, whole)
         fraction, reached = self._fraction(begin, end), self._counted(whole, begin, end)
         return _SlabTried(setup, mesh, solved.converged, whole, reached, fraction * in_space, fraction * by_element)
+
+    def _guess(self, slab: Slab[PiecewiseBasis]) -> Tensor | None:
+        """Rates to begin with: fields without a time derivative, whose rates are their values, are as they were found last."""
+        if self._found is None or all(self._orders):
+            return None
+        mesh, last = self._found
+        before = last if mesh is slab.mesh else slab.mesh.transferred(mesh, last)
+        return torch.stack(
+            [slab.zero()[:, k] if order else before[k].expand(slab.stages.count, -1) for k, order in enumerate(self._orders)],
+            dim=1,
+        )
 
     def _starts(self, mesh: PiecewiseBasis, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
         """Each field's weights, and its time derivatives', at the start, from the window before or the initial conditions."""
