@@ -16,7 +16,7 @@ from sciml._text import listed
 from sciml.baselines.integrate import Budget
 from sciml.errors import BaselineError
 from sciml.geometry import At, Average, Face, Interior, OnFaces, Opposite
-from sciml.models import Grid, GridFunction, GridJets, ScatteredNodes
+from sciml.models import Grid, GridFunction, GridJets
 from sciml.models.grid import Sites
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
@@ -71,7 +71,7 @@ class CollocationSystem:
         for term in others:
             if isinstance(term.place, OnFaces) and not all(grid.holds(face) for face in term.place.faces):
                 raise BaselineError(f"the condition {term.name!r} lies on a piece of the boundary that is no face of a box")
-            if isinstance(term.place, Average) and isinstance(grid, ScatteredNodes):
+            if isinstance(term.place, Average) and not grid.weighted:
                 raise BaselineError(f"the condition {term.name!r} is a mean, which scattered nodes do not hold")
         # Prescribed values first: at a corner they are kept, and a slope there follows from them.
         self._conditions = sorted(others, key=lambda term: term.field is None)
@@ -81,7 +81,7 @@ class CollocationSystem:
 
     def _layout(self, *, square: bool) -> list[_Piece]:
         grid = self.grid
-        pieces = self._scattered() if isinstance(grid, ScatteredNodes) else self._stated(square=square)
+        pieces = self._stated(square=square) if grid.weighted else self._arranged()
         for block in self._measured:
             sites = grid.at_points(block.sample.points[0].numpy())
             pieces += [_Piece(term, sites, np.full(block.size, 1 / self._scales[term.name])) for term in block.terms]
@@ -94,7 +94,7 @@ class CollocationSystem:
             for piece in pieces
         ]
 
-    def _scattered(self) -> list[_Piece]:
+    def _arranged(self) -> list[_Piece]:
         """Equations at the nodes inside, conditions at those of the boundary, and points."""
         rows = arranged(self.problem, self.grid, dict.fromkeys(self.problem.fields, 0), rates=False)
         pieces = [_Piece(row.term, row.sites, np.ones(len(row.numbers)), row.normals) for row in rows]

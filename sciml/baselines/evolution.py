@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -70,14 +71,15 @@ def _function(lines: MethodOfLines, result: Any, rtol: float, budget: Budget) ->
         if last or not coarse.any() or found.size * 2 > _MOST_VALUES:
             break
         knots = np.sort(np.concatenate([knots, middle[coarse]]))
-    axes = {**lines.grid.axes, lines.time: Knots(knots)}
     # (K, 2, F, N) to (2K, n_1, ..., F), then the coordinates in the problem's order.
     shaped = np.moveaxis(found.reshape(2 * len(knots), len(lines.top), *lines.grid.shape), 1, -1)
-    names = [lines.time, *lines.grid.axes]
-    # An axis of scattered nodes has the names of all its coordinates, which follow each other.
-    order = np.argsort([lines.problem.coordinates.index(name.split(", ")[0]) for name in names]).tolist()
+    # An axis of scattered nodes stands for several coordinates, which follow each other.
+    firsts = accumulate((axis.columns for axis in lines.grid.axes.values()), initial=0)
+    names = [lines.time, *(lines.grid.coordinates[first] for first, _ in zip(firsts, lines.grid.axes, strict=False))]
+    order = np.argsort([lines.problem.coordinates.index(name) for name in names]).tolist()
     values = np.ascontiguousarray(shaped.transpose(*order, len(names)))
-    return GridFunction([axes[names[k]] for k in order], torch.from_numpy(values))
+    own = [Knots(knots), *lines.grid.axes.values()]
+    return GridFunction([own[k] for k in order], torch.from_numpy(values))
 
 
 def _sampled(lines: MethodOfLines, result: Any, knots: Array, rows: list[int], budget: Budget) -> Array:

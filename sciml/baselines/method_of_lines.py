@@ -28,7 +28,7 @@ from sciml.baselines.integrate import BlowUpError, IntegrationError
 from sciml.errors import BaselineError
 from sciml.jets import JetSpace, RandomJets
 from sciml.jets.calculus import describe
-from sciml.models import Grid, GridJets, ScatteredNodes
+from sciml.models import Grid, GridJets
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, target_values
 from sciml.problem.linearize import linearize
@@ -89,7 +89,7 @@ class MethodOfLines:
             self.problem.order(name, coordinate) > self.top[name] for name in self.top for coordinate in self.grid.coordinates
         ) or any(self.problem.order(name, self.time) == 0 for name in self.top)
         # In the plane the factors of an implicit method are dear, unless nodes have few neighbours.
-        cheap = len(self.grid.coordinates) < 2 or isinstance(self.grid, ScatteredNodes)
+        cheap = len(self.grid.coordinates) < 2 or self.grid.few_neighbours
         return parabolic and fastest * (self.end - self.begin) > (_FEW if cheap else _MANY)
 
     def rate(self, t: float, y: Array) -> Array:

@@ -9,7 +9,7 @@ A residual is pointwise in the jets, :math:`r = R(x, u, u_x, \dots)`, and a jet 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, reduce
 from typing import Any
 
@@ -30,12 +30,18 @@ class Grid:
     Args:
         axes: an axis for each coordinate, in the order of the problem's; without any there is one node.
 
+    Attributes:
+        weighted: whether its nodes have weights of a quadrature.
+        few_neighbours: whether derivatives at a node need few others.
+
     Example:
         >>> from sciml.models.bases import Chebyshev
         >>> grid = Grid({"x": Chebyshev(0, 1, 5), "y": Chebyshev(0, 2, 7)})
         >>> grid.size, grid.matrix(("x", "y")).shape
         (35, (35, 35))
     """
+
+    weighted, few_neighbours = True, False
 
     def __init__(self, axes: Mapping[str, Nodal]) -> None:
         self.axes: dict[str, Any] = dict(axes)
@@ -67,6 +73,12 @@ class Grid:
     def holds(self, side: Side) -> bool:
         """Whether nodes lie on a side of the domain."""
         return isinstance(side, Face) and side.coordinate in self.axes
+
+    def ends(self) -> Iterator[tuple[str, tuple[str, ...], tuple[Side, ...]]]:
+        """Sides that share the conditions of what is differentiated across them: a name, the coordinates and the sides."""
+        for name, axis in self.axes.items():
+            if not axis.periodic:
+                yield f"the faces of {name!r}", (name,), (Face(name, "lower"), Face(name, "upper"))
 
     def layer(self, face: Side, depth: int = 0) -> Array:
         """The numbers of the nodes on a face, or ``depth`` nodes below it."""

@@ -174,10 +174,13 @@ class ScatteredNodes(Grid):
     functions, Journal of Computational Physics 316 (2016).
     """
 
+    weighted, few_neighbours = False, True
+
     def __init__(
         self, domain: Domain, spacing: float, degree: int, sides: Sequence[Side], ghosts: Collection[Side] = ()
     ) -> None:
         super().__init__({})
+        self._domain = domain
         inside, self._sides = scattered(domain, spacing, sides)
         self._rows = {side: own.numbers for side, own in self._sides.items()}
         points, places = [inside], [inside]
@@ -203,13 +206,12 @@ class ScatteredNodes(Grid):
             self._matrices[(0,) * len(self.coordinates)] = sparse.csr_array(sparse.eye_array(self.size))
         return super().matrix(index)
 
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        """The sides of the domain."""
-        return tuple(self._sides)
-
     def holds(self, side: Side) -> bool:
         return side in self._sides
+
+    def ends(self) -> Iterator[tuple[str, tuple[str, ...], tuple[Side, ...]]]:
+        for side in self._sides:
+            yield side.describe(self._domain), self.coordinates, (side,)
 
     def layer(self, face: Side, depth: int = 0) -> Array:
         return self._sides[face].numbers

@@ -17,7 +17,7 @@ from torch import Tensor
 from sciml._text import listed
 from sciml.errors import BaselineError
 from sciml.geometry import At, Average, Face, OnFaces, Opposite, Side
-from sciml.models import Chebyshev, Grid, ScatteredNodes
+from sciml.models import Chebyshev, Grid
 from sciml.models.grid import Sites, split
 from sciml.problem import Periodic, Problem
 from sciml.problem.conditions import Term
@@ -247,41 +247,22 @@ def _matched(problem: Problem, top: Mapping[str, int], kinds: Sequence[Asked], r
 
 
 def _check_counts(problem: Problem, grid: Grid, counts: Counts) -> None:
-    """Refuse fewer or more conditions along a coordinate than the equations have derivatives there."""
-    if isinstance(grid, ScatteredNodes):
-        _check_sides(problem, grid, counts)
-        return
-    for name, axis in grid.axes.items():
-        if axis.periodic:
-            continue
-        orders = {field: problem.order(field, name) for field in problem.fields}
-        given = {
-            field: sum(rank + 1 for (of, face), rank in counts.items() if of == field and face.coordinate == name)
-            for field in orders
-        }
-        if sum(orders.values()) == sum(given.values()):
-            continue
-        under = sum(given.values()) < sum(orders.values())
-        counts_by_field = "; ".join(f"{field}: {given[field]} for {order} derivative(s)" for field, order in orders.items())
-        raise BaselineError(
-            f"{type(problem).__name__} has {'too few' if under else 'too many'} conditions on the faces of {name!r} "
-            f"({counts_by_field}): {'add' if under else 'remove'} some, or say that {name!r} is periodic"
-        )
-
-
-def _check_sides(problem: Problem, grid: ScatteredNodes, counts: Counts) -> None:
-    """Refuse fields that are not of second order, or have not one condition on each side."""
-    for field in problem.fields:
-        order = max(problem.order(field, name) for name in grid.coordinates)
-        if order != 2:
+    """Refuse fewer or more conditions on sides than the equations have derivatives across them, half of these on each."""
+    for where, names, sides in grid.ends():
+        orders = {field: max(problem.order(field, name) for name in names) for field in problem.fields}
+        wrong = next((field for field, order in orders.items() if grid.few_neighbours and order != 2), None)
+        if wrong is not None:
             raise BaselineError(
-                f"{type(problem).__name__}: {field!r} is differentiated {order} time(s) in space; on scattered nodes equations "
-                "of second order are solved"
+                f"{type(problem).__name__}: {wrong!r} is differentiated {orders[wrong]} time(s) in space; on scattered nodes "
+                "equations of second order are solved"
             )
-        for side in grid.sides:
-            given = counts.get((field, side), -1) + 1
-            if given != 1:
-                raise BaselineError(
-                    f"{type(problem).__name__} has {given} condition(s) for {field!r} on {side.describe(problem.domain)}; "
-                    "an equation of second order needs one on each side"
-                )
+        needed = {field: order * len(sides) // 2 for field, order in orders.items()}
+        given = {field: sum(counts.get((field, side), -1) + 1 for side in sides) for field in orders}
+        if sum(needed.values()) == sum(given.values()):
+            continue
+        under = sum(given.values()) < sum(needed.values())
+        by_field = "; ".join(f"{field}: {given[field]} for {order} derivative(s)" for field, order in orders.items())
+        raise BaselineError(
+            f"{type(problem).__name__} has {'too few' if under else 'too many'} conditions on {where} ({by_field}): "
+            f"{'add' if under else 'remove'} some, or say that a coordinate is periodic"
+        )

@@ -189,7 +189,7 @@ class Twice(Shape):
         (Shape, {"n": 4000}, "are too many; 400 are possible"),
         (FirstOrder, {}, "differentiated 1 time"),
         (Level, {}, "is a mean, which scattered nodes do not hold"),
-        (Twice, {}, "has 2 condition"),
+        (Twice, {}, "too many conditions on circle"),
         (problem_class("heat_composite"), {}, "a grid of one piece cannot tell parts apart"),
         (problem_class("heat_ball_5d"), {}, "coordinates"),
     ],
