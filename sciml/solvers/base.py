@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -57,11 +57,13 @@ class Run(ABC):
 class Solver(ABC):
     """A solver: an immutable record of settings that starts runs.
 
-    ``steps`` is the most steps that it may take, ``look`` how many steps lie between two reports on held-out rows.
+    ``steps`` is the most steps that it may take, ``look`` how many steps lie between two reports on held-out rows. One that
+    ``projects`` may be given an objective whose output weights are eliminated.
     """
 
     steps: int
     look: int
+    projects: ClassVar[bool] = False
 
     @abstractmethod
     def start(self, objective: Objective) -> Run:

@@ -39,6 +39,7 @@ class LBFGS(Solver):
     history: int = 50
     gradient_tolerance: float = 1e-12
     look: int = 50
+    projects = True
 
     def __post_init__(self) -> None:
         check_settings(self, whole="steps history look", not_negative="gradient_tolerance")

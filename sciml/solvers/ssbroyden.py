@@ -50,6 +50,7 @@ class SSBroyden(Solver):
     gradient_tolerance: float = 1e-12
     memory: float | None = None
     look: int = 50
+    projects = True
 
     def __post_init__(self) -> None:
         check_settings(self, whole="steps look", positive="memory", not_negative="gradient_tolerance")
@@ -102,6 +103,7 @@ def updated(inverse: Tensor, length: float, move: Tensor, change: Tensor, gradie
     power = abs(sigma) ** (1.0 / (1.0 - len(move))) if len(move) > 1 else 1.0
     tau = min(shrink * power, sigma) if theta <= 0 else shrink * min(power, 1.0 / theta)
     phi = (1.0 - theta) / (1.0 + a * theta)
-    rest = rho * move - across / curvature
-    inverse.addr_(across, across, alpha=-1.0 / curvature).addr_(rest, rest, alpha=phi * curvature)
-    inverse.div_(tau).addr_(move, move, alpha=rho)
+    # (H - across acrossᵀ/curvature + φ curvature rest restᵀ)/τ + ρ move moveᵀ, in one pass over the matrix.
+    several = torch.stack([across, rho * move - across / curvature, move], dim=1)
+    factors = several.new_tensor([-1.0 / (curvature * tau), phi * curvature / tau, rho])
+    inverse.addmm_(several * factors, several.T, beta=1.0 / tau)

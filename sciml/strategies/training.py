@@ -30,6 +30,7 @@ from sciml.solvers.batching import exhausted, named
 from sciml.solvers.callbacks import LookLog
 from sciml.solvers.signals import Abandoned
 from sciml.solvers.state import generator_of, generator_state, objective_state, placed, restore_objective
+from sciml.solvers.variable_projection import projected
 from sciml.strategies.minibatches import Batches, DataStream
 from sciml.strategies.polish import Polish
 from sciml.strategies.search import Log
@@ -143,7 +144,8 @@ class _Phase:
     ) -> None:
         self._training, self._setup, self._solver = training, setup, solver
         self._name = f"{solver.name}{label}"
-        self._objective = setup.objective(weights=weights)
+        objective = setup.objective(weights=weights)
+        self._objective = projected(objective) if solver.projects else objective
         self._fixed = dict(weights)
         self._polishing = polishing
         self._sampler = None if polishing else training._sampler
