@@ -46,8 +46,8 @@ from sciml.strategies.noise_scale import iterate
 from sciml.strategies.search import ENDED, STOPPED, Budget, Candidate, Log, Options, Workspace
 from sciml.strategies.select import solve
 from sciml.strategies.training import Stage, stage_name, stages_of
-from sciml.strategies.transfer import WarmStart, check_stages
-from sciml.uncertainty.error_bands import spread_of
+from sciml.strategies.transfer import WarmStart, check_names, check_stages
+from sciml.uncertainty.error_bands import carried, spread_of
 from sciml.uncertainty.model_selection import statistics
 from sciml.uncertainty.profile_likelihood import profiled
 
@@ -80,6 +80,8 @@ def sampler_of(given: Adaptive | str | None, problem: Problem) -> Adaptive | Non
 _SECONDS, _SILENT = 600.0, 2.0
 # For how long an integration by SciPy may look for doubts, at least.
 _LEAST_LOOK = 2.0
+# The relative error of a success, as a part of the tolerance for residuals.
+_ERROR = 0.02
 # Points of each place on which an interrupted fit is judged.
 _FEW = 200
 
@@ -100,8 +102,30 @@ def warm_start(start: Any, problem: Problem, model: nn.Module | None) -> WarmSta
     return WarmStart.of(start, problem, model)
 
 
+def teaching(teacher: Any, problem: Problem, *, alone: bool) -> nn.Module | str | None:
+    """What the argument ``teacher`` of ``fit`` means: a trial function, ``"auto"``, or None where nothing is to teach."""
+    if teacher is None or (isinstance(teacher, str) and teacher == "auto"):
+        return "auto" if alone and teacher is not None else None
+    if not isinstance(teacher, Solution):
+        raise SolverError(f"teacher must be a solution, 'auto' or None; given: {teacher!r}")
+    check_names(teacher, problem, "teacher")
+    if not alone:
+        raise SolverError(
+            "teacher= has a model learn from a solution, by solvers of its own: give a model, and leave out solver, points, "
+            "windows, exact, causal, start, strategy and freeze; train on the equations afterwards by start="
+        )
+    if problem.unknowns:
+        raise SolverError("teacher= cannot say what the measurements tell of unknown constants: leave it out")
+    return teacher.trial
+
+
 def fingerprinted(
-    options: Options, solvers: Sequence[Stage], intervals: str, strategy: Any, begin: WarmStart | None
+    options: Options,
+    solvers: Sequence[Stage],
+    intervals: str,
+    strategy: Any,
+    begin: WarmStart | None,
+    teacher: nn.Module | str | None,
 ) -> dict[str, Any]:
     """The settings by which a fit is known again when it is resumed."""
     names = "points", "weights", "exact", "dtype", "seed", "sampler", "early_stopping", "tolerance", "windows", "freeze"
@@ -112,12 +136,24 @@ def fingerprinted(
         "intervals": intervals,
         "strategy": strategy,
         "start": None if begin is None else begin.scaled.state_dict(),
+        "teacher": teacher.state_dict() if isinstance(teacher, nn.Module) else teacher,
     }
 
 
 def _hurried(setup: DiscreteProblem) -> DiscreteProblem:
     """The same with few points to judge it on: who presses Ctrl-C does not want to wait."""
     return replace(setup, fresh=tuple(block.thinned(_FEW) for block in setup.fresh))
+
+
+def missed(errors: Mapping[str, float], tolerance: float) -> list[str]:
+    """That an estimated error is too large for a success; nothing where none is."""
+    limit = _ERROR * tolerance
+    worst = max(errors, key=lambda name: errors[name], default="")
+    if not worst or errors[worst] <= limit:
+        return []
+    return [
+        f"the estimated relative error of {worst!r} is {errors[worst]:.1e}, more than {limit:g}: try a wider or deeper model"
+    ]
 
 
 def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options, intervals: str) -> Solution:
@@ -129,15 +165,20 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     except KeyboardInterrupt:
         status, message = "interrupted", "judged on few points"
         issued = Certificate.issue(_hurried(setup), options.tolerance)
-    inference = issued.inference
+    # What was learned is judged by what it was learned from, and by the distance from that.
+    judged = issued if best.teacher is None else Certificate.issue(best.teacher, options.tolerance)
+    inference = judged.inference
     if not best.ended and (lost := issued.not_finite()):
         status, message = "diverged", lost
     if intervals == "profile" and inference.measurements and status not in STOPPED:
         try:
-            inference = profiled(setup, inference)
+            inference = profiled(judged.setup, inference)
         except KeyboardInterrupt:
             status, message = "interrupted", "intervals are from the covariance"
-    spread, reasons = spread_of(setup, inference), [*([best.doubt] if best.doubt else []), *issued.reasons]
+    spread = spread_of(judged.setup, inference)
+    if spread is not None and best.teacher is not None:
+        spread = carried(spread, setup.problem, best.teacher.trial, setup.trial)
+    reasons = [*([best.doubt] if best.doubt else []), *judged.reasons, *missed(best.errors, options.tolerance)]
     if best.solved and not reasons and status not in ENDED and setup.measurements is None:
         unsure = doubt(setup.problem, setup.trial, best.residual, max(_LEAST_LOOK, log.seconds), options.tolerance)
         reasons += [] if unsure is None else [unsure]
@@ -147,7 +188,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         said = f"the budget of {log.budget.seconds:g} s was spent before the solution was good enough; give more by seconds="
     if message and status in _MESSAGES:
         said = f"{said} ({message})"
-    explain = issued.fails and status not in ENDED
+    explain = judged.fails and status not in ENDED
     remarks = overfitted(log.history) or (stagnant(setup, log.history) if explain else [])
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     problem = setup.problem
@@ -181,6 +222,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         ),
         data=setup.table,
         tolerance=float(options.tolerance),
+        estimated_error=dict(best.errors),
         statistics=statistics(setup.rows, setup.train, inference, sizes_found),
         spread=spread,
     )
@@ -209,6 +251,7 @@ def fit(
     intervals: str = "covariance",
     windows: Windows | int | None = None,
     start: Solution | str | Path | None = None,
+    teacher: Solution | str | None = "auto",
     freeze: str | Sequence[str] = (),
     preflight: str = "error",
     out: str | Path | RunDirectory | None = None,
@@ -247,7 +290,8 @@ def fit(
             left out, and why.
         solver: a solver or several in turn, each from the best state of the one before: ``Adam``, ``LBFGS``,
             ``FirstOrder``, ``LeastSquares``, ``SSBroyden``, ``GaussNewton``, ``Polish``, or a class of ``torch.optim``. By
-            default Adam, then L-BFGS.
+            default a model learns from a ``teacher``; where there is none, Adam, then self-scaled Broyden, or L-BFGS for more
+            than 5,000 parameters.
         points: the number of points inside, or numbers by term (``{"interior": 4000, "dirichlet": 200}``).
         weights: :math:`w_i` by term or kind (``{"initial": 1000, "data.hare": 0.1}``). By default 1 for equations, 10
             for conditions, and for data 1 in the first phase, when they lead the way, and 0.01 after it, so that noisy
@@ -268,6 +312,9 @@ def fit(
             from profile likelihood: refits with a constant held, some ten for each, whose intervals need not be symmetric and
             are open where the data determine nothing.
         windows: solve in this many windows of time, each begun from the end of the one before; the solvers run in each.
+        teacher: what a model learns from where nothing but it is named: ``"auto"``, the best solution that the strategies find
+            in a third of the budget; another solution; or None, to train it on the equations. A model that learned has its
+            distance from the teacher as ``estimated_error``; where nothing solves the problem it is trained on the equations.
         start: begin from another solution, or the file of one: from its model, in its scaling, and its unknowns. The
             problem may have other constants, data and bounds, but the same coordinates and fields. The default solver is then
             L-BFGS, or Gauss-Newton steps where the model is linear in its parameters.
@@ -326,7 +373,8 @@ def fit(
     clock = time.perf_counter()
     check(problem, early_stopping, callbacks, tolerance, intervals)
     begin = warm_start(start, problem, model)
-    solvers = stages_of(begin.solvers(problem) if begin is not None and solver is None else solver)
+    given = begin.solvers(problem) if begin is not None and solver is None else solver
+    solvers = () if given is None else tuple(stages_of(given))
     record = Checkpointer(out, checkpoint, resume)
     options = Options(
         points=points,
@@ -351,21 +399,24 @@ def fit(
     data, feed = fed(problem, data, seed)
     model = model if begin is None else begin.model
     # Only where nothing but the problem was named is the way to be chosen.
-    named = model, solver, points, windows, begin, *options.weightings.rules
-    free = all(each is None for each in named) and not freeze and exact is False
+    named = solver, points, windows, begin, feed, *options.weightings.rules
+    unnamed = all(each is None for each in named) and not freeze and exact is False
+    free = unnamed and model is None
+    automatic = isinstance(strategy, str) and strategy == "auto"
+    learned = teaching(teacher, problem, alone=unnamed and model is not None and automatic)
 
     with record, line or contextlib.nullcontext():
         measurements = checked(problem, model, data, observe, noise, exact, dtype, device, preflight)
-        settings = fingerprinted(options, solvers, intervals, strategy, begin)
+        settings = fingerprinted(options, solvers, intervals, strategy, begin, learned)
         finished, model = record.begin(problem, model, partial(fingerprint, problem, model, measurements, settings, device))
         if finished is not None:
             return finished
         watchers = record.watching([*callbacks, *([] if line is None else [line])])
-        limit = (_SECONDS if free and strategy == "auto" else math.inf) if seconds is None else seconds
+        limit = (_SECONDS if learned is not None or (free and automatic) else math.inf) if seconds is None else seconds
         log = Log(watchers, clock - record.seconds, Budget(limit, memory))
         work = Workspace(problem, measurements, options, log, record.journal, feed)
-        train = Train(model, tuple(solvers), begin)
-        best, notes = iterate(partial(solve, given=strategy, train=train, free=free), work)
+        train = Train(model, solvers, begin)
+        best, notes = iterate(partial(solve, given=strategy, train=train, free=free, teacher=learned), work)
         if feed is not None:
             used = best.solver.split(", ")
             notes = [*notes, feed.notes(best.discrete, [each for each in solvers if stage_name(each) in used])]

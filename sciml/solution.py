@@ -63,6 +63,8 @@ class Solution:
         statistics: of a fit to measurements: their number, how many numbers were fitted to them, ``chi2``, the
             ``log_likelihood``, ``AIC`` and ``BIC``, and each column's standard deviation, given or found (``sigma.<column>``).
         tolerance: the relative residual that the certificate allows.
+        estimated_error: the estimated relative L2 error of each field, where it is known by more than residuals: of a model
+            that learned from a ``teacher`` its distance from that, with what the teacher's own residuals leave.
         spread: how the measurements' noise spreads over the trial function, for ``standard_error``; None where nothing was
             inferred.
     """
@@ -90,6 +92,7 @@ class Solution:
     events: pd.DataFrame = field(default_factory=pd.DataFrame)
     statistics: Mapping[str, float] = field(default_factory=dict)
     tolerance: float = 0.05
+    estimated_error: Mapping[str, float] = field(default_factory=dict)
     spread: FieldCovariance | None = None
 
     @property

@@ -29,7 +29,7 @@ _PLAIN: dict[str, Any] = {
     **dict.fromkeys(("name", "status", "message", "solver", "engine"), str),
     **dict.fromkeys(("seconds", "tolerance"), int | float),
     **dict.fromkeys(("fields", "choices"), list),
-    **dict.fromkeys(("points", "statistics"), dict),
+    **dict.fromkeys(("points", "statistics", "estimated_error"), dict),
     **{"success": bool, "nit": int, "nfev": int, "seed": int | None},
 }
 _FRAMES = {"unknowns": False, "history": True, "residuals": False, "events": True}

@@ -72,7 +72,7 @@ class ProjectedObjective(Objective):
     def _settled(self, blocks: Sequence[Collocation]) -> list[Tensor]:
         """Set the output weights, and return what they are applied to at the points of every block, with a graph."""
         assert self.output is not None
-        trial, output = self.rows.trial, self.output
+        trial, output = cast(Scaled, self.rows.trial), self.output
         layer = LayerOutput(trial, trial.model, None)
         with torch.enable_grad():
             features = [layer.values(block.sample.points[0]).to(output.weight) for block in blocks]

@@ -28,7 +28,7 @@ from sciml.strategies.time_marching import (
     not_in_windows,
     window,
 )
-from sciml.strategies.training import Stage, Training, relative, stage_name, stages_of
+from sciml.strategies.training import Stage, Training, relative, stage_name, stages_of, usual_stages
 from sciml.strategies.transfer import WarmStart, frozen
 
 _NETWORK = (16, 16, 16)
@@ -74,7 +74,7 @@ class Train(Strategy):
 
     Args:
         model: the caller's model; None takes a network whose size fits the number of coordinates.
-        solvers: what takes the steps, one after another.
+        solvers: what takes the steps, one after another; by default Adam, then self-scaled Broyden, or L-BFGS for many weights.
         begin: the solution that it begins from.
 
     Raises:
@@ -102,7 +102,7 @@ class Train(Strategy):
             points = self.begin.points(work.problem)
         setup = work.prepared(self.model if self.begin is None else self.begin.model, points, own.exact)
         setup = frozen(setup if self.begin is None else self.begin.begun(setup), own.freeze)
-        stages: Sequence[Any] = self.solvers
+        stages: Sequence[Any] = self.solvers or usual_stages(setup.objective().shape[1])
         # What the search chose may be improved by another trial function; what the caller chose stays what it is.
         if best is not None and setup.table is None and self.model is None and self.begin is None and not own.freeze:
             stages = [*stages, Polish()]

@@ -44,6 +44,8 @@ class Candidate:
         status: how it ended, as ``Solution.status``.
         message: a word more on that.
         doubt: why it is not to be believed, if there is a reason beside its residuals.
+        errors: the estimated relative L2 error of each field, where it is known by more than residuals.
+        teacher: the solution that it learned, with what measurements say of the unknowns there.
     """
 
     discrete: DiscreteProblem
@@ -56,6 +58,8 @@ class Candidate:
     status: str = "converged"
     message: str = ""
     doubt: str = ""
+    errors: Mapping[str, float] = field(default_factory=dict)
+    teacher: DiscreteProblem | None = None
 
     @property
     def rank(self) -> tuple[bool, float]:

@@ -17,6 +17,7 @@ from sciml.strategies.random_features import RandomFeatures, not_by_least_square
 from sciml.strategies.search import Candidate, Strategy, Workspace, search
 from sciml.strategies.singular import CornerSingular, has_reentrant_corners
 from sciml.strategies.spectral import Spectral
+from sciml.strategies.teaching import Teach
 from sciml.strategies.tiles import Tiles
 from sciml.strategies.window_solvers import SpaceTimeSlabs, TimeMarching
 
@@ -36,7 +37,7 @@ KINDS: tuple[type[Strategy], ...] = (
 )
 
 
-def select(work: Workspace, given: Any, train: Train, *, free: bool) -> list[Strategy]:
+def select(work: Workspace, given: Any, train: Train, *, free: bool, teacher: Any = None) -> list[Strategy]:
     """The strategies for a problem, best first; what keeps the others from serving is said in ``work.choices``.
 
     Unknown functions and constants have strategies of their own. Linear problems: slabs of time where there are two coordinates
@@ -44,7 +45,7 @@ def select(work: Workspace, given: Any, train: Train, *, free: bool) -> list[Str
     is one coordinate beside it, singular functions where residuals are largest at corners, random features. Nonlinear problems
     that start in time: slabs or windows of time. Stationary ones: as linear ones, by Gauss-Newton steps. In many coordinates,
     where features are too few, a small network. Whatever all of these do not solve well: the classical grids of
-    ``baseline``, then a network, trained.
+    ``baseline``, then a network, trained. The caller's network learns from what these find, or from a ``teacher``.
     """
     if not (isinstance(given, str) and given == "auto"):
         ways = [_named(each, work, train) for each in (given if isinstance(given, list | tuple) else [given])]
@@ -54,6 +55,8 @@ def select(work: Workspace, given: Any, train: Train, *, free: bool) -> list[Str
                 "solver, points, windows, exact, causal, start and freeze, or name 'Train' as well"
             )
         return ways
+    if teacher is not None:
+        return [Teach(train, tuple(_serving(work)))] if teacher == "auto" else [Teach(train, (), teacher)]
     if not free:
         if (obstacle := train.obstacle(work)) is not None:
             raise SolverError(f"windows= cannot be used for {type(work.problem).__name__}: {obstacle}")
@@ -61,13 +64,13 @@ def select(work: Workspace, given: Any, train: Train, *, free: bool) -> list[Str
     return [*_serving(work), train]
 
 
-def solve(work: Workspace, given: Any, train: Train, *, free: bool) -> Candidate:
+def solve(work: Workspace, given: Any, train: Train, *, free: bool, teacher: Any = None) -> Candidate:
     """The best that the strategies of ``select`` find.
 
     Raises:
         SolverError: none of them finds anything.
     """
-    ways = select(work, given, train, free=free)
+    ways = select(work, given, train, free=free, teacher=teacher)
     found = search(ways, work)
     if found is None:
         raise SolverError(f"{listed([way.name for way in ways])} found no solution of {type(work.problem).__name__}")

@@ -23,6 +23,7 @@ from sciml.solvers import (
     Report,
     Run,
     Solver,
+    SSBroyden,
     Step,
     Weightings,
 )
@@ -36,6 +37,8 @@ from sciml.strategies.polish import Polish
 from sciml.strategies.search import Log
 
 _OVERFIT = 10.0
+# Parameters up to which a whole inverse Hessian is kept.
+_DENSE = 5000
 _MISFITS = LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RuntimeError
 
 Stage = Solver | Polish
@@ -100,10 +103,13 @@ class Training:
         return best
 
 
+def usual_stages(weights: int) -> list[Stage]:
+    """First steps that find the way, then quasi-Newton steps, with a whole inverse Hessian for as many as that serves."""
+    return [Adam(500), SSBroyden(1500)] if weights <= _DENSE else [Adam(1000), LBFGS(3000)]
+
+
 def stages_of(given: Any) -> list[Stage]:
-    """The stages that ``solver`` of ``fit`` means: a solver, a torch optimizer, a list of these; None for the default."""
-    if given is None:
-        return [Adam(1000), LBFGS(3000)]
+    """The stages that ``solver`` of ``fit`` means: a solver, a torch optimizer, a list of these."""
     several = list(given) if isinstance(given, list | tuple) else [given]
     found: list[Stage] = []
     for each in several:

@@ -54,7 +54,7 @@ class WarmStart:
         solution, exact = start, isinstance(start.trial, Constrained) if exact is None else exact
         if not isinstance(problem, Problem):
             return None
-        _check_names(solution, problem)
+        check_names(solution, problem)
         scaled = scaled_of(solution.trial)
         if scaled is None:
             kind = f"{len(solution.trial.windows)} windows of time" if isinstance(solution.trial, Windowed) else "a grid"
@@ -153,14 +153,15 @@ class WarmStart:
             )
 
 
-def _check_names(solution: Solution, problem: Problem) -> None:
+def check_names(solution: Solution, problem: Problem, what: str = "start") -> None:
+    """Refuse a solution of other coordinates or fields, given as the argument ``what``."""
     more = [name for name in solution.coordinates if name not in problem.coordinates]
     if solution.coordinates != problem.coordinates or tuple(solution.fields) != tuple(problem.fields):
         hint = ""
         if solution.problem is not None and more and set(more) <= set(solution.problem.promoted):
             hint = f"; take it at a value first, solution.at({more[0]}=...)"
         raise ProblemError(
-            f"start: the solution of {solution.name} has the coordinates {listed(solution.coordinates)} and fields "
+            f"{what}: the solution of {solution.name} has the coordinates {listed(solution.coordinates)} and fields "
             f"{listed(solution.fields)}; {type(problem).__name__} has {listed(problem.coordinates)} and "
             f"{listed(problem.fields)}, and they must be the same in the same order{hint}"
         )

@@ -58,6 +58,16 @@ def spread_of(setup: DiscreteProblem, inference: Inference) -> FieldCovariance |
     return FieldCovariance(names, torch.from_numpy(whole) @ right[kept].T, inference.quantile)
 
 
+def carried(spread: FieldCovariance, problem: Problem, before: nn.Module, after: nn.Module) -> FieldCovariance:
+    """The same scatter of the fields in the parameters of another trial function, which has learned the first."""
+    names = tuple(name for name, parameter in after.named_parameters() if parameter.requires_grad)
+    points = draw(Interior(), problem.domain, _PROBES, np.random.default_rng(0)).points[0]
+    moved = (field_slopes(problem, before, points, spread.names) @ spread.directions).flatten(0, 1)
+    slopes = field_slopes(problem, after, points, names).flatten(0, 1)
+    directions = torch.linalg.lstsq(slopes, moved, driver="gelsd").solution
+    return FieldCovariance(names, directions, spread.quantile)
+
+
 def field_slopes(problem: Problem, trial: nn.Module, points: Tensor, names: Sequence[str]) -> Tensor:
     """Derivatives of all fields by parameters, shape ``(F, n, p)``."""
     trial = copy.deepcopy(trial)

@@ -1,0 +1,196 @@
+r"""Teaching (knowledge distillation): a network learns the values of a solution that another strategy found.
+
+Residuals say little of the error: a network that is trained on the equations alone may have small residuals and be far off.
+Where polynomials, tiles or windows solve the problem in seconds, the network N learns their solution u,
+
+.. math::  \min_N \sum_i \lvert N(x_i) - u(x_i)\rvert^2,
+
+at points of which half lie where u is steep. What is left is its distance from u, which is known.
+
+Reference: G. Hinton, O. Vinyals and J. Dean, Distilling the knowledge in a neural network, 2015.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sciml.diagnostics.certificate import Certificate
+from sciml.geometry import Interior, OnFaces, PointSet, draw
+from sciml.jets import AnalyticJets, AutogradJets, knows_derivatives
+from sciml.problem import Problem
+from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Term
+from sciml.problem.observations import Observation
+from sciml.solvers import DiscreteProblem
+from sciml.solvers.batching import predicted
+from sciml.strategies.network import Train
+from sciml.strategies.search import STOPPED, Budget, Candidate, Strategy, Workspace, search
+from sciml.strategies.training import Training, stage_name, usual_stages
+from sciml.typing import Array
+
+# Of the budget of time, for finding what to learn from.
+_SHARE = 1 / 3
+# Points for each weight, and how many at least and at most; candidates for steep ones; the part that lies on the boundary.
+_POINTS_A_WEIGHT, _FEWEST, _MOST, _CANDIDATES, _BOUNDARY = 3, 2000, 6000, 8, 0.1
+_FRESH = 4096
+_PREFIX = "taught."
+
+
+@dataclass(frozen=True)
+class Teach(Strategy):
+    """The caller's network, taught by the best solution that other strategies find; without one it is trained by equations.
+
+    Args:
+        train: how the network is trained where nothing can teach it.
+        ways: the strategies that look for a solution to learn from.
+        teacher: such a solution's trial function, if it is known.
+    """
+
+    train: Train
+    ways: tuple[Strategy, ...] = ()
+    teacher: nn.Module | None = None
+
+    def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        found = self._found(work)
+        if found is None:
+            yield from self.train.candidates(work, best)
+            return
+        own = work.options
+        setup = work.prepared(self.train.model, own.points, own.exact)
+        setup = replace(
+            setup.with_unknowns(found.discrete.raw), inference=Certificate.issue(found.discrete, math.inf).inference
+        )
+        log, stopped = work.log, found.status in STOPPED
+        status, message = found.status, found.message
+        if not stopped:
+            log.begin()
+        weights = sum(parameter.numel() for parameter in setup.trial.parameters() if parameter.requires_grad)
+        stages = usual_stages(weights)
+        taught = lesson(setup, found.discrete.trial, _count(weights, len(setup.problem.fields)), own.seed)
+        if not stopped:
+            Training(log, own.early_stopping).run(taught, stages, own.seed, ", taught")
+            status, message = log.status, log.message
+        errors = distances(setup, found.discrete.trial, own.seed)
+        worst = max(errors.values())
+        reason = (
+            f"taught: learned the solution of {found.solver} ({found.reason or 'given as teacher'}), of which it misses "
+            f"{worst:.1e} in the relative L2 norm; equations were not trained on"
+        )
+        yield Candidate(
+            setup,
+            worst,
+            ", ".join(map(stage_name, stages)),
+            reason,
+            accepted=True,
+            sufficient=True,
+            status=status,
+            message=message,
+            teacher=found.discrete,
+            errors=errors,
+        )
+
+    def _found(self, work: Workspace) -> Candidate | None:
+        """A solution that is good enough to learn from."""
+        if self.teacher is not None:
+            return Candidate(work.discrete.with_trial(self.teacher), 0.0, type(self.teacher).__name__)
+        log, whole = work.log, work.log.budget
+        log.budget = Budget(log.seconds + _SHARE * (whole.seconds - log.seconds), whole.memory)
+        try:
+            found = search(self.ways, work)
+        finally:
+            log.budget, log.spent = whole, False
+        if found is None or found.doubt or not (found.accepted or found.sufficient or found.status in STOPPED):
+            work.choices.append("nothing could be found to learn from: trained on the equations")
+            return None
+        return found
+
+
+def _count(weights: int, fields: int) -> int:
+    return min(max(_POINTS_A_WEIGHT * weights // fields, _FEWEST), _MOST)
+
+
+def lesson(setup: DiscreteProblem, teacher: nn.Module, count: int, seed: int) -> DiscreteProblem:
+    """The set-up whose rows are the values of a teacher, at points half of which lie where it is steep."""
+    problem = setup.problem
+    generator = np.random.default_rng([seed, 40])
+    sizes: dict[str, float] = {}
+    like, sets = setup.trial.offset, list[list[Collocation]]()
+    for _ in range(2):
+        sets.append([])
+        points = torch.from_numpy(_points(problem, teacher, count, generator))
+        values = predicted(teacher, points)
+        columns = dict(zip(problem.coordinates, points.T.numpy(), strict=True))
+        groups: dict[bytes, list[int]] = {}
+        for number, name in enumerate(problem.fields):
+            groups.setdefault(np.asarray(problem.lives(name, columns)).tobytes(), []).append(number)
+        for lives, numbers in groups.items():
+            there = torch.from_numpy(np.frombuffer(lives, dtype=bool).copy())
+            terms = []
+            for number in numbers:
+                field, own = problem.fields[number], values[there, number]
+                sizes.setdefault(_PREFIX + field, _size(own))
+                terms.append(Term(_PREFIX + field, Interior(), Observation(field, own.to(like)), field))
+            sets[-1].append(Collocation(PointSet((points[there].to(like),)), tuple(terms)))
+    train, held = map(tuple, sets)
+    ones = dict.fromkeys(sizes, 1.0)
+    return setup.with_trial(setup.trial, train=train, held=held, scales=sizes, weights=ones, leading=ones, raw={})
+
+
+def _size(values: Tensor) -> float:
+    spread = float(values.std()) if len(values) > 1 else 0.0
+    return spread or float(values.abs().max()) or 1.0
+
+
+def _points(problem: Problem, teacher: nn.Module, count: int, generator: np.random.Generator) -> Array:
+    """Even points, steep ones and some of the boundary, ``(n, D)``."""
+    domain = problem.domain
+    even = draw(Interior(), domain, (count + 1) // 2, generator).points[0].numpy()
+    candidates = draw(Interior(), domain, _CANDIDATES * count, generator).points[0].numpy()
+    found = [even, steepest(teacher, problem, candidates, count // 2, generator)]
+    if sides := tuple(domain.sides):
+        found.append(draw(OnFaces(sides), domain, max(1, round(_BOUNDARY * count)), generator).points[0].numpy())
+    return np.concatenate(found)
+
+
+def jets_of(trial: nn.Module, points: Tensor, coordinates: Sequence[str], fields: Sequence[str]) -> Any:
+    """The derivatives of a trial function at points."""
+    kind = AnalyticJets if knows_derivatives(trial) else AutogradJets
+    with torch.enable_grad():
+        return kind(trial, points.to(next(trial.buffers())), coordinates, fields)
+
+
+def steepest(trial: nn.Module, problem: Problem, candidates: Array, count: int, generator: np.random.Generator) -> Array:
+    """Some of the candidates, drawn by the slopes of the fields in units of the domain and of their own size."""
+    found = jets_of(trial, torch.from_numpy(candidates), problem.coordinates, problem.fields)
+    steep = np.zeros(len(candidates))
+    for field in problem.fields:
+        size = max(float(found.jet(field, ()).detach().std()), 1e-300)
+        for name, (low, high) in problem.domain.bounds.items():
+            slope = found.jet(field, (name,)).detach().double().cpu().numpy()
+            steep += ((high - low) * slope / size) ** 2
+    steep = np.sqrt(np.where(np.isfinite(steep), steep, 0.0))
+    chances = steep / steep.sum() if steep.sum() > 0 else np.full(len(steep), 1 / len(steep))
+    # A little everywhere, so that enough candidates can be drawn.
+    chances = 0.9 * chances + 0.1 / len(chances)
+    return candidates[generator.choice(len(candidates), count, replace=False, p=chances)]
+
+
+def distances(setup: DiscreteProblem, teacher: nn.Module, seed: int) -> Mapping[str, float]:
+    """The relative L2 distance of each field from a teacher, on fresh points where the field lives."""
+    problem = setup.problem
+    points = draw(Interior(), problem.domain, _FRESH, np.random.default_rng([seed, 42])).points[0]
+    own, true = (predicted(each, points).double().numpy() for each in (setup.trial, teacher))
+    columns = dict(zip(problem.coordinates, points.T.numpy(), strict=True))
+    found = {}
+    for number, name in enumerate(problem.fields):
+        there = np.asarray(problem.lives(name, columns))
+        gap, size = (float(np.linalg.norm(each[there, number])) for each in (own - true, true))
+        found[name] = gap / size if size > 0 else gap
+    return found
