@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -39,16 +39,19 @@ class ProjectedObjective(Objective):
     """The loss of measured fields as a function of all parameters but the output weights, which are always the best ones."""
 
     output: nn.Linear | None = None
-    _known: tuple[tuple[Collocation, ...], dict[str, float], list[Tensor]] | None = field(default=None, init=False)
+    _settled_for: Any = field(default=None, init=False)
+    _features: list[Tensor] | None = field(default=None, init=False)
 
     def assign(self, vector: Tensor) -> None:
-        super().assign(vector)
-        self._known = self.blocks, dict(self.weights), self._settled(self.blocks)
+        if not (self._settled_for == self._key(self.blocks) and torch.equal(vector, self.vector())):
+            super().assign(vector)
+            self._settle(self.blocks)
 
     def evaluate(self, blocks: Sequence[Collocation] | None = None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         own = self.blocks if blocks is None else tuple(blocks)
-        known, self._known = self._known, None
-        features = known[2] if known is not None and known[0] is own and known[1] == self.weights else self._settled(own)
+        if self._features is None or self._settled_for != self._key(own):
+            self._settle(own)
+        features, self._features = self._features or [], None
         kept = {id(block): each for block, each in zip(own, features, strict=True)}
         terms = self._mean_squares(lambda some: self._deviations(some[0], kept[id(some[0])]), own)
         loss = self.total(terms)
@@ -69,8 +72,11 @@ class ProjectedObjective(Objective):
     def _columns(self) -> dict[str, int]:
         return {name: column for column, name in enumerate(self.rows.problem.fields)}
 
-    def _settled(self, blocks: Sequence[Collocation]) -> list[Tensor]:
-        """Set the output weights, and return what they are applied to at the points of every block, with a graph."""
+    def _key(self, blocks: Sequence[Collocation]) -> tuple[Any, ...]:
+        return tuple(map(id, blocks)), tuple(self.weights.items())
+
+    def _settle(self, blocks: Sequence[Collocation]) -> None:
+        """Set the output weights, and keep what they are applied to at the points of every block, with a graph."""
         assert self.output is not None
         trial, output = cast(Scaled, self.rows.trial), self.output
         layer = LayerOutput(trial, trial.model, None)
@@ -99,7 +105,7 @@ class ProjectedObjective(Objective):
                     output.weight[column] = found[:width]
                     if output.bias is not None:
                         output.bias[column] = found[width]
-        return features
+        self._settled_for, self._features = self._key(blocks), features
 
 
 def projected(objective: Objective) -> Objective:

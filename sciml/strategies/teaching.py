@@ -38,7 +38,7 @@ from sciml.typing import Array
 # Of the budget of time, for finding what to learn from.
 _SHARE = 1 / 3
 # Points for each weight, and how many at least and at most; candidates for steep ones; the part that lies on the boundary.
-_POINTS_A_WEIGHT, _FEWEST, _MOST, _CANDIDATES, _BOUNDARY = 3, 2000, 6000, 8, 0.1
+_POINTS_A_WEIGHT, _FEWEST, _MOST, _CANDIDATES, _BOUNDARY = 2, 2000, 4000, 8, 0.1
 _FRESH = 4096
 _PREFIX = "taught."
 
