@@ -19,12 +19,13 @@ from sciml.embedding import checked_jets
 from sciml.errors import ProblemError, SolverError
 from sciml.fitting import fit
 from sciml.geometry import Interior, draw
-from sciml.jets import AnalyticJets, AutogradJets, d, knows_derivatives
+from sciml.jets import d
 from sciml.models import MLP
 from sciml.problem import Problem, equation
 from sciml.solution import Solution
 from sciml.solvers import LeastSquares, Solver
 from sciml.solvers.discrete_problem import checked_seed
+from sciml.strategies.teaching import jets_of, steepest
 from sciml.typing import Array, MultiIndex
 
 _FRESH, _CANDIDATES = 4096, 8
@@ -55,7 +56,7 @@ def distil(
         model: the network, as for ``fit``; ``MLP(24, 24)`` by default.
         points: the number of points to fit at.
         jets: derivatives to be fitted as well, as ``("x", ("x", "x"))``.
-        solver: as for ``fit``; ``LeastSquares(200)`` by default.
+        solver: as for ``fit``; by default Adam and quasi-Newton steps, with derivatives ``LeastSquares(200)``.
         tolerance: the relative L2 distance, of every field and of every derivative in ``jets``, that counts as a success.
         seed: of weights and points.
 
@@ -91,14 +92,15 @@ def distil(
         draw(Interior(), solution.domain, count, np.random.default_rng([seed, 40 + number])).points[0].numpy()
         for number, count in enumerate(((points + 1) // 2, _CANDIDATES * points, _FRESH))
     )
-    steep = _steepest(solution, candidates, points // 2, np.random.default_rng([seed, 43]))
-    table = _table(solution, np.concatenate([even, steep]))
     problem = _problem(solution, plan)
+    steep = steepest(solution.trial, problem, candidates, points // 2, np.random.default_rng([seed, 43]))
+    table = _table(solution, np.concatenate([even, steep]))
     found = fit(
         problem,
         MLP(24, 24) if model is None else model,
         data=table,
-        solver=LeastSquares(200) if solver is None else solver,
+        solver=LeastSquares(200) if solver is None and plan else solver,
+        teacher=None,
         # Nothing here is measured: values count as much as derivatives do.
         weights=dict.fromkeys(("data", *problem.equations), 1.0) if plan else None,
         points=points if plan else None,
@@ -131,30 +133,6 @@ def distil(
     )
 
 
-def _jets(trial: nn.Module, at: Tensor, solution: Solution) -> AutogradJets | AnalyticJets:
-    """The derivatives of a trial function at points."""
-    kind = AnalyticJets if knows_derivatives(trial) else AutogradJets
-    like = next(trial.buffers())
-    with torch.enable_grad():
-        return kind(trial, at.to(like), solution.coordinates, solution.fields)
-
-
-def _steepest(solution: Solution, candidates: Array, count: int, generator: np.random.Generator) -> Array:
-    """Some of the candidates, drawn by the slopes of the fields in units of the domain and of their own size."""
-    found = _jets(solution.trial, torch.from_numpy(candidates), solution)
-    steep = np.zeros(len(candidates))
-    for field in solution.fields:
-        for name, (low, high) in solution.bounds.items():
-            slope = found.jet(field, (name,)).detach().double().cpu().numpy()
-            size = max(float(found.jet(field, ()).detach().std()), 1e-300)
-            steep += ((high - low) * slope / size) ** 2
-    steep = np.sqrt(np.where(np.isfinite(steep), steep, 0.0))
-    chances = steep / steep.sum() if steep.sum() > 0 else np.full(len(steep), 1 / len(steep))
-    # A little everywhere, so that enough candidates can be drawn.
-    chances = 0.9 * chances + 0.1 / len(chances)
-    return candidates[generator.choice(len(candidates), count, replace=False, p=chances)]
-
-
 def _table(solution: Solution, points: Array) -> Table:
     """The solution's values, NaN where a field does not live."""
     at = dict(zip(solution.coordinates, points.T, strict=True))
@@ -183,7 +161,9 @@ def _equal_jets(solution: Solution, field: str, index: MultiIndex, name: str) ->
         key = len(points), points.cpu().numpy().tobytes()
         if key not in known:
             # The solution stays as it is: its derivatives at a set of points are computed once.
-            known[key] = _jets(solution.trial, points, solution).jet(field, index).detach().to(points)
+            known[key] = (
+                jets_of(solution.trial, points, solution.coordinates, solution.fields).jet(field, index).detach().to(points)
+            )
         return d(given[field], *(given[each] for each in index)) - known[key]
 
     names, kind = ("self", field, *solution.coordinates), inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -196,7 +176,7 @@ def _distances(solution: Solution, found: Solution, points: Array, plan: Sequenc
     """The distances of a network from a solution, in the form of a certificate."""
     at = torch.from_numpy(points)
     lives = solution.lives(dict(zip(solution.coordinates, points.T, strict=True)))
-    old, new = (_jets(each.trial, at, solution) for each in (solution, found))
+    old, new = (jets_of(each.trial, at, solution.coordinates, solution.fields) for each in (solution, found))
     rows = {}
     for field in solution.fields:
         there = torch.from_numpy(np.array(lives[field]))

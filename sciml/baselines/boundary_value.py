@@ -11,6 +11,7 @@ import torch
 
 from sciml.baselines.collocation import CollocationSystem, NotFiniteError
 from sciml.baselines.evolution import estimated, evolve
+from sciml.baselines.factorization import DENSE
 from sciml.baselines.integrate import BlowUpError
 from sciml.baselines.refinement import RECOVERABLE, Refinement, check_domain, described, grids, refine
 from sciml.baselines.task import FAMILIES, Solved, Task, unestimated
@@ -18,7 +19,6 @@ from sciml.diagnostics.well_posedness import lacking
 from sciml.errors import BaselineError
 from sciml.geometry import Box
 from sciml.models import Grid
-from sciml.solvers.factorization import DENSE
 
 # Nodes along each coordinate, by the number of coordinates that are gridded.
 _SIZES = {

@@ -13,6 +13,7 @@ from scipy import sparse
 from torch import Tensor
 
 from sciml._text import listed
+from sciml.baselines.factorization import SingularError, solved_least, solved_square
 from sciml.baselines.integrate import Budget
 from sciml.errors import BaselineError
 from sciml.geometry import At, Average, Face, Interior, OnFaces, Opposite
@@ -24,7 +25,6 @@ from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.linearize import linearize, per_point
 from sciml.problem.observations import Observation
 from sciml.slabs.row_layout import arranged, outward, sparse_slopes
-from sciml.solvers.factorization import SingularError, solved_least, solved_square
 from sciml.typing import Array
 
 _STEPS = 60

@@ -21,9 +21,17 @@ from sciml.models.bases import PiecewiseBasis, gauss
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem.observations import DATA
 from sciml.solvers.discrete_problem import DATA_WEIGHT
-from sciml.strategies.inverse_points import ROUGH, blocks_on, orders_asked_by, placeable, roughness
 from sciml.strategies.inverse_solver import ParameterCovariance, gauss_newton, spread
-from sciml.strategies.inverse_system import ElementRows, TilingSystem, Units
+from sciml.strategies.inverse_system import (
+    ROUGH,
+    ElementRows,
+    TilingSystem,
+    Units,
+    blocks_on,
+    orders_asked_by,
+    placeable,
+    roughness,
+)
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.typing import Array

@@ -140,7 +140,9 @@ def lesson(setup: DiscreteProblem, teacher: nn.Module, count: int, seed: int) ->
             sets[-1].append(Collocation(PointSet((points[there].to(like),)), tuple(terms)))
     train, held = map(tuple, sets)
     ones = dict.fromkeys(sizes, 1.0)
-    return setup.with_trial(setup.trial, train=train, held=held, scales=sizes, weights=ones, leading=ones, raw={})
+    changes: dict[str, Any] = {"train": train, "held": held, "scales": sizes, "weights": ones, "leading": ones}
+    # What was measured tells nothing more: unknowns stay as the teacher has them.
+    return setup.with_trial(setup.trial, problem=problem.bind_initial(), raw={}, **changes)
 
 
 def _size(values: Tensor) -> float:

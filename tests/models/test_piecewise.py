@@ -17,9 +17,13 @@ from sciml.problem.collocation import Collocation
 from sciml.problem.measurements import data_blocks
 from sciml.solvers.condensation import WeightLayout
 from sciml.strategies.inverse_pde import energies, refined
-from sciml.strategies.inverse_points import blocks_on
 from sciml.strategies.inverse_solver import bordered_solve, gauss_newton, spread
-from sciml.strategies.inverse_system import ElementRows, TilingSystem, Units
+from sciml.strategies.inverse_system import (
+    ElementRows,
+    TilingSystem,
+    Units,
+    blocks_on,
+)
 
 CUTS = ([-1.0, -0.2, 0.5, 1.0], [-1.0, 0.1, 1.0])
 
