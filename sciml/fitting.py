@@ -19,6 +19,7 @@ from torch import nn
 from sciml.baselines.predictability import doubt
 from sciml.diagnostics.certificate import Certificate
 from sciml.diagnostics.convergence import overfitted, stagnant
+from sciml.diagnostics.estimated_error import estimated_error, missed
 from sciml.diagnostics.preflight import checked
 from sciml.errors import ProblemError, SolverError
 from sciml.problem import Problem
@@ -145,17 +146,6 @@ def _hurried(setup: DiscreteProblem) -> DiscreteProblem:
     return replace(setup, fresh=tuple(block.thinned(_FEW) for block in setup.fresh))
 
 
-def missed(errors: Mapping[str, float], tolerance: float) -> list[str]:
-    """That an estimated error is too large for a success; nothing where none is."""
-    limit = _ERROR * tolerance
-    worst = max(errors, key=lambda name: errors[name], default="")
-    if not worst or errors[worst] <= limit:
-        return []
-    return [
-        f"the estimated relative error of {worst!r} is {errors[worst]:.1e}, more than {limit:g}: try a wider or deeper model"
-    ]
-
-
 def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options, intervals: str) -> Solution:
     """The solution of a fit, judged on points that nothing was trained on."""
     setup, status, message = best.discrete, best.status, best.message
@@ -178,7 +168,10 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     spread = spread_of(judged.setup, inference)
     if spread is not None and best.teacher is not None:
         spread = carried(spread, setup.problem, best.teacher.trial, setup.trial)
-    reasons = [*([best.doubt] if best.doubt else []), *judged.reasons, *missed(best.errors, options.tolerance)]
+    errors = dict(best.errors)
+    if not errors and setup.measurements is None and not setup.raw and best.solved and status not in ENDED:
+        errors = estimated_error(setup, options.seed)
+    reasons = [*([best.doubt] if best.doubt else []), *judged.reasons, *missed(errors, _ERROR * options.tolerance)]
     if best.solved and not reasons and status not in ENDED and setup.measurements is None:
         unsure = doubt(setup.problem, setup.trial, best.residual, max(_LEAST_LOOK, log.seconds), options.tolerance)
         reasons += [] if unsure is None else [unsure]
@@ -222,7 +215,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         ),
         data=setup.table,
         tolerance=float(options.tolerance),
-        estimated_error=dict(best.errors),
+        estimated_error=errors,
         statistics=statistics(setup.rows, setup.train, inference, sizes_found),
         spread=spread,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,9 +16,9 @@ from sciml._text import listed, nearest
 from sciml.data import Table
 from sciml.errors import ModelError, ProblemError, SolverError
 from sciml.geometry import Average, Interior, Place, SpectralPoints, Within, default_count, default_face_count, draw
-from sciml.models import MLP, RandomFeatures, Scaled
+from sciml.models import MLP, RandomFeatures, Scaled, Spectral
 from sciml.models.base import SequentialModel
-from sciml.problem import Measurements, Problem
+from sciml.problem import Measurements, Periodic, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
 from sciml.solvers.hard_constraints import Ansatz
@@ -27,6 +28,7 @@ from sciml.solvers.residuals import ResidualSystem
 
 CONDITION_WEIGHT = 10.0
 DATA_WEIGHT = 0.01
+_ROWS_A_WEIGHT = 1.5
 
 
 @dataclass(frozen=True)
@@ -180,3 +182,25 @@ def built_model(model: nn.Module | None, problem: Problem, seed: int, choices: l
         elif any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in copied.parameters()):
             copied(torch.zeros(2, construction.inputs))
     return construction.periodised(copied, choices)
+
+
+def wave_columns(problem: Problem) -> tuple[int, ...]:
+    """The columns of the coordinates in which every field is periodic."""
+    found = []
+    for column, name in enumerate(problem.coordinates):
+        around = [each for each in problem.conditions if isinstance(each, Periodic) and each.coordinate == name]
+        fields = {field for each in around for field in each.fields or problem.fields}
+        if fields >= set(problem.fields):
+            found.append(column)
+    return tuple(found)
+
+
+def layout_of(model: Spectral, problem: Problem) -> SpectralPoints:
+    """Points for a spectral trial function: a small multiple of its weights inside, and of its functions on each face."""
+    basis = model.basis
+    rows = _ROWS_A_WEIGHT * basis.width * len(problem.fields) / max(1, len(problem.equations))
+    across = {}
+    for column, name in enumerate(problem.coordinates):
+        functions = len({product[:column] + product[column + 1 :] for product in basis.products})
+        across[name] = math.ceil(_ROWS_A_WEIGHT * functions)
+    return SpectralPoints(math.ceil(rows), across, model.periodic)

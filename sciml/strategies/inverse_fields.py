@@ -35,13 +35,12 @@ from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.observations import PRIOR, Observation, is_measured
 from sciml.solvers import DiscreteProblem, LeastSquares, Objective
-from sciml.solvers.discrete_problem import DATA_WEIGHT
+from sciml.solvers.discrete_problem import DATA_WEIGHT, layout_of
 from sciml.solvers.gauss_newton import descend
 from sciml.solvers.state import settled
 from sciml.strategies.inverse_ode import weighed
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace
-from sciml.strategies.spectral import layout_of
 from sciml.strategies.training import Training
 from sciml.typing import MultiIndex
 from sciml.uncertainty.covariance import from_rows

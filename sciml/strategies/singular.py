@@ -20,11 +20,12 @@ from sciml.models import Spectral as Polynomials
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.solvers import DiscreteProblem, Objective
+from sciml.solvers.discrete_problem import layout_of
 from sciml.solvers.gauss_newton import factorised
 from sciml.solvers.state import settled
 from sciml.strategies.random_features import ENOUGH, linear_solve, not_by_least_squares, part_of, solved_how
 from sciml.strategies.search import Candidate, Strategy, Workspace
-from sciml.strategies.spectral import Degrees, layout_of
+from sciml.strategies.spectral import Degrees
 from sciml.typing import Array
 
 _RADIUS, _NEAREST = 0.5, 1e-5

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from sciml.errors import SolverError
-from sciml.geometry import Box, SpectralPoints
+from sciml.geometry import Box
 from sciml.models import Spectral as Polynomials
-from sciml.problem import Periodic, Problem
+from sciml.problem import Problem
 from sciml.solvers import DiscreteProblem, GaussNewton
+from sciml.solvers.discrete_problem import layout_of, wave_columns
 from sciml.solvers.state import settled
 from sciml.strategies.random_features import ENOUGH, not_by_least_squares, part_of, solved_how
 from sciml.strategies.search import Candidate, Strategy, Workspace
@@ -23,7 +24,6 @@ from sciml.strategies.training import relative
 
 MOST_COORDINATES = 3
 
-_ROWS_A_WEIGHT = 1.5
 _FIRST = {1: 24, 2: 10, 3: 6}
 _RAISES = (1.5, 1.25, 1.1)
 _LOW = 0.03
@@ -37,28 +37,6 @@ _SETTLED = 2
 _HOPELESS = 4
 _USUAL = 8
 _HELD = 0.25
-
-
-def wave_columns(problem: Problem) -> tuple[int, ...]:
-    """The columns of the coordinates in which every field is periodic."""
-    found = []
-    for column, name in enumerate(problem.coordinates):
-        around = [each for each in problem.conditions if isinstance(each, Periodic) and each.coordinate == name]
-        fields = {field for each in around for field in each.fields or problem.fields}
-        if fields >= set(problem.fields):
-            found.append(column)
-    return tuple(found)
-
-
-def layout_of(model: Polynomials, problem: Problem) -> SpectralPoints:
-    """Points for a spectral trial function: a small multiple of its weights inside, and of its functions on each face."""
-    basis = model.basis
-    rows = _ROWS_A_WEIGHT * basis.width * len(problem.fields) / max(1, len(problem.equations))
-    across = {}
-    for column, name in enumerate(problem.coordinates):
-        functions = len({product[:column] + product[column + 1 :] for product in basis.products})
-        across[name] = math.ceil(_ROWS_A_WEIGHT * functions)
-    return SpectralPoints(math.ceil(rows), across, model.periodic)
 
 
 @dataclass

@@ -157,7 +157,7 @@ def _points(problem: Problem, teacher: nn.Module, count: int, generator: np.rand
     candidates = draw(Interior(), domain, _CANDIDATES * count, generator).points[0].numpy()
     found = [even, steepest(teacher, problem, candidates, count // 2, generator)]
     if sides := tuple(domain.sides):
-        found.append(draw(OnFaces(sides), domain, max(1, round(_BOUNDARY * count)), generator).points[0].numpy())
+        found.append(draw(OnFaces(sides), domain, max(1, round(_BOUNDARY * count / len(sides))), generator).points[0].numpy())
     return np.concatenate(found)
 
 

@@ -14,9 +14,10 @@ from sciml.errors import ModelError
 from sciml.geometry import Face, Interior, OnFaces, Opposite, PointSet, clustered, draw
 from sciml.jets import AutogradJets, TaylorJets
 from sciml.models import Scaled, Spectral
+from sciml.solvers.discrete_problem import layout_of, wave_columns
 from sciml.solvers.gauss_newton import factorised
 from sciml.strategies.prepare import prepare
-from sciml.strategies.spectral import Degrees, layout_of, wave_columns
+from sciml.strategies.spectral import Degrees
 
 
 def filled(model, seed=0):

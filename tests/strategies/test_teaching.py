@@ -95,8 +95,8 @@ def test_a_solution_can_be_the_teacher_and_none_trains_on_the_equations():
     assert network.error(exact)["u"] == pytest.approx(network.estimated_error["u"], rel=3)
     alone = sciml.fit(Decay(), sciml.MLP(6), teacher=None)
     assert not any("taught" in each for each in alone.choices)
-    assert alone.estimated_error == {}
     assert alone.error()["u"] < 1e-4
+    assert 0.2 < alone.estimated_error["u"] / alone.error()["u"] < 5
 
 
 @pytest.mark.parametrize(

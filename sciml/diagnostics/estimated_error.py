@@ -1,0 +1,140 @@
+r"""A posteriori error estimation: the linearised equation for the error, solved in a space that is richer where it counts.
+
+Where u solves :math:`R(u) = 0` and :math:`\tilde u` is what was found, the error :math:`\delta = u - \tilde u` solves
+
+.. math::  R'(\tilde u)\,\delta = -R(\tilde u)
+
+up to its square, with the conditions likewise. Least squares in polynomials (random features where the domain is no box or has
+many coordinates) is one linear solve. It says how large a residual is as an error, which the residual itself does not: that
+depends on how the equation amplifies it.
+
+References: R. D. Skeel, Thirteen ways to estimate global error, Numerische Mathematik 48 (1986); H. J. Stetter, The defect
+correction principle and discretization methods, Numerische Mathematik 29 (1978).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sciml.geometry import Box, Interior, SpectralPoints, draw
+from sciml.jets import LinearJets, Supplier
+from sciml.models import RandomFeatures, Scaled, Spectral, Windowed
+from sciml.problem import Problem
+from sciml.solvers import DiscreteProblem, Objective, ResidualSystem
+from sciml.solvers.batching import predicted
+from sciml.solvers.discrete_problem import blocks_of, layout_of, wave_columns
+from sciml.solvers.gauss_newton import factorised
+from sciml.typing import MultiIndex, Values
+
+# The degree of polynomials by the number of coordinates; the number of random features and their scale; columns at most.
+_DEGREES = {1: 48, 2: 26, 3: 10}
+_FEATURES, _SCALE, _POINTS_A_FEATURE = 600, 3.0, 3
+_MOST = 1500
+# The coarser of two spaces: its degree, or its number of features, as a part of that of the finer one.
+_COARSER = 2 / 3
+_RANK = 1e-12
+# What of the residuals the correction may leave, and by how much two of them may differ, to be believed.
+_LEFT, _APART = 0.3, 3.0
+_PROBES = 4096
+
+
+def estimated_error(setup: DiscreteProblem, seed: int) -> dict[str, float]:
+    """The estimated relative L2 error of each field, by linearised corrections in two spaces; nothing where these disagree."""
+    if isinstance(setup.trial, Windowed):
+        # What windows were made for, one space of all times does not resolve.
+        return {}
+    points = draw(Interior(), setup.problem.domain, _PROBES, np.random.default_rng([seed, 50])).points[0]
+    columns = dict(zip(setup.problem.coordinates, points.T.numpy(), strict=True))
+    values = predicted(setup.trial, points)
+    lives = torch.stack([torch.from_numpy(setup.problem.lives(name, columns).copy()) for name in setup.problem.fields], dim=1)
+    size = ((values.square() * lives).sum(0) / lives.sum(0)).sqrt()
+    if not bool(torch.isfinite(size).all()):
+        return {}
+    unit = torch.where(size > 0, size, torch.ones_like(size))
+    found: list[tuple[Tensor, float]] = []
+    for model, where in _spaces(setup.problem, seed):
+        change, left = _corrected(setup, model, where, unit, points, seed)
+        found.append((((change.square() * lives).sum(0) / lives.sum(0)).sqrt() / unit, left))
+    (one, _), (two, left) = found[0], found[-1]
+    worst = float(two.max())
+    agree = math.isfinite(worst) and float(one.max()) <= _APART * worst and worst <= _APART * float(one.max())
+    if left > _LEFT or not agree:
+        return {}
+    return dict(zip(setup.problem.fields, two.tolist(), strict=True))
+
+
+def _spaces(problem: Problem, seed: int) -> list[tuple[Any, int | SpectralPoints]]:
+    """A coarse and a fine space of corrections, and the points that they need."""
+    count, fields = len(problem.coordinates), len(problem.fields)
+    found: list[tuple[Any, int | SpectralPoints]] = []
+    for share in (_COARSER, 1.0):
+        if isinstance(problem.domain, Box) and count in _DEGREES:
+            around = wave_columns(problem)
+            degree = min(_DEGREES[count], math.floor(1.1 * (_MOST / fields) ** (1 / count)) - 1)
+            degrees = tuple(round(share * degree / (2 if column in around else 1)) for column in range(count))
+            polynomials = Spectral(degrees, periodic=around)
+            polynomials.build(count, fields, torch.Generator())
+            found.append((polynomials, layout_of(polynomials, problem)))
+        else:
+            number = round(share * min(_FEATURES, _MOST // fields))
+            features = RandomFeatures(number, _SCALE)
+            features.build(count, fields, torch.Generator().manual_seed(seed))
+            found.append((features, math.ceil(_POINTS_A_FEATURE * number * fields / max(1, len(problem.equations)))))
+    return found
+
+
+def _corrected(
+    setup: DiscreteProblem, model: Any, where: int | SpectralPoints, unit: Tensor, points: Tensor, seed: int
+) -> tuple[Tensor, float]:
+    """The correction ``(n, F)`` at points, and the share of the residuals that it leaves."""
+    problem, like = setup.problem, next(setup.trial.buffers())
+    trial = Scaled(model, problem.domain.lower, problem.domain.upper, [0.0] * len(unit), unit.tolist()).to(like)
+    blocks = blocks_of(problem, problem.terms(), where, np.random.default_rng([seed, 51]))
+    rows = _CorrectedSystem(problem, trial, setup.rows)
+    weights: list[Tensor] = [parameter for parameter in trial.parameters() if parameter.requires_grad]
+    objective = Objective(
+        rows, tuple(block.to(like.device, like.dtype) for block in blocks), setup.scales, setup.weights, weights
+    )
+    objective.assign(torch.zeros_like(objective.vector()))
+    residuals, slopes = objective.linearised()
+    move = factorised(residuals, slopes)[0](_RANK)
+    objective.assign(move)
+    before = float(residuals.norm())
+    return predicted(trial, points), float((residuals + slopes @ move).norm()) / before if before > 0 else 0.0
+
+
+class _CorrectedSystem(ResidualSystem):
+    """The residuals of a fixed function and a correction that is varied."""
+
+    def __init__(self, problem: Problem, trial: Scaled, before: ResidualSystem) -> None:
+        super().__init__(problem, trial, {name: value.detach() for name, value in before.raw.items()})
+        self._before = before
+
+    def supplier(self, points: Tensor, plan: Sequence[MultiIndex] = ()) -> Supplier:
+        features = self._features(points, plan)
+        return _CorrectedJets(self.trial, self.problem.fields, features, self._before.supplier(points, plan))
+
+
+class _CorrectedJets(LinearJets):
+    """Jets of a correction, added to those of a fixed function."""
+
+    def __init__(self, trial: Any, fields: Sequence[str], features: Any, before: Supplier) -> None:
+        super().__init__(trial, fields, features)
+        self._before = before
+
+    def jet(self, field: str, index: MultiIndex) -> Values:
+        return self._before.jet(field, index).detach() + super().jet(field, index)
+
+
+def missed(errors: Mapping[str, float], limit: float) -> list[str]:
+    """That an estimated error is too large for a success; nothing where none is."""
+    worst = max(errors, key=lambda name: errors[name], default="")
+    if not worst or errors[worst] <= limit:
+        return []
+    return [f"the estimated relative error of {worst!r} is {errors[worst]:.1e}, more than {limit:g}"]

@@ -1,0 +1,104 @@
+"""The estimated error of solutions against their true one, and when there is none."""
+
+import math
+
+import pytest
+import torch
+from conftest import problem_class
+
+import sciml
+from problems import Poisson
+from sciml import d
+
+
+class Wave(sciml.Problem):
+    """A nonlinear wave with a known solution."""
+
+    domain = sciml.Interval(x=(0, 1)) * sciml.Interval(t=(0, 1))
+    fields = ["u"]
+    conditions = [
+        sciml.Initial(u=lambda x: x, u_t=0.0),
+        sciml.Dirichlet(u=lambda x, t: x * torch.cos(5 * math.pi * t) + (x * t) ** 3, on=domain.faces("x")),
+    ]
+
+    @sciml.equation
+    def motion(self, u, x, t):
+        u0 = x * torch.cos(5 * math.pi * t) + (x * t) ** 3
+        force = -25 * math.pi**2 * x * torch.cos(5 * math.pi * t) + 6 * x**3 * t - 6 * x * t**3 + u0**3
+        return d(u, t, t) - d(u, x, x) + u**3 - force
+
+    def reference(self, x, t):
+        return {"u": x * torch.cos(5 * math.pi * t) + (x * t) ** 3}
+
+
+class Smooth(Poisson):
+    """Poisson's equation whose solution is known."""
+
+    conditions = [sciml.Dirichlet(u=0.0, on=Poisson.domain.boundary)]
+
+    @sciml.equation
+    def poisson(self, u, x, y):
+        return d(u, x, x) + d(u, y, y) + 2 * math.pi**2 * torch.sin(math.pi * x) * torch.sin(math.pi * y)
+
+    def reference(self, x, y):
+        return {"u": torch.sin(math.pi * x) * torch.sin(math.pi * y)}
+
+
+class InDisk(sciml.Problem):
+    """The same on a disk, where corrections are random features."""
+
+    domain = sciml.Disk((0, 0), 1)
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def poisson(self, u, x, y):
+        return d(u, x, x) + d(u, y, y) + 4
+
+    def reference(self, x, y):
+        return {"u": 1 - x**2 - y**2}
+
+
+@pytest.mark.parametrize(
+    ("problem", "model", "steps"),
+    [
+        (Wave(), sciml.MLP(12, 12), 300),
+        (Wave(), sciml.MLP(4), 60),
+        (Smooth(), sciml.MLP(12, 12), 200),
+        (InDisk(), sciml.MLP(8), 60),
+        (problem_class("kovasznay")(), sciml.MLP(12, 12), 120),
+        (problem_class("heat_rod")(), sciml.MLP(4), 40),
+    ],
+)
+def test_networks_know_how_far_they_are_from_the_truth(problem, model, steps):
+    solution = sciml.fit(problem, model, solver=[sciml.Adam(200), sciml.SSBroyden(steps)])
+    true = solution.error()
+    assert set(solution.estimated_error) == set(true)
+    worst = max(true, key=true.get)
+    assert 0.2 < solution.estimated_error[worst] / true[worst] < 5
+    assert solution.success <= (true[worst] < 1e-2)
+    if solution.estimated_error[worst] > 1e-3:
+        assert not solution.success
+        assert "the estimated relative error of" in solution.message
+
+
+def test_small_residuals_are_not_taken_for_small_errors():
+    # Its certificate holds: residuals are below a twentieth of their natural size, the error is not.
+    solution = sciml.fit(Wave(), sciml.MLP(12, 12), solver=[sciml.Adam(300), sciml.SSBroyden(300)])
+    assert (solution.residuals["relative"] < 0.05).all()
+    assert solution.error()["u"] > 0.01
+    assert not solution.success
+
+
+def test_polynomials_are_estimated_down_to_rounding():
+    solution = sciml.fit(Smooth())
+    assert solution.success
+    assert solution.error()["u"] < 1e-12
+    assert solution.estimated_error["u"] < 1e-12
+
+
+def test_nothing_is_said_where_corrections_do_not_resolve_the_error():
+    layer = problem_class("burgers")()
+    solution = sciml.fit(layer, sciml.MLP(10, 10), solver=sciml.Adam(200))
+    assert solution.estimated_error == {} or 0.2 < solution.estimated_error["u"] / solution.error()["u"] < 5
+    assert sciml.fit(layer).estimated_error == {}
