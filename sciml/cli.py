@@ -225,6 +225,8 @@ def _show(solution: Solution, other: Solution | None) -> None:
         for each in [solution] if other is None else [solution, other]:
             errors = ", ".join(f"{field} {error:.2e}" for field, error in each.error().items())
             _say(f"relative L2 error, {report.short_name(each)}: {errors}")
+    if solution.estimate:
+        _say(solution.estimate)
     for choice in solution.choices:
         _say(choice, "dim")
     outcome, style = ("success", "") if solution.success else ("not a success", "bold red")

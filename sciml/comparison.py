@@ -55,6 +55,7 @@ class Comparison:
 
     - ``<field>: relative L2`` and ``<field>: largest``, for each field: the root mean square of the difference from the truth
       by that of the truth, and the largest absolute difference, in the field's unit;
+    - ``estimated error``: what the solution estimates of the worst field, NaN where it does not;
     - ``seconds``: the wall-clock time of the solving;
     - ``degrees of freedom``: the numbers that describe the solution, a network's parameters or a grid's values;
     - ``points/s``: points evaluated in a second, measured here on at least 16,384 of them;
@@ -156,6 +157,7 @@ def compare(*solutions: Solution, truth: Any = None, on: Any = None) -> Comparis
             )
         rows[name] = {
             **_errors(lives, values, exact, sound),
+            "estimated error": max(solution.estimated_error.values(), default=np.nan),
             "seconds": solution.seconds,
             "degrees of freedom": solution.parameters,
             "points/s": _speed(solution, points),

@@ -63,8 +63,9 @@ class Solution:
         statistics: of a fit to measurements: their number, how many numbers were fitted to them, ``chi2``, the
             ``log_likelihood``, ``AIC`` and ``BIC``, and each column's standard deviation, given or found (``sigma.<column>``).
         tolerance: the relative residual that the certificate allows.
-        estimated_error: the estimated relative L2 error of each field, where it is known by more than residuals: of a model
-            that learned from a ``teacher`` its distance from that, with what the teacher's own residuals leave.
+        estimated_error: the estimated relative L2 error of each field, at most 1, and nothing where it cannot be estimated: of
+            a model that learned from a ``teacher`` its distance from that; of a baseline how far grids differ; else by the
+            linearised equations for the error, of problems without unknowns that are not solved in windows of time.
         spread: how the measurements' noise spreads over the trial function, for ``standard_error``; None where nothing was
             inferred.
     """
@@ -131,6 +132,12 @@ class Solution:
         """A line for the head of a figure."""
         by = self.engine if self.model is None else type(self.model).__name__
         return f"{self.name}, {by}{'' if self.success else ' (not a success)'}"
+
+    @property
+    def estimate(self) -> str:
+        """The estimated errors in words; empty where nothing is known."""
+        known = ", ".join(f"{name} {value:.1e}" for name, value in self.estimated_error.items())
+        return f"estimated relative error: {known}" if known else ""
 
     def __call__(self, **coordinates: Any) -> dict[str, Any]:
         """The fields at points, outside the domain too: there they are what the trial function happens to be.
@@ -340,6 +347,7 @@ class Solution:
         outcome = "success" if self.success else "NOT a success"
         how = f"{self.status} in {self.seconds:.1f} s ({self.solver}; {self.engine})"
         lines = [f"Solution of {self.name}: {outcome}, {how}", f"  {self.message}"]
+        lines += [f"  {self.estimate}"] if self.estimate else []
         for frame in (self.unknowns, self.residuals):
             if len(frame):
                 lines += ["", frame.to_string(float_format=lambda value: f"{value:.4g}")]
@@ -348,7 +356,8 @@ class Solution:
     def _repr_html_(self) -> str:
         """For notebooks: the outcome, the unknowns and the certificate."""
         outcome = f"{'success' if self.success else '<b>not a success</b>'}, {self.status} in {self.seconds:.1f} s"
-        head = f"<p><b>{html.escape(self.name)}</b>: {outcome}. {html.escape(self.message)}</p>"
+        said = f"{self.message}. {self.estimate}" if self.estimate else self.message
+        head = f"<p><b>{html.escape(self.name)}</b>: {outcome}. {html.escape(said)}</p>"
         frames = [frame for frame in (self.unknowns, self.residuals) if len(frame)]
         return head + "".join(frame.to_html(float_format="{:.4g}".format) for frame in frames)
 

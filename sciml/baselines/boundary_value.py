@@ -86,7 +86,8 @@ def _concluded(task: Task, found: Refinement, in_time: bool) -> Solved:
         message += "; the measurements were not used, for there is nothing unknown"
     if not found.agreed:
         message += f"; they do not agree to the tolerance {task.tolerance:g}"
-    return replace(solved, success=found.agreed, message=message, choices=(solved.solver,), history=found.history())
+    error, grids_tried = found.error if found.gaps else np.nan, found.history()
+    return replace(solved, success=found.agreed, message=message, choices=(solved.solver,), history=grids_tried, error=error)
 
 
 def _steady(task: Task) -> Callable[[Grid, Solved | None], Solved]:

@@ -131,6 +131,7 @@ class Solved:
         choices: what was chosen on the way.
         events: a row for each zero of an event.
         history: a row for each grid.
+        error: the estimated relative error, where methods were compared.
     """
 
     trial: nn.Module
@@ -143,6 +144,7 @@ class Solved:
     choices: tuple[str, ...] = ()
     events: pd.DataFrame = field(default_factory=pd.DataFrame)
     history: pd.DataFrame = field(default_factory=pd.DataFrame)
+    error: float = np.nan
 
 
 def unestimated(values: Mapping[str, Tensor]) -> dict[str, Estimate]:

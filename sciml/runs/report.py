@@ -26,7 +26,7 @@ _MOST = 2**24
 _NONE = type(None)
 _KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("problem", "solver", "engine", "dtype", "device", "status", "message"), (str,)),
-    **dict.fromkeys(("points", "residuals", "unknowns", "versions"), (dict,)),
+    **dict.fromkeys(("points", "residuals", "unknowns", "versions", "estimated_error"), (dict,)),
     **dict.fromkeys(("relative_l2", "data"), (dict, _NONE)),
     **dict.fromkeys(("parameters", "nit"), (int,)),
     "fields": (list,),
@@ -41,7 +41,8 @@ def summary(solution: Solution) -> dict[str, Any]:
     """The contract of ``summary.json``: plain values only; numbers that are not finite become null.
 
     Keys: ``problem, fields, model, parameters, solver, engine, dtype, device, seed, points, seconds, nit, success, status,
-    message, relative_l2`` (by field, null without a reference), ``residuals`` (by term: rms, max, relative, points; on
+    message, relative_l2`` (by field, null without a reference), ``estimated_error`` (by field, empty where there is none),
+    ``residuals`` (by term: rms, max, relative, points; on
     fresh points), ``unknowns`` (by name: value, standard_error, low, high), ``data`` (path, sha256, rows,
     reader, options, versions of the file of measurements; null if there is none), ``versions``.
     """
@@ -62,6 +63,7 @@ def summary(solution: Solution) -> dict[str, Any]:
             "seconds": round(solution.seconds, 3),
             **{name: getattr(solution, name) for name in ("nit", "success", "status", "message")},
             "relative_l2": solution.error() if has_reference else None,
+            "estimated_error": dict(solution.estimated_error),
             "residuals": {name: {**row, "points": int(row["points"])} for name, row in solution.residuals.T.items()},
             "unknowns": solution.unknowns.rename(columns={"estimate": "value"}).to_dict("index"),
             "data": None if origin is None else origin.as_dict(),
@@ -100,13 +102,21 @@ def _checked(found: Any) -> dict[str, Any]:
     """What ``summary`` makes; anything else is a ``ValueError``."""
     if not isinstance(found, dict):
         raise ValueError(f"it holds {type(found).__name__}, not names and values")
+    # Runs of before have none.
+    found.setdefault("estimated_error", {})
     for name, kinds in _KINDS.items():
         if name not in found:
             raise ValueError(f"it has no {name!r}")
         if type(found[name]) not in kinds:
             expected = " or ".join(kind.__name__ for kind in kinds)
             raise ValueError(f"{name!r} is {str(found[name])[:50]!r}; expected {expected}")
-    rows = [found["points"], found["relative_l2"] or {}, *found["residuals"].values(), *found["unknowns"].values()]
+    rows = [
+        found["points"],
+        found["estimated_error"],
+        found["relative_l2"] or {},
+        *found["residuals"].values(),
+        *found["unknowns"].values(),
+    ]
     if not all(isinstance(row, dict) and {*map(type, row.values())} <= {int, float, _NONE} for row in rows):
         raise ValueError("not all of 'points', 'relative_l2', 'residuals', 'unknowns' are numbers by name")
     if not all(isinstance(each, str) for each in [*found["fields"], *found["versions"].values()]):
