@@ -139,7 +139,7 @@ def compare(*solutions: Solution, truth: Any = None, on: Any = None) -> Comparis
     """
     _check(solutions)
     points = _points(solutions[0], on)
-    found = [solution(**points) for solution in solutions]
+    found = [solution(points) for solution in solutions]
     where = [solution.lives(points) for solution in solutions]
     finite = [
         all(np.isfinite(values[name][there]).all() for name, there in lives.items())
@@ -246,7 +246,7 @@ def _speed(solution: Solution, points: Mapping[str, Array]) -> float:
     best, spent = np.inf, 0.0
     for _ in range(_REPEATS):
         start = time.perf_counter()
-        solution(**columns)
+        solution(columns)
         taken = time.perf_counter() - start
         best, spent = min(best, taken), spent + taken
         if spent > _SECONDS:

@@ -19,13 +19,13 @@ from sciml.embedding import checked_jets
 from sciml.errors import ProblemError, SolverError
 from sciml.fitting import fit
 from sciml.geometry import Interior, draw
-from sciml.jets import d
+from sciml.jets import d, jets_of
 from sciml.models import MLP
 from sciml.problem import Problem, equation
 from sciml.solution import Solution
 from sciml.solvers import LeastSquares, Solver
 from sciml.solvers.discrete_problem import checked_seed
-from sciml.strategies.teaching import jets_of, steepest
+from sciml.strategies.teaching import steepest
 from sciml.typing import Array, MultiIndex
 
 _FRESH, _CANDIDATES = 4096, 8

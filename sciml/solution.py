@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,10 @@ from sciml.data import StoredReference, Table, archive
 from sciml.errors import ExtrapolationWarning, ProblemError
 from sciml.geometry import Box, Domain
 from sciml.geometry.coordinates import points_from
+from sciml.jets import jets_of
 from sciml.models import model_of
 from sciml.problem import Problem
+from sciml.problem.observations import derivative_named
 from sciml.solvers.batching import predicted
 from sciml.uncertainty import Estimate
 from sciml.uncertainty.error_bands import FieldCovariance, standard_errors
@@ -139,22 +141,26 @@ class Solution:
         known = ", ".join(f"{name} {value:.1e}" for name, value in self.estimated_error.items())
         return f"estimated relative error: {known}" if known else ""
 
-    def __call__(self, **coordinates: Any) -> dict[str, Any]:
+    def __call__(self, frame: Any = None, /, *, derivatives: Sequence[str] = (), **coordinates: Any) -> dict[str, Any]:
         """The fields at points, outside the domain too: there they are what the trial function happens to be.
 
         Args:
+            frame: a ``Table``, a DataFrame or a dict with a column for each coordinate; others are ignored.
+            derivatives: derivatives that are wanted beside the fields, such as ``["u_x", "u_tt"]``.
             coordinates: every coordinate by name, in its unit; numbers, arrays or tensors that broadcast.
 
         Returns:
-            For each field, and each complex field of the problem, an array of the shape that the coordinates broadcast to;
-            where one of them is a tensor, a tensor that is differentiable by them.
+            For each field, each complex field of the problem and each derivative an array of the shape that the coordinates
+            broadcast to; where one of them is a tensor, a tensor, of fields differentiable by them.
 
         Raises:
-            ProblemError: a coordinate is missing or unknown, or the shapes do not broadcast.
+            ProblemError: a coordinate is missing or unknown, the shapes do not broadcast, or a derivative is none of a field.
+            TypeError: points without the names of their coordinates.
 
         Warns:
             ExtrapolationWarning: some points lie outside the domain.
         """
+        coordinates |= self._columns_of(frame)
         tensors = any(isinstance(value, Tensor) for value in coordinates.values())
         points, shape = points_from(coordinates, self.coordinates, next(self.trial.buffers()) if tensors else None)
         outside = ~self.domain.contains(points.detach().cpu().numpy())
@@ -171,8 +177,35 @@ class Solution:
         else:
             values = predicted(self.trial, points).numpy() if len(points) else np.empty((0, len(self.fields)))
         found = {name: values[:, column].reshape(shape) for column, name in enumerate(self.fields)}
+        jets = jets_of(self.trial, points.detach(), self.coordinates, self.fields) if derivatives else None
+        for name in derivatives:
+            meant = derivative_named(name, self.fields, self.coordinates)
+            if meant is None:
+                example = f"{self.fields[0]}_{self.coordinates[0]}"
+                raise ProblemError(
+                    f"{name!r} is no derivative of {listed(self.fields)} by {listed(self.coordinates)}, as {example}"
+                )
+            assert jets is not None
+            slope = jets.jet(*meant).detach().reshape(shape)
+            found[name] = slope if tensors else slope.double().cpu().numpy()
         # The values of complex fields are added as far as the problem that names them is known.
         return found if self.problem is None else found | self.problem.composites.joined(found)
+
+    def _columns_of(self, frame: Any) -> dict[str, Any]:
+        """The coordinates that a table has as columns."""
+        if frame is None:
+            return {}
+        columns = frame.as_mapping() if isinstance(frame, Table) else frame
+        if not isinstance(columns, Mapping | pd.DataFrame):
+            named = ", ".join(f"{name}=..." for name in self.coordinates)
+            raise TypeError(
+                f"points need the names of their coordinates, solution({named}), or a DataFrame with these columns; given: "
+                f"{type(frame).__name__}"
+            )
+        missing = [name for name in self.coordinates if name not in columns]
+        if missing:
+            raise ProblemError(f"the table lacks the coordinate {listed(missing)}; it has {listed(map(str, columns))}")
+        return {name: np.asarray(columns[name]) for name in self.coordinates}
 
     def standard_error(self, **coordinates: Any) -> dict[str, np.ndarray]:
         """The standard error of the fields at points: how far the noise of the measurements moves them, in their units.
@@ -267,7 +300,7 @@ class Solution:
             ProblemError: there is no reference.
         """
         grid = self.grid(resolution)
-        truth, own = self.truth(grid, reference), self(**grid)
+        truth, own = self.truth(grid, reference), self(grid)
         norm = np.linalg.norm
         return {
             name: float(norm((own[name] - truth[name])[there]) / (norm(truth[name][there]) or 1.0))

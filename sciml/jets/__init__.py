@@ -1,7 +1,7 @@
 """Derivatives: total derivatives of expressions, and who supplies the derivatives of fields."""
 
 from sciml.jets.analytic import AnalyticJets, knows_derivatives
-from sciml.jets.autograd import AutogradJets
+from sciml.jets.autograd import AutogradJets, jets_of
 from sciml.jets.calculus import JetSpace, Supplier, d
 from sciml.jets.linear import LinearJets
 from sciml.jets.operators import curl, div, grad, laplacian
@@ -20,6 +20,7 @@ __all__ = [
     "d",
     "div",
     "grad",
+    "jets_of",
     "knows_derivatives",
     "laplacian",
 ]

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sciml._text import listed
 from sciml.errors import ModelError
+from sciml.jets.analytic import AnalyticJets, knows_derivatives
 from sciml.typing import MultiIndex, Points, TrialFunction, Values
 
 
@@ -62,3 +63,10 @@ class AutogradJets:
             else:
                 self._gradients[key] = torch.zeros_like(self._points)
         return self._gradients[key]
+
+
+def jets_of(trial: nn.Module, points: Tensor, coordinates: Sequence[str], fields: Sequence[str]) -> AnalyticJets | AutogradJets:
+    """The derivatives of any trial function at points ``(n, D)``: in closed form, or else by nested autograd."""
+    kind = AnalyticJets if knows_derivatives(trial) else AutogradJets
+    with torch.enable_grad():
+        return kind(trial, points.to(next(trial.buffers())), coordinates, fields)

@@ -105,7 +105,8 @@ class Dirichlet(Targets):
     """Values on part of the boundary: ``Dirichlet(u=0.0, on=domain.faces("x"))``.
 
     Args:
-        on: where; faces, pieces or the whole boundary of the problem's domain, or an inner surface.
+        on: where; faces, pieces or the whole boundary of the problem's domain, or an inner surface; by default the whole
+            boundary, the faces of time apart.
         name, targets: as for ``Initial``, of fields alone.
 
     Raises:
@@ -119,9 +120,9 @@ class Dirichlet(Targets):
 
     exact = True
 
-    def __init__(self, *, on: Region | Interface, name: str | None = None, **targets: Target) -> None:
+    def __init__(self, *, on: Region | Interface | None = None, name: str | None = None, **targets: Target) -> None:
         super().__init__(targets, name)
-        self.on = checked_place(type(self).__name__, on)
+        self.on = checked_place(type(self).__name__, Region(boundary=True) if on is None else on)
 
     def place(self, problem: ProblemLike) -> Place:
         return place_of(self.on, problem)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from sciml.diagnostics.certificate import Certificate
 from sciml.geometry import Interior, OnFaces, PointSet, draw
-from sciml.jets import AnalyticJets, AutogradJets, knows_derivatives
+from sciml.jets import jets_of
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
@@ -187,13 +187,6 @@ def _points(problem: Problem, teacher: nn.Module, count: int, generator: np.rand
     if sides := tuple(domain.sides):
         found.append(draw(OnFaces(sides), domain, max(1, round(_BOUNDARY * count / len(sides))), generator).points[0].numpy())
     return np.concatenate(found)
-
-
-def jets_of(trial: nn.Module, points: Tensor, coordinates: Sequence[str], fields: Sequence[str]) -> Any:
-    """The derivatives of a trial function at points."""
-    kind = AnalyticJets if knows_derivatives(trial) else AutogradJets
-    with torch.enable_grad():
-        return kind(trial, points.to(next(trial.buffers())), coordinates, fields)
 
 
 def steepest(trial: nn.Module, problem: Problem, candidates: Array, count: int, generator: np.random.Generator) -> Array:
