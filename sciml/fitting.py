@@ -169,7 +169,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     if spread is not None and best.teacher is not None:
         spread = carried(spread, setup.problem, best.teacher.trial, setup.trial)
     errors = dict(best.errors)
-    if not errors and setup.measurements is None and not setup.raw and best.solved and status not in ENDED:
+    if not (errors or best.doubt) and setup.measurements is None and not setup.raw and best.solved and status not in ENDED:
         errors = estimated_error(setup, options.seed)
     reasons = [*([best.doubt] if best.doubt else []), *judged.reasons, *missed(errors, _ERROR * options.tolerance)]
     if best.solved and not reasons and status not in ENDED and setup.measurements is None:

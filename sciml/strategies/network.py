@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from sciml.diagnostics.estimated_error import estimated_error
 from sciml.errors import SolverError
 from sciml.geometry import Interior
 from sciml.models import MLP, PeriodicInputs, Scaled
@@ -116,7 +117,9 @@ class Train(Strategy):
             if marched.interrupted:
                 work.log.status, work.log.message = "interrupted", ""
             setup, reached, solved = joined(setup, marched), marched.worst, marched.complete
-        yield Candidate(setup, reached, solver, solved=solved, status=work.log.status, message=work.log.message)
+        errors, doubt = ({}, "") if own.windows is not None or work.log.ended else _estimated(setup, own.seed)
+        now = Candidate(setup, reached, solver, solved=solved, doubt=doubt, errors=errors)
+        yield replace(now, status=work.log.status, message=work.log.message)
 
     def _marched(
         self, setup: DiscreteProblem, stages: Sequence[Stage], windows: Windows, training: Training, seed: int
@@ -148,3 +151,14 @@ class Train(Strategy):
         fraction = 1.0 / windows.count
         methods = [WindowMethod(attempt, fraction, fraction, fraction)]
         return march(setup, methods, target=math.inf, hopeless=math.inf, ended=lambda: training.log.ended)
+
+
+def _estimated(setup: DiscreteProblem, seed: int) -> tuple[dict[str, float], str]:
+    """The errors of a network that was trained on the equations, or why its small residuals are not to be believed."""
+    if setup.measurements is not None or setup.raw:
+        return {}, ""
+    errors = estimated_error(setup, seed)
+    return (
+        errors,
+        "" if errors else "its error cannot be estimated, and residuals say little of it",
+    )

@@ -328,6 +328,7 @@ class TestSolution:
             "status",
             "message",
             "relative_l2",
+            "estimated_error",
             "residuals",
             "unknowns",
             "data",

@@ -77,6 +77,7 @@ def test_the_columns_are_those_of_the_docstring(rods):
     assert list(found.table.columns) == [
         "u: relative L2",
         "u: largest",
+        "estimated error",
         "seconds",
         "degrees of freedom",
         "points/s",
