@@ -46,7 +46,7 @@ from sciml.strategies.network import Train
 from sciml.strategies.noise_scale import iterate
 from sciml.strategies.search import ENDED, STOPPED, Budget, Candidate, Log, Options, Workspace
 from sciml.strategies.select import solve
-from sciml.strategies.training import Stage, stage_name, stages_of
+from sciml.strategies.training import Stage, stage_name, stages_of, usual_stages
 from sciml.strategies.transfer import WarmStart, check_names, check_stages
 from sciml.uncertainty.error_bands import carried, spread_of
 from sciml.uncertainty.model_selection import statistics
@@ -234,7 +234,7 @@ def fit(
     weights: Mapping[str, float] | Balanced | None = None,
     exact: bool | HardConstraints = False,
     causal: Causal | None = None,
-    dtype: torch.dtype = torch.float64,
+    dtype: torch.dtype | str = torch.float64,
     device: str | torch.device = "auto",
     seed: int = 0,
     sampler: Adaptive | str | None = "auto",
@@ -292,7 +292,8 @@ def fit(
         exact: True lets the trial function satisfy initial, Dirichlet and periodic conditions whatever the model does; they are
             not trained on then, and stay in the certificate. ``HardConstraints(...)`` holds some of them.
         causal: ``Causal(...)`` lets the equations count at a time only once they hold before it.
-        dtype: ``torch.float64`` or ``torch.float32``.
+        dtype: ``torch.float64`` or ``torch.float32``, or their names. Where the problem decides the way, and where a model
+            learns, a solution in float32 is found in float64 and handed out in float32.
         device: ``"auto"`` takes a GPU where there is one.
         seed: of weights and points.
         sampler: ``Adaptive(...)`` redraws the points inside where residuals are large; None keeps them; ``"auto"`` redraws
@@ -369,11 +370,12 @@ def fit(
     given = begin.solvers(problem) if begin is not None and solver is None else solver
     solvers = () if given is None else tuple(stages_of(given))
     record = Checkpointer(out, checkpoint, resume)
+    kind: Any = {"float32": torch.float32, "float64": torch.float64}.get(str(dtype), dtype)
     options = Options(
         points=points,
         weights=fixed(weights),
         exact=exact,
-        dtype=dtype,
+        dtype=kind,
         device=device,
         seed=seed,
         sampler=sampler_of(sampler, problem),
@@ -392,14 +394,14 @@ def fit(
     data, feed = fed(problem, data, seed)
     model = model if begin is None else begin.model
     # Only where nothing but the problem was named is the way to be chosen.
-    named = solver, points, windows, begin, feed, *options.weightings.rules
+    named = solver, points, windows, begin, *options.weightings.rules
     unnamed = all(each is None for each in named) and not freeze and exact is False
     free = unnamed and model is None
     automatic = isinstance(strategy, str) and strategy == "auto"
-    learned = teaching(teacher, problem, alone=unnamed and model is not None and automatic)
+    learned = teaching(teacher, problem, alone=unnamed and automatic and model is not None and feed is None)
 
     with record, line or contextlib.nullcontext():
-        measurements = checked(problem, model, data, observe, noise, exact, dtype, device, preflight)
+        measurements = checked(problem, model, data, observe, noise, exact, kind, device, preflight)
         settings = fingerprinted(options, solvers, intervals, strategy, begin, learned)
         finished, model = record.begin(problem, model, partial(fingerprint, problem, model, measurements, settings, device))
         if finished is not None:
@@ -407,12 +409,19 @@ def fit(
         watchers = record.watching([*callbacks, *([] if line is None else [line])])
         limit = (_SECONDS if learned is not None or (free and automatic) else math.inf) if seconds is None else seconds
         log = Log(watchers, clock - record.seconds, Budget(limit, memory))
+        if (free or learned is not None) and kind == torch.float32:
+            # Least squares needs all digits on the way.
+            options = replace(options, dtype=torch.float64)
         work = Workspace(problem, measurements, options, log, record.journal, feed)
         train = Train(model, solvers, begin)
         best, notes = iterate(partial(solve, given=strategy, train=train, free=free, teacher=learned), work)
         if feed is not None:
             used = best.solver.split(", ")
-            notes = [*notes, feed.notes(best.discrete, [each for each in solvers if stage_name(each) in used])]
+            stages = solvers or usual_stages(best.discrete.objective().shape[1])
+            notes = [*notes, feed.notes(best.discrete, [each for each in stages if stage_name(each) in used])]
         solution = concluded(best, notes, log, options, intervals)
+        if solution.dtype != kind:
+            said = f"found in {str(solution.dtype).removeprefix('torch.')}"
+            solution = replace(solution, trial=solution.trial.to(kind), choices=(*solution.choices, said))
         record.end(solution)
     return solution

@@ -135,10 +135,13 @@ class DampedGaussNewton:
         merit: Callable[[Tensor], float],
         position: Tensor,
         steps: int,
+        over: Callable[[], bool] = lambda: False,
     ) -> tuple[Tensor, float, int]:
-        """At most so many steps from a position ``(p,)``: where they end, the merit there, and their number."""
+        """At most so many steps from a position ``(p,)``, until time is ``over``: where they end, the merit, their number."""
         value, damping, idle = merit(position), self.first, 0
         for count in range(steps):
+            if count and over():
+                return position, value, count
             here = position
             # A value that is the same to rounding is accepted: it ends the iteration without a search through all dampings.
             bound = math.nextafter(value * (1 + 1e-12), math.inf)

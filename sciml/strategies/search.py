@@ -102,6 +102,11 @@ class Log:
         return time.perf_counter() - self._start
 
     @property
+    def overdue(self) -> bool:
+        """Whether the budget of time is spent, for work that makes no reports."""
+        return self.seconds > self.budget.seconds
+
+    @property
     def ended(self) -> bool:
         """Whether nothing more should be tried here."""
         return self.status in ENDED
@@ -120,7 +125,7 @@ class Log:
         head = {name: getattr(report, name) for name in ("phase", "step", "seconds", "loss", "held_out")}
         self.history.append({**head, **report.terms, **(report.unknowns if more is None else more)})
         ends = [bool(watch(report)) for watch in self._watchers]
-        self.spent = self.seconds > self.budget.seconds
+        self.spent = self.overdue
         return any(ends) or self.spent
 
     def solved(

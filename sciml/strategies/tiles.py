@@ -196,7 +196,7 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None) -> 
             found = start if step is None else start + step.view(shape)
             return {"coefficients": found, "steps": 1, "loss": merit(found.flatten())}
         method = DampedGaussNewton(_TINY, 0.1, least=_TINY, rest=_TINY, tolerance=_SETTLED, patience=_IDLE, lengths=_LENGTHS)
-        found, loss, steps = method.minimise(linearise, merit, start.flatten(), _STEPS)
+        found, loss, steps = method.minimise(linearise, merit, start.flatten(), _STEPS, lambda: work.log.overdue)
         return {"coefficients": found.view(shape), "steps": max(2, steps), "loss": loss}
 
     got = work.journal.recalled(f"tiles {model.extra_repr()}", compute)

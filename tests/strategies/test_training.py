@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from conftest import problem_class
 from torch import nn
 
 import sciml
-from problems import Decay
+from problems import Decay, Poisson
 from sciml import d
 from sciml.errors import FileError, ProblemError
 
@@ -173,7 +174,6 @@ def test_fault_54_a_loss_that_is_not_finite_never_reaches_the_parameters():
 
 def test_a_wrong_solution_is_not_called_a_success():
     """Logistic growth over many e-foldings is a known trap: the network falls to the unstable zero solution."""
-    from conftest import problem_class
 
     growth = problem_class("logistic_growth")
     problem = growth(start=0.05, domain=sciml.Interval(t=(0, 10)))
@@ -191,7 +191,6 @@ def test_points_and_weights_by_name():
 
 
 def test_adaptive_points_move_to_where_the_residual_is():
-    from conftest import problem_class
 
     from sciml.solvers import Objective, ResidualSystem
     from sciml.strategies.prepare import prepare
@@ -214,6 +213,18 @@ def test_adaptive_points_move_to_where_the_residual_is():
     x = moved[0].sample.points[0][:, 0]
     assert ((x - 0.5).abs() < 0.2).double().mean() > 0.6
     assert moved[1] is setup.train[1]
+
+
+@pytest.mark.parametrize("kind", [Decay, Poisson, problem_class("burgers")])
+def test_float32_keeps_to_the_same_ways(kind, tmp_path):
+    whole, half = sciml.fit(kind()), sciml.fit(kind(), dtype="float32")
+    assert half.success
+    assert half.dtype == torch.float32
+    assert half.choices[-1] == "found in float64"
+    assert half.choices[0] == whole.choices[0]
+    points = {name: np.linspace(low, high, 7) for name, (low, high) in half.bounds.items()}
+    assert np.allclose(half(points)["u"], whole(points)["u"], rtol=1e-5, atol=1e-6)
+    assert sciml.load(half.save(tmp_path / "half.pt")).dtype == torch.float32
 
 
 def test_float32_on_request():
