@@ -61,7 +61,13 @@ class Teach(Strategy):
     teacher: nn.Module | None = None
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        found = self._found(work)
+        try:
+            found = self._found(work)
+        except KeyboardInterrupt:
+            # Nothing was found yet: the network is as the caller made it.
+            setup = work.prepared(self.train.model, work.options.points, work.options.exact)
+            yield Candidate(setup, math.inf, "none", solved=False, status="interrupted")
+            return
         if found is None:
             yield from self.train.candidates(work, best)
             return

@@ -4,6 +4,7 @@ import os
 import tempfile
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import h5py
 import numpy as np
@@ -116,6 +117,13 @@ def lazily(**options):
     return sciml.fit(Curve(), sciml.MLP(4), data=table, solver=sciml.Adam(12, batch=512, look=3), **options)
 
 
+def taught(**options):
+    """A network that learns from windows, in few steps."""
+    few = [sciml.Adam(6, look=3), sciml.SSBroyden(20, look=5)]
+    with mock.patch("sciml.strategies.teaching.usual_stages", return_value=few):
+        return sciml.fit(Decay(), sciml.MLP(4), **options)
+
+
 FITS = {
     "Adam": growing(sciml.Adam(20, look=5)),
     "Adam with rates": growing(sciml.Adam(20, look=5, rates={"layers.0": 1e-4, "unknowns": 1e-2})),
@@ -159,6 +167,7 @@ FITS = {
     "tiles": lambda **more: sciml.fit(Transport(), data=SCATTERED, **more),
     "cut tiles": lambda **more: sciml.fit(Plate(domain=HOLED), strategy=sciml.strategies.Tiles(3, 4), **more),
     "a lazy table": lazily,
+    "taught": taught,
     "unknown fields": lambda **more: sciml.fit(Source(), data=BENT, **more),
 }
 
@@ -177,7 +186,7 @@ SHORT = {
 
 
 # Killed again after they were resumed: one of each kind of state.
-TWICE = {"Adam", "a scheduler", "LBFGS", "SSBroyden", "two solvers", "Adaptive", "passes", "elements", "windows"}
+TWICE = {"Adam", "taught", "a scheduler", "LBFGS", "SSBroyden", "two solvers", "Adaptive", "passes", "elements", "windows"}
 
 
 class KilledError(BaseException):

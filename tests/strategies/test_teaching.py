@@ -209,3 +209,16 @@ def test_what_is_not_affine_in_the_last_layer_is_not_projected(burgers):
     objective = setup.objective()
     assert projected(objective) is objective
     assert all(isinstance(block, Collocation) for block in objective.blocks)
+
+
+@pytest.mark.parametrize("phase", ["SSBroyden, taught", "Adam, taught", ""])
+def test_ctrl_c_returns_the_network_as_it_is(burgers, phase):
+    def press(report):
+        if report.phase.startswith(phase):
+            raise KeyboardInterrupt
+
+    solution = sciml.fit(burgers, sciml.MLP(6, 6), callbacks=[press])
+    assert solution.status == "interrupted"
+    assert not solution.success
+    assert isinstance(solution.model, sciml.MLP)
+    assert np.isfinite(solution(x=0.1, t=0.5)["u"])
