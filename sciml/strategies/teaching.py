@@ -71,49 +71,24 @@ class Teach(Strategy):
         if found is None:
             yield from self.train.candidates(work, best)
             return
-        own = work.options
-        setup = work.prepared(self.train.model, own.points, own.exact)
-        setup = replace(
-            setup.with_unknowns(found.discrete.raw), inference=Certificate.issue(found.discrete, math.inf).inference
-        )
-        log, stopped = work.log, found.status in STOPPED
-        status, message = found.status, found.message
-        if not stopped:
-            log.begin()
-        weights = sum(parameter.numel() for parameter in setup.trial.parameters() if parameter.requires_grad)
-        stages = usual_stages(weights)
-        taught = lesson(setup, found.discrete.trial, _count(weights, len(setup.problem.fields)), own.seed)
-        errors = distances(setup, found.discrete.trial, own.seed)
-        best_state, start = None, copy.deepcopy(setup.trial.state_dict())
-        for factor, label in () if stopped else _STARTS:
-            if factor != 1.0 and not _steeper(setup, start, factor, own.seed):
-                break
-            Training(log, own.early_stopping).run(taught, stages, own.seed, f", {label}")
-            status, message = log.status, log.message
-            reached = distances(setup, found.discrete.trial, own.seed)
-            if best_state is None or max(reached.values()) < max(errors.values()):
-                errors, best_state = reached, copy.deepcopy(setup.trial.state_dict())
-            if max(errors.values()) <= _LEARNED or log.ended:
-                break
-        if best_state is not None:
-            setup.trial.load_state_dict(best_state)
+        setup = work.prepared(self.train.model, work.options.points, work.options.exact)
+        setup = setup.with_unknowns(found.discrete.raw)
+        if setup.measurements is not None:
+            setup = replace(setup, inference=Certificate.issue(found.discrete, math.inf).inference)
+        now = Candidate(setup, math.inf, "none", accepted=True, sufficient=True, teacher=found.discrete)
+        if found.status in STOPPED:
+            now = replace(now, status=found.status, message=found.message)
+        else:
+            work.log.begin()
+            solver = _learned(work, setup, found.discrete.trial)
+            now = replace(now, solver=solver, status=work.log.status, message=work.log.message)
+        errors = distances(setup, found.discrete.trial, work.seed)
         worst = max(errors.values())
         reason = (
             f"taught: learned the solution of {found.solver} ({found.reason or 'given as teacher'}), of which it misses "
             f"{worst:.1e} in the relative L2 norm; equations were not trained on"
         )
-        yield Candidate(
-            setup,
-            worst,
-            ", ".join(map(stage_name, stages)),
-            reason,
-            accepted=True,
-            sufficient=True,
-            status=status,
-            message=message,
-            teacher=found.discrete,
-            errors=errors,
-        )
+        yield replace(now, residual=worst, reason=reason, errors=errors)
 
     def _found(self, work: Workspace) -> Candidate | None:
         """A solution that is good enough to learn from."""
@@ -124,11 +99,34 @@ class Teach(Strategy):
         try:
             found = search(self.ways, work)
         finally:
-            log.budget, log.spent = whole, False
-        if found is None or found.doubt or not (found.accepted or found.sufficient or found.status in STOPPED):
+            log.budget, spent, log.spent = whole, log.spent, False
+        # That the share of time for the search is over is nobody's wish for the end.
+        stopped = found is not None and found.status in STOPPED and not spent
+        if found is None or found.doubt or not (found.accepted or found.sufficient or stopped):
             work.choices.append("nothing could be found to learn from: trained on the equations")
+            log.begin()
             return None
         return found
+
+
+def _learned(work: Workspace, setup: DiscreteProblem, teacher: nn.Module) -> str:
+    """Fit the network of a set-up to a teacher's values, in the best of some starts; the names of the solvers."""
+    seed, best, least = work.seed, None, math.inf
+    weights = sum(parameter.numel() for parameter in setup.trial.parameters() if parameter.requires_grad)
+    stages, start = usual_stages(weights), copy.deepcopy(setup.trial.state_dict())
+    taught = lesson(setup, teacher, _count(weights, len(setup.problem.fields)), seed)
+    for factor, label in _STARTS:
+        if factor != 1.0 and not _steeper(setup, start, factor, seed):
+            break
+        Training(work.log, work.options.early_stopping).run(taught, stages, seed, f", {label}")
+        reached = max(distances(setup, teacher, seed).values())
+        if best is None or reached < least:
+            best, least = copy.deepcopy(setup.trial.state_dict()), reached
+        if least <= _LEARNED or work.log.ended:
+            break
+    assert best is not None
+    setup.trial.load_state_dict(best)
+    return ", ".join(map(stage_name, stages))
 
 
 def _steeper(setup: DiscreteProblem, start: Mapping[str, Any], factor: float, seed: int) -> bool:

@@ -222,3 +222,14 @@ def test_ctrl_c_returns_the_network_as_it_is(burgers, phase):
     assert not solution.success
     assert isinstance(solution.model, sciml.MLP)
     assert np.isfinite(solution(x=0.1, t=0.5)["u"])
+
+
+def test_a_search_for_a_teacher_that_takes_its_share_of_time_leaves_the_rest_to_training(burgers, monkeypatch):
+    monkeypatch.setattr("sciml.strategies.teaching._SHARE", 1e-6)
+    seen = []
+    solution = sciml.fit(
+        burgers, sciml.MLP(4), seconds=120.0, callbacks=[lambda report: seen.append(report.phase) or len(seen) > 12]
+    )
+    assert "nothing could be found to learn from: trained on the equations" in solution.choices
+    assert {"Adam"} <= set(seen)
+    assert solution.status == "stopped"
