@@ -42,8 +42,8 @@ _RANK = 1e-12
 # What of the residuals the correction may leave, and by how much two of them may differ, to be believed.
 _LEFT, _APART = 0.3, 3.0
 _PROBES = 4096
-# Relative residuals of which little but rounding may be left.
-_ROUNDED = 1e-7
+# Relative residuals of which little but rounding may be left, and what is rounding of a field beside a larger one.
+_ROUNDED, _ROUNDING = 1e-7, 1e-13
 
 
 def estimated_error(setup: DiscreteProblem, seed: int) -> dict[str, float]:
@@ -58,7 +58,8 @@ def estimated_error(setup: DiscreteProblem, seed: int) -> dict[str, float]:
     size = ((values.square() * lives).sum(0) / lives.sum(0)).sqrt()
     if not bool(torch.isfinite(size).all()):
         return {}
-    unit = torch.where(size > 0, size, torch.ones_like(size))
+    # A field that is zero to rounding has no size of its own: that of the largest field stands for it.
+    unit = torch.where(size > _ROUNDING * size.max(), size, size.max() if size.max() > 0 else torch.ones_like(size))
     found: list[tuple[Tensor, float]] = []
     for model, where in _spaces(setup.problem, seed):
         change, left = _corrected(setup, model, where, unit, points, seed)

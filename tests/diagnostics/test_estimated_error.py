@@ -97,6 +97,29 @@ def test_polynomials_are_estimated_down_to_rounding():
     assert solution.estimated_error["u"] < 1e-12
 
 
+class Still(sciml.Problem):
+    """A second field that is zero but for the rounding of the first."""
+
+    domain = Poisson.domain
+    fields = ["u", "v"]
+    conditions = [sciml.Dirichlet(u=0.0, v=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def first(self, u, x, y):
+        return d(u, x, x) + d(u, y, y) + 2 * math.pi**2 * torch.sin(math.pi * x) * torch.sin(math.pi * y)
+
+    @sciml.equation
+    def second(self, u, v, x, y):
+        return d(v, x, x) + d(v, y, y) + u - torch.sin(math.pi * x) * torch.sin(math.pi * y)
+
+
+def test_a_field_that_is_zero_to_rounding_is_measured_by_the_others():
+    solution = sciml.fit(Still())
+    assert 0 < abs(solution(x=0.4, y=0.3)["v"]).item() < 1e-13
+    assert solution.success, solution.message
+    assert solution.estimated_error["v"] < 1e-12
+
+
 def test_nothing_is_said_where_corrections_do_not_resolve_the_error():
     layer = problem_class("burgers")()
     solution = sciml.fit(layer, sciml.MLP(10, 10), solver=sciml.Adam(200))
