@@ -58,8 +58,7 @@ def estimated_error(setup: DiscreteProblem, seed: int) -> dict[str, float]:
     size = ((values.square() * lives).sum(0) / lives.sum(0)).sqrt()
     if not bool(torch.isfinite(size).all()):
         return {}
-    # A field that is zero to rounding has no size of its own: that of the largest field stands for it.
-    unit = torch.where(size > _ROUNDING * size.max(), size, size.max() if size.max() > 0 else torch.ones_like(size))
+    unit = torch.tensor(significant(size.tolist()), dtype=size.dtype, device=size.device)
     found: list[tuple[Tensor, float]] = []
     for model, where in _spaces(setup.problem, seed):
         change, left = _corrected(setup, model, where, unit, points, seed)
@@ -137,6 +136,12 @@ class _CorrectedJets(LinearJets):
 
     def jet(self, field: str, index: MultiIndex) -> Values:
         return self._before.jet(field, index).detach() + super().jet(field, index)
+
+
+def significant(sizes: Sequence[float]) -> list[float]:
+    """The sizes of fields, of which one that is zero to rounding has no size of its own: that of the largest stands for it."""
+    largest = max(sizes, default=0.0)
+    return [(size if size > _ROUNDING * largest else largest) or 1.0 for size in sizes]
 
 
 def missed(errors: Mapping[str, float], limit: float) -> list[str]:

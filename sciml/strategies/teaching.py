@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from sciml.diagnostics.certificate import Certificate
+from sciml.diagnostics.estimated_error import significant
 from sciml.geometry import Interior, OnFaces, PointSet, draw
 from sciml.jets import jets_of
 from sciml.problem import Problem
@@ -171,6 +172,7 @@ def lesson(setup: DiscreteProblem, teacher: nn.Module, count: int, seed: int) ->
                 terms.append(Term(_PREFIX + field, Interior(), Observation(field, own.to(like)), field))
             sets[-1].append(Collocation(PointSet((points[there].to(like),)), tuple(terms)))
     train, held = map(tuple, sets)
+    sizes = dict(zip(sizes, significant(list(sizes.values())), strict=True))
     ones = dict.fromkeys(sizes, 1.0)
     changes: dict[str, Any] = {"train": train, "held": held, "scales": sizes, "weights": ones, "leading": ones}
     # What was measured tells nothing more: unknowns stay as the teacher has them.
@@ -179,7 +181,7 @@ def lesson(setup: DiscreteProblem, teacher: nn.Module, count: int, seed: int) ->
 
 def _size(values: Tensor) -> float:
     spread = float(values.std()) if len(values) > 1 else 0.0
-    return spread or float(values.abs().max()) or 1.0
+    return spread or float(values.abs().max())
 
 
 def _points(problem: Problem, teacher: nn.Module, count: int, generator: np.random.Generator) -> Array:
@@ -215,9 +217,8 @@ def distances(setup: DiscreteProblem, teacher: nn.Module, seed: int) -> Mapping[
     points = draw(Interior(), problem.domain, _FRESH, np.random.default_rng([seed, 42])).points[0]
     own, true = (predicted(each, points).double().numpy() for each in (setup.trial, teacher))
     columns = dict(zip(problem.coordinates, points.T.numpy(), strict=True))
-    found = {}
-    for number, name in enumerate(problem.fields):
-        there = np.asarray(problem.lives(name, columns))
-        gap, size = (float(np.linalg.norm(each[there, number])) for each in (own - true, true))
-        found[name] = gap / size if size > 0 else gap
-    return found
+    gaps, sizes = (
+        [float(np.linalg.norm(each[problem.lives(name, columns), number])) for number, name in enumerate(problem.fields)]
+        for each in (own - true, true)
+    )
+    return {name: gap / size for name, gap, size in zip(problem.fields, gaps, significant(sizes), strict=True)}

@@ -233,3 +233,26 @@ def test_a_search_for_a_teacher_that_takes_its_share_of_time_leaves_the_rest_to_
     assert "nothing could be found to learn from: trained on the equations" in solution.choices
     assert {"Adam"} <= set(seen)
     assert solution.status == "stopped"
+
+
+class Rest(sciml.Problem):
+    """A second field that nothing moves; what polynomials leave of it is rounding of the first."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 1))
+    fields = ["u", "v"]
+    conditions = [sciml.Dirichlet(u=lambda x, y: x * (1 - y), v=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def first(self, u, v, x, y):
+        return sciml.laplacian(u, x, y) + v
+
+    @sciml.equation
+    def second(self, u, v, x, y):
+        return sciml.laplacian(v, x, y) + u - x * (1 - y)
+
+
+def test_the_rounding_of_a_field_that_is_zero_is_not_learned():
+    solution = sciml.fit(Rest(), sciml.MLP(8))
+    assert solution.estimated_error["u"] < 1e-3
+    assert abs(solution(x=0.4, y=0.3)["v"]).item() < 1e-6
+    assert solution.success, solution.message
