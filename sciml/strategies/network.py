@@ -13,8 +13,8 @@ from torch import nn
 
 from sciml.diagnostics.estimated_error import estimated_error
 from sciml.errors import SolverError
-from sciml.jets.linear import output_layer
 from sciml.geometry import Interior
+from sciml.jets.linear import output_layer
 from sciml.models import MLP, PeriodicInputs, Scaled
 from sciml.solvers import DiscreteProblem, LeastSquares
 from sciml.strategies.polish import Polish
