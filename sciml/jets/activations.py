@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -97,6 +98,24 @@ def cosine(z: Tensor, order: int) -> list[Tensor]:
     return [c, -s, -c, s, c, -s][: order + 1]
 
 
+def exponential(z: Tensor, order: int) -> list[Tensor]:
+    """The exponential, which is its own derivative."""
+    return [torch.exp(z)] * (order + 1)
+
+
+def power(exponent: float) -> Derivatives:
+    """A power and its derivatives; those of a whole positive power end."""
+
+    def derivatives(z: Tensor, order: int) -> list[Tensor]:
+        found, factor, left = list[Tensor](), 1.0, exponent
+        for _ in range(order + 1):
+            found.append(factor * z**left if factor else torch.zeros_like(z))
+            factor, left = factor * left, left - 1
+        return found
+
+    return derivatives
+
+
 def _sin_of_first(count: int) -> Derivatives:
     def derivatives(z: Tensor, order: int) -> list[Tensor]:
         sines, rest = sine(z[..., :count], order), z[..., count:]
@@ -124,4 +143,18 @@ _KNOWN: dict[type[nn.Module], Derivatives] = {
     nn.SiLU: _lazily(_silu_values),
     nn.GELU: _lazily(_gelu_values),
     Sin: sine,
+}
+
+# The same as functions and as methods of tensors.
+FUNCTIONS: dict[Any, Derivatives] = {
+    **dict.fromkeys((torch.tanh, nn.functional.tanh, "tanh"), _KNOWN[nn.Tanh]),
+    **dict.fromkeys((torch.sigmoid, nn.functional.sigmoid, "sigmoid"), _KNOWN[nn.Sigmoid]),
+    **dict.fromkeys((torch.sin, "sin"), sine),
+    **dict.fromkeys((torch.cos, "cos"), cosine),
+    **dict.fromkeys((torch.exp, "exp"), exponential),
+    **{target: power(2) for target in (torch.square, "square")},
+    **{target: power(0.5) for target in (torch.sqrt, "sqrt")},
+    nn.functional.silu: _KNOWN[nn.SiLU],
+    nn.functional.gelu: _KNOWN[nn.GELU],
+    nn.functional.softplus: _KNOWN[nn.Softplus],
 }

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sciml._text import listed
 from sciml.errors import ModelError
 from sciml.jets.analytic import AnalyticJets, knows_derivatives
+from sciml.jets.differentiable import differentiable
 from sciml.typing import MultiIndex, Points, TrialFunction, Values
 
 
@@ -35,7 +36,8 @@ class AutogradJets:
     def __init__(self, trial: TrialFunction, points: Points, coordinates: Sequence[str], fields: Sequence[str]) -> None:
         self._points = points.detach().requires_grad_()
         self._position = {name: column for column, name in enumerate(coordinates)}
-        output = trial(self._points)
+        with differentiable():
+            output = trial(self._points)
         if not isinstance(output, Tensor) or output.shape != (len(points), len(fields)):
             shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
             raise ModelError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -105,7 +105,7 @@ def features_at(
         jets = TaylorJets(trial, points, coordinates, fields, plan)
         jets.stream(())
         layer = jets.layers[-1]
-        return Features(layer.module, Streams(layer.streams.indices, layer.inputs))
+        return Features(cast(nn.Linear, layer.module), Streams(layer.streams.indices, layer.inputs))
 
 
 def _waves_at(
@@ -129,7 +129,7 @@ def _waves_at(
     odd = tuple(len(index) % 2 == 1 for index in plan)
     cosines = torch.cos(angles) if any(odd) else None
     # In place, for touching new memory takes longer than the sine.
-    return SineFeatures(outer.module, plan, odd, factors, angles.sin_() if not all(odd) else None, cosines)
+    return SineFeatures(cast(nn.Linear, outer.module), plan, odd, factors, angles.sin_() if not all(odd) else None, cosines)
 
 
 class LinearJets:

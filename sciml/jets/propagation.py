@@ -5,68 +5,18 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from typing import Protocol, runtime_checkable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
-from sciml.jets.activations import Derivatives, derivatives_of
+from sciml.jets import tracing
+from sciml.jets.activations import Derivatives, derivatives_of, power
 from sciml.jets.autograd import AutogradJets
-from sciml.jets.faa_di_bruno import Rule, compose, dense, rule_of
+from sciml.jets.faa_di_bruno import dense, rule_of
+from sciml.jets.streams import ElementwiseLayer, Layer, Streams
 from sciml.typing import MultiIndex
-
-
-@dataclass(eq=False)
-class Streams:
-    """A module's outputs and their derivatives ``indices``, the values ``()`` first; others vanish.
-
-    They are ``before``, ``(S, n, width)``, or follow from it by ``rule`` through the activation ``known``.
-    """
-
-    indices: tuple[MultiIndex, ...]
-    before: Tensor
-    rule: Rule | None = None
-    known: Derivatives | None = None
-
-    @cached_property
-    def values(self) -> Tensor:
-        """The streams themselves, shape ``(len(indices), n, width)``. A linear layer takes them without asking for this."""
-        if self.rule is None or self.known is None:
-            return self.before
-        return compose(self.before, self.rule, self.known)
-
-    def parts(self) -> dict[MultiIndex, Tensor]:
-        """Each stream by its derivative, shape ``(n, width)``."""
-        return dict(zip(self.indices, self.values.unbind(0), strict=True))
-
-    def aligned(self, indices: tuple[MultiIndex, ...]) -> Tensor:
-        """The streams of ``indices``, zeros for those that vanish."""
-        if indices == self.indices:
-            return self.values
-        parts = self.parts()
-        zero = torch.zeros_like(self.values[0])
-        return torch.stack([parts.get(index, zero) for index in indices])
-
-
-@dataclass(eq=False)
-class Layer:
-    """A linear layer as it was passed: its module, the streams it received and the ones it returned, ``(S, n, width)``."""
-
-    module: nn.Linear
-    streams: Streams
-    outputs: Tensor
-
-    @cached_property
-    def inputs(self) -> Tensor:
-        """What was multiplied by the weights, shape ``(S, n, inputs)``, without a graph."""
-        with torch.no_grad():
-            return replace(self.streams).values
-
-    def outer(self, back: Tensor) -> Tensor:
-        """Each point's sum over streams of outer products of cotangents ``(S, n, outputs)`` with inputs."""
-        return back.permute(1, 2, 0) @ self.inputs.detach().permute(1, 0, 2)
 
 
 @runtime_checkable
@@ -118,19 +68,24 @@ class Propagation:
         return [passed for (number, _), passed in self._passed.items() if number == id(module)]
 
     def _through(self, module: nn.Module, streams: Streams) -> Streams:
-        if isinstance(module, nn.Linear):
+        if type(module) is nn.Linear:
             outputs = dense(streams.before, module.weight, module.bias, streams.rule, streams.known)
             self.layers.append(Layer(module, streams, outputs))
             return Streams(streams.indices, outputs)
         known = derivatives_of(module)
         if known is not None:
             return self.activation(known, streams)
-        if isinstance(module, nn.Sequential):
+        if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
             for child in module:
                 streams = self.through(child, streams)
             return streams
-        assert isinstance(module, JetBlock)
-        return module.jets(streams, self)
+        if type(module) is nn.LayerNorm:
+            return self.normalised(module, streams)
+        if isinstance(module, JetBlock):
+            return module.jets(streams, self)
+        graph = _graph(module)
+        assert graph is not None
+        return tracing.run(graph, module, streams, self)
 
     def activation(self, known: Derivatives, streams: Streams) -> Streams:
         """Streams through an activation, computed when they are asked for."""
@@ -165,6 +120,21 @@ class Propagation:
         values = streams.values * scale
         return Streams(streams.indices, torch.cat([values[:1] + offset, values[1:]]))
 
+    def normalised(self, module: nn.LayerNorm, streams: Streams) -> Streams:
+        r"""Layer normalisation, :math:`g\odot (x - \bar x)/\sqrt{\operatorname{var} x + \varepsilon} + b`, of columns."""
+        values = streams.values
+        centred = Streams(streams.indices, values - values.mean(-1, keepdim=True))
+        square = self.product(centred, centred)
+        mean, unit = square.values.mean(-1, keepdim=True), values.new_ones(())
+        variance = self.affine(Streams(square.indices, mean), unit, module.eps * unit)
+        found = self.product(centred, self.activation(power(-0.5), variance))
+        if not module.elementwise_affine:
+            return found
+        offset = torch.zeros_like(module.weight) if module.bias is None else module.bias
+        after = self.affine(found, module.weight, offset)
+        self.layers.append(ElementwiseLayer(module, found, after.values))
+        return after
+
     def closed_form(self, function: Callable[[Tensor], Tensor], streams: Streams) -> Streams:
         """The jets of a function without parameters of the coordinates, which may be scaled one by one; without a graph."""
         points = streams.values[0].detach()
@@ -185,13 +155,14 @@ class Propagation:
         return tuple(index for index in self.plan if any(index in branch.indices for branch in branches))
 
 
-def layers_of(module: nn.Module, at_coordinates: bool = True) -> list[nn.Linear] | None:
-    """The linear layers that jets pass in a module, given coordinates (at most scaled) or not; None: they cannot."""
-    if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
-        # Weight normalisation of the old kind, for instance: what is computed is not what the class says.
+def layers_of(module: nn.Module, at_coordinates: bool = True) -> list[nn.Linear | nn.LayerNorm] | None:
+    """The layers with parameters that jets pass in a module, given coordinates (at most scaled) or not; None: they cannot."""
+    if _altered(module):
         return None
     if type(module) is nn.Linear:
         return [module]
+    if type(module) is nn.LayerNorm and len(module.normalized_shape) == 1:
+        return [module] if module.elementwise_affine else []
     if derivatives_of(module) is not None:
         return []
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
@@ -200,15 +171,34 @@ def layers_of(module: nn.Module, at_coordinates: bool = True) -> list[nn.Linear]
         if getattr(module, "takes_coordinates", False) and not at_coordinates:
             return None
         parts = [(part, at_coordinates) for part in module.parts()]
+    elif (graph := _graph(module)) is not None:
+        parts = [(part, at_coordinates and first) for part, first in tracing.parts(graph, module)]
     else:
         return None
-    found: list[nn.Linear] = []
+    found: list[nn.Linear | nn.LayerNorm] = []
     for part, there in parts:
         deeper = layers_of(part, there)
         if deeper is None:
             return None
         found += deeper
     return found
+
+
+def _altered(module: nn.Module) -> bool:
+    """Whether what is computed is not what the class says: weight normalisation of the old kind, for instance."""
+    return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in vars(module)
+
+
+def _graph(module: nn.Module) -> fx.Graph | None:
+    """The operations of a module whose ``forward`` is its own, if jets can pass them."""
+    if hasattr(module, "jets") or any(map(_altered, module.modules())):
+        # What says how jets pass it, and is not propagated, has a forward that says something else.
+        return None
+
+    def values(graph: fx.Graph, streams: Streams) -> Streams:
+        return tracing.run(graph, module, streams, Propagation(((),), ()))
+
+    return tracing.traced(module, lambda part: layers_of(part, at_coordinates=False) is not None, values)
 
 
 def _says_both(kind: type) -> bool:

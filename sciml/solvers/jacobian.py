@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, jacrev, vmap
 
 from sciml.jets import LinearJets, TaylorJets
+from sciml.jets.differentiable import differentiable
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
 from sciml.problem.linearize import Jet, Linearization, gradients, linearize, per_point
@@ -147,9 +148,10 @@ def per_sample(rows: ResidualSystem, block: Collocation, linear: Linearization, 
         for by_jet, points in zip(linear.by_jet, block.sample.points, strict=True):
             if not by_jet or not varied:
                 continue
-            slopes = vmap(grad(_weighted_jets(rows, list(by_jet))), in_dims=(None, 0, 0))(
-                varied, points.detach(), torch.stack(list(by_jet.values()), dim=1)
-            )
+            with differentiable():
+                slopes = vmap(grad(_weighted_jets(rows, list(by_jet))), in_dims=(None, 0, 0))(
+                    varied, points.detach(), torch.stack(list(by_jet.values()), dim=1)
+                )
             total += torch.cat([slopes[name].flatten(1) for name in varied], dim=1)
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
         if exhausted(error):

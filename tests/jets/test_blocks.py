@@ -220,7 +220,6 @@ def patched():
 
 NOT_PASSED = {
     "subclass with another forward": lambda: Doubled(3, inputs=1, outputs=1),
-    "sequence with another forward": lambda: Squared(nn.Linear(1, 1)),
     "linear layer with another forward": lambda: Shifted(1, 1),
     "parametrised": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(1, 1)),
     "hook": hooked,
@@ -235,6 +234,13 @@ NOT_PASSED = {
 @pytest.mark.parametrize("name", NOT_PASSED)
 def test_anything_else_falls_back(name):
     assert not supports(Scaled(NOT_PASSED[name](), [0.0], [1.0], [0.0], [1.0]), 1)
+
+
+def test_a_sequence_with_another_forward_is_followed():
+    trial = Scaled(Squared(nn.Linear(1, 1)), [0.0], [1.0], [0.0], [1.0]).double()
+    points = torch.rand(4, 1, dtype=torch.float64)
+    taylor, nested = TaylorJets(trial, points, ("x",), ("u",)), AutogradJets(trial, points, ("x",), ("u",))
+    assert torch.allclose(taylor.jet("u", ("x", "x")), nested.jet("u", ("x", "x")))
 
 
 def test_what_changes_nothing_is_still_recognised():
