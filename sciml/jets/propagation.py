@@ -24,8 +24,8 @@ class JetBlock(Protocol):
     """A module that jets can pass: what a class must have beside ``forward`` to be propagated.
 
     The two say the same thing, for values and for jets; a subclass that overrides ``forward`` alone is propagated no more.
-    Parameters may stand in linear layers only. One that must be given coordinates, not a layer's outputs, has an attribute
-    ``takes_coordinates`` that is true.
+    Parameters may stand in linear layers only, unless an attribute ``still`` is true: then nothing inside is ever varied. One
+    that must be given coordinates, not a layer's outputs, has an attribute ``takes_coordinates`` that is true.
     """
 
     def parts(self) -> Sequence[nn.Module]:
@@ -78,6 +78,8 @@ class Propagation:
         if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
             for child in module:
                 streams = self.through(child, streams)
+            return streams
+        if type(module) is nn.Identity:
             return streams
         if type(module) is nn.LayerNorm:
             return self.normalised(module, streams)
@@ -163,7 +165,7 @@ def layers_of(module: nn.Module, at_coordinates: bool = True) -> list[nn.Linear 
         return [module]
     if type(module) is nn.LayerNorm and len(module.normalized_shape) == 1:
         return [module] if module.elementwise_affine else []
-    if derivatives_of(module) is not None:
+    if type(module) is nn.Identity or derivatives_of(module) is not None:
         return []
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         parts = [(child, at_coordinates and place == 0) for place, child in enumerate(module)]

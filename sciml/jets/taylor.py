@@ -93,5 +93,6 @@ def supports(trial: nn.Module, highest: int) -> bool:
     layers = layers_of(trial) if highest <= HIGHEST else None
     if layers is None:
         return False
-    owned = {id(parameter) for layer in layers for parameter in layer.parameters()}
+    still = [module for module in trial.modules() if getattr(module, "still", False)]
+    owned = {id(parameter) for module in (*layers, *still) for parameter in module.parameters()}
     return all(id(parameter) in owned for parameter in trial.parameters())

@@ -84,20 +84,31 @@ def _followed(
 
 def _agrees(graph: fx.Graph, module: nn.Module, values: Callable[[fx.Graph, Streams], Streams]) -> bool:
     """Whether a graph gives the values of the module at some points."""
+    points, own = tried(module)
+    if own is None:
+        return False
+    try:
+        with torch.no_grad():
+            found = values(graph, Streams(((),), points[None])).values[0]
+    except (_UnknownOperationError, TypeError, RuntimeError, IndexError):
+        return False
+    return own.shape == found.shape and torch.allclose(own, found, rtol=_AGREE, atol=_AGREE)
+
+
+def tried(module: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """Random points of as many coordinates as a module takes, and its outputs there, or None."""
     like = next((each for each in (*module.parameters(), *module.buffers()) if each.is_floating_point()), torch.zeros(()))
     generator = torch.Generator().manual_seed(0)
-    for points in (torch.rand(_PROBES, count, generator=generator).to(like) for count in range(1, _WIDEST + 1)):
+    points = torch.zeros(())
+    for count in range(1, _WIDEST + 1):
+        points = torch.rand(_PROBES, count, generator=generator).to(like)
         with torch.no_grad():
             try:
                 own = module(points)
             except Exception:
                 continue
-            try:
-                found = values(graph, Streams(((),), points[None])).values[0]
-            except (_UnknownOperationError, TypeError, RuntimeError, IndexError):
-                return False
-        return isinstance(own, Tensor) and own.shape == found.shape and torch.allclose(own, found, rtol=_AGREE, atol=_AGREE)
-    return False
+        return points, own if isinstance(own, Tensor) else None
+    return points, None
 
 
 def parts(graph: fx.Graph, module: nn.Module) -> Iterator[tuple[nn.Module, bool]]:

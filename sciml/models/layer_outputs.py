@@ -14,16 +14,17 @@ from sciml.errors import ModelError, ProblemError, SciMLError
 from sciml.jets import AutogradJets
 from sciml.jets.propagation import Propagation, layers_of
 from sciml.jets.taylor import HIGHEST, closed, seeds
+from sciml.jets.tracing import tried
 from sciml.typing import MultiIndex
 
 
 class LayerOutput:
-    """The outputs of a layer of ``module`` inside ``run``, a row a point; for None the last linear layer's inputs."""
+    """The outputs of a layer of ``module`` inside ``run``, or its ``inputs``; for None the last linear layer's inputs."""
 
-    def __init__(self, run: nn.Module, module: nn.Module, layer: str | nn.Module | None) -> None:
+    def __init__(self, run: nn.Module, module: nn.Module, layer: str | nn.Module | None, inputs: bool = False) -> None:
         named = dict(module.named_modules())
         names = [key for key in named if key]
-        self.run, self.name, self.inputs = run, layer if isinstance(layer, str) else None, layer is None
+        self.run, self.name, self.inputs = run, layer if isinstance(layer, str) else None, inputs or layer is None
         if layer is None:
             linear = [part for part in named.values() if isinstance(part, nn.Linear)]
             if not linear:
@@ -129,6 +130,29 @@ class LayerOutput:
                 return None
             streams = met[0][0] if self.inputs else met[0][1]
             return list(streams.aligned(((), *plan)).unbind(0))
+
+
+def head_of(module: nn.Module) -> nn.Linear | None:
+    """The linear layer whose outputs are those of a module that maps ``(n, D)`` to ``(n, F)``, or None: found by a trial."""
+    points, own = tried(module)
+    if own is None:
+        return None
+    ran: dict[nn.Linear, list[tuple[Tensor, Tensor]]] = {}
+
+    def catch(layer: Any, given: tuple[Tensor, ...], output: Tensor) -> None:
+        ran.setdefault(layer, []).append((given[0], output))
+
+    handles = [part.register_forward_hook(catch) for part in module.modules() if isinstance(part, nn.Linear)]
+    try:
+        with torch.no_grad():
+            module(points)
+    finally:
+        for handle in handles:
+            handle.remove()
+    ends = (
+        layer for layer, ((given, output), *more) in ran.items() if not more and given.ndim == 2 and torch.equal(output, own)
+    )
+    return next(ends, None)
 
 
 def _one_row_a_point(layer: nn.Module, given: Any, count: int, sequence_first: bool) -> Tensor | None:

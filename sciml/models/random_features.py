@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sciml.errors import ModelError
 from sciml.jets.activations import Sin, SinOfFirst
-from sciml.models.base import SequentialModel, linear
+from sciml.jets.propagation import Propagation, Streams, layers_of
+from sciml.jets.tracing import tried
+from sciml.models.base import Block, SequentialModel, linear
+from sciml.models.layer_outputs import head_of
 from sciml.models.mlp import MLP
 
 
@@ -97,13 +101,14 @@ class DeepFeatures(SequentialModel):
     parameters. W is the network's own last layer at first, so the function is the same.
 
     Args:
-        network: a trained ``MLP``.
+        network: a trained ``MLP``, or any module whose outputs are those of a linear layer.
         features: the number M of sines.
         scale: R.
         seed: seed of the draw.
 
     Raises:
-        ModelError: the network is not an ``MLP`` that has been built, no feature, or a scale that is not positive.
+        ModelError: the network has not been built or does not end in a linear layer, no feature, or a scale that is not
+            positive.
 
     Example:
         >>> import torch, sciml
@@ -119,13 +124,18 @@ class DeepFeatures(SequentialModel):
 
     def __init__(self, network: nn.Module, features: int = 800, scale: float = 0.5, seed: int = 0) -> None:
         super().__init__()
-        if not isinstance(network, MLP) or not len(network.layers):
-            raise ModelError(f"deep features need a trained sciml.MLP; given: {type(network).__name__}")
+        last = head_of(network)
+        if last is None:
+            raise ModelError(
+                "deep features need a trained network whose outputs are those of a linear layer; given: "
+                f"{type(network).__name__}"
+            )
         check_draw(features, scale, [scale])
         self.features, self.scale = features, scale
-        self.network: dict[str, Any] = network.config
-        last = network.layers[-1]
-        assert isinstance(last, nn.Linear)
+        kind = type(network)
+        self.network: dict[str, Any] = (
+            network.config if isinstance(network, MLP) else {"class": f"{kind.__module__}.{kind.__qualname__}"}
+        )
         width = last.in_features
         inner = linear(width, features + width, like=last.weight)
         outer = linear(features + width, last.out_features, zero=True, like=last.weight)
@@ -136,8 +146,9 @@ class DeepFeatures(SequentialModel):
             inner.weight.copy_(torch.cat([drawn, torch.eye(width, dtype=torch.float64)]))
             inner.bias.copy_(torch.cat([phases, torch.zeros(width, dtype=torch.float64)]))
             outer.weight[:, features:] = last.weight
-            outer.bias.copy_(last.bias)
-        self.layers.extend([*list(network.layers)[:-1], inner, SinOfFirst(features), outer])
+            outer.bias.copy_(0.0 if last.bias is None else last.bias)
+        below = list(network.layers)[:-1] if isinstance(network, MLP) else [_below(network, last)]
+        self.layers.extend([*below, inner, SinOfFirst(features), outer])
         self.layers[:-1].requires_grad_(False)
 
     def build(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
@@ -150,8 +161,48 @@ class DeepFeatures(SequentialModel):
 
     @classmethod
     def from_config(cls, network: dict[str, Any], **options: Any) -> DeepFeatures:
-        """The architecture that ``config`` describes."""
+        """The architecture that ``config`` describes, if the network is an ``MLP``."""
         return cls(MLP.from_config(**network), **options)
 
     def narrowed(self, column: int) -> None:
         self.network = {**self.network, "inputs": self.network["inputs"] - 1}
+
+
+class Below(Block):
+    """What comes before the last layer of a network of any kind, as it is: jets of coordinates by nested autograd."""
+
+    takes_coordinates = True
+    still = True
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, points: Tensor) -> Tensor:
+        """The last hidden layer, ``(n, width)``."""
+        return self.body(points)
+
+    def parts(self) -> Sequence[nn.Module]:
+        """Nothing that jets are handed to."""
+        return []
+
+    def jets(self, streams: Streams, propagation: Propagation) -> Streams:
+        """The streams of the last hidden layer."""
+        return propagation.closed_form(self.body, streams)
+
+
+def _below(network: nn.Module, head: nn.Linear) -> nn.Module:
+    """A copy of a network that gives what its last layer is given."""
+    name = next(name for name, part in network.named_modules() if part is head)
+    if not name:
+        return nn.Identity()
+    body = copy.deepcopy(network)
+    body.set_submodule(name, nn.Identity())
+    (_, own), (_, hidden) = tried(network), tried(body)
+    with torch.no_grad():
+        if own is None or hidden is None or not torch.allclose(head(hidden), own):
+            raise ModelError(
+                f"the {type(network).__name__} does more with its last linear layer, {name}, than to apply it: deep features "
+                "need what is put into it"
+            )
+    return body.eval() if layers_of(body) is not None else Below(body.eval())

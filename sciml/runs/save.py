@@ -18,7 +18,7 @@ from sciml.data.provenance import Provenance
 from sciml.data.sandbox import FOREIGN
 from sciml.errors import FileError, ProblemError, SciMLError
 from sciml.geometry import domain_from_config
-from sciml.models import BUILT_IN, Constrained, GridFunction, PeriodicInputs, Scaled, Sliced, Windowed
+from sciml.models import BUILT_IN, Constrained, DeepFeatures, GridFunction, PeriodicInputs, Scaled, Sliced, Windowed
 from sciml.problem import Problem
 from sciml.solution import Solution
 from sciml.solvers.hard_constraints import Conditions
@@ -201,24 +201,30 @@ def _built(path: Path, kind: Mapping[str, Any], blank: Any, model: nn.Module | N
     """The module that ``_described`` describes, to be filled with a saved state."""
     options = {key: value for key, value in kind.items() if key not in ("kind", "around")}
     if kind["kind"] == "Windowed":
-        own = next((each for each in options["windows"] if each["kind"] == "module"), None)
+        own = next(filter(None, map(_foreign, options["windows"])), None)
         if own is not None:
             raise FileError(
-                f"{path} holds windows with models of class {own['class']}: only windows of the library's own models can be "
+                f"{path} holds windows with models of class {own}: only windows of the library's own models can be "
                 "read; solve again, or keep the solution in memory"
             )
         windows = [_built(path, each, blank, None) for each in options["windows"]]
         module: nn.Module = Windowed(list(range(len(windows) + 1)), windows, options["column"], options["order"])
-    elif kind["kind"] in _KNOWN:
-        module = _KNOWN[kind["kind"]].from_config(**options)
-    elif model is None:
-        raise FileError(f"{path} holds a model of class {options['class']}: pass an object of it, sciml.load(path, model=...)")
+    elif foreign := _foreign(kind):
+        if model is None:
+            raise FileError(f"{path} holds a model of class {foreign}: pass an object of it, sciml.load(path, model=...)")
+        deep = kind["kind"] == "DeepFeatures"
+        module = DeepFeatures(model, options["features"], options["scale"]) if deep else copy.deepcopy(model)
     else:
-        module = copy.deepcopy(model)
+        module = _KNOWN[kind["kind"]].from_config(**options)
     wrappers = {each.__name__: each for each in _WRAPPERS}
     for name, *given in kind.get("around", []):
         module = wrappers[name](module, *(blank if name == "Scaled" else given))
     return module
+
+
+def _foreign(kind: Mapping[str, Any]) -> str:
+    """The class of a user's own module that a trial function is made of, if there is one."""
+    return str(kind.get("network", kind).get("class", ""))
 
 
 def _trial(path: Path, record: Mapping[str, Any], problem: Problem | None, model: nn.Module | None) -> nn.Module:

@@ -21,9 +21,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from sciml.errors import SciMLError
 from sciml.models import Scaled
-from sciml.models.layer_outputs import LayerOutput
+from sciml.models.layer_outputs import LayerOutput, head_of
 from sciml.problem.collocation import Collocation
 from sciml.problem.noise import Normal
 from sciml.problem.observations import Observation
@@ -31,7 +30,6 @@ from sciml.solvers.gauss_newton import factorised
 from sciml.solvers.objective import Objective
 
 _RANK = 1e-13
-_PROBES, _AGREE = 16, 1e-9
 
 
 @dataclass(eq=False, repr=False)
@@ -79,7 +77,7 @@ class ProjectedObjective(Objective):
         """Set the output weights, and keep what they are applied to at the points of every block, with a graph."""
         assert self.output is not None
         trial, output = cast(Scaled, self.rows.trial), self.output
-        layer = LayerOutput(trial, trial.model, None)
+        layer = LayerOutput(trial, trial.model, output, inputs=True)
         with torch.enable_grad():
             features = [layer.values(block.sample.points[0]).to(output.weight) for block in blocks]
         rows: dict[int, list[Tensor]] = {}
@@ -127,18 +125,5 @@ def output_of(trial: nn.Module) -> nn.Linear | None:
     """The linear layer that gives the fields of a scaled model, or None where none does."""
     if not isinstance(trial, Scaled):
         return None
-    layers = [part for part in trial.model.modules() if isinstance(part, nn.Linear)]
-    fields, like = len(trial.offset), trial.offset
-    if not layers or layers[-1].out_features != fields:
-        return None
-    generator = torch.Generator().manual_seed(0)
-    unit = 2 * torch.rand(_PROBES, len(trial.center), generator=generator, dtype=torch.float64) - 1
-    points = trial.center + trial.half_width * unit.to(like)
-    try:
-        with torch.no_grad():
-            features = LayerOutput(trial, trial.model, None).values(points).to(layers[-1].weight)
-            values, own = trial(points), trial.offset + trial.scale * layers[-1](features)
-    except SciMLError:
-        return None
-    apart = float((values - own).abs().max())
-    return layers[-1] if apart <= _AGREE * max(1.0, float(values.abs().max())) else None
+    head = head_of(trial.model)
+    return head if head is not None and head.out_features == len(trial.offset) else None

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sciml.errors import SolverError
-from sciml.models import MLP, DeepFeatures, model_of, with_model
+from sciml.jets.linear import output_layer
+from sciml.models import DeepFeatures, Windowed, model_of, with_model
+from sciml.models.layer_outputs import head_of
 from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton, Solver
 from sciml.solvers.adaptive_sampling import enriched
 from sciml.solvers.base import check_settings
@@ -23,7 +25,7 @@ class Polish:
     for these points to meet; as long as the loss on held-out points is far above that on the training points, the worst of many
     fresh points are added and the steps taken again. Of several scales the one with the
     smallest loss on held-out points is kept, or the network where none is better. It stands after other solvers,
-    ``solver=[LeastSquares(100), Polish()]``, and needs an ``MLP``.
+    ``solver=[LeastSquares(100), Polish()]``, and needs an ``MLP`` or another module whose outputs are those of a linear layer.
 
     Args:
         features: the number of sines for each field, or None: 800 for one field and fewer for several.
@@ -65,15 +67,16 @@ class Polish:
         """The set-up with deep features in place of the network, which has the same values.
 
         Raises:
-            SolverError: the model is not an ``MLP``.
+            SolverError: the model has no hidden layers below a linear one that gives the fields.
         """
         problem, old = setup.problem, setup.trial
         fields = len(problem.fields)
         count = self.features or max(200, 800 // fields)
         network = model_of(old)
-        if not isinstance(network, MLP):
+        if network is None or isinstance(network, Windowed) or output_layer(old) is not None or head_of(network) is None:
             raise SolverError(
-                f"Polish needs a sciml.MLP, whose last hidden layer it starts from; the model is a {type(network).__name__}"
+                "Polish starts from the last hidden layer of a network, below the linear one that gives the fields; the model, "
+                f"a {type(network).__name__}, has none"
             )
         trial = with_model(old, DeepFeatures(network, count, scale, seed))
         inside = round(self.points * count * fields / max(1, len(problem.equations)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from conftest import problem_class
 
 import sciml
 from sciml import d
@@ -161,9 +162,66 @@ def test_polish_works_with_exact_conditions():
     assert solution.error()["u"] < 1e-3
 
 
-def test_polish_needs_a_network():
-    with pytest.raises(sciml.errors.SolverError, match="MLP"):
-        sciml.fit(Front(), sciml.RandomFeatures(20), solver=[sciml.LinearLeastSquares(), sciml.Polish()], points=100)
+class Own(torch.nn.Module):
+    """A network of the user's own whose last layer is made first; jets pass it, unless it asks for something else."""
+
+    def __init__(self, follow=True):
+        super().__init__()
+        self.head, self.first, self.second = (torch.nn.Linear(*sizes) for sizes in ((10, 1), (2, 10), (10, 10)))
+        self.follow = follow
+
+    def forward(self, x):
+        h = torch.tanh(self.first(x))
+        h = h + torch.tanh(self.second(h)) if self.follow else torch.stack([h, torch.tanh(self.second(h))]).sum(0)
+        return self.head(h)
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_any_network_that_ends_in_a_linear_layer_is_polished(follow, tmp_path):
+    torch.manual_seed(0)
+    network = Own(follow)
+    first = sciml.fit(Front(), network, solver=sciml.LeastSquares(60), points=500, sampler=None)
+    solution = sciml.fit(Front(), network, solver=[sciml.LeastSquares(60), sciml.Polish(200)], points=500, sampler=None)
+    assert solution.engine == "Taylor mode"
+    assert isinstance(solution.model, DeepFeatures)
+    assert solution.error()["u"] < 0.1 * first.error()["u"]
+    solution.save(tmp_path / "deep.pt")
+    again = sciml.load(tmp_path / "deep.pt", model=network)
+    assert again(x=0.1, t=0.2)["u"] == solution(x=0.1, t=0.2)["u"]
+    with pytest.raises(sciml.errors.FileError, match=r"holds a model of class .*Own: pass an object of it"):
+        sciml.load(tmp_path / "deep.pt")
+
+
+def test_polish_works_for_a_system():
+    kovasznay = problem_class("kovasznay")()
+    first = sciml.fit(kovasznay, sciml.MLP(12, 12), solver=sciml.LeastSquares(40), points=400, sampler=None)
+    second = sciml.fit(kovasznay, sciml.MLP(12, 12), solver=[sciml.LeastSquares(40), sciml.Polish()], points=400, sampler=None)
+    assert max(second.error().values()) < 0.1 * max(first.error().values())
+
+
+class Scaled(Own):
+    """Does something after its last layer."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class Tied(Own):
+    """Uses the weights of its last layer elsewhere."""
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.first(x)) * self.head.weight)
+
+
+@pytest.mark.parametrize("model", [sciml.RandomFeatures(20), Scaled()])
+def test_polish_needs_a_hidden_layer(model):
+    with pytest.raises(sciml.errors.SolverError, match=r"last hidden layer of a network, .* has none"):
+        sciml.fit(Front(), model, solver=[sciml.Adam(2), sciml.Polish()], points=100)
+
+
+def test_a_last_layer_that_is_used_twice_is_refused():
+    with pytest.raises(sciml.errors.ModelError, match="does more with its last linear layer, head"):
+        DeepFeatures(Tied(), 10)
 
 
 @pytest.mark.parametrize("setting", [{"features": 0}, {"scales": ()}, {"scales": (-1.0,)}, {"points": 0}, {"steps": 0}])
