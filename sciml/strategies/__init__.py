@@ -4,8 +4,8 @@
 """
 
 from sciml.strategies.classical import ClassicalGrids
+from sciml.strategies.inverse_constants import InverseODE, NonlinearRegression
 from sciml.strategies.inverse_fields import InverseFields
-from sciml.strategies.inverse_ode import InverseODE
 from sciml.strategies.inverse_pde import InversePDE
 from sciml.strategies.network import SmallNetwork, Train
 from sciml.strategies.polish import Polish
@@ -24,6 +24,7 @@ __all__ = [
     "InverseFields",
     "InverseODE",
     "InversePDE",
+    "NonlinearRegression",
     "Polish",
     "RandomFeatures",
     "SmallNetwork",

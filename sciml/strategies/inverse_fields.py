@@ -38,7 +38,7 @@ from sciml.solvers import DiscreteProblem, LeastSquares, Objective
 from sciml.solvers.discrete_problem import DATA_WEIGHT, layout_of
 from sciml.solvers.gauss_newton import descend
 from sciml.solvers.state import settled
-from sciml.strategies.inverse_ode import weighed
+from sciml.strategies.inverse_constants import weighed
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.strategies.training import Training

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -226,7 +227,7 @@ def _solved(
             linear_solve(objective)
             return
         if earlier is not None:
-            take_over(candidate, earlier)
+            take_over(candidate, earlier.trial)
         _best_by_gauss_newton(objective, setup.held)
 
     settled(setup.journal, f"{count} features, scale {scale}", objective, work)
@@ -259,17 +260,20 @@ def linear_solve(objective: Objective) -> None:
     objective.assign(objective.vector() + (move if bool(torch.isfinite(move).all()) else solve(1e-15)))
 
 
-def take_over(setup: DiscreteProblem, earlier: DiscreteProblem) -> None:
+def take_over(setup: DiscreteProblem, earlier: Callable[[Tensor], Tensor]) -> None:
     """Begin as the function that was found before, at the training points: fewer steps are left to take."""
     trial = setup.trial
     points = torch.cat([points for block in setup.train for points in block.sample.points])
     with torch.no_grad():
-        layers = trial.model.layers
-        orthogonal, upper = torch.linalg.qr(layers[:-1]((points - trial.center) / trial.half_width))
-        wanted = orthogonal.T @ ((earlier.trial(points) - trial.offset) / trial.scale)
-        weight = torch.linalg.solve_triangular(upper, wanted, upper=True).T
+        weight = output_weights(trial, points, (earlier(points) - trial.offset) / trial.scale).T
         if bool(torch.isfinite(weight).all()):
-            layers[-1].weight.copy_(weight)
+            trial.model.layers[-1].weight.copy_(weight)
+
+
+def output_weights(trial: Any, points: Tensor, wanted: Tensor) -> Tensor:
+    """The weights ``(width, k)`` of a model linear in them with which its outputs at points are ``(n, k)``."""
+    orthogonal, upper = torch.linalg.qr(trial.model.layers[:-1]((points - trial.center) / trial.half_width))
+    return torch.linalg.solve_triangular(upper, orthogonal.T @ wanted, upper=True)
 
 
 def _best_by_gauss_newton(objective: Objective, held: Sequence[Collocation]) -> None:

@@ -9,8 +9,8 @@ from sciml._text import listed, nearest
 from sciml.errors import SolverError
 from sciml.geometry import Box, Within
 from sciml.strategies.classical import ClassicalGrids
+from sciml.strategies.inverse_constants import InverseODE, NonlinearRegression
 from sciml.strategies.inverse_fields import InverseFields
-from sciml.strategies.inverse_ode import InverseODE
 from sciml.strategies.inverse_pde import InversePDE
 from sciml.strategies.network import SmallNetwork, Train
 from sciml.strategies.random_features import RandomFeatures, not_by_least_squares
@@ -23,6 +23,7 @@ from sciml.strategies.window_solvers import SpaceTimeSlabs, TimeMarching
 
 KINDS: tuple[type[Strategy], ...] = (
     InverseFields,
+    NonlinearRegression,
     InverseODE,
     InversePDE,
     Spectral,
@@ -110,7 +111,7 @@ def _serving(work: Workspace) -> list[Strategy]:
     if (obstacle := not_by_least_squares(work)) is not None:
         work.choices.append(f"no strategy but {Train.__name__} is tried: {obstacle}")
         return []
-    for way in (InverseFields(), InverseODE()):
+    for way in (InverseFields(), NonlinearRegression(), InverseODE()):
         if serves(way):
             return [way]
     if serves(InversePDE(), "it is linear in its fields" if measured and work.linear else None):

@@ -15,7 +15,7 @@ from sciml.problem import Normal, Unknown
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
 from sciml.problem.observations import PRIOR, Observation
-from sciml.solvers import Objective, ResidualSystem
+from sciml.solvers import Objective
 from sciml.solvers.jacobian import jacobian
 from sciml.typing import Array
 
@@ -218,7 +218,7 @@ def from_rows(objective: Objective, *, known: bool = False) -> Inference:
     # In double precision whatever the fit was made in: what counts as zero is judged by the rounding of float64.
     rows, scales, weights = objective.rows, objective.scales, objective.weights
     trial = copy.deepcopy(rows.trial).double().cpu()
-    rows = ResidualSystem(rows.problem, trial, {name: value.detach().double().cpu() for name, value in rows.raw.items()})
+    rows = type(rows)(rows.problem, trial, {name: value.detach().double().cpu() for name, value in rows.raw.items()})
     parameters = [parameter for parameter in trial.parameters() if parameter.requires_grad]
     # Fewer rows than the model has parameters would leave it free between them, and every interval too wide.
     enough = 3 * sum(parameter.numel() for parameter in parameters) // max(1, len(rows.problem.equations))

@@ -7,6 +7,7 @@ import math
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from benchmarks import samples
@@ -75,6 +76,7 @@ def test_all_are_there():
         "robertson",
         "schroedinger",
         "taylor_green",
+        "thurber",
         "van_der_pol",
         "wave_string",
     } <= set(NAMES)
@@ -362,6 +364,14 @@ def test_a_conductivity_is_found_where_only_the_pressure_was_measured():
     assert solution.success
     assert solution.error()["a"] < 0.05
     assert solution.error()["p"] < 1e-3
+
+
+def test_the_constants_of_a_rational_law_are_those_that_nist_certifies():
+    solution = sciml.fit(problem_class("thurber")())
+    assert solution.success
+    certified = pd.read_csv(ROOT / "data" / "nist" / "certified.csv").query("dataset == 'Thurber'").set_index("parameter")
+    for column, name in (("estimate", "estimate"), ("standard_error", "standard_deviation")):
+        assert np.allclose(solution.unknowns[column], certified.loc[solution.unknowns.index, name], rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,18 @@ class Source(sciml.Problem):
         return d(u, x, x) + f
 
 
+class Decline(sciml.Problem):
+    """A law without derivatives."""
+
+    domain = sciml.Interval(t=(0, 2))
+    fields = ["u"]
+    rate = sciml.Unknown(0.5)
+
+    @sciml.equation
+    def law(self, u, t):
+        return u * (self.rate * t).exp() - 1
+
+
 def measured():
     """A problem with measurements for each strategy that needs them."""
     t = np.linspace(0, 2, 20)
@@ -43,6 +55,7 @@ def measured():
     warm = np.exp(-0.3 * np.pi**2 * time) * np.sin(np.pi * x)
     where = np.linspace(0, 1, 40)
     return {
+        strategies.NonlinearRegression: (Decline(), {"t": t, "u": np.exp(-0.8 * t)}),
         strategies.InverseODE: (Growth(), {"t": t, "u": np.exp(0.8 * t)}),
         strategies.InversePDE: (Heat(k=sciml.Unknown(0.5)), {"x": x, "t": time, "u": warm}),
         strategies.InverseFields: (Source(), {"x": where, "u": np.sin(np.pi * where)}),
