@@ -17,7 +17,7 @@ from sciml.problem.observations import Observation, is_measured
 from sciml.solvers import DiscreteProblem, ResidualSystem
 from sciml.solvers.nonfinite import described
 from sciml.uncertainty import Estimate, Inference
-from sciml.uncertainty.covariance import from_rows
+from sciml.uncertainty.covariance import from_equations, from_rows
 
 _MOST_DRIFT = 0.5
 _MOST_OVERFIT = 30.0
@@ -74,8 +74,8 @@ class Certificate:
         measured, problem = list(_observations(setup)), setup.problem
         fields = bool(problem.equations) and len(problem.equations) < len(problem.fields)
         inference, obstacle = blank, ""
-        if values and not measured:
-            obstacle = "the unknowns cannot be estimated without measurements"
+        if values and not measured and all(map(math.isfinite, values.values())):
+            inference = from_equations(setup.objective(setup.held))
         elif not all(map(math.isfinite, values.values())):
             obstacle = "an unknown is not finite"
         elif values or (measured and fields):
@@ -159,16 +159,17 @@ def _beyond_noise(issued: Certificate) -> Iterator[str]:
 
 def _undetermined(issued: Certificate) -> Iterator[str]:
     found = {} if issued.obstacle else issued.inference.estimates
+    data = "the data do" if issued.setup.measurements is not None else "without measurements equations and conditions do"
     lost = [name for name, estimate in found.items() if not math.isfinite(estimate.standard_error)]
     unseen = {name: found[name].singular for name in lost if math.isfinite(found[name].singular)}
     if unseen:
         values = ", ".join(f"{value:.0e}" for value in unseen.values())
         yield (
-            f"the data do not determine {', '.join(unseen)} (no row sees them: singular value {values} of the largest): "
+            f"{data} not determine {', '.join(unseen)} (no row sees them: singular value {values} of the largest): "
             "fix one, measure something else, or take it out of the equations"
         )
     elif lost:
-        yield f"the data do not determine {', '.join(lost)}, or are too few to tell their noise"
+        yield f"{data} not determine {', '.join(lost)}, or are too few to tell their noise"
 
 
 def _drifting(issued: Certificate) -> Iterator[str]:

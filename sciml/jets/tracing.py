@@ -11,7 +11,7 @@ learning in Python, MLSys 2022.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -24,6 +24,8 @@ from sciml.jets.streams import Streams
 # Points that a module is tried on, and numbers of coordinates it may have then.
 _PROBES, _WIDEST = 3, 32
 _AGREE = 1e-5
+# The name that a tracer gives to a tensor it met, and the mark of a step that depends on the inputs.
+_BAKED, _VARIED = "_tensor_constant", "varied"
 
 
 class Passing(Protocol):
@@ -68,6 +70,9 @@ def _followed(
     whole = {id(part) for part in module.modules() if part is not module and passed(part)}
 
     class Tracer(fx.Tracer):
+        # Symbols, not the numbers of now: what a buffer holds may change.
+        proxy_buffer_attributes = True
+
         def is_leaf_module(self, part: nn.Module, name: str) -> bool:
             return id(part) in whole or super().is_leaf_module(part, name)
 
@@ -75,8 +80,18 @@ def _followed(
         graph = Tracer().trace(module)
     except Exception:
         return None
+    # Tensors that were computed on the way stand for what may have changed by the time they are used.
+    baked = [node.target for node in graph.nodes if node.op == "get_attr" and node.target.startswith(_BAKED)]
+    for name in baked:
+        delattr(module, name)
+    if baked:
+        return None
     inside = [module.get_submodule(node.target) for node in graph.nodes if node.op == "call_module"]
-    called = [node.target for node in graph.nodes if node.op in ("call_function", "call_method")]
+    for node in graph.nodes:
+        # Whether a step depends on the inputs; others are constants.
+        varied = node.op in ("placeholder", "call_module") or any(each.meta[_VARIED] for each in node.all_input_nodes)
+        node.meta[_VARIED] = varied
+    called = [node.target for node in graph.nodes if node.meta[_VARIED] and node.op in ("call_function", "call_method")]
     if not all(map(passed, inside)) or not all(target in _OPERATIONS for target in called):
         return None
     return graph if _agrees(graph, module, values) else None
@@ -90,7 +105,7 @@ def _agrees(graph: fx.Graph, module: nn.Module, values: Callable[[fx.Graph, Stre
     try:
         with torch.no_grad():
             found = values(graph, Streams(((),), points[None])).values[0]
-    except (_UnknownOperationError, TypeError, RuntimeError, IndexError):
+    except (_UnknownOperationError, AttributeError, TypeError, RuntimeError, IndexError):
         return False
     return own.shape == found.shape and torch.allclose(own, found, rtol=_AGREE, atol=_AGREE)
 
@@ -132,11 +147,19 @@ def run(graph: fx.Graph, module: nn.Module, streams: Streams, passing: Passing) 
         elif node.op == "output":
             known[node] = given[0]
         else:
-            known[node] = _OPERATIONS[node.target](passing, *given, **fx.map_arg(node.kwargs, known.__getitem__))
+            options = fx.map_arg(node.kwargs, known.__getitem__)
+            varied = node.meta[_VARIED]
+            known[node] = _OPERATIONS[node.target](passing, *given, **options) if varied else _made(node, given, options)
     found = known[node]
     if not isinstance(found, Streams):
         raise _UnknownOperationError
     return found
+
+
+def _made(node: fx.Node, given: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """A constant that follows from others."""
+    target: Any = node.target
+    return getattr(given[0], target)(*given[1:], **options) if node.op == "call_method" else target(*given, **options)
 
 
 def _row(value: Any, like: Tensor) -> Tensor:

@@ -173,6 +173,11 @@ def built_model(model: nn.Module | None, problem: Problem, seed: int, choices: l
         table = isinstance(model, Mapping) or hasattr(model, "columns")
         hint = " (a class: call it)" if isinstance(model, type) else "; measurements are passed as data=..." if table else ""
         raise ModelError(f"a model must be a torch.nn.Module; given: {type(model).__name__}{hint}")
+    inside = getattr(model, "_orig_mod", None)
+    if isinstance(inside, nn.Module):
+        # Compiled modules can be differentiated once; residuals and their slopes need more.
+        choices.append(f"model: the {type(inside).__name__} that was handed to torch.compile, not compiled")
+        model = inside
     with torch.random.fork_rng(devices=[]):
         # For lazy layers of the user's, which draw from the global generator at their first call.
         torch.manual_seed(seed)

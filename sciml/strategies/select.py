@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import torch
+
 from sciml._text import listed, nearest
-from sciml.errors import SolverError
+from sciml.errors import ProblemError, SolverError
 from sciml.geometry import Box, Within
+from sciml.models import Spectral as SpectralModel
+from sciml.solvers.discrete_problem import layout_of
 from sciml.strategies.classical import ClassicalGrids
 from sciml.strategies.inverse_constants import InverseODE, NonlinearRegression
 from sciml.strategies.inverse_fields import InverseFields
@@ -20,6 +26,10 @@ from sciml.strategies.spectral import Spectral
 from sciml.strategies.teaching import Teach
 from sciml.strategies.tiles import Tiles
 from sciml.strategies.window_solvers import SpaceTimeSlabs, TimeMarching
+from sciml.uncertainty.covariance import from_equations
+
+# Degrees of polynomials that show whether constants are determined, and how fast their weights decay.
+_PROBED, _DECAY = {1: 24, 2: 14}, 0.3
 
 KINDS: tuple[type[Strategy], ...] = (
     InverseFields,
@@ -69,13 +79,35 @@ def solve(work: Workspace, given: Any, train: Train, *, free: bool, teacher: Any
     """The best that the strategies of ``select`` find.
 
     Raises:
+        ProblemError: there are unknown constants that nothing determines.
         SolverError: none of them finds anything.
     """
+    if lost := _undetermined(work):
+        raise ProblemError(
+            f"{type(work.problem).__name__}: without measurements equations and conditions do not determine {', '.join(lost)}: "
+            "pass data=, give it a value, or add a condition, such as a normalisation"
+        )
     ways = select(work, given, train, free=free, teacher=teacher)
     found = search(ways, work)
     if found is None:
         raise SolverError(f"{listed([way.name for way in ways])} found no solution of {type(work.problem).__name__}")
     return found
+
+
+def _undetermined(work: Workspace) -> list[str]:
+    """Unknown constants that no row sees beside the fields, without measurements, at polynomials of random weights."""
+    problem = work.problem
+    if not problem.unknowns or work.measurements is not None or not isinstance(problem.domain, Box) or work.dimension > 2:
+        return []
+    model = SpectralModel(_PROBED[work.dimension])
+    model.build(work.dimension, len(problem.fields), torch.Generator())
+    generator = np.random.default_rng([work.seed, 8])
+    found = work.discrete.with_model(model, train=work.discrete.draw(layout_of(model, problem), generator)).with_unknowns()
+    with torch.no_grad():
+        orders = torch.tensor([sum(product) for product in model.basis.products]).to(model.weight)
+        model.weight.copy_(torch.from_numpy(generator.normal(size=model.weight.shape)).to(model.weight) * _DECAY**orders)
+    estimates = from_equations(found.objective()).estimates
+    return [name for name, estimate in estimates.items() if not math.isfinite(estimate.standard_error)]
 
 
 def _named(given: Any, work: Workspace, train: Train) -> Strategy:
@@ -116,7 +148,10 @@ def _serving(work: Workspace) -> list[Strategy]:
             return [way]
     if serves(InversePDE(), "it is linear in its fields" if measured and work.linear else None):
         return [InversePDE()]
-    if not work.linear and (problem.unknowns or measured):
+    if problem.unknowns and not measured:
+        # Constants that equations and conditions determine, such as eigenvalues, are solved for beside the fields.
+        return [Spectral()] if serves(Spectral()) else []
+    if not work.linear and measured:
         return []
     slabs, windows = SpaceTimeSlabs(), TimeMarching()
     in_time = windows.obstacle(work) is None

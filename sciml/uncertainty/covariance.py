@@ -24,6 +24,8 @@ _ARRIVED = 1e-5
 _STIFFNESS = 1e3
 _NONE = np.zeros((0, 0))
 _KEPT, _UNSEEN, _BLIND = 1e-11, 1e-6, 1e-6
+# What of a constant's column may be left by rounding and by the model's own degree where the model can imitate it.
+_IMITATED = 1e-7
 
 
 @dataclass(frozen=True)
@@ -257,6 +259,26 @@ def from_rows(objective: Objective, *, known: bool = False) -> Inference:
         prior=np.concatenate(prior),
         variance=1.0 / common[0] ** 2 if known and common else None,
     )
+
+
+def from_equations(objective: Objective) -> Inference:
+    """Constants that equations and conditions determine by themselves, such as eigenvalues, with their numerical error.
+
+    In the place of a standard error stands how far the rows of the objective, at points that were not trained on, would still
+    move a constant, and infinity where they do not see it: where the model can imitate what it does.
+    """
+    count = len(objective.rows.raw)
+    misfit, slopes = (each.double().cpu().numpy() for each in objective.linearised())
+    split = slopes.shape[1] - count
+    _, rest, _ = eliminated(slopes[:, :split], slopes[:, split:])
+    left, singular, right = np.linalg.svd(rest, full_matrices=False)
+    relative = singular / max(np.linalg.norm(slopes[:, split:]), 1e-300)
+    seen = relative > _IMITATED
+    move = right.T @ (np.where(seen, 1.0 / np.where(seen, singular, 1.0), 0.0) * (left.T @ misfit))
+    raw = torch.stack(list(objective.rows.raw.values())).detach().double().cpu().numpy()
+    errors = np.maximum(np.abs(move), np.finfo(float).eps * np.maximum(np.abs(raw), 1.0))
+    found, _ = _estimates(objective.rows.problem.unknowns, raw, errors, right.T, seen, relative, move, 1.0)
+    return Inference(found)
 
 
 def _without_loss(term: Term) -> Term:

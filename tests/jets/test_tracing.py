@@ -43,7 +43,7 @@ class Fourier(nn.Module):
         self.layers = nn.Sequential(nn.Linear(10, 8), nn.GELU(), nn.Linear(8, 1))
 
     def forward(self, x):
-        z = x @ self.frequencies + self.shift
+        z = x @ (2.0 * self.frequencies.T).T + 0.5 * self.shift
         return self.layers(torch.cat([torch.sin(z), z.cos()], dim=-1))
 
 
@@ -132,15 +132,32 @@ class Drops(Looks):
         return functional.dropout(self.layer(x), training=self.training)
 
 
-@pytest.mark.parametrize("kind", [Looks, Mixes, Counts, Drops])
+class Bakes(Looks):
+    """Computes with a tensor that it does not know as its own."""
+
+    def forward(self, x):
+        return self.layer(x * torch.tensor([1.0, 2.0], dtype=x.dtype)) + self.layer.in_features * torch.ones(1)
+
+
+@pytest.mark.parametrize("kind", [Looks, Mixes, Counts, Drops, Bakes])
 def test_what_cannot_be_followed_is_left_to_autograd(kind):
     model, state = kind(), torch.get_rng_state()
+    names = set(vars(model))
     assert layers_of(model) is None
+    assert set(vars(model)) == names
     assert torch.equal(state, torch.get_rng_state())
 
 
 def test_parameters_outside_of_layers_are_left_to_autograd():
     assert not supports(Own(), 2)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_compiled_module_is_trained_as_the_one_inside():
+    solution = sciml.fit(Poisson(), torch.compile(Fourier()), solver=sciml.Adam(3), points=40)
+    assert type(solution.model) is Fourier
+    assert solution.engine == "Taylor mode"
+    assert any("handed to torch.compile" in choice for choice in solution.choices)
 
 
 def test_a_followed_module_is_followed_anew_when_it_is_copied_or_moved():

@@ -232,7 +232,7 @@ def test_other_features_begin_as_the_function_found_before():
     one, two = with_features(setup, 60, 2.0, 0), with_features(setup, 150, (3.0, 2.5), 1)
     with torch.no_grad():
         one.trial.model.layers[-1].weight.normal_(generator=torch.Generator().manual_seed(0))
-    take_over(two, one)
+    take_over(two, one.trial)
     for block in setup.held:
         points = block.sample.points[0]
         wanted = one.trial(points)
