@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
-from scipy.linalg import lstsq
+from scipy.linalg import blas, lstsq
 from torch import Tensor
 
 from sciml.errors import SolverError
@@ -71,7 +71,9 @@ class DampedSystem:
             factor = torch.linalg.qr(torch.cat([triangle, below]), mode="r").R[: len(below)]
             move = -torch.linalg.solve_triangular(factor[:, :-1], factor[:, -1:], upper=True)[:, 0]
             return move if basis is None else basis @ move
-        factor, failed = torch.linalg.cholesky_ex(self._square + damping * self._unit)
+        square = self._square.clone()
+        square.diagonal().add_(damping)
+        factor, failed = torch.linalg.cholesky_ex(square)
         if int(failed):
             return None
         if self._wide:
@@ -80,7 +82,7 @@ class DampedSystem:
 
     @cached_property
     def _square(self) -> Tensor:
-        return self._slopes @ self._slopes.T if self._wide else self._slopes.T @ self._slopes
+        return lower_square(self._slopes, wide=self._wide)
 
     @cached_property
     def _triangle(self) -> tuple[Tensor | None, Tensor]:
@@ -96,6 +98,15 @@ class DampedSystem:
     @cached_property
     def _singular_values(self) -> Any:
         return torch.linalg.svd(self._slopes, full_matrices=False)
+
+
+def lower_square(matrix: Tensor, *, wide: bool = False) -> Tensor:
+    """The lower triangle of AᵀA, or of AAᵀ for a ``wide`` A: on a processor half the multiplications (BLAS ``syrk``)."""
+    kinds = {torch.float64: blas.dsyrk, torch.float32: blas.ssyrk}
+    if matrix.device.type != "cpu" or matrix.dtype not in kinds or not matrix.numel():
+        return matrix @ matrix.T if wide else matrix.T @ matrix
+    # The transpose has the order of columns that BLAS wants, without a copy; an upper triangle in it is a lower one here.
+    return torch.from_numpy(kinds[matrix.dtype](1.0, matrix.contiguous().numpy().T, trans=int(wide)).T)
 
 
 def column_norms(slopes: Tensor) -> Tensor:

@@ -47,9 +47,9 @@ class LevenbergMarquardt:
     def advance(self, position: Tensor, rows: Tensor, slopes: Tensor, value_at: Callable[[Tensor], float]) -> Advance:
         """One iteration from a position ``(p,)`` with rows ``(m,)`` and slopes ``(m, p)``; ``value_at`` is the loss."""
         value = float(rows @ rows)
-        if not (math.isfinite(value) and bool(torch.isfinite(slopes).all())):
-            return Advance(position, value, 0, "diverged", "a residual or its derivative is not finite")
         norms = slopes.norm(dim=0)
+        if not (math.isfinite(value) and bool(torch.isfinite(norms).all())):
+            return Advance(position, value, 0, "diverged", "a residual or its derivative is not finite")
         floor = 1e-8 * float(norms.max())
         norms = norms.clamp(min=floor if floor > 0 else 1.0)
         if float(((slopes.T @ rows) / norms).abs().max()) <= self._solver.gradient_tolerance * math.sqrt(value):

@@ -12,7 +12,7 @@ from scipy.optimize import least_squares
 import sciml
 from sciml import d
 from sciml.errors import SolverError
-from sciml.solvers.gauss_newton import factorised
+from sciml.solvers.gauss_newton import factorised, lower_square
 
 
 class Residuals:
@@ -281,3 +281,15 @@ def test_settings_are_checked(make):
 def test_feature_settings_are_checked(make):
     with pytest.raises(sciml.errors.ModelError, match="positive"):
         make()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("shape", [(40, 15), (15, 40), (1, 3), (3, 0)])
+def test_the_symmetric_product_has_the_lower_triangle_of_the_square(shape, dtype):
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    kept = matrix.clone()
+    for wide, expected in ((False, matrix.T @ matrix), (True, matrix @ matrix.T)):
+        found = lower_square(matrix, wide=wide)
+        assert found.dtype == dtype
+        assert torch.allclose(found.tril(), expected.tril(), rtol=1e-5, atol=1e-5)
+    assert torch.equal(matrix, kept)
