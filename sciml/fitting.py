@@ -19,7 +19,7 @@ from torch import nn
 from sciml.baselines.predictability import doubt
 from sciml.diagnostics.certificate import Certificate
 from sciml.diagnostics.convergence import overfitted, stagnant
-from sciml.diagnostics.estimated_error import estimated_error, missed
+from sciml.diagnostics.estimated_error import estimated_error, missed, scattered
 from sciml.diagnostics.preflight import checked
 from sciml.errors import ProblemError, SolverError
 from sciml.problem import Problem
@@ -172,6 +172,10 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     if not (errors or best.doubt) and setup.measurements is None and not setup.raw and best.solved and status not in ENDED:
         errors = estimated_error(setup, options.seed)
     reasons = [*([best.doubt] if best.doubt else []), *judged.reasons, *missed(errors, _ERROR * options.tolerance)]
+    if spread is not None:
+        # What the noise of measurements adds is an error of the answer, and none of the way it was found.
+        noise = scattered(setup.problem, setup.trial, spread, options.seed)
+        errors = {name: math.hypot(errors.get(name, 0.0), each) for name, each in noise.items()}
     if best.solved and not reasons and status not in ENDED and setup.measurements is None:
         unsure = doubt(setup.problem, setup.trial, best.residual, max(_LEAST_LOOK, log.seconds), options.tolerance)
         reasons += [] if unsure is None else [unsure]

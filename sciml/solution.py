@@ -63,11 +63,13 @@ class Solution:
         events: DataFrame of the events that ``baseline`` was asked to look for, in order of time: ``event``, the coordinate,
             and the fields there.
         statistics: of a fit to measurements: their number, how many numbers were fitted to them, ``chi2``, the
-            ``log_likelihood``, ``AIC`` and ``BIC``, and each column's standard deviation, given or found (``sigma.<column>``).
+            ``log_likelihood``, ``AIC`` and ``BIC``, each column's standard deviation, given or found (``sigma.<column>``), and
+            ``drift``, the numerical error of the unknowns in standard errors: how far they would still move.
         tolerance: the relative residual that the certificate allows.
         estimated_error: the estimated relative L2 error of each field, at most 1, and nothing where it cannot be estimated: of
             a model that learned from a ``teacher`` its distance from that; of a baseline how far grids differ; else by the
-            linearised equations for the error, of problems without unknowns that are not solved in windows of time.
+            linearised equations for the error, of problems without unknowns that are not solved in windows of time. Of a fit to
+            measurements it is the error that their noise leads one to expect, ``standard_error`` over the domain.
         spread: how the measurements' noise spreads over the trial function, for ``standard_error``; None where nothing was
             inferred.
     """

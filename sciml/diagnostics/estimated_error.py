@@ -31,6 +31,7 @@ from sciml.solvers.batching import predicted
 from sciml.solvers.discrete_problem import blocks_of, layout_of, wave_columns
 from sciml.solvers.gauss_newton import factorised
 from sciml.typing import MultiIndex, Values
+from sciml.uncertainty.error_bands import FieldCovariance, standard_errors
 
 # The degree of polynomials by the number of coordinates; the number of random features and their scale; columns at most.
 _DEGREES = {1: 48, 2: 26, 3: 10}
@@ -41,7 +42,7 @@ _COARSER = 2 / 3
 _RANK = 1e-12
 # What of the residuals the correction may leave, and by how much two of them may differ, to be believed.
 _LEFT, _APART = 0.3, 3.0
-_PROBES = 4096
+_PROBES, _SCATTERED = 4096, 400
 # Relative residuals of which little but rounding may be left, and what is rounding of a field beside a larger one.
 _ROUNDED, _ROUNDING = 1e-7, 1e-13
 
@@ -136,6 +137,17 @@ class _CorrectedJets(LinearJets):
 
     def jet(self, field: str, index: MultiIndex) -> Values:
         return self._before.jet(field, index).detach() + super().jet(field, index)
+
+
+def scattered(problem: Problem, trial: Any, spread: FieldCovariance, seed: int) -> dict[str, float]:
+    """The relative L2 error of each field that the scatter of the measurements leads one to expect."""
+    points = draw(Interior(), problem.domain, _SCATTERED, np.random.default_rng([seed, 52])).points[0]
+    errors, values = standard_errors(problem, trial, spread, points), predicted(trial, points).double().cpu().numpy()
+    columns = dict(zip(problem.coordinates, points.T.numpy(), strict=True))
+    lives = {name: problem.lives(name, columns) for name in problem.fields}
+    sizes = significant([float(np.linalg.norm(values[lives[name], column])) for column, name in enumerate(problem.fields)])
+    found = (float(np.linalg.norm(errors[name][lives[name]])) / size for name, size in zip(problem.fields, sizes, strict=True))
+    return {name: min(error, 1.0) for name, error in zip(problem.fields, found, strict=True)}
 
 
 def significant(sizes: Sequence[float]) -> list[float]:

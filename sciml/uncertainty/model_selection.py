@@ -75,6 +75,7 @@ def statistics(
         "log_likelihood": likelihood,
         "AIC": 2 * parameters - 2 * likelihood,
         "BIC": parameters * math.log(count) - 2 * likelihood,
+        "drift": inference.drift,
         **sizes,
     }
 

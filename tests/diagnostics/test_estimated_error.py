@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from conftest import problem_class
@@ -125,3 +126,39 @@ def test_nothing_is_said_where_corrections_do_not_resolve_the_error():
     solution = sciml.fit(layer, sciml.MLP(10, 10), solver=sciml.Adam(200))
     assert solution.estimated_error == {} or 0.2 < solution.estimated_error["u"] / solution.error()["u"] < 5
     assert sciml.fit(layer).estimated_error == {}
+
+
+class Cooling(sciml.Problem):
+    """A rate from noisy temperatures."""
+
+    domain = sciml.Interval(t=(0, 3))
+    fields = ["u"]
+    rate = sciml.Unknown(0.5, lower=0)
+    conditions = [sciml.Initial(u=1.0)]
+
+    @sciml.equation
+    def cooling(self, u, t):
+        return d(u, t) + self.rate * u
+
+
+def test_the_noise_of_measurements_is_an_estimated_error():
+    ratios = []
+    for seed in range(6):
+        draw = np.random.default_rng(seed)
+        t = 3 * draw.random(30)
+        solution = sciml.fit(Cooling(), data={"t": t, "u": np.exp(-0.8 * t) + 0.05 * draw.normal(size=30)})
+        assert solution.success, solution.message
+        true = solution.error(lambda t: np.exp(-0.8 * t))["u"]
+        assert solution.estimated_error["u"] > 1e-3
+        assert solution.statistics["drift"] < 0.1
+        ratios.append(true / solution.estimated_error["u"])
+    # One constant: the ratio of error and standard error is that of a normal draw.
+    assert 0.2 < np.sqrt(np.mean(np.square(ratios))) < 2.5
+
+
+def test_a_network_that_learned_a_fit_to_measurements_has_the_error_of_both():
+    problem = problem_class("darcy_inverse")()
+    plain, learned = sciml.fit(problem), sciml.fit(problem, sciml.MLP(4))
+    for name, error in plain.estimated_error.items():
+        assert learned.estimated_error[name] > 0.9 * error
+        assert 0.2 < learned.estimated_error[name] / learned.error()[name] < 5
