@@ -1,5 +1,6 @@
 """The estimated error of solutions against their true one, and when there is none."""
 
+import copy
 import math
 
 import numpy as np
@@ -10,6 +11,9 @@ from conftest import problem_class
 import sciml
 from problems import Poisson
 from sciml import d
+from sciml.diagnostics.estimated_error import estimated_error
+from sciml.models import Windowed
+from sciml.strategies.prepare import prepare
 
 
 class Wave(sciml.Problem):
@@ -126,6 +130,31 @@ def test_nothing_is_said_where_corrections_do_not_resolve_the_error():
     solution = sciml.fit(layer, sciml.MLP(10, 10), solver=sciml.Adam(200))
     assert solution.estimated_error == {} or 0.2 < solution.estimated_error["u"] / solution.error()["u"] < 5
     assert sciml.fit(layer).estimated_error == {}
+
+
+@pytest.mark.parametrize("name", ["pendulum", "lorenz"])
+def test_errors_are_carried_from_window_to_window(name):
+    solution = sciml.fit(problem_class(name)())
+    assert isinstance(solution.trial, Windowed)
+    for field, true in solution.error().items():
+        assert 0.2 < solution.estimated_error[field] / true < 5
+
+
+def test_a_window_that_is_wrong_spoils_all_later_ones():
+    # What begins each window is what ended the one before: an error there is carried on, and damped or grown by the equations.
+    problem = problem_class("pendulum")()
+    setup = prepare(problem, sciml.MLP(16), None, None, None, torch.float64, "cpu", 0)
+    good = sciml.fit(problem).trial
+    wrong = copy.deepcopy(good)
+    with torch.no_grad():
+        for parameter in wrong.windows[2].parameters():
+            parameter.mul_(1 + 1e-5)
+    apart = setup.with_trial(wrong)
+    points = torch.linspace(*problem.domain.bounds["t"], 500, dtype=torch.float64)[:, None]
+    with torch.no_grad():
+        true = float((wrong(points) - good(points)).norm() / good(points).norm())
+    found = estimated_error(apart, 0)["theta"]
+    assert 0.2 < found / true < 5
 
 
 class Cooling(sciml.Problem):
