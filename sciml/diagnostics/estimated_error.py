@@ -148,7 +148,7 @@ def _corrected(
         if bool(here.any()):
             change[here] = predicted(trial, points[here]).double().cpu()
         begin = partial(_begun, problem, rows)
-    return change.to(like.device), math.sqrt(left / squares) if squares > 0 else 0.0
+    return change, math.sqrt(left / squares) if squares > 0 else 0.0
 
 
 def _begun(problem: Problem, rows: ResidualSystem, points: Tensor) -> dict[tuple[str, MultiIndex], Tensor]:

@@ -43,7 +43,7 @@ class _UnknownOperationError(Exception):
     """An operation that jets cannot pass."""
 
 
-_graphs: WeakKeyDictionary[nn.Module, dict[bool, fx.Graph | None]] = WeakKeyDictionary()
+_graphs: WeakKeyDictionary[nn.Module, tuple[Any, fx.Graph | None]] = WeakKeyDictionary()
 
 
 def traced(
@@ -56,11 +56,16 @@ def traced(
         passed: whether jets pass a module inside, which stays whole then.
         values: runs a graph on values alone, by which it is compared with the module.
     """
-    known = _graphs.setdefault(module, {})
-    if module.training not in known:
-        own = not type(module).__module__.startswith("torch.")
-        known[module.training] = _followed(module, passed, values) if own else None
-    return known[module.training]
+    if type(module).__module__.startswith("torch."):
+        return None
+    # Plain numbers become part of what was followed: with other ones it is followed anew.
+    settings = [
+        (name, value) for part in module.modules() for name, value in vars(part).items() if isinstance(value, int | float | str)
+    ]
+    known = _graphs.get(module)
+    if known is None or known[0] != settings:
+        known = _graphs[module] = settings, _followed(module, passed, values)
+    return known[1]
 
 
 def _followed(

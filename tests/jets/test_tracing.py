@@ -152,6 +152,21 @@ def test_parameters_outside_of_layers_are_left_to_autograd():
     assert not supports(Own(), 2)
 
 
+class Scales(Looks):
+    """Multiplies by a number of its own."""
+
+    factor = 1.0
+
+    def forward(self, x):
+        return self.factor * self.layer(x)
+
+
+def test_a_module_whose_settings_change_is_followed_anew():
+    model, points = Scales().double(), torch.rand(3, 2, dtype=torch.float64)
+    for model.factor in (1.0, 3.0):
+        assert torch.equal(TaylorJets(model, points, ("x", "y"), ("u",)).stream(()), model(points))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_compiled_module_is_trained_as_the_one_inside():
     solution = sciml.fit(Poisson(), torch.compile(Fourier()), solver=sciml.Adam(3), points=40)
