@@ -106,8 +106,11 @@ def _undetermined(work: Workspace) -> list[str]:
     with torch.no_grad():
         orders = torch.tensor([sum(product) for product in model.basis.products]).to(model.weight)
         model.weight.copy_(torch.from_numpy(generator.normal(size=model.weight.shape)).to(model.weight) * _DECAY**orders)
+        for value in found.raw.values():
+            # A start of zero may hide a constant that it multiplies.
+            value.add_(generator.uniform(0.05, 0.2))
     estimates = from_equations(found.objective()).estimates
-    return [name for name, estimate in estimates.items() if not math.isfinite(estimate.standard_error)]
+    return [name for name, estimate in estimates.items() if math.isinf(estimate.standard_error)]
 
 
 def _named(given: Any, work: Workspace, train: Train) -> Strategy:

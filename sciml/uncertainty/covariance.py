@@ -265,10 +265,14 @@ def from_equations(objective: Objective) -> Inference:
     """Constants that equations and conditions determine by themselves, such as eigenvalues, with their numerical error.
 
     In the place of a standard error stands how far the rows of the objective, at points that were not trained on, would still
-    move a constant, and infinity where they do not see it: where the model can imitate what it does.
+    move a constant, infinity where they do not see it, for the model can imitate what it does, and no number where rows are
+    not finite.
     """
     count = len(objective.rows.raw)
     misfit, slopes = (each.double().cpu().numpy() for each in objective.linearised())
+    if not (np.isfinite(misfit).all() and np.isfinite(slopes).all()):
+        values = {name: float(value.detach()) for name, value in objective.rows.values().items()}
+        return Inference({name: Estimate(value, math.nan, math.nan, math.nan) for name, value in values.items()})
     split = slopes.shape[1] - count
     _, rest, _ = eliminated(slopes[:, :split], slopes[:, split:])
     left, singular, right = np.linalg.svd(rest, full_matrices=False)

@@ -95,6 +95,32 @@ def test_constants_that_nothing_determines_are_told_before_anything_is_fitted(pr
     assert not steps
 
 
+class Logarithm(String):
+    """Has no value at the functions that are tried first."""
+
+    @sciml.equation
+    def mode(self, u, x):
+        return d(u, x, x) + self.eigenvalue * u + 0 * torch.log(u + 1e-3)
+
+
+class Hidden(String):
+    """One constant multiplies another, whose start is zero."""
+
+    slope = sciml.Unknown(0.0)
+    conditions = [*String.conditions, sciml.Neumann(u=-math.pi, on=String.domain.face(x=1), name="end")]
+
+    @sciml.equation
+    def mode(self, u, x):
+        return d(u, x, x) + self.eigenvalue * (1 + self.slope * x) * u
+
+
+def test_constants_that_are_determined_are_not_refused():
+    found = sciml.fit(Hidden())
+    assert found.success, found.message
+    assert found.unknowns.loc["slope", "estimate"] == pytest.approx(0.0, abs=1e-9)
+    assert "do not determine" not in sciml.fit(Logarithm(), seconds=5.0).message
+
+
 class Still(Rod):
     """Without the temperature."""
 
