@@ -120,7 +120,8 @@ class Propagation:
     def affine(self, streams: Streams, scale: Tensor, offset: Tensor) -> Streams:
         """Every column multiplied by a number, and a number added to it."""
         values = streams.values * scale
-        return Streams(streams.indices, torch.cat([values[:1] + offset, values[1:]]))
+        first = values[:1] + offset
+        return Streams(streams.indices, torch.cat([first, values[1:].expand(-1, -1, first.shape[2])]))
 
     def normalised(self, module: nn.LayerNorm, streams: Streams) -> Streams:
         r"""Layer normalisation, :math:`g\odot (x - \bar x)/\sqrt{\operatorname{var} x + \varepsilon} + b`, of columns."""
@@ -197,8 +198,14 @@ def _graph(module: nn.Module) -> fx.Graph | None:
         # What says how jets pass it, and is not propagated, has a forward that says something else.
         return None
 
-    def values(graph: fx.Graph, streams: Streams) -> Streams:
-        return tracing.run(graph, module, streams, Propagation(((),), ()))
+    def values(graph: fx.Graph, points: Tensor) -> Tensor:
+        # With second derivatives, so that what only fails with these is known before it matters.
+        names = tuple(map(str, range(points.shape[1])))
+        first = tuple((name,) for name in names)
+        plan = ((), *first, *itertools.combinations_with_replacement(names, 2))
+        units = torch.eye(len(names)).to(points)[:, None].expand(-1, *points.shape)
+        streams = Streams(((), *first), torch.cat([points[None], units]))
+        return tracing.run(graph, module, streams, Propagation(plan, names)).values[0]
 
     return tracing.traced(module, lambda part: layers_of(part, at_coordinates=False) is not None, values)
 

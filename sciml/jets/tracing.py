@@ -47,14 +47,14 @@ _graphs: WeakKeyDictionary[nn.Module, tuple[Any, fx.Graph | None]] = WeakKeyDict
 
 
 def traced(
-    module: nn.Module, passed: Callable[[nn.Module], bool], values: Callable[[fx.Graph, Streams], Streams]
+    module: nn.Module, passed: Callable[[nn.Module], bool], values: Callable[[fx.Graph, Tensor], Tensor]
 ) -> fx.Graph | None:
     """The operations of a module's ``forward``, or None where jets cannot pass one of them.
 
     Args:
         module: maps ``(n, D)`` to ``(n, F)``. What ``torch.nn`` defines is not followed.
         passed: whether jets pass a module inside, which stays whole then.
-        values: runs a graph on values alone, by which it is compared with the module.
+        values: runs a graph, derivatives included, and gives its values at points, which are compared with the module's.
     """
     if type(module).__module__.startswith("torch."):
         return None
@@ -69,7 +69,7 @@ def traced(
 
 
 def _followed(
-    module: nn.Module, passed: Callable[[nn.Module], bool], values: Callable[[fx.Graph, Streams], Streams]
+    module: nn.Module, passed: Callable[[nn.Module], bool], values: Callable[[fx.Graph, Tensor], Tensor]
 ) -> fx.Graph | None:
     # Known before the tracing begins, during which modules cannot be called.
     whole = {id(part) for part in module.modules() if part is not module and passed(part)}
@@ -102,14 +102,14 @@ def _followed(
     return graph if _agrees(graph, module, values) else None
 
 
-def _agrees(graph: fx.Graph, module: nn.Module, values: Callable[[fx.Graph, Streams], Streams]) -> bool:
+def _agrees(graph: fx.Graph, module: nn.Module, values: Callable[[fx.Graph, Tensor], Tensor]) -> bool:
     """Whether a graph gives the values of the module at some points."""
     points, own = tried(module)
     if own is None:
         return False
     try:
         with torch.no_grad():
-            found = values(graph, Streams(((),), points[None])).values[0]
+            found = values(graph, points)
     except (_UnknownOperationError, AttributeError, TypeError, RuntimeError, IndexError):
         return False
     return own.shape == found.shape and torch.allclose(own, found, rtol=_AGREE, atol=_AGREE)

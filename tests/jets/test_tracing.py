@@ -62,7 +62,20 @@ class Odds(nn.Module):
         return 1 - 0.5 * self.inner(x) * gate + functional.softplus(x[..., 1:2]) / 3 - (-gate)
 
 
-@pytest.mark.parametrize("kind", [Residual, Fourier, Odds])
+class Spreads(nn.Module):
+    """One column becomes several by adding and multiplying rows of numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("shift", torch.randn(6))
+        self.register_buffer("factor", torch.randn(1, 6))
+        self.head = nn.Linear(6, 1)
+
+    def forward(self, x):
+        return self.head(torch.tanh(x[:, :1] + self.shift) * torch.sin(self.factor * x[:, 1:]) + (x[:, :1] - x[:, 1:]) ** 3)
+
+
+@pytest.mark.parametrize("kind", [Residual, Fourier, Odds, Spreads])
 def test_derivatives_of_followed_modules_are_those_of_autograd(kind):
     torch.manual_seed(0)
     trial = sciml.models.Scaled(kind(), [0.0, -1.0], [2.0, 1.0], [0.5], [3.0]).double()
@@ -75,7 +88,7 @@ def test_derivatives_of_followed_modules_are_those_of_autograd(kind):
         assert torch.allclose(taylor.jet("u", index), expected, rtol=1e-9, atol=1e-9 * expected.abs().max().item())
 
 
-@pytest.mark.parametrize("kind", [Residual, Fourier, Odds])
+@pytest.mark.parametrize("kind", [Residual, Fourier, Odds, Spreads])
 def test_every_parameter_of_a_followed_module_has_its_column(kind):
     torch.manual_seed(0)
     setup = prepare(Poisson(), kind(), None, 40, None, torch.float64, "cpu", 0)
