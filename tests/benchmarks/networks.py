@@ -11,7 +11,8 @@ from torch import nn
 import sciml
 from sciml import d
 
-from .__main__ import CASES
+from . import peers
+from .table import CASES
 
 
 class KleinGordon(sciml.Problem):
@@ -82,10 +83,31 @@ ROWS = {
 }
 
 
+COMPARED = {problem for _, problem in peers.WITH_NETWORKS}
+
+
+def compare(name, seconds, seeds):
+    """A row for each peer that is installed: the same network, no more than the seconds of the target."""
+    found = {}
+    for seed in range(seeds):
+        for record in peers.at_equal_time(name, seed, seconds):
+            found.setdefault(record["peer"], []).append(record)
+    for peer, records in found.items():
+        errors = [record.get("value", math.inf) for record in records]
+        times = [record["seconds"] for record in records if "seconds" in record] or [math.nan]
+        reached = f"{statistics.median(errors):.1e}, {max(errors):.1e} | – | {statistics.median(times):.0f}"
+        failed = [record.get("failed", "timed out") for record in records if "value" not in record]
+        print(
+            f"| {name}, {peer} | | {reached} | {len(records) - len(failed)} of {seeds} ended | {'; '.join(failed)} |",
+            flush=True,
+        )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"which; all by default: {', '.join(ROWS)}")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--peers", action="store_true", help="other libraries with the same network and seconds")
     given = parser.parse_args()
     torch.set_num_threads(1)
     print("| problem | target | error, median and worst | estimate | seconds | success | `fit(problem)` |")
@@ -104,6 +126,8 @@ def main():
         middle = [statistics.median(each) for each in (errors, estimates, times)]
         reached = f"{middle[0]:.1e}, {max(errors):.1e} | {middle[1]:.1e} | {middle[2]:.0f} | {sum(successes)} of {len(found)}"
         print(f"| {name} | {wanted:.0e} in {limit} s | {reached} | {alone} |", flush=True)
+        if given.peers and name in COMPARED:
+            compare(name, limit, given.seeds)
 
 
 if __name__ == "__main__":

@@ -365,6 +365,6 @@ def test_files_keep_what_earlier_runs_found(tmp_path):
 
 
 def test_peers_that_are_not_installed_are_named(monkeypatch):
-    monkeypatch.setattr(peers, "installed", lambda peer: peer == "FastLSQ")
-    assert peers.missing() == ["DeepXDE is not installed and was not run; pip install deepxde"]
+    monkeypatch.setattr(peers, "installed", lambda peer: peer != "PINA")
+    assert peers.missing() == ["PINA is not installed and was not run; pip install pina-mathlab"]
     assert {problem for _, problem in peers.RUNS} <= set(CASES)
