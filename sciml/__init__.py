@@ -8,6 +8,7 @@ Solve it       ``fit``, by whatever trial function fits best or by an ``MLP`` or
                SciPy. More: ``sciml.models``, ``sciml.solvers``, ``sciml.strategies``.
 Trust it       ``Solution``, ``preflight``, ``doctor``, ``compare``, ``criteria``. More: ``sciml.uncertainty``.
 Use it         ``embed``, ``Embedding``, ``distil``, ``ensemble``, and the problems of ``sciml.gallery``.
+Map it         ``sciml.operators``: surrogates of whole families of problems, corrected by their equation.
 Keep it        ``load``. More: ``sciml.runs``; what may go wrong: ``sciml.errors``.
 
 What a namespace lists is found here as well: ``sciml.Disk`` is ``sciml.geometry.Disk``.
@@ -15,7 +16,7 @@ What a namespace lists is found here as well: ``sciml.Disk`` is ``sciml.geometry
 
 from typing import Any as _Any
 
-from sciml import conditions, data, errors, gallery, geometry, models, noise, runs, solvers, strategies, uncertainty
+from sciml import conditions, data, errors, gallery, geometry, models, noise, operators, runs, solvers, strategies, uncertainty
 from sciml import diagnostics as _diagnostics
 from sciml import jets as _jets
 from sciml import problem as _problem
@@ -82,6 +83,7 @@ _NAMESPACES = {
     "geometry": geometry,
     "models": models,
     "noise": noise,
+    "operators": operators,
     "runs": runs,
     "solvers": solvers,
     "strategies": strategies,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import sys
 import time
@@ -268,7 +269,7 @@ def fit(
     unless a limit of seconds ends a step of it early.
 
     Args:
-        problem: the problem.
+        problem: the problem; or pairs or a family of ``sciml.operators``, of which the outcome is a ``Surrogate``.
         model: any ``torch.nn.Module`` that maps ``(n, D)`` to ``(n, F)``, row by row; a copy is trained, in coordinates
             scaled to [-1, 1] and fields of order one. By default (and with ``solver``, ``points``, ``windows``, ``exact``,
             ``causal`` and ``Balanced`` left open, too) the problem decides by its strategies: polynomials on boxes of at most
@@ -368,6 +369,13 @@ def fit(
     Reference: M. Raissi, P. Perdikaris and G. E. Karniadakis, Physics-informed neural networks, Journal of
     Computational Physics 378 (2019).
     """
+    if not isinstance(problem, Problem) and hasattr(problem, "fitted"):
+        # Pairs and families of ``sciml.operators`` bring their own way, with those options that were given.
+        defaults = {name: each.default for name, each in inspect.signature(fit).parameters.items()}
+        arguments = {name: value for name, value in locals().items() if name in defaults}
+        given = {name: value for name, value in arguments.items() if value is not defaults[name]}
+        own = {name: value for name, value in given.items() if name not in ("problem", "model")}
+        return problem.fitted(model, **own)
     clock = time.perf_counter()
     check(problem, early_stopping, callbacks, tolerance, intervals)
     begin = warm_start(start, problem, model)

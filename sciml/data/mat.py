@@ -88,6 +88,14 @@ def read_mat(
     return finished(path, "read_mat", values, {}, options, before, ["scipy", "h5py"])
 
 
+def read_arrays(path: Path) -> dict[str, Any]:
+    """All variables of numbers, as they lie in the file, by name."""
+    with refusals(path, "a .mat file", scipy.io.matlab.MatReadError):
+        check_memory(path, 2 * stamp(path)[0], None, "save fewer variables in it")
+        found = _new(path, None, None) if h5py.is_hdf5(path) else _old(path, None, None)
+    return {name: value for name, value in found.items() if _unusable(value) is None}
+
+
 def _old(path: Path, asked: set[str] | None, memory: int | None) -> dict[str, Any]:
     """The variables of versions 4 to 7.2; those that are not asked for are named and not read."""
     check_safe(path, ())

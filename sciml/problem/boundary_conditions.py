@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -68,6 +68,11 @@ class Initial(Targets):
                 return field, (str(time),) * (len(match.group(1)) // len(str(time)))
         right = [f"{field}{suffix}" for field in fields for suffix in ("", f"_{time}")]
         raise ProblemError(f"Initial names {key!r}; it may name {among(key, right)}")
+
+    def begun(self, values: Mapping[str, Target]) -> Initial:
+        found = copy.copy(self)
+        found.targets = {key: values.get(key, target) for key, target in self.targets.items()}
+        return found
 
     def orders(self, problem: ProblemLike) -> dict[tuple[str, int], Target]:
         """The targets by field and number of time derivatives."""

@@ -172,6 +172,10 @@ class Condition(ABC):
         """The condition with fields in place of the complex fields and vectors that it names."""
         return self
 
+    def begun(self, values: Mapping[str, Target]) -> Condition:
+        """The condition with other initial values of some fields; itself, where it prescribes none."""
+        return self
+
     def label(self, part: str, parts: int) -> str:
         """The name of one of ``parts`` terms."""
         return self.name if parts == 1 else f"{self.name}.{part}"

@@ -210,6 +210,13 @@ class Problem:
         copy.__dict__["domain"] = domain
         return copy
 
+    def supplied(self, functions: Mapping[str, Any], initial: Mapping[str, Any]) -> Problem:
+        """A copy whose equations call these functions, by the names of attributes, and whose fields begin with these values."""
+        copy = self.bind()
+        copy.__dict__.update(functions)
+        copy.__dict__["conditions"] = tuple(condition.begun(initial) for condition in self.conditions)
+        return copy
+
     @property
     def promoted(self) -> tuple[str, ...]:
         """The names of the constants that are coordinates here, the last ones; see ``promote``."""

@@ -35,6 +35,7 @@ ORDER = [
     "ensemble",
     "distillation",
     "transformer",
+    "operators",
     "gallery",
     "conditions",
     "noise",

@@ -64,7 +64,7 @@ def all_of(name: str, limit: float) -> list[dict[str, Any]]:
 
 def at_equal_time(name: str, seed: int, seconds: float) -> list[dict[str, Any]]:
     """The records of every installed peer that trains networks, with the same network and no more than some seconds."""
-    found = _records(name, [str(seed), str(seconds)], 3 * seconds + 60)
+    found = _records(name, [str(seed), str(seconds)], 10 * seconds + 60)
     return [each for each in found if (each["peer"], name) in WITH_NETWORKS]
 
 

@@ -1,0 +1,170 @@
+"""Deep operator networks: a branch for the input, a trunk for the place, continuous and differentiable in the coordinates."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sciml._text import whole
+from sciml.errors import ModelError
+from sciml.operators.codes import PrincipalComponents, parts_of
+from sciml.operators.learning import Frame, LearnedOperator
+from sciml.operators.pairs import Pairs
+from sciml.typing import Array
+
+_HARMONICS = 4
+
+
+def _mlp(inputs: int, width: int, depth: int, outputs: int, activation: type[nn.Module]) -> nn.Sequential:
+    sizes = [inputs, *(width for _ in range(depth))]
+    layers: list[nn.Module] = []
+    for one, two in itertools.pairwise(sizes):
+        layers += [nn.Linear(one, two), activation()]
+    return nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))
+
+
+class DeepONet(LearnedOperator):
+    r"""Deep operator network: :math:`u(a)(x) = \sum_k b_k(a)\,t_k(x) + b_0`, branch b and trunk t.
+
+    The trunk is a function of the coordinates, so predictions are evaluated and differentiated anywhere, and the equation can
+    train it: ``sciml.fit(family, DeepONet())`` needs no pairs.
+
+    Args:
+        width: of the layers of both networks.
+        depth: their number.
+        products: the number of terms K.
+        batch: pairs in a step.
+        lr: the largest learning rate.
+
+    Raises:
+        ModelError: a number that is none.
+
+    Example:
+        >>> from sciml import operators
+        >>> operators.DeepONet(width=64, depth=3).products
+        64
+
+    Reference: L. Lu, P. Jin, G. Pang, Z. Zhang and G. E. Karniadakis, Learning nonlinear operators via DeepONet, Nature Machine
+    Intelligence 3 (2021).
+    """
+
+    dtype: ClassVar[torch.dtype] = torch.float64
+    any_grid = True
+
+    def __init__(self, width: int = 96, depth: int = 3, products: int = 64, *, batch: int = 32, lr: float = 2e-3) -> None:
+        super().__init__()
+        for name, value in {"width": width, "depth": depth, "products": products, "batch": batch}.items():
+            whole(name, value, 1, ModelError)
+        self.width, self.depth, self.products, self.batch, self.lr = width, depth, products, batch, lr
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings."""
+        return {name: getattr(self, name) for name in ("width", "depth", "products", "batch", "lr")}
+
+    def build(self, frame: Frame, generator: torch.Generator) -> None:
+        count, fields = len(frame.bounds), len(frame.fields)
+        self.around = [list(frame.bounds).index(name) for name in frame.periodic if name in frame.bounds]
+        inputs = count - len(self.around) + 2 * _HARMONICS * len(self.around)
+        self.trunk = _mlp(inputs, self.width, self.depth, self.products * fields, nn.Tanh).to(self.dtype)
+        numbers = sum(self.scaling.sizes)
+        self.branch = _mlp(numbers, self.width, self.depth, self.products * fields, nn.GELU).to(self.dtype)
+        self.bias = nn.Parameter(torch.zeros(fields, dtype=self.dtype))
+
+    def features(self, frame: Frame, inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
+        return (torch.from_numpy(self.scaling.rows(parts_of(inputs))).to(self.dtype) * math.sqrt(len(self.scaling.sizes)),)
+
+    def places(self, frame: Frame) -> Tensor:
+        """The points of the outputs in [-1, 1], ``(points, D)``."""
+        return torch.from_numpy(frame.places).to(self.bias)
+
+    def terms(self, places: Tensor) -> Tensor:
+        """The trunk at scaled points, ``(points, products, fields)``."""
+        columns = [places[:, [k]] for k in range(places.shape[1]) if k not in self.around]
+        for column in self.around:
+            angle = math.pi * places[:, [column]] * torch.arange(1, _HARMONICS + 1, dtype=places.dtype, device=places.device)
+            columns += [torch.cos(angle), torch.sin(angle)]
+        return self.trunk(torch.cat(columns, dim=1)).view(len(places), self.products, -1)
+
+    def coefficients(self, rows: Tensor) -> Tensor:
+        """The branch, ``(samples, products, fields)``."""
+        return self.branch(rows).view(len(rows), self.products, -1) / math.sqrt(self.products)
+
+    def forward(self, rows: Tensor, frame: Frame) -> Tensor:
+        return torch.einsum("nkf,pkf->npf", self.coefficients(rows), self.terms(self.places(frame))) + self.bias
+
+
+class PODDeepONet(LearnedOperator):
+    r"""DeepONet whose trunk is the proper orthogonal decomposition of the outputs: a network from codes to codes.
+
+    .. math::  u(a) = \bar u + \sum_k b_k(a)\,\phi_k
+
+    Args:
+        width: of the layers of the branch.
+        depth: their number.
+        components: principal components of inputs and outputs.
+        batch: pairs in a step.
+        lr: the largest learning rate.
+
+    Example:
+        >>> from sciml import operators
+        >>> operators.PODDeepONet(components=32).config["components"]
+        32
+
+    Reference: L. Lu et al., A comprehensive and fair comparison of two neural operators (with practical extensions) based on
+    FAIR data, Computer Methods in Applied Mechanics and Engineering 393 (2022).
+    """
+
+    dtype: ClassVar[torch.dtype] = torch.float64
+
+    def __init__(self, width: int = 128, depth: int = 3, components: int = 64, *, batch: int = 32, lr: float = 2e-3) -> None:
+        super().__init__()
+        for name, value in {"width": width, "depth": depth, "components": components, "batch": batch}.items():
+            whole(name, value, 1, ModelError)
+        self.width, self.depth, self.components, self.batch, self.lr = width, depth, components, batch, lr
+        self.count_in = self.count_out = 0
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings."""
+        return {name: getattr(self, name) for name in ("width", "depth", "components", "batch", "lr")}
+
+    @property
+    def found(self) -> dict[str, Any]:
+        return {"count_in": self.count_in, "count_out": self.count_out}
+
+    def learn(self, pairs: Pairs, held: Pairs | None = None, **options: Any) -> None:
+        """Find the components, then train the branch."""
+        self._pairs = pairs
+        try:
+            super().learn(pairs, held, **options)
+        finally:
+            del self._pairs
+
+    def build(self, frame: Frame, generator: torch.Generator) -> None:
+        numbers, points = sum(self.scaling.sizes), math.prod(frame.shape) * len(frame.fields)
+        pairs = getattr(self, "_pairs", None)
+        if pairs is None:
+            self.codes = PrincipalComponents(shape=(numbers, self.count_in))
+            self.modes = PrincipalComponents(shape=(points, self.count_out))
+        else:
+            self.codes = PrincipalComponents(self.scaling.rows(parts_of(pairs.inputs)), most=self.components)
+            scaled = (pairs.wanted() - self.output_center.numpy()) / self.output_scale.numpy()
+            self.modes = PrincipalComponents(scaled.reshape(len(pairs), -1), most=self.components)
+            self.count_in, self.count_out = self.codes.count, self.modes.count
+        self.branch = _mlp(self.codes.count, self.width, self.depth, self.modes.count, nn.GELU).to(self.dtype)
+
+    def features(self, frame: Frame, inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
+        codes = self.codes.encode(self.scaling.rows(parts_of(inputs)))
+        # A common scale, not one for each: those that vary little mostly matter little.
+        return (torch.from_numpy(codes / float(np.sqrt(np.mean(self.codes.spread.numpy() ** 2)))).to(self.dtype),)
+
+    def forward(self, codes: Tensor, frame: Frame) -> Tensor:
+        found = (self.branch(codes) * self.modes.spread) @ self.modes.directions + self.modes.mean
+        return found.view(len(codes), -1, len(frame.fields))

@@ -1,0 +1,357 @@
+"""Learned operators: what networks between functions share, their inputs on the grid, their loss and how they are trained.
+
+The loss is that of every fit: rows whose mean squares are weighed, here the relative L2 error of each pair, so solvers, early
+stopping, schedulers and checkpoints are those of ``fit``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+from scipy.interpolate import RegularGridInterpolator
+from torch import Tensor, nn
+
+from sciml._text import listed
+from sciml.errors import ModelError
+from sciml.geometry import Interior, PointSet
+from sciml.operators.codes import Scaling, parts_of
+from sciml.operators.family import Axes
+from sciml.operators.pairs import Pairs
+from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Term
+from sciml.solvers import EarlyStopping, FirstOrder, Objective
+from sciml.solvers.batching import BatchSize
+from sciml.solvers.journal import Journal
+from sciml.solvers.residuals import ResidualSystem
+from sciml.strategies.search import Log
+from sciml.strategies.training import Training
+from sciml.typing import Array
+
+_PAIRS = "pairs"
+_BATCH, _MOST_STEPS, _LEAST_STEPS, _LOOKS = 32, 20_000, 50, 40
+_TIMED = 3
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where an operator lives: its inputs and outputs by name, their grids, and the coordinates that are periodic."""
+
+    inputs: Mapping[str, Axes]
+    fields: tuple[str, ...]
+    axes: Axes
+    points: Array | None = None
+    periodic: tuple[str, ...] = ()
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> Frame:
+        """That of pairs."""
+        if pairs.points is not None:
+            low, high = pairs.points.min(axis=0), pairs.points.max(axis=0)
+            bounds = {str(number): (float(low[number]), float(high[number])) for number in range(len(low))}
+        else:
+            bounds = {name: (float(nodes[0]), float(nodes[-1])) for name, nodes in pairs.axes.items()}
+        if pairs.family is not None:
+            whole = pairs.family.base.domain.bounds
+            bounds |= {name: (float(whole[name][0]), float(whole[name][1])) for name in pairs.axes}
+        inputs = {name: dict(pairs.input_axes.get(name, {})) for name in pairs.inputs}
+        return cls(inputs, pairs.fields, dict(pairs.axes), pairs.points, pairs.periodic, bounds)
+
+    def on(self, axes: Axes | None) -> Frame:
+        """The same with outputs on another grid."""
+        return self if axes is None else Frame(self.inputs, self.fields, axes, None, self.periodic, self.bounds)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the outputs' grid, or the number of scattered points."""
+        return (len(self.points),) if self.points is not None else tuple(len(nodes) for nodes in self.axes.values())
+
+    @property
+    def places(self) -> Array:
+        """The points of the outputs, ``(points, D)``, scaled to [-1, 1]."""
+        if self.points is not None:
+            places = self.points
+        else:
+            places = np.stack([column.ravel() for column in np.meshgrid(*self.axes.values(), indexing="ij")], axis=1)
+        ends = np.array(list(self.bounds.values()))
+        return np.asarray(2 * (places - ends[:, 0]) / np.maximum(np.ptp(ends, axis=1), 1e-300) - 1)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """As plain values and tensors."""
+        nodes = {name: {key: torch.from_numpy(each) for key, each in axes.items()} for name, axes in self.inputs.items()}
+        return {
+            "inputs": nodes,
+            "fields": list(self.fields),
+            "axes": {name: torch.from_numpy(each) for name, each in self.axes.items()},
+            "points": None if self.points is None else torch.from_numpy(self.points),
+            "periodic": list(self.periodic),
+            "bounds": {name: list(each) for name, each in self.bounds.items()},
+        }
+
+    @classmethod
+    def from_config(cls, given: Mapping[str, Any]) -> Frame:
+        """The frame of a ``config``."""
+        inputs = {name: {key: each.numpy() for key, each in axes.items()} for name, axes in given["inputs"].items()}
+        axes = {name: each.numpy() for name, each in given["axes"].items()}
+        points = None if given["points"] is None else given["points"].numpy()
+        bounds = {name: (float(low), float(high)) for name, (low, high) in given["bounds"].items()}
+        return cls(inputs, tuple(given["fields"]), axes, points, tuple(given["periodic"]), bounds)
+
+
+def on_outputs(frame: Frame, name: str, values: Array) -> Array:
+    """An input at the points of the outputs, ``(samples, *shape)``: interpolated, and repeated along what it lacks."""
+    own = frame.inputs[name]
+    count = len(values)
+    if not own:
+        return np.broadcast_to(values.reshape(count, *(1 for _ in frame.shape)), (count, *frame.shape))
+    if frame.points is not None:
+        found = _interpolated(own, values, frame.points[:, [list(frame.bounds).index(key) for key in own]], ())
+        return found.reshape(count, -1)
+    lacking = [key for key in own if key not in frame.axes]
+    if lacking:
+        raise ModelError(f"the input {name!r} depends on {listed(lacking)}, which the outputs do not: take Kernel or DeepONet")
+    same = all(len(own[key]) == len(frame.axes[key]) and np.allclose(own[key], frame.axes[key]) for key in own)
+    if not same:
+        mesh = np.meshgrid(*(frame.axes[key] for key in own), indexing="ij")
+        places = np.stack([column.ravel() for column in mesh], axis=1)
+        values = _interpolated(own, values, places, frame.periodic).reshape(count, *mesh[0].shape)
+    shape = [len(frame.axes[key]) if key in own else 1 for key in frame.axes]
+    order = [list(own).index(key) for key in frame.axes if key in own]
+    found = np.transpose(values, (0, *(1 + each for each in order))).reshape(count, *shape)
+    return np.broadcast_to(found, (count, *frame.shape))
+
+
+def _interpolated(axes: Axes, values: Array, places: Array, periodic: Sequence[str]) -> Array:
+    """Values of functions between the nodes of their grid, ``(samples, points)``."""
+    nodes, held = [], np.moveaxis(values, 0, -1)
+    for column, (name, each) in enumerate(axes.items()):
+        if name in periodic:  # the end of the period is its start
+            each = np.append(each, each[-1] + (each[-1] - each[-2]))
+            held = np.concatenate([held, np.take(held, [0], axis=column)], axis=column)
+        nodes.append(each)
+    kind = "cubic" if min(len(each) for each in nodes) > 3 and len(nodes) == 1 else "linear"
+    inside = np.clip(places, [each[0] for each in nodes], [each[-1] for each in nodes])
+    return np.asarray(RegularGridInterpolator(nodes, held, method=kind)(inside).T)
+
+
+class LearnedOperator(nn.Module):
+    """A network between functions: what ``DeepONet``, ``FNO``, ``UNet``, ``Transformer`` and ``Recurrent`` have in common.
+
+    A subclass says what its inputs are made of (``features``) and maps them to scaled outputs (``forward``).
+    """
+
+    dtype: ClassVar[torch.dtype] = torch.float32
+    # Whether outputs may be asked for on another grid than the one of training.
+    any_grid: ClassVar[bool] = False
+    batch: int = _BATCH
+    lr: float = 2e-3
+    frame: Frame
+    output_center: Tensor
+    output_scale: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+        self.history: list[dict[str, Any]] = []
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """What was found beside tensors, as plain values, and is needed to build the layers."""
+        return {}
+
+    def build(self, frame: Frame, generator: torch.Generator) -> None:
+        """Make the layers for a frame; weights are drawn from ``generator``."""
+        raise NotImplementedError
+
+    def features(self, frame: Frame, inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
+        """What ``forward`` takes, a row for each sample."""
+        raise NotImplementedError
+
+    def prepared(self, frame: Frame) -> None:
+        """The parts that are made for a frame, without values: before training, and before a state is loaded."""
+        self.frame = frame
+        sizes = [math.prod(len(each) for each in axes.values()) for axes in frame.inputs.values()]
+        self.scaling = Scaling(sizes)
+        count = len(frame.fields)
+        self.register_buffer("output_center", torch.zeros(count, dtype=torch.float64))
+        self.register_buffer("output_scale", torch.ones(count, dtype=torch.float64))
+
+    def learn(
+        self,
+        pairs: Pairs,
+        held: Pairs | None = None,
+        *,
+        seed: int = 0,
+        seconds: float = math.inf,
+        log: Log | None = None,
+        early: EarlyStopping | None = None,
+        solver: Any = None,
+        device: str | torch.device = "cpu",
+        journal: Journal | None = None,
+    ) -> None:
+        """Train on pairs; the state that is best on those held out is kept."""
+        self.prepared(Frame.of(pairs))
+        self.scaling.learn(parts_of(pairs.inputs))
+        wanted = pairs.wanted()
+        self.output_center.copy_(torch.from_numpy(wanted.mean(axis=(0, 1))))
+        self.output_scale.copy_(torch.from_numpy(wanted.std(axis=(0, 1)).clip(min=1e-300)))
+        generator = torch.Generator().manual_seed(seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
+            self.build(self.frame, generator)
+        self.to(device)
+        parts = [self._block(pairs, 0), self._block(held if held is not None and len(held) else pairs, len(pairs))]
+        lookup = _Lookup(self, parts, device)
+        setup = MapSetup(self, lookup, len(pairs), journal or Journal())
+        log = log or Log()
+        stages = [self._solver(setup, seconds, seed)] if solver is None else list(np.atleast_1d(solver))
+        Training(log, early).run(setup, stages, seed)  # type: ignore[arg-type]
+        self.history = log.history
+        self.notes = [f"{sum(each.numel() for each in self.parameters())} weights, {log.steps} steps of {stages[-1].name}"]
+        self.eval().cpu()
+
+    def _block(self, pairs: Pairs, first: int) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Features and scaled outputs; errors are relative to the size of each sample's fields."""
+        wanted = torch.from_numpy(pairs.wanted())
+        return self.features(self.frame, pairs.inputs), wanted
+
+    def _solver(self, setup: MapSetup, seconds: float, seed: int) -> FirstOrder:
+        """AdamW with a rate that falls by a cosine, for as many steps as the budget holds."""
+        batch = min(self.batch, setup.count)
+        objective = setup.objective()
+        part = [objective.blocks[0].part(torch.arange(batch))]
+        objective.evaluate(part)
+        begin = time.perf_counter()
+        for _ in range(_TIMED):
+            objective.evaluate(part)
+        each = 1.15 * (time.perf_counter() - begin) / _TIMED
+        judged = time.perf_counter()
+        objective.means(setup.held)
+        look = time.perf_counter() - judged
+        steps = _MOST_STEPS if math.isinf(seconds) else int((seconds - _LOOKS * look) / each)
+        steps = min(max(steps, _LEAST_STEPS), _MOST_STEPS)
+        return FirstOrder(
+            torch.optim.AdamW,
+            steps,
+            lr=self.lr,
+            weight_decay=1e-5,
+            scheduler=torch.optim.lr_scheduler.OneCycleLR,
+            scheduler_options={"max_lr": self.lr, "total_steps": steps, "pct_start": 0.1},
+            batch=batch,
+            seed=seed,
+            look=max(steps // _LOOKS, 1),
+            clip=1.0,
+        )
+
+    def outputs(self, features: Sequence[Tensor], frame: Frame) -> Tensor:
+        """Fields ``(samples, points, fields)`` in their units."""
+        found = self(*features, frame).double()
+        return found * self.output_scale + self.output_center
+
+    @torch.no_grad()
+    def predict(self, inputs: Mapping[str, Array], axes: Axes | None = None) -> tuple[Array, Array | None]:
+        """Outputs ``(samples, points, fields)``, on the grid of training or on another one."""
+        if axes is not None and not self.any_grid and not _same(axes, self.frame.axes):
+            raise ModelError(
+                f"{type(self).__name__} answers on the grid of its training alone, {self.frame.shape}: take FNO or DeepONet "
+                "for another resolution"
+            )
+        frame = self.frame.on(axes)
+        features = self.features(frame, inputs)
+        found = [self.outputs([each[k : k + 64] for each in features], frame) for k in range(0, len(features[0]), 64)]
+        return torch.cat(found).numpy(), None
+
+    def channels(self, frame: Frame, inputs: Mapping[str, Array]) -> Tensor:
+        """All inputs and the coordinates at the points of the outputs, ``(samples, channels, *shape)``."""
+        scaled = []
+        for number, (name, values) in enumerate(inputs.items()):
+            center, scale = float(self.scaling.center[number]), float(self.scaling.scale[number])
+            scaled.append((on_outputs(frame, name, np.asarray(values)) - center) / scale)
+        stacked = torch.from_numpy(np.stack(scaled, axis=1)).to(self.dtype)
+        where = torch.from_numpy(frame.places.T.reshape(-1, *frame.shape)).to(self.dtype)
+        around = [list(frame.axes).index(name) for name in frame.periodic if name in frame.axes]
+        # A coordinate that is periodic has no place of its own: the operator commutes with shifts.
+        keep = [number for number in range(len(where)) if number not in around]
+        where = where[keep].expand(len(stacked), *where[keep].shape)
+        return torch.cat([stacked, where], dim=1)
+
+    def channel_count(self, frame: Frame) -> int:
+        """The number of channels."""
+        around = sum(name in frame.axes for name in frame.periodic)
+        return len(frame.inputs) + len(frame.bounds) - around
+
+
+def _same(one: Axes, two: Axes) -> bool:
+    return all(len(one[name]) == len(two[name]) and np.allclose(one[name], two[name]) for name in two)
+
+
+class _Lookup:
+    """Features and outputs by the number of a sample: trained ones first, then those held out."""
+
+    def __init__(self, model: LearnedOperator, parts: Sequence[Any], device: str | torch.device) -> None:
+        features = zip(*(part[0] for part in parts), strict=True)
+        self.features = [torch.cat(each).to(device) for each in features]
+        self.wanted = torch.cat([part[1] for part in parts]).to(device, model.dtype)
+        size = self.wanted.square().sum(dim=1, keepdim=True).sqrt()
+        self.size = size.clamp(min=1e-6 * float(size.max()))
+
+    def __call__(self, numbers: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+        return [each[numbers] for each in self.features], self.wanted[numbers], self.size[numbers]
+
+
+class MapRows(ResidualSystem):
+    """The relative L2 errors of an operator's pairs as residuals; the points of a block are numbers of samples."""
+
+    def __init__(self, trial: LearnedOperator, lookup: Callable[[Tensor], Any]) -> None:
+        self.trial, self.raw, self.portion, self.lookup = trial, {}, BatchSize(), lookup
+
+    @property
+    def engine(self) -> str:
+        return "no derivatives"
+
+    def values(self) -> dict[str, Tensor]:
+        return {}
+
+    def evaluation(self, block: Collocation, values: Any = None) -> Any:
+        return block.sample.points[0][:, 0].round().long(), ()
+
+    def relative(self, numbers: Tensor) -> Tensor:
+        """The root of the mean square error of a sample's fields, relative to their sizes, ``(n,)``."""
+        features, wanted, size = self.lookup(numbers)
+        model = self.trial
+        found = model(*features, model.frame) * model.output_scale.to(wanted) + model.output_center.to(wanted)
+        return ((found - wanted) / size).square().sum(dim=1).mean(dim=1).clamp(min=1e-30).sqrt()
+
+
+@dataclass
+class MapSetup:
+    """What the training loop needs of a fit, for pairs in place of points."""
+
+    trial: LearnedOperator
+    lookup: _Lookup
+    count: int
+    journal: Journal
+
+    def __post_init__(self) -> None:
+        self.rows = MapRows(self.trial, self.lookup)
+        self.weights = self.leading = self.scales = {_PAIRS: 1.0}
+        total = len(self.lookup.wanted)
+        self.train = (self._numbers(0, self.count),)
+        self.held = (self._numbers(self.count, total),)
+
+    def _numbers(self, first: int, last: int) -> Collocation:
+        places = torch.arange(first, last, dtype=torch.float64, device=self.lookup.wanted.device)[:, None]
+        return Collocation(PointSet((places,)), (Term(_PAIRS, Interior(), cast(Any, self.rows.relative)),))
+
+    def objective(self, blocks: Any = None, weights: Mapping[str, float] | None = None) -> Objective:
+        """The mean square of the relative errors."""
+        parameters = [each for each in self.trial.parameters() if each.requires_grad]
+        given = self.train if blocks is None else blocks
+        return Objective(self.rows, given, self.scales, dict(weights or self.weights), list(parameters))

@@ -1,0 +1,288 @@
+r"""Closed-form operator regression: linear maps and Gaussian processes between the codes of functions.
+
+Input and output functions become codes by principal components; a map between codes is found by least squares or by kernel
+ridge regression,
+
+.. math::  \hat y(x) = k(x, X)\,(K + \lambda I)^{-1} Y, \qquad
+           s^2(x) = a^2\,(k(x, x) + \lambda - k(x, X)(K + \lambda I)^{-1}k(X, x)),
+
+with length scale, nugget and metric chosen by the leave-one-out error, which has a closed form: the error of sample i is
+:math:`[(K + \lambda I)^{-1}Y]_i/[(K + \lambda I)^{-1}]_{ii}`.
+
+References: P. Batlle, M. Darcy, B. Hosseini and H. Owhadi, Kernel methods are competitive for operator learning, Journal of
+Computational Physics 496 (2024); C. E. Rasmussen and C. K. I. Williams, Gaussian Processes for Machine Learning, MIT Press
+2006, section 5.4.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from scipy import linalg
+from torch import Tensor, nn
+
+from sciml.errors import ModelError
+from sciml.operators.codes import PrincipalComponents, Scaling, parts_of
+from sciml.operators.family import Axes
+from sciml.operators.pairs import Pairs
+from sciml.typing import Array
+
+_COMPONENTS = 500
+_NUGGETS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1e-1)
+_LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+_SHARES = (0.0, 0.5, 1.0)
+_RIDGES = 10.0 ** np.arange(-14.0, 3.0)
+# More samples than this would take an hour and 30 GB for the factors.
+_MOST = 20_000
+_SEARCHED = 500
+_FLOOR = 1e-13
+
+
+class ClosedForm(nn.Module):
+    """A map between codes of functions, found without iterations: what ``Linear`` and ``Kernel`` have in common."""
+
+    settings: ClassVar[tuple[str, ...]] = ("components",)
+    choices: ClassVar[tuple[str, ...]] = ()
+    field_scale: Tensor
+
+    def __init__(self, components: int = _COMPONENTS) -> None:
+        super().__init__()
+        self.components = components
+        self.notes: list[str] = []
+
+    def learn(self, pairs: Pairs) -> None:
+        """Find the map from training pairs."""
+        parts = parts_of(pairs.inputs)
+        self.scaling = Scaling([part.shape[1] for part in parts])
+        self.scaling.learn(parts)
+        self.input_code = PrincipalComponents(self.scaling.rows(parts), most=self.components)
+        wanted = pairs.wanted()
+        self.register_buffer("field_scale", torch.from_numpy(np.maximum(wanted.std(axis=(0, 1)), np.finfo(float).tiny)))
+        flat = (wanted / self.field_scale.numpy()).reshape(len(pairs), -1)
+        self.output_code = PrincipalComponents(flat, most=self.components)
+        self.shape, self.sizes = list(wanted.shape[1:]), list(self.scaling.sizes)
+        self._map(self.codes(pairs.inputs), self.output_code.encode(flat))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings."""
+        return {name: getattr(self, name) for name in self.settings}
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """What was found beside tensors, as plain values."""
+        return {name: getattr(self, name) for name in ("shape", "sizes", *self.choices)}
+
+    def codes(self, inputs: Mapping[str, Array]) -> Array:
+        """The codes of inputs, ``(samples, k)``."""
+        return self.input_code.encode(self.scaling.rows(parts_of(inputs)))
+
+    def predict(self, inputs: Mapping[str, Array], axes: Axes | None = None) -> tuple[Array, Array | None]:
+        """Outputs ``(samples, points, fields)`` and their standard errors, if the map knows any."""
+        if axes is not None:
+            raise ModelError(f"{type(self).__name__} answers on the grid of its training: take FNO or DeepONet for another one")
+        mean, spread = self._values(self.codes(inputs))
+        scale = self.field_scale.numpy()
+        values = self.output_code.decode(mean).reshape(-1, *self.shape) * scale
+        if spread is None:
+            return values, None
+        # Errors of codes are independent: their variances add up point by point.
+        squares = (spread[1] ** 2) @ (self.output_code.directions.numpy() ** 2)
+        return values, np.sqrt(spread[0][:, None] ** 2 * squares).reshape(-1, *self.shape) * scale
+
+    def _map(self, codes: Array, wanted: Array) -> None:
+        raise NotImplementedError
+
+    def _values(self, codes: Array) -> tuple[Array, tuple[Array, Array] | None]:
+        """Codes of the outputs; a factor for each sample, and standard deviations for each code."""
+        raise NotImplementedError
+
+
+class Linear(ClosedForm):
+    r"""A linear (affine) map between functions: ridge regression between principal components, the first baseline.
+
+    .. math::  B = \arg\min \lVert Y - XB\rVert^2 + \lambda\lVert B\rVert^2
+
+    with :math:`\lambda` by the leave-one-out error. For a linear operator (advection, heat, superposed loads) it is exact once
+    there are as many samples as the inputs have degrees of freedom.
+
+    Args:
+        components: principal components at most, of inputs and outputs.
+
+    Example:
+        >>> import numpy as np, sciml
+        >>> from sciml import operators
+        >>> x, a = np.linspace(0, 1, 11), np.random.default_rng(0).normal(size=(40, 2))
+        >>> f = a[:, :1] * np.sin(x) + a[:, 1:] * x
+        >>> pairs = operators.Pairs({"f": f}, {"u": 2 * np.cumsum(f, axis=1)}, {"x": x}, {"f": {"x": x}})
+        >>> sciml.fit(pairs, operators.Linear()).error < 1e-10
+        True
+
+    Reference: A. E. Hoerl and R. W. Kennard, Ridge regression, Technometrics 12 (1970).
+    """
+
+    weight: Tensor
+
+    def _map(self, codes: Array, wanted: Array) -> None:
+        left, sizes, right = np.linalg.svd(codes, full_matrices=False)
+        turned = left.T @ wanted
+        best = (math.inf, 0.0)
+        for ridge in _RIDGES * sizes[0] ** 2:
+            share = sizes**2 / (sizes**2 + ridge)
+            leverage = np.minimum((left**2) @ share + 1 / len(codes), 1 - 1e-9)
+            misses = (wanted - left @ (share[:, None] * turned)) / (1 - leverage)[:, None]
+            best = min(best, (float(np.mean(misses**2)), float(ridge)))
+        factors = sizes / (sizes**2 + best[1])
+        self.register_buffer("weight", torch.from_numpy(right.T @ (factors[:, None] * turned)))
+        misses = wanted - codes @ self.weight.numpy()
+        self.register_buffer("spread", torch.from_numpy(np.sqrt(np.maximum(best[0], np.mean(misses**2, axis=0)))))
+        self.notes = [f"linear map between {codes.shape[1]} and {wanted.shape[1]} components, ridge {best[1]:.1e}"]
+
+    def _values(self, codes: Array) -> tuple[Array, tuple[Array, Array] | None]:
+        return codes @ self.weight.numpy(), None
+
+
+def _rbf(squares: Array) -> Array:
+    return np.exp(-0.5 * squares)
+
+
+def _matern(squares: Array) -> Array:
+    distance = np.sqrt(5 * squares)
+    return (1 + distance + distance**2 / 3) * np.exp(-distance)
+
+
+def _rational(squares: Array) -> Array:
+    return 1 / (1 + squares)
+
+
+class Kernel(ClosedForm):
+    r"""Gaussian process regression between functions (kernel ridge regression), in closed form, with standard errors.
+
+    The kernel is :math:`k(x, x') = \kappa(\lVert x - x'\rVert_M/\ell)` of codes of the inputs. The metric M weighs them by a
+    power of how strongly the best linear map answers to them, since directions that the operator damps should not count as
+    distance. Kind, power, length :math:`\ell` and nugget follow from the leave-one-out error where they are not given.
+
+    Args:
+        kind: ``"matern"`` (5/2), ``"rbf"``, ``"rational"`` (quadratic), or None for the best of them.
+        length: the length scale, in median distances of the inputs.
+        nugget: :math:`\lambda`, relative to the variance of the kernel.
+        components: principal components at most, of inputs and outputs.
+
+    Raises:
+        ModelError: an unknown kind; more samples than a factorisation holds.
+
+    Example:
+        >>> import numpy as np, sciml
+        >>> from sciml import operators
+        >>> x, a = np.linspace(0, 1, 21), np.random.default_rng(0).uniform(1, 2, (60, 1))
+        >>> pairs = operators.Pairs({"a": a[:, 0]}, {"u": np.exp(-a * x)}, {"x": x}, {"a": {}})
+        >>> sciml.fit(pairs, operators.Kernel()).error < 1e-4
+        True
+
+    Reference: P. Batlle, M. Darcy, B. Hosseini and H. Owhadi, Kernel methods are competitive for operator learning, Journal of
+    Computational Physics 496 (2024).
+    """
+
+    settings = ("kind", "length", "nugget", "components")
+    choices = ("chosen", "own")
+    KINDS: ClassVar[dict[str, Callable[[Array], Array]]] = {"matern": _matern, "rbf": _rbf, "rational": _rational}
+    weight: Tensor
+    known: Tensor
+    factor: Tensor
+    metric: Tensor
+    spread: Tensor
+
+    def __init__(
+        self,
+        kind: str | None = None,
+        *,
+        length: float | None = None,
+        nugget: float | None = None,
+        components: int = _COMPONENTS,
+    ) -> None:
+        super().__init__(components)
+        if kind is not None and kind not in self.KINDS:
+            raise ModelError(f"Kernel: kind must be one of {', '.join(map(repr, self.KINDS))} or None; given: {kind!r}")
+        self.kind, self.length, self.nugget = kind, length, nugget
+
+    def _map(self, codes: Array, wanted: Array) -> None:
+        if len(codes) > _MOST:
+            raise ModelError(f"Kernel factorises a matrix of all samples: at most {_MOST}; given {len(codes)}: take a network")
+        some = slice(None) if len(codes) <= _SEARCHED else np.random.default_rng(0).permutation(len(codes))[:_SEARCHED]
+        searched, best = (codes[some], wanted[some]), (math.inf, "", 0.0, 0.0, 0.0)
+        gains = _gains(codes, wanted)
+        kinds = list(self.KINDS) if self.kind is None else [self.kind]
+        lengths = _LENGTHS if self.length is None else (self.length,)
+        nuggets = _NUGGETS if self.nugget is None else (self.nugget,)
+        for share in _SHARES:
+            squares = _squares(searched[0] * gains**share, searched[0] * gains**share)
+            unit = float(np.median(squares[np.triu_indices(len(squares), 1)])) or 1.0
+            for kind in kinds:
+                # From wide to narrow; once it gets worse the rest of the lengths is worse, too.
+                last = math.inf
+                for length in sorted(lengths):
+                    matrix = self.KINDS[kind](squares / (unit * length**2))
+                    found = min((_left_out(matrix, searched[1], nugget), nugget) for nugget in nuggets)
+                    best = min(best, (found[0], kind, share, length * math.sqrt(unit), found[1]))
+                    if found[0] > 1.2 * last:
+                        break
+                    last = found[0]
+        _, self.chosen, share, length, nugget = best
+        metric = gains**share / length
+        known = codes * metric
+        matrix = self.KINDS[self.chosen](_squares(known, known))
+        matrix[np.diag_indices_from(matrix)] += nugget
+        factor = linalg.cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
+        weight = linalg.cho_solve((factor, True), wanted, check_finite=False)
+        inverse, _ = linalg.lapack.dpotri(factor, lower=1)
+        misses = weight / np.diag(inverse)[:, None]
+        # How large errors are beside what the kernel says: so that standard errors are right on samples left out.
+        size = np.sqrt(np.mean(misses**2 * np.diag(inverse)[:, None], axis=0))
+        for name, values in (("weight", weight), ("known", known), ("factor", factor), ("metric", metric), ("spread", size)):
+            self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(values)))
+        self.own = nugget
+        self.notes = [
+            f"{self.chosen} kernel on {codes.shape[1]} components, length {length:.3g}, nugget {nugget:.0e}, weighed by the "
+            f"linear map to the power {share:g}; leave-one-out error {math.sqrt(best[0]):.2e}"
+        ]
+
+    def _values(self, codes: Array) -> tuple[Array, tuple[Array, Array] | None]:
+        rows = self.KINDS[self.chosen](_squares(codes * self.metric.numpy(), self.known.numpy()))
+        half = linalg.solve_triangular(self.factor.numpy(), rows.T, lower=True, check_finite=False)
+        left = np.sqrt(np.maximum(1 + self.own - np.sum(half**2, axis=0), self.own))
+        return rows @ self.weight.numpy(), (left, self.spread.numpy())
+
+
+def _gains(codes: Array, wanted: Array) -> Array:
+    """How strongly the best linear map answers to each code, relative to the strongest."""
+    sizes = np.sum(codes**2, axis=0)
+    ridge = 1e-4 * sizes.max() + 1e-6 * sizes.sum()
+    linear = linalg.solve(codes.T @ codes + ridge * np.eye(codes.shape[1]), codes.T @ wanted, assume_a="pos")
+    found = np.sqrt(np.sum(linear**2, axis=1))
+    return np.maximum(found / max(float(found.max()), np.finfo(float).tiny), 1e-3)
+
+
+def _squares(one: Array, two: Array) -> Array:
+    """Squared distances of all pairs."""
+    found = np.sum(one**2, axis=1)[:, None] + np.sum(two**2, axis=1) - 2 * one @ two.T
+    return np.maximum(found, 0.0)
+
+
+def _left_out(matrix: Array, wanted: Array, nugget: float) -> float:
+    """The mean squared leave-one-out error, relative to the outputs."""
+    shifted = matrix.copy()
+    shifted[np.diag_indices_from(shifted)] += nugget
+    try:
+        factor = linalg.cholesky(shifted, lower=True, overwrite_a=True, check_finite=False)
+    except linalg.LinAlgError:
+        return math.inf
+    inverse, failed = linalg.lapack.dpotri(factor, lower=1)
+    if failed:
+        return math.inf
+    weight = linalg.cho_solve((factor, True), wanted, check_finite=False)
+    misses = np.sum((weight / np.diag(inverse)[:, None]) ** 2, axis=1)
+    return float(np.mean(misses / np.maximum(np.sum(wanted**2, axis=1), _FLOOR)))

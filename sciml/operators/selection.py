@@ -1,0 +1,210 @@
+"""Choice among operators by their error on held-out pairs, beside the baselines: mean, nearest neighbour, linear."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import nn
+
+from sciml._text import listed
+from sciml.errors import DataError, ModelError, SolverError
+from sciml.operators.codes import PrincipalComponents, Scaling, parts_of
+from sciml.operators.deeponet import DeepONet
+from sciml.operators.family import Family
+from sciml.operators.fourier import FNO
+from sciml.operators.learning import Frame, LearnedOperator
+from sciml.operators.pairs import Pairs, relative_errors, split
+from sciml.operators.regression import ClosedForm, Kernel, Linear
+from sciml.operators.surrogate import Surrogate
+from sciml.solvers import EarlyStopping
+from sciml.strategies.search import Budget, Log
+from sciml.typing import Array
+
+_HELD, _MOST_HELD = 0.1, 500
+_LEAST = 8
+_SECONDS = 120.0
+# A network is tried where the closed forms leave an error that matters, and there are pairs for it.
+_ENOUGH, _FOR_NETWORKS = 1e-3, 200
+_COVERAGE = 1.959964
+_KEPT = {"seed", "seconds", "tolerance", "callbacks", "early_stopping", "progress", "device", "solver", "dtype"}
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """An operator that was fitted, and its errors on held-out pairs."""
+
+    name: str
+    model: Any
+    errors: Array
+    seconds: float
+    coverage: float
+    notes: str
+
+    @property
+    def mean(self) -> float:
+        return float(self.errors.mean())
+
+
+def fitted_pairs(
+    pairs: Pairs,
+    model: nn.Module | None = None,
+    *,
+    seed: int = 0,
+    seconds: float | None = None,
+    tolerance: float = 0.05,
+    callbacks: Sequence[Any] = (),
+    early_stopping: EarlyStopping | None = EarlyStopping(),  # noqa: B008 - an immutable record
+    device: Any = "auto",
+    solver: Any = None,
+    **others: Any,
+) -> Surrogate:
+    """The surrogate of pairs with the least error on those held out; what ``sciml.fit(pairs)`` returns."""
+    refuse(others)
+    begin = time.perf_counter()
+    if len(pairs) < _LEAST:
+        raise DataError(f"an operator needs {_LEAST} pairs or more; given: {len(pairs)}")
+    if model is not None and not isinstance(model, ClosedForm | LearnedOperator):
+        raise ModelError(
+            "a fit of pairs takes a model of sciml.operators (Linear, Kernel, DeepONet, FNO, ...); given: "
+            f"{type(model).__name__}"
+        )
+    budget = _SECONDS if seconds is None else float(seconds)
+    train, held = (pairs[rows] for rows in split(len(pairs), _HELD, seed, _MOST_HELD))
+    log = Log(callbacks, None, Budget(budget))
+    place = "cpu" if str(device) == "auto" else device
+    tried = [*_baselines(train, held)]
+    choices = [f"{len(train)} pairs to train on, {len(held)} held out"]
+
+    def attempt(candidate: Any, left: float) -> None:
+        own = copy.deepcopy(candidate)
+        tried.append(_fitted(own, train, held, seed, left, log, early_stopping, solver, place))
+        choices.append(
+            f"{tried[-1].name}: held-out error {tried[-1].mean:.2e} in {tried[-1].seconds:.1f} s ({tried[-1].notes})"
+        )
+
+    if model is not None:
+        attempt(model, budget - (time.perf_counter() - begin))
+    else:
+        attempt(Kernel(), budget)
+        best = min(each.mean for each in tried)
+        network = FNO(modes=12) if pairs.points is None and len(pairs.axes) <= 3 and _shared(pairs) else DeepONet()
+        left = budget - (time.perf_counter() - begin)
+        if best <= _ENOUGH:
+            choices.append(f"{type(network).__name__}: not tried, an error of {best:.1e} leaves little to gain")
+        elif len(train) < _FOR_NETWORKS:
+            choices.append(f"{type(network).__name__}: not tried, {len(train)} pairs are few for a network")
+        elif left < 0.2 * budget:
+            choices.append(f"{type(network).__name__}: not tried, the budget of {budget:g} s is spent")
+        else:
+            attempt(network, left)
+    chosen = (
+        tried[-1] if model is not None else min((each for each in tried if each.model is not None), key=lambda each: each.mean)
+    )
+    table = pd.DataFrame(
+        {each.name: [each.mean, np.median(each.errors), each.errors.max(), each.coverage, each.seconds] for each in tried},
+        index=["mean", "median", "worst", "coverage", "seconds"],
+    ).T
+    scale, code = input_code(train.inputs)
+    furthest = float(code.distance(scale.rows(parts_of(train.inputs))).max()) or 1.0
+    success = chosen.mean <= tolerance
+    plain = min(each.mean for each in tried if each.name in ("training mean", "nearest neighbour", "Linear"))
+    message = (
+        f"mean relative L2 error {chosen.mean:.2e} on {len(held)} held-out pairs, "
+        f"{'at most' if success else 'more than'} the tolerance {tolerance:g}; the best baseline has {plain:.2e}"
+    )
+    return Surrogate(
+        model=chosen.model,
+        frame=Frame.of(pairs),
+        code=code,
+        scale=scale,
+        furthest=furthest,
+        calibration=float(np.sqrt(np.mean(chosen.errors**2))),
+        family=pairs.family,
+        errors=table,
+        error=chosen.mean,
+        success=bool(success),
+        message=message,
+        choices=(f"{chosen.name} was chosen", *choices),
+        seconds=time.perf_counter() - begin,
+        history=pd.DataFrame(log.history),
+        ways=dict(pairs.ways),
+    )
+
+
+def refuse(others: Mapping[str, Any], *more: str) -> None:
+    """Refuse options of ``fit`` that mean nothing for operators."""
+    wrong = [name for name in others if name not in ("progress", "dtype")]
+    if wrong:
+        raise SolverError(f"a fit of operators does not take {listed(wrong)}; it takes {listed(sorted({*_KEPT, *more}))}")
+
+
+def _shared(pairs: Pairs) -> bool:
+    """Whether every input depends on coordinates of the outputs only, as grids of channels need."""
+    return all(set(axes) <= set(pairs.axes) for axes in pairs.input_axes.values())
+
+
+def _fitted(
+    model: Any,
+    train: Pairs,
+    held: Pairs,
+    seed: int,
+    seconds: float,
+    log: Log,
+    early: EarlyStopping | None,
+    solver: Any,
+    device: Any,
+) -> _Tried:
+    begin = time.perf_counter()
+    if isinstance(model, ClosedForm):
+        model.learn(train)
+    else:
+        left = max(seconds - (time.perf_counter() - begin), 1.0)
+        model.learn(train, held, seed=seed, seconds=left, log=log, early=early, solver=solver, device=device)
+    took = time.perf_counter() - begin
+    values, spread = model.predict(held.inputs)
+    wanted = held.wanted()
+    errors = relative_errors(values, wanted)
+    if not np.isfinite(errors).all():
+        raise SolverError(f"{type(model).__name__} predicts values that are not finite")
+    if spread is None:
+        spread = math.sqrt(np.mean(errors**2)) * np.sqrt(np.mean(values**2, axis=1, keepdims=True))
+    coverage = float(np.mean(np.abs(values - wanted) <= _COVERAGE * spread))
+    return _Tried(type(model).__name__, model, errors, took, coverage, "; ".join(model.notes))
+
+
+def _baselines(train: Pairs, held: Pairs) -> list[_Tried]:
+    """What needs no thought: the mean of training, the nearest input, a linear map."""
+    known, wanted = train.wanted(), held.wanted()
+    begin = time.perf_counter()
+    mean = relative_errors(np.broadcast_to(known.mean(axis=0), wanted.shape), wanted)
+    found = [_Tried("training mean", None, mean, time.perf_counter() - begin, math.nan, "")]
+    begin = time.perf_counter()
+    scale = Scaling([part.shape[1] for part in parts_of(train.inputs)])
+    scale.learn(parts_of(train.inputs))
+    ours, theirs = scale.rows(parts_of(train.inputs)), scale.rows(parts_of(held.inputs))
+    squares = np.sum(theirs**2, axis=1)[:, None] + np.sum(ours**2, axis=1) - 2 * theirs @ ours.T
+    nearest = relative_errors(known[squares.argmin(axis=1)], wanted)
+    found.append(_Tried("nearest neighbour", None, nearest, time.perf_counter() - begin, math.nan, ""))
+    return [*found, _fitted(Linear(), train, held, 0, math.inf, Log(), None, None, "cpu")]
+
+
+def input_code(inputs: Mapping[str, Array]) -> tuple[Scaling, PrincipalComponents]:
+    """The code in which the distance of an input from those of training is measured."""
+    parts = parts_of(inputs)
+    scale = Scaling([part.shape[1] for part in parts])
+    scale.learn(parts)
+    return scale, PrincipalComponents(scale.rows(parts), most=50, left=1e-4)
+
+
+def fitted_family(family: Family, model: nn.Module | None = None, **options: Any) -> Surrogate:
+    """A surrogate from residuals of sampled inputs alone; what ``sciml.fit(family, DeepONet())`` returns."""
+    from sciml.operators.physics import trained_on_residuals
+
+    return trained_on_residuals(family, model, **options)

@@ -1,0 +1,279 @@
+"""Surrogates: fitted operators, their predictions as functions, and predictions corrected by the equation."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.interpolate import RegularGridInterpolator
+
+from sciml._text import listed
+from sciml.errors import DataError, ExtrapolationWarning, ModelError, ProblemError
+from sciml.operators.codes import PrincipalComponents, parts_of
+from sciml.operators.family import Axes, Family
+from sciml.operators.learning import Frame, LearnedOperator
+from sciml.operators.recurrent import Recurrent
+from sciml.solution import Solution
+from sciml.typing import Array
+
+# A Mahalanobis distance from the inputs of training that is no longer usual, beyond the largest of those.
+_FAR = 1.5
+
+
+@dataclass(frozen=True, repr=False)
+class Surrogate:
+    """A fitted solution operator: call it with inputs, and it predicts the fields.
+
+    Attributes:
+        model: the operator.
+        frame: the grids and names of inputs and outputs.
+        family: the problems behind the pairs, or None.
+        errors: DataFrame with a row for each model that was tried and for the baselines (mean, nearest neighbour, linear):
+            mean, median and worst relative L2 error on held-out pairs, seconds, coverage of the 95 % band.
+        error: the mean relative L2 error on held-out pairs.
+        success: whether that is below the tolerance.
+        message: the same in a sentence.
+        choices: what was tried and chosen.
+        seconds: how long it took.
+        ways: how the training samples were solved, for ``correct``.
+    """
+
+    model: Any
+    frame: Frame
+    code: PrincipalComponents
+    scale: Any
+    furthest: float
+    calibration: float
+    family: Family | None
+    errors: pd.DataFrame
+    error: float
+    success: bool
+    message: str
+    choices: tuple[str, ...]
+    seconds: float
+    history: pd.DataFrame = field(default_factory=pd.DataFrame)
+    ways: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(
+        self, initial: Mapping[str, Any] | None = None, *, grid: Mapping[str, Any] | None = None, **inputs: Any
+    ) -> Prediction:
+        """The fields for one input: numbers, functions of torch tensors, or values on the grid of the inputs.
+
+        Args:
+            initial: initial values by field, where they vary.
+            grid: nodes of the outputs, where others than those of training are wanted.
+            inputs: everything else that varies, by name.
+
+        Warns:
+            ExtrapolationWarning: the input is farther from those of training than any of them; the standard error is widened.
+        """
+        given = self._named(initial, inputs)
+        rows = {name: self._on_grid(name, value) for name, value in given.items()}
+        axes = None if grid is None else self._axes(grid)
+        values, spread = self.model.predict(rows, axes)
+        far = float(self.code.distance(self.scale.rows(parts_of(rows)))[0]) / self.furthest
+        if far > _FAR:
+            warnings.warn(
+                f"this input is {far:.1f} times as far from the inputs of training (Mahalanobis distance in the code) as any "
+                "of them: the prediction is an extrapolation; correct() solves the equation",
+                ExtrapolationWarning,
+                stacklevel=2,
+            )
+        if spread is None:
+            # Without an own standard error: that of held-out pairs, in proportion to the field.
+            size = np.sqrt(np.mean(values**2, axis=1, keepdims=True))
+            spread = np.broadcast_to(self.calibration * size, values.shape)
+        frame = self.frame.on(axes)
+        wider = max(1.0, far)
+        return Prediction(self, given, frame, values[0], wider * spread[0], far)
+
+    def predict(self, inputs: Mapping[str, Any], axes: Axes | None = None) -> Array:
+        """Outputs ``(samples, points, fields)`` of many inputs on their grids, by name."""
+        found: Array = self.model.predict({name: np.asarray(inputs[name], dtype=float) for name in self.frame.inputs}, axes)[0]
+        return found
+
+    def roll(self, state: Any, steps: int, **constants: float) -> Array:
+        """A roll-out in time: the operator applied to what it predicted, so many times.
+
+        Args:
+            state: the fields to begin from on the grid, ``{field: values}``, or values of a single one; ``Recurrent`` takes the
+                input that it was trained with.
+            steps: how many steps.
+            constants: inputs that are numbers.
+
+        Returns:
+            ``(steps + 1, points, fields)``, the first of them the state.
+
+        Raises:
+            ModelError: the outputs are not on the grid of the inputs, so they cannot be put in again.
+        """
+        state = state if isinstance(state, Mapping) else {next(name for name, axes in self.frame.inputs.items() if axes): state}
+        own = {name: self._on_grid(name, value) for name, value in {**state, **constants}.items()}
+        if isinstance(self.model, Recurrent):
+            column = list(self.frame.axes).index(self.model.time)
+            found = self.model.rolled(own, steps + 1)[0]
+            shape = [steps + 1 if number == column else length for number, length in enumerate(self.frame.shape)]
+            return np.moveaxis(found.reshape(*shape, -1), column, 0).reshape(steps + 1, -1, len(self.frame.fields))
+        functions = [name for name, axes in self.frame.inputs.items() if axes]
+        if len(functions) != len(self.frame.fields):
+            raise ModelError(
+                f"roll needs an input for every field; there are {listed(functions)} and {listed(self.frame.fields)}"
+            )
+        found = [np.stack([own[name].reshape(-1) for name in functions], axis=1)]
+        for _ in range(steps):
+            values = self.predict(own)[0]
+            if values.shape != found[0].shape:
+                raise ModelError(f"roll needs outputs on the grid of the inputs, {found[0].shape}; they have {values.shape}")
+            found.append(values)
+            own |= {name: values[:, k].reshape(own[name].shape) for k, name in enumerate(functions)}
+        return np.stack(found)
+
+    def save(self, path: str | Path) -> Path:
+        """Write one file that ``operators.load`` reads."""
+        from sciml.operators.storage import save
+
+        return save(self, Path(path))
+
+    def _named(self, initial: Mapping[str, Any] | None, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        found = {**{f"initial.{name}": value for name, value in (initial or {}).items()}, **inputs}
+        if set(found) != set(self.frame.inputs):
+            raise ProblemError(f"this surrogate's inputs are {listed(self.frame.inputs)}; given: {listed(found) or 'none'}")
+        return {name: found[name] for name in self.frame.inputs}
+
+    def _on_grid(self, name: str, value: Any) -> Array:
+        """One input as an array with one sample."""
+        axes = self.frame.inputs[name]
+        if not axes:
+            return np.array([float(value)])
+        found = Family.on_axes(name, value, axes)
+        if not np.isfinite(found).all():
+            raise DataError(f"{name} has values that are not finite on the grid of the inputs")
+        return found[None]
+
+    def _axes(self, grid: Mapping[str, Any]) -> Axes:
+        """Nodes for all coordinates of the outputs."""
+        unknown = [name for name in grid if name not in self.frame.axes]
+        if unknown:
+            raise ProblemError(f"grid: the outputs depend on {listed(self.frame.axes)}; given: {listed(unknown)}")
+        found = {}
+        for name, nodes in self.frame.axes.items():
+            own = grid.get(name, nodes)
+            if isinstance(own, int):
+                low, high = self.frame.bounds[name]
+                around = name in self.frame.periodic
+                own = low + (high - low) * np.arange(own) / own if around else np.linspace(low, high, own)
+            found[name] = np.asarray(own, dtype=float)
+        return found
+
+    def __repr__(self) -> str:
+        """The model, its error on held-out pairs, and the table of what was tried."""
+        head = f"Surrogate {type(self.model).__name__}: {', '.join(self.frame.inputs)} to {', '.join(self.frame.fields)}"
+        shown = self.errors.to_string(float_format=lambda value: f"{value:.3g}")
+        return f"{head}\n{'success' if self.success else 'no success'}: {self.message}\n\n{shown}"
+
+
+@dataclass(frozen=True, repr=False)
+class Prediction:
+    """What a surrogate predicts for one input: a function of the coordinates, with its standard error.
+
+    Attributes:
+        surrogate: what predicted it.
+        inputs: the input, by name.
+        frame: the grid that it lies on.
+        values: the fields at the nodes, ``(points, fields)``.
+        spread: their standard errors.
+        distance: how far the input is from those of training, as a share of the farthest of them.
+    """
+
+    surrogate: Surrogate
+    inputs: Mapping[str, Any]
+    frame: Frame
+    values: Array
+    spread: Array
+    distance: float
+
+    def __call__(self, **coordinates: Any) -> dict[str, Array]:
+        """The fields at points, arrays that broadcast by coordinate: splines between the nodes, the trunk of a DeepONet."""
+        return self._at(coordinates, self.values, continuous=True)
+
+    def standard_error(self, **coordinates: Any) -> dict[str, Array]:
+        """The standard errors of the fields at points."""
+        return self._at(coordinates, self.spread, continuous=False)
+
+    def grid(self, name: str | None = None) -> Array:
+        """A field at the nodes, in the shape of the grid."""
+        return self.values[:, self.frame.fields.index(name or self.frame.fields[0])].reshape(self.frame.shape)
+
+    def correct(self, **options: Any) -> Solution:
+        """Solve the equation for this input, begun at the prediction: a solution with its estimated error.
+
+        Where the samples of training were polynomials on the whole box, Gauss-Newton steps in these begin at the prediction;
+        elsewhere the problem is solved as ``fit`` solves it. ``choices`` tells how far the prediction was.
+
+        Args:
+            options: keywords for ``fit``.
+
+        Raises:
+            ProblemError: the pairs have no family, so there is no equation.
+        """
+        from sciml.operators.correction import corrected
+
+        return corrected(self, **options)
+
+    def _at(self, coordinates: Mapping[str, Any], values: Array, *, continuous: bool) -> dict[str, Array]:
+        frame = self.frame
+        if set(coordinates) != set(frame.bounds):
+            raise ProblemError(
+                f"a prediction is a function of {listed(frame.bounds)}; given: {listed(coordinates) or 'nothing'}"
+            )
+        columns = np.broadcast_arrays(*(np.asarray(coordinates[name], dtype=float) for name in frame.bounds))
+        places = np.stack([column.ravel() for column in columns], axis=1)
+        if frame.points is not None:
+            raise ModelError("a prediction on scattered points has its values there: read values")
+        if continuous and isinstance(self.surrogate.model, LearnedOperator) and hasattr(self.surrogate.model, "terms"):
+            found = self._continuous(places)
+        else:
+            found = _between(frame, values, places)
+        return {name: found[:, column].reshape(columns[0].shape) for column, name in enumerate(frame.fields)}
+
+    def _continuous(self, places: Array) -> Array:
+        """The function itself, where the model is one of the coordinates."""
+        rows = {name: self.surrogate._on_grid(name, value) for name, value in self.inputs.items()}
+        model = copy.copy(self.surrogate.model)
+        frame = Frame(model.frame.inputs, model.frame.fields, {}, places, model.frame.periodic, model.frame.bounds)
+        found: Array = model.outputs(model.features(frame, rows), frame).detach().numpy()[0]
+        return found
+
+    def __repr__(self) -> str:
+        """Fields, grid, standard error and distance."""
+        size = np.sqrt(np.mean(self.values**2, axis=0))
+        share = np.sqrt(np.mean(self.spread**2, axis=0)) / np.maximum(size, np.finfo(float).tiny)
+        known = ", ".join(
+            f"{name} (standard error {each:.1e} of it)" for name, each in zip(self.frame.fields, share, strict=True)
+        )
+        return f"Prediction of {known} on {' x '.join(map(str, self.frame.shape))} nodes"
+
+
+def _between(frame: Frame, values: Array, places: Array) -> Array:
+    """Values between the nodes, ``(n, fields)``; a coordinate with one node is no coordinate."""
+    nodes, held, keep = [], values.reshape(*frame.shape, -1), []
+    for column, (name, each) in enumerate(frame.axes.items()):
+        if len(each) == 1:
+            continue
+        high = frame.bounds[name][1]
+        if name in frame.periodic and high > each[-1]:
+            each = np.append(each, high)
+            held = np.concatenate([held, np.take(held, [0], axis=column)], axis=column)
+        keep.append(column)
+        nodes.append(each)
+    single = tuple(column for column in range(len(frame.shape)) if column not in keep)
+    held = np.squeeze(held, axis=single)
+    kind = "cubic" if min(map(len, nodes)) > 3 else "linear"
+    inside = np.clip(places[:, keep], [each[0] for each in nodes], [each[-1] for each in nodes])
+    return np.asarray(RegularGridInterpolator(nodes, held, method=kind)(inside))
