@@ -226,6 +226,15 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     )
 
 
+# How things are fitted that are no problems, by their type; who defines them adds them here.
+_WAYS: dict[type, Callable[..., Any]] = {}
+
+
+def fitted_by(kind: type, way: Callable[..., Any]) -> None:
+    """Let ``fit`` hand things of a type, its model and the options that were given to a way of their own."""
+    _WAYS[kind] = way
+
+
 def fit(
     problem: Problem,
     model: nn.Module | None = None,
@@ -369,13 +378,13 @@ def fit(
     Reference: M. Raissi, P. Perdikaris and G. E. Karniadakis, Physics-informed neural networks, Journal of
     Computational Physics 378 (2019).
     """
-    if not isinstance(problem, Problem) and hasattr(problem, "fitted"):
+    if (own_way := _WAYS.get(type(problem))) is not None:
         # Pairs and families of ``sciml.operators`` bring their own way, with those options that were given.
         defaults = {name: each.default for name, each in inspect.signature(fit).parameters.items()}
         arguments = {name: value for name, value in locals().items() if name in defaults}
         given = {name: value for name, value in arguments.items() if value is not defaults[name]}
         own = {name: value for name, value in given.items() if name not in ("problem", "model")}
-        return problem.fitted(model, **own)
+        return own_way(problem, model, **own)
     clock = time.perf_counter()
     check(problem, early_stopping, callbacks, tolerance, intervals)
     begin = warm_start(start, problem, model)

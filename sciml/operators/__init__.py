@@ -15,11 +15,13 @@ from sciml.operators.family import Family
 from sciml.operators.fourier import FNO
 from sciml.operators.inverse import Identified, identify
 from sciml.operators.pairs import Pairs
+from sciml.operators.physics import trained_on_residuals
 from sciml.operators.random_fields import GaussianField, RandomFunction
 from sciml.operators.reading import read
 from sciml.operators.recurrent import Recurrent
 from sciml.operators.regression import Kernel, Linear
 from sciml.operators.sampling import sample
+from sciml.operators.selection import fitted_pairs
 from sciml.operators.storage import load
 from sciml.operators.surrogate import Prediction, Surrogate
 
@@ -39,8 +41,10 @@ __all__ = [
     "Surrogate",
     "Transformer",
     "UNet",
+    "fitted_pairs",
     "identify",
     "load",
     "read",
     "sample",
+    "trained_on_residuals",
 ]

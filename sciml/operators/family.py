@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sciml._text import listed, nearest
 from sciml.data import GridField
@@ -200,12 +200,6 @@ class Family:
         """All combinations of nodes as a column for each coordinate, and the shape of the grid."""
         mesh = np.meshgrid(*axes.values(), indexing="ij")
         return [torch.from_numpy(column.ravel().copy()) for column in mesh], mesh[0].shape
-
-    def fitted(self, model: nn.Module | None, **options: Any) -> Any:
-        """What ``fit`` does with a family: train on the residuals of inputs that are drawn."""
-        from sciml.operators.selection import fitted_family
-
-        return fitted_family(self, model, **options)
 
     def interpolated(self, each: _Input, values: Any) -> Callable[..., Tensor]:
         """Values on nodes as a function; along a period they are repeated beyond its end."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import h5py
 import numpy as np
-from torch import nn
 
 from sciml._text import listed
 from sciml.data.archive import replaced
@@ -116,12 +115,6 @@ class Pairs:
     def wanted(self) -> Array:
         """The outputs as ``(samples, points, fields)``."""
         return np.stack([np.reshape(values, (len(self), -1)) for values in self.outputs.values()], axis=2)
-
-    def fitted(self, model: nn.Module | None, **options: Any) -> Any:
-        """What ``fit`` does with pairs: the surrogate whose error on held-out pairs is least."""
-        from sciml.operators.selection import fitted_pairs
-
-        return fitted_pairs(self, model, **options)
 
     def save(self, path: str | Path) -> Path:
         """Write an HDF5 file that ``operators.read`` reads: groups ``inputs``, ``outputs``, ``axes`` and ``input_axes``."""

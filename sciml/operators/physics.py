@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from sciml.errors import ModelError
+from sciml.fitting import fitted_by
 from sciml.geometry import Interior, PointSet
 from sciml.jets import AutogradJets
 from sciml.operators.codes import parts_of
@@ -341,3 +342,6 @@ class _Setup:
             look=max(steps // _LOOKS, 1),
             clip=10.0,
         )
+
+
+fitted_by(Family, trained_on_residuals)

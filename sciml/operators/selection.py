@@ -15,9 +15,9 @@ from torch import nn
 
 from sciml._text import listed
 from sciml.errors import DataError, ModelError, SolverError
+from sciml.fitting import fitted_by
 from sciml.operators.codes import PrincipalComponents, Scaling, parts_of
 from sciml.operators.deeponet import DeepONet
-from sciml.operators.family import Family
 from sciml.operators.fourier import FNO
 from sciml.operators.learning import Frame, LearnedOperator
 from sciml.operators.pairs import Pairs, relative_errors, split
@@ -203,8 +203,4 @@ def input_code(inputs: Mapping[str, Array]) -> tuple[Scaling, PrincipalComponent
     return scale, PrincipalComponents(scale.rows(parts), most=50, left=1e-4)
 
 
-def fitted_family(family: Family, model: nn.Module | None = None, **options: Any) -> Surrogate:
-    """A surrogate from residuals of sampled inputs alone; what ``sciml.fit(family, DeepONet())`` returns."""
-    from sciml.operators.physics import trained_on_residuals
-
-    return trained_on_residuals(family, model, **options)
+fitted_by(Pairs, fitted_pairs)

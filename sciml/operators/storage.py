@@ -1,4 +1,4 @@
-"""Saving and loading of surrogates: tensors and plain values, nothing that runs."""
+"""Loading of surrogates: tensors and plain values, nothing that runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch import nn
 
 from sciml.data import archive
 from sciml.data.sandbox import FOREIGN
@@ -21,42 +20,11 @@ from sciml.operators.fourier import FNO
 from sciml.operators.learning import Frame, LearnedOperator
 from sciml.operators.recurrent import Recurrent
 from sciml.operators.regression import ClosedForm, Kernel, Linear
-from sciml.operators.surrogate import Surrogate
+from sciml.operators.surrogate import PLAIN, Surrogate
 
 KINDS: dict[str, Any] = {
     kind.__name__: kind for kind in (Linear, Kernel, DeepONet, PODDeepONet, FNO, UNet, Transformer, Recurrent)
 }
-_PLAIN = ("furthest", "calibration", "error", "success", "message", "seconds")
-
-
-def save(surrogate: Surrogate, path: Path) -> Path:
-    """Write a surrogate; see ``Surrogate.save``."""
-    model = surrogate.model
-    archive.write_file(
-        path,
-        archive.packed(
-            {
-                "kind": "surrogate",
-                "model": type(model).__name__,
-                "config": model.config,
-                "found": model.found,
-                "state": {name: value.detach().cpu() for name, value in model.state_dict().items()},
-                "frame": surrogate.frame.config,
-                "code": _state(surrogate.code),
-                "scale": {**_state(surrogate.scale), "sizes": list(surrogate.scale.sizes)},
-                "errors": {"index": list(surrogate.errors.index), "columns": surrogate.errors.to_dict("list")},
-                "history": surrogate.history.to_dict("list"),
-                "choices": list(surrogate.choices),
-                "ways": dict(surrogate.ways),
-                **{name: getattr(surrogate, name) for name in _PLAIN},
-            }
-        ),
-    )
-    return path
-
-
-def _state(module: nn.Module) -> dict[str, Any]:
-    return {name: value.detach().cpu() for name, value in module.state_dict().items()}
 
 
 def load(path: str | Path, family: Family | None = None) -> Surrogate:
@@ -98,7 +66,7 @@ def load(path: str | Path, family: Family | None = None) -> Surrogate:
             history=pd.DataFrame(content["history"]),
             choices=tuple(content["choices"]),
             ways=content["ways"],
-            **{name: content[name] for name in _PLAIN},
+            **{name: content[name] for name in PLAIN},
         )
     except SciMLError:
         raise

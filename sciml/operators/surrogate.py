@@ -12,15 +12,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.interpolate import RegularGridInterpolator
+from torch import nn
 
 from sciml._text import listed
+from sciml.data import archive
 from sciml.errors import DataError, ExtrapolationWarning, ModelError, ProblemError
 from sciml.operators.codes import PrincipalComponents, parts_of
+from sciml.operators.correction import corrected
 from sciml.operators.family import Axes, Family
 from sciml.operators.learning import Frame, LearnedOperator
 from sciml.operators.recurrent import Recurrent
 from sciml.solution import Solution
 from sciml.typing import Array
+
+PLAIN = ("furthest", "calibration", "error", "success", "message", "seconds")
+"""What a file of a surrogate holds as it is."""
 
 # A Mahalanobis distance from the inputs of training that is no longer usual, beyond the largest of those.
 _FAR = 1.5
@@ -135,10 +141,25 @@ class Surrogate:
         return np.stack(found)
 
     def save(self, path: str | Path) -> Path:
-        """Write one file that ``operators.load`` reads."""
-        from sciml.operators.storage import save
-
-        return save(self, Path(path))
+        """Write one file that ``operators.load`` reads: tensors and plain values."""
+        model = self.model
+        content = {
+            "kind": "surrogate",
+            "model": type(model).__name__,
+            "config": model.config,
+            "found": model.found,
+            "state": _state(model),
+            "frame": self.frame.config,
+            "code": _state(self.code),
+            "scale": {**_state(self.scale), "sizes": list(self.scale.sizes)},
+            "errors": {"index": list(self.errors.index), "columns": self.errors.to_dict("list")},
+            "history": self.history.to_dict("list"),
+            "choices": list(self.choices),
+            "ways": dict(self.ways),
+            **{name: getattr(self, name) for name in PLAIN},
+        }
+        archive.write_file(Path(path), archive.packed(content))
+        return Path(path)
 
     def _named(self, initial: Mapping[str, Any] | None, inputs: Mapping[str, Any]) -> dict[str, Any]:
         found = {**{f"initial.{name}": value for name, value in (initial or {}).items()}, **inputs}
@@ -222,9 +243,11 @@ class Prediction:
         Raises:
             ProblemError: the pairs have no family, so there is no equation.
         """
-        from sciml.operators.correction import corrected
-
-        return corrected(self, **options)
+        surrogate = self.surrogate
+        if surrogate.family is None:
+            raise ProblemError("correct() solves the equation, and these pairs have no family: make them by operators.sample")
+        problem = surrogate.family.posed(self.inputs)
+        return corrected(problem, self, self.values, self.frame.axes, surrogate.ways, **options)
 
     def _at(self, coordinates: Mapping[str, Any], values: Array, *, continuous: bool) -> dict[str, Array]:
         frame = self.frame
@@ -277,3 +300,7 @@ def _between(frame: Frame, values: Array, places: Array) -> Array:
     kind = "cubic" if min(map(len, nodes)) > 3 else "linear"
     inside = np.clip(places[:, keep], [each[0] for each in nodes], [each[-1] for each in nodes])
     return np.asarray(RegularGridInterpolator(nodes, held, method=kind)(inside))
+
+
+def _state(module: nn.Module) -> dict[str, Any]:
+    return {name: value.detach().cpu() for name, value in module.state_dict().items()}
