@@ -382,8 +382,8 @@ def fit(
         # Pairs and families of ``sciml.operators`` bring their own way, with those options that were given.
         defaults = {name: each.default for name, each in inspect.signature(fit).parameters.items()}
         arguments = {name: value for name, value in locals().items() if name in defaults}
-        given = {name: value for name, value in arguments.items() if value is not defaults[name]}
-        own = {name: value for name, value in given.items() if name not in ("problem", "model")}
+        changed = {name: value for name, value in arguments.items() if value is not defaults[name]}
+        own = {name: value for name, value in changed.items() if name not in ("problem", "model")}
         return own_way(problem, model, **own)
     clock = time.perf_counter()
     check(problem, early_stopping, callbacks, tolerance, intervals)

@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from sciml.typing import Array
 
 # Directions that vary less than this, relative to the first, are those of rounding.
-_ROUNDING = 1e-10
+_ROUNDING = 1e-12
+# Up to how many operations singular values are worth.
+_WORK = 2e9
 
 
 class PrincipalComponents(nn.Module):
@@ -66,18 +68,23 @@ class PrincipalComponents(nn.Module):
 
 
 def _components(rows: Array, most: int, left: float) -> tuple[Array, Array]:
-    """Directions ``(k, numbers)`` and standard deviations, by the smaller of the two Gram matrices."""
+    """Directions ``(k, numbers)`` and standard deviations: by singular values, or the smaller Gram matrix of many numbers."""
     count, numbers = rows.shape
     small = numbers <= count
-    gram = rows.T @ rows if small else rows @ rows.T
-    values, vectors = np.linalg.eigh(gram)
-    values, vectors = values[::-1].clip(min=0.0), vectors[:, ::-1]
-    total = values.sum()
-    keep = int(np.searchsorted(np.cumsum(values), (1 - left) * total) + 1) if left > 0 else len(values)
-    keep = max(1, min(keep, most, count - 1 or 1, int((values > _ROUNDING**2 * values[0]).sum())))
-    values, vectors = values[:keep], vectors[:, :keep]
-    directions = vectors.T if small else (rows.T @ (vectors / np.sqrt(np.maximum(values, np.finfo(float).tiny)))).T
-    return directions, np.sqrt(np.maximum(values, np.finfo(float).tiny) / max(1, count - 1))
+    if min(rows.shape) * rows.size <= _WORK:
+        _, sizes, directions = np.linalg.svd(rows, full_matrices=False)
+        least = _ROUNDING
+    else:
+        values, vectors = np.linalg.eigh(rows.T @ rows if small else rows @ rows.T)
+        # Squares lose half of the digits.
+        sizes, vectors, least = np.sqrt(values[::-1].clip(min=0.0)), vectors[:, ::-1], math.sqrt(_ROUNDING)
+        kept = int((sizes > least * sizes[0]).sum()) or 1
+        sizes, vectors = sizes[:kept], vectors[:, :kept]
+        directions = vectors.T if small else (rows.T @ (vectors / np.maximum(sizes, np.finfo(float).tiny))).T
+    shares = np.cumsum(sizes**2)
+    keep = int(np.searchsorted(shares, (1 - left) * shares[-1]) + 1) if left > 0 else len(sizes)
+    keep = max(1, min(keep, most, count - 1 or 1, int((sizes > least * sizes[0]).sum())))
+    return directions[:keep], np.maximum(sizes[:keep], np.finfo(float).tiny) / math.sqrt(max(1, count - 1))
 
 
 class Scaling(nn.Module):

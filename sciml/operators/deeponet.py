@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from sciml._text import whole
 from sciml.errors import ModelError
+from sciml.models import PeriodicInputs
 from sciml.operators.codes import PrincipalComponents, parts_of
 from sciml.operators.learning import Frame, LearnedOperator
 from sciml.operators.pairs import Pairs
@@ -71,8 +72,9 @@ class DeepONet(LearnedOperator):
     def build(self, frame: Frame, generator: torch.Generator) -> None:
         count, fields = len(frame.bounds), len(frame.fields)
         self.around = [list(frame.bounds).index(name) for name in frame.periodic if name in frame.bounds]
-        inputs = count - len(self.around) + 2 * _HARMONICS * len(self.around)
-        self.trunk = _mlp(inputs, self.width, self.depth, self.products * fields, nn.Tanh).to(self.dtype)
+        trunk = _mlp(count + (2 * _HARMONICS - 1) * len(self.around), self.width, self.depth, self.products * fields, nn.Tanh)
+        # Of layers that Taylor mode knows: the equation may ask for its derivatives.
+        self.trunk = (PeriodicInputs(trunk, self.around, _HARMONICS) if self.around else trunk).to(self.dtype)
         numbers = sum(self.scaling.sizes)
         self.branch = _mlp(numbers, self.width, self.depth, self.products * fields, nn.GELU).to(self.dtype)
         self.bias = nn.Parameter(torch.zeros(fields, dtype=self.dtype))
@@ -86,11 +88,7 @@ class DeepONet(LearnedOperator):
 
     def terms(self, places: Tensor) -> Tensor:
         """The trunk at scaled points, ``(points, products, fields)``."""
-        columns = [places[:, [k]] for k in range(places.shape[1]) if k not in self.around]
-        for column in self.around:
-            angle = math.pi * places[:, [column]] * torch.arange(1, _HARMONICS + 1, dtype=places.dtype, device=places.device)
-            columns += [torch.cos(angle), torch.sin(angle)]
-        return self.trunk(torch.cat(columns, dim=1)).view(len(places), self.products, -1)
+        return self.trunk(places).view(len(places), self.products, -1)
 
     def coefficients(self, rows: Tensor) -> Tensor:
         """The branch, ``(samples, products, fields)``."""

@@ -33,7 +33,7 @@ from sciml.solution import Solution
 from sciml.typing import Array
 
 _STEP = 1e-3
-_ROUNDS = 30
+_ROUNDS, _SETTLED = 30, 0.95
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,7 +77,7 @@ def identify(
     *,
     noise: float,
     modes: int = 40,
-    corrections: int = 2,
+    corrections: int = 6,
     **options: Any,
 ) -> Identified:
     """Find the input of an operator from measured outputs: the most probable one, with its standard error.
@@ -87,7 +87,7 @@ def identify(
         data: a table, DataFrame or dict with columns for the coordinates and for measured fields.
         noise: the standard deviation of the measurements.
         modes: how many of the strongest terms of each random field are varied.
-        corrections: how many steps take the misfit of the equation's own solution.
+        corrections: at most so many steps take the misfit of the equation's own solution.
         options: keywords for the ``fit`` of these.
 
     Raises:
@@ -134,27 +134,68 @@ def identify(
         }
         return _at(surrogate, surrogate.predict(inputs), places, fields)
 
-    def rows(mode: Array) -> Array:
-        return np.concatenate([(predicted(mode[None])[0] - measured) / noise, mode])
-
     def slopes(mode: Array) -> Array:
+        """The Jacobian of the surrogate's outputs, by one batch of predictions."""
         values = predicted(np.concatenate([mode[None], mode + _STEP * np.eye(count)]))
-        return np.concatenate([(values[1:] - values[0]).T / (_STEP * noise), np.eye(count)])
+        return np.asarray((values[1:] - values[0]).T / _STEP)
 
-    found = least_squares(rows, np.zeros(count), jac=slopes, max_nfev=_ROUNDS)
-    mode, jacobian = found.x, slopes(found.x)
-    misfits, solution = rows(mode)[: len(measured)], None
-    for step in range(corrections + 1 if corrections else 0):
-        solution = fit(family.posed(made(mode)), **{"progress": False, **options})
-        at: dict[str, Any] = dict(zip(names, places.T, strict=True))
-        known = solution(**at)
-        misfits = (np.concatenate([np.asarray(known[name]) for name in fields]) - measured) / noise
-        if step < corrections:
-            mode = mode - np.linalg.lstsq(jacobian, np.concatenate([misfits, mode]), rcond=None)[0]
-            jacobian = slopes(mode)
-    size = float(np.sqrt(np.mean(misfits**2)))
+    # What the surrogate does not know is noise as well, as long as it is the forward model.
+    blurred = math.hypot(noise, surrogate.calibration * float(np.sqrt(np.mean(measured**2))))
+    found = least_squares(
+        lambda mode: np.concatenate([(predicted(mode[None])[0] - measured) / blurred, mode]),
+        np.zeros(count),
+        jac=lambda mode: np.concatenate([slopes(mode) / blurred, np.eye(count)]),
+        max_nfev=_ROUNDS,
+    )
+    mode, jacobian, solution = found.x, slopes(found.x), None
+    misfits = predicted(mode[None])[0] - measured
+    if corrections:
+        mode, jacobian, misfits, solution = _stepped(
+            lambda mode: fit(family.posed(made(mode)), **{"progress": False, **options}),
+            lambda solution: _read(solution, dict(zip(names, places.T, strict=True)), fields) - measured,
+            mode,
+            jacobian,
+            noise,
+            corrections,
+        )
+    size = float(np.sqrt(np.mean((misfits / noise) ** 2)))
+    jacobian = np.concatenate([jacobian / noise, np.eye(count)])
     covariance = np.linalg.inv(jacobian.T @ jacobian)
     return Identified(made(mode), solution, size, size < 2.0, mode, covariance, made)
+
+
+def _read(solution: Solution, at: Mapping[str, Any], fields: list[str]) -> Array:
+    """Fields of a solution at places, one after another."""
+    known = solution(**dict(at))
+    return np.concatenate([np.asarray(known[name]) for name in fields])
+
+
+def _stepped(
+    solved: Callable[[Array], Solution],
+    misfit: Callable[[Solution], Array],
+    mode: Array,
+    jacobian: Array,
+    noise: float,
+    most: int,
+) -> tuple[Array, Array, Array, Solution]:
+    """Gauss-Newton steps on solutions of the equation; the surrogate's Jacobian learns from each by Broyden's update."""
+    solution = solved(mode)
+    misfits = misfit(solution)
+    best = (float(np.sum((misfits / noise) ** 2) + np.sum(mode**2)), mode, misfits, solution)
+    for _ in range(most):
+        rows = np.concatenate([jacobian / noise, np.eye(len(mode))])
+        step = -np.linalg.lstsq(rows, np.concatenate([misfits / noise, mode]), rcond=None)[0]
+        mode = mode + step
+        solution = solved(mode)
+        after = misfit(solution)
+        jacobian = jacobian + np.outer(after - misfits - jacobian @ step, step) / max(float(step @ step), 1e-300)
+        misfits, before = after, best[0]
+        size = float(np.sum((misfits / noise) ** 2) + np.sum(mode**2))
+        if size < best[0]:
+            best = (size, mode, misfits, solution)
+        if size > _SETTLED * before:
+            break
+    return best[1], jacobian, best[2], best[3]
 
 
 def _roots(covariance: Array) -> Array:

@@ -56,7 +56,9 @@ class Frame:
             low, high = pairs.points.min(axis=0), pairs.points.max(axis=0)
             bounds = {str(number): (float(low[number]), float(high[number])) for number in range(len(low))}
         else:
-            bounds = {name: (float(nodes[0]), float(nodes[-1])) for name, nodes in pairs.axes.items()}
+            # The end of a period is its start, and no node of its own.
+            steps = {name: float(pairs.axes[name][-1] - pairs.axes[name][-2]) for name in pairs.periodic if name in pairs.axes}
+            bounds = {name: (float(nodes[0]), float(nodes[-1]) + steps.get(name, 0.0)) for name, nodes in pairs.axes.items()}
         if pairs.family is not None:
             whole = pairs.family.base.domain.bounds
             bounds |= {name: (float(whole[name][0]), float(whole[name][1])) for name in pairs.axes}

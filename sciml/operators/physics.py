@@ -17,7 +17,8 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,8 @@ from torch import Tensor, nn
 from sciml.errors import ModelError
 from sciml.fitting import fitted_by
 from sciml.geometry import Interior, PointSet
-from sciml.jets import AutogradJets
+from sciml.jets import TaylorJets
+from sciml.models import Scaled
 from sciml.operators.codes import parts_of
 from sciml.operators.deeponet import DeepONet
 from sciml.operators.family import Family, with_names
@@ -41,7 +43,6 @@ from sciml.operators.surrogate import Surrogate
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
-from sciml.problem.observations import Observation
 from sciml.solvers import EarlyStopping, FirstOrder, Objective
 from sciml.solvers.batching import BatchSize
 from sciml.solvers.discrete_problem import CONDITION_WEIGHT, blocks_of
@@ -50,10 +51,11 @@ from sciml.solvers.residuals import ResidualSystem
 from sciml.solvers.scaling import field_sizes, term_sizes
 from sciml.strategies.search import Budget, Log
 from sciml.strategies.training import Training
+from sciml.typing import Array, MultiIndex
 
-_INPUTS, _POINTS, _JUDGED = 400, 100, 20
+_INPUTS, _POINTS, _SETS, _JUDGED = 2000, 128, 16, 20
 _SECONDS, _MOST_STEPS, _LEAST_STEPS, _LOOKS, _TIMED = 120.0, 20_000, 50, 40, 3
-_ROWS = 2000
+_BATCH = 32
 
 
 def trained_on_residuals(
@@ -80,7 +82,7 @@ def trained_on_residuals(
     begin = time.perf_counter()
     budget = _SECONDS if seconds is None else float(seconds)
     drawn = [family.draw(np.random.default_rng([seed, 70, number])) for number in range(_INPUTS)]
-    setup = _Setup(family, model, drawn, points, seed, data)
+    setup = Setup(family, model, drawn, points, seed, data)
     log = Log(callbacks, None, Budget(budget))
     stages = [setup.solver(budget, seed)] if solver is None else list(np.atleast_1d(solver))
     Training(log, early_stopping).run(setup, stages, seed)  # type: ignore[arg-type]
@@ -108,7 +110,9 @@ def trained_on_residuals(
         error=mean,
         success=bool(mean <= tolerance),
         message=f"mean relative L2 error {mean:.2e} on {len(judges)} solved samples, trained on {used}",
-        choices=(f"{_INPUTS} inputs with {points} points each, new points at every step", *model.notes),
+        choices=(
+            f"{_INPUTS} inputs, {points} of {_SETS * points} points inside at a step, {log.steps} steps of {stages[-1].name}",
+        ),
         seconds=time.perf_counter() - begin,
         history=pd.DataFrame(log.history),
         ways=dict(judges.ways),
@@ -120,63 +124,115 @@ def _few(family: Family) -> dict[str, int]:
     return dict.fromkeys(family.base.coordinates, {1: 65, 2: 33}.get(count, 13))
 
 
-class _Trial(nn.Module):
-    """The operator at rows that are pairs of an input and a point; ``coefficients`` belong to the rows."""
+class _Jets:
+    """Jets of the operator for some inputs at points that all share, input after input: those of the trunk, combined."""
 
-    def __init__(self, model: DeepONet, lower: Tensor, upper: Tensor) -> None:
-        super().__init__()
-        self.model = model
-        self.lower, self.upper = lower, upper
-        self.coefficients: Tensor | None = None
+    def __init__(self, model: DeepONet, trunk: TaylorJets, coefficients: Tensor, fields: Sequence[str]) -> None:
+        self._model, self._trunk, self._coefficients, self._fields = model, trunk, coefficients, list(fields)
 
-    def forward(self, points: Tensor) -> Tensor:
-        scaled = 2 * (points - self.lower) / (self.upper - self.lower) - 1
-        assert self.coefficients is not None
-        found = (self.coefficients * self.model.terms(scaled)).sum(dim=1) + self.model.bias
-        return found * self.model.output_scale + self.model.output_center
+    def jet(self, field: str, index: MultiIndex) -> Tensor:
+        column, model = self._fields.index(field), self._model
+        terms = self._trunk.stream(index).unflatten(1, (-1, len(self._fields)))[:, :, column]
+        found = (self._coefficients[:, :, column] @ terms.T).reshape(-1) * model.output_scale[column]
+        if index:
+            return found
+        return found + model.bias[column] * model.output_scale[column] + model.output_center[column]
 
 
 class _Rows(ResidualSystem):
-    """Residuals of all inputs at once: the last column of a block's points is the number of the input."""
+    """Residuals of many inputs: the points of a block are numbers of inputs, a row the root mean square over places."""
 
-    trial: _Trial
+    trial: DeepONet
 
-    def __init__(self, family: Family, trial: _Trial, coded: Tensor, drawn: Sequence[Mapping[str, Any]]) -> None:
-        self.problem, self.trial, self.raw, self.portion = _indirect(family), trial, {}, BatchSize()
-        self.taylor, self._coded = False, coded
+    def __init__(self, family: Family, model: DeepONet, coded: Tensor, drawn: Sequence[Mapping[str, Any]]) -> None:
+        self.problem, self.trial, self.raw, self.portion = _indirect(family, drawn[0]), model, {}, BatchSize()
+        low, high = ([pair[k] for pair in family.base.domain.bounds.values()] for k in (0, 1))
+        count = model.products * len(family.base.fields)
+        self._trunk = Scaled(model.trunk, low, high, [0.0] * count, [1.0] * count).double()
+        self._coded = coded
+        self._plans = {}
         self._stacked = {each.name: (each, _Stacked.of([one[each.name] for one in drawn])) for each in family.varied}
+        # For each place as many sets of points as there are, and the residuals there.
+        self.places: dict[tuple[str, ...], list[Collocation]] = {}
 
     @property
     def engine(self) -> str:
-        return AutogradJets.name
+        return TaylorJets.name
 
     def values(self) -> dict[str, Tensor]:
         return {}
 
+    def block(self, pool: list[Collocation], numbers: Array) -> Collocation:
+        """A block whose points are numbers of inputs, for the sets of points of a place."""
+        terms = tuple(Term(term.name, term.place, partial(_root_mean_square, term)) for term in pool[0].terms)
+        self._plan(pool[0])
+        return self._block(pool, terms, numbers)
+
+    def measured(self, data: Pairs, first: int) -> Collocation:
+        """The outputs of pairs, whose inputs have the numbers from ``first``."""
+        wanted, names = torch.from_numpy(data.wanted()), self.problem.fields
+        terms = tuple(
+            Term(f"data.{name}", Interior(), partial(_misfit, name, wanted[:, :, column].contiguous(), first))
+            for column, name in enumerate(names)
+        )
+        self._plans[tuple(term.name for term in terms)] = ((),)
+        pool = [Collocation(PointSet((torch.from_numpy(data.places),)), terms)]
+        return self._block(pool, terms, first + np.arange(len(data)))
+
+    def _block(self, pool: list[Collocation], terms: tuple[Term, ...], numbers: Array) -> Collocation:
+        self.places[tuple(term.name for term in terms)] = pool
+        return Collocation(PointSet((torch.as_tensor(numbers, dtype=torch.float64)[:, None],)), terms)
+
     def evaluation(self, block: Collocation, values: Any = None) -> Any:
-        numbers = block.sample.points[0][:, -1].round().long()
-        self.trial.coefficients = self.trial.model.coefficients(self._coded[numbers])
-        points = tuple(each[:, :-1] for each in block.sample.points)
-        suppliers = tuple(AutogradJets(self.trial, each, self.problem.coordinates, self.problem.fields) for each in points)
+        numbers = block.sample.points[0][:, 0].round().long()
+        pool = self.places[tuple(term.name for term in block.terms)]
+        # Other inputs, other points: the choice must be the same whenever the same rows are asked for.
+        sample = pool[int(numbers.sum()) % len(pool)].sample
+        coefficients, many = self.trial.coefficients(self._coded[numbers]), len(sample.points[0])
+        plan, names, fields = self._plan(block), self.problem.coordinates, self.problem.fields
+        columns = [str(column) for column in range(self.trial.products * len(fields))]
+        trunks = [TaylorJets(self._trunk, each, names, columns, plan) for each in sample.points]
+        suppliers = tuple(_Jets(self.trial, each, coefficients, fields) for each in trunks)
+        points = tuple(each.repeat(len(numbers), 1) for each in sample.points)
+        owners = numbers.repeat_interleave(many)
         constants: dict[str, Tensor] = {}
         functions: dict[str, Any] = {}
         for name, (each, stacked) in self._stacked.items():
             if each.kind == "constant":
-                constants[name] = stacked.numbers[numbers]
+                constants[name] = stacked.numbers[owners]
             else:
-                functions[name] = with_names(stacked.at(numbers), each.coordinates)
+                functions[name] = with_names(stacked.at(owners), each.coordinates)
         bound = self.problem.bind(**constants).supplied(functions, {})
-        return Evaluation.of(bound, points, suppliers, block.sample.normals), suppliers
+        normals = None if sample.normals is None else sample.normals.repeat(len(numbers), 1)
+        return _Shared(Evaluation.of(bound, points, suppliers, normals), numbers), suppliers
 
 
-def _indirect(family: Family) -> Problem:
+@dataclass(frozen=True)
+class _Shared:
+    """What residuals of several inputs are evaluated on, input after input."""
+
+    inner: Evaluation
+    numbers: Tensor
+
+
+def _root_mean_square(term: Term, shared: Any) -> Tensor:
+    """The root mean square of a residual over the places, for each input."""
+    values = term.evaluate(shared.inner).view(len(shared.numbers), -1)
+    return values.square().mean(dim=1).clamp(min=1e-300).sqrt()
+
+
+def _misfit(field: str, wanted: Tensor, first: int, shared: Any) -> Tensor:
+    """The root mean square of a field less the outputs of pairs ``(samples, points)``, inputs from ``first`` on."""
+    values = shared.inner.space.jet(field, ()).view(len(shared.numbers), -1)
+    return (values - wanted[shared.numbers - first]).square().mean(dim=1).clamp(min=1e-300).sqrt()
+
+
+def _indirect(family: Family, inputs: Mapping[str, Any]) -> Problem:
     """The problem of a family whose initial values are asked for under the name of their input."""
-    starts = {
-        each.name.removeprefix("initial."): _asking(each.name, each.coordinates)
-        for each in family.varied
-        if each.kind == "initial"
-    }
-    return family.base.supplied({}, starts)
+    varied = [each for each in family.varied if each.kind == "initial"]
+    starts = {each.name.removeprefix("initial."): _asking(each.name, each.coordinates) for each in varied}
+    functions = {each.name: with_names(inputs[each.name], each.coordinates) for each in varied}
+    return family.posed(inputs).supplied(functions, starts)
 
 
 def _asking(name: str, coordinates: Sequence[str]) -> Callable[..., Tensor]:
@@ -236,7 +292,7 @@ def _drawn_of(family: Family, data: Pairs) -> list[dict[str, Any]]:
     ]
 
 
-class _Setup:
+class Setup:
     """What the training loop needs, for residuals of many inputs."""
 
     def __init__(
@@ -262,10 +318,8 @@ class _Setup:
             torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
             model.build(self.frame, generator)
         self.model, self.journal, self._points, self._seed = model, Journal(), points, seed
-        lower, upper = (torch.tensor([pair[k] for pair in bounds.values()], dtype=torch.float64) for k in (0, 1))
-        self.trial = _Trial(model, lower, upper)
         known = [] if data is None else _drawn_of(family, data)
-        self.rows = _Rows(family, self.trial, self._coded(data), [*drawn, *known])
+        self.rows = _Rows(family, model, self._coded(data), [*drawn, *known])
         first = family.posed(drawn[0])
         blocks = blocks_of(first, first.terms(), points, np.random.default_rng([seed, 71]))
         sizes = field_sizes(first, blocks)
@@ -280,9 +334,13 @@ class _Setup:
             weights |= dict.fromkeys(names, CONDITION_WEIGHT)
         self.weights = self.leading = weights
         terms, own = self.rows.problem.terms(), np.arange(len(drawn))
-        held = own[::10]
-        self.train = (*self._blocks(terms, np.setdiff1d(own, held), seed + 1), *self._measured(data, len(drawn)))
-        self.held = self._blocks(terms, held, seed + 2)
+        held, places = own[::10], np.random.default_rng([seed, 72])
+        pools = [blocks_of(self.rows.problem, terms, points, places) for _ in range(_SETS)]
+        by_place = [list(each) for each in zip(*pools, strict=True)]
+        self.train = tuple(self.rows.block(pool, np.setdiff1d(own, held)) for pool in by_place)
+        self.held = tuple(self.rows.block(pool, held) for pool in by_place)
+        if data is not None:
+            self.train = (*self.train, self.rows.measured(data, len(drawn)))
 
     def _coded(self, data: Pairs | None) -> Tensor:
         """What the branch takes, of inputs that were drawn and of those of pairs."""
@@ -291,29 +349,6 @@ class _Setup:
             return found
         (more,) = self.model.features(self.frame, {name: np.asarray(data.inputs[name][:]) for name in self.inputs})
         return torch.cat([found, more])
-
-    def _measured(self, data: Pairs | None, first: int) -> list[Collocation]:
-        """The outputs of pairs as measurements at their points."""
-        if data is None:
-            return []
-        places, wanted = torch.from_numpy(data.places), torch.from_numpy(data.wanted())
-        owners = torch.arange(first, first + len(data), dtype=torch.float64).repeat_interleave(len(places))[:, None]
-        points = torch.cat([places.repeat(len(data), 1), owners], dim=1)
-        terms = tuple(
-            Term(f"data.{name}", Interior(), Observation(name, wanted[:, :, column].reshape(-1), ()))
-            for column, name in enumerate(self.frame.fields)
-        )
-        return [Collocation(PointSet((points,)), terms)]
-
-    def _blocks(self, terms: Any, numbers: Any, seed: int) -> tuple[Collocation, ...]:
-        """Points of every place for each input, the input's number in a last column."""
-        generator = np.random.default_rng([seed, 72])
-        found = []
-        for block in blocks_of(self.rows.problem, terms, self._points * len(numbers), generator):
-            owner = torch.from_numpy(generator.choice(numbers, size=block.size)).double()[:, None]
-            points = tuple(torch.cat([each, owner], dim=1) for each in block.sample.points)
-            found.append(Collocation(replace(block.sample, points=points), block.terms))
-        return tuple(found)
 
     def objective(self, blocks: Any = None, weights: Mapping[str, float] | None = None) -> Objective:
         """The mean squares of all residuals."""
@@ -324,7 +359,7 @@ class _Setup:
     def solver(self, seconds: float, seed: int) -> FirstOrder:
         """Adam on batches, for as many steps as the budget holds."""
         objective = self.objective()
-        part = [block.part(torch.arange(min(_ROWS, block.size))) for block in objective.blocks]
+        part = [block.part(torch.arange(min(_BATCH, block.size))) for block in objective.blocks]
         objective.evaluate(part)
         begin = time.perf_counter()
         for _ in range(_TIMED):
@@ -337,7 +372,7 @@ class _Setup:
             lr=self.model.lr,
             scheduler=torch.optim.lr_scheduler.CosineAnnealingLR,
             scheduler_options={"T_max": steps, "eta_min": self.model.lr / 100},
-            batch=_ROWS,
+            batch=_BATCH,
             seed=seed,
             look=max(steps // _LOOKS, 1),
             clip=10.0,

@@ -236,10 +236,10 @@ def _way(solution: Solution) -> dict[str, Any]:
 
 
 def _common(ways: list[dict[str, Any]]) -> dict[str, Any]:
-    """What suits all samples: the largest degrees, where most were polynomials."""
+    """What suits most samples: the median degrees, where most were polynomials."""
     found: dict[str, Any] = {"seconds": float(np.median([each["seconds"] for each in ways]))}
     degrees = [each["degrees"] for each in ways if "degrees" in each]
     if len(degrees) > len(ways) / 2:
-        found["degrees"] = np.max(degrees, axis=0).tolist()
+        found["degrees"] = np.ceil(np.median(degrees, axis=0)).astype(int).tolist()
         found["periodic"] = next(each["periodic"] for each in ways if "degrees" in each)
     return found
