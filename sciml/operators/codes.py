@@ -109,6 +109,12 @@ class Scaling(nn.Module):
             self.center[number] = float(part.mean())
             self.scale[number] = float(part.std()) or 1.0
 
+    def only(self, numbers: Sequence[int]) -> Scaling:
+        """The scaling of some of the inputs."""
+        found = Scaling([self.sizes[number] for number in numbers])
+        found.center, found.scale = self.center[list(numbers)], self.scale[list(numbers)]
+        return found
+
     def rows(self, parts: Sequence[Array]) -> Array:
         """All inputs beside each other, each with the weight of one function, ``(samples, numbers)``."""
         pairs = zip(parts, self.center.tolist(), self.scale.tolist(), strict=True)

@@ -16,8 +16,10 @@ Computational Physics 496 (2024); C. E. Rasmussen and C. K. I. Williams, Gaussia
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,13 +34,19 @@ from sciml.operators.pairs import Pairs
 from sciml.typing import Array
 
 _COMPONENTS = 500
-_NUGGETS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1e-1)
-_LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+_NUGGETS = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1e-1)
+_LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 _SHARES = (0.0, 0.5, 1.0)
 _RIDGES = 10.0 ** np.arange(-14.0, 3.0)
 # More samples than this would take an hour and 30 GB for the factors.
 _MOST = 20_000
-_SEARCHED = 500
+_SEARCHED, _FEW = 500, 250
+_AS_IT_IS, _VARIES = "values", 1.05
+_TRANSFORMS: dict[str, Callable[[Array], Array]] = {
+    _AS_IT_IS: lambda part: part,
+    "logarithm": np.log,
+    "reciprocal": lambda part: 1 / part,
+}
 _FLOOR = 1e-13
 
 
@@ -56,16 +64,21 @@ class ClosedForm(nn.Module):
 
     def learn(self, pairs: Pairs) -> None:
         """Find the map from training pairs."""
-        parts = parts_of(pairs.inputs)
-        self.scaling = Scaling([part.shape[1] for part in parts])
-        self.scaling.learn(parts)
-        self.input_code = PrincipalComponents(self.scaling.rows(parts), most=self.components)
         wanted = pairs.wanted()
         self.register_buffer("field_scale", torch.from_numpy(np.maximum(wanted.std(axis=(0, 1)), np.finfo(float).tiny)))
         flat = (wanted / self.field_scale.numpy()).reshape(len(pairs), -1)
         self.output_code = PrincipalComponents(flat, most=self.components)
-        self.shape, self.sizes = list(wanted.shape[1:]), list(self.scaling.sizes)
-        self._map(self.codes(pairs.inputs), self.output_code.encode(flat))
+        parts = parts_of(pairs.inputs)
+        self.shape, self.sizes = list(wanted.shape[1:]), [part.shape[1] for part in parts]
+        self._map(parts, self.output_code.encode(flat))
+
+    def _coded(self, parts: Sequence[Array]) -> Array:
+        """The codes of inputs, ``(samples, k)``; their statistics are taken at the first call."""
+        if not hasattr(self, "scaling"):
+            self.scaling = Scaling(self.sizes)
+            self.scaling.learn(parts)
+            self.input_code = PrincipalComponents(self.scaling.rows(parts), most=self.components)
+        return self.input_code.encode(self.scaling.rows(parts))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -77,15 +90,11 @@ class ClosedForm(nn.Module):
         """What was found beside tensors, as plain values."""
         return {name: getattr(self, name) for name in ("shape", "sizes", *self.choices)}
 
-    def codes(self, inputs: Mapping[str, Array]) -> Array:
-        """The codes of inputs, ``(samples, k)``."""
-        return self.input_code.encode(self.scaling.rows(parts_of(inputs)))
-
     def predict(self, inputs: Mapping[str, Array], axes: Axes | None = None) -> tuple[Array, Array | None]:
         """Outputs ``(samples, points, fields)`` and their standard errors, if the map knows any."""
         if axes is not None:
             raise ModelError(f"{type(self).__name__} answers on the grid of its training: take FNO or DeepONet for another one")
-        mean, spread = self._values(self.codes(inputs))
+        mean, spread = self._values(parts_of(inputs))
         scale = self.field_scale.numpy()
         values = self.output_code.decode(mean).reshape(-1, *self.shape) * scale
         if spread is None:
@@ -94,10 +103,10 @@ class ClosedForm(nn.Module):
         squares = (spread[1] ** 2) @ (self.output_code.directions.numpy() ** 2)
         return values, np.sqrt(spread[0][:, None] ** 2 * squares).reshape(-1, *self.shape) * scale
 
-    def _map(self, codes: Array, wanted: Array) -> None:
+    def _map(self, parts: Sequence[Array], wanted: Array) -> None:
         raise NotImplementedError
 
-    def _values(self, codes: Array) -> tuple[Array, tuple[Array, Array] | None]:
+    def _values(self, parts: Sequence[Array]) -> tuple[Array, tuple[Array, Array] | None]:
         """Codes of the outputs; a factor for each sample, and standard deviations for each code."""
         raise NotImplementedError
 
@@ -127,7 +136,8 @@ class Linear(ClosedForm):
 
     weight: Tensor
 
-    def _map(self, codes: Array, wanted: Array) -> None:
+    def _map(self, parts: Sequence[Array], wanted: Array) -> None:
+        codes = self._coded(parts)
         left, sizes, right = np.linalg.svd(codes, full_matrices=False)
         turned = left.T @ wanted
         best = (math.inf, 0.0)
@@ -142,8 +152,8 @@ class Linear(ClosedForm):
         self.register_buffer("spread", torch.from_numpy(np.sqrt(np.maximum(best[0], np.mean(misses**2, axis=0)))))
         self.notes = [f"linear map between {codes.shape[1]} and {wanted.shape[1]} components, ridge {best[1]:.1e}"]
 
-    def _values(self, codes: Array) -> tuple[Array, tuple[Array, Array] | None]:
-        return codes @ self.weight.numpy(), None
+    def _values(self, parts: Sequence[Array]) -> tuple[Array, tuple[Array, Array] | None]:
+        return self._coded(parts) @ self.weight.numpy(), None
 
 
 def _rbf(squares: Array) -> Array:
@@ -164,7 +174,9 @@ class Kernel(ClosedForm):
 
     The kernel is :math:`k(x, x') = \kappa(\lVert x - x'\rVert_M/\ell)` of codes of the inputs. The metric M weighs them by a
     power of how strongly the best linear map answers to them, since directions that the operator damps should not count as
-    distance. Kind, power, length :math:`\ell` and nugget follow from the leave-one-out error where they are not given.
+    distance. Where there are several inputs it may be linear in one of them, and positive inputs may enter by their logarithm
+    or reciprocal. All of that, kind, power, length :math:`\ell` and nugget follow from the leave-one-out error where they are not
+    given.
 
     Args:
         kind: ``"matern"`` (5/2), ``"rbf"``, ``"rational"`` (quadratic), or None for the best of them.
@@ -188,10 +200,11 @@ class Kernel(ClosedForm):
     """
 
     settings = ("kind", "length", "nugget", "components")
-    choices = ("chosen", "own")
+    choices = ("chosen", "own", "level", "transforms", "linear", "offset")
     KINDS: ClassVar[dict[str, Callable[[Array], Array]]] = {"matern": _matern, "rbf": _rbf, "rational": _rational}
     weight: Tensor
     known: Tensor
+    rows: Tensor
     factor: Tensor
     metric: Tensor
     spread: Tensor
@@ -209,52 +222,128 @@ class Kernel(ClosedForm):
             raise ModelError(f"Kernel: kind must be one of {', '.join(map(repr, self.KINDS))} or None; given: {kind!r}")
         self.kind, self.length, self.nugget = kind, length, nugget
 
-    def _map(self, codes: Array, wanted: Array) -> None:
-        if len(codes) > _MOST:
-            raise ModelError(f"Kernel factorises a matrix of all samples: at most {_MOST}; given {len(codes)}: take a network")
-        some = slice(None) if len(codes) <= _SEARCHED else np.random.default_rng(0).permutation(len(codes))[:_SEARCHED]
-        searched, best = (codes[some], wanted[some]), (math.inf, "", 0.0, 0.0, 0.0)
-        gains = _gains(codes, wanted)
-        kinds = list(self.KINDS) if self.kind is None else [self.kind]
-        lengths = _LENGTHS if self.length is None else (self.length,)
-        nuggets = _NUGGETS if self.nugget is None else (self.nugget,)
-        for share in _SHARES:
-            squares = _squares(searched[0] * gains**share, searched[0] * gains**share)
-            unit = float(np.median(squares[np.triu_indices(len(squares), 1)])) or 1.0
-            for kind in kinds:
-                # From wide to narrow; once it gets worse the rest of the lengths is worse, too.
-                last = math.inf
-                for length in sorted(lengths):
-                    matrix = self.KINDS[kind](squares / (unit * length**2))
-                    found = min((_left_out(matrix, searched[1], nugget), nugget) for nugget in nuggets)
-                    best = min(best, (found[0], kind, share, length * math.sqrt(unit), found[1]))
-                    if found[0] > 1.2 * last:
-                        break
-                    last = found[0]
-        _, self.chosen, share, length, nugget = best
-        metric = gains**share / length
-        known = codes * metric
-        matrix = self.KINDS[self.chosen](_squares(known, known))
-        matrix[np.diag_indices_from(matrix)] += nugget
+    def _map(self, parts: Sequence[Array], wanted: Array) -> None:
+        count = len(wanted)
+        if count > _MOST:
+            raise ModelError(f"Kernel factorises a matrix of all samples: at most {_MOST}; given {count}: take a network")
+        mixed = np.random.default_rng(0).permutation(count)
+        few, some = (np.sort(mixed[: min(count, most)]) for most in (_FEW, _SEARCHED))
+        best = (math.inf, self._seen(parts, [_AS_IT_IS] * len(parts), -1))
+        for names in itertools.product(*(_transforms(part) for part in parts)):
+            # Many operators are linear in a load or a source: then the kernel is linear in that input, too.
+            for linear in range(-1, len(parts) if len(parts) > 1 else 0):
+                view = self._seen([part[few] for part in parts], list(names), linear)
+                found = self._searched(view, wanted[few], ("matern",), _LENGTHS[1:6], _NUGGETS[1::2])[0]
+                best = min(best, (found, self._seen(parts, list(names), linear)), key=lambda each: each[0])
+        view = best[1]
+        left, self.chosen, share, length, nugget, offset = self._searched(
+            view.part(some),
+            wanted[some],
+            list(self.KINDS) if self.kind is None else [self.kind],
+            _LENGTHS if self.length is None else (self.length,),
+            _NUGGETS if self.nugget is None else (self.nugget,),
+        )
+        self.transforms, self.linear, self.offset, self.own = list(view.transforms), view.linear, offset, nugget
+        self.scaling, self.input_code = view.scaling, view.code
+        metric = _gains(view.codes, wanted) ** share / length
+        known, own = view.codes * metric, view.rows
+        matrix = self._kernel(known, own, known, own)
+        matrix[np.diag_indices_from(matrix)] += nugget * np.mean(np.diag(matrix))
+        self.level = nugget * float(np.mean(np.diag(matrix))) / (1 + nugget)
         factor = linalg.cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
         weight = linalg.cho_solve((factor, True), wanted, check_finite=False)
         inverse, _ = linalg.lapack.dpotri(factor, lower=1)
         misses = weight / np.diag(inverse)[:, None]
         # How large errors are beside what the kernel says: so that standard errors are right on samples left out.
         size = np.sqrt(np.mean(misses**2 * np.diag(inverse)[:, None], axis=0))
-        for name, values in (("weight", weight), ("known", known), ("factor", factor), ("metric", metric), ("spread", size)):
+        buffers = {"weight": weight, "known": known, "rows": own, "factor": factor, "metric": metric, "spread": size}
+        for name, values in buffers.items():
             self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(values)))
-        self.own = nugget
+        said = [f"{name} of input {number + 1}" for number, name in enumerate(view.transforms) if name != _AS_IT_IS]
+        said += [f"linear in input {view.linear + 1}"] if view.linear >= 0 else []
         self.notes = [
-            f"{self.chosen} kernel on {codes.shape[1]} components, length {length:.3g}, nugget {nugget:.0e}, weighed by the "
-            f"linear map to the power {share:g}; leave-one-out error {math.sqrt(best[0]):.2e}"
+            f"{self.chosen} kernel on {view.codes.shape[1]} components{''.join(f', {each}' for each in said)}, "
+            f"length {length:.3g}, nugget {nugget:.0e}, weighed by the linear map to the power {share:g}; leave-one-out error "
+            f"{math.sqrt(left):.2e}"
         ]
 
-    def _values(self, codes: Array) -> tuple[Array, tuple[Array, Array] | None]:
-        rows = self.KINDS[self.chosen](_squares(codes * self.metric.numpy(), self.known.numpy()))
+    def _seen(self, parts: Sequence[Array], transforms: list[str], linear: int) -> _View:
+        """Inputs as a kernel sees them."""
+        changed = [_TRANSFORMS[name](part) for name, part in zip(transforms, parts, strict=True)]
+        others = [part for number, part in enumerate(changed) if number != linear]
+        scaling = Scaling(self.sizes)
+        scaling.learn(changed)
+        own = scaling.only([number for number in range(len(parts)) if number != linear])
+        rows = own.rows(others)
+        code = PrincipalComponents(rows, most=self.components)
+        return _View(transforms, linear, scaling, code, code.encode(rows), _linear_rows(changed, scaling, linear))
+
+    def _searched(
+        self, view: _View, wanted: Array, kinds: Sequence[str], lengths: Sequence[float], nuggets: Sequence[float]
+    ) -> tuple[float, str, float, float, float, float]:
+        """Leave-one-out error, kind, power of the metric, length, nugget and offset of the best kernel."""
+        best = (math.inf, kinds[0], 0.0, 1.0, nuggets[-1], 0.0)
+        gains = _gains(view.codes, wanted)
+        product = view.rows @ view.rows.T
+        # Where the kernel is linear in an input, no linear map of the others alone says what matters.
+        for share in _SHARES if view.linear < 0 else (0.0,):
+            squares = _squares(view.codes * gains**share, view.codes * gains**share)
+            unit = float(np.median(squares[np.triu_indices(len(squares), 1)])) or 1.0
+            for kind, offset in itertools.product(kinds, (1.0,) if view.linear < 0 else (0.0, 1.0)):
+                # From narrow to wide; once it gets worse the rest of the lengths is worse, too.
+                last = math.inf
+                for length in sorted(lengths):
+                    matrix = self.KINDS[kind](squares / (unit * length**2)) * (offset + product)
+                    found = min((_left_out(matrix, wanted, nugget), nugget) for nugget in nuggets)
+                    best = min(best, (found[0], kind, share, length * math.sqrt(unit), found[1], offset))
+                    if found[0] > 1.2 * last:
+                        break
+                    last = found[0]
+        return best
+
+    def _kernel(self, one: Array, one_rows: Array, two: Array, two_rows: Array) -> Array:
+        return np.asarray(self.KINDS[self.chosen](_squares(one, two)) * (self.offset + one_rows @ two_rows.T))
+
+    def _values(self, parts: Sequence[Array]) -> tuple[Array, tuple[Array, Array] | None]:
+        changed = [_TRANSFORMS[name](part) for name, part in zip(self.transforms, parts, strict=True)]
+        others = [number for number in range(len(parts)) if number != self.linear]
+        codes = self.input_code.encode(self.scaling.only(others).rows([changed[number] for number in others]))
+        codes, linear = codes * self.metric.numpy(), _linear_rows(changed, self.scaling, self.linear)
+        rows = self._kernel(codes, linear, self.known.numpy(), self.rows.numpy())
         half = linalg.solve_triangular(self.factor.numpy(), rows.T, lower=True, check_finite=False)
-        left = np.sqrt(np.maximum(1 + self.own - np.sum(half**2, axis=0), self.own))
+        prior = self.offset + np.sum(linear**2, axis=1)
+        left = np.sqrt(np.maximum(prior + self.level - np.sum(half**2, axis=0), self.level))
         return rows @ self.weight.numpy(), (left, self.spread.numpy())
+
+
+@dataclass(frozen=True)
+class _View:
+    """Inputs as a kernel sees them: codes for the distance, and rows ``(samples, numbers)`` in which it is linear."""
+
+    transforms: list[str]
+    linear: int
+    scaling: Scaling
+    code: PrincipalComponents
+    codes: Array
+    rows: Array
+
+    def part(self, some: Array) -> _View:
+        """Some of the samples."""
+        return replace(self, codes=self.codes[some], rows=self.rows[some])
+
+
+def _linear_rows(parts: Sequence[Array], scaling: Scaling, linear: int) -> Array:
+    """The input in which a kernel is linear, not centred, of order one; nothing where there is none."""
+    if linear < 0:
+        return np.zeros((len(parts[0]), 1))
+    size = math.hypot(float(scaling.center[linear]), float(scaling.scale[linear]))
+    return parts[linear] / (size * math.sqrt(parts[linear].shape[1]))
+
+
+def _transforms(part: Array) -> list[str]:
+    """What may be tried for an input: positive ones often act by their logarithm or reciprocal."""
+    low, high = float(part.min()), float(part.max())
+    return list(_TRANSFORMS) if low > 0 and high > _VARIES * low else [_AS_IT_IS]
 
 
 def _gains(codes: Array, wanted: Array) -> Array:
@@ -275,7 +364,7 @@ def _squares(one: Array, two: Array) -> Array:
 def _left_out(matrix: Array, wanted: Array, nugget: float) -> float:
     """The mean squared leave-one-out error, relative to the outputs."""
     shifted = matrix.copy()
-    shifted[np.diag_indices_from(shifted)] += nugget
+    shifted[np.diag_indices_from(shifted)] += nugget * float(np.mean(np.diag(shifted)))
     try:
         factor = linalg.cholesky(shifted, lower=True, overwrite_a=True, check_finite=False)
     except linalg.LinAlgError:
