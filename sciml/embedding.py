@@ -225,7 +225,8 @@ def embed(
     flattened, side by side. Of recurrent layers the outputs at every step are taken.
 
     Args:
-        solution: a solution with a network in it, or any ``torch.nn.Module`` that maps ``(n, ...)`` to something.
+        solution: a solution with a network in it, or any ``torch.nn.Module`` that maps ``(n, ...)`` to something; or a
+            surrogate of ``sciml.operators``, whose inputs are embedded (``Surrogate.embedded``).
         points: where. For a solution a ``Table``, a DataFrame or a dict that has its coordinates as columns (others are
             ignored), in the problem's units. For a module an array or tensor ``(n, D)`` or ``(n, ...)``, or one of these
             tables, whose columns it gets in their order. Memory maps and datasets of HDF5 files are read batch by batch.
@@ -256,6 +257,8 @@ def embed(
         >>> sciml.embed(model, torch.linspace(0, 1, 3)[:, None], jets=["x0"]).columns.tolist()
         ['z0', 'z1', 'z0_x0', 'z1_x0']
     """
+    if hasattr(solution, "embedded"):
+        return solution.embedded(points, out)
     if not isinstance(solution, nn.Module) and not hasattr(solution, "trial"):
         raise ModelError(f"embed needs a solution or a torch.nn.Module; given: {type(solution).__name__}")
     if batch is not None:

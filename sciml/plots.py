@@ -60,6 +60,32 @@ def plot(solution: Any, other: Any = None) -> Figure:
     return _maps(solution, second, label, other is None)
 
 
+def panels(shown: Mapping[str, tuple[Mapping[str, Array], Array]], bands: Mapping[str, Array]) -> Figure:
+    """Functions on grids side by side, each by its title with its nodes and values: lines, or maps of the first plane.
+
+    ``bands`` are half-widths around lines, by title; a title that begins with "error" has a map symmetric about zero.
+    """
+    figure = Figure(figsize=(3.6 * len(shown), 3.2), layout="constrained")
+    for axes, (title, (nodes, values)) in zip(np.atleast_1d(figure.subplots(1, len(shown))), shown.items(), strict=True):
+        long = [name for name, each in nodes.items() if len(each) > 1]
+        values = np.reshape(values, [len(nodes[name]) for name in long])
+        if len(long) == 1:
+            x = nodes[long[0]]
+            axes.plot(x, values, color=_COLOURS[0])
+            if title in bands:
+                half = np.reshape(bands[title], values.shape)
+                axes.fill_between(x, values - half, values + half, color=_COLOURS[0], alpha=0.25, linewidth=0)
+            axes.set_title(title, fontsize="medium")
+            axes.set(xlabel=long[0])
+            continue
+        while values.ndim > 2:
+            values = values[..., values.shape[-1] // 2]
+        across = long[0], long[1]
+        points = dict(zip(across, np.meshgrid(*(nodes[name] for name in across), indexing="xy"), strict=True))
+        _map(axes, across, points, values.T, title, difference=title.startswith("error"))
+    return figure
+
+
 def side_by_side(shown: Sequence[Shown], fields: Sequence[str], domain: Domain, time: str | None, against: str) -> Figure:
     """Draw solutions side by side, and the difference of each from the truth, called ``against``, below it.
 

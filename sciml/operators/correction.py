@@ -36,7 +36,7 @@ def corrected(
     found = None
     if degrees is not None and not {"model", "strategy", "solver", "start"} & set(how):
         model = Spectral(tuple(degrees), periodic=tuple(ways["periodic"]))
-        found = fit(problem, start=_start(problem, model, prediction, axes), solver=GaussNewton(_STEPS), **how)
+        found = fit(problem, start=in_polynomials(problem, model, prediction, axes), solver=GaussNewton(_STEPS), **how)
     if found is None or not found.success:
         # The polynomials of the samples do not resolve this one, or there were none.
         found = fit(problem, **how)
@@ -50,7 +50,7 @@ def corrected(
     return replace(found, choices=(said, *found.choices), seconds=took)
 
 
-def _start(
+def in_polynomials(
     problem: Problem, model: Spectral, prediction: Callable[..., Mapping[str, Array]], axes: Mapping[str, Array]
 ) -> Solution:
     """The prediction in polynomials, by least squares, as something to begin a fit from."""

@@ -175,8 +175,8 @@ class Kernel(ClosedForm):
     The kernel is :math:`k(x, x') = \kappa(\lVert x - x'\rVert_M/\ell)` of codes of the inputs. The metric M weighs them by a
     power of how strongly the best linear map answers to them, since directions that the operator damps should not count as
     distance. Where there are several inputs it may be linear in one of them, and positive inputs may enter by their logarithm
-    or reciprocal. All of that, kind, power, length :math:`\ell` and nugget follow from the leave-one-out error where they are not
-    given.
+    or reciprocal. All of that, kind, power, length :math:`\ell` and nugget follow from the leave-one-out error where they are
+    not given.
 
     Args:
         kind: ``"matern"`` (5/2), ``"rbf"``, ``"rational"`` (quadratic), or None for the best of them.

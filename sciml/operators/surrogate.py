@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from scipy.interpolate import RegularGridInterpolator
 from torch import nn
 
 from sciml._text import listed
 from sciml.data import archive
 from sciml.errors import DataError, ExtrapolationWarning, ModelError, ProblemError
+from sciml.models import Spectral
 from sciml.operators.codes import PrincipalComponents, parts_of
-from sciml.operators.correction import corrected
+from sciml.operators.correction import corrected, in_polynomials
 from sciml.operators.family import Axes, Family
 from sciml.operators.learning import Frame, LearnedOperator
 from sciml.operators.recurrent import Recurrent
+from sciml.plots import panels
 from sciml.solution import Solution
 from sciml.typing import Array
 
@@ -80,7 +83,7 @@ class Surrogate:
             ExtrapolationWarning: the input is farther from those of training than any of them; the standard error is widened.
         """
         given = self._named(initial, inputs)
-        rows = {name: self._on_grid(name, value) for name, value in given.items()}
+        rows = {name: self.on_grid(name, value) for name, value in given.items()}
         axes = None if grid is None else self._axes(grid)
         values, spread = self.model.predict(rows, axes)
         far = float(self.code.distance(self.scale.rows(parts_of(rows)))[0]) / self.furthest
@@ -120,7 +123,7 @@ class Surrogate:
             ModelError: the outputs are not on the grid of the inputs, so they cannot be put in again.
         """
         state = state if isinstance(state, Mapping) else {next(name for name, axes in self.frame.inputs.items() if axes): state}
-        own = {name: self._on_grid(name, value) for name, value in {**state, **constants}.items()}
+        own = {name: self.on_grid(name, value) for name, value in {**state, **constants}.items()}
         if isinstance(self.model, Recurrent):
             column = list(self.frame.axes).index(self.model.time)
             found = self.model.rolled(own, steps + 1)[0]
@@ -139,6 +142,21 @@ class Surrogate:
             found.append(values)
             own |= {name: values[:, k].reshape(own[name].shape) for k, name in enumerate(functions)}
         return np.stack(found)
+
+    def embedded(self, inputs: Mapping[str, Any], out: Any = None) -> pd.DataFrame:
+        """The codes of many inputs, an embedding of functions: principal components, scaled by how they vary in training.
+
+        Args:
+            inputs: by name, functions on their grid ``(samples, points...)`` and numbers ``(samples,)``.
+            out: must be None: codes are small.
+        """
+        if out is not None:
+            raise ProblemError("the codes of inputs are small: write the DataFrame that is returned")
+        rows = {name: np.asarray(inputs[name], dtype=float) for name in self.frame.inputs}
+        codes = self.code.encode(self.scale.rows(parts_of(rows))) / self.code.spread.numpy()
+        frame = pd.DataFrame(codes, columns=[f"z{number}" for number in range(codes.shape[1])])
+        frame.attrs.update(meaning="principal components of the inputs, in standard deviations of training", model="Surrogate")
+        return frame
 
     def save(self, path: str | Path) -> Path:
         """Write one file that ``operators.load`` reads: tensors and plain values."""
@@ -167,7 +185,7 @@ class Surrogate:
             raise ProblemError(f"this surrogate's inputs are {listed(self.frame.inputs)}; given: {listed(found) or 'none'}")
         return {name: found[name] for name in self.frame.inputs}
 
-    def _on_grid(self, name: str, value: Any) -> Array:
+    def on_grid(self, name: str, value: Any) -> Array:
         """One input as an array with one sample."""
         axes = self.frame.inputs[name]
         if not axes:
@@ -249,6 +267,46 @@ class Prediction:
         problem = surrogate.family.posed(self.inputs)
         return corrected(problem, self, self.values, self.frame.axes, surrogate.ways, **options)
 
+    def solution(self, degree: int | Sequence[int] = 16) -> Solution:
+        """The prediction in polynomials of a degree, as a solution that a fit can begin from or learn from.
+
+        It is none of the equation and no success; ``sciml.fit(problem, start=u.solution())`` makes it one, and
+        ``teacher=u.solution()`` teaches it to a network.
+
+        Raises:
+            ProblemError: the pairs have no family, so there is no problem.
+        """
+        family = self.surrogate.family
+        if family is None:
+            raise ProblemError("solution() belongs to a problem, and these pairs have no family: make them by operators.sample")
+        problem, axes = family.posed(self.inputs), self.frame.axes
+        around = [problem.coordinates.index(name) for name in self.frame.periodic]
+        return in_polynomials(problem, Spectral(degree, periodic=around), self, axes)
+
+    def plot(self, truth: Any = None) -> Figure:
+        """Draw the input, the prediction with its 95 % band or standard error, and its error where the truth is given.
+
+        Args:
+            truth: a solution, such as ``correct()`` returns, or any function of the coordinates.
+        """
+        frame = self.frame
+        shown = {
+            f"input {name}": (axes, self.surrogate.on_grid(name, self.inputs[name])[0])
+            for name, axes in frame.inputs.items()
+            if axes
+        }
+        bands, at = {}, dict(zip(frame.axes, np.meshgrid(*frame.axes.values(), indexing="ij"), strict=True))
+        for column, name in enumerate(frame.fields):
+            title, flat = f"prediction of {name}", sum(length > 1 for length in frame.shape) == 1
+            shown[title] = (frame.axes, self.values[:, column])
+            bands[title] = 1.96 * self.spread[:, column]
+            if truth is not None:
+                gap = self.grid(name) - np.asarray(truth(**at)[name])
+                shown[f"error of {name}"] = (frame.axes, gap)
+            if not flat:
+                shown[f"standard error of {name}"] = (frame.axes, self.spread[:, column])
+        return panels(shown, bands)
+
     def _at(self, coordinates: Mapping[str, Any], values: Array, *, continuous: bool) -> dict[str, Array]:
         frame = self.frame
         if set(coordinates) != set(frame.bounds):
@@ -267,7 +325,7 @@ class Prediction:
 
     def _continuous(self, places: Array) -> Array:
         """The function itself, where the model is one of the coordinates."""
-        rows = {name: self.surrogate._on_grid(name, value) for name, value in self.inputs.items()}
+        rows = {name: self.surrogate.on_grid(name, value) for name, value in self.inputs.items()}
         model = copy.copy(self.surrogate.model)
         frame = Frame(model.frame.inputs, model.frame.fields, {}, places, model.frame.periodic, model.frame.bounds)
         found: Array = model.outputs(model.features(frame, rows), frame).detach().numpy()[0]

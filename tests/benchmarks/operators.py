@@ -73,6 +73,14 @@ def darcy(count, out, workers):
     return operators.Pairs({"a": np.stack(inputs)}, {"u": np.stack(outputs)}, axes, {"a": axes})
 
 
+def darcy_coarse(count, out, workers):
+    """Every second node of the same: 15 x 15."""
+    whole = operators.read(out.with_name("darcy.h5"))[:]
+    axes = {name: nodes[::2] for name, nodes in whole.axes.items()}
+    inputs, outputs = whole.inputs["a"][:, ::2, ::2], whole.outputs["u"][:, ::2, ::2]
+    return operators.Pairs({"a": inputs}, {"u": outputs}, axes, {"a": axes})
+
+
 def advection(count, out, workers):
     """Boxes of random place, width and height, moved by 0.5: 40 points, periodic, the exact solution."""
     generator, x = np.random.default_rng(0), np.arange(40) / 40
@@ -86,7 +94,7 @@ def advection(count, out, workers):
     return operators.Pairs({"a": np.stack(before)}, {"u": np.stack(after)}, axes, {"a": axes}, periodic=("x",))
 
 
-PROBLEMS = {"burgers": burgers, "darcy": darcy, "advection": advection, "heat": heat}
+PROBLEMS = {"burgers": burgers, "darcy": darcy, "darcy_coarse": darcy_coarse, "advection": advection, "heat": heat}
 FAMILIES = {
     "burgers": lambda: operators.Family(
         Burgers(), initial={"u": operators.GaussianField(sigma=25.0, tau=5.0, alpha=2.0, periodic=True)}
@@ -100,12 +108,20 @@ FAMILIES = {
 MODELS = {
     "Linear": operators.Linear,
     "Kernel": operators.Kernel,
-    "FNO": lambda: operators.FNO(modes=12),
+    "FNO": lambda: operators.FNO(modes=8, width=20),
     "DeepONet": operators.DeepONet,
     "PODDeepONet": operators.PODDeepONet,
     "UNet": operators.UNet,
     "Transformer": operators.Transformer,
 }
+
+
+def ten_epochs(batch=16, lr=5e-3):
+    """Ten times through 900 pairs, as short trainings of others are compared."""
+    steps = 10 * -(-900 // batch)
+    schedule = {"max_lr": lr, "total_steps": steps, "pct_start": 0.2}
+    rule = torch.optim.lr_scheduler.OneCycleLR
+    return sciml.FirstOrder(torch.optim.AdamW, steps, lr=lr, batch=batch, scheduler=rule, scheduler_options=schedule, clip=1.0)
 
 
 def pairs_of(name, directory, workers):
@@ -157,7 +173,8 @@ def main():
         train, held = pairs[:TRAIN], pairs[TRAIN:]
         for model in given.models:
             begin = time.perf_counter()
-            surrogate = sciml.fit(train, MODELS[model](), seconds=given.seconds)
+            how = {"solver": ten_epochs()} if name == "darcy_coarse" and model == "FNO" else {}
+            surrogate = sciml.fit(train, MODELS[model](), seconds=given.seconds, **how)
             seconds = time.perf_counter() - begin
             errors = relative_errors(surrogate.predict(held.inputs), held.wanted())
             row = f"{errors.mean():.2e} | {errors.max():.1e} | {seconds:.1f} | {surrogate.errors.coverage[model]:.0%}"

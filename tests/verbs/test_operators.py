@@ -312,6 +312,28 @@ def test_a_prediction_is_corrected_by_the_equation(surrogate):
     assert "corrected from a prediction" in found.choices[0]
 
 
+def test_a_prediction_teaches_and_begins_fits(surrogate):
+    problem = rods().problem(load=lambda x: 3 * torch.cos(2 * x), k=1.2)
+    found = surrogate(load=lambda x: 3 * torch.cos(2 * x), k=1.2)
+    begun = found.solution(12)
+    x = np.linspace(0.05, 0.95, 9)
+    assert np.abs(begun(x=x)["u"] - found(x=x)["u"]).max() < 1e-3
+    assert not begun.success
+    again = sciml.fit(problem, start=begun)
+    assert np.abs(again(x=x)["u"] - exact(problem)(x=x)["u"]).max() < 1e-8
+    learned = sciml.fit(problem, sciml.MLP(6), teacher=begun)
+    assert np.abs(learned(x=x)["u"] - found(x=x)["u"]).max() < 0.05
+
+
+def test_inputs_are_embedded_and_predictions_drawn(surrogate, pairs):
+    frame = sciml.embed(surrogate, pairs.inputs)
+    assert len(frame) == len(pairs)
+    assert np.allclose(frame.std().mean(), 1.0, atol=0.2)
+    found = surrogate(load=lambda x: 3 * torch.cos(2 * x), k=1.2)
+    titles = [axes.get_title() for axes in found.plot(found.correct()).axes]
+    assert titles == ["input load", "prediction of u", "error of u"]
+
+
 def test_without_a_family_there_is_nothing_to_correct_by():
     found = sciml.fit(shifts(), operators.Linear())
     with pytest.raises(sciml.errors.ProblemError, match="no family"):
