@@ -213,7 +213,11 @@ class LearnedOperator(nn.Module):
         lookup = _Lookup(self, parts, device)
         setup = MapSetup(self, lookup, len(pairs), journal or Journal())
         log = log or Log()
-        stages = [self._solver(setup, seconds, seed)] if solver is None else list(np.atleast_1d(solver))
+        if solver is None:
+            # How many steps fit into the budget is measured, and must not be when a training is resumed.
+            steps = int(setup.journal.recalled("steps", lambda: {"steps": self._affordable(setup, seconds)})["steps"])
+            solver = self._solver(setup, steps, seed)
+        stages = list(np.atleast_1d(solver))
         Training(log, early).run(setup, stages, seed)  # type: ignore[arg-type]
         self.history = log.history
         self.notes = [f"{sum(each.numel() for each in self.parameters())} weights, {log.steps} steps of {stages[-1].name}"]
@@ -224,8 +228,8 @@ class LearnedOperator(nn.Module):
         wanted = torch.from_numpy(pairs.wanted())
         return self.features(self.frame, pairs.inputs), wanted
 
-    def _solver(self, setup: MapSetup, seconds: float, seed: int) -> FirstOrder:
-        """AdamW with a rate that falls by a cosine, for as many steps as the budget holds."""
+    def _affordable(self, setup: MapSetup, seconds: float) -> int:
+        """How many steps some seconds hold."""
         batch = min(self.batch, setup.count)
         objective = setup.objective()
         part = [objective.blocks[0].part(torch.arange(batch))]
@@ -238,7 +242,10 @@ class LearnedOperator(nn.Module):
         objective.means(setup.held)
         look = time.perf_counter() - judged
         steps = _MOST_STEPS if math.isinf(seconds) else int((seconds - _LOOKS * look) / each)
-        steps = min(max(steps, _LEAST_STEPS), _MOST_STEPS)
+        return min(max(steps, _LEAST_STEPS), _MOST_STEPS)
+
+    def _solver(self, setup: MapSetup, steps: int, seed: int) -> FirstOrder:
+        """AdamW with a rate that rises for a tenth of the steps and then falls by a cosine."""
         return FirstOrder(
             torch.optim.AdamW,
             steps,
@@ -246,7 +253,7 @@ class LearnedOperator(nn.Module):
             weight_decay=1e-5,
             scheduler=torch.optim.lr_scheduler.OneCycleLR,
             scheduler_options={"max_lr": self.lr, "total_steps": steps, "pct_start": 0.1},
-            batch=batch,
+            batch=min(self.batch, setup.count),
             seed=seed,
             look=max(steps // _LOOKS, 1),
             clip=1.0,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,8 @@ import pandas as pd
 from torch import nn
 
 from sciml._text import listed
-from sciml.errors import DataError, ModelError, SolverError
+from sciml.data import archive
+from sciml.errors import DataError, FileError, ModelError, SolverError
 from sciml.fitting import fitted_by
 from sciml.operators.codes import PrincipalComponents, Scaling, parts_of
 from sciml.operators.deeponet import DeepONet
@@ -23,17 +26,24 @@ from sciml.operators.learning import Frame, LearnedOperator
 from sciml.operators.pairs import Pairs, relative_errors, split
 from sciml.operators.regression import ClosedForm, Kernel, Linear
 from sciml.operators.surrogate import Surrogate
+from sciml.runs import CheckpointEvery
+from sciml.runs.directory import CHECKPOINT
 from sciml.solvers import EarlyStopping
+from sciml.solvers.journal import Journal
 from sciml.strategies.search import Budget, Log
 from sciml.typing import Array
 
+_SURROGATE = "surrogate.pt"
 _HELD, _MOST_HELD = 0.1, 500
 _LEAST = 8
 _SECONDS = 120.0
 # A network is tried where the closed forms leave an error that matters, and there are pairs for it.
 _ENOUGH, _FOR_NETWORKS = 1e-3, 200
 _COVERAGE = 1.959964
-_KEPT = {"seed", "seconds", "tolerance", "callbacks", "early_stopping", "progress", "device", "solver", "dtype"}
+_KEPT = {
+    *("seed", "seconds", "tolerance", "callbacks", "early_stopping", "progress", "device", "solver", "dtype"),
+    *("out", "checkpoint", "resume"),
+}
 
 
 @dataclass(frozen=True)
@@ -63,9 +73,16 @@ def fitted_pairs(
     early_stopping: EarlyStopping | None = EarlyStopping(),  # noqa: B008 - an immutable record
     device: Any = "auto",
     solver: Any = None,
+    out: str | Path | None = None,
+    checkpoint: CheckpointEvery | None = CheckpointEvery(),  # noqa: B008 - an immutable record
+    resume: bool = False,
     **others: Any,
 ) -> Surrogate:
-    """The surrogate of pairs with the least error on those held out; what ``sciml.fit(pairs)`` returns."""
+    """The surrogate of pairs with the least error on those held out; what ``sciml.fit(pairs)`` returns.
+
+    With ``out`` a network's training is checkpointed in that directory, ``resume=True`` goes on to the same bits, and the
+    surrogate is saved there as ``surrogate.pt``.
+    """
     refuse(others)
     begin = time.perf_counter()
     if len(pairs) < _LEAST:
@@ -81,10 +98,11 @@ def fitted_pairs(
     place = "cpu" if str(device) == "auto" else device
     tried = [*_baselines(train, held)]
     choices = [f"{len(train)} pairs to train on, {len(held)} held out"]
+    journal = _journal(out, checkpoint, resume, train, model, seed, solver)
 
     def attempt(candidate: Any, left: float) -> None:
         own = copy.deepcopy(candidate)
-        tried.append(_fitted(own, train, held, seed, left, log, early_stopping, solver, place))
+        tried.append(_fitted(own, train, held, seed, left, log, early_stopping, solver, place, journal))
         choices.append(
             f"{tried[-1].name}: held-out error {tried[-1].mean:.2e} in {tried[-1].seconds:.1f} s ({tried[-1].notes})"
         )
@@ -119,7 +137,7 @@ def fitted_pairs(
         f"mean relative L2 error {chosen.mean:.2e} on {len(held)} held-out pairs, "
         f"{'at most' if success else 'more than'} the tolerance {tolerance:g}; the best baseline has {plain:.2e}"
     )
-    return Surrogate(
+    found = Surrogate(
         model=chosen.model,
         frame=Frame.of(pairs),
         code=code,
@@ -136,6 +154,47 @@ def fitted_pairs(
         history=pd.DataFrame(log.history),
         ways=dict(pairs.ways),
     )
+    if out is not None:
+        found.save(Path(out) / _SURROGATE)
+        (Path(out) / CHECKPOINT).unlink(missing_ok=True)
+    return found
+
+
+def _journal(
+    out: str | Path | None,
+    every: CheckpointEvery | None,
+    resume: bool,
+    train: Pairs,
+    model: Any,
+    seed: int,
+    solver: Any,
+) -> Journal:
+    """A journal of the training in a directory, with what an earlier one holds where that is resumed."""
+    if out is None or every is None:
+        if resume and out is None:
+            raise SolverError("resume=True continues what is in the directory out=; give it")
+        return Journal()
+    path, last = Path(out) / CHECKPOINT, [time.perf_counter()]
+    config = None if model is None else [type(model).__name__, repr(model.config)]
+    digest = hashlib.sha256(train.given().tobytes() + train.wanted().tobytes()).hexdigest()
+    known = {"pairs": digest, "model": repr(config), "seed": seed, "solver": repr(solver)}
+
+    def save(content: dict[str, Any]) -> None:
+        archive.write_file(path, archive.packed({"fit": known, "journal": content}))
+        last[0] = time.perf_counter()
+
+    def due(steps: int) -> bool:
+        late = every.seconds is not None and time.perf_counter() - last[0] >= every.seconds
+        return late or (every.steps is not None and steps >= every.steps)
+
+    journal = Journal(save, due)
+    if resume and path.exists():
+        before = archive.load_tensors(path)
+        differ = [name for name, value in known.items() if before.get("fit", {}).get(name) != value]
+        if differ:
+            raise FileError(f"{path} is of another fit ({listed(differ)} differ): begin anew in another directory")
+        journal.load_state_dict(before["journal"])
+    return journal
 
 
 def refuse(others: Mapping[str, Any], *more: str) -> None:
@@ -160,13 +219,14 @@ def _fitted(
     early: EarlyStopping | None,
     solver: Any,
     device: Any,
+    journal: Journal | None = None,
 ) -> _Tried:
     begin = time.perf_counter()
     if isinstance(model, ClosedForm):
         model.learn(train)
     else:
         left = max(seconds - (time.perf_counter() - begin), 1.0)
-        model.learn(train, held, seed=seed, seconds=left, log=log, early=early, solver=solver, device=device)
+        model.learn(train, held, seed=seed, seconds=left, log=log, early=early, solver=solver, device=device, journal=journal)
     took = time.perf_counter() - begin
     values, spread = model.predict(held.inputs)
     wanted = held.wanted()

@@ -376,6 +376,30 @@ def test_networks_learn_save_and_answer(name, tmp_path):
     assert np.array_equal(same(f=f).values, found(f=f).values), "the same call gives the same bits"
 
 
+def test_a_training_that_was_interrupted_goes_on_to_the_same_bits(tmp_path):
+    solver = sciml.FirstOrder(torch.optim.AdamW, 40, lr=3e-3, batch=20, look=5)
+    whole = sciml.fit(shifts(), NETWORKS["FNO"], solver=solver)
+    looks = []
+
+    def stops(report):
+        looks.append(report.step)
+        if len(looks) == 5:
+            raise RuntimeError("the machine stops")
+
+    options = {"solver": solver, "out": tmp_path / "run", "checkpoint": sciml.runs.CheckpointEvery(steps=1)}
+    with pytest.raises(RuntimeError, match="the machine stops"):
+        sciml.fit(shifts(), NETWORKS["FNO"], callbacks=[stops], **options)
+    assert (tmp_path / "run" / "checkpoint.pt").exists()
+    with pytest.raises(sciml.errors.FileError, match=r"another fit \('pairs', 'seed' differ"):
+        sciml.fit(shifts(), NETWORKS["FNO"], seed=1, resume=True, **options)
+    seen = []
+    again = sciml.fit(shifts(), NETWORKS["FNO"], resume=True, callbacks=[lambda report: seen.append(report.step)], **options)
+    f = shifts(1, seed=5).inputs["f"][0]
+    assert np.array_equal(again(f=f).values, whole(f=f).values)
+    assert not (tmp_path / "run" / "checkpoint.pt").exists()
+    assert np.array_equal(operators.load(tmp_path / "run" / "surrogate.pt")(f=f).values, whole(f=f).values)
+
+
 def test_closed_forms_are_saved(surrogate, tmp_path):
     again = operators.load(surrogate.save(tmp_path / "rod.pt"), rods())
     inputs = {"load": lambda x: torch.cos(3 * x), "k": 0.9}
