@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sciml._text import whole
 from sciml.errors import ModelError
 from sciml.operators.learning import Frame, LearnedOperator
+from sciml.operators.pairs import Pairs
 from sciml.typing import Array
 
 
@@ -67,22 +66,20 @@ class Transformer(LearnedOperator):
 
     any_grid = True
 
+    width: int
+    layers: int
+    heads: int
+    slices: int
+
     def __init__(
         self, width: int = 64, layers: int = 4, heads: int = 4, slices: int = 32, *, batch: int = 16, lr: float = 1e-3
     ) -> None:
-        super().__init__()
-        for name, value in {"width": width, "layers": layers, "heads": heads, "slices": slices, "batch": batch}.items():
-            whole(name, value, 1, ModelError)
+        super().__init__(width=width, layers=layers, heads=heads, slices=slices, batch=batch)
         if width % heads:
             raise ModelError(f"Transformer: heads must divide width; given: {heads} and {width}")
-        self.width, self.layers, self.heads, self.slices, self.batch, self.lr = width, layers, heads, slices, batch, lr
+        self.lr = lr
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """The settings."""
-        return {name: getattr(self, name) for name in ("width", "layers", "heads", "slices", "batch", "lr")}
-
-    def build(self, frame: Frame, generator: torch.Generator) -> None:
+    def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
         self.lift = nn.Sequential(
             nn.Linear(self.channel_count(frame), 2 * self.width), nn.GELU(), nn.Linear(2 * self.width, self.width)
         )

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sciml._text import whole
 from sciml.errors import ModelError
 from sciml.operators.learning import Frame, LearnedOperator
+from sciml.operators.pairs import Pairs
 from sciml.typing import Array
 
 
@@ -55,18 +55,14 @@ class UNet(LearnedOperator):
     2015.
     """
 
+    width: int
+    levels: int
+
     def __init__(self, width: int = 24, levels: int = 2, *, batch: int = 32, lr: float = 2e-3) -> None:
-        super().__init__()
-        for name, value in {"width": width, "levels": levels, "batch": batch}.items():
-            whole(name, value, 1, ModelError)
-        self.width, self.levels, self.batch, self.lr = width, levels, batch, lr
+        super().__init__(width=width, levels=levels, batch=batch)
+        self.lr = lr
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """The settings."""
-        return {name: getattr(self, name) for name in ("width", "levels", "batch", "lr")}
-
-    def build(self, frame: Frame, generator: torch.Generator) -> None:
+    def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
         if frame.points is not None or not 1 <= len(frame.axes) <= 3:
             raise ModelError("UNet needs outputs on a grid of one to three coordinates: take Transformer or DeepONet")
         dimension, around = len(frame.axes), all(name in frame.periodic for name in frame.axes)

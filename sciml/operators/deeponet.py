@@ -11,8 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sciml._text import whole
-from sciml.errors import ModelError
 from sciml.models import PeriodicInputs
 from sciml.operators.codes import PrincipalComponents, parts_of
 from sciml.operators.learning import Frame, LearnedOperator
@@ -58,18 +56,15 @@ class DeepONet(LearnedOperator):
     dtype: ClassVar[torch.dtype] = torch.float64
     any_grid = True
 
+    width: int
+    depth: int
+    products: int
+
     def __init__(self, width: int = 96, depth: int = 3, products: int = 64, *, batch: int = 32, lr: float = 2e-3) -> None:
-        super().__init__()
-        for name, value in {"width": width, "depth": depth, "products": products, "batch": batch}.items():
-            whole(name, value, 1, ModelError)
-        self.width, self.depth, self.products, self.batch, self.lr = width, depth, products, batch, lr
+        super().__init__(width=width, depth=depth, products=products, batch=batch)
+        self.lr = lr
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """The settings."""
-        return {name: getattr(self, name) for name in ("width", "depth", "products", "batch", "lr")}
-
-    def build(self, frame: Frame, generator: torch.Generator) -> None:
+    def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
         count, fields = len(frame.bounds), len(frame.fields)
         self.around = [list(frame.bounds).index(name) for name in frame.periodic if name in frame.bounds]
         trunk = _mlp(count + (2 * _HARMONICS - 1) * len(self.around), self.width, self.depth, self.products * fields, nn.Tanh)
@@ -121,33 +116,21 @@ class PODDeepONet(LearnedOperator):
 
     dtype: ClassVar[torch.dtype] = torch.float64
 
-    def __init__(self, width: int = 128, depth: int = 3, components: int = 64, *, batch: int = 32, lr: float = 2e-3) -> None:
-        super().__init__()
-        for name, value in {"width": width, "depth": depth, "components": components, "batch": batch}.items():
-            whole(name, value, 1, ModelError)
-        self.width, self.depth, self.components, self.batch, self.lr = width, depth, components, batch, lr
-        self.count_in = self.count_out = 0
+    width: int
+    depth: int
+    components: int
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """The settings."""
-        return {name: getattr(self, name) for name in ("width", "depth", "components", "batch", "lr")}
+    def __init__(self, width: int = 128, depth: int = 3, components: int = 64, *, batch: int = 32, lr: float = 2e-3) -> None:
+        super().__init__(width=width, depth=depth, components=components, batch=batch)
+        self.lr = lr
+        self.count_in = self.count_out = 0
 
     @property
     def found(self) -> dict[str, Any]:
         return {"count_in": self.count_in, "count_out": self.count_out}
 
-    def learn(self, pairs: Pairs, held: Pairs | None = None, **options: Any) -> None:
-        """Find the components, then train the branch."""
-        self._pairs = pairs
-        try:
-            super().learn(pairs, held, **options)
-        finally:
-            del self._pairs
-
-    def build(self, frame: Frame, generator: torch.Generator) -> None:
+    def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
         numbers, points = sum(self.scaling.sizes), math.prod(frame.shape) * len(frame.fields)
-        pairs = getattr(self, "_pairs", None)
         if pairs is None:
             self.codes = PrincipalComponents(shape=(numbers, self.count_in))
             self.modes = PrincipalComponents(shape=(points, self.count_out))

@@ -179,8 +179,8 @@ class Family:
             (starts if each.kind == "initial" else functions)[each.name.removeprefix("initial.")] = function
         return self.base.bind(**constants).supplied(functions, starts)
 
-    @classmethod
-    def on_axes(cls, name: str, value: Any, axes: Axes) -> Array:
+    @staticmethod
+    def on_axes(name: str, value: Any, axes: Axes) -> Array:
         """The values of an input function at all combinations of nodes."""
         if not callable(value):
             values = np.asarray(value, dtype=float)
@@ -190,16 +190,10 @@ class Family:
             return values
         if hasattr(value, "on_grid"):
             return value.on_grid(*axes.values())
-        points, shape = cls.base_points(axes)
+        points = [torch.from_numpy(column.copy()) for column in mesh_points(axes).T]
         found = value(*points)
         values = found.detach().numpy() if isinstance(found, Tensor) else np.asarray(found, dtype=float)
-        return np.broadcast_to(values, points[0].shape).reshape(shape)
-
-    @staticmethod
-    def base_points(axes: Axes) -> tuple[list[Tensor], tuple[int, ...]]:
-        """All combinations of nodes as a column for each coordinate, and the shape of the grid."""
-        mesh = np.meshgrid(*axes.values(), indexing="ij")
-        return [torch.from_numpy(column.ravel().copy()) for column in mesh], mesh[0].shape
+        return np.broadcast_to(values, points[0].shape).reshape([len(nodes) for nodes in axes.values()])
 
     def interpolated(self, each: _Input, values: Any) -> Callable[..., Tensor]:
         """Values on nodes as a function; along a period they are repeated beyond its end."""
@@ -214,6 +208,11 @@ class Family:
                 take = [np.arange(len(nodes))[-extra:], np.arange(len(nodes)), np.arange(extra + 1)]
                 values = np.take(values, np.concatenate(take), axis=column)
         return GridField(axes, values, order=5 if min(values.shape) > 5 else 1, name=each.name)
+
+
+def mesh_points(axes: Axes) -> Array:
+    """All combinations of the nodes of axes, ``(points, D)``, the last one running fastest."""
+    return np.stack([column.ravel() for column in np.meshgrid(*axes.values(), indexing="ij")], axis=1)
 
 
 def with_names(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:

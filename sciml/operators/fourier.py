@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sciml._text import whole
 from sciml.errors import ModelError
 from sciml.operators.learning import Frame, LearnedOperator
+from sciml.operators.pairs import Pairs
 from sciml.typing import Array
 
 _PADDING = 0.125
@@ -82,21 +81,16 @@ class FNO(LearnedOperator):
 
     any_grid = True
 
+    width: int
+    layers: int
+
     def __init__(
         self, modes: int | Sequence[int] = 16, width: int = 32, layers: int = 4, *, batch: int = 32, lr: float = 3e-3
     ) -> None:
-        super().__init__()
-        for name, value in {"width": width, "layers": layers, "batch": batch}.items():
-            whole(name, value, 1, ModelError)
-        self.modes, self.width, self.layers, self.batch, self.lr = modes, width, layers, batch, lr
+        super().__init__(width=width, layers=layers, batch=batch)
+        self.modes, self.lr = modes, lr
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """The settings."""
-        modes = self.modes if isinstance(self.modes, int) else list(self.modes)
-        return {"modes": modes, "width": self.width, "layers": self.layers, "batch": self.batch, "lr": self.lr}
-
-    def build(self, frame: Frame, generator: torch.Generator) -> None:
+    def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
         if frame.points is not None or not 1 <= len(frame.axes) <= 3:
             raise ModelError("FNO needs outputs on a grid of one to three coordinates: take Transformer or DeepONet")
         dimension = len(frame.axes)

@@ -6,6 +6,7 @@ stopping, schedulers and checkpoints are those of ``fit``.
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +18,11 @@ import torch
 from scipy.interpolate import RegularGridInterpolator
 from torch import Tensor, nn
 
-from sciml._text import listed
+from sciml._text import listed, whole
 from sciml.errors import ModelError
 from sciml.geometry import Interior, PointSet
 from sciml.operators.codes import Scaling, parts_of
-from sciml.operators.family import Axes
+from sciml.operators.family import Axes, mesh_points
 from sciml.operators.pairs import Pairs
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
@@ -77,10 +78,7 @@ class Frame:
     @property
     def places(self) -> Array:
         """The points of the outputs, ``(points, D)``, scaled to [-1, 1]."""
-        if self.points is not None:
-            places = self.points
-        else:
-            places = np.stack([column.ravel() for column in np.meshgrid(*self.axes.values(), indexing="ij")], axis=1)
+        places = mesh_points(self.axes) if self.points is None else self.points
         ends = np.array(list(self.bounds.values()))
         return np.asarray(2 * (places - ends[:, 0]) / np.maximum(np.ptp(ends, axis=1), 1e-300) - 1)
 
@@ -121,9 +119,9 @@ def on_outputs(frame: Frame, name: str, values: Array) -> Array:
         raise ModelError(f"the input {name!r} depends on {listed(lacking)}, which the outputs do not: take Kernel or DeepONet")
     same = all(len(own[key]) == len(frame.axes[key]) and np.allclose(own[key], frame.axes[key]) for key in own)
     if not same:
-        mesh = np.meshgrid(*(frame.axes[key] for key in own), indexing="ij")
-        places = np.stack([column.ravel() for column in mesh], axis=1)
-        values = _interpolated(own, values, places, frame.periodic).reshape(count, *mesh[0].shape)
+        wanted = {key: frame.axes[key] for key in own}
+        shape = [len(each) for each in wanted.values()]
+        values = _interpolated(own, values, mesh_points(wanted), frame.periodic).reshape(count, *shape)
     shape = [len(frame.axes[key]) if key in own else 1 for key in frame.axes]
     order = [list(own).index(key) for key in frame.axes if key in own]
     found = np.transpose(values, (0, *(1 + each for each in order))).reshape(count, *shape)
@@ -158,18 +156,26 @@ class LearnedOperator(nn.Module):
     output_center: Tensor
     output_scale: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, **sizes: int) -> None:
         super().__init__()
         self.notes: list[str] = []
         self.history: list[dict[str, Any]] = []
+        for name, value in sizes.items():
+            setattr(self, name, whole(name, value, 1, ModelError))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings, by the names of the constructor's arguments."""
+        given = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
     @property
     def found(self) -> dict[str, Any]:
         """What was found beside tensors, as plain values, and is needed to build the layers."""
         return {}
 
-    def build(self, frame: Frame, generator: torch.Generator) -> None:
-        """Make the layers for a frame; weights are drawn from ``generator``."""
+    def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
+        """Make the layers for a frame; weights are drawn from ``generator``, what is a statistic is taken from ``pairs``."""
         raise NotImplementedError
 
     def features(self, frame: Frame, inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
@@ -207,7 +213,7 @@ class LearnedOperator(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
-            self.build(self.frame, generator)
+            self.build(self.frame, generator, pairs)
         self.to(device)
         parts = [self._block(pairs, 0), self._block(held if held is not None and len(held) else pairs, len(pairs))]
         lookup = _Lookup(self, parts, device)

@@ -14,7 +14,7 @@ import numpy as np
 from sciml._text import listed
 from sciml.data.archive import replaced
 from sciml.errors import DataError
-from sciml.operators.family import Axes, Family
+from sciml.operators.family import Axes, Family, mesh_points
 from sciml.typing import Array
 
 _SHOWN = 5
@@ -98,10 +98,7 @@ class Pairs:
     @property
     def places(self) -> Array:
         """The points of the outputs, ``(points, D)``."""
-        if self.points is not None:
-            return self.points
-        mesh = np.meshgrid(*self.axes.values(), indexing="ij")
-        return np.stack([column.ravel() for column in mesh], axis=1)
+        return mesh_points(self.axes) if self.points is None else self.points
 
     @property
     def nbytes(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sciml._text import listed, whole
+from sciml._text import listed
 from sciml.errors import ModelError
 from sciml.operators.codes import PrincipalComponents, parts_of
 from sciml.operators.learning import Frame, LearnedOperator
@@ -48,31 +48,19 @@ class Recurrent(LearnedOperator):
 
     dtype: ClassVar[torch.dtype] = torch.float64
 
-    def __init__(self, width: int = 96, components: int = 48, *, time: str = "t", batch: int = 32, lr: float = 2e-3) -> None:
-        super().__init__()
-        for name, value in {"width": width, "components": components, "batch": batch}.items():
-            whole(name, value, 1, ModelError)
-        self.width, self.components, self.time, self.batch, self.lr = width, components, time, batch, lr
-        self.count = 0
+    width: int
+    components: int
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """The settings."""
-        return {name: getattr(self, name) for name in ("width", "components", "time", "batch", "lr")}
+    def __init__(self, width: int = 96, components: int = 48, *, time: str = "t", batch: int = 32, lr: float = 2e-3) -> None:
+        super().__init__(width=width, components=components, batch=batch)
+        self.time, self.lr = time, lr
+        self.count = 0
 
     @property
     def found(self) -> dict[str, Any]:
         return {"count": self.count}
 
-    def learn(self, pairs: Pairs, held: Pairs | None = None, **options: Any) -> None:
-        """Find the components of all states, then train the recurrence."""
-        self._pairs = pairs
-        try:
-            super().learn(pairs, held, **options)
-        finally:
-            del self._pairs
-
-    def build(self, frame: Frame, generator: torch.Generator) -> None:
+    def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
         if self.time not in frame.axes or len(frame.axes[self.time]) < 2:
             raise ModelError(
                 f"Recurrent needs a coordinate of time in the outputs; they have {listed(frame.axes)}, time={self.time!r}"
@@ -81,7 +69,6 @@ class Recurrent(LearnedOperator):
         if np.ptp(steps) > 1e-6 * steps.max():
             raise ModelError("Recurrent needs equal steps of time")
         numbers = math.prod(frame.shape) // len(frame.axes[self.time]) * len(frame.fields)
-        pairs = getattr(self, "_pairs", None)
         if pairs is None:
             self.modes = PrincipalComponents(shape=(numbers, self.count))
         else:

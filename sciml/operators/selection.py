@@ -35,7 +35,7 @@ from sciml.typing import Array
 
 _SURROGATE = "surrogate.pt"
 _HELD, _MOST_HELD = 0.1, 500
-_LEAST = 8
+_LEAST, _DIRECTIONS = 8, 50
 _SECONDS = 120.0
 # A network is tried where the closed forms leave an error that matters, and there are pairs for it.
 _ENOUGH, _FOR_NETWORKS = 1e-3, 200
@@ -130,6 +130,10 @@ def fitted_pairs(
         index=["mean", "median", "worst", "coverage", "seconds"],
     ).T
     scale, code = input_code(train.inputs)
+    if code.count >= min(len(train) - 1, _DIRECTIONS):
+        choices.append(
+            f"the inputs vary in {code.count} directions or more, and {len(train)} pairs do not show all that they do: more pairs"
+        )
     furthest = float(code.distance(scale.rows(parts_of(train.inputs))).max()) or 1.0
     success = chosen.mean <= tolerance
     plain = min(each.mean for each in tried if each.name in ("training mean", "nearest neighbour", "Linear"))
@@ -260,7 +264,7 @@ def input_code(inputs: Mapping[str, Array]) -> tuple[Scaling, PrincipalComponent
     parts = parts_of(inputs)
     scale = Scaling([part.shape[1] for part in parts])
     scale.learn(parts)
-    return scale, PrincipalComponents(scale.rows(parts), most=50, left=1e-4)
+    return scale, PrincipalComponents(scale.rows(parts), most=_DIRECTIONS, left=1e-4)
 
 
 fitted_by(Pairs, fitted_pairs)
