@@ -132,7 +132,7 @@ def fitted_pairs(
     scale, code = input_code(train.inputs)
     if code.count >= min(len(train) - 1, _DIRECTIONS):
         choices.append(
-            f"the inputs vary in {code.count} directions or more, and {len(train)} pairs do not show all that they do: more pairs"
+            f"the inputs vary in {code.count} directions or more, of which {len(train)} pairs do not show all: make more of them"
         )
     furthest = float(code.distance(scale.rows(parts_of(train.inputs))).max()) or 1.0
     success = chosen.mean <= tolerance
