@@ -55,15 +55,15 @@ class PrincipalComponents(nn.Module):
 
     def encode(self, rows: Array) -> Array:
         """Codes ``(n, k)`` of rows."""
-        return np.asarray((rows - self.mean.numpy()) @ self.directions.numpy().T)
+        return np.asarray((rows - self.mean.cpu().numpy()) @ self.directions.cpu().numpy().T)
 
     def decode(self, codes: Array) -> Array:
         """Rows of codes."""
-        return np.asarray(codes @ self.directions.numpy() + self.mean.numpy())
+        return np.asarray(codes @ self.directions.cpu().numpy() + self.mean.cpu().numpy())
 
     def distance(self, rows: Array) -> Array:
         r"""The Mahalanobis distance of rows from what was observed, :math:`\sqrt{k^{-1}\sum_k c_k^2/s_k^2}`: 1 is usual."""
-        scaled = self.encode(rows) / self.spread.numpy()
+        scaled = self.encode(rows) / self.spread.cpu().numpy()
         return np.asarray(np.sqrt(np.mean(scaled**2, axis=1)))
 
 

@@ -136,7 +136,7 @@ class PODDeepONet(LearnedOperator):
             self.modes = PrincipalComponents(shape=(points, self.count_out))
         else:
             self.codes = PrincipalComponents(self.scaling.rows(parts_of(pairs.inputs)), most=self.components)
-            scaled = (pairs.wanted() - self.output_center.numpy()) / self.output_scale.numpy()
+            scaled = (pairs.wanted() - self.output_center.cpu().numpy()) / self.output_scale.cpu().numpy()
             self.modes = PrincipalComponents(scaled.reshape(len(pairs), -1), most=self.components)
             self.count_in, self.count_out = self.codes.count, self.modes.count
         self.branch = _mlp(self.codes.count, self.width, self.depth, self.modes.count, nn.GELU).to(self.dtype)
@@ -144,7 +144,7 @@ class PODDeepONet(LearnedOperator):
     def features(self, frame: Frame, inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
         codes = self.codes.encode(self.scaling.rows(parts_of(inputs)))
         # A common scale, not one for each: those that vary little mostly matter little.
-        return (torch.from_numpy(codes / float(np.sqrt(np.mean(self.codes.spread.numpy() ** 2)))).to(self.dtype),)
+        return (torch.from_numpy(codes / float(np.sqrt(np.mean(self.codes.spread.cpu().numpy() ** 2)))).to(self.dtype),)
 
     def forward(self, codes: Tensor, frame: Frame) -> Tensor:
         found = (self.branch(codes) * self.modes.spread) @ self.modes.directions + self.modes.mean

@@ -23,7 +23,7 @@ from sciml.errors import ModelError
 from sciml.geometry import Interior, PointSet
 from sciml.operators.codes import Scaling, parts_of
 from sciml.operators.family import Axes, mesh_points
-from sciml.operators.pairs import Pairs
+from sciml.operators.pairs import POINT, Pairs
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
 from sciml.solvers import EarlyStopping, FirstOrder, Objective
@@ -111,9 +111,10 @@ def on_outputs(frame: Frame, name: str, values: Array) -> Array:
     count = len(values)
     if not own:
         return np.broadcast_to(values.reshape(count, *(1 for _ in frame.shape)), (count, *frame.shape))
+    if POINT in own:
+        return values
     if frame.points is not None:
-        found = _interpolated(own, values, frame.points[:, [list(frame.bounds).index(key) for key in own]], ())
-        return found.reshape(count, -1)
+        raise ModelError(f"the input {name!r} lies on a grid and the outputs on scattered points: take Kernel or DeepONet")
     lacking = [key for key in own if key not in frame.axes]
     if lacking:
         raise ModelError(f"the input {name!r} depends on {listed(lacking)}, which the outputs do not: take Kernel or DeepONet")

@@ -17,6 +17,8 @@ from sciml.errors import DataError
 from sciml.operators.family import Axes, Family, mesh_points
 from sciml.typing import Array
 
+POINT = "point"
+"""The name of what inputs on scattered points depend on: the number of the point."""
 _SHOWN = 5
 
 
@@ -29,7 +31,8 @@ class Pairs:
         outputs: by field, ``(samples, points...)``.
         axes: the nodes of the outputs, by coordinate, in the order of their dimensions.
         input_axes: the nodes of each input function; an empty dict for a constant.
-        points: ``(points, D)`` where the outputs lie on scattered points and not on a grid; then ``axes`` is empty.
+        points: ``(points, D)`` where the outputs lie on scattered points and not on a grid; then ``axes`` is empty, and inputs
+            that are not in ``input_axes`` and have as many values lie there, too.
         periodic: the coordinates along which the outputs are periodic.
         family: the problems that the pairs are from, if they are known.
         failures: by number, why a sample has no pair.
@@ -64,6 +67,14 @@ class Pairs:
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{name} {count}" for name, count in counts.items())
             raise DataError(f"inputs and outputs must have as many samples as each other; given: {said}")
+        if self.points is not None:
+            # What has no grid and as many values as there are points lies on these.
+            own = {
+                name: {POINT: np.arange(len(self.points), dtype=float)}
+                for name, values in self.inputs.items()
+                if name not in self.input_axes and values.shape[1:] == (len(self.points),)
+            }
+            object.__setattr__(self, "input_axes", {**self.input_axes, **own})
         for name, values in self.inputs.items():
             self._check_shape(name, values.shape[1:], tuple(len(nodes) for nodes in self.input_axes.get(name, {}).values()))
         for name, values in self.outputs.items():

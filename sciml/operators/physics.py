@@ -12,6 +12,7 @@ physics-informed DeepONets, Science Advances 7 (2021).
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import math
@@ -38,7 +39,7 @@ from sciml.operators.learning import Frame
 from sciml.operators.pairs import Pairs, relative_errors
 from sciml.operators.random_fields import RandomFunction
 from sciml.operators.sampling import sample
-from sciml.operators.selection import input_code, refuse
+from sciml.operators.selection import input_code, progress_line, refuse
 from sciml.operators.surrogate import Surrogate
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
@@ -68,6 +69,7 @@ def trained_on_residuals(
     seconds: float | None = None,
     tolerance: float = 0.05,
     callbacks: Sequence[Any] = (),
+    progress: bool | None = None,
     early_stopping: EarlyStopping | None = EarlyStopping(),  # noqa: B008 - an immutable record
     solver: Any = None,
     **others: Any,
@@ -83,9 +85,11 @@ def trained_on_residuals(
     budget = _SECONDS if seconds is None else float(seconds)
     drawn = [family.draw(np.random.default_rng([seed, 70, number])) for number in range(_INPUTS)]
     setup = Setup(family, model, drawn, points, seed, data)
-    log = Log(callbacks, None, Budget(budget))
+    line = progress_line(progress)
+    log = Log([*callbacks, *([] if line is None else [line])], None, Budget(budget))
     stages = [setup.solver(budget, seed)] if solver is None else list(np.atleast_1d(solver))
-    Training(log, early_stopping).run(setup, stages, seed)  # type: ignore[arg-type]
+    with line or contextlib.nullcontext():
+        Training(log, early_stopping).run(setup, stages, seed)  # type: ignore[arg-type]
     model.eval()
     # Whether it is right shows beside solutions, not in its residuals.
     judges = sample(family, _JUDGED, grid=_few(family), how="baseline", seed=seed + 10_000)

@@ -72,7 +72,7 @@ class Recurrent(LearnedOperator):
         if pairs is None:
             self.modes = PrincipalComponents(shape=(numbers, self.count))
         else:
-            scaled = (pairs.wanted() - self.output_center.numpy()) / self.output_scale.numpy()
+            scaled = (pairs.wanted() - self.output_center.cpu().numpy()) / self.output_scale.cpu().numpy()
             states = self._states(scaled, frame)
             rows = states.reshape(-1, numbers)
             chosen = np.random.default_rng(0).permutation(len(rows))[:4000]

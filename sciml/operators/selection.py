@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import math
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +15,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import nn
 
 from sciml._text import listed
 from sciml.data import archive
+from sciml.data.memory import free_bytes
 from sciml.errors import DataError, FileError, ModelError, SolverError
 from sciml.fitting import fitted_by
 from sciml.operators.codes import PrincipalComponents, Scaling, parts_of
@@ -29,19 +33,22 @@ from sciml.operators.surrogate import Surrogate
 from sciml.runs import CheckpointEvery
 from sciml.runs.directory import CHECKPOINT
 from sciml.solvers import EarlyStopping
+from sciml.solvers.callbacks import ProgressLine
 from sciml.solvers.journal import Journal
 from sciml.strategies.search import Budget, Log
 from sciml.typing import Array
 
 _SURROGATE = "surrogate.pt"
 _HELD, _MOST_HELD = 0.1, 500
-_LEAST, _DIRECTIONS = 8, 50
+_LEAST, _DIRECTIONS, _SILENT = 8, 50, 2.0
 _SECONDS = 120.0
+# Of the memory that is free, what pairs may take: their copies in float64, codes and factors beside them.
+_MEMORY = 0.15
 # A network is tried where the closed forms leave an error that matters, and there are pairs for it.
 _ENOUGH, _FOR_NETWORKS = 1e-3, 200
 _COVERAGE = 1.959964
 _KEPT = {
-    *("seed", "seconds", "tolerance", "callbacks", "early_stopping", "progress", "device", "solver", "dtype"),
+    *("seed", "seconds", "tolerance", "callbacks", "early_stopping", "progress", "device", "solver"),
     *("out", "checkpoint", "resume"),
 }
 
@@ -70,6 +77,7 @@ def fitted_pairs(
     seconds: float | None = None,
     tolerance: float = 0.05,
     callbacks: Sequence[Any] = (),
+    progress: bool | None = None,
     early_stopping: EarlyStopping | None = EarlyStopping(),  # noqa: B008 - an immutable record
     device: Any = "auto",
     solver: Any = None,
@@ -93,16 +101,23 @@ def fitted_pairs(
             f"{type(model).__name__}"
         )
     budget = _SECONDS if seconds is None else float(seconds)
-    train, held = (pairs[rows] for rows in split(len(pairs), _HELD, seed, _MOST_HELD))
-    log = Log(callbacks, None, Budget(budget))
-    place = "cpu" if str(device) == "auto" else device
+    numbers = split(len(pairs), _HELD, seed, _MOST_HELD)
+    most = int(_MEMORY * (free_bytes() or 2**33) / max(pairs.nbytes / len(pairs), 1))
+    some = np.random.default_rng([seed, 61]).permutation(len(numbers[0]))[:most]
+    train, held = pairs[numbers[0][np.sort(some)]], pairs[numbers[1]]
+    line = progress_line(progress)
+    log = Log([*callbacks, *([] if line is None else [line])], None, Budget(budget))
+    place = ("cuda" if torch.cuda.is_available() else "cpu") if str(device) == "auto" else device
     tried = [*_baselines(train, held)]
     choices = [f"{len(train)} pairs to train on, {len(held)} held out"]
+    if len(some) < len(numbers[0]):
+        choices.append(f"memory holds {len(train)} of {len(numbers[0])} pairs: a random part is trained on")
     journal = _journal(out, checkpoint, resume, train, model, seed, solver)
 
     def attempt(candidate: Any, left: float) -> None:
         own = copy.deepcopy(candidate)
-        tried.append(_fitted(own, train, held, seed, left, log, early_stopping, solver, place, journal))
+        with line or contextlib.nullcontext():
+            tried.append(_fitted(own, train, held, seed, left, log, early_stopping, solver, place, journal))
         choices.append(
             f"{tried[-1].name}: held-out error {tried[-1].mean:.2e} in {tried[-1].seconds:.1f} s ({tried[-1].notes})"
         )
@@ -132,7 +147,7 @@ def fitted_pairs(
     scale, code = input_code(train.inputs)
     if code.count >= min(len(train) - 1, _DIRECTIONS):
         choices.append(
-            f"the inputs vary in {code.count} directions or more, of which {len(train)} pairs do not show all: make more of them"
+            f"the inputs vary in {code.count} directions or more, of which {len(train)} pairs do not show all: make more"
         )
     furthest = float(code.distance(scale.rows(parts_of(train.inputs))).max()) or 1.0
     success = chosen.mean <= tolerance
@@ -201,9 +216,15 @@ def _journal(
     return journal
 
 
+def progress_line(progress: bool | None) -> ProgressLine | None:
+    """What shows reports as they come, where that is wanted or there is a terminal."""
+    shown = sys.stderr.isatty() if progress is None else progress
+    return ProgressLine(after=_SILENT if progress is None else 0.0) if shown else None
+
+
 def refuse(others: Mapping[str, Any], *more: str) -> None:
     """Refuse options of ``fit`` that mean nothing for operators."""
-    wrong = [name for name in others if name not in ("progress", "dtype")]
+    wrong = list(others)
     if wrong:
         raise SolverError(f"a fit of operators does not take {listed(wrong)}; it takes {listed(sorted({*_KEPT, *more}))}")
 

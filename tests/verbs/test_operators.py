@@ -461,6 +461,32 @@ def test_scattered_points_are_served():
     assert sciml.fit(pairs).error < 1e-3
     solver = sciml.FirstOrder(torch.optim.AdamW, 150, lr=3e-3, batch=20)
     assert sciml.fit(pairs, NETWORKS["Transformer"], solver=solver).error < 0.3
+    f = np.cos(a[:, None] * points[:, 0] ** 2)
+    pairs = operators.Pairs({"f": f}, {"u": f**2}, {}, {}, points=points)
+    found = sciml.fit(pairs, NETWORKS["Transformer"], solver=solver)
+    assert found.error < found.errors.loc["training mean", "mean"]
+    assert found(f=f[0]).values.shape == (60, 1)
+    x = np.linspace(0, 1, 7)
+    pairs = operators.Pairs({"f": a[:, None] * x}, {"u": u}, {}, {"f": {"x": x}}, points=points)
+    with pytest.raises(sciml.errors.ModelError, match="scattered points: take Kernel"):
+        sciml.fit(pairs, NETWORKS["Transformer"], solver=solver)
+    assert sciml.fit(pairs, operators.Kernel()).error < 1e-2
+
+
+def test_no_more_is_read_than_memory_holds(tmp_path, monkeypatch):
+    from sciml.operators import selection
+
+    path = shifts().save(tmp_path / "pairs.h5")
+    found = operators.read(path, lazy=True)
+    monkeypatch.setattr(selection, "free_bytes", lambda: int(30 * found.nbytes / len(found) / 0.15))
+    surrogate = sciml.fit(found, operators.Linear())
+    assert any("memory holds 30 of 72 pairs" in each for each in surrogate.choices)
+    assert surrogate.error < 1e-9
+
+
+def test_progress_is_shown_where_it_is_asked_for(capsys):
+    sciml.fit(shifts(), NETWORKS["FNO"], solver=sciml.FirstOrder(torch.optim.AdamW, 60, batch=20), progress=True)
+    assert "AdamW" in capsys.readouterr().err
 
 
 # Roll-outs --------------------------------------------------------------------------------------------------------------
