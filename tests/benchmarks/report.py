@@ -19,8 +19,10 @@ solution (for inverse problems the relative error of the worst unknown); seconds
 wall-clock, and the processor's own beside them where the machine was busy with something else.
 Median over the seeds, the worst in brackets. `make bench` writes this page and `benchmarks.json`,
 problem by problem; what peers reach was measured on one core, or published where it says so, and
-not in the same run unless the last section says so. How fast files larger than memory are read is
-in [large files](large-files.md).
+not in the same run unless the last section says so. Other libraries with the same network and as
+many seconds are beside ours in [a network of your own](your-own-network.md), maps between functions
+in [operators](operators.md). How fast files larger than memory are read is in [large
+files](large-files.md).
 """
 
 
