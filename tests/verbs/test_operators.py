@@ -7,6 +7,7 @@ import torch
 import sciml
 from sciml import d, operators
 from sciml.operators.codes import PrincipalComponents
+from sciml.operators.fourier import SpectralConvolution
 from sciml.operators.pairs import relative_errors
 
 
@@ -376,8 +377,19 @@ def test_networks_learn_save_and_answer(name, tmp_path):
     assert np.array_equal(same(f=f).values, found(f=f).values), "the same call gives the same bits"
 
 
+class Counted(torch.optim.AdamW):
+    """AdamW that counts its steps."""
+
+    taken = 0
+
+    def step(self, *given):
+        type(self).taken += 1
+        return super().step(*given)
+
+
 def test_a_training_that_was_interrupted_goes_on_to_the_same_bits(tmp_path):
-    solver = sciml.FirstOrder(torch.optim.AdamW, 40, lr=3e-3, batch=20, look=5)
+    solver = sciml.FirstOrder(Counted, 40, lr=3e-3, batch=20, look=5)
+    Counted.taken = 0
     whole = sciml.fit(shifts(), NETWORKS["FNO"], solver=solver)
     looks = []
 
@@ -392,12 +404,30 @@ def test_a_training_that_was_interrupted_goes_on_to_the_same_bits(tmp_path):
     assert (tmp_path / "run" / "checkpoint.pt").exists()
     with pytest.raises(sciml.errors.FileError, match=r"another fit \('pairs', 'seed' differ"):
         sciml.fit(shifts(), NETWORKS["FNO"], seed=1, resume=True, **options)
-    seen = []
-    again = sciml.fit(shifts(), NETWORKS["FNO"], resume=True, callbacks=[lambda report: seen.append(report.step)], **options)
+    Counted.taken = 0
+    again = sciml.fit(shifts(), NETWORKS["FNO"], resume=True, **options)
+    assert 0 < Counted.taken < solver.steps, "what was done before is not done again"
     f = shifts(1, seed=5).inputs["f"][0]
     assert np.array_equal(again(f=f).values, whole(f=f).values)
     assert not (tmp_path / "run" / "checkpoint.pt").exists()
     assert np.array_equal(operators.load(tmp_path / "run" / "surrogate.pt")(f=f).values, whole(f=f).values)
+
+
+def test_a_spectral_convolution_is_the_convolution_with_its_kernel():
+    kernel = torch.randn(1, 1, 12, 10, generator=torch.Generator().manual_seed(0))
+    coefficients = torch.fft.rfftn(kernel, dim=(2, 3))
+    # Frequencies from -4 to 3 along the first dimension, those of both signs have weights of their own.
+    layer = SpectralConvolution(1, (4, 3), torch.Generator().manual_seed(1)).to(torch.float64)
+    kept = torch.cat([coefficients[:, :, :4, :3], coefficients[:, :, -4:, :3]], dim=2)
+    with torch.no_grad():
+        layer.weight.copy_(torch.view_as_real(kept))
+    values = torch.randn(2, 1, 12, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    smooth = torch.zeros_like(coefficients)
+    smooth[:, :, :4, :3], smooth[:, :, -4:, :3] = kept[:, :, :4], kept[:, :, 4:]
+    smooth = torch.fft.irfftn(smooth, s=(12, 10), dim=(2, 3)).double()
+    places = [(i, j) for i in range(12) for j in range(10)]
+    direct = sum(smooth[:, :, i, j, None, None] * values.roll((i, j), dims=(2, 3)) for i, j in places)
+    assert torch.allclose(layer(values), direct, atol=1e-5)
 
 
 def test_closed_forms_are_saved(surrogate, tmp_path):
