@@ -7,7 +7,8 @@ Measure it     ``read``, ``read_csv``, ``read_hdf5`` into a ``Table``; ``experim
 Solve it       ``fit``, by whatever trial function fits best or by an ``MLP`` or a network of your own; ``baseline``, by
                SciPy. More: ``sciml.models``, ``sciml.solvers``, ``sciml.strategies``.
 Trust it       ``Solution``, ``preflight``, ``doctor``, ``compare``, ``criteria``. More: ``sciml.uncertainty``.
-Use it         ``embed``, ``Embedding``, ``distil``, ``ensemble``, and the problems of ``sciml.gallery``.
+Use it         ``embed``, ``Embedding``, ``distil``, and the problems of ``sciml.gallery``.
+Repeat it      ``ensemble``, ``sweep``, ``tune``, ``profile``: ``sciml.studies``.
 Map it         ``sciml.operators``: surrogates of whole families of problems, corrected by their equation.
 Keep it        ``load``. More: ``sciml.runs``; what may go wrong: ``sciml.errors``.
 
@@ -16,7 +17,21 @@ What a namespace lists is found here as well: ``sciml.Disk`` is ``sciml.geometry
 
 from typing import Any as _Any
 
-from sciml import conditions, data, errors, gallery, geometry, models, noise, operators, runs, solvers, strategies, uncertainty
+from sciml import (
+    conditions,
+    data,
+    errors,
+    gallery,
+    geometry,
+    models,
+    noise,
+    operators,
+    runs,
+    solvers,
+    strategies,
+    studies,
+    uncertainty,
+)
 from sciml import diagnostics as _diagnostics
 from sciml import jets as _jets
 from sciml import problem as _problem
@@ -29,8 +44,6 @@ from sciml.diagnostics import preflight
 from sciml.distillation import distil
 from sciml.doctor import doctor
 from sciml.embedding import embed
-from sciml.ensemble import Ensemble as Ensemble
-from sciml.ensemble import ensemble
 from sciml.fitting import fit
 from sciml.geometry import Box, Interval
 from sciml.jets import d
@@ -38,6 +51,7 @@ from sciml.models import MLP
 from sciml.problem import Problem, Unknown, composite, equation, experiments
 from sciml.runs import load
 from sciml.solution import Solution
+from sciml.studies import ensemble
 from sciml.uncertainty import criteria
 
 __version__ = "0.1.0"
@@ -87,6 +101,7 @@ _NAMESPACES = {
     "runs": runs,
     "solvers": solvers,
     "strategies": strategies,
+    "studies": studies,
     "uncertainty": uncertainty,
 }
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,26 +17,32 @@ from rich.console import Console
 
 import sciml
 from sciml import gallery
-from sciml._text import listed
+from sciml._text import listed, whole
 from sciml.baselines import baseline as run_baseline
 from sciml.doctor import doctor as run_doctor
-from sciml.errors import BaselineError, FileError, ModelError, ProblemError, SciMLError
+from sciml.errors import BaselineError, FileError, ModelError, ProblemError, SciMLError, SolverError
 from sciml.fitting import fit as run_fit
 from sciml.gallery import load_problem
 from sciml.models import MLP
+from sciml.parallel import process_group
 from sciml.plots import plot
 from sciml.problem import Problem
 from sciml.runs import CheckpointEvery, RunDirectory, report
 from sciml.runs.checkpoint import RECORD, read_record
 from sciml.runs.index import lines_of
 from sciml.solution import Solution
+from sciml.solvers import LBFGS, Adam, GaussNewton, LeastSquares, SSBroyden
+from sciml.studies.profile import profile as run_profile
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
 _console = Console()
 
 # What the record of a run keeps of ``sciml fit``, so that it can be resumed.
-_COMMAND = ("file", "model", "dtype", "device", "seed", "every")
+_COMMAND = ("file", "model", "dtype", "device", "seed", "every", "solver")
+
+# Solvers that the command line knows.
+_SOLVERS = {each.__name__: each for each in (Adam, LBFGS, SSBroyden, LeastSquares, GaussNewton)}
 
 File = Annotated[
     str,
@@ -74,14 +83,20 @@ def fit(
     seed: Annotated[int, typer.Option(help="Seed of weights and points.")] = 0,
     every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
     resume: Annotated[bool, typer.Option(help="Continue what the directory holds, if it holds this fit.")] = False,
+    solver: Annotated[str | None, typer.Option(help="Solvers in turn, as in 'Adam(500), SSBroyden(1500)'.")] = None,
+    profile: Annotated[bool, typer.Option(help="Show where time and memory go, and write trace.json.")] = False,
+    distributed: Annotated[int, typer.Option(help="Processes that share the rows of a fit by --solver.")] = 1,
     out: Out = None,
 ) -> None:
     """Fit the problem in FILE and write summary.json, solution.pt and fit.png; sciml resume continues it."""
+    if distributed != 1 and not process_group.offered():
+        raise typer.Exit(_launched(distributed))
     name, kind = gallery.split(file)
     place = str(Path(name).resolve()) if Path(name).exists() else name
     file = place if kind is None else f"{place}:{kind}"
-    values = (file, model, dtype, device, seed, every)
-    _fit(dict(zip(_COMMAND, values, strict=True)), out or Path("runs") / Path(name).stem, resume=resume)
+    values = (file, model, dtype, device, seed, every, solver)
+    directory = out or Path("runs") / Path(name).stem
+    _fit(dict(zip(_COMMAND, values, strict=True)), directory, resume=resume, profiled=profile)
 
 
 @app.command()
@@ -96,35 +111,65 @@ def resume(directory: Annotated[Path, typer.Argument(help="The directory of a ru
             f"the fit in {directory} was called from Python: call it again the same way, fit(..., out={str(directory)!r}, "
             "resume=True)"
         )
+    command.setdefault("solver", None)  # runs of earlier versions had none
     missing = [name for name in _COMMAND if name not in command]
     if missing:
         raise FileError(f"{directory / RECORD} is damaged: its command lacks {listed(missing)}")
     _fit(command, directory, resume=True)
 
 
-def _fit(command: dict[str, Any], directory: Path, *, resume: bool) -> None:
+def _launched(processes: int) -> int:
+    """Run this command in several processes that work on one fit; the exit status."""
+    whole("distributed", processes, 1, SolverError)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    # One thread each, unless somebody has said otherwise: the launcher would warn of it.
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}
+    return subprocess.call([*launcher, "-m", "sciml.cli", *sys.argv[1:]], env=environment)
+
+
+def _compared(problem: Problem, solution: Solution, run: RunDirectory) -> None:
+    """Show and write a solution with the SciPy answer beside it."""
+    classical = None
+    try:
+        classical = run_baseline(problem)
+    except BaselineError as error:
+        _say(f"no SciPy answer beside it, and no comparison made: {error}", "dim")
+    _show(solution, classical)
+    _write(solution, classical, run)
+
+
+def _fit(command: dict[str, Any], directory: Path, *, resume: bool, profiled: bool = False) -> None:
+    if process_group.offered():
+        with process_group.joined():
+            return _fit(command, directory, resume=resume, profiled=profiled)
     problem, model, dtype = _problem(command["file"]), command["model"], command["dtype"]
     if dtype not in ("float64", "float32"):
         raise ModelError(f"dtype must be float64 or float32; given: {dtype!r}")
-    with RunDirectory(directory, command=command) as run:
-        solution = run_fit(
-            problem,
-            None if model is None else parse_model(model),
-            dtype=getattr(torch, dtype),
-            device=command["device"],
-            seed=command["seed"],
-            out=run,
-            checkpoint=CheckpointEvery(command["every"]),
-            resume=resume,
-            progress=True,
-        )
-        classical = None
-        try:
-            classical = run_baseline(problem)
-        except BaselineError as error:
-            _say(f"no SciPy answer beside it, and no comparison made: {error}", "dim")
-        _show(solution, classical)
-        _write(solution, classical, run)
+    solver = command["solver"]
+    # Of several processes the first one writes.
+    opened = RunDirectory(directory, command=command) if process_group.first() else contextlib.nullcontext(directory)
+    with opened as run:
+        how: dict[str, Any] = {
+            "solver": None if solver is None else parse_solvers(solver),
+            "dtype": getattr(torch, dtype),
+            "device": command["device"],
+            "seed": command["seed"],
+            "out": run,
+            "checkpoint": CheckpointEvery(command["every"]),
+            "resume": resume,
+            "progress": True,
+        }
+        network = None if model is None else parse_model(model)
+        if profiled:
+            found = run_profile(problem, network, trace=directory / "trace.json", **how)
+            _say(repr(found))
+            solution = found.solution
+        else:
+            solution = run_fit(problem, network, **how)
+        if isinstance(run, Path):
+            raise typer.Exit(0)
+        with process_group.alone():
+            _compared(problem, solution, run)
     raise typer.Exit(0 if solution.success else 1)
 
 
@@ -192,20 +237,38 @@ def doctor(
 def parse_model(text: str) -> MLP:
     """A network from text such as ``MLP(20, 20, activation="sin")``; nothing but literals is evaluated."""
     try:
-        call = ast.parse(text, mode="eval").body
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "MLP"):
-            raise ValueError("not a call of MLP")
-        widths = [ast.literal_eval(each) for each in call.args]
-        options: dict[str, Any] = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-        return MLP(*widths, **options)
+        return _called(ast.parse(text, mode="eval").body, {"MLP": MLP})
     except ModelError:
         raise
     except (SyntaxError, ValueError, TypeError) as error:
         raise ModelError(f"a model is written like MLP(32, 32, activation='gelu'); given: {text!r}") from error
 
 
+def parse_solvers(text: str) -> list[Any]:
+    """Solvers from text such as ``Adam(500), LBFGS(1000)``; nothing but literals is evaluated."""
+    try:
+        found = ast.parse(text, mode="eval").body
+        return [_called(each, _SOLVERS) for each in (found.elts if isinstance(found, ast.Tuple | ast.List) else [found])]
+    except SolverError:
+        raise
+    except (SyntaxError, ValueError, TypeError) as error:
+        raise SolverError(
+            f"solvers are written like Adam(500), LBFGS(1000), and may be {listed(sorted(_SOLVERS))}; given: {text!r}"
+        ) from error
+
+
+def _called(call: ast.AST, known: dict[str, Any]) -> Any:
+    """What a call of something known gives, with literals for arguments."""
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in known):
+        raise ValueError(f"not a call of {listed(known)}")
+    options: dict[str, Any] = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+    return known[call.func.id](*[ast.literal_eval(each) for each in call.args], **options)
+
+
 def _say(text: str, style: str = "") -> None:
-    """Print a text as it is."""
+    """Print a text as it is, once whatever the number of processes."""
+    if not process_group.first():
+        return
     _console.print(text, style=style, highlight=False, markup=False)
 
 

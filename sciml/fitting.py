@@ -23,11 +23,12 @@ from sciml.diagnostics.convergence import overfitted, stagnant
 from sciml.diagnostics.estimated_error import estimated_error, missed, scattered
 from sciml.diagnostics.preflight import checked
 from sciml.errors import ProblemError, SolverError
+from sciml.parallel import process_group
 from sciml.problem import Problem
 from sciml.runs import CheckpointEvery, RunDirectory
 from sciml.runs.checkpoint import Checkpointer
 from sciml.runs.fingerprint import fingerprint
-from sciml.runs.save import load_weights
+from sciml.runs.save import from_record, load_weights, to_record
 from sciml.solution import Solution, unknowns_frame
 from sciml.solvers import (
     Adaptive,
@@ -178,7 +179,9 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         noise = scattered(setup.problem, setup.trial, spread, options.seed)
         errors = {name: math.hypot(errors.get(name, 0.0), each) for name, each in noise.items()}
     if best.solved and not reasons and status not in ENDED and setup.measurements is None:
-        unsure = doubt(setup.problem, setup.trial, best.residual, max(_LEAST_LOOK, log.seconds), options.tolerance)
+        with process_group.alone():
+            unsure = doubt(setup.problem, setup.trial, best.residual, max(_LEAST_LOOK, log.seconds), options.tolerance)
+        unsure = process_group.agreed(unsure)
         reasons += [] if unsure is None else [unsure]
     said = _MESSAGES.get(status, message)
     spent = log.spent and status == "stopped"
@@ -267,6 +270,7 @@ def fit(
     progress: bool | None = None,
     seconds: float | None = None,
     memory: float | None = None,
+    distributed: bool = True,
 ) -> Solution:
     r"""Solve a differential equation, and estimate its unknown constants, by least squares of all residuals.
 
@@ -341,6 +345,9 @@ def fit(
             is given.
         memory: the budget of memory in bytes for the grids, tiles and factors of one method; by default a third or so of what
             is free.
+        distributed: under ``torchrun``, let all processes work on this fit: those solvers that are named, or train a model
+            with ``teacher=None``, divide the rows among them, everything else is done by the first process and handed round.
+            False: every process goes its own way.
 
     Returns:
         The solution. After Ctrl-C it is the best one so far, with ``status="interrupted"``; when a number stopped being
@@ -378,19 +385,21 @@ def fit(
     Reference: M. Raissi, P. Perdikaris and G. E. Karniadakis, Physics-informed neural networks, Journal of
     Computational Physics 378 (2019).
     """
+    defaults = {name: each.default for name, each in inspect.signature(fit).parameters.items()}
+    arguments = {name: value for name, value in locals().items() if name in defaults}
     if (own_way := _WAYS.get(type(problem))) is not None:
         # Pairs and families of ``sciml.operators`` bring their own way, with those options that were given.
-        defaults = {name: each.default for name, each in inspect.signature(fit).parameters.items()}
-        arguments = {name: value for name, value in locals().items() if name in defaults}
         changed = {name: value for name, value in arguments.items() if value is not defaults[name]}
         own = {name: value for name, value in changed.items() if name not in ("problem", "model")}
         return own_way(problem, model, **own)
+    if distributed and process_group.offered():
+        with process_group.joined():
+            return fit(**arguments)
     clock = time.perf_counter()
     check(problem, early_stopping, callbacks, tolerance, intervals)
     begin = warm_start(start, problem, model)
     given = begin.solvers(problem) if begin is not None and solver is None else solver
     solvers = () if given is None else tuple(stages_of(given))
-    record = Checkpointer(out, checkpoint, resume)
     kind: Any = {"float32": torch.float32, "float64": torch.float64}.get(str(dtype), dtype)
     options = Options(
         points=points,
@@ -410,7 +419,7 @@ def fit(
     for name, number in {"seconds": seconds, "memory": memory}.items():
         if number is not None and (isinstance(number, bool) or not isinstance(number, int | float) or not number > 0):
             raise SolverError(f"{name} must be a positive number; given: {number!r}")
-    shown = sys.stderr.isatty() if progress is None else progress
+    shown = process_group.first() and (sys.stderr.isatty() if progress is None else progress)
     line = ProgressLine(after=_SILENT if progress is None else 0.0) if shown else None
     data, feed = fed(problem, data, seed)
     model = model if begin is None else begin.model
@@ -420,7 +429,15 @@ def fit(
     free = unnamed and model is None
     automatic = isinstance(strategy, str) and strategy == "auto"
     learned = teaching(teacher, problem, alone=unnamed and automatic and model is not None and feed is None)
+    if process_group.several() and (free or not automatic or learned is not None):
+        # Searches decide by clocks, and have no rows in common: one process does the work, all have what it found.
+        return process_group.by_first(
+            lambda: fit(**{**arguments, "distributed": False}),
+            to_record,
+            lambda content: from_record(Path("the first process"), content, problem, model),
+        )
 
+    record = Checkpointer(out, checkpoint, resume)
     with record, line or contextlib.nullcontext():
         measurements = checked(problem, model, data, observe, noise, exact, kind, device, preflight)
         settings = fingerprinted(options, solvers, intervals, strategy, begin, learned)
@@ -440,6 +457,8 @@ def fit(
             used = best.solver.split(", ")
             stages = solvers or usual_stages(best.discrete.objective().shape[1])
             notes = [*notes, feed.notes(best.discrete, [each for each in stages if stage_name(each) in used])]
+        if process_group.several():
+            notes = [*notes, f"{process_group.current().size} processes, each with a share of the rows"]
         solution = concluded(best, notes, log, options, intervals)
         if solution.dtype != kind:
             said = f"found in {str(solution.dtype).removeprefix('torch.')}"

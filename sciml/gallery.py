@@ -14,6 +14,7 @@ import pandas as pd
 
 from sciml._text import listed
 from sciml.errors import ProblemError, SciMLError
+from sciml.parallel.workers import FROM_FILE
 from sciml.problem import Problem
 
 
@@ -189,7 +190,7 @@ def _near(name: str) -> str:
 
 def _module(file: Path) -> ModuleType:
     # A name of our own: a file called wave.py must not stand in for the standard library's module of that name.
-    name = f"sciml_problem_{file.stem}"
+    name = f"{FROM_FILE}{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ProblemError(f"{file} is not a Python file")

@@ -52,6 +52,8 @@ class Stream:
         without: rows that never come, their numbers increasing, shape ``(k,)``.
         bounds: the lowest and the highest value that a column may have.
         needed: a row in which all of these columns are missing never comes.
+        share: the number of this process and how many there are, where several read the same batches: each reads pieces of
+            its own, and of every batch the rows in these come; a row without a value comes, too.
 
     Raises:
         DataError: a column that is not there, numbers out of range; while iterating, values that are not finite or out of
@@ -82,6 +84,7 @@ class Stream:
         without: Array | None = None,
         bounds: Mapping[str, tuple[float, float]] | None = None,
         needed: Sequence[str] = (),
+        share: tuple[int, int] = (0, 1),
     ) -> None:
         if not isinstance(table, LazyTable):
             raise DataError(f"Stream needs a lazy table, read_hdf5(path, lazy=True); given: {type(table).__name__}")
@@ -96,10 +99,14 @@ class Stream:
         self._pin = pin
         room = together * table.pieces.largest
         # A group that is being cut, and those that the loader has asked for; shared, so that nothing is copied on the way.
-        self._pool = torch.empty(_AHEAD * self.workers + 2, len(self._columns), room, dtype=torch.float64)
+        self._shared = share[1] > 1
+        # One more column says which rows were read here.
+        width = len(self._columns) + self._shared
+        self._pool = torch.empty(_AHEAD * self.workers + 2, width, room, dtype=torch.float64)
         if self.workers:
             self._pool.share_memory_()
-        groups = _Groups(table, self._columns, seed, without, dict(bounds or {}), tuple(needed), self._order, self._pool)
+        limits, needed = dict(bounds or {}), () if self._shared else tuple(needed)
+        groups = _Groups(table, self._columns, seed, without, limits, tuple(needed), self._order, self._pool, share)
         # The file must not be open in a process that is copied.
         table.close()
         self._loader: DataLoader[Any] = DataLoader(
@@ -168,9 +175,10 @@ class Stream:
 
     def _named(self, parts: list[Tensor]) -> dict[str, Tensor]:
         # A copy, for the memory of a group is that of a later one, too.
-        rows = sum(part.shape[1] for part in parts) if self._pin else 0
-        pinned = torch.empty(len(self._columns), rows, dtype=torch.float64, pin_memory=True) if self._pin else None
-        batch = torch.cat(parts, dim=1, out=pinned)
+        rows = sum(part.shape[1] for part in parts)
+        pin = self._pin and not self._shared
+        pinned = torch.empty(len(self._columns), rows, dtype=torch.float64, pin_memory=True) if pin else None
+        batch = torch.cat([part[:, part[-1] > 0][:-1] for part in parts] if self._shared else parts, dim=1, out=pinned)
         return dict(zip(self._columns, batch.unbind(0), strict=True))
 
     def _arriving(self) -> Iterator[Tensor]:
@@ -226,13 +234,14 @@ class _Groups(Dataset[Any]):
         needed: tuple[str, ...],
         sequence: _Order,
         pool: Tensor,
+        share: tuple[int, int],
     ) -> None:
         table._known([*columns, *bounds, *needed])
         self._table, self._columns, self._seed = table, columns, seed
         self._without = np.empty(0, dtype=np.int64) if without is None else np.asarray(without)
         self._bounds = {columns.index(name): ends for name, ends in bounds.items()}
         self._needed = [columns.index(name) for name in needed]
-        self._sequence, self._pool = sequence, pool
+        self._sequence, self._pool, self._share = sequence, pool, share
         self._buffer = np.empty((0, 0))
         self._drawn: tuple[int, Array] | None = None
 
@@ -274,7 +283,15 @@ class _Groups(Dataset[Any]):
             # Kept from group to group: touching new memory costs more than reading a file that is in memory.
             self._buffer = np.empty(tuple(self._pool.shape[1:]))
         keep, start = None, 0
-        for piece in pieces:
+        own, processes = self._share
+        for number, piece in enumerate(pieces):
+            if processes > 1:
+                here, stop = number % processes == own, start + len(self._table.pieces.rows(piece))
+                self._buffer[-1, start:stop] = here
+                if not here:
+                    self._buffer[:-1, start:stop] = 0.0
+                    keep, start = self._joined(keep, self._kept(piece, ()), start, stop), stop
+                    continue
             columns = self._table.read_piece(piece, self._columns)
             for place, (low, high) in self._bounds.items():
                 slack = _SLACK * (high - low)
@@ -282,14 +299,17 @@ class _Groups(Dataset[Any]):
                 if not (columns[place].min() >= low - slack and columns[place].max() <= high + slack):
                     raise DataError(self._outside(piece, place, columns[place], low, high))
             stop = start + len(columns[0])
-            for buffer, values in zip(self._buffer, columns, strict=True):
+            for buffer, values in zip(self._buffer, columns, strict=False):
                 buffer[start:stop] = values
-            kept = self._kept(piece, columns)
-            if kept is not None:
-                keep = np.ones(len(self._buffer[0]), dtype=bool) if keep is None else keep
-                keep[start:stop] = kept
-            start = stop
+            keep, start = self._joined(keep, self._kept(piece, columns), start, stop), stop
         return start, keep
+
+    def _joined(self, keep: Array | None, kept: Array | None, start: int, stop: int) -> Array | None:
+        """Which rows are to come, with those of one more piece."""
+        if kept is not None:
+            keep = np.ones(len(self._buffer[0]), dtype=bool) if keep is None else keep
+            keep[start:stop] = kept
+        return keep
 
     def _kept(self, piece: int, columns: Sequence[Array]) -> Array | None:
         """Which rows of a piece are to come; None stands for all."""

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from sciml._text import whole
 from sciml.baselines import baseline
 from sciml.data.archive import write_atomic
-from sciml.errors import FileError, MissingExtraError, SciMLError, SolverError
+from sciml.errors import FileError, SciMLError, SolverError
 from sciml.fitting import fit
 from sciml.models import Spectral, model_of
 from sciml.operators.family import Axes, Family
 from sciml.operators.pairs import Pairs
+from sciml.parallel.workers import check_workers, worked
 from sciml.solution import Solution
 
 _LOOK = 1.0
@@ -35,7 +35,7 @@ def sample(
     grid: Mapping[str, Any] | None = None,
     input_grid: Mapping[str, Any] | None = None,
     how: str | Callable[..., Solution] = "fit",
-    workers: int = 1,
+    workers: int | None = 1,
     seed: int = 0,
     progress: Callable[[int, int], object] | None = None,
     **options: Any,
@@ -54,7 +54,7 @@ def sample(
             coordinate, 33 along each of two, 17 of three.
         input_grid: likewise for the input functions.
         how: ``"fit"``, ``"baseline"``, or a function of a problem that returns a solution.
-        workers: how many processes; more than one need joblib, and run with one thread each.
+        workers: how many processes, with one thread each; more than one need joblib. None: as ``joblib.parallel_config`` says.
         seed: of the draws.
         progress: is told how many are done, of how many, every second or so.
         options: keywords for ``fit`` or ``baseline``.
@@ -76,7 +76,7 @@ def sample(
         5 pairs: rate to u on 33 (t)
     """
     whole("count", count, 1, SolverError)
-    whole("workers", workers, 1, SolverError)
+    check_workers(workers)
     axes = family.axes(family.base.coordinates, grid)
     input_axes = {name: family.axes(along, input_grid) for name, along in family.coordinates.items()}
     work = _Work(family, axes, input_axes, how, seed, options, None if out is None else Path(f"{out}.parts"))
@@ -149,21 +149,9 @@ class _Work:
             "how": self.how if isinstance(self.how, str) else getattr(self.how, "__name__", "function"),
         }
 
-    def all(self, numbers: list[int], workers: int) -> Any:
+    def all(self, numbers: list[int], workers: int | None) -> Any:
         """Number and record of each sample, as they are solved."""
-        if workers == 1 or len(numbers) < 2:
-            yield from (self.solved(number) for number in numbers)
-            return
-        try:
-            import joblib
-        except ImportError:
-            raise MissingExtraError(
-                "several workers need joblib: pip install 'sciml[parallel]', or leave out workers="
-            ) from None
-        with joblib.parallel_config("loky", inner_max_num_threads=1):
-            yield from joblib.Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)(
-                joblib.delayed(_in_process)(self, number) for number in numbers
-            )
+        yield from worked(self.solved, numbers, workers)
 
     def solved(self, number: int) -> tuple[int, dict[str, Any]]:
         """One sample: its inputs and outputs on the grids, or why there are none."""
@@ -217,11 +205,6 @@ class _Work:
             failures=failures,
             ways=_common(ways),
         )
-
-
-def _in_process(work: _Work, number: int) -> tuple[int, dict[str, Any]]:
-    torch.set_num_threads(1)  # the process is ours
-    return work.solved(number)
 
 
 def _way(solution: Solution) -> dict[str, Any]:

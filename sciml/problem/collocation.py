@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from sciml.geometry import PointSet
+from sciml.parallel import process_group
 from sciml.problem.conditions import Term
 from sciml.problem.observations import Observation
 
 
 @dataclass(frozen=True)
 class Collocation:
-    """Points, the residuals there, and the loss weights ``(n,)`` of the points; None stands for ones."""
+    """Points, the residuals there, and the loss weights ``(n,)`` of the points; None stands for ones.
+
+    ``whole`` is the number of points of which these are a part, where means are to be added up from parts.
+    """
 
     sample: PointSet
     terms: tuple[Term, ...]
     weights: Tensor | None = None
+    whole: int | None = None
 
     @property
     def size(self) -> int:
@@ -32,10 +37,15 @@ class Collocation:
         quadrature = self.sample.quadrature
         return self.size if quadrature is None else quadrature.numel() // self.size
 
+    @property
+    def share(self) -> float:
+        """The part of the whole that these points are."""
+        return 1.0 if self.whole is None else self.size / self.whole
+
     def to(self, device: torch.device, dtype: torch.dtype) -> Collocation:
         """The same residuals at the same points elsewhere."""
         weights = None if self.weights is None else self.weights.to(device, dtype)
-        return Collocation(self.sample.to(device, dtype), self.terms, weights)
+        return Collocation(self.sample.to(device, dtype), self.terms, weights, self.whole)
 
     def thinned(self, most: int) -> Collocation:
         """Evenly chosen points of the block, at most so many, with their weights."""
@@ -48,10 +58,19 @@ class Collocation:
         if most is None or most >= self.size:
             yield slice(0, self.size), self
             return
-        everything = torch.arange(self.size, device=self.sample.points[0].device)
         for start in range(0, self.size, most):
-            stop = min(start + most, self.size)
-            yield slice(start, stop), self.part(everything[start:stop])
+            chosen = slice(start, min(start + most, self.size))
+            yield chosen, self.piece(chosen)
+
+    def piece(self, chosen: slice) -> Collocation:
+        """Successive points of the block, as a part of the whole."""
+        places = torch.arange(chosen.start, chosen.stop, device=self.sample.points[0].device)
+        return replace(self.part(places), whole=self.size if self.whole is None else self.whole)
+
+    @property
+    def divided(self) -> bool:
+        """Whether the processes of a fit each take some of the points; a quadrature needs all of them in one place."""
+        return self.whole is None and self.sample.quadrature is None and process_group.current().divides(self.size)
 
     def part(self, chosen: Tensor) -> Collocation:
         """The block at some of its points, measurements with them; ``chosen`` holds their positions."""
@@ -61,3 +80,17 @@ class Collocation:
         )
         weights = None if self.weights is None else self.weights[chosen]
         return Collocation(self.sample.part(chosen), terms, weights)
+
+
+def shares(blocks: Sequence[Collocation]) -> list[Collocation]:
+    """What this process adds to sums over all points: its part of every large block, and some of the small ones whole."""
+    group = process_group.current()
+    if group.size == 1:
+        return list(blocks)
+    found = []
+    for number, block in enumerate(blocks):
+        if block.divided:
+            found.append(block.piece(group.slice_of(block.size)))
+        elif block.whole is not None or number % group.size == group.rank:
+            found.append(block)
+    return found

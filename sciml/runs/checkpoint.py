@@ -17,12 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from sciml.errors import ArchiveWarning, FileError, SciMLError, SolverError
+from sciml.parallel import process_group
 from sciml.problem import Problem
 from sciml.runs import report
 from sciml.runs.directory import CHECKPOINT, HISTORY, RECORD, SOLUTION, RunDirectory
 from sciml.runs.fingerprint import differences
 from sciml.runs.history import Lines, json_object
-from sciml.runs.save import load
+from sciml.runs.save import from_record, load, to_record
 from sciml.solution import Solution
 from sciml.solvers import Callback, Report
 from sciml.solvers.journal import Content, Journal, Terminated
@@ -74,12 +75,15 @@ class Checkpointer:
         if out is not None and not isinstance(out, str | Path | RunDirectory):
             raise FileError(f"out must be a directory; given: {out!r}")
         self._every, self._resume = every, resume
+        # Of several processes the first one reads and writes.
+        out = out if process_group.first() else None
         self._out = RunDirectory(out) if isinstance(out, str | Path) else None
         self.run = out if isinstance(out, RunDirectory) else self._out
         self.journal, self.seconds = Journal(), 0.0
         self._signals, self._stack = Signals(), contextlib.ExitStack()
         self._record: Content = {}
         self._known: Content = {}
+        self._before: Content | None = None
         self._replayed = self._looks = 0
         self._lines: Lines | None = None
         self._last = time.perf_counter()
@@ -88,7 +92,7 @@ class Checkpointer:
     def __enter__(self) -> Checkpointer:
         if self._out is not None:
             self._stack.enter_context(self._out)
-        if self.run is not None:
+        if self.run is not None or process_group.several():
             self._stack.enter_context(self._signals)
         return self
 
@@ -110,10 +114,36 @@ class Checkpointer:
         self, problem: Problem, model: nn.Module | None, fingerprint: Callable[[], Mapping[str, Any]]
     ) -> tuple[Solution | None, nn.Module | None]:
         """Begin the record of the run; the solution if it was finished before, and the model as it was at the beginning."""
-        run, before = self.run, None
-        if run is None:
-            return None, model
+        if not process_group.several():
+            return self._begun(problem, model, dict(fingerprint())) if self.run is not None else (None, model)
         known = dict(fingerprint())
+        _check_alike(known)
+        finished, before = None, None
+        if self.run is not None:
+            finished, model = self._begun(problem, model, known)
+            before = self._before
+        record, before, self.seconds = process_group.agreed(
+            (None if finished is None else to_record(finished), before, self.seconds)
+        )
+        if record is not None:
+            return finished or from_record(Path("the first process"), record, problem, model), model
+        if self.run is None:
+            if before is not None:
+                model = model_as_it_was(model, before["model"])
+                self._replayed = before["looks"]
+            self.journal = Journal(request=self._requested)
+            if before is not None:
+                self.journal.load_state_dict(before["journal"])
+        return None, model
+
+    def _requested(self) -> str | None:
+        """What was asked for, of any process of the fit."""
+        asked = (None, INTERRUPT, TERMINATE)
+        return asked[process_group.most(asked.index(self._signals.request()))]
+
+    def _begun(self, problem: Problem, model: nn.Module | None, known: Content) -> tuple[Solution | None, nn.Module | None]:
+        run, before = self.run, None
+        assert run is not None
         try:
             record = read_record(run.path)
         except FileError as error:
@@ -132,7 +162,7 @@ class Checkpointer:
                         "resume=True to compute it again"
                     ) from error
         if run.exists(CHECKPOINT):
-            before = self._recalled(run, known)
+            self._before = before = self._recalled(run, known)
         self._lines = Lines(run.path / HISTORY, keep=0 if before is None else before["looks"])
         again = {} if record is None or before is None else record
         self._record = {
@@ -161,7 +191,7 @@ class Checkpointer:
         self._last = time.perf_counter()
         self._start = self._last - self.seconds
         self._known = {"fingerprint": known, "model": state, "values": values}
-        self.journal = Journal(None if self._every is None else self._save, self._due, self._signals.request)
+        self.journal = Journal(None if self._every is None else self._save, self._due, self._requested)
         if before is not None:
             self.journal.load_state_dict(before["journal"])
         return None, model
@@ -174,7 +204,7 @@ class Checkpointer:
             replayed = self._looks <= self._replayed
             if self._lines is not None:
                 self._lines.write(self._looks - 1, {k: v for k, v in vars(look).items() if k != "replayed"})
-            ends = [bool(each(replace(look, replayed=replayed))) for each in callbacks]
+            ends = [bool(each(replace(look, replayed=replayed))) for each in callbacks if process_group.first()]
             # Where it went on before it goes on now.
             return any(ends) and not replayed
 
@@ -189,6 +219,10 @@ class Checkpointer:
             _warn("Ctrl-C came when everything was computed: the solution is whole")
         # The fit is done: what it found must not be lost because a file could not be written.
         trouble = "the solution was not written"
+        with process_group.alone():
+            self._end(run, solution, trouble)
+
+    def _end(self, run: RunDirectory, solution: Solution, trouble: str) -> None:
         try:
             report.write(solution, run)
             self._record["ended"] = {"status": solution.status, "success": solution.success, "at": _now()}
@@ -252,6 +286,19 @@ class Checkpointer:
 
     def _write_record(self, run: RunDirectory) -> None:
         run.write(RECORD, (json.dumps(self._record, indent=1) + "\n").encode())
+
+
+def _check_alike(known: Content) -> None:
+    """Refuse processes of one fit that were handed different things."""
+    everybody = process_group.collected(known)
+    for rank, other in enumerate(everybody):
+        found = differences(everybody[0], other)
+        if found:
+            raise SolverError(
+                f"process {rank} has another fit than the first: {'; '.join(found[:3])} (the first's as then): every process "
+                "of a distributed fit needs the same versions, data, settings and seeds; fit(..., distributed=False) lets each "
+                "go its own way"
+            )
 
 
 def _alike(before: Tensor | None, now: Tensor | None) -> bool:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sciml.slabs.system import Evaluated, Part, Slab
 from sciml.slabs.tile_space import TileSpace, TileTrace
-from sciml.solvers.tile_least_squares import TileLeastSquares
+from sciml.slabs.tile_least_squares import TileLeastSquares
 
 _REFINEMENTS = 4
 

@@ -85,11 +85,8 @@ def of_equations(block: Collocation) -> bool:
 
 def squares_at(objective: Objective, block: Collocation) -> Tensor:
     """The sum of the squares of a block's scaled residuals at each of its points, shape ``(n,)``."""
-    found = []
-    for _, part in block.parts(_CHUNK):
-        residuals = objective.rows.numbers([part])
-        found.append(torch.stack([(values / objective.scales[name]).square() for name, values in residuals.items()]).sum(0))
-    return torch.cat(found)
+    residuals = objective.rows.numbers([block], _CHUNK)
+    return torch.stack([(values / objective.scales[name]).square() for name, values in residuals.items()]).sum(0)
 
 
 def _fresh(objective: Objective, block: Collocation, generator: np.random.Generator, multiple: int) -> tuple[Tensor, Tensor]:

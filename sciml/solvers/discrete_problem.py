@@ -18,6 +18,7 @@ from sciml.errors import ModelError, ProblemError, SolverError
 from sciml.geometry import Average, Interior, Place, SpectralPoints, Within, default_count, default_face_count, draw
 from sciml.models import MLP, RandomFeatures, Scaled, Spectral
 from sciml.models.base import SequentialModel
+from sciml.parallel import process_group
 from sciml.problem import Measurements, Periodic, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
@@ -122,12 +123,16 @@ def with_features(setup: DiscreteProblem, count: int, scale: float | Sequence[fl
 def device_of(device: str | torch.device) -> torch.device:
     """The device that is meant; ``"auto"`` is a GPU where there is one."""
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         found = torch.device(device)
+        if found.type == "cuda" and found.index is None and process_group.several():
+            found = torch.device("cuda", process_group.local_device())
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError, TypeError) as error:
-        raise SolverError(f"device {str(device)!r} cannot be used here ({error}); use 'auto' or 'cpu'") from error
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        there = f"there are {torch.cuda.device_count()} GPU(s) here"
+        raise SolverError(f"device {str(device)!r} cannot be used ({why}); {there}: use 'auto' or 'cpu'") from error
     return found
 
 

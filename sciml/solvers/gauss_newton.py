@@ -19,6 +19,7 @@ from scipy.linalg import blas, lstsq
 from torch import Tensor
 
 from sciml.errors import SolverError
+from sciml.parallel import process_group
 from sciml.solvers.base import Run, Solver, Step, check_settings
 from sciml.solvers.linesearch import backtracking
 from sciml.solvers.nonfinite import described
@@ -45,12 +46,17 @@ class DampedSystem:
     ``factorisation`` is ``"cholesky"`` of the smaller of JᵀJ and JJᵀ, which squares the condition number; ``"qr"`` of
     J itself; ``"auto"``, the first down to the damping that its rounding allows, and the second below; or ``"svd"``
     of J, slow, but one serves for all dampings and the directions that the rows do not see stay as they are.
+    ``shared`` rows are those of this process, of more rows than columns over all processes.
     """
 
-    def __init__(self, rows: Tensor, slopes: Tensor, scale: Tensor, factorisation: str = "auto") -> None:
+    def __init__(
+        self, rows: Tensor, slopes: Tensor, scale: Tensor, factorisation: str = "auto", *, shared: bool = False
+    ) -> None:
         self._rows, self._slopes, self._scale, self._factorisation = rows, slopes / scale, scale, factorisation
-        self._wide = slopes.shape[0] < slopes.shape[1]
-        self._unit = torch.eye(min(slopes.shape), dtype=slopes.dtype, device=slopes.device)
+        self._shared = shared
+        self._wide = not shared and slopes.shape[0] < slopes.shape[1]
+        size = slopes.shape[1] if shared else min(slopes.shape)
+        self._unit = torch.eye(size, dtype=slopes.dtype, device=slopes.device)
 
     def step(self, damping: float) -> Tensor | None:
         """The step for a damping, shape ``(p,)``, or None where the factorisation fails."""
@@ -61,9 +67,9 @@ class DampedSystem:
         if self._factorisation == "svd":
             left, values, right = self._singular_values
             # Below rounding a direction is not seen at all.
-            seen = values > torch.finfo(values.dtype).eps * max(self._slopes.shape) * values.max()
+            seen = values > torch.finfo(values.dtype).eps * max(self._everywhere[1].shape) * values.max()
             filtered = torch.where(seen, values / (values.square() + damping), torch.zeros_like(values))
-            return -(right.T @ (filtered * (left.T @ self._rows)))
+            return -(right.T @ (filtered * (left.T @ self._everywhere[0])))
         small = damping < _ROUNDING_OF_SQUARES * len(self._unit)
         if self._factorisation == "qr" or (self._factorisation == "auto" and small):
             basis, triangle = self._triangle
@@ -78,26 +84,53 @@ class DampedSystem:
             return None
         if self._wide:
             return -(self._slopes.T @ torch.cholesky_solve(self._rows[:, None], factor)[:, 0])
-        return -torch.cholesky_solve((self._slopes.T @ self._rows)[:, None], factor)[:, 0]
+        return -torch.cholesky_solve(self._gradient[:, None], factor)[:, 0]
 
     @cached_property
     def _square(self) -> Tensor:
-        return lower_square(self._slopes, wide=self._wide)
+        square = lower_square(self._slopes, wide=self._wide)
+        return process_group.total(square) if self._shared else square
+
+    @cached_property
+    def _gradient(self) -> Tensor:
+        gradient = self._slopes.T @ self._rows
+        return process_group.total(gradient) if self._shared else gradient
+
+    @cached_property
+    def _everywhere(self) -> tuple[Tensor, Tensor]:
+        """Rows and slopes that every process holds, with the same steps."""
+        return united(self._rows, self._slopes) if self._shared else (self._rows, self._slopes)
 
     @cached_property
     def _triangle(self) -> tuple[Tensor | None, Tensor]:
         """R of J = QR, with Qᵀr as one more column; where rows are few, of J in a basis of the steps of smallest norm."""
-        basis, slopes = None, self._slopes
+        basis, (rows, slopes) = None, self._everywhere
         if self._wide:
             basis, upper = torch.linalg.qr(slopes.T)
             slopes = upper.T
-        whole = torch.cat([slopes, self._rows[:, None]], dim=1)
+        whole = torch.cat([slopes, rows[:, None]], dim=1)
         # Q itself is never formed.
         return basis, torch.linalg.qr(whole, mode="r").R[: slopes.shape[1]]
 
     @cached_property
     def _singular_values(self) -> Any:
-        return torch.linalg.svd(self._slopes, full_matrices=False)
+        return torch.linalg.svd(self._everywhere[1], full_matrices=False)
+
+
+def united(rows: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and slopes with the same least-squares steps as those of all processes together, the same on each.
+
+    Every process hands round the triangle R of its own [J r] where that has fewer rows, as the first level of the tree of a QR
+    factorisation of tall matrices (J. Demmel, L. Grigori, M. Hoemmen and J. Langou, SIAM Journal on Scientific Computing 34,
+    2012).
+    """
+    if not process_group.several():
+        return rows, slopes
+    both = torch.cat([slopes, rows[:, None]], dim=1)
+    if len(both) > both.shape[1]:
+        both = torch.linalg.qr(both, mode="r").R
+    both = process_group.stacked(both)
+    return both[:, -1].contiguous(), both[:, :-1].contiguous()
 
 
 def lower_square(matrix: Tensor, *, wide: bool = False) -> Tensor:
@@ -202,11 +235,12 @@ class FiniteLinearization:
     good: Tensor | None = None
 
     def linearised(self, objective: Objective) -> tuple[Tensor, Tensor, bool, int]:
-        """The rows ``(m,)``, their Jacobian ``(m, p)``, whether both are finite, and how often the last step was halved."""
+        """Our rows ``(m,)``, their Jacobian ``(m, p)``, whether all are finite, how often a step was halved."""
         for halvings in itertools.count():
-            rows, slopes = objective.linearised()
+            rows, slopes = objective.own_rows()
             here = objective.vector()
-            if math.isfinite(float(rows @ rows)) and bool(torch.isfinite(slopes).all()):
+            lost = not (math.isfinite(float(rows @ rows)) and bool(torch.isfinite(slopes).all()))
+            if not process_group.most(lost):
                 self.good = here
                 return rows, slopes, True, halvings
             if self.good is None or halvings >= _HALVINGS or torch.equal(self.good, here):
@@ -336,6 +370,7 @@ class _GaussNewtonRun(Run):
         if step is not None:
             return step
         rows, slopes, finite, _ = self._linearization.linearised(objective)
+        rows, slopes = united(rows, slopes)
         position, value = objective.vector(), float(rows @ rows)
         if not finite:
             why = described(objective, "a residual or its derivative is not finite")

@@ -14,8 +14,9 @@ from torch import Tensor
 from sciml._text import listed
 from sciml.data.memory import require
 from sciml.errors import SolverError
+from sciml.parallel import process_group
 from sciml.solvers.base import Run, Solver, Step, check_settings
-from sciml.solvers.gauss_newton import DampedSystem, FiniteLinearization
+from sciml.solvers.gauss_newton import DampedSystem, FiniteLinearization, united
 from sciml.solvers.nonfinite import described
 from sciml.solvers.objective import Objective
 
@@ -44,19 +45,25 @@ class LevenbergMarquardt:
         self._solver, self.damping, self.idle = solver, solver.damping, 0
         self.norms: Tensor | None = None
 
-    def advance(self, position: Tensor, rows: Tensor, slopes: Tensor, value_at: Callable[[Tensor], float]) -> Advance:
-        """One iteration from a position ``(p,)`` with rows ``(m,)`` and slopes ``(m, p)``; ``value_at`` is the loss."""
-        value = float(rows @ rows)
-        norms = slopes.norm(dim=0)
+    def advance(
+        self, position: Tensor, rows: Tensor, slopes: Tensor, value_at: Callable[[Tensor], float], *, shared: bool = False
+    ) -> Advance:
+        """One iteration from a position ``(p,)`` with rows ``(m,)`` and slopes ``(m, p)``; ``value_at`` is the loss.
+
+        ``shared`` rows are those of this process; what all of them add up to, and so the step, is the same on each.
+        """
+        total = process_group.total if shared else (lambda values: values)
+        value = float(total(rows @ rows))
+        norms = total(slopes.norm(dim=0).square()).sqrt() if shared else slopes.norm(dim=0)
         if not (math.isfinite(value) and bool(torch.isfinite(norms).all())):
             return Advance(position, value, 0, "diverged", "a residual or its derivative is not finite")
         floor = 1e-8 * float(norms.max())
         norms = norms.clamp(min=floor if floor > 0 else 1.0)
-        if float(((slopes.T @ rows) / norms).abs().max()) <= self._solver.gradient_tolerance * math.sqrt(value):
+        if float((total(slopes.T @ rows) / norms).abs().max()) <= self._solver.gradient_tolerance * math.sqrt(value):
             return Advance(position, value, 0, "converged", "the rows are orthogonal to every column of the Jacobian")
         # The largest norms so far: a column that shrinks on the way would otherwise lose the damping that holds it.
         self.norms = norms = norms if self.norms is None else torch.maximum(self.norms, norms)
-        system = DampedSystem(rows, slopes, norms, self._solver.factorisation)
+        system = DampedSystem(rows, slopes, norms, self._solver.factorisation, shared=shared)
         best, reached, foreseen, tried, damping = value, None, 0.0, 0, self.damping
         for trial in range(self._solver.trials):
             move = system.step(damping)
@@ -64,7 +71,7 @@ class LevenbergMarquardt:
             loss = math.inf if arrived is None else value_at(arrived)
             tried += arrived is not None
             if move is not None and math.isfinite(loss) and loss < best:
-                fall = value - float((rows + slopes @ move).square().sum())
+                fall = value - float(total((rows + slopes @ move).square().sum()))
                 trusted = trial == 0 and value - loss > _TRUSTED * fall
                 best, reached, foreseen, self.damping = loss, arrived, fall, damping
                 if trusted:
@@ -172,9 +179,12 @@ class _LeastSquaresRun(Run):
         rows, slopes, _, halvings = self._linearization.linearised(objective)
         # What was too long a step once would be so again.
         self._core.damping *= 10.0**halvings
-        found = self._core.advance(objective.vector(), rows, slopes, value_at)
+        shared = process_group.several() and objective.shape[0] >= objective.shape[1]
+        if not shared:
+            rows, slopes = united(rows, slopes)
+        found = self._core.advance(objective.vector(), rows, slopes, value_at, shared=shared)
         objective.assign(found.position)
-        self._seconds += time.perf_counter() - begin
+        self._seconds = process_group.agreed(self._seconds + time.perf_counter() - begin)
         done, message = found.done, found.message
         if done == "diverged":
             message = described(objective, message)

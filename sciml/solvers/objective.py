@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from sciml.problem.collocation import Collocation
+from sciml.parallel import process_group
+from sciml.problem.collocation import Collocation, shares
 from sciml.problem.observations import DATA
 from sciml.solvers.jacobian import jacobian
 from sciml.solvers.residuals import ResidualSystem
@@ -68,7 +69,8 @@ class Objective:
         for block in self.blocks if blocks is None else blocks:
             for name, values in residuals([block]).items():
                 squares = (values / self.scales[name]).square()
-                found[name] = (squares if block.weights is None else block.weights * squares).mean()
+                mean = (squares if block.weights is None else block.weights * squares).mean()
+                found[name] = mean if block.whole is None else block.share * mean
         return found
 
     def worst(self, blocks: Sequence[Collocation] | None = None) -> float:
@@ -84,10 +86,23 @@ class Objective:
     def evaluate(self, blocks: Sequence[Collocation] | None = None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Loss, its gradient as one vector, and the terms, all detached; of some blocks or of all."""
         blocks = self.blocks if blocks is None else blocks
-        return self.rows.portion.attempt(lambda most: self._evaluated(blocks, most), _largest(blocks))
+        own = shares(blocks)
+        found = self.rows.portion.attempt(lambda most: self._evaluated(own, most), _largest(own))
+        return self._added(found[1], found[2], blocks) if process_group.several() else found
+
+    def _added(
+        self, gradient: Tensor, terms: Mapping[str, Tensor], blocks: Sequence[Collocation]
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Loss, gradient and terms of all processes from what each has found."""
+        # Which columns a batch of measurements has may differ from process to process.
+        names = list(self.weights) if self.feed is not None else [term.name for block in blocks for term in block.terms]
+        zero = gradient.new_zeros(())
+        packed = process_group.total(torch.cat([gradient, torch.stack([terms.get(name, zero) for name in names])]))
+        found = dict(zip(names, packed[len(gradient) :], strict=True))
+        return self.total(found), packed[: len(gradient)], found
 
     def _evaluated(self, blocks: Sequence[Collocation], most: int | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        if most is not None:
+        if most is not None or not blocks:
             return self._summed(blocks, most)
         terms = self.terms(blocks)
         loss = self.total(terms)
@@ -97,7 +112,7 @@ class Objective:
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
         return torch.cat([gradient.reshape(-1) for gradient in gradients])
 
-    def _summed(self, blocks: Sequence[Collocation], most: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def _summed(self, blocks: Sequence[Collocation], most: int | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Loss, gradient and terms as sums over parts of the points, each with a graph of its own."""
         terms: dict[str, Tensor] = {}
         gradient = torch.zeros_like(self.vector())
@@ -111,13 +126,13 @@ class Objective:
                     pulls = {name: 2 * weight / len(each) * each / self.scales[name] ** 2 for name, each in averaged.items()}
                     means = {name: (pulls[name] * each).sum() for name, each in self.rows.residuals([part]).items()}
                 else:
-                    means = {name: part.size / block.size * each for name, each in self.terms([part]).items()}
+                    means = self.terms([part])
                     for name, each in means.items():
                         terms[name] = terms[name] + each.detach() if name in terms else each.detach()
                 total = self.total(means)
                 if total.requires_grad:
                     gradient += self._gradient(total)
-        return self.total(terms), gradient, terms
+        return self.total(terms) if terms else gradient.new_zeros(()), gradient, terms
 
     def pulls(self) -> dict[str, Tensor]:
         """The gradient of each term as one vector, without the term's weight."""
@@ -132,13 +147,33 @@ class Objective:
         self, blocks: Sequence[Collocation] | None = None, weights: Mapping[str, float] | None = None
     ) -> tuple[Tensor, Tensor]:
         """The rows, scaled so that their squares add up to the loss, and their Jacobian; of these blocks and weights or all."""
-        weights = self.weights if weights is None else weights
         blocks = self.blocks if blocks is None else blocks
+        if not process_group.several():
+            return self._linearised(blocks, weights)
+        values, slopes = [], []
+        for block in blocks:
+            mine = block.piece(process_group.current().slice_of(block.size)) if block.divided else block
+            both = torch.cat([each.view(len(each), -1) for each in reversed(self._linearised([mine], weights))], dim=1)
+            if mine is not block:
+                # Rows come term by term, and of each term point by point.
+                both = both.view(len(block.terms), mine.size, -1).transpose(0, 1)
+                both = process_group.gathered(both, block.size).transpose(0, 1).reshape(block.size * len(block.terms), -1)
+            values.append(both[:, -1])
+            slopes.append(both[:, :-1])
+        return torch.cat(values), torch.cat(slopes)
+
+    def own_rows(self) -> tuple[Tensor, Tensor]:
+        """Those rows and slopes that this process computes: with those of the others they are all, each once."""
+        return self._linearised(shares(self.blocks))
+
+    def _linearised(self, blocks: Sequence[Collocation], weights: Mapping[str, float] | None = None) -> tuple[Tensor, Tensor]:
+        weights = self.weights if weights is None else weights
         factors: dict[str, float | Tensor] = {}
         for block in blocks:
             root = 1.0 if block.weights is None else block.weights.sqrt()
+            height = block.height if block.whole is None else block.whole
             for term in block.terms:
-                factors[term.name] = root * (math.sqrt(weights[term.name] / block.height) / self.scales[term.name])
+                factors[term.name] = root * (math.sqrt(weights[term.name] / height) / self.scales[term.name])
         raw = {id(value) for value in self.rows.raw.values()}
         model = [parameter for parameter in self.parameters if id(parameter) not in raw]
         # The parts that a Jacobian is made of are smaller where memory holds no larger ones.

@@ -12,6 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from sciml.jets import AnalyticJets, AutogradJets, LinearJets, Supplier, TaylorJets, knows_derivatives
 from sciml.jets.linear import Features, SineFeatures, features_at, output_layer
 from sciml.jets.taylor import HIGHEST, supports
+from sciml.parallel import process_group
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
@@ -91,22 +92,30 @@ class ResidualSystem:
                 found[term.name] = values if quadrature is None else (quadrature @ values).reshape(-1)
         return found
 
-    def numbers(self, blocks: Sequence[Collocation]) -> dict[str, Tensor]:
+    def numbers(self, blocks: Sequence[Collocation], chunk: int | None = None) -> dict[str, Tensor]:
         """The same without a graph, of parts of the points where memory does not hold all of them at once.
+
+        Args:
+            blocks: the points; the processes of a fit divide them, and each has all of the values afterwards.
+            chunk: the most points that are taken at a time.
 
         Raises:
             SolverError: memory does not hold what a single point needs.
         """
         found: dict[str, Tensor] = {}
         for block in blocks:
-            parts = self.portion.attempt(partial(self._in_parts, block), block.size)
+            own = block.piece(process_group.current().slice_of(block.size)) if block.divided else block
+            parts = self.portion.attempt(partial(self._in_parts, own, chunk), own.size)
             for term in block.terms:
                 each = [part[term.name] for part in parts]
                 whole = each[0] if len(each) == 1 else torch.cat(each)
+                if own is not block:
+                    whole = process_group.gathered(whole, block.size)
                 found[term.name] = whole if block.sample.quadrature is None or len(each) == 1 else torch.stack(each).sum(0)
         return found
 
-    def _in_parts(self, block: Collocation, most: int | None) -> list[dict[str, Tensor]]:
+    def _in_parts(self, block: Collocation, chunk: int | None, most: int | None) -> list[dict[str, Tensor]]:
+        most = min(filter(None, (chunk, most)), default=None)
         parts = (part for _, part in block.parts(most))
         return [{name: each.detach() for name, each in self.residuals([part]).items()} for part in parts]
 

@@ -8,16 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from sciml._text import whole
 from sciml.data import LazyTable, Stream, Table
 from sciml.errors import DataError, SolverError
 from sciml.geometry import Box, PointSet
+from sciml.parallel import process_group
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.measurements import data_blocks
-from sciml.problem.observations import Observation
+from sciml.problem.observations import DATA, Observation
 from sciml.solvers import DiscreteProblem, FirstOrder
 from sciml.typing import Array
 
@@ -85,6 +87,7 @@ class Batches:
             without=without,
             bounds=problem.domain.bounds,
             needed=list(measurements.observables(problem)),
+            share=(process_group.current().rank, process_group.current().size),
         )
 
     def __iter__(self) -> Batches:
@@ -101,7 +104,23 @@ class Batches:
         columns = {name: values.numpy() for name, values in next(self.stream).items()}
         rows = Table(columns, source=self._table.source, missing=self._table.missing)
         self._check_inside(rows)
-        return tuple(self._placed(block) for block in data_blocks(self._problem, self._measurements.on(rows)))
+        seen = any(np.isfinite(rows[name]).any() for name in self._measurements.observables(self._problem))
+        blocks = data_blocks(self._problem, self._measurements.on(rows)) if seen else []
+        return tuple(self._placed(block) for block in self._parted(blocks))
+
+    def _parted(self, blocks: Sequence[Collocation]) -> list[Collocation]:
+        """Blocks as parts of those that all processes read together, where there are several."""
+        if not process_group.several():
+            return list(blocks)
+        names = [f"{DATA}{name}" for name in self._measurements.observables(self._problem)]
+        own = {term.name: block.size for block in blocks for term in block.terms}
+        counts = process_group.total(torch.tensor([own.get(name, 0) for name in names])).tolist()
+        whole = dict(zip(names, counts, strict=True))
+        return [
+            replace(block, terms=tuple(term for term in block.terms if whole[term.name] == count), whole=count)
+            for block in blocks
+            for count in sorted({whole[term.name] for term in block.terms})
+        ]
 
     def close(self) -> None:
         """End the processes that read, and close the file."""
@@ -118,7 +137,7 @@ class Batches:
             sigma = None if term.evaluate.sigma is None else self._copied(term.evaluate.sigma)
             misfit = replace(term.evaluate, measured=self._copied(term.evaluate.measured), sigma=sigma)
             terms.append(replace(term, evaluate=misfit))
-        return Collocation(PointSet((self._copied(points),)), tuple(terms))
+        return Collocation(PointSet((self._copied(points),)), tuple(terms), whole=block.whole)
 
     def _copied(self, values: Tensor) -> Tensor:
         return values.pin_memory().to(self._device, self._dtype, non_blocking=True)

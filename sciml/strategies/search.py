@@ -20,6 +20,7 @@ import torch
 from sciml.data.memory import free_bytes
 from sciml.diagnostics.well_posedness import warn_of_conditions
 from sciml.models import RandomFeatures
+from sciml.parallel import process_group
 from sciml.problem import Measurements, Problem
 from sciml.solvers import Adaptive, Callback, DiscreteProblem, EarlyStopping, HardConstraints, Report, Weightings
 from sciml.solvers.journal import Journal
@@ -125,8 +126,9 @@ class Log:
         head = {name: getattr(report, name) for name in ("phase", "step", "seconds", "loss", "held_out")}
         self.history.append({**head, **report.terms, **(report.unknowns if more is None else more)})
         ends = [bool(watch(report)) for watch in self._watchers]
-        self.spent = self.overdue
-        return any(ends) or self.spent
+        # Clocks and callbacks of several processes need not agree: the first one's count.
+        wanted, self.spent = process_group.agreed((any(ends), self.overdue))
+        return wanted or self.spent
 
     def solved(
         self,

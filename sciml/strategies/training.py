@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from sciml.errors import ArchiveWarning, FileError, SciMLError, SolverError
+from sciml.parallel import process_group
 from sciml.solvers import (
     LBFGS,
     Adam,
@@ -335,6 +336,7 @@ class _Phase:
 
     def _look(self, step: Step) -> bool:
         judged = self._judged()
+        process_group.check_same(self._objective.vector(), "parameters")
         self.loss = float(step.loss)
         if judged < self.lowest:
             self.lowest, self._best = judged, self._objective.vector()

@@ -142,7 +142,7 @@ def test_an_ensemble_scatters_as_the_covariance_says():
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 def test_processes_give_the_same_members():
-    one, other = (sciml.ensemble(Cooling(begin=9.0), data=HOT, members=2, processes=n) for n in (1, 2))
+    one, other = (sciml.ensemble(Cooling(begin=9.0), data=HOT, members=2, workers=n) for n in (1, 2))
     assert np.allclose(one.unknowns["standard_error"], other.unknowns["standard_error"], rtol=1e-6)
 
 

@@ -12,7 +12,7 @@ from problems import Decay, Harmonic, Rod
 from sciml import d
 from sciml.errors import SolverError
 from sciml.slabs.at_rest import TileRows
-from sciml.solvers.tile_least_squares import TileLinearization
+from sciml.slabs.tile_least_squares import TileLinearization
 from sciml.strategies import Tiles, search, tiles
 
 SQUARE = sciml.Box(x=(-0.5, 0.5), y=(-0.5, 0.5))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,10 +16,11 @@ from sciml._text import whole
 from sciml.data import LazyTable, Table
 from sciml.errors import DataError, ProblemError, SciMLError, SolverError
 from sciml.fitting import fit
+from sciml.parallel.workers import check_workers, worked
 from sciml.problem import Measurements, Poisson, Problem
 from sciml.problem.measurements import data_blocks, resolve_data
 from sciml.problem.observations import Observation
-from sciml.runs import load
+from sciml.runs.save import from_record, to_record
 from sciml.solution import Solution
 from sciml.solvers import ResidualSystem
 from sciml.typing import Array
@@ -80,7 +78,7 @@ def ensemble(
     data: Any = None,
     members: int = 20,
     resample: str | None = "residuals",
-    processes: int = 1,
+    workers: int | None = 1,
     seed: int = 0,
     observe: Any = None,
     noise: Any = None,
@@ -96,8 +94,8 @@ def ensemble(
         resample: ``"residuals"`` puts the misfits of the first fit, drawn with replacement and widened by its degrees of
             freedom, on its values at the measured points (counts are drawn from Poisson's law); ``"rows"`` draws rows of the
             table with replacement; None leaves the measurements as they are, and only seeds differ.
-        processes: how many run at once, each with one thread; more than one where processes can be forked (not on Windows), and
-            on the CPU.
+        workers: how many run at once, in processes with one thread each; more than one need joblib. None: as
+            ``joblib.parallel_config`` says.
         seed: of the draws; the members' own seeds follow it.
         observe: as for ``fit``.
         noise: as for ``fit``.
@@ -111,6 +109,7 @@ def ensemble(
         ProblemError: nothing to resample; and what ``fit`` raises for the first fit.
         DataError: a table that stays in its file.
         KeyboardInterrupt: Ctrl-C; members that run in processes are ended.
+        MissingExtraError: several workers without joblib.
 
     Example:
         >>> import numpy as np, sciml
@@ -124,7 +123,7 @@ def ensemble(
     Reference: B. Efron and R. J. Tibshirani, An Introduction to the Bootstrap, Chapman and Hall 1993, chapter 9.
     """
     whole("members", members, 2, SolverError)
-    whole("processes", processes, 1, SolverError)
+    check_workers(workers)
     if resample not in _WAYS:
         raise SolverError(f"resample must be 'residuals', 'rows' or None; given: {resample!r}")
     if isinstance(data, LazyTable):
@@ -150,15 +149,15 @@ def ensemble(
             raise KeyboardInterrupt
         return replace(found, problem=problem)
 
-    device = how.get("device", "auto")
-    on_cpu = str(device) == "cpu" or (device == "auto" and not torch.cuda.is_available())
-    if processes > 1 and on_cpu and sys.platform.startswith("linux"):
-        own = model if model is not None else base.model
-        found = _in_processes(member, members, problem, own, processes)
-    else:
-        found = {number: _tried(member, number) for number in range(members)}
+    def apart(number: int) -> tuple[int, Any]:
+        solution = _tried(member, number)
+        return number, solution if isinstance(solution, str) or workers == 1 else to_record(solution)
+
+    found, own = dict(sorted(worked(apart, range(members), workers))), model if model is not None else base.model
     solutions, failures = [], {}
     for number, solution in found.items():
+        if isinstance(solution, dict):
+            solution = from_record(Path(f"member {number}"), solution, problem, own)
         if isinstance(solution, str):
             failures[number] = solution
         elif base.success and not solution.success:
@@ -251,38 +250,3 @@ def _tried(member: Callable[[int], Solution], number: int) -> Solution | str:
         return member(number)
     except SciMLError as error:
         return str(error)
-
-
-def _in_processes(
-    member: Callable[[int], Solution], members: int, problem: Problem, model: nn.Module | None, processes: int
-) -> dict[int, Solution | str]:
-    """Members in forked processes, which inherit problems that no file could carry; solutions come back as files."""
-    context = multiprocessing.get_context("fork")
-    with tempfile.TemporaryDirectory() as folder:
-
-        def work(first: int) -> None:
-            # One thread: those of the parent are not there after a fork, and waiting for them would never end.
-            torch.set_num_threads(1)
-            for number in range(first, members, processes):
-                try:
-                    member(number).save(Path(folder) / f"{number}.pt")
-                except SciMLError as error:
-                    (Path(folder) / f"{number}.txt").write_text(str(error))
-
-        workers = [context.Process(target=work, args=(first,), daemon=True) for first in range(min(processes, members))]
-        try:
-            for worker in workers:
-                worker.start()
-            for worker in workers:
-                worker.join()
-        finally:
-            for worker in workers:
-                if worker.is_alive():
-                    worker.terminate()
-                    worker.join()
-        solutions: dict[int, Solution | str] = {}
-        for number in range(members):
-            file, note = Path(folder) / f"{number}.pt", Path(folder) / f"{number}.txt"
-            ended = note.read_text() if note.exists() else "its process ended before it was done"
-            solutions[number] = load(file, problem, model) if file.exists() else ended
-    return solutions

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sciml.solvers.tile_least_squares import TileLeastSquares
+from sciml.slabs.tile_least_squares import TileLeastSquares
 
 COUNT, WIDTH = 5, 4
 
