@@ -237,7 +237,7 @@ class FiniteLinearization:
     def linearised(self, objective: Objective) -> tuple[Tensor, Tensor, bool, int]:
         """Our rows ``(m,)``, their Jacobian ``(m, p)``, whether all are finite, how often a step was halved."""
         for halvings in itertools.count():
-            rows, slopes = objective.own_rows()
+            rows, slopes = objective.own_rows() if process_group.several() else objective.linearised()
             here = objective.vector()
             lost = not (math.isfinite(float(rows @ rows)) and bool(torch.isfinite(slopes).all()))
             if not process_group.most(lost):
