@@ -35,12 +35,17 @@ def free_bytes(device: torch.device | None = None) -> int | None:
         return None
 
 
-def require(needed: int, bound: float | None, like: Tensor, what: str, instead: str) -> None:
-    """Refuse a method that needs more bytes than ``bound``, or without one than half of what is free where ``like`` is."""
-    most = _SHARE * (free_bytes(like.device) or 4 * 2**30) if bound is None else bound
+def bound(given: float | None, like: Tensor) -> float:
+    """The bytes that a method may take: those given, or half of what is free where ``like`` is."""
+    return _SHARE * (free_bytes(like.device) or 4 * 2**30) if given is None else given
+
+
+def require(needed: int, given: float | None, like: Tensor, what: str, instead: str) -> None:
+    """Refuse a method that needs more bytes than are given, or without a number than half of what is free."""
+    most = bound(given, like)
     if needed > most:
-        given = "half of what is free" if bound is None else "the bound memory="
-        raise SolverError(f"{what} needs {readable(needed)}, more than {readable(most)} ({given}): {instead}")
+        whose = "half of what is free" if given is None else "the bound memory="
+        raise SolverError(f"{what} needs {readable(needed)}, more than {readable(most)} ({whose}): {instead}")
 
 
 def check_memory(path: Path, needed: int, memory: int | None, remedy: str) -> None:

@@ -83,6 +83,14 @@ class WaveLayer(Layer):
         first, *rest = (part.mul_(waves[:, None, :]) for part, (waves, _) in zip(parts, halves, strict=True))
         return first.add_(rest[0]) if rest else first
 
+    def times(self, back: Tensor, weight: Tensor) -> Tensor:
+        """The product of each point's ``outer`` with a change of the weight, shape ``(n,)``."""
+        return (self.outer(back) * weight).sum((1, 2))
+
+    def transposed(self, back: Tensor, weights: Tensor) -> Tensor:
+        """The sum over points of ``outer`` times a weight ``(n,)``, of the shape of the layer's weight."""
+        return torch.tensordot(weights, self.outer(back), 1)
+
 
 def output_layer(trial: nn.Module) -> nn.Linear | None:
     """The last linear layer of a scaled model in which nothing else is varied, or None for any other model."""

@@ -63,6 +63,14 @@ class Layer:
         """Each point's sum over streams of outer products of cotangents ``(S, n, outputs)`` with inputs."""
         return back.permute(1, 2, 0) @ self.inputs.detach().permute(1, 0, 2)
 
+    def times(self, back: Tensor, weight: Tensor) -> Tensor:
+        """The product of each point's ``outer`` with a change of the weight, shape ``(n,)``."""
+        return (back * (self.inputs @ weight.T)).sum((0, 2))
+
+    def transposed(self, back: Tensor, weights: Tensor) -> Tensor:
+        """The sum over points of ``outer`` times a weight ``(n,)``, of the shape of the layer's weight."""
+        return (back * weights[:, None]).flatten(0, 1).T @ self.inputs.flatten(0, 1)
+
 
 @dataclass(eq=False)
 class ElementwiseLayer(Layer):
@@ -71,3 +79,11 @@ class ElementwiseLayer(Layer):
     def outer(self, back: Tensor) -> Tensor:
         """Each point's sum over streams of cotangents ``(S, n, width)`` times inputs, ``(n, width)``."""
         return (back * self.inputs.detach()).sum(0)
+
+    def times(self, back: Tensor, weight: Tensor) -> Tensor:
+        """The product of each point's ``outer`` with a change of the weight, shape ``(n,)``."""
+        return self.outer(back) @ weight
+
+    def transposed(self, back: Tensor, weights: Tensor) -> Tensor:
+        """The sum over points of ``outer`` times a weight ``(n,)``, of the shape of the layer's weight."""
+        return weights @ self.outer(back)

@@ -78,6 +78,11 @@ def local_device() -> int:
     return int(os.environ.get("LOCAL_RANK", "0")) if several() else 0
 
 
+def local_size() -> int:
+    """How many processes of this fit share the memory of this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if several() else 1
+
+
 @contextlib.contextmanager
 def joined() -> Iterator[None]:
     """Be one of the processes that ``torchrun`` started, for one fit."""

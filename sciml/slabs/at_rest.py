@@ -14,8 +14,8 @@ from sciml.models import Scaled
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation
 from sciml.slabs.system import Evaluated, Site, evaluated
-from sciml.slabs.tile_space import SIDES, TileSpace, TileTrace
 from sciml.slabs.tile_least_squares import TileLinearization, condense, condensed_pairs
+from sciml.slabs.tile_space import SIDES, TileSpace, TileTrace
 from sciml.typing import MultiIndex
 
 # Numbers in the rows that are made at once.

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from sciml.slabs.system import Evaluated, Part, Slab
-from sciml.slabs.tile_space import TileSpace, TileTrace
 from sciml.slabs.tile_least_squares import TileLeastSquares
+from sciml.slabs.tile_space import TileSpace, TileTrace
 
 _REFINEMENTS = 4
 

@@ -52,6 +52,24 @@ class BatchSize:
         return () if self.size is None else (text,)
 
 
+def kept_bytes(work: Callable[[], object]) -> int:
+    """The bytes that autograd keeps of some work for the way back."""
+    kept: dict[int, int] = {}
+    # Alive until all are counted: the same place must not be handed out twice.
+    alive = []
+
+    def keep(values: Tensor) -> Tensor:
+        storage = values.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        alive.append(values)
+        return values
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda values: values):
+        result = work()
+    del result
+    return sum(kept.values())
+
+
 @contextlib.contextmanager
 def named(what: str) -> Iterator[None]:
     """Turn an error of memory into a SolverError that names the method, where smaller batches are of no help."""

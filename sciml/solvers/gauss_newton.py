@@ -28,6 +28,8 @@ from sciml.solvers.objective import Objective
 # The rounding of normal equations is some units times their largest eigenvalue: a damping that is no larger than it no
 # longer governs the directions of small singular values, and steps along them are noise.
 _ROUNDING_OF_SQUARES = 1e-10
+# The same in float32; the residual that is wanted of what factors in float32 precondition, and the iterations it may take.
+_ROUNDING_OF_SINGLES, _REFINED, _MOST_REFINEMENTS = 1e-6, 1e-10, 60
 # Halvings of the way back to the last good place.
 _HALVINGS = 12
 # A step that leaves more of the loss than this gains nothing; one by an old triangle is taken while it leaves less than that.
@@ -43,9 +45,10 @@ DampedStep: TypeAlias = Callable[[float], Tensor | None]
 class DampedSystem:
     """A dense damped least-squares system of rows ``(m,)``, slopes J ``(m, p)`` and ``scale``, the diagonal of D.
 
-    ``factorisation`` is ``"cholesky"`` of the smaller of JᵀJ and JJᵀ, which squares the condition number; ``"qr"`` of
-    J itself; ``"auto"``, the first down to the damping that its rounding allows, and the second below; or ``"svd"``
-    of J, slow, but one serves for all dampings and the directions that the rows do not see stay as they are.
+    ``factorisation`` is ``"cholesky"`` of the smaller of JᵀJ and JJᵀ, which squares the condition number; ``"mixed"``, the same
+    in float32 with refinement; ``"qr"`` of J itself; ``"auto"``, Cholesky's down to the damping that its rounding allows, and
+    QR below; or ``"svd"`` of J, slow, but one serves for all dampings and the directions that the rows do not see stay as they
+    are.
     ``shared`` rows are those of this process, of more rows than columns over all processes.
     """
 
@@ -77,6 +80,10 @@ class DampedSystem:
             factor = torch.linalg.qr(torch.cat([triangle, below]), mode="r").R[: len(below)]
             move = -torch.linalg.solve_triangular(factor[:, :-1], factor[:, -1:], upper=True)[:, 0]
             return move if basis is None else basis @ move
+        if self._factorisation == "mixed" and not self._wide:
+            move = self._refined(damping)
+            if move is not None:
+                return move
         square = self._square.clone()
         square.diagonal().add_(damping)
         factor, failed = torch.linalg.cholesky_ex(square)
@@ -85,6 +92,33 @@ class DampedSystem:
         if self._wide:
             return -(self._slopes.T @ torch.cholesky_solve(self._rows[:, None], factor)[:, 0])
         return -torch.cholesky_solve(self._gradient[:, None], factor)[:, 0]
+
+    def _refined(self, damping: float) -> Tensor | None:
+        """The step by Cholesky factors in float32, which precondition conjugate gradients in float64; None if they stall."""
+        lower = self._single.clone()
+        # What is below the rounding of the factors they cannot tell from zero.
+        lower.diagonal().add_(max(damping, _ROUNDING_OF_SINGLES * len(self._unit)))
+        factor, failed = torch.linalg.cholesky_ex(lower)
+        if int(failed):
+            return None
+        right = -self._gradient
+
+        def square(vector: Tensor) -> Tensor:
+            found = self._slopes.T @ (self._slopes @ vector)
+            return (process_group.total(found) if self._shared else found) + damping * vector
+
+        def solve(vector: Tensor) -> Tensor:
+            # In float32 the smallest numbers would become zero.
+            size = vector.norm()
+            found = torch.cholesky_solve((vector / size).to(lower.dtype)[:, None], factor)[:, 0]
+            return found.to(vector.dtype) * size
+
+        return conjugate_gradients(square, solve, right, _REFINED, _MOST_REFINEMENTS)
+
+    @cached_property
+    def _single(self) -> Tensor:
+        square = lower_square(self._slopes.float())
+        return process_group.total(square) if self._shared else square
 
     @cached_property
     def _square(self) -> Tensor:
@@ -115,6 +149,49 @@ class DampedSystem:
     @cached_property
     def _singular_values(self) -> Any:
         return torch.linalg.svd(self._everywhere[1], full_matrices=False)
+
+
+def conjugate_gradients(
+    square: Callable[[Tensor], Tensor], solve: Callable[[Tensor], Tensor], right: Tensor, tolerance: float, most: int
+) -> Tensor | None:
+    """The solution of a positive definite system by preconditioned conjugate gradients; None if it does not get there.
+
+    Args:
+        square: the product of the matrix and a vector.
+        solve: the product of the preconditioner's inverse and a vector.
+        right: the right-hand side ``(p,)``.
+        tolerance: the residual that is wanted, relative to the right-hand side.
+        most: the most iterations.
+
+    Reference: J. Nocedal and S. J. Wright, Numerical Optimization, 2nd ed., Springer 2006, algorithm 5.3.
+    """
+    found, reached = conjugate_directions(square, solve, right, tolerance, most)
+    return found if reached <= tolerance else None
+
+
+def conjugate_directions(
+    square: Callable[[Tensor], Tensor], solve: Callable[[Tensor], Tensor], right: Tensor, tolerance: float, most: int
+) -> tuple[Tensor, float]:
+    """What preconditioned conjugate gradients arrive at, and the residual there, relative to the right-hand side."""
+    found, rest, size = torch.zeros_like(right), right.clone(), float(right.norm())
+    if size == 0:
+        return found, 0.0
+    ahead = solve(rest)
+    direction, inner, reached = ahead, float(rest @ ahead), 1.0
+    for _ in range(most):
+        if not math.isfinite(inner) or inner <= 0:
+            break
+        image = square(direction)
+        length = inner / float(direction @ image)
+        found += length * direction
+        rest -= length * image
+        reached = float(rest.norm()) / size
+        if not reached > tolerance:
+            break
+        ahead = solve(rest)
+        inner, before = float(rest @ ahead), inner
+        direction = ahead + (inner / before) * direction
+    return found, reached
 
 
 def united(rows: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:

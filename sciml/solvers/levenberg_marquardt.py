@@ -6,21 +6,23 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from sciml._text import listed
-from sciml.data.memory import require
+from sciml.data.memory import bound, require
 from sciml.errors import SolverError
 from sciml.parallel import process_group
 from sciml.solvers.base import Run, Solver, Step, check_settings
-from sciml.solvers.gauss_newton import DampedSystem, FiniteLinearization, united
+from sciml.solvers.gauss_newton import DampedStep, DampedSystem, FiniteLinearization, united
+from sciml.solvers.matrix_free import JacobianProducts, MatrixFreeSystem
 from sciml.solvers.nonfinite import described
 from sciml.solvers.objective import Objective
 
-FACTORISATIONS = ("auto", "cholesky", "qr", "svd")
+FACTORISATIONS = ("auto", "cholesky", "qr", "svd", "mixed", "cg")
 
 _LEAST_DAMPING, _MOST_DAMPING = 1e-30, 1e12
 # The part of the foreseen fall from which the linear model is trusted; steps without a fall that count as convergence.
@@ -52,26 +54,28 @@ class LevenbergMarquardt:
 
         ``shared`` rows are those of this process; what all of them add up to, and so the step, is the same on each.
         """
-        total = process_group.total if shared else (lambda values: values)
-        value = float(total(rows @ rows))
-        norms = total(slopes.norm(dim=0).square()).sqrt() if shared else slopes.norm(dim=0)
+        return self.improve(position, DenseModel(rows, slopes, self._solver.factorisation, shared=shared), value_at)
+
+    def improve(self, position: Tensor, model: LinearModel, value_at: Callable[[Tensor], float]) -> Advance:
+        """One iteration from a position ``(p,)``, by what is linear there."""
+        value, norms = model.value, model.norms
         if not (math.isfinite(value) and bool(torch.isfinite(norms).all())):
             return Advance(position, value, 0, "diverged", "a residual or its derivative is not finite")
         floor = 1e-8 * float(norms.max())
         norms = norms.clamp(min=floor if floor > 0 else 1.0)
-        if float((total(slopes.T @ rows) / norms).abs().max()) <= self._solver.gradient_tolerance * math.sqrt(value):
+        if float((model.gradient / norms).abs().max()) <= self._solver.gradient_tolerance * math.sqrt(value):
             return Advance(position, value, 0, "converged", "the rows are orthogonal to every column of the Jacobian")
         # The largest norms so far: a column that shrinks on the way would otherwise lose the damping that holds it.
         self.norms = norms = norms if self.norms is None else torch.maximum(self.norms, norms)
-        system = DampedSystem(rows, slopes, norms, self._solver.factorisation, shared=shared)
+        step = model.damped(norms)
         best, reached, foreseen, tried, damping = value, None, 0.0, 0, self.damping
         for trial in range(self._solver.trials):
-            move = system.step(damping)
+            move = step(damping)
             arrived = None if move is None else position + move
             loss = math.inf if arrived is None else value_at(arrived)
             tried += arrived is not None
             if move is not None and math.isfinite(loss) and loss < best:
-                fall = value - float(total((rows + slopes @ move).square().sum()))
+                fall = value - model.foretold(move)
                 trusted = trial == 0 and value - loss > _TRUSTED * fall
                 best, reached, foreseen, self.damping = loss, arrived, fall, damping
                 if trusted:
@@ -99,6 +103,65 @@ class LevenbergMarquardt:
         return Advance(reached, best, tried)
 
 
+class LinearModel(Protocol):
+    """Rows that are linear around a position: their loss, what their slopes tell, and damped steps."""
+
+    @property
+    def value(self) -> float:
+        """The squared norm of the rows."""
+
+    @property
+    def norms(self) -> Tensor:
+        """The norm of every column of the slopes, shape ``(p,)``."""
+
+    @property
+    def gradient(self) -> Tensor:
+        """The product of the transposed slopes and the rows, shape ``(p,)``."""
+
+    def damped(self, scale: Tensor) -> DampedStep:
+        """Steps for any damping, with ``scale`` for the diagonal of D."""
+
+    def foretold(self, move: Tensor) -> float:
+        """The squared norm after a move."""
+
+
+class DenseModel:
+    """Rows ``(m,)`` with dense slopes ``(m, p)``; ``shared`` ones are those of this process."""
+
+    def __init__(self, rows: Tensor, slopes: Tensor, factorisation: str, *, shared: bool = False) -> None:
+        self._rows, self._slopes, self._factorisation, self._shared = rows, slopes, factorisation, shared
+        self._total = process_group.total if shared else (lambda values: values)
+        self.value = float(self._total(rows @ rows))
+        self.norms = self._total(slopes.norm(dim=0).square()).sqrt() if shared else slopes.norm(dim=0)
+
+    @cached_property
+    def gradient(self) -> Tensor:
+        return self._total(self._slopes.T @ self._rows)
+
+    def damped(self, scale: Tensor) -> DampedStep:
+        return DampedSystem(self._rows, self._slopes, scale, self._factorisation, shared=self._shared).step
+
+    def foretold(self, move: Tensor) -> float:
+        return float(self._total((self._rows + self._slopes @ move).square().sum()))
+
+
+class MatrixFreeModel:
+    """Rows whose slopes are never formed."""
+
+    def __init__(self, objective: Objective, memory: float) -> None:
+        self._products = JacobianProducts(objective, memory)
+        self._system = MatrixFreeSystem(objective, self._products)
+        self.value, self.gradient = self._products.value, self._products.gradient
+        self.foretold = self._products.foretold
+
+    @property
+    def norms(self) -> Tensor:
+        return self._system.norms
+
+    def damped(self, scale: Tensor) -> DampedStep:
+        return lambda damping: self._system.step(damping, scale)
+
+
 @dataclass(frozen=True, repr=False)
 class LeastSquares(Solver):
     r"""Levenberg-Marquardt: :math:`\delta = -(J^T J + \lambda D^2)^{-1} J^T r`, the default for small models in float64.
@@ -119,8 +182,9 @@ class LeastSquares(Solver):
             this in four steps in turn.
         target: stop at a loss below this.
         seconds: stop after this long.
-        factorisation: ``"cholesky"`` of normal equations, ``"qr"`` or ``"svd"`` of J, or ``"auto"``: the first until the
-            second is needed.
+        factorisation: ``"cholesky"`` of normal equations, ``"qr"`` or ``"svd"`` of J; ``"mixed"``, Cholesky factors in float32
+            that precondition the normal equations in float64; ``"cg"``, conjugate gradients with products alone, J is never
+            formed; or ``"auto"``: the first until the second is needed, and the last where memory does not hold J.
         memory: the most bytes that J and its factors may take; half of what is free when None.
         look: steps between reports on held-out rows.
 
@@ -163,11 +227,14 @@ class _LeastSquaresRun(Run):
         self._core = LevenbergMarquardt(solver)
         rows, columns = objective.shape
         like = objective.parameters[0]
+        self._memory = bound(solver.memory, like)
         # J as it comes and scaled, one more of either for assembling and factorising; a few squares of its smaller side.
         needed = (4 * rows * columns + 6 * min(rows, columns) ** 2) * like.element_size()
         what = f"LeastSquares with {rows} rows and {columns} parameters (a dense Jacobian of {rows} x {columns})"
-        instead = "use sciml.LBFGS, sciml.SSBroyden where a square of the parameters fits, fewer points or a smaller model"
-        require(needed, solver.memory, like, what, instead)
+        instead = "use factorisation='cg', sciml.LBFGS, fewer points or a smaller model"
+        self._free = solver.factorisation == "cg" or (solver.factorisation == "auto" and needed > self._memory)
+        if not self._free:
+            require(needed, solver.memory, like, what, instead)
 
     def step(self) -> Step:
         begin, objective, solver = time.perf_counter(), self._objective, self._solver
@@ -176,13 +243,16 @@ class _LeastSquaresRun(Run):
             objective.assign(position)
             return objective.value()
 
-        rows, slopes, _, halvings = self._linearization.linearised(objective)
-        # What was too long a step once would be so again.
-        self._core.damping *= 10.0**halvings
-        shared = process_group.several() and objective.shape[0] >= objective.shape[1]
-        if not shared:
-            rows, slopes = united(rows, slopes)
-        found = self._core.advance(objective.vector(), rows, slopes, value_at, shared=shared)
+        if self._free:
+            found = self._core.improve(objective.vector(), MatrixFreeModel(objective, self._memory), value_at)
+        else:
+            rows, slopes, _, halvings = self._linearization.linearised(objective)
+            # What was too long a step once would be so again.
+            self._core.damping *= 10.0**halvings
+            shared = process_group.several() and objective.shape[0] >= objective.shape[1]
+            if not shared:
+                rows, slopes = united(rows, slopes)
+            found = self._core.advance(objective.vector(), rows, slopes, value_at, shared=shared)
         objective.assign(found.position)
         self._seconds = process_group.agreed(self._seconds + time.perf_counter() - begin)
         done, message = found.done, found.message

@@ -12,8 +12,12 @@ from torch import Tensor
 from sciml.parallel import process_group
 from sciml.problem.collocation import Collocation, shares
 from sciml.problem.observations import DATA
+from sciml.solvers.batching import kept_bytes
 from sciml.solvers.jacobian import jacobian
 from sciml.solvers.residuals import ResidualSystem
+
+# Blocks of fewer points take no memory to speak of; points by which it is foretold what others take.
+_MANY, _FEW = 16_384, 64
 
 
 @dataclass(eq=False, repr=False)
@@ -134,6 +138,23 @@ class Objective:
                     gradient += self._gradient(total)
         return self.total(terms) if terms else gradient.new_zeros(()), gradient, terms
 
+    def foretold_bytes(self) -> float:
+        """About how many bytes a gradient takes with all points at once, from what it takes with a few."""
+        return sum(self._bytes_a_point(block) * block.size for block in self.blocks if block.size >= _MANY)
+
+    def limit(self, most: float) -> None:
+        """Take so many points at a time that a gradient keeps within some bytes."""
+        if self.foretold_bytes() > most:
+            each = max(self._bytes_a_point(block) for block in self.blocks if block.size >= _MANY)
+            self.rows.portion.size = max(_FEW, int(most / each))
+
+    def _bytes_a_point(self, block: Collocation) -> float:
+        few, more = (
+            kept_bytes(lambda count=count: self.total(self.terms([block.piece(slice(0, count))])))  # type: ignore[misc]
+            for count in (_FEW, 2 * _FEW)
+        )
+        return (more - few) / _FEW
+
     def pulls(self) -> dict[str, Tensor]:
         """The gradient of each term as one vector, without the term's weight."""
         ones, found = dict.fromkeys(self.weights, 1.0), {}
@@ -167,17 +188,22 @@ class Objective:
         return self._linearised(shares(self.blocks))
 
     def _linearised(self, blocks: Sequence[Collocation], weights: Mapping[str, float] | None = None) -> tuple[Tensor, Tensor]:
-        weights = self.weights if weights is None else weights
-        factors: dict[str, float | Tensor] = {}
-        for block in blocks:
-            root = 1.0 if block.weights is None else block.weights.sqrt()
-            height = block.height if block.whole is None else block.whole
-            for term in block.terms:
-                factors[term.name] = root * (math.sqrt(weights[term.name] / height) / self.scales[term.name])
+        factors = self.roots(blocks, weights)
         raw = {id(value) for value in self.rows.raw.values()}
         model = [parameter for parameter in self.parameters if id(parameter) not in raw]
         # The parts that a Jacobian is made of are smaller where memory holds no larger ones.
         return self.rows.portion.attempt(lambda _: jacobian(self.rows, blocks, factors, model), _largest(blocks))
+
+    def roots(self, blocks: Sequence[Collocation], weights: Mapping[str, float] | None = None) -> dict[str, float | Tensor]:
+        """What the residuals of each term are multiplied by, so that their squares add up to the loss."""
+        weights = self.weights if weights is None else weights
+        found: dict[str, float | Tensor] = {}
+        for block in blocks:
+            root = 1.0 if block.weights is None else block.weights.sqrt()
+            height = block.height if block.whole is None else block.whole
+            for term in block.terms:
+                found[term.name] = root * (math.sqrt(weights[term.name] / height) / self.scales[term.name])
+        return found
 
     def value(self) -> float:
         """The loss at the present parameters, nothing else."""
@@ -197,6 +223,10 @@ class Objective:
         """Hand a gradient to the parameters, where ``torch.optim`` looks for it."""
         for parameter, piece in self._pieces(vector):
             parameter.grad = piece
+
+    def split(self, vector: Tensor) -> list[Tensor]:
+        """A vector in the shapes of the parameters."""
+        return [part for _, part in self._pieces(vector)]
 
     def _pieces(self, vector: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Each parameter with its part of a vector."""

@@ -38,6 +38,8 @@ from sciml.strategies.polish import Polish
 from sciml.strategies.search import Log
 
 _OVERFIT = 10.0
+# The part of what is free that the graph of one gradient may take.
+_GRADIENT = 0.4
 # Parameters up to which a whole inverse Hessian is kept.
 _DENSE = 5000
 _MISFITS = LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RuntimeError
@@ -153,6 +155,7 @@ class _Phase:
         self._name = f"{solver.name}{label}"
         objective = setup.objective(weights=weights)
         self._objective = projected(objective) if solver.projects else objective
+        self._objective.limit(training.log.budget.bytes(_GRADIENT) / process_group.local_size())
         self._fixed = dict(weights)
         self._polishing = polishing
         self._sampler = None if polishing else training._sampler

@@ -75,6 +75,8 @@ FITS = {
     "LeastSquares by QR": {"solver": solvers.LeastSquares(8, factorisation="qr")},
     "LeastSquares by SVD": {"solver": solvers.LeastSquares(4, factorisation="svd")},
     "LeastSquares, few rows": {"solver": solvers.LeastSquares(6), "points": 60},
+    "LeastSquares, mixed precision": {"solver": solvers.LeastSquares(5, factorisation="mixed")},
+    "LeastSquares, matrix-free": {"solver": solvers.LeastSquares(2, factorisation="cg")},
     "GaussNewton": {"solver": solvers.GaussNewton(4), "model": models.RandomFeatures(60)},
     "adaptive": {"solver": solvers.Adam(40), "sampler": solvers.Adaptive(every=10)},
     "balanced": {"solver": solvers.Adam(40), "weights": solvers.Balanced("ntk", every=10), "causal": solvers.Causal()},

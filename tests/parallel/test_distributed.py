@@ -52,6 +52,8 @@ def fits(tmp_path_factory):
         "LeastSquares by QR",
         "LeastSquares by SVD",
         "LeastSquares, few rows",
+        "LeastSquares, mixed precision",
+        "LeastSquares, matrix-free",
         "GaussNewton",
         "adaptive",
         "balanced",
