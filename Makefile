@@ -1,6 +1,6 @@
 # `make demo` fits measured data. `make test` runs the tests except the slow ones, in 5 minutes on two cores; `make test-all` runs
 # all of them; `make test-processors` runs all of them with the instructions of several processors. ARGS are those of pytest.
-# `make bench ARGS="poisson --seeds 1"` runs benchmarks, all of them without ARGS. `make gallery ARGS="burgers heat_rod"` solves
+# `make bench ARGS="poisson --seeds 1"` runs benchmarks, all of them without ARGS; `make bench-gpu` measures a GPU. `make gallery ARGS="burgers heat_rod"` solves
 # problems of the gallery anew and writes docs/gallery.md and its pages, `make gallery ARGS=--pages` writes them from what is
 # known. All make .venv first.
 SHELL := /bin/bash
@@ -11,7 +11,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all test-processors bench gallery check format lock clean
+.PHONY: demo test test-all test-processors bench bench-gpu gallery check format lock clean
 
 demo: .venv/ready
 	$(BIN)/sciml fit problems/lynx_hare.py --out runs/lynx_hare
@@ -32,6 +32,9 @@ test-processors: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+bench-gpu: .venv/ready
+	$(BIN)/python -m tests.benchmarks.scaling --device cuda
 
 gallery: .venv/ready
 	$(BIN)/python -m tests.benchmarks.gallery $(ARGS)

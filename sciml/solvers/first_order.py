@@ -209,7 +209,8 @@ class _FirstOrderRun(Run):
             loss, gradient, terms = self._objective.evaluate() if part is None else self._objective.evaluate(part)
             seen.append((loss, terms))
             norm = gradient.norm()
-            size, value = float(norm), float(loss)
+            # Together: on a GPU every number that is asked for waits for all that was queued before it.
+            size, value = torch.stack([norm, loss]).tolist()
             self._several = self._several or len(seen) > 1
             self._most = self._most or _RUN_AWAY * max(value, 1.0)
             if not (math.isfinite(size) and value <= self._most):

@@ -29,7 +29,7 @@ from sciml.solvers.objective import Objective
 # longer governs the directions of small singular values, and steps along them are noise.
 _ROUNDING_OF_SQUARES = 1e-10
 # The same in float32; the residual that is wanted of what factors in float32 precondition, and the iterations it may take.
-_ROUNDING_OF_SINGLES, _REFINED, _MOST_REFINEMENTS = 1e-6, 1e-10, 60
+_ROUNDING_OF_SINGLES, _REFINED, _MOST_REFINEMENTS = 1e-6, 1e-13, 60
 # Halvings of the way back to the last good place.
 _HALVINGS = 12
 # A step that leaves more of the loss than this gains nothing; one by an old triangle is taken while it leaves less than that.

@@ -7,7 +7,7 @@ from conftest import ROOT
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 # Their snippets fit for more than some seconds.
-LONG = {"README.md", "domains.md", "operators.md", "tour.md", "transfer.md", "your-own-data.md"}
+LONG = {"README.md", "domains.md", "operators.md", "scaling.md", "tour.md", "transfer.md", "your-own-data.md"}
 
 
 @pytest.mark.parametrize(
