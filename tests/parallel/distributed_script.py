@@ -1,5 +1,6 @@
 """What the tests of distributed fits run, in one process or in several: each named fit, and what came of it in a file."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -10,6 +11,9 @@ import torch
 
 import sciml
 from sciml import d, models, solvers
+from sciml.parallel import process_group
+from sciml.solvers.matrix_free import JacobianProducts
+from sciml.strategies.prepare import prepare
 
 torch.set_num_threads(1)
 FIRST = os.environ.get("RANK", "0") == "0"
@@ -76,7 +80,6 @@ FITS = {
     "LeastSquares by SVD": {"solver": solvers.LeastSquares(4, factorisation="svd")},
     "LeastSquares, few rows": {"solver": solvers.LeastSquares(6), "points": 60},
     "LeastSquares, mixed precision": {"solver": solvers.LeastSquares(5, factorisation="mixed")},
-    "LeastSquares, matrix-free": {"solver": solvers.LeastSquares(2, factorisation="cg")},
     "GaussNewton": {"solver": solvers.GaussNewton(4), "model": models.RandomFeatures(60)},
     "adaptive": {"solver": solvers.Adam(40), "sampler": solvers.Adaptive(every=10)},
     "balanced": {"solver": solvers.Adam(40), "weights": solvers.Balanced("ntk", every=10), "causal": solvers.Causal()},
@@ -99,10 +102,20 @@ def values_of(solution):
     return np.concatenate([*found.values(), solution.unknowns["estimate"]])
 
 
+def products():
+    """Products with a Jacobian that is not formed; a fit ends its conjugate gradients where rounding has a say."""
+    setup = prepare(Heat(), sciml.MLP(16, 16), sciml.Table(measured(), missing="mask"), None, None, torch.float64, "cpu", 0)
+    with process_group.joined() if process_group.offered() else contextlib.nullcontext():
+        found = JacobianProducts(setup.objective(), 1e9)
+        vector = torch.linspace(-1, 1, len(found.gradient), dtype=torch.float64)
+        values = torch.tensor([found.value, found.foretold(1e-3 * vector)], dtype=torch.float64)
+        return torch.cat([values, found.gradient, found.square(vector)]).numpy()
+
+
 def all_fits(folder):
     # Pieces of the file as in the tests of streams.
     sciml.data.lazy._PIECE_ROWS = 1000
-    found = {name: values_of(solved(name, folder)) for name in FITS}
+    found = {name: values_of(solved(name, folder)) for name in FITS} | {"matrix-free products": products()}
     if FIRST:
         np.savez(folder / f"fits.{os.environ.get('WORLD_SIZE', '1')}.npz", **found)
 
