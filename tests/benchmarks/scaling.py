@@ -1,7 +1,7 @@
 """How a fit scales: over processes (strong and weak), and over points and parameters on one device.
 
-``python -m tests.benchmarks.scaling`` measures steps of training in one and in two processes of this machine and prints the table
-of docs/scaling.md; ``python -m tests.benchmarks.scaling --device cuda`` (``make bench-gpu``) measures kernels, steps and an
+``python -m tests.benchmarks.scaling`` measures steps of training in one and in two processes of this machine and prints the
+table of docs/scaling.md; ``python -m tests.benchmarks.scaling --device cuda`` (``make bench-gpu``) measures kernels, steps and an
 epoch on one device and writes docs/gpu.md.
 """
 
