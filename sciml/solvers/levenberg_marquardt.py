@@ -232,7 +232,9 @@ class _LeastSquaresRun(Run):
         needed = (4 * rows * columns + 6 * min(rows, columns) ** 2) * like.element_size()
         what = f"LeastSquares with {rows} rows and {columns} parameters (a dense Jacobian of {rows} x {columns})"
         instead = "use factorisation='cg', sciml.LBFGS, fewer points or a smaller model"
-        self._free = solver.factorisation == "cg" or (solver.factorisation == "auto" and needed > self._memory)
+        # What is free differs from process to process, and changes all the time.
+        too_large = process_group.agreed(needed > self._memory)
+        self._free = solver.factorisation == "cg" or (solver.factorisation == "auto" and too_large)
         if not self._free:
             require(needed, solver.memory, like, what, instead)
 

@@ -1,8 +1,8 @@
 """How a fit scales: over processes (strong and weak), and over points and parameters on one device.
 
 ``python -m tests.benchmarks.scaling`` measures steps of training in one and in two processes of this machine and prints the
-table of docs/scaling.md; ``python -m tests.benchmarks.scaling --device cuda`` (``make bench-gpu``) measures kernels, steps and an
-epoch on one device and writes docs/gpu.md.
+table of docs/scaling.md; ``python -m tests.benchmarks.scaling --device cuda`` (``make bench-gpu``) measures kernels, steps and
+an epoch on one device and writes docs/gpu.md.
 """
 
 from __future__ import annotations
@@ -115,13 +115,14 @@ def device_rows(device: str) -> list[tuple[str, float, float, float]]:
         held = torch.cuda.max_memory_allocated(where) if where.type == "cuda" else float("nan")
         found.append((what, seconds, operations / seconds / rate, held))
 
-    for points in (10_000, 100_000, 1_000_000):
+    large = where.type == "cuda"
+    for points in (10_000, 100_000, 1_000_000) if large else (10_000,):
         setup = prepare(problem, sciml.MLP(64, 64, 64, 64), None, points, None, torch.float64, where, 0)
         objective = setup.objective()
         weights = objective.shape[1]
         # Four streams; forward, and twice as much back.
         measured(f"gradient, {points:,} points, {weights:,} weights", objective.evaluate, 6.0 * 4 * points * weights)
-    for width in (20, 40, 56):
+    for width in (20, 40, 56) if large else (20,):
         setup = prepare(problem, sciml.MLP(width, width, width), None, 4_000, None, torch.float64, where, 0)
         objective = setup.objective()
         rows, weights = objective.shape

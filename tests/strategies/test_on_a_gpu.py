@@ -14,6 +14,8 @@ WAYS = {
     "learned, float32": {"model": sciml.MLP(8, 8), "dtype": "float32"},
     "polynomials": {},
     "least squares": {"model": sciml.MLP(8), "solver": sciml.LeastSquares(30)},
+    "mixed precision": {"model": sciml.MLP(8), "solver": sciml.LeastSquares(30, factorisation="mixed")},
+    "matrix-free": {"model": sciml.MLP(8), "solver": sciml.LeastSquares(10, factorisation="cg")},
     "quasi-Newton": {"model": sciml.MLP(8), "solver": [sciml.Adam(50), sciml.SSBroyden(100)]},
     "polished": {"model": sciml.MLP(8), "solver": [sciml.LeastSquares(30), sciml.Polish(50)]},
     "stopped early": {

@@ -161,6 +161,18 @@ def test_workers_share_the_trials(tmp_path):
     assert len(found.trials) == 6
 
 
+def test_memory_is_foretold(monkeypatch):
+    solvers = [sciml.Adam(10), sciml.LBFGS(10), sciml.SSBroyden(10), sciml.LeastSquares(10), sciml.GaussNewton(2)]
+    found = sciml.memory(Decay(), sciml.MLP(50), solver=solvers, points=20_000)["bytes"]
+    parameters, rows = 151, 20_001
+    assert found["SSBroyden: inverse Hessian"] == 16 * parameters**2
+    assert found["LBFGS: 50 pairs of vectors"] == 16 * 50 * parameters
+    assert found["LeastSquares: Jacobian and factors"] == pytest.approx(32 * rows * parameters, rel=0.1)
+    # At least the activations and their derivative, and no more than some times that.
+    assert 1 < found["graph of a gradient"] / (8 * 20_000 * 50 * 2) < 10
+    assert sciml.memory(Decay(), sciml.MLP(50), points=20_000)["fits"].all()
+
+
 def test_a_profile_tells_phases_and_kernels(tmp_path):
     solvers = [sciml.solvers.Adam(60), sciml.solvers.LeastSquares(10)]
     found = sciml.profile(Decay(), sciml.MLP(8), solver=solvers, trace=tmp_path / "trace.json")
