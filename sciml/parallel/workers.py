@@ -20,6 +20,10 @@ FROM_FILE = "sciml_problem_"
 
 def check_workers(workers: object) -> None:
     """Refuse what is no number of processes; None stands for what ``joblib.parallel_config`` says."""
+    if process_group.offered():
+        raise SolverError(
+            "many fits have processes of their own: start this script without torchrun, and name their number by workers="
+        )
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
         raise SolverError(f"workers must be a whole number of at least 1, or None for joblib's own; given: {workers!r}")
 

@@ -96,6 +96,15 @@ def test_what_cannot_be_varied_is_said_before_the_first_fit():
         sciml.sweep(Decay(), over={"seed": [1]}, workers=0)
 
 
+def test_under_torchrun_many_fits_are_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(SolverError, match="start this script without torchrun"):
+        sciml.sweep(Decay(), over={"seed": range(2)})
+    with pytest.raises(SolverError, match="start this script without torchrun"):
+        sciml.ensemble(Decay(), resample=None, members=2)
+
+
 def test_any_backend_of_joblib_serves():
     import joblib
 
