@@ -15,44 +15,43 @@ Keep it        ``load``. More: ``sciml.runs``; what may go wrong: ``sciml.errors
 What a namespace lists is found here as well: ``sciml.Disk`` is ``sciml.geometry.Disk``.
 """
 
-from typing import Any as _Any
+import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
-from sciml import (
-    conditions,
-    data,
-    errors,
-    gallery,
-    geometry,
-    models,
-    noise,
-    operators,
-    runs,
-    solvers,
-    strategies,
-    studies,
-    uncertainty,
-)
-from sciml import diagnostics as _diagnostics
-from sciml import jets as _jets
-from sciml import problem as _problem
-from sciml.baselines import baseline
-from sciml.comparison import Comparison as Comparison
-from sciml.comparison import compare
-from sciml.conditions import Dirichlet, Initial, Neumann, Periodic, condition
-from sciml.data import Table, read, read_csv, read_hdf5
-from sciml.diagnostics import preflight
-from sciml.distillation import distil
-from sciml.doctor import doctor
-from sciml.embedding import embed
-from sciml.fitting import fit
-from sciml.geometry import Box, Interval
-from sciml.jets import d
-from sciml.models import MLP
-from sciml.problem import Problem, Unknown, composite, equation, experiments
-from sciml.runs import load
-from sciml.solution import Solution
-from sciml.studies import ensemble
-from sciml.uncertainty import criteria
+if _TYPE_CHECKING:
+    from sciml import (
+        conditions as conditions,
+        data as data,
+        errors as errors,
+        gallery,
+        geometry as geometry,
+        models as models,
+        noise as noise,
+        operators as operators,
+        runs as runs,
+        solvers as solvers,
+        strategies as strategies,
+        studies as studies,
+        uncertainty as uncertainty,
+    )
+    from sciml.baselines import baseline
+    from sciml.comparison import Comparison as Comparison, compare
+    from sciml.conditions import Dirichlet, Initial, Neumann, Periodic, condition
+    from sciml.data import Table, read, read_csv, read_hdf5
+    from sciml.diagnostics import preflight
+    from sciml.distillation import distil
+    from sciml.embedding import embed
+    from sciml.examination import doctor
+    from sciml.fitting import fit
+    from sciml.geometry import Box, Interval
+    from sciml.jets import d
+    from sciml.models import MLP
+    from sciml.problem import Problem, Unknown, composite, equation, experiments
+    from sciml.runs import load
+    from sciml.solution import Solution
+    from sciml.studies import ensemble
+    from sciml.transformer import Embedding
+    from sciml.uncertainty import criteria
 
 __version__ = "0.1.0"
 
@@ -90,31 +89,70 @@ __all__ = [
     "read_hdf5",
 ]
 
-_NAMESPACES = {
-    "conditions": conditions,
-    "data": data,
-    "errors": errors,
-    "geometry": geometry,
-    "models": models,
-    "noise": noise,
-    "operators": operators,
-    "runs": runs,
-    "solvers": solvers,
-    "strategies": strategies,
-    "studies": studies,
-    "uncertainty": uncertainty,
+# Where each name comes from: it is loaded when it is asked for, so that ``import sciml`` takes no time (SPEC 1 of Scientific
+# Python).
+_HOMES = {
+    "MLP": "models",
+    "Box": "geometry",
+    "Comparison": "comparison",
+    "Dirichlet": "conditions",
+    "Embedding": "transformer",
+    "Initial": "conditions",
+    "Interval": "geometry",
+    "Neumann": "conditions",
+    "Periodic": "conditions",
+    "Problem": "problem",
+    "Solution": "solution",
+    "Table": "data",
+    "Unknown": "problem",
+    "baseline": "baselines",
+    "compare": "comparison",
+    "composite": "problem",
+    "condition": "conditions",
+    "criteria": "uncertainty",
+    "d": "jets",
+    "distil": "distillation",
+    "doctor": "examination",
+    "embed": "embedding",
+    "ensemble": "studies",
+    "equation": "problem",
+    "experiments": "problem",
+    "fit": "fitting",
+    "load": "runs",
+    "preflight": "diagnostics",
+    "read": "data",
+    "read_csv": "data",
+    "read_hdf5": "data",
 }
+
+_NAMESPACES = (
+    "conditions",
+    "data",
+    "errors",
+    "geometry",
+    "models",
+    "noise",
+    "operators",
+    "runs",
+    "solvers",
+    "strategies",
+    "studies",
+    "uncertainty",
+)
 
 
 def __getattr__(name: str) -> _Any:
-    """What a namespace lists, under its own name; ``Embedding``, which needs scikit-learn, when it is asked for."""
-    if name == "Embedding":
-        from sciml.transformer import Embedding
-
-        return Embedding
-    for space in (models, *_NAMESPACES.values(), _diagnostics, _jets, _problem):
-        if name in getattr(space, "__all__", ()):
-            return getattr(space, name)
+    """What a namespace lists, under its own name; everything is loaded when it is asked for."""
+    if name.startswith("__"):
+        raise AttributeError(f"module 'sciml' has no attribute {name!r}")
+    if name in _NAMESPACES or name == "gallery":
+        return _importlib.import_module(f"sciml.{name}")
+    homes = [_HOMES[name]] if name in _HOMES else ["models", *_NAMESPACES, "diagnostics", "jets", "problem"]
+    for home in homes:
+        room = _importlib.import_module(f"sciml.{home}")
+        if name in _HOMES or name in getattr(room, "__all__", ()):
+            globals()[name] = getattr(room, name)
+            return globals()[name]
     raise AttributeError(f"module 'sciml' has no attribute {name!r}; it has {', '.join(__dir__())}")
 
 

@@ -19,8 +19,8 @@ import sciml
 from sciml import gallery
 from sciml._text import listed, whole
 from sciml.baselines import baseline as run_baseline
-from sciml.doctor import doctor as run_doctor
 from sciml.errors import BaselineError, FileError, ModelError, ProblemError, SciMLError, SolverError
+from sciml.examination import doctor as run_doctor
 from sciml.fitting import fit as run_fit
 from sciml.gallery import load_problem
 from sciml.models import MLP

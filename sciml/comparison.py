@@ -6,11 +6,10 @@ import html
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from sciml import plots
 from sciml._text import listed
@@ -22,6 +21,9 @@ from sciml.plots import Shown, side_by_side
 from sciml.problem import Problem
 from sciml.solution import Solution
 from sciml.typing import Array
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _MANY = 2**16
 _TIMED = 2**14

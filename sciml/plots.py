@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from sciml._text import listed
 from sciml.errors import ProblemError
 from sciml.geometry import Box, Domain, Interior, draw
 from sciml.typing import Array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _STYLES = ("-", "--", "-.", ":")
@@ -25,6 +26,13 @@ _PROBES = 256
 
 Values = Mapping[str, Array]
 Function = Callable[[Mapping[str, Array]], Values]
+
+
+def _figure(width: float, height: float) -> Figure:
+    """An empty figure, its size in inches; who draws nothing need not wait for matplotlib."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ def panels(shown: Mapping[str, tuple[Mapping[str, Array], Array]], bands: Mappin
 
     ``bands`` are half-widths around lines, by title; a title that begins with "error" has a map symmetric about zero.
     """
-    figure = Figure(figsize=(3.6 * len(shown), 3.2), layout="constrained")
+    figure = _figure(3.6 * len(shown), 3.2)
     for axes, (title, (nodes, values)) in zip(np.atleast_1d(figure.subplots(1, len(shown))), shown.items(), strict=True):
         long = [name for name, each in nodes.items() if len(each) > 1]
         values = np.reshape(values, [len(nodes[name]) for name in long])
@@ -109,7 +117,7 @@ def _lines(solution: Any, second: Function | None, label: str) -> Figure:
     low, high = solution.bounds[coordinate]
     at = {coordinate: np.linspace(low, high, _LINE)}
     values, beside = living(solution, at), second(at) if second is not None else {}
-    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+    figure = _figure(7.0, 4.2)
     axes = figure.subplots()
     for position, field in enumerate(solution.fields):
         colour = _COLOURS[position % len(_COLOURS)]
@@ -120,6 +128,8 @@ def _lines(solution: Any, second: Function | None, label: str) -> Figure:
             measured = solution.data[coordinate], solution.data[field]
             axes.scatter(*measured, s=22, color=colour, zorder=3, label=f"{field}, measured")
     if high - low >= 10:
+        from matplotlib.ticker import MaxNLocator
+
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel=coordinate, title=solution.title)
     axes.spines[["top", "right"]].set_visible(False)
@@ -133,7 +143,7 @@ def _lines(solution: Any, second: Function | None, label: str) -> Figure:
 def _compared_lines(shown: Sequence[Shown], fields: Sequence[str], domain: Domain, against: str) -> Figure:
     (coordinate,) = domain.coordinates
     at = {coordinate: np.linspace(*domain.bounds[coordinate], _LINE)}
-    figure = Figure(figsize=(11.0, 3.6 * len(fields)), layout="constrained")
+    figure = _figure(11.0, 3.6 * len(fields))
     axes = figure.subplots(len(fields), 2, squeeze=False)
     found = [(each, each.values(at), each.truth(at)) for each in shown]
     for (left, right), field in zip(axes, fields, strict=True):
@@ -169,7 +179,7 @@ def _maps(solution: Any, second: Function | None, label: str, at_errors: bool) -
     first = partial(living, solution)
     values = _spread(first, fields, points, inside)
     columns = 1 if second is None else 2
-    figure = Figure(figsize=(5.2 * columns, 3.8 * len(fields)), layout="constrained")
+    figure = _figure(5.2 * columns, 3.8 * len(fields))
     axes = figure.subplots(len(fields), columns, squeeze=False)
     for row, field in enumerate(fields):
         _map(axes[row, 0], across, points, values[field], field)
@@ -198,7 +208,7 @@ def _compared_maps(shown: Sequence[Shown], fields: Sequence[str], domain: Domain
         nearest = some[np.abs(some - list(fixed.values())).sum(axis=1).argmin()]
         fixed = dict(zip(rest, nearest.tolist(), strict=True))
         points, inside = _grid(domain, across, fixed, _BESIDE)
-    figure = Figure(figsize=(4.2 * len(shown), 6.4 * len(fields)), layout="constrained")
+    figure = _figure(4.2 * len(shown), 6.4 * len(fields))
     axes = figure.subplots(2 * len(fields), len(shown), squeeze=False)
     found = [[_spread(function, fields, points, inside) for function in (each.values, each.truth)] for each in shown]
     for row, field in enumerate(fields):

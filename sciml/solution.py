@@ -7,12 +7,11 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from sciml._text import listed
@@ -28,6 +27,9 @@ from sciml.solvers.batching import predicted
 from sciml.uncertainty import Estimate
 from sciml.uncertainty.error_bands import FieldCovariance, standard_errors
 from sciml.uncertainty.model_selection import scored
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Points of a dense grid of four and more coordinates.
 _MOST_POINTS = 3e6

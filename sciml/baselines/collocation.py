@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+import scipy
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from sciml._text import listed
@@ -235,7 +235,7 @@ class CollocationSystem:
                 return now, number + 1
         raise NewtonError(f"Newton's method did not converge in {_STEPS} steps; the residual is {size:.1e}")
 
-    def _check_determined(self, pieces: list[_Piece], jacobian: sparse.csr_array) -> None:
+    def _check_determined(self, pieces: list[_Piece], jacobian: scipy.sparse.csr_array) -> None:
         """Refuse solutions to which a smooth function may be added, as when a condition was forgotten.
 
         The Jacobian is looked at on polynomials of low degree alone. Pressures on a grid are free of another kind: patterns
@@ -268,7 +268,7 @@ class CollocationSystem:
         shaped = np.moveaxis(solution[: fields * self.grid.size].reshape(fields, *self.grid.shape), 0, -1)
         return GridFunction(list(self.grid.axes.values()), torch.from_numpy(np.ascontiguousarray(shaped)))
 
-    def linearized(self, pieces: list[_Piece], now: Array) -> tuple[Array, sparse.csr_array]:
+    def linearized(self, pieces: list[_Piece], now: Array) -> tuple[Array, scipy.sparse.csr_array]:
         """Weighted residuals, and their derivatives by nodal values and raw unknowns."""
         fields, count = self.problem.fields, self.grid.size
         offsets = {(name, 0): row * count for row, name in enumerate(fields)}
@@ -282,21 +282,21 @@ class CollocationSystem:
             at = Evaluation.of(self.problem.bind(**constants), [points], [jets], piece.normals)
             linear = linearize(piece.term, at, leaves)
             residual, zero = linear.values.detach().numpy(), torch.zeros(len(points))
-            extra = [sparse.csr_array(linear.by_unknown.get(name, zero)[:, None].numpy()) for name in leaves]
+            extra = [scipy.sparse.csr_array(linear.by_unknown.get(name, zero)[:, None].numpy()) for name in leaves]
             own = sparse_slopes(linear, piece.sites, offsets, len(fields) * count)
-            slopes = sparse.csr_array(sparse.hstack([own, *extra]))
+            slopes = scipy.sparse.csr_array(scipy.sparse.hstack([own, *extra]))
             if piece.shares is not None:
                 residual = np.array([piece.shares @ residual])
-                slopes = sparse.csr_array(piece.shares[None, :] @ slopes)
+                slopes = scipy.sparse.csr_array(piece.shares[None, :] @ slopes)
             rows.append(piece.weights * residual)
-            blocks.append(sparse.diags_array(piece.weights) @ slopes)
-        return np.concatenate(rows), sparse.csr_array(sparse.vstack(blocks))
+            blocks.append(scipy.sparse.diags_array(piece.weights) @ slopes)
+        return np.concatenate(rows), scipy.sparse.csr_array(scipy.sparse.vstack(blocks))
 
-    def rows(self, solution: Array) -> tuple[Array, sparse.csr_array]:
+    def rows(self, solution: Array) -> tuple[Array, scipy.sparse.csr_array]:
         """The rows of least squares, measurements last, and their derivatives."""
         return self.linearized(self._whole, solution)
 
-    def _least(self, jacobian: sparse.csr_array, rows: Array) -> Array:
+    def _least(self, jacobian: scipy.sparse.csr_array, rows: Array) -> Array:
         try:
             return solved_least(jacobian, rows, 8 * len(self.problem.fields))
         except SingularError as error:

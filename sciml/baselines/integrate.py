@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.integrate import solve_ivp
+import scipy
 
 from sciml.errors import BaselineError
 from sciml.typing import Array
@@ -183,7 +183,7 @@ def integrate(
         if callable(jacobian := everything.get("jac")):
             # An implicit step may spend all of its time in Jacobians and their factors.
             everything["jac"] = partial(timed, jacobian)
-        return solve_ivp(guarded, span, start.reshape(-1), method=name, **everything)
+        return scipy.integrate.solve_ivp(guarded, span, start.reshape(-1), method=name, **everything)
 
     chosen = first if method == "auto" else method
     if method != "auto" or chosen == "Radau":

@@ -17,9 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
+import scipy
 import torch
-from scipy import linalg, sparse
-from scipy.sparse.linalg import LinearOperator, onenormest, splu
 from torch import Tensor
 
 from sciml._text import listed
@@ -63,8 +62,10 @@ class MethodOfLines:
         self._pull = _PULL / (high - low)
         self._rows = arranged(self.problem, grid, self.top)
         self._places = [list(self.top).index(row.field) * grid.size + row.numbers for row in self._rows]
-        one = sparse.eye_array(grid.size)
-        self._below, self._above = (sparse.csr_array(sparse.kron(each, one)) for each in into_state(self.levels, self.top))
+        one = scipy.sparse.eye_array(grid.size)
+        self._below, self._above = (
+            scipy.sparse.csr_array(scipy.sparse.kron(each, one)) for each in into_state(self.levels, self.top)
+        )
         self._factored: tuple[bytes, Callable[[Array], Array] | None] = (b"", None)
         self._constant: Callable[[Array], Array] | None = None
         self._check_affine()
@@ -76,12 +77,12 @@ class MethodOfLines:
 
     def fastest(self, y: Array) -> float:
         """About the size of the largest eigenvalue of the Jacobian at the start, from the norm of its eighth power."""
-        slopes = sparse.csr_array(self.jacobian(self.begin, y))
-        turned = sparse.csr_array(slopes.T)
-        power = LinearOperator(
+        slopes = scipy.sparse.csr_array(self.jacobian(self.begin, y))
+        turned = scipy.sparse.csr_array(slopes.T)
+        power = scipy.sparse.linalg.LinearOperator(
             slopes.shape, matvec=partial(_repeated, slopes), rmatvec=partial(_repeated, turned), dtype=np.float64
         )
-        return float(onenormest(power, t=1)) ** (1 / _POWER)
+        return float(scipy.sparse.linalg.onenormest(power, t=1)) ** (1 / _POWER)
 
     def stiff(self, fastest: float) -> bool:
         """Whether an implicit method is worth its factors."""
@@ -96,7 +97,7 @@ class MethodOfLines:
         """The derivative of the state, shape ``(len(levels) * N,)``."""
         return self._below @ y + self._above @ self._highest(t, y)
 
-    def jacobian(self, t: float, y: Array) -> sparse.csc_matrix | Array:
+    def jacobian(self, t: float, y: Array) -> scipy.sparse.csc_matrix | Array:
         """The derivative of the rate by the state."""
         whole = self._assembled(self._rows, t, y, self._highest(t, y), None)[1]
         by_state, highest = whole[:, : self.size], whole[:, self.size :]
@@ -104,11 +105,11 @@ class MethodOfLines:
             return self._below.toarray() - self._above @ self._solver(highest)(by_state.toarray())
         diagonal = self._is_diagonal(highest)
         top = (
-            sparse.linalg.spsolve(sparse.csc_matrix(highest), sparse.csc_matrix(by_state))
+            scipy.sparse.linalg.spsolve(scipy.sparse.csc_matrix(highest), scipy.sparse.csc_matrix(by_state))
             if diagonal is None
-            else sparse.diags_array(1 / diagonal) @ by_state
+            else scipy.sparse.diags_array(1 / diagonal) @ by_state
         )
-        return sparse.csc_matrix(self._below - self._above @ top)
+        return scipy.sparse.csc_matrix(self._below - self._above @ top)
 
     def start(self) -> Array:
         """The state at the start: what ``Initial`` prescribes, made to agree with the conditions at the outermost nodes."""
@@ -141,7 +142,7 @@ class MethodOfLines:
                 residual, slopes = self._assembled(rows, self.begin, state.ravel(), None, depth)
                 square = slopes[:, columns]
                 try:
-                    step = splu(sparse.csc_matrix(square)).solve(residual)
+                    step = scipy.sparse.linalg.splu(scipy.sparse.csc_matrix(square)).solve(residual)
                 except RuntimeError as error:
                     raise BaselineError(
                         "the conditions at the start do not determine the values at the boundary or the fields without a time "
@@ -178,7 +179,7 @@ class MethodOfLines:
                 return f"the residual {row.term.name!r} is not finite at {self.time} = {t:.6g}, first at the node {at}"
         return f"the solution or its rate of change is not finite at {self.time} = {t:.6g}: it blows up"
 
-    def _solver(self, matrix: sparse.csr_array) -> Callable[[Array], Array]:
+    def _solver(self, matrix: scipy.sparse.csr_array) -> Callable[[Array], Array]:
         key = matrix.data.tobytes()
         if self._factored[0] == key and self._factored[1] is not None:
             return self._factored[1]
@@ -199,13 +200,13 @@ class MethodOfLines:
         return solve
 
     @staticmethod
-    def _is_diagonal(matrix: sparse.csr_array) -> Array | None:
+    def _is_diagonal(matrix: scipy.sparse.csr_array) -> Array | None:
         diagonal = matrix.diagonal()
         return diagonal if matrix.count_nonzero() == np.count_nonzero(diagonal) == len(diagonal) else None
 
     def _assembled(
         self, rows: Sequence[Row], t: float, y: Array, w: Array | None, depth: int | None
-    ) -> tuple[Array, sparse.csr_array]:
+    ) -> tuple[Array, scipy.sparse.csr_array]:
         """Residuals of rows, one after the other, and their derivative by state and highest derivatives.
 
         The rows come in the order of fields and nodes if they are all there. With ``depth`` rows are differentiated that
@@ -223,7 +224,7 @@ class MethodOfLines:
             residuals.append(linear.values.detach().numpy())
             blocks.append(sparse_slopes(linear, row.sites, offsets, width, self.time))
         residual = np.concatenate(residuals)
-        whole = sparse.csr_array(sparse.vstack(blocks))
+        whole = scipy.sparse.csr_array(scipy.sparse.vstack(blocks))
         if depth is None:
             back = np.argsort(np.concatenate(self._places))
             return residual[back], whole[back]
@@ -276,27 +277,27 @@ class MethodOfLines:
         first, *rest = (
             self._assembled(self._rows, t, y, one, None)[1][:, self.size :] for t, y in zip(times, states, strict=True)
         )
-        size = sparse.linalg.norm(first)
-        if np.isfinite(size) and all(sparse.linalg.norm(first - each) <= 1e-13 * size for each in rest):
+        size = scipy.sparse.linalg.norm(first)
+        if np.isfinite(size) and all(scipy.sparse.linalg.norm(first - each) <= 1e-13 * size for each in rest):
             self._constant = self._solver(first)
 
 
-def _factored(matrix: sparse.csr_array) -> Callable[[Array], Array]:
+def _factored(matrix: scipy.sparse.csr_array) -> Callable[[Array], Array]:
     """The solver of a square matrix, by full or sparse factors; an error of NumPy or SuperLU where it is singular."""
     size = matrix.shape[0]
     if size > _DENSE or matrix.nnz < _FULL * size**2:
-        return splu(sparse.csc_matrix(matrix)).solve
-    factors = linalg.lu_factor(matrix.toarray(), check_finite=False)
+        return scipy.sparse.linalg.splu(scipy.sparse.csc_matrix(matrix)).solve
+    factors = scipy.linalg.lu_factor(matrix.toarray(), check_finite=False)
     if np.abs(np.diag(factors[0])).min() <= 1e-14 * np.abs(factors[0]).max():
         raise np.linalg.LinAlgError("singular")
-    return partial(linalg.lu_solve, factors, check_finite=False)
+    return partial(scipy.linalg.lu_solve, factors, check_finite=False)
 
 
 def _divided(diagonal: Array, y: Array) -> Array:
     return y / (diagonal[:, None] if y.ndim == 2 else diagonal)
 
 
-def _repeated(matrix: sparse.csr_array, vector: Array) -> Array:
+def _repeated(matrix: scipy.sparse.csr_array, vector: Array) -> Array:
     for _ in range(_POWER):
         vector = matrix @ vector
     return vector

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
+import scipy
 import torch
-from scipy.optimize import OptimizeResult, least_squares
 from torch import Tensor, nn
 
 from sciml.baselines.integrate import Budget, IntegrationError
@@ -92,7 +92,7 @@ class Task:
 
     def fit(
         self, rows: Callable[[Array], Array], slopes: Callable[[Array], Array], start: Array, tolerance: float
-    ) -> tuple[OptimizeResult, Inference]:
+    ) -> tuple[scipy.optimize.OptimizeResult, Inference]:
         """Fit raw unknowns, and what else is free, to the measurements by ``scipy.optimize.least_squares``.
 
         Reference: G. A. F. Seber and C. J. Wild, Nonlinear Regression, Wiley 1989.
@@ -110,7 +110,7 @@ class Task:
 
         options = {"xtol": tolerance, "ftol": tolerance / 10, "gtol": 1e-12}
         try:
-            found = least_squares(guarded, start, jac=slopes, x_scale="jac", **options)
+            found = scipy.optimize.least_squares(guarded, start, jac=slopes, x_scale="jac", **options)
         except ValueError as error:
             raise BaselineError(f"least_squares failed: {error}") from error
         return found, self.inference(found.x[:count], found.fun, found.jac[:, count:], found.jac[:, :count])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import scipy
 import torch
-from scipy.interpolate import make_interp_spline
 from torch import Tensor
 
 from sciml.typing import Array
@@ -18,7 +18,7 @@ class TensorSpline:
     def __init__(self, axes: Iterable[tuple[Array, int, str | None]], values: Array) -> None:
         self._bases = []
         for number, (nodes, degree, ends) in enumerate(axes, start=1):
-            spline = make_interp_spline(nodes, values, degree, axis=number, bc_type=ends)
+            spline = scipy.interpolate.make_interp_spline(nodes, values, degree, axis=number, bc_type=ends)
             # SciPy's coefficients have the axis first, whichever it was.
             values = np.moveaxis(spline.c, 0, number)
             self._bases.append((torch.from_numpy(spline.t), degree))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
-from scipy import stats
+import scipy
 
 from sciml.diagnostics.smoothness import hidden_step
 from sciml.diagnostics.well_posedness import lacking
@@ -149,7 +149,7 @@ def _beyond_noise(issued: Certificate) -> Iterator[str]:
         return
     # Chi-squared of the same mean and variance (F. E. Satterthwaite, Biometrics Bulletin 2, 1946).
     spread = variance / (2 * mean)
-    if stats.chi2.sf(total / spread, 2 * mean * freedom / variance) <= _CHANCE:
+    if scipy.stats.chi2.sf(total / spread, 2 * mean * freedom / variance) <= _CHANCE:
         yield (
             f"the data lie {math.sqrt(total / freedom):.3g} of their standard deviations from the solution in the root mean "
             f"square, which chance does not explain (chi-squared {total:.4g} at {freedom:.4g} degrees of freedom): "

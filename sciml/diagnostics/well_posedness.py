@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from sciml._text import listed, user_level
 from sciml.errors import ConditionWarning
@@ -254,7 +254,7 @@ class _System:
     def _takes(self, coordinate: str) -> int:
         """The largest sum of orders by a coordinate over all ways of giving every equation a field of its own."""
         orders = self._matrix(coordinate)
-        rows, columns = linear_sum_assignment(orders, maximize=True)
+        rows, columns = scipy.optimize.linear_sum_assignment(orders, maximize=True)
         return max(0, round(float(orders[rows, columns].sum())))
 
     def _orders(self, coordinate: str) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import betaincinv
+import scipy
 
 from sciml.errors import ProblemError
 from sciml.geometry.domain import Domain, Piece, Placed, Side, checked_names, gauss, grid
@@ -115,6 +115,6 @@ def _directions(unit: Array) -> Array:
     for column in unit.T[-2::-1]:
         # The height over an equator has a beta distribution; in three coordinates it is uniform (Archimedes).
         half = found.shape[1] / 2
-        height = 1 - 2 * (column if half == 1 else betaincinv(half, half, column))
+        height = 1 - 2 * (column if half == 1 else scipy.special.betaincinv(half, half, column))
         found = np.column_stack([np.sqrt(np.maximum(1 - height**2, 0))[:, None] * found, height])
     return found

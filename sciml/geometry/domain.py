@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
-from scipy.stats import qmc
+import scipy
 
 from sciml._text import among, listed
 from sciml.errors import ProblemError
@@ -675,7 +675,7 @@ class Combination(_Composite):
         self._bounds = dict(zip(first.coordinates, zip(*(each.tolist() for each in ends), strict=True), strict=True))
         self.measure = 0.0
         if (ends[0] < ends[1]).all():
-            unit = qmc.Sobol(len(self._bounds), rng=np.random.default_rng(0)).random_base2(_VOLUME_POWER)
+            unit = scipy.stats.qmc.Sobol(len(self._bounds), rng=np.random.default_rng(0)).random_base2(_VOLUME_POWER)
             self.measure = float(self.inside(unit)[1].mean()) * math.prod((ends[1] - ends[0]).tolist())
         if self.measure == 0:
             raise ProblemError(f"nothing remains of {self!r}: the {operation} of the two domains is empty")
@@ -729,7 +729,7 @@ def _fraction_kept(freedom: int, placed: Callable[[Array], Placed]) -> float:
     """The fraction of a side's points that are kept, estimated by a few of them."""
     unit = np.empty((1, 0))
     if freedom:
-        unit = qmc.Sobol(freedom, rng=np.random.default_rng(0)).random(_PROBES)
+        unit = scipy.stats.qmc.Sobol(freedom, rng=np.random.default_rng(0)).random(_PROBES)
     return float(placed(unit)[2].mean())
 
 

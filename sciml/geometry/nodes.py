@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy.spatial import cKDTree
-from scipy.stats import qmc
+import scipy
 
 from sciml.geometry.domain import Domain, Side
 from sciml.typing import Array
@@ -65,7 +64,7 @@ def scattered(domain: Domain, spacing: float, sides: Sequence[Side]) -> tuple[Ar
 
 def _inside(domain: Domain, spacing: float, boundary: Array, own: Array) -> Array:
     """Nodes inside, from lattices as fine as the boundary near by asks for."""
-    apart = partial(_apart, spacing, [(each, cKDTree(boundary[own == each])) for each in np.unique(own)])
+    apart = partial(_apart, spacing, [(each, scipy.spatial.cKDTree(boundary[own == each])) for each in np.unique(own)])
     levels = math.ceil(2 * math.log2(spacing / own.min()) - 1e-9)
     nodes, wanted = [], []
     for level in range(levels + 1):
@@ -79,12 +78,12 @@ def _inside(domain: Domain, spacing: float, boundary: Array, own: Array) -> Arra
         nodes.append(points[chosen])
         wanted.append(found[chosen])
     points, distances = np.concatenate(nodes), np.concatenate(wanted)
-    clear = cKDTree(boundary).query(points)[0] > _OFF * distances
+    clear = scipy.spatial.cKDTree(boundary).query(points)[0] > _OFF * distances
     points, distances = points[clear], distances[clear]
     return points[_thinned(points, _THIN * distances)] if levels else points
 
 
-def _apart(spacing: float, sides: Sequence[tuple[float, cKDTree]], points: Array) -> Array:
+def _apart(spacing: float, sides: Sequence[tuple[float, scipy.spatial.cKDTree]], points: Array) -> Array:
     """How far nodes are to be apart at points ``(n, D)``."""
     found = np.full(len(points), spacing)
     for own, tree in sides:
@@ -96,8 +95,8 @@ def _apart(spacing: float, sides: Sequence[tuple[float, cKDTree]], points: Array
 def _density(domain: Domain, side: Side) -> float:
     """The distance of nodes on a side as a share of that elsewhere, by its curvature."""
     freedom = domain.freedom(side)
-    points, normals, _ = domain.on_side(side, qmc.Sobol(freedom, rng=np.random.default_rng(0)).random(256))
-    away, near = cKDTree(points).query(points, 2)
+    points, normals, _ = domain.on_side(side, scipy.stats.qmc.Sobol(freedom, rng=np.random.default_rng(0)).random(256))
+    away, near = scipy.spatial.cKDTree(points).query(points, 2)
     turned = np.linalg.norm(normals - normals[near[:, 1]], axis=1)
     curvature = float(np.median(turned / np.maximum(away[:, 1], 1e-300)))
     share = 1 / max(curvature * _SMALL * 2 * max(domain.half_widths.values()), 1e-300)
@@ -124,7 +123,7 @@ def _on_side(domain: Domain, side: Side, spacing: float) -> tuple[Array, Array]:
         unit = (np.arange(count)[:, None] + 0.5) / count
     else:
         count = max(_FEWEST, math.ceil(_MORE * size / spacing**freedom))
-        unit = qmc.Sobol(freedom, rng=np.random.default_rng(0)).random(2 ** math.ceil(math.log2(count)))
+        unit = scipy.stats.qmc.Sobol(freedom, rng=np.random.default_rng(0)).random(2 ** math.ceil(math.log2(count)))
     points, normals, keep = domain.on_side(side, unit)
     points, normals = points[keep], normals[keep]
     if freedom > 1:
@@ -135,7 +134,7 @@ def _on_side(domain: Domain, side: Side, spacing: float) -> tuple[Array, Array]:
 
 def _thinned(points: Array, distances: Array) -> Array:
     """Which points remain, earlier ones before later ones, so that no two are nearer than the smaller of their distances."""
-    pairs = cKDTree(points).query_pairs(float(distances.max(initial=0.0)), output_type="ndarray")
+    pairs = scipy.spatial.cKDTree(points).query_pairs(float(distances.max(initial=0.0)), output_type="ndarray")
     near = np.linalg.norm(points[pairs[:, 0]] - points[pairs[:, 1]], axis=1) < distances[pairs].min(axis=1)
     earlier, later = np.sort(pairs[near], axis=1).T
     kept = np.ones(len(points), dtype=bool)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy
 
 from sciml.errors import FileError, MissingExtraError, ProblemError
 from sciml.geometry.domain import Domain, Piece, Placed, Side, checked_names, in_parts, segment_distance
@@ -158,7 +158,7 @@ class Polyhedron(Domain):
         # The determinant of the corners seen from a point is linear in the point; scalar products follow from distances.
         slope, constant = np.cross(a, b) + np.cross(b, c) + np.cross(c, a), (a * np.cross(b, c)).sum(axis=1)
         ab, bc, ca = (((one - two) ** 2).sum(axis=1) for one, two in ((a, b), (b, c), (c, a)))
-        away = cdist(at, self.vertices)
+        away = scipy.spatial.distance.cdist(at, self.vertices)
         x, y, z = (away[:, self.triangles[:, k]] for k in range(3))
         xx, yy, zz = x * x, y * y, z * z
         below = x * y * z + 0.5 * (z * (xx + yy - ab) + x * (yy + zz - bc) + y * (zz + xx - ca))

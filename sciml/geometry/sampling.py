@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import scipy
 import torch
-from scipy.stats import qmc
 from torch import Tensor
 
 from sciml.errors import ProblemError
@@ -165,7 +165,7 @@ def _collected(
     """Arrays at the first ``count`` points of a Sobol sequence that the last array of ``made`` keeps, a ``fraction`` of all."""
     if dimension == 0:
         return made(np.empty((1, 0)))[:-1]
-    engine = qmc.Sobol(dimension, rng=generator)
+    engine = scipy.stats.qmc.Sobol(dimension, rng=generator)
     # A whole power of two keeps the sequence balanced; its beginning is a good sequence of the length asked for.
     power = math.ceil(math.log2(max(count, 1) / max(fraction, 1e-6)))
     parts: list[tuple[Array, ...]] = []

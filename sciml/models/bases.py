@@ -10,11 +10,9 @@ from functools import cache, cached_property, lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy
 import torch
-from numpy.polynomial import chebyshev as cheb
-from numpy.polynomial import legendre
-from scipy import sparse
-from scipy.special import eval_jacobi
+from numpy.polynomial import chebyshev as cheb, legendre
 from torch import Tensor
 
 from sciml.errors import ModelError, ProblemError
@@ -101,22 +99,22 @@ class Nodal(Basis1D):
 
     def __init__(self, low: float, high: float, nodes: Array) -> None:
         super().__init__(low, high, nodes)
-        self._matrices: dict[int, sparse.csr_array] = {}
+        self._matrices: dict[int, scipy.sparse.csr_array] = {}
 
     @property
     @abstractmethod
     def weights(self) -> Array:
         """A quadrature, shape ``(n,)``; its sum is the length."""
 
-    def matrix(self, order: int) -> sparse.csr_array:
+    def matrix(self, order: int) -> scipy.sparse.csr_array:
         """The differentiation matrix from values to derivatives at the nodes, ``(n, n)``; computed once."""
         if order not in self._matrices:
             count = len(self)
-            self._matrices[order] = self._matrix(order) if order else sparse.csr_array(sparse.eye_array(count))
+            self._matrices[order] = self._matrix(order) if order else scipy.sparse.csr_array(scipy.sparse.eye_array(count))
         return self._matrices[order]
 
     @abstractmethod
-    def _matrix(self, order: int) -> sparse.csr_array:
+    def _matrix(self, order: int) -> scipy.sparse.csr_array:
         """The matrix of a derivative of order one or more."""
 
 
@@ -173,7 +171,7 @@ class Chebyshev(Spectral1D):
         whole = np.where(degree % 2 == 0, 2 / (1 - degree.astype(float) ** 2 + (degree == 1)), 0.0)
         return (self.high - self.low) / 2 * (whole @ self.expanded.numpy())
 
-    def _matrix(self, order: int) -> sparse.csr_array:
+    def _matrix(self, order: int) -> scipy.sparse.csr_array:
         count = len(self)
         barycentric = (-1.0) ** np.arange(count)
         barycentric[[0, -1]] /= 2
@@ -188,7 +186,7 @@ class Chebyshev(Spectral1D):
             np.fill_diagonal(found, 0.0)
             # The derivative of a constant vanishes.
             np.fill_diagonal(found, -found.sum(axis=1))
-        return sparse.csr_array(found)
+        return scipy.sparse.csr_array(found)
 
 
 class Fourier(Spectral1D):
@@ -221,8 +219,8 @@ class Fourier(Spectral1D):
     def weights(self) -> Array:
         return np.full(len(self), (self.high - self.low) / len(self))
 
-    def _matrix(self, order: int) -> sparse.csr_array:
-        return sparse.csr_array(self.table(torch.from_numpy(self.nodes), order)[1].numpy())
+    def _matrix(self, order: int) -> scipy.sparse.csr_array:
+        return scipy.sparse.csr_array(self.table(torch.from_numpy(self.nodes), order)[1].numpy())
 
 
 class FiniteDifferences(Nodal):
@@ -274,23 +272,23 @@ class FiniteDifferences(Nodal):
             found[:3] = found[:-4:-1] = self.step * np.array([3 / 8, 7 / 6, 23 / 24])
         return found
 
-    def _matrix(self, order: int) -> sparse.csr_array:
+    def _matrix(self, order: int) -> scipy.sparse.csr_array:
         count = len(self)
         reach = (order - 1) // 2 + self.theory // 2
         wide = order + self.theory
-        found = sparse.lil_array((count, count))
+        found = scipy.sparse.lil_array((count, count))
         central = _difference(np.arange(-reach, reach + 1), order)
         if self.periodic:
             offsets = np.arange(-reach, reach + 1)
             rows = np.repeat(np.arange(count), len(offsets))
             columns = (np.arange(count)[:, None] + offsets).ravel() % count
-            return sparse.csr_array((np.tile(central, count), (rows, columns)), shape=(count, count)) / self.step**order
+            return scipy.sparse.csr_array((np.tile(central, count), (rows, columns)), shape=(count, count)) / self.step**order
         for row in range(reach):
             found[row, :wide] = _difference(np.arange(wide) - row, order)
             found[count - 1 - row, count - wide :] = _difference(np.arange(wide) - (wide - 1 - row), order)
-        inside = sparse.diags_array(list(central), offsets=list(range(2 * reach + 1)), shape=(count - 2 * reach, count))
+        inside = scipy.sparse.diags_array(list(central), offsets=list(range(2 * reach + 1)), shape=(count - 2 * reach, count))
         edges = found.tocsr()
-        return sparse.csr_array(sparse.vstack([edges[:reach], inside, edges[count - reach :]]) / self.step**order)
+        return scipy.sparse.csr_array(scipy.sparse.vstack([edges[:reach], inside, edges[count - reach :]]) / self.step**order)
 
     def table(self, x: Tensor, order: int) -> tuple[Tensor | None, Tensor]:
         size = self.reach
@@ -556,7 +554,7 @@ def local_basis(degree: int, smooth: int) -> Tensor:
     """Chebyshev coefficients of bubbles and nodal functions, as columns of a square matrix."""
     at = chebyshev_places(degree + 1).numpy()
     edge = (1 - at**2) ** smooth
-    inside = [edge * eval_jacobi(k, 2 * smooth, 2 * smooth, at) for k in range(degree + 1 - 2 * smooth)]
+    inside = [edge * scipy.special.eval_jacobi(k, 2 * smooth, 2 * smooth, at) for k in range(degree + 1 - 2 * smooth)]
     values = np.stack([each / np.abs(each).max() for each in inside], axis=1) if inside else np.zeros((degree + 1, 0))
     bubbles = np.linalg.solve(cheb.chebvander(at, degree), values)
     low = np.eye(2 * smooth)

@@ -14,8 +14,8 @@ from functools import cache, reduce
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from sciml.geometry import Face, Side
@@ -54,20 +54,20 @@ class Grid:
         # Where starting values are taken from.
         self.places = self.points
         self._numbers = np.arange(self.size).reshape(self.shape)
-        self._matrices: dict[tuple[int, ...], sparse.csr_array] = {}
+        self._matrices: dict[tuple[int, ...], scipy.sparse.csr_array] = {}
 
     @property
     def weights(self) -> Array:
         """A quadrature over the nodes, ``(N,)``."""
         return reduce(np.multiply.outer, (axis.weights for axis in self.axes.values())).ravel()
 
-    def matrix(self, index: MultiIndex) -> sparse.csr_array:
+    def matrix(self, index: MultiIndex) -> scipy.sparse.csr_array:
         """From values at the nodes to a partial derivative there, ``(N, N)``."""
         orders = tuple(index.count(name) for name in self.coordinates)
         if orders not in self._matrices:
             factors = (axis.matrix(order) for axis, order in zip(self.axes.values(), orders, strict=True))
-            one = sparse.csr_array(sparse.eye_array(1))
-            self._matrices[orders] = reduce(lambda a, b: sparse.csr_array(sparse.kron(a, b)), factors, one)
+            one = scipy.sparse.csr_array(scipy.sparse.eye_array(1))
+            self._matrices[orders] = reduce(lambda a, b: scipy.sparse.csr_array(scipy.sparse.kron(a, b)), factors, one)
         return self._matrices[orders]
 
     def holds(self, side: Side) -> bool:
@@ -122,18 +122,18 @@ class Grid:
         """Any points ``(m, D)`` as those of a residual, by interpolation between the nodes."""
         return Sites(points, lambda index: self._between(points, index))
 
-    def _between(self, points: Array, index: MultiIndex) -> sparse.csr_array:
+    def _between(self, points: Array, index: MultiIndex) -> scipy.sparse.csr_array:
         orders = [index.count(name) for name in self.coordinates]
         numbers, factors = products(list(self.axes.values()), self.shape, torch.from_numpy(points), orders)
         starts = np.arange(len(points) + 1) * factors.shape[1]
         table = factors.numpy().ravel(), numbers.numpy().ravel(), starts
-        return sparse.csr_array(table, shape=(len(points), self.size))
+        return scipy.sparse.csr_array(table, shape=(len(points), self.size))
 
 
 class Sites:
     """Points ``(m, D)`` of a residual, and the matrix ``(m, N)`` of each partial derivative there, computed once."""
 
-    def __init__(self, points: Array, operator: Callable[[MultiIndex], sparse.csr_array]) -> None:
+    def __init__(self, points: Array, operator: Callable[[MultiIndex], scipy.sparse.csr_array]) -> None:
         self.points, self.operator = points, cache(operator)
 
 

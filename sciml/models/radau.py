@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy
 import torch
 from numpy.polynomial import chebyshev
-from scipy.special import roots_jacobi
 from torch import Tensor
 
 from sciml.typing import Array
@@ -30,7 +30,7 @@ class RadauIIA:
     """
 
     def __init__(self, count: int) -> None:
-        inner, _ = roots_jacobi(count - 1, 1.0, 0.0)
+        inner, _ = scipy.special.roots_jacobi(count - 1, 1.0, 0.0)
         nodes = np.append((1 + np.sort(inner)) / 2, 1.0)
         self.count = count
         self.nodes = torch.from_numpy(nodes)

@@ -18,9 +18,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
-from scipy import sparse
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from sciml.geometry import Domain, Side
@@ -66,7 +65,7 @@ class ScatteredBasis(Basis1D):
         powers = product(range(degree + 1), repeat=self.columns)
         self._powers = np.array([each for each in powers if sum(each) <= degree])
         self.reach = min(round(_NODES * len(self._powers)), len(places))
-        self._tree = cKDTree(places)
+        self._tree = scipy.spatial.cKDTree(places)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -91,7 +90,7 @@ class ScatteredBasis(Basis1D):
         found[turn] = np.concatenate([found[:0], *self._weights(points[turn], centre[turn], [tuple(order)])])
         return torch.from_numpy(self._stencils[0][centre]), torch.from_numpy(found).to(x)
 
-    def matrices(self, orders: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], sparse.csr_array]:
+    def matrices(self, orders: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], scipy.sparse.csr_array]:
         """The differentiation matrices ``(N, N)`` from values at the nodes to derivatives there."""
         count = len(self)
         data = np.concatenate(
@@ -99,7 +98,7 @@ class ScatteredBasis(Basis1D):
         )
         starts = np.arange(count + 1) * self.reach
         return {
-            order: sparse.csr_array((data[:, row].ravel(), self._stencils[0].ravel(), starts), shape=(count, count))
+            order: scipy.sparse.csr_array((data[:, row].ravel(), self._stencils[0].ravel(), starts), shape=(count, count))
             for row, order in enumerate(orders)
         }
 
@@ -198,12 +197,12 @@ class ScatteredNodes(Grid):
         self.shape = (self.size,)
         self.resolution = round(2 * max(domain.half_widths.values()) / spacing) + 1
 
-    def matrix(self, index: MultiIndex) -> sparse.csr_array:
+    def matrix(self, index: MultiIndex) -> scipy.sparse.csr_array:
         if not self._matrices:
             every = product(range(3), repeat=len(self.coordinates))
             (basis,) = self.axes.values()
             self._matrices = basis.matrices([each for each in every if 0 < sum(each) <= 2])
-            self._matrices[(0,) * len(self.coordinates)] = sparse.csr_array(sparse.eye_array(self.size))
+            self._matrices[(0,) * len(self.coordinates)] = scipy.sparse.csr_array(scipy.sparse.eye_array(self.size))
         return super().matrix(index)
 
     def holds(self, side: Side) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import scipy
 import torch
-from scipy.spatial import KDTree
 from torch import Tensor
 
 from sciml.errors import ModelError
@@ -72,7 +72,7 @@ class Tiles(Pieces):
         self.register_buffer("halves", halves[chosen], persistent=False)
         # Of a box without a tile the nearest one, in units of a typical box.
         unit = halves.mean(0)
-        nearest = KDTree(middles[chosen] / unit).query(middles / unit)[1]
+        nearest = scipy.spatial.KDTree(middles[chosen] / unit).query(middles / unit)[1]
         self.register_buffer("_tile_of", torch.from_numpy(nearest), persistent=False)
         self.register_buffer("products", products, persistent=False)
         shape = len(chosen), outputs, len(products)

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
-from scipy.interpolate import RegularGridInterpolator
-from scipy.optimize import least_squares
 
 from sciml._text import listed, whole
 from sciml.data import Table
@@ -141,7 +140,7 @@ def identify(
 
     # What the surrogate does not know is noise as well, as long as it is the forward model.
     blurred = math.hypot(noise, surrogate.calibration * float(np.sqrt(np.mean(measured**2))))
-    found = least_squares(
+    found = scipy.optimize.least_squares(
         lambda mode: np.concatenate([(predicted(mode[None])[0] - measured) / blurred, mode]),
         np.zeros(count),
         jac=lambda mode: np.concatenate([slopes(mode) / blurred, np.eye(count)]),
@@ -220,7 +219,7 @@ def _at(surrogate: Surrogate, values: Array, places: Array, fields: list[str]) -
     kept = [nodes[column] for column in keep]
     kind = "cubic" if min(map(len, kept)) > 3 else "linear"
     inside = np.clip(places[:, keep], [each[0] for each in kept], [each[-1] for each in kept])
-    found = RegularGridInterpolator(kept, grid, method=kind)(inside)
+    found = scipy.interpolate.RegularGridInterpolator(kept, grid, method=kind)(inside)
     return np.asarray(found.transpose(2, 1, 0).reshape(len(values), -1))
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 import numpy as np
+import scipy
 import torch
-from scipy.interpolate import RegularGridInterpolator
 from torch import Tensor, nn
 
 from sciml._text import listed, whole
@@ -139,7 +139,7 @@ def _interpolated(axes: Axes, values: Array, places: Array, periodic: Sequence[s
         nodes.append(each)
     kind = "cubic" if min(len(each) for each in nodes) > 3 and len(nodes) == 1 else "linear"
     inside = np.clip(places, [each[0] for each in nodes], [each[-1] for each in nodes])
-    return np.asarray(RegularGridInterpolator(nodes, held, method=kind)(inside).T)
+    return np.asarray(scipy.interpolate.RegularGridInterpolator(nodes, held, method=kind)(inside).T)
 
 
 class LearnedOperator(nn.Module):

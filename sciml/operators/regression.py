@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy
 import torch
-from scipy import linalg
 from torch import Tensor, nn
 
 from sciml.errors import ModelError
@@ -250,9 +250,9 @@ class Kernel(ClosedForm):
         matrix = self._kernel(known, own, known, own)
         matrix[np.diag_indices_from(matrix)] += nugget * np.mean(np.diag(matrix))
         self.level = nugget * float(np.mean(np.diag(matrix))) / (1 + nugget)
-        factor = linalg.cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
-        weight = linalg.cho_solve((factor, True), wanted, check_finite=False)
-        inverse, _ = linalg.lapack.dpotri(factor, lower=1)
+        factor = scipy.linalg.cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
+        weight = scipy.linalg.cho_solve((factor, True), wanted, check_finite=False)
+        inverse, _ = scipy.linalg.lapack.dpotri(factor, lower=1)
         misses = weight / np.diag(inverse)[:, None]
         # How large errors are beside what the kernel says: so that standard errors are right on samples left out.
         size = np.sqrt(np.mean(misses**2 * np.diag(inverse)[:, None], axis=0))
@@ -310,7 +310,7 @@ class Kernel(ClosedForm):
         codes = self.input_code.encode(self.scaling.only(others).rows([changed[number] for number in others]))
         codes, linear = codes * self.metric.numpy(), _linear_rows(changed, self.scaling, self.linear)
         rows = self._kernel(codes, linear, self.known.numpy(), self.rows.numpy())
-        half = linalg.solve_triangular(self.factor.numpy(), rows.T, lower=True, check_finite=False)
+        half = scipy.linalg.solve_triangular(self.factor.numpy(), rows.T, lower=True, check_finite=False)
         prior = self.offset + np.sum(linear**2, axis=1)
         left = np.sqrt(np.maximum(prior + self.level - np.sum(half**2, axis=0), self.level))
         return rows @ self.weight.numpy(), (left, self.spread.numpy())
@@ -350,7 +350,7 @@ def _gains(codes: Array, wanted: Array) -> Array:
     """How strongly the best linear map answers to each code, relative to the strongest."""
     sizes = np.sum(codes**2, axis=0)
     ridge = 1e-4 * sizes.max() + 1e-6 * sizes.sum()
-    linear = linalg.solve(codes.T @ codes + ridge * np.eye(codes.shape[1]), codes.T @ wanted, assume_a="pos")
+    linear = scipy.linalg.solve(codes.T @ codes + ridge * np.eye(codes.shape[1]), codes.T @ wanted, assume_a="pos")
     found = np.sqrt(np.sum(linear**2, axis=1))
     return np.maximum(found / max(float(found.max()), np.finfo(float).tiny), 1e-3)
 
@@ -366,12 +366,12 @@ def _left_out(matrix: Array, wanted: Array, nugget: float) -> float:
     shifted = matrix.copy()
     shifted[np.diag_indices_from(shifted)] += nugget * float(np.mean(np.diag(shifted)))
     try:
-        factor = linalg.cholesky(shifted, lower=True, overwrite_a=True, check_finite=False)
-    except linalg.LinAlgError:
+        factor = scipy.linalg.cholesky(shifted, lower=True, overwrite_a=True, check_finite=False)
+    except scipy.linalg.LinAlgError:
         return math.inf
-    inverse, failed = linalg.lapack.dpotri(factor, lower=1)
+    inverse, failed = scipy.linalg.lapack.dpotri(factor, lower=1)
     if failed:
         return math.inf
-    weight = linalg.cho_solve((factor, True), wanted, check_finite=False)
+    weight = scipy.linalg.cho_solve((factor, True), wanted, check_finite=False)
     misses = np.sum((weight / np.diag(inverse)[:, None]) ** 2, axis=1)
     return float(np.mean(misses / np.maximum(np.sum(wanted**2, axis=1), _FLOOR)))

@@ -7,12 +7,11 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
-from scipy.interpolate import RegularGridInterpolator
+import scipy
 from torch import nn
 
 from sciml._text import listed
@@ -27,6 +26,9 @@ from sciml.operators.recurrent import Recurrent
 from sciml.plots import panels
 from sciml.solution import Solution
 from sciml.typing import Array
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PLAIN = ("furthest", "calibration", "error", "success", "message", "seconds")
 """What a file of a surrogate holds as it is."""
@@ -357,7 +359,7 @@ def _between(frame: Frame, values: Array, places: Array) -> Array:
     held = np.squeeze(held, axis=single)
     kind = "cubic" if min(map(len, nodes)) > 3 else "linear"
     inside = np.clip(places[:, keep], [each[0] for each in nodes], [each[-1] for each in nodes])
-    return np.asarray(RegularGridInterpolator(nodes, held, method=kind)(inside))
+    return np.asarray(scipy.interpolate.RegularGridInterpolator(nodes, held, method=kind)(inside))
 
 
 def _state(module: nn.Module) -> dict[str, Any]:

@@ -7,10 +7,9 @@ import itertools
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table as RichTable
 
@@ -21,6 +20,9 @@ from sciml.runs.directory import MANIFEST, SOLUTION, SUMMARY, RunDirectory
 from sciml.runs.fingerprint import versions
 from sciml.runs.history import finite
 from sciml.solution import Solution
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _MOST = 2**24
 _NONE = type(None)

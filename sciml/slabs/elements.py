@@ -19,9 +19,8 @@ from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
+import scipy
 import torch
-from scipy.linalg import null_space
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from sciml.models.bases import PiecewiseBasis, Trace
@@ -149,7 +148,7 @@ class ElementPreconditioner:
         norms = own.norm(dim=1, keepdim=True)
         rows = (own / torch.where(norms > 0, norms, torch.ones_like(norms))).numpy()
         real = np.concatenate([rows.real, rows.imag])
-        free = null_space(real, rcond=1e-10) if len(rows) else np.eye(2 * self._nodal)
+        free = scipy.linalg.null_space(real, rcond=1e-10) if len(rows) else np.eye(2 * self._nodal)
         return torch.from_numpy(free[:, : 2 * self._nodal - len(rows)] if free.shape[1] else free)
 
     def _reduced(self, rows: Tensor) -> Tensor:
@@ -162,5 +161,5 @@ def _paired(tested: Tensor) -> list[int]:
     """For each field the equation that it is tested with: the one in which it counts most."""
     sizes = tested[0].abs().square().sum(dim=(0, 2, 4)).sqrt().numpy()
     whole = np.maximum(sizes.max(axis=1, keepdims=True), np.finfo(float).tiny)
-    equations, fields = linear_sum_assignment(np.log(np.maximum(sizes / whole, 1e-300)), maximize=True)
+    equations, fields = scipy.optimize.linear_sum_assignment(np.log(np.maximum(sizes / whole, 1e-300)), maximize=True)
     return [int(equations[list(fields).index(field)]) for field in range(len(sizes))]

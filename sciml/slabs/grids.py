@@ -17,8 +17,8 @@ from functools import reduce
 from typing import cast
 
 import numpy as np
+import scipy
 import torch
-from scipy.linalg import lu_factor, lu_solve
 from torch import Tensor
 
 from sciml.models import Grid
@@ -296,7 +296,7 @@ class _Inverse:
         blocks = blocks.mul_(self._across)
         self._whole: Tensor | None = None
         if blocks.shape[1] == blocks.shape[2] > _SMALL:
-            self._factors = [lu_factor(each.numpy(), check_finite=False) for each in blocks]
+            self._factors = [scipy.linalg.lu_factor(each.numpy(), check_finite=False) for each in blocks]
             pivots = [np.abs(np.diagonal(factor)) for factor, _ in self._factors]
             if min(float(each.min() / each.max()) for each in pivots) > _SINGULAR:
                 return
@@ -309,7 +309,10 @@ class _Inverse:
         if self._whole is not None:
             found = (self._whole @ right[..., None])[..., 0]
         else:
-            solved = (lu_solve(own, each.numpy(), check_finite=False) for own, each in zip(self._factors, right, strict=True))
+            solved = (
+                scipy.linalg.lu_solve(own, each.numpy(), check_finite=False)
+                for own, each in zip(self._factors, right, strict=True)
+            )
             found = torch.from_numpy(np.stack(list(solved)))
         return found * self._across[:, 0]
 

@@ -8,10 +8,8 @@ from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
+import scipy
 import torch
-from scipy import sparse
-from scipy.optimize import linear_sum_assignment
-from scipy.special import roots_jacobi
 from torch import Tensor
 
 from sciml._text import listed
@@ -51,18 +49,18 @@ class Row:
 
 def sparse_slopes(
     linear: Linearization, sites: Sites, offsets: Mapping[tuple[str, int], int], width: int, time: str | None = None
-) -> sparse.csr_array:
+) -> scipy.sparse.csr_array:
     """The derivative of a residual at sites by nodal values, ``(m, width)``."""
     data, places, columns = [np.zeros(0)], [np.zeros(0, dtype=int)], [np.zeros(0, dtype=int)]
     for (name, index), slope in linear.jets.items():
         if bool(slope.any()):
             passed, space = split(index, time)
-            part = (sparse.diags_array(slope.numpy()) @ sites.operator(space)).tocoo()
+            part = (scipy.sparse.diags_array(slope.numpy()) @ sites.operator(space)).tocoo()
             data.append(part.data)
             places.append(part.coords[0])
             columns.append(part.coords[1] + offsets[name, passed])
     entries = (np.concatenate(data), (np.concatenate(places), np.concatenate(columns)))
-    return sparse.csr_array(entries, shape=(len(sites.points), width))
+    return scipy.sparse.csr_array(entries, shape=(len(sites.points), width))
 
 
 def arranged(problem: Problem, grid: Grid, top: Mapping[str, int], *, rates: bool = True) -> tuple[Row, ...]:
@@ -185,7 +183,7 @@ def _owners(problem: Problem, grid: Grid, face: Side, terms: Sequence[Term]) -> 
             if name in reach and term.field in (None, name):
                 half = -(-order[name] // 2)
                 cost[row, column] = (max(reach.values()) - reach[name]) + 20 * (slot >= half) + 0.01 * slot
-    rows, columns = linear_sum_assignment(cost)
+    rows, columns = scipy.optimize.linear_sum_assignment(cost)
     if len(rows) < len(terms) or cost[rows, columns].max() >= 1000:
         raise BaselineError(
             f"{type(problem).__name__} has too many conditions on {face.describe(problem.domain)}: "
@@ -215,7 +213,7 @@ def _inside(problem: Problem, grid: Grid, name: str, numbers: Array, counts: Cou
         counts.get((name, Face(coordinate, "upper")), -1) + 1,
     ]
     lower, upper = given if order == 1 else (max(order - each, 0) for each in given)
-    places, _ = roots_jacobi(len(numbers), upper, lower)
+    places, _ = scipy.special.roots_jacobi(len(numbers), upper, lower)
     points = (axis.low + axis.high) / 2 + (axis.high - axis.low) / 2 * places
     return grid.at_points(points[:, None])
 
@@ -236,7 +234,7 @@ def _matched(problem: Problem, top: Mapping[str, int], kinds: Sequence[Asked], r
             if passed + times == top[name]:
                 # Its own time derivative rather than one that is differentiated in space too.
                 cost[row, fields.index(name)] = min(cost[row, fields.index(name)], 1.0 + len(space))
-    rows, columns = linear_sum_assignment(cost)
+    rows, columns = scipy.optimize.linear_sum_assignment(cost)
     if cost[rows, columns].max() >= 100:
         lacking = [problem.equations[row] for row, column in zip(rows, columns, strict=True) if cost[row, column] >= 100]
         raise BaselineError(

@@ -12,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 import torch
-from scipy.linalg import cho_solve_banded, cholesky_banded
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 
 _RIDGE = 1e-13
@@ -73,8 +71,8 @@ class TileLeastSquares:
         # In an order in which neighbours are close.
         pairs = torch.cat([torch.zeros(0, 2, dtype=torch.int64), *(tiles for tiles, _ in self._joined)])
         rows, columns = torch.cat([pairs, pairs.flip(1)]).T.numpy()
-        graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(self._count, self._count))
-        order = torch.from_numpy(reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64))
+        graph = scipy.sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(self._count, self._count))
+        order = torch.from_numpy(scipy.sparse.csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64))
         self._size, self._begin = int(ranks.sum()), torch.empty_like(ranks)
         self._begin[order] = torch.cumsum(ranks[order], 0) - ranks[order]
         self._end = self._begin + ranks
@@ -113,7 +111,7 @@ class TileLeastSquares:
         table = flat.numpy().reshape(band, size)
         table[0] += damping + _RIDGE
         self._damping = damping
-        self._factored = cholesky_banded(table, overwrite_ab=True, lower=True, check_finite=False)
+        self._factored = scipy.linalg.cholesky_banded(table, overwrite_ab=True, lower=True, check_finite=False)
 
     def _product(self, x: Tensor) -> list[Tensor]:
         """The slopes times coefficients ``(T, w)``."""
@@ -131,9 +129,9 @@ class TileLeastSquares:
         seen, found = self._number >= 0, torch.zeros_like(x)
         right = x.new_empty(self._size)
         right[self._number[seen]] = x[seen]
-        found[seen] = torch.from_numpy(cho_solve_banded((self._factored, True), right.numpy(), check_finite=False))[
-            self._number[seen]
-        ]
+        found[seen] = torch.from_numpy(
+            scipy.linalg.cho_solve_banded((self._factored, True), right.numpy(), check_finite=False)
+        )[self._number[seen]]
         return found
 
     def solve(self, values: Sequence[Tensor], most: int = _REFINEMENTS) -> Tensor:

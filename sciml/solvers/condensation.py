@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 import torch
-from scipy.linalg import cho_solve_banded, cholesky_banded
 from torch import Tensor
 
 from sciml.models.tensor_product import TensorProductBasis
@@ -82,7 +82,7 @@ class NormalEquations:
         coupling = torch.linalg.solve_triangular(inner, grams[:, :own, own:], upper=False)
         left = grams[:, own:, own:] - coupling.mT @ coupling
         more = None if self.more is None else (self.more[0], _damped(self.more[1], damping))
-        rows = cholesky_banded(layout.banded(left, more), overwrite_ab=True, lower=True, check_finite=False)
+        rows = scipy.linalg.cholesky_banded(layout.banded(left, more), overwrite_ab=True, lower=True, check_finite=False)
 
         def solve(right: Tensor) -> Tensor:
             mine, shared = layout.columns[:, :own], layout.columns[:, own:]
@@ -90,7 +90,7 @@ class NormalEquations:
             outer = right.clone()
             outer.index_add_(0, shared.flatten(), (coupling.mT @ reduced).flatten(0, 1), alpha=-1)
             found = torch.empty_like(right)
-            solved = cho_solve_banded((rows, True), outer[layout.shared].numpy(), check_finite=False)
+            solved = scipy.linalg.cho_solve_banded((rows, True), outer[layout.shared].numpy(), check_finite=False)
             found[layout.shared] = torch.from_numpy(solved)
             rest = reduced - coupling @ found[shared]
             found[mine] = torch.linalg.solve_triangular(inner.mT, rest, upper=True)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
+import scipy
 import torch
-from scipy.linalg import blas, lstsq
 from torch import Tensor
 
 from sciml.errors import SolverError
@@ -212,7 +212,7 @@ def united(rows: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
 
 def lower_square(matrix: Tensor, *, wide: bool = False) -> Tensor:
     """The lower triangle of AᵀA, or of AAᵀ for a ``wide`` A: on a processor half the multiplications (BLAS ``syrk``)."""
-    kinds = {torch.float64: blas.dsyrk, torch.float32: blas.ssyrk}
+    kinds = {torch.float64: scipy.linalg.blas.dsyrk, torch.float32: scipy.linalg.blas.ssyrk}
     if matrix.device.type != "cpu" or matrix.dtype not in kinds or not matrix.numel():
         return matrix @ matrix.T if wide else matrix.T @ matrix
     # The transpose has the order of columns that BLAS wants, without a copy; an upper triangle in it is a lower one here.
@@ -348,7 +348,7 @@ def _of_smallest_norm(matrix: Tensor, right: Tensor, rank_tolerance: float) -> T
         # SciPy's gelsy and not torch's: on Helmholtz' equation with 800 features torch's found a rank too low and stopped at a
         # held-out loss of 4e-16 or 6e-12, SciPy's reached 1e-25 and 5e-19 on the same matrices, time and again.
         known = {"cond": rank_tolerance, "check_finite": False, "lapack_driver": "gelsy"}
-        found = lstsq(matrix.double().numpy(), right.double().numpy(), **known)
+        found = scipy.linalg.lstsq(matrix.double().numpy(), right.double().numpy(), **known)
         return torch.from_numpy(found[0]).to(right)
     left, singular, across = torch.linalg.svd(matrix, full_matrices=False)
     kept = singular > rank_tolerance * singular[0]

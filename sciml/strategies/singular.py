@@ -13,10 +13,7 @@ import torch
 from torch import Tensor
 
 from sciml.geometry import Box, Corner, Interior, OnFaces, PointSet, Polygon, SpectralPoints
-from sciml.models import CornerExponents
-from sciml.models import CornerSingular as SingularModel
-from sciml.models import RandomFeatures as Features
-from sciml.models import Spectral as Polynomials
+from sciml.models import CornerExponents, CornerSingular as SingularModel, RandomFeatures as Features, Spectral as Polynomials
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.solvers import DiscreteProblem, Objective

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import scipy
 import torch
-from scipy import stats
 
 from sciml.problem import Normal, Unknown
 from sciml.problem.collocation import Collocation
@@ -138,7 +138,7 @@ def _errors(columns: Array, variance: float) -> Array:
 
 
 def _quantile(freedom: float, *, known: bool) -> float:
-    return float(stats.norm.ppf(0.975) if known else stats.t.ppf(0.975, max(freedom, 1.0)))
+    return float(scipy.stats.norm.ppf(0.975) if known else scipy.stats.t.ppf(0.975, max(freedom, 1.0)))
 
 
 def _estimates(

@@ -15,8 +15,8 @@ import copy
 import math
 from dataclasses import replace
 
+import scipy
 import torch
-from scipy.optimize import brentq
 
 from sciml.errors import SolverError
 from sciml.problem import Problem
@@ -79,7 +79,7 @@ class _Profile:
             if far > _FARTHEST * root * self._error:
                 return self._open(side)
         self._state = self._start
-        found = brentq(beyond, near, far, xtol=_CLOSE * root * self._error, rtol=1e-12)
+        found = scipy.optimize.brentq(beyond, near, far, xtol=_CLOSE * root * self._error, rtol=1e-12)
         self._fall(side * found)
         if not self._by_data():
             return self._open(side)

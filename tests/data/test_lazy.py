@@ -7,8 +7,7 @@ import pickle
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import sciml
 from sciml.data.hdf5_file import OpenFiles, locate

@@ -15,8 +15,7 @@ import scipy.io
 from conftest import ROOT
 
 import sciml
-from sciml.data import sandbox as probe
-from sciml.data import walker
+from sciml.data import sandbox as probe, walker
 from sciml.errors import ArchiveWarning, DataError
 
 DAMAGED = ROOT / "tests" / "fixtures" / "damaged"

@@ -14,8 +14,7 @@ from torch.nn import functional
 import sciml
 from problems import Poisson
 from sciml import d
-from sciml.diagnostics import model_checks
-from sciml.diagnostics import problem_checks as residual_checks
+from sciml.diagnostics import model_checks, problem_checks as residual_checks
 from sciml.errors import DataError, ModelError, PreflightWarning, ProblemError, SciMLError, SolverError
 from sciml.problem import compatibility as prescribed
 

@@ -3,8 +3,7 @@
 import pytest
 import sympy
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from sciml import d
 from sciml.errors import ProblemError

@@ -18,9 +18,7 @@ from sciml.jets import AutogradJets, TaylorJets
 from sciml.jets.linear import output_layer
 from sciml.jets.taylor import supports
 from sciml.models import CornerExponents, CornerFunctions, CornerSingular, Scaled
-from sciml.strategies import CornerSingular as Corners
-from sciml.strategies import Spectral as Polynomials
-from sciml.strategies import singular as corners
+from sciml.strategies import CornerSingular as Corners, Spectral as Polynomials, singular as corners
 from sciml.strategies.prepare import prepare
 from sciml.strategies.singular import (
     has_reentrant_corners,

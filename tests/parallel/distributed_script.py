@@ -83,6 +83,7 @@ FITS = {
     "GaussNewton": {"solver": solvers.GaussNewton(4), "model": models.RandomFeatures(60)},
     "adaptive": {"solver": solvers.Adam(40), "sampler": solvers.Adaptive(every=10)},
     "balanced": {"solver": solvers.Adam(40), "weights": solvers.Balanced("ntk", every=10), "causal": solvers.Causal()},
+    "ended by a callback": {"solver": solvers.Adam(200, look=10), "callbacks": [lambda report: report.step >= 30]},
     "averages": {"solver": solvers.LBFGS(25), "problem": Mean},
     "stream": {"solver": solvers.Adam(30, batch=512), "problem": Decay},
     "whole": {"solver": None, "problem": Mean, "model": None},

@@ -58,6 +58,7 @@ def fits(tmp_path_factory):
         "adaptive",
         "balanced",
         "averages",
+        "ended by a callback",
         "stream",
         "whole",
     ],

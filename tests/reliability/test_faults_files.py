@@ -22,8 +22,7 @@ from torch import nn
 from writing import WRITERS, on_a_small_disk, other, small_solution
 
 import sciml
-from sciml.data import archive
-from sciml.data import archive as payload
+from sciml.data import archive, archive as payload
 from sciml.errors import ArchiveWarning, FileError
 from sciml.runs import RunDirectory, report
 from sciml.runs.directory import MANIFEST

@@ -12,8 +12,7 @@ from conftest import ROOT
 
 import sciml
 from problems import Decay
-from sciml.data import archive
-from sciml.data import sandbox as probe
+from sciml.data import archive, sandbox as probe
 from sciml.data.sandbox import refusals
 from sciml.errors import DataError, FileError, SciMLError
 

@@ -11,12 +11,9 @@ from pathlib import Path
 import pytest
 
 from sciml.data import archive
-from sciml.data.archive import recorded as replaced
-from sciml.data.archive import write_file
+from sciml.data.archive import recorded as replaced, write_file
 from sciml.errors import FileError
-from sciml.runs import RunDirectory
-from sciml.runs import directory as generations
-from sciml.runs import directory as lock
+from sciml.runs import RunDirectory, directory as generations, directory as lock
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="permissions and links of POSIX")
 

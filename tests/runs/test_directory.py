@@ -21,8 +21,7 @@ from writing import other
 
 from sciml.data import archive
 from sciml.errors import ArchiveWarning, FileError
-from sciml.runs import RunDirectory
-from sciml.runs import directory as run_directory
+from sciml.runs import RunDirectory, directory as run_directory
 from sciml.runs.directory import MANIFEST
 
 CALLS = ("open", "close", "fsync", "chmod", "replace", "link", "unlink", "mkdir", "stat", "listdir", "ftruncate")

@@ -16,8 +16,7 @@ import sciml
 from sciml import d
 from sciml.diagnostics.convergence import overfitted
 from sciml.errors import SolverError
-from sciml.solvers import Objective
-from sciml.solvers import batching as portions
+from sciml.solvers import Objective, batching as portions
 from sciml.solvers.nonfinite import described
 from sciml.strategies.prepare import prepare
 

@@ -136,12 +136,15 @@ def test_least_squares_stops_at_a_target_and_on_time():
 
 
 def test_dense_methods_say_what_does_not_fit():
-    """The numbers in the message are those of the matrices."""
+    """The numbers in the message are those of the matrices; who names no factorisation is given steps that form none."""
     some = objective()
     rows, columns = some.shape
     assert some.linearised()[1].shape == (rows, columns)
-    with pytest.raises(SolverError, match=f"{rows} rows and {columns} parameters.*LBFGS.*fewer points"):
-        sciml.LeastSquares(memory=8 * rows * columns).start(some)
+    for named in ("cholesky", "qr", "svd", "mixed"):
+        with pytest.raises(SolverError, match=f"{rows} rows and {columns} parameters.*'cg'.*LBFGS.*fewer points"):
+            sciml.LeastSquares(memory=8 * rows * columns, factorisation=named).start(some)
+    before = some.value()
+    assert sciml.LeastSquares(memory=8 * rows * columns).start(some).step().loss < before
     with pytest.raises(SolverError, match=f"{columns} parameters.*KiB.*LBFGS"):
         sciml.SSBroyden(memory=8 * columns**2).start(some)
     sciml.LeastSquares(memory=2**30).start(some)

@@ -13,8 +13,7 @@ import sciml
 from problems import Harmonic
 from sciml import d
 from sciml.models import PiecewisePolynomial
-from sciml.strategies import InversePDE
-from sciml.strategies import inverse_pde as recovery
+from sciml.strategies import InversePDE, inverse_pde as recovery
 from sciml.strategies.prepare import prepare
 
 NOISE = 0.02

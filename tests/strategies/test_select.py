@@ -8,9 +8,7 @@ from conftest import problem_class
 import sciml
 from sciml import d
 from sciml.solvers.discrete_problem import with_features
-from sciml.strategies import RandomFeatures, SmallNetwork, network
-from sciml.strategies import random_features as automatic
-from sciml.strategies import search as searching
+from sciml.strategies import RandomFeatures, SmallNetwork, network, random_features as automatic, search as searching
 from sciml.strategies.prepare import prepare
 from sciml.strategies.random_features import _next_count, take_over
 from sciml.strategies.search import most_points, search
