@@ -19,6 +19,7 @@ import sciml
 from sciml import gallery
 from sciml._text import listed, whole
 from sciml.baselines import baseline as run_baseline
+from sciml.data import Table, read
 from sciml.errors import BaselineError, FileError, ModelError, ProblemError, SciMLError, SolverError
 from sciml.examination import doctor as run_doctor
 from sciml.fitting import fit as run_fit
@@ -34,20 +35,29 @@ from sciml.solution import Solution
 from sciml.solvers import LBFGS, Adam, GaussNewton, LeastSquares, SSBroyden
 from sciml.studies.profile import profile as run_profile
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 _console = Console()
 
 # What the record of a run keeps of ``sciml fit``, so that it can be resumed.
-_COMMAND = ("file", "model", "dtype", "device", "seed", "every", "solver")
+_COMMAND = ("file", "model", "dtype", "device", "seed", "every", "solver", "data", "points")
+
+# What runs of earlier versions did not record, since there was none of it.
+_LATER = ("solver", "data", "points")
 
 # Solvers that the command line knows.
 _SOLVERS = {each.__name__: each for each in (Adam, LBFGS, SSBroyden, LeastSquares, GaussNewton)}
 
 File = Annotated[
     str,
-    typer.Argument(metavar="FILE[:CLASS]", help="A Python file with a problem class in it, or a name of the gallery."),
+    typer.Argument(
+        metavar="FILE[:CLASS]",
+        help="A Python file with a problem class in it, or a name of the gallery.",
+        autocompletion=lambda incomplete: [name for name in gallery.table().index if str(name).startswith(incomplete)],
+    ),
 ]
+
+Data = Annotated[str | None, typer.Option(help="A file of measurements (CSV, HDF5, Parquet, NetCDF, MATLAB).")]
 
 Out = Annotated[Path | None, typer.Option(help="Where to write; runs/<file name> when not given.")]
 
@@ -86,6 +96,8 @@ def fit(
     solver: Annotated[str | None, typer.Option(help="Solvers in turn, as in 'Adam(500), SSBroyden(1500)'.")] = None,
     profile: Annotated[bool, typer.Option(help="Show where time and memory go, and write trace.json.")] = False,
     distributed: Annotated[int, typer.Option(help="Processes that share the rows of a fit by --solver.")] = 1,
+    data: Data = None,
+    points: Annotated[int | None, typer.Option(help="The number of points inside.")] = None,
     out: Out = None,
 ) -> None:
     """Fit the problem in FILE and write summary.json, solution.pt and fit.png; sciml resume continues it."""
@@ -94,7 +106,7 @@ def fit(
     name, kind = gallery.split(file)
     place = str(Path(name).resolve()) if Path(name).exists() else name
     file = place if kind is None else f"{place}:{kind}"
-    values = (file, model, dtype, device, seed, every, solver)
+    values = (file, model, dtype, device, seed, every, solver, None if data is None else str(Path(data).resolve()), points)
     directory = out or Path("runs") / Path(name).stem
     _fit(dict(zip(_COMMAND, values, strict=True)), directory, resume=resume, profiled=profile)
 
@@ -111,7 +123,7 @@ def resume(directory: Annotated[Path, typer.Argument(help="The directory of a ru
             f"the fit in {directory} was called from Python: call it again the same way, fit(..., out={str(directory)!r}, "
             "resume=True)"
         )
-    command.setdefault("solver", None)  # runs of earlier versions had none
+    command = dict.fromkeys(_LATER) | command
     missing = [name for name in _COMMAND if name not in command]
     if missing:
         raise FileError(f"{directory / RECORD} is damaged: its command lacks {listed(missing)}")
@@ -127,13 +139,17 @@ def _launched(processes: int) -> int:
     return subprocess.call([*launcher, "-m", "sciml.cli", *sys.argv[1:]], env=environment)
 
 
-def _compared(problem: Problem, solution: Solution, run: RunDirectory) -> None:
-    """Show and write a solution with the SciPy answer beside it."""
+def _compared(problem: Problem, solution: Solution, run: RunDirectory, data: Table | None) -> None:
+    """Show and write a solution with the SciPy answer beside it, for which nobody waits who has pressed Ctrl-C."""
     classical = None
     try:
-        classical = run_baseline(problem)
+        if solution.status != "interrupted":
+            _say("the same problem by SciPy ...", "dim")
+            classical = run_baseline(problem, data)
     except BaselineError as error:
         _say(f"no SciPy answer beside it, and no comparison made: {error}", "dim")
+    except KeyboardInterrupt:
+        _say("no SciPy answer beside it: interrupted", "dim")
     _show(solution, classical)
     _write(solution, classical, run)
 
@@ -150,7 +166,9 @@ def _fit(command: dict[str, Any], directory: Path, *, resume: bool, profiled: bo
     opened = RunDirectory(directory, command=command) if process_group.first() else contextlib.nullcontext(directory)
     with opened as run:
         how: dict[str, Any] = {
+            "data": None if command["data"] is None else read(command["data"]),
             "solver": None if solver is None else parse_solvers(solver),
+            "points": command["points"],
             "dtype": getattr(torch, dtype),
             "device": command["device"],
             "seed": command["seed"],
@@ -169,17 +187,20 @@ def _fit(command: dict[str, Any], directory: Path, *, resume: bool, profiled: bo
         if isinstance(run, Path):
             raise typer.Exit(0)
         with process_group.alone():
-            _compared(problem, solution, run)
+            _compared(problem, solution, run, how["data"])
     raise typer.Exit(0 if solution.success else 1)
 
 
 @app.command()
 def baseline(
-    file: File, tolerance: Annotated[float, typer.Option(help="Relative accuracy aimed at.")] = 1e-6, out: Out = None
+    file: File,
+    tolerance: Annotated[float, typer.Option(help="Relative accuracy aimed at.")] = 1e-6,
+    data: Data = None,
+    out: Out = None,
 ) -> None:
     """Solve the problem in FILE by SciPy."""
     problem = _problem(file)
-    solution = run_baseline(problem, tolerance=tolerance)
+    solution = run_baseline(problem, None if data is None else read(data), tolerance=tolerance)
     _show(solution, None)
     if out is not None:
         with RunDirectory(out) as run:

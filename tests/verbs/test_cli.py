@@ -10,6 +10,7 @@ from conftest import ROOT
 from matplotlib import image
 
 import sciml
+from sciml import cli, fitting
 from sciml.cli import main, parse_model
 from sciml.errors import ModelError, ProblemError
 from sciml.gallery import load_problem
@@ -68,6 +69,48 @@ def test_baseline_and_version(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "rate" in done.stdout
     assert run("--version", cwd=tmp_path).stdout.strip() == f"sciml {sciml.__version__}"
+
+
+def test_measurements_and_points_come_from_the_command_line(tmp_path, monkeypatch, capsys):
+    """Both methods fit the file that is named, and the run is continued with the same one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "decay.py").write_text(QUICK)
+    (tmp_path / "faster.csv").write_text("t,u\n0,1\n0.2,0.5488\n0.4,0.3012\n0.6,0.1653\n1,0.0498\n")
+    called = ["fit", "decay.py", "--data", "faster.csv", "--points", "40", "--solver", "LeastSquares(20)", "--model", "MLP(6)"]
+    for arguments in (called, ["resume", "runs/decay"]):
+        monkeypatch.setattr(sys, "argv", ["sciml", *arguments])
+        with pytest.raises(SystemExit):
+            main()
+        assert "the same problem by SciPy" in capsys.readouterr().out
+        summary = json.loads((tmp_path / "runs/decay/summary.json").read_text())
+        assert summary["unknowns"]["rate"]["value"] == pytest.approx(3.0, rel=0.02)
+        assert summary["points"]["decay"] == 40
+    monkeypatch.setattr(sys, "argv", ["sciml", "baseline", "decay.py", "--data", "faster.csv", "--out", "classical"])
+    with pytest.raises(SystemExit):
+        main()
+    summary = json.loads((tmp_path / "classical/summary.json").read_text())
+    assert summary["unknowns"]["rate"]["value"] == pytest.approx(3.0, rel=0.02)
+
+
+def test_nobody_waits_for_scipy_after_an_interruption(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "decay.py").write_text(QUICK)
+
+    def interrupted(problem, network, **how):
+        # The progress line is a callback like any other: the fit is interrupted where it is called.
+        def stop(report):
+            raise KeyboardInterrupt
+
+        return fitting.fit(problem, network, **how, callbacks=[stop])
+
+    monkeypatch.setattr(cli, "run_fit", interrupted)
+    monkeypatch.setattr(sys, "argv", ["sciml", "fit", "decay.py", "--model", "MLP(6)", "--solver", "Adam(100)"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().out
+    assert ended.value.code == 1
+    assert "SciPy" not in said
+    assert "interrupted" in said
 
 
 @pytest.mark.parametrize(
