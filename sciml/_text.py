@@ -1,14 +1,15 @@
-"""Words of messages: lists of names, the name that was probably meant, checks of plain arguments."""
+"""Words of messages: lists of names, the name that was probably meant, checks of plain arguments, missing libraries."""
 
 from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
 
-from sciml.errors import DataError, SciMLError
+from sciml.errors import DataError, MissingExtraError, SciMLError
 
 
 def listed(names: Iterable[object]) -> str:
@@ -52,6 +53,15 @@ def whole(name: str, given: object, least: int, kind: type[SciMLError] = DataErr
     if isinstance(given, bool) or not isinstance(given, Integral) or given < least:
         raise kind(f"{name} must be a whole number of at least {least}; given: {given!r}")
     return int(given)
+
+
+@contextmanager
+def extra(name: str, what: str) -> Iterator[None]:
+    """Where libraries of an extra are imported: that one is missing is an error that says what to install."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(f"{what}, which is not installed: pip install 'sciml[{name}]'") from error
 
 
 def user_level() -> int:

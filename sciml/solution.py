@@ -134,6 +134,12 @@ class Solution:
         return next(self.trial.buffers()).device
 
     @property
+    def units(self) -> dict[str, str]:
+        """The units that are known, by coordinate and field: those of the problem's class, else those of the measurements."""
+        measured = {} if self.data is None else dict(self.data.units)
+        return {name: unit for name, unit in (measured | dict(getattr(self.problem, "units", {}))).items() if unit}
+
+    @property
     def title(self) -> str:
         """A line for the head of a figure."""
         by = self.engine if self.model is None else type(self.model).__name__
@@ -374,11 +380,23 @@ class Solution:
         archive.write_file(path, archive.packed(saving.to_record(self)))
         return path
 
-    def export(self, path: str | Path, fields: Any = None) -> Path:
-        """Write the fields as a program for ``torch.export.load``, without derivatives; see ``sciml.exporting.export``."""
-        from sciml.runs import program as exporting
+    def export(self, path: str | Path, fields: Any = None, **options: Any) -> Path:
+        """Write fields and derivatives as an ONNX graph or a program for ``torch.export``; see ``sciml.deploy.export``."""
+        from sciml.deploy import export
 
-        return exporting.export(self, path, fields)
+        return export(self, path, fields, **options)
+
+    def to_xarray(self, resolution: int | None = None) -> Any:
+        """The fields on a grid as an xarray ``Dataset``; see ``sciml.deploy.to_xarray``."""
+        from sciml.deploy import to_xarray
+
+        return to_xarray(self, resolution)
+
+    def to_vtk(self, path: str | Path, resolution: int | None = None, **options: Any) -> Path:
+        """Write the fields for ParaView; see ``sciml.deploy.to_vtk``."""
+        from sciml.deploy import to_vtk
+
+        return to_vtk(self, path, resolution, **options)
 
     def __repr__(self) -> str:
         outcome = "success" if self.success else "NOT a success"

@@ -21,6 +21,7 @@ from torch import Tensor
 from sciml.geometry import Face, Side
 from sciml.models.base import Block
 from sciml.models.bases import Basis1D, Nodal, axis_from, chebyshev, products, tabulated, waves
+from sciml.models.one_graph import one_graph
 from sciml.typing import Array, MultiIndex, Values
 
 
@@ -199,8 +200,11 @@ class GridFunction(Block):
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         """A partial derivative of all fields, ``(n, F)``, its orders given for each coordinate."""
-        # Where all points agree in a coordinate, as at the edge of a window, its nodes are summed once for all of them.
         far = [k for k, axis in enumerate(self.axes) if axis.reach is None]
+        if one_graph():
+            near = [k for k in range(len(self.axes)) if k not in far]
+            return self._partial(points, orders, self.values, near, far)
+        # Where all points agree in a coordinate, as at the edge of a window, its nodes are summed once for all of them.
         several = len(points) > 1 and not points.requires_grad
         first = self._first
         alike = [k for k in far if several and bool((points[:, first[k]] == points[0, first[k]]).all())][: len(self.axes) - 1]

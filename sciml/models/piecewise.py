@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sciml.errors import ModelError
 from sciml.models.base import Block
 from sciml.models.bases import PiecewiseBasis, chebyshev, located
+from sciml.models.one_graph import one_graph
 
 _CHUNK = 2**13
 
@@ -48,7 +49,7 @@ class Pieces(Block):
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         """A derivative of the fields, ``(n, F)``, of given orders by each coordinate."""
-        return differentiable(self._in_chunks, points, orders)
+        return self._values(points, orders) if one_graph() else differentiable(self._in_chunks, points, orders)
 
     def _in_chunks(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         return torch.cat([self._values(part, orders) for part in points.split(_CHUNK)])
@@ -93,14 +94,65 @@ class PiecewisePolynomial(Pieces):
             tables.append(chebyshev(inside, degree, order)[-1] / half[:, None] ** order)
             tile = tile * (len(own) - 1) + element
         # One number a tile: to look up by one index is several times faster than by one for each coordinate.
-        found = self.coefficients.flatten(0, dims - 1).index_select(0, tile)
-        for table in reversed(tables):
-            found = torch.bmm(found.flatten(1, -2), table[:, :, None]).view(found.shape[:-1])
-        return found
+        return _combined(self.coefficients.flatten(0, dims - 1).index_select(0, tile), tables)
 
     def extra_repr(self) -> str:
         elements = " x ".join(str(len(each) - 1) for each in self.breaks)
         return f"{elements} tiles of degree {' x '.join(map(str, self.degrees))}"
+
+
+class StackedPolynomials(nn.Module):
+    """Several ``PiecewisePolynomial`` of the same coordinates and fields, as one table in which each point has its own.
+
+    Breaks and degrees are filled up to the most that any of them has. It is made where all of them are to be one graph of
+    operations, which would otherwise hold each of them.
+    """
+
+    counts: Tensor
+    begins: Tensor
+    table: Tensor
+
+    def __init__(self, stacked: Sequence[PiecewisePolynomial]) -> None:
+        super().__init__()
+        first = stacked[0].coefficients
+        self.dims = len(stacked[0].degrees)
+        self.degrees = [max(each.degrees[k] for each in stacked) for k in range(self.dims)]
+        counts = torch.tensor([[len(own) - 1 for own in each.breaks] for each in stacked])
+        for k in range(self.dims):
+            breaks = first.new_full((len(stacked), max(len(each.breaks[k]) for each in stacked)), torch.inf)
+            for row, each in zip(breaks, stacked, strict=True):
+                row[: len(each.breaks[k])] = each.breaks[k]
+            self.register_buffer(f"breaks_{k}", breaks)
+        tables = []
+        for each in stacked:
+            room = [(0, most - degree) for most, degree in zip(reversed(self.degrees), reversed(each.degrees), strict=True)]
+            filled = nn.functional.pad(each.coefficients, [size for pair in room for size in pair])
+            tables.append(filled.flatten(0, self.dims - 1))
+        begins = torch.tensor([0, *map(len, tables[:-1])]).cumsum(0)
+        self.register_buffer("counts", counts)
+        self.register_buffer("begins", begins)
+        self.register_buffer("table", torch.cat(tables))
+
+    def partial(self, points: Tensor, number: Tensor, orders: Sequence[int]) -> Tensor:
+        """A derivative of the fields, ``(n, F)``, of given orders, at points in the coordinates of the polynomials numbered."""
+        tables, tile = [], torch.zeros_like(number)
+        for k, (x, order, degree) in enumerate(zip(points.unbind(1), orders, self.degrees, strict=True)):
+            breaks: Tensor = getattr(self, f"breaks_{k}")[number]
+            inner = (x[:, None] >= breaks[:, 1:]).sum(1)
+            element = torch.minimum(inner, self.counts[number, k] - 1)
+            low, high = (breaks.gather(1, at[:, None])[:, 0] for at in (element, element + 1))
+            half = (high - low) / 2
+            tables.append(chebyshev((x - low) / half - 1, degree, order)[-1] / half[:, None] ** order)
+            tile = tile * self.counts[number, k] + element
+        return _combined(self.table.index_select(0, self.begins[number] + tile), tables)
+
+
+def _combined(coefficients: Tensor, tables: Sequence[Tensor]) -> Tensor:
+    """The sum of products, ``(n, F)``: coefficients ``(n, F, J_1, ..., J_D)`` and a table ``(n, J)`` for each coordinate."""
+    found = coefficients
+    for table in reversed(tables):
+        found = torch.bmm(found.flatten(1, -2), table[:, :, None]).view(found.shape[:-1])
+    return found
 
 
 class _Derivative(torch.autograd.Function):

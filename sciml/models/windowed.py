@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from sciml.errors import ModelError
 from sciml.models.base import Block
+from sciml.models.one_graph import one_graph
+from sciml.models.piecewise import PiecewisePolynomial, StackedPolynomials
+from sciml.models.scaled import Scaled
 
 
 class Windowed(Block):
@@ -58,21 +61,29 @@ class Windowed(Block):
                 f"{list(edges)}"
             )
         self.register_buffer("edges", times)
+        self._lengths = times.diff().tolist()
         self.windows = nn.ModuleList(windows)
         self.column = column
         self.order = order
 
     def forward(self, points: Tensor) -> Tensor:
         """Fields ``(n, F)`` at points ``(n, D)``; the first and last window continue outside."""
+        if one_graph() and self._alike():
+            return self._stacked(points, [0] * points.shape[1])
         return self._by_window(points, self._window)
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         """A derivative of the fields, ``(n, F)``, of given orders by each coordinate, if the windows have a ``partial``."""
+        if one_graph() and self._alike():
+            return self._stacked(points, list(orders))
         return self._by_window(points, lambda number, own: self._partial_in(number, own, list(orders)))
 
     def _by_window(self, points: Tensor, values: Callable[[int, Tensor], Tensor]) -> Tensor:
         """What a function of a window's number and points in it gives, in the order of the points."""
         time = points[:, self.column]
+        if one_graph():
+            every = torch.stack([values(number, points) for number in range(len(self.windows))], dim=1)
+            return every.gather(1, self._number(time)[:, None, None].expand(-1, 1, every.shape[2]))[:, 0]
         where = torch.bucketize(time.detach().contiguous(), self.edges[1:-1], right=True)
         order = where.argsort(stable=True)
         parts = points[order].split(where.bincount(minlength=len(self.windows)).tolist())
@@ -98,11 +109,45 @@ class Windowed(Block):
 
     def _joined(self, number: int, points: Tensor, values: Tensor, gaps: Sequence[Tensor], order: int) -> Tensor:
         """Values of a window plus the fading differences, differentiated by time."""
-        length = float(self.edges[number + 1] - self.edges[number])
+        length = self._lengths[number]
         share = (points[:, self.column] - self.edges[number]) / length
         for power, gap in enumerate(gaps):
             fading = _FADING * Polynomial([0.0] * power + [1.0]) * (length**power / math.factorial(power))
             values = values + _at(fading.deriv(order), share)[:, None] / length**order * gap
+        return values
+
+    def _number(self, time: Tensor) -> Tensor:
+        """The window of each time, without sorting."""
+        return (time.detach()[:, None] >= self.edges[1:-1]).sum(1)
+
+    def _alike(self) -> bool:
+        return all(isinstance(each, Scaled) and isinstance(each.model, PiecewisePolynomial) for each in self.windows)
+
+    def _stacked(self, points: Tensor, orders: list[int]) -> Tensor:
+        """A derivative by one table of all windows' polynomials, in which every point looks up its own."""
+        windows: Any = list(self.windows)
+        pieces = StackedPolynomials([each.model for each in windows])
+        center, half, offset, scale = (
+            torch.stack([getattr(each, name) for each in windows]) for name in ("center", "half_width", "offset", "scale")
+        )
+
+        def partial(at: Tensor, number: Tensor, wanted: Sequence[int]) -> Tensor:
+            found = pieces.partial((at - center[number]) / half[number], number, wanted) * scale[number]
+            for column, order in enumerate(wanted):
+                found = found / half[number, column, None] ** order if order else found
+            return found if any(wanted) else found + offset[number]
+
+        number = self._number(points[:, self.column])
+        length = self.edges.diff()[number]
+        begin = self._at_time(points, self.edges[number])
+        share, order = (points[:, self.column] - self.edges[number]) / length, orders[self.column]
+        values = partial(points, number, orders)
+        for power in range(self.order):
+            across = [power if column == self.column else each for column, each in enumerate(orders)]
+            # The first window follows none: there the difference is that of itself, zero.
+            gap = partial(begin, (number - 1).clamp_min(0), across) - partial(begin, number, across)
+            fading = _FADING * Polynomial([0.0] * power + [1.0 / math.factorial(power)])
+            values = values + (_at(fading.deriv(order), share) * length ** (power - order))[:, None] * gap
         return values
 
     def _at_time(self, points: Tensor, time: Tensor) -> Tensor:

@@ -44,6 +44,8 @@ class Problem:
     conductivity that is to be found and does not change in time. Where the equations leave a field free, that ``a_t`` vanishes
     is a condition of this name; where they are enough, they must imply it, and the certificate looks whether they do.
 
+    ``units = {"t": "a", "u": "kg"}`` says units of coordinates and fields; pictures and files show them, nothing is converted.
+
     Two methods are optional: ``reference(self, **coordinates)`` returns the exact or trusted solution (torch in, torch
     out; a dict by field, or one tensor for a single field; ``reference = sciml.StoredReference(path)`` reads it from a
     file), and ``measurements(self)`` the table that ``fit`` and ``baseline`` use when no data are given.
@@ -79,6 +81,7 @@ class Problem:
     time: str | None = "t"
     complex_fields: Mapping[str, Sequence[str]] = {}
     vectors: Mapping[str, Sequence[str]] = {}
+    units: Mapping[str, str] = {}
     _given: tuple[str, ...]
     _equations: ClassVar[dict[str, tuple[str, ...]]] = {}
     _methods: ClassVar[dict[str, Residual]] = {}

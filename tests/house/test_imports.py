@@ -39,6 +39,7 @@ ORDER = [
     "distillation",
     "transformer",
     "operators",
+    "deploy",
     "gallery",
     "conditions",
     "noise",
@@ -47,7 +48,7 @@ ORDER = [
     "__main__",
 ]
 # Convenience methods of ``Solution`` import what they call when they are called.
-CONVENIENCE = {("solution", room) for room in ("embedding", "plots", "runs")}
+CONVENIENCE = {("solution", room) for room in ("deploy", "embedding", "plots", "runs")}
 MOST_MODULES, MOST_FILES = 18, 26
 
 
