@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sciml._text import listed
-from sciml.errors import ProblemError
+from sciml._text import among, listed
+from sciml.errors import FileError, ProblemError
 from sciml.geometry import Box, Domain, Interior, draw
 from sciml.typing import Array
 
@@ -23,6 +25,9 @@ _STYLES = ("-", "--", "-.", ":")
 # Points along a coordinate: of curves; of maps on boxes and on other domains, alone and side by side.
 _LINE, _ALONE, _BESIDE = 500, (201, 401), (161, 321)
 _PROBES = 256
+# From which share of the larger side of zero on a field has both signs; how long a strip is drawn as it is.
+_BOTH_SIGNS, _STRIP = 0.1, 5.0
+_NOWHERE: Mapping[str, float] = {}
 
 Values = Mapping[str, Array]
 Function = Callable[[Mapping[str, Array]], Values]
@@ -46,26 +51,145 @@ class Shown:
     blown_up: bool = False
 
 
-def plot(solution: Any, other: Any = None) -> Figure:
-    """Draw the fields of a solution over its coordinates.
+def plot(
+    solution: Any,
+    other: Any = None,
+    *,
+    fields: str | Sequence[str] | None = None,
+    at: Mapping[str, float | Sequence[float]] | None = None,
+    ax: Any = None,
+    bands: bool = True,
+) -> Figure:
+    """Draw the fields of a solution over its coordinates, or over those that ``at`` leaves.
 
-    Over one coordinate: a line for each field, measurements as dots, the reference or another solution dashed. Over two:
-    a colour map for each field on the domain, and beside it the difference from the other solution or the reference, where
-    there is one. Over more: the same on a slice along the first two coordinates that are not time, through the middle of all
-    the others; the title says where. The figure belongs to no window and no global state; save it with ``figure.savefig``.
+    Over one coordinate: a line for each field, fields of different units or sizes on axes of their own, measurements as dots,
+    the reference or another solution dashed, and around what was inferred from measurements its 95 % interval. Over two: a
+    colour map for each field on the domain, and beside it the difference from the other solution or the reference, where there
+    is one. Over more: the same on a slice along the first two coordinates that are not time, through the middle of all the
+    others; the title says where. Fields of both signs have a map that is white at zero, and contour lines, dashed below it, so
+    that it can be read without colours. Labels have units where the problem or the measurements say them.
+
+    Args:
+        solution: what to draw.
+        other: another solution to draw beside it, in the place of the problem's reference.
+        fields: those to draw; all by default.
+        at: values of coordinates to draw at, ``{"t": 0.5}``; where one coordinate is left, several, ``{"t": [0, 0.5, 1]}``, are
+            several lines.
+        ax: axes of matplotlib to draw into, as many as there are panels.
+        bands: whether intervals are drawn.
+
+    Returns:
+        The figure. A new one belongs to no window and no global state; save it with ``figure.savefig``.
 
     Raises:
-        ProblemError: the slice through the middle does not meet the domain.
+        ProblemError: a field or coordinate is unknown, ``ax`` has not as many axes as there are panels, or the slice does not
+            meet the domain.
+
+    Example:
+        >>> import sciml
+        >>> figure = sciml.fit(sciml.gallery.problem("heat_rod")).plot(at={"t": [0.0, 0.5]})
+        >>> [line.get_label() for line in figure.axes[0].lines][::2]
+        ['u, t = 0', 'u, t = 0.5']
+
+    Reference: E. R. Tufte, The Visual Display of Quantitative Information, 2nd ed., Graphics Press 2001.
     """
+    names = [fields] if isinstance(fields, str) else list(solution.fields if fields is None else fields)
+    for name in names:
+        if name not in solution.fields:
+            raise ProblemError(f"there is no field {name!r} to draw; there are {among(name, solution.fields)}")
+    chosen = {} if at is None else dict(at)
+    for name in chosen:
+        if name not in solution.coordinates:
+            raise ProblemError(f"at= names {name!r}, which is no coordinate; there are {among(name, solution.coordinates)}")
     second: Function | None = None
     label = "reference"
     if other is not None:
         second, label = (lambda points: other(**points)), other.engine
     elif solution.problem is not None and solution.problem.has_reference:
         second = solution.truth
-    if len(solution.coordinates) == 1:
-        return _lines(solution, second, label)
-    return _maps(solution, second, label, other is None)
+    free = [name for name in solution.coordinates if name not in chosen]
+    if not free:
+        raise ProblemError("at= fixes every coordinate: solution(...) gives the values there")
+    several = {name: np.atleast_1d(values) for name, values in chosen.items()}
+    if len(free) == 1:
+        slices = [dict(zip(several, map(float, each), strict=True)) for each in itertools.product(*several.values())]
+        return _lines(solution, names, free[0], slices, second, label, ax, bands=bands)
+    if any(len(values) != 1 for values in several.values()):
+        raise ProblemError(f"a map over {listed(free)} is drawn at one value of each other coordinate; given: at={chosen!r}")
+    return _maps(solution, names, {name: float(each[0]) for name, each in several.items()}, second, label, other is None, ax)
+
+
+def animate(
+    solution: Any, field: str | None = None, path: str | Path = "animation.gif", *, frames: int = 50, fps: float = 12.5
+) -> Path:
+    """Write an animation of a field over time as a GIF, or as MP4 where ffmpeg is installed.
+
+    Args:
+        solution: of one coordinate beside time, drawn as a line, or of more, drawn as a map.
+        field: the field; the first by default.
+        path: where to write, ending in ``.gif`` or ``.mp4``; a file that is there is replaced.
+        frames: times, from the first to the last.
+        fps: frames a second.
+
+    Raises:
+        ProblemError: there is no time, nothing beside it, or no such field.
+        FileError: the file cannot be written, or ffmpeg is missing.
+    """
+    from matplotlib import animation
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    path, field = Path(path), solution.fields[0] if field is None else field
+    time = "t" if solution.problem is None else solution.problem.time
+    if time not in solution.coordinates or len(solution.coordinates) < 2:
+        raise ProblemError(f"an animation needs time and another coordinate; there are {listed(solution.coordinates)}")
+    writers: dict[str, Any] = {".gif": animation.PillowWriter, ".mp4": animation.FFMpegWriter}
+    if path.suffix not in writers:
+        raise FileError(f"an animation ends in .gif or .mp4; given: {path}")
+    if not writers[path.suffix].isAvailable():
+        raise FileError(f"{path}: ffmpeg is not installed; write a .gif")
+    begin, end = solution.bounds[time]
+    moments = np.linspace(begin, end, frames)
+    grid = living(solution, {name: np.ravel(each) for name, each in solution.grid(60).items()})[field]
+    limits = float(np.nanmin(grid)), float(np.nanmax(grid))
+    figure = _figure(6.0, 4.0)
+    FigureCanvasAgg(figure)
+
+    def drawn(moment: float) -> list[Any]:
+        figure.clear()
+        if len(solution.coordinates) == 2:
+            axes = figure.subplots()
+            plot(solution, fields=field, at={time: moment}, ax=axes, bands=False)
+            room = 0.05 * (limits[1] - limits[0] or 1.0)
+            axes.set_ylim(limits[0] - room, limits[1] + room)
+            if (legend := axes.get_legend()) is not None:
+                legend.remove()
+        else:
+            _one_map(solution, field, {time: float(moment)}, figure.subplots(), limits)
+        figure.suptitle(f"{solution.title}, {_label(solution, time)} = {moment:.3g}")
+        return []
+
+    try:
+        animation.FuncAnimation(figure, drawn, list(moments), blit=False).save(path, writers[path.suffix](fps=fps))
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {error}") from error
+    return path
+
+
+def _label(solution: Any, name: str) -> str:
+    """A coordinate or field with its unit: ``t [a]``."""
+    unit = solution.units.get(name)
+    return f"{name} [{unit}]" if unit else name
+
+
+def _axes(ax: Any, rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, Any]:
+    """New axes, or those given, ``(rows, columns)``."""
+    if ax is None:
+        figure = _figure(size[0] * columns, size[1] * rows)
+        return figure, figure.subplots(rows, columns, squeeze=False)
+    given = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
+    if len(given) != rows * columns:
+        raise ProblemError(f"this picture has {rows * columns} panels; ax= has {len(given)} axes")
+    return given[0].figure, given.reshape(rows, columns)
 
 
 def panels(shown: Mapping[str, tuple[Mapping[str, Array], Array]], bands: Mapping[str, Array]) -> Figure:
@@ -112,32 +236,76 @@ def living(solution: Any, points: Mapping[str, Any]) -> dict[str, Any]:
     return {name: np.where(there, values[name], np.nan) for name, there in solution.lives(points).items()}
 
 
-def _lines(solution: Any, second: Function | None, label: str) -> Figure:
-    (coordinate,) = solution.coordinates
+def _lines(
+    solution: Any,
+    fields: Sequence[str],
+    coordinate: str,
+    slices: Sequence[Mapping[str, float]],
+    second: Function | None,
+    label: str,
+    ax: Any,
+    *,
+    bands: bool,
+) -> Figure:
+    """Curves along one coordinate, at each of some values of the others."""
     low, high = solution.bounds[coordinate]
-    at = {coordinate: np.linspace(low, high, _LINE)}
-    values, beside = living(solution, at), second(at) if second is not None else {}
-    figure = _figure(7.0, 4.2)
-    axes = figure.subplots()
-    for position, field in enumerate(solution.fields):
-        colour = _COLOURS[position % len(_COLOURS)]
-        axes.plot(at[coordinate], values[field], color=colour, linewidth=1.8, label=field)
-        if field in beside:
-            axes.plot(at[coordinate], beside[field], "--", color="black", linewidth=1.0, label=f"{field}, {label}")
-        if solution.data is not None and field in solution.data.columns:
-            measured = solution.data[coordinate], solution.data[field]
-            axes.scatter(*measured, s=22, color=colour, zorder=3, label=f"{field}, measured")
-    if high - low >= 10:
-        from matplotlib.ticker import MaxNLocator
+    line = np.linspace(low, high, _LINE)
+    drawn = [{coordinate: line, **{name: np.full_like(line, value) for name, value in each.items()}} for each in slices]
+    found = []
+    for points in drawn:
+        inside = solution.domain.contains(np.stack([points[name] for name in solution.coordinates], axis=1))
+        found.append(_spread(partial(living, solution), fields, points, inside))
+    beside = [_spread(second, fields, points, np.ones(_LINE, dtype=bool)) if second is not None else {} for points in drawn]
+    sizes = {name: float(np.nanmax([np.abs(each[name]) for each in found], initial=0.0)) for name in fields}
+    groups = _together(solution, sizes)
+    figure, every = _axes(ax, len(groups), 1, (7.0, 4.2 if len(groups) == 1 else 3.0))
+    position = 0
+    for axes, group in zip(every[:, 0], groups, strict=True):
+        for field in group:
+            for points, at, values, known in zip(drawn, slices, found, beside, strict=True):
+                colour = _COLOURS[position % len(_COLOURS)]
+                position += 1
+                name = f"{field}, {_where(at)}" if at else field
+                axes.plot(line, values[field], color=colour, linewidth=1.8, label=name)
+                if bands and solution.spread is not None and solution.problem is not None:
+                    low, high = solution.interval(**points)[field]
+                    axes.fill_between(line, low, high, color=colour, alpha=0.2, linewidth=0)
+                if known:
+                    axes.plot(line, known[field], "--", color="black", linewidth=1.0, label=f"{name}, {label}")
+            if not slices[0] and solution.data is not None and field in solution.data.columns:
+                measured = solution.data[coordinate], solution.data[field]
+                axes.scatter(*measured, s=22, color=colour, zorder=3, label=f"{field}, measured")
+        if line[-1] - line[0] >= 10:
+            from matplotlib.ticker import MaxNLocator
 
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlabel=coordinate, title=solution.title)
-    axes.spines[["top", "right"]].set_visible(False)
-    if len(axes.get_legend_handles_labels()[0]) > 4:
-        figure.legend(frameon=False, loc="outside right upper")
-    else:
-        axes.legend(frameon=False)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        unit = solution.units.get(group[0])
+        axes.set(xlabel=_label(solution, coordinate), ylabel=", ".join(group) + (f" [{unit}]" if unit else ""))
+        axes.spines[["top", "right"]].set_visible(False)
+        if ax is None and len(groups) == 1 and len(axes.get_legend_handles_labels()[0]) > 4:
+            figure.legend(frameon=False, loc="outside right upper")
+        else:
+            axes.legend(frameon=False)
+    if ax is None:
+        every[0, 0].set_title(solution.title)
     return figure
+
+
+def _together(solution: Any, sizes: Mapping[str, float]) -> list[list[str]]:
+    """Fields that share axes: those of one unit, and of unknown units those whose sizes differ by less than a factor of ten."""
+    groups: list[list[str]] = []
+    for name, size in sizes.items():
+        unit = solution.units.get(name)
+        for group in groups:
+            like = solution.units.get(group[0])
+            first = sizes[group[0]]
+            alike = unit == like if unit or like else size <= 10 * first and first <= 10 * size
+            if alike:
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    return groups
 
 
 def _compared_lines(shown: Sequence[Shown], fields: Sequence[str], domain: Domain, against: str) -> Figure:
@@ -165,36 +333,62 @@ def _compared_lines(shown: Sequence[Shown], fields: Sequence[str], domain: Domai
     return figure
 
 
-def _maps(solution: Any, second: Function | None, label: str, at_errors: bool) -> Figure:
+def _maps(
+    solution: Any,
+    fields: Sequence[str],
+    at: Mapping[str, float],
+    second: Function | None,
+    label: str,
+    at_errors: bool,
+    ax: Any,
+) -> Figure:
     """``at_errors``: draw the difference at the points where errors are taken, so that the picture shows the same ones."""
-    domain, fields, time = solution.domain, solution.fields, "t" if solution.problem is None else solution.problem.time
-    across, rest = _plane(domain, time)
-    fixed = {name: sum(domain.bounds[name]) / 2 for name in rest}
-    points, inside = _grid(domain, across, fixed, _ALONE)
-    if not inside.any():
-        raise ProblemError(
-            f"the slice through the middle of {listed(rest)} does not meet the domain of {solution.name}: evaluate the "
-            "solution on a slice that does, and draw that"
-        )
+    domain, time = solution.domain, "t" if solution.problem is None else solution.problem.time
+    across, fixed, points, inside = _slice(solution, at)
     first = partial(living, solution)
     values = _spread(first, fields, points, inside)
-    columns = 1 if second is None else 2
-    figure = _figure(5.2 * columns, 3.8 * len(fields))
-    axes = figure.subplots(len(fields), columns, squeeze=False)
+    figure, axes = _axes(ax, len(fields), 1 if second is None else 2, (5.2, 3.8))
     for row, field in enumerate(fields):
-        _map(axes[row, 0], across, points, values[field], field)
+        _map(axes[row, 0], across, points, values[field], field, bar=_label(solution, field))
     if second is not None:
-        at, within = points, inside
+        where, within = points, inside
         if at_errors and not fixed and isinstance(domain, Box):
-            at = solution.grid()
-            within = np.ones(at[across[0]].shape, dtype=bool)
-            values = _spread(first, fields, at, within)
-        beside = _spread(second, fields, at, within)
+            where = solution.grid()
+            within = np.ones(where[across[0]].shape, dtype=bool)
+            values = _spread(first, fields, where, within)
+        beside = _spread(second, fields, where, within)
         for row, field in enumerate(fields):
-            _map(axes[row, 1], across, at, values[field] - beside[field], f"{field} less {label}", difference=True)
+            gap = values[field] - beside[field]
+            _map(axes[row, 1], across, where, gap, f"{field} less {label}", difference=True, bar=_label(solution, field))
+    for panel in axes.flat:
+        panel.set(xlabel=_label(solution, across[0]), ylabel=_label(solution, across[1]))
     _shape(axes, domain, time, across)
-    figure.suptitle(f"{solution.title}, at {_where(fixed)}" if fixed else solution.title)
+    if ax is None:
+        figure.suptitle(f"{solution.title}, at {_where(fixed)}" if fixed else solution.title)
     return figure
+
+
+def _one_map(solution: Any, field: str, at: Mapping[str, float], axes: Axes, limits: tuple[float, float]) -> None:
+    """One field on a slice, with given limits of its colours."""
+    across, _, points, inside = _slice(solution, at)
+    values = _spread(partial(living, solution), [field], points, inside)[field]
+    _map(axes, across, points, values, field, limits, bar=_label(solution, field))
+    _shape(np.array([axes]), solution.domain, None if solution.problem is None else solution.problem.time, across)
+
+
+def _slice(solution: Any, at: Mapping[str, float]) -> tuple[tuple[str, str], dict[str, float], dict[str, Array], Array]:
+    """The two coordinates drawn over, where the others stand, a grid, and which of its points lie inside."""
+    domain, time = solution.domain, "t" if solution.problem is None else solution.problem.time
+    across, rest = _plane(domain, time, at)
+    fixed = {name: at.get(name, sum(domain.bounds[name]) / 2) for name in rest}
+    points, inside = _grid(domain, across, fixed, _ALONE)
+    if not inside.any():
+        where = f"at {_where(at)}" if at else f"through the middle of {listed(rest)}"
+        raise ProblemError(
+            f"the slice {where} does not meet the domain of {solution.name}: say another by at={{...}}, or evaluate the "
+            "solution and draw that"
+        )
+    return across, fixed, points, inside
 
 
 def _compared_maps(shown: Sequence[Shown], fields: Sequence[str], domain: Domain, time: str | None, against: str) -> Figure:
@@ -237,30 +431,36 @@ def _map(
     limits: tuple[float, float] | None = None,
     *,
     difference: bool = False,
+    bar: str = "",
 ) -> None:
-    """A colour map of values, differences symmetric about zero; words in place of values of which none is finite."""
+    """A colour map of values, white at zero where they have both signs; words in place of values of which none is finite."""
     axes.set_title(title, fontsize="medium")
     axes.set(xlabel=across[0], ylabel=across[1])
     if not np.isfinite(values).any():
         axes.text(0.5, 0.5, "blow-up:\nno comparison made", ha="center", va="center", transform=axes.transAxes)
         axes.set(xticks=[], yticks=[])
         return
-    if difference:
-        size = float(np.nanmax(np.abs(values)))
+    low, high = limits or (float(np.nanmin(values)), float(np.nanmax(values)))
+    signed = difference or (low < 0 < high and min(-low, high) > _BOTH_SIGNS * max(-low, high))
+    if signed:
+        size = max(-low, high)
         limits = (-size, size)
     # Gouraud's shading has no way to leave points out.
     shading: Any = "gouraud" if np.isfinite(values).all() else "nearest"
-    colours, flat = "RdBu_r" if difference else "viridis", [points[name] for name in across]
+    colours, flat = "RdBu_r" if signed else "viridis", [points[name] for name in across]
     mesh = axes.pcolormesh(*flat, values, cmap=colours, shading=shading, rasterized=True)
     mesh.set_clim(*(limits or (None, None)))
+    if signed and not difference and high > low:
+        # Without colours the two halves of the map look alike: lines say the sign, dashed below zero.
+        axes.contour(*flat, values, levels=7, colors="black", linewidths=0.4, negative_linestyles="dashed")
     figure = axes.figure
     assert figure is not None
-    figure.colorbar(mesh, ax=axes)
+    figure.colorbar(mesh, ax=axes, label=bar)
 
 
-def _plane(domain: Domain, time: str | None) -> tuple[tuple[str, str], list[str]]:
-    """The coordinates to draw over, to the right and upwards, and the others."""
-    first, second = sorted(domain.coordinates, key=lambda name: name == time)[:2]
+def _plane(domain: Domain, time: str | None, at: Mapping[str, float] = _NOWHERE) -> tuple[tuple[str, str], list[str]]:
+    """The coordinates to draw over, to the right and upwards, and the others, among them those with a value given."""
+    first, second = sorted((name for name in domain.coordinates if name not in at), key=lambda name: name == time)[:2]
     rest = [name for name in domain.coordinates if name not in (first, second)]
     # Time runs to the right, as it does in every other picture of it.
     return ((second, first) if second == time else (first, second)), rest
@@ -287,8 +487,9 @@ def _spread(function: Function, fields: Sequence[str], points: Mapping[str, Arra
 
 
 def _shape(axes: Any, domain: Domain, time: str | None, across: tuple[str, str]) -> None:
-    """Maps of domains that are no boxes have one scale along both coordinates."""
-    if not isinstance(domain, Box) and time not in across:
+    """Maps over space have one scale along both coordinates, unless the domain is a long strip."""
+    low, high = sorted(end - begin for begin, end in (domain.bounds[name] for name in across))
+    if time not in across and (not isinstance(domain, Box) or high < _STRIP * low):
         for panel in axes.flat:
             panel.set_aspect("equal")
 

@@ -360,11 +360,17 @@ class Solution:
 
         return embed(self, points, layer, **options)
 
-    def plot(self, other: Solution | None = None) -> Figure:
+    def plot(self, other: Solution | None = None, **options: Any) -> Figure:
         """A matplotlib figure of the fields, beside another solution or the reference; see ``sciml.plots.plot``."""
         from sciml import plots
 
-        return plots.plot(self, other)
+        return plots.plot(self, other, **options)
+
+    def animate(self, field: str | None = None, path: str | Path = "animation.gif", **options: Any) -> Path:
+        """Write a GIF or MP4 of a field over time; see ``sciml.plots.animate``."""
+        from sciml import plots
+
+        return plots.animate(self, field, path, **options)
 
     def save(self, path: str | Path) -> Path:
         """Write the solution to one file, all of it or nothing.
