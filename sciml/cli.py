@@ -1,4 +1,4 @@
-"""Command line: ``sciml list``, ``fit``, ``resume``, ``runs``, ``baseline`` and ``doctor``."""
+"""Command line: ``sciml list``, ``fit``, ``resume``, ``runs``, ``report``, ``baseline``, ``doctor`` and ``serve``."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from sciml import gallery
 from sciml._text import listed, whole
 from sciml.baselines import baseline as run_baseline
 from sciml.data import Table, read
+from sciml.deploy import report_of_run
 from sciml.errors import BaselineError, FileError, ModelError, ProblemError, SciMLError, SolverError
 from sciml.examination import doctor as run_doctor
 from sciml.fitting import fit as run_fit
@@ -229,6 +230,20 @@ def runs(
         _console.print("sciml resume DIRECTORY/NAME continues one that is unfinished or interrupted", style="dim")
 
 
+@app.command("report")
+def report_(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run, as in runs/burgers.")],
+    out: Annotated[Path | None, typer.Option(help="Where to write; report.html in the run when not given.")] = None,
+    problem: Annotated[
+        str | None, typer.Option(help="FILE[:CLASS] of the problem, where the run was begun from Python.")
+    ] = None,
+) -> None:
+    """Write a report of a run: one HTML file with the mathematics, the answer and what vouches for it."""
+    path = directory / "report.html" if out is None else out
+    report_of_run(directory, path, _problem_of(directory, problem), overwrite=True)
+    _say(f"report    {path}")
+
+
 @app.command()
 def doctor(
     file: Annotated[
@@ -284,6 +299,14 @@ def _called(call: ast.AST, known: dict[str, Any]) -> Any:
         raise ValueError(f"not a call of {listed(known)}")
     options: dict[str, Any] = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
     return known[call.func.id](*[ast.literal_eval(each) for each in call.args], **options)
+
+
+def _problem_of(directory: Path, problem: str | None) -> Problem | None:
+    """The problem of a run: the one named, or that of the command that began it; None where it was begun from Python."""
+    if problem is None and (record := read_record(directory)) is not None:
+        command = record.get("command")
+        problem = command.get("file") if isinstance(command, dict) else None
+    return None if problem is None else load_problem(problem)
 
 
 def _say(text: str, style: str = "") -> None:

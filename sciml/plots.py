@@ -149,23 +149,13 @@ def animate(
         raise FileError(f"{path}: ffmpeg is not installed; write a .gif")
     begin, end = solution.bounds[time]
     moments = np.linspace(begin, end, frames)
-    grid = living(solution, {name: np.ravel(each) for name, each in solution.grid(60).items()})[field]
-    limits = float(np.nanmin(grid)), float(np.nanmax(grid))
+    limits = _limits(solution, field)
     figure = _figure(6.0, 4.0)
     FigureCanvasAgg(figure)
 
     def drawn(moment: float) -> list[Any]:
         figure.clear()
-        if len(solution.coordinates) == 2:
-            axes = figure.subplots()
-            plot(solution, fields=field, at={time: moment}, ax=axes, bands=False)
-            room = 0.05 * (limits[1] - limits[0] or 1.0)
-            axes.set_ylim(limits[0] - room, limits[1] + room)
-            if (legend := axes.get_legend()) is not None:
-                legend.remove()
-        else:
-            _one_map(solution, field, {time: float(moment)}, figure.subplots(), limits)
-        figure.suptitle(f"{solution.title}, {_label(solution, time)} = {moment:.3g}")
+        frame(solution, field, moment, figure, limits)
         return []
 
     try:
@@ -173,6 +163,36 @@ def animate(
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error}") from error
     return path
+
+
+def frame(
+    solution: Any, field: str, moment: float, figure: Figure | None = None, limits: tuple[float, float] | None = None
+) -> Figure:
+    """One field at one time, with the same limits at all times: a line over one other coordinate, else a map."""
+    figure = _figure(6.0, 4.0) if figure is None else figure
+    low, high = limits or _limits(solution, field)
+    time = "t" if solution.problem is None else solution.problem.time
+    axes = figure.subplots()
+    if len(solution.coordinates) == 2:
+        plot(solution, fields=field, at={time: moment}, ax=axes, bands=False)
+        room = 0.05 * (high - low or 1.0)
+        axes.set_ylim(low - room, high + room)
+        if (legend := axes.get_legend()) is not None:
+            legend.remove()
+    else:
+        across, _, points, inside = _slice(solution, {time: float(moment)})
+        values = _spread(partial(living, solution), [field], points, inside)[field]
+        _map(axes, across, points, values, field, (low, high), bar=_label(solution, field))
+        _shape(np.array([axes]), solution.domain, time, across)
+    figure.suptitle(f"{solution.title}, {_label(solution, str(time))} = {moment:.3g}")
+    return figure
+
+
+def _limits(solution: Any, field: str) -> tuple[float, float]:
+    """The least and largest value of a field, anywhere and at any time."""
+    resolution = {2: 100, 3: 40}.get(len(solution.coordinates), 12)
+    values = living(solution, {name: np.ravel(each) for name, each in solution.grid(resolution).items()})[field]
+    return float(np.nanmin(values)), float(np.nanmax(values))
 
 
 def _label(solution: Any, name: str) -> str:
@@ -368,20 +388,14 @@ def _maps(
     return figure
 
 
-def _one_map(solution: Any, field: str, at: Mapping[str, float], axes: Axes, limits: tuple[float, float]) -> None:
-    """One field on a slice, with given limits of its colours."""
-    across, _, points, inside = _slice(solution, at)
-    values = _spread(partial(living, solution), [field], points, inside)[field]
-    _map(axes, across, points, values, field, limits, bar=_label(solution, field))
-    _shape(np.array([axes]), solution.domain, None if solution.problem is None else solution.problem.time, across)
-
-
-def _slice(solution: Any, at: Mapping[str, float]) -> tuple[tuple[str, str], dict[str, float], dict[str, Array], Array]:
+def _slice(
+    solution: Any, at: Mapping[str, float], count: int | None = None
+) -> tuple[tuple[str, str], dict[str, float], dict[str, Array], Array]:
     """The two coordinates drawn over, where the others stand, a grid, and which of its points lie inside."""
     domain, time = solution.domain, "t" if solution.problem is None else solution.problem.time
     across, rest = _plane(domain, time, at)
     fixed = {name: at.get(name, sum(domain.bounds[name]) / 2) for name in rest}
-    points, inside = _grid(domain, across, fixed, _ALONE)
+    points, inside = _grid(domain, across, fixed, _ALONE if count is None else (count, count))
     if not inside.any():
         where = f"at {_where(at)}" if at else f"through the middle of {listed(rest)}"
         raise ProblemError(
@@ -432,6 +446,7 @@ def _map(
     *,
     difference: bool = False,
     bar: str = "",
+    signs: bool = True,
 ) -> None:
     """A colour map of values, white at zero where they have both signs; words in place of values of which none is finite."""
     axes.set_title(title, fontsize="medium")
@@ -441,7 +456,7 @@ def _map(
         axes.set(xticks=[], yticks=[])
         return
     low, high = limits or (float(np.nanmin(values)), float(np.nanmax(values)))
-    signed = difference or (low < 0 < high and min(-low, high) > _BOTH_SIGNS * max(-low, high))
+    signed = difference or (signs and low < 0 < high and min(-low, high) > _BOTH_SIGNS * max(-low, high))
     if signed:
         size = max(-low, high)
         limits = (-size, size)

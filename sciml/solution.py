@@ -392,6 +392,12 @@ class Solution:
 
         return export(self, path, fields, **options)
 
+    def report(self, path: str | Path, **options: Any) -> Path:
+        """Write a report, one HTML file; see ``sciml.deploy.report``."""
+        from sciml.deploy import report
+
+        return report(self, path, **options)
+
     def to_xarray(self, resolution: int | None = None) -> Any:
         """The fields on a grid as an xarray ``Dataset``; see ``sciml.deploy.to_xarray``."""
         from sciml.deploy import to_xarray

@@ -2,5 +2,6 @@
 
 from sciml.deploy.datasets import to_vtk, to_xarray
 from sciml.deploy.export import export
+from sciml.deploy.report import report, report_of_run
 
-__all__ = ["export", "to_vtk", "to_xarray"]
+__all__ = ["export", "report", "report_of_run", "to_vtk", "to_xarray"]

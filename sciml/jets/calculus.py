@@ -24,7 +24,7 @@ from sciml._text import listed, nearest
 from sciml.errors import ProblemError
 from sciml.typing import MultiIndex, Values
 
-_SPACE = "_sciml_jet_space"
+SPACE = "_sciml_jet_space"
 
 
 class Supplier(Protocol):
@@ -60,7 +60,7 @@ class JetSpace:
         for name, values in coordinates.items():
             alias = values.detach().view_as(values).requires_grad_()
             # A weak reference, because a strong one would close a cycle and keep every graph until the collector runs.
-            setattr(alias, _SPACE, (weakref.ref(self), name))
+            setattr(alias, SPACE, (weakref.ref(self), name))
             self.coordinates[name] = alias
         self._order = {name: position for position, name in enumerate(self.coordinates)}
         self.size = len(next(iter(self.coordinates.values())))
@@ -166,7 +166,7 @@ def d(expression: Any, *coordinates: Tensor) -> Any:
 
 
 def _space_and_name(position: int, value: object) -> tuple[JetSpace, str]:
-    reference, name = getattr(value, _SPACE, (None, ""))
+    reference, name = getattr(value, SPACE, (None, ""))
     space = reference() if reference is not None else None
     if space is None:
         given = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
