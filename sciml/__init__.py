@@ -11,6 +11,7 @@ Use it         ``embed``, ``Embedding``, ``distil``, and the problems of ``sciml
 Repeat it      ``ensemble``, ``sweep``, ``tune``, ``profile``: ``sciml.studies``.
 Map it         ``sciml.operators``: surrogates of whole families of problems, corrected by their equation.
 Keep it        ``load``. More: ``sciml.runs``; what may go wrong: ``sciml.errors``.
+Hand it on     reports, programs, files, trackers, servers: ``sciml.deploy``.
 
 What a namespace lists is found here as well: ``sciml.Disk`` is ``sciml.geometry.Disk``.
 """
@@ -22,6 +23,7 @@ if _TYPE_CHECKING:
     from sciml import (
         conditions as conditions,
         data as data,
+        deploy as deploy,
         errors as errors,
         gallery,
         geometry as geometry,
@@ -128,6 +130,7 @@ _HOMES = {
 _NAMESPACES = (
     "conditions",
     "data",
+    "deploy",
     "errors",
     "geometry",
     "models",

@@ -317,7 +317,8 @@ def fit(
         sampler: ``Adaptive(...)`` redraws the points inside where residuals are large; None keeps them; ``"auto"`` redraws
             for two and more coordinates.
         early_stopping: when a phase ends early; None never.
-        callbacks: functions that see every ``Report``; a true return value ends the fit.
+        callbacks: functions that see every ``Report``; a true return value ends the fit. One with a method ``conclude`` is
+            given the solution in the end, as ``sciml.Tracker("mlflow")`` is.
         tolerance: the certificate holds when every residual that is not a measurement has, on fresh points, a root mean
             square below this fraction of its natural size.
         intervals: of unknown constants: ``"covariance"``, from the least-squares covariance at the solution, or ``"profile"``,
@@ -464,4 +465,7 @@ def fit(
             said = f"found in {str(solution.dtype).removeprefix('torch.')}"
             solution = replace(solution, trial=solution.trial.to(kind), choices=(*solution.choices, said))
         record.end(solution)
+        for each in callbacks:
+            if callable(conclude := getattr(each, "conclude", None)):
+                conclude(solution)
     return solution

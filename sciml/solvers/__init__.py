@@ -2,7 +2,7 @@
 
 from sciml.solvers.adaptive_sampling import Adaptive
 from sciml.solvers.base import Run, Solver, Step
-from sciml.solvers.callbacks import Callback, EarlyStopping, ProgressLine, Report, Tracker
+from sciml.solvers.callbacks import Callback, EarlyStopping, ProgressLine, Report
 from sciml.solvers.discrete_problem import DiscreteProblem
 from sciml.solvers.first_order import Adam, FirstOrder
 from sciml.solvers.gauss_newton import GaussNewton, LinearLeastSquares
@@ -36,7 +36,6 @@ __all__ = [
     "SSBroyden",
     "Solver",
     "Step",
-    "Tracker",
     "Weighting",
     "Weightings",
     "fixed",

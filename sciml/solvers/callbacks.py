@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -12,8 +11,6 @@ from typing import Any, TypeAlias
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
-
-from sciml.errors import SolverError, TrackerWarning
 
 
 @dataclass(frozen=True)
@@ -146,49 +143,3 @@ def _peak() -> str:
         return ""
     unit = 2**30 if sys.platform == "darwin" else 2**20
     return f"  {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit:.1f} GB"
-
-
-class Tracker:
-    """Passes the numbers of every report to a function, such as that of MLflow, Weights & Biases or TensorBoard.
-
-    Where the function raises, because its server or database is down, there is one warning and the fit goes on; the numbers
-    are in ``history.jsonl`` and ``solution.history`` all the same. It is called again with the next report. After an
-    interruption reports are sent again from the last checkpoint on, with the steps that they had.
-
-    Args:
-        log: takes a dict of numbers by name and, as the keyword ``step``, the step over all phases. It runs in the fit's own
-            thread: give its client a short timeout.
-
-    Raises:
-        SolverError: ``log`` cannot be called.
-
-    Example:
-        >>> import sciml
-        >>> seen = []
-        >>> tracker = sciml.Tracker(lambda numbers, step: seen.append((step, numbers["loss"])))
-        >>> tracker(sciml.Report("Adam", 50, 1000, 0.1, 0.25, 0.3, 0.3, {"decay": 0.25}, {}))
-        >>> seen
-        [(50, 0.25)]
-    """
-
-    def __init__(self, log: Callable[..., Any]) -> None:
-        if not callable(log):
-            raise SolverError(f"Tracker needs log(numbers, step=...), such as mlflow.log_metrics; given: {log!r}")
-        self._log, self._warned = log, False
-
-    def __call__(self, report: Report) -> None:
-        """Log one report."""
-        if report.replayed:
-            return
-        numbers = {"seconds": report.seconds, "loss": report.loss, "held_out": report.held_out}
-        numbers |= {f"loss.{name}": value for name, value in report.terms.items()} | dict(report.unknowns)
-        try:
-            self._log(numbers, step=report.step)
-        except Exception as error:
-            if not self._warned:
-                self._warned = True
-                warnings.warn(
-                    f"the tracker failed at step {report.step} and the fit goes on without it: {type(error).__name__}: {error}",
-                    TrackerWarning,
-                    stacklevel=2,
-                )
