@@ -20,7 +20,7 @@ from sciml import gallery
 from sciml._text import listed, whole
 from sciml.baselines import baseline as run_baseline
 from sciml.data import Table, read
-from sciml.deploy import report_of_run
+from sciml.deploy import report_of_run, serve as run_server
 from sciml.errors import BaselineError, FileError, ModelError, ProblemError, SciMLError, SolverError
 from sciml.examination import doctor as run_doctor
 from sciml.fitting import fit as run_fit
@@ -242,6 +242,20 @@ def report_(
     path = directory / "report.html" if out is None else out
     report_of_run(directory, path, _problem_of(directory, problem), overwrite=True)
     _say(f"report    {path}")
+
+
+@app.command("serve")
+def serve_(
+    path: Annotated[Path, typer.Argument(metavar="RUN_OR_FILE", help="The directory of a run, or a saved solution (.pt).")],
+    port: Annotated[int, typer.Option(help="Where to listen.")] = 8000,
+    host: Annotated[str, typer.Option(help="The address; only this machine can reach the default.")] = "127.0.0.1",
+    token: Annotated[str | None, typer.Option(envvar="SCIML_TOKEN", help="What requests must bear.")] = None,
+    points: Annotated[int, typer.Option(help="The most points of a request.")] = 100_000,
+    problem: Annotated[str | None, typer.Option(help="FILE[:CLASS] of the problem, if it holds conditions exactly.")] = None,
+) -> None:
+    """Serve a solution over HTTP: POST /evaluate, GET /health, the OpenAPI page at /docs."""
+    known = _problem_of(path, problem) if path.is_dir() else None if problem is None else load_problem(problem)
+    run_server(path, port=port, host=host, token=token, points=points, problem=known)
 
 
 @app.command()

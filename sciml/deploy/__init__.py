@@ -3,6 +3,7 @@
 from sciml.deploy.datasets import to_vtk, to_xarray
 from sciml.deploy.export import export
 from sciml.deploy.report import report, report_of_run
+from sciml.deploy.serve import app, serve
 from sciml.deploy.tracking import Tracker
 
-__all__ = ["Tracker", "export", "report", "report_of_run", "to_vtk", "to_xarray"]
+__all__ = ["Tracker", "app", "export", "report", "report_of_run", "serve", "to_vtk", "to_xarray"]

@@ -198,9 +198,8 @@ def _measured(solution: Solution) -> Iterator[str]:
         return
     yield "<h2>Measurements</h2>"
     values = solution({name: np.asarray(data[name]) for name in solution.coordinates})
-    yield _image(
-        _diagnostics({name: np.asarray(data[name]) - values[name] for name in measured}), "residuals of the measurements"
-    )
+    gaps = {name: np.asarray(data[name]) - values[name] for name in measured}
+    yield _image(_diagnostics(gaps), "residuals of the measurements: their quantiles and autocorrelation")
     if solution.statistics:
         yield _table(pd.DataFrame({"value": dict(solution.statistics)}), "statistics of the fit")
 
