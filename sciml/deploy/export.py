@@ -104,7 +104,7 @@ def export(
     if dtype not in _SLACK:
         raise ModelError(f"a program is in float64 or float32; given: {dtype}")
     values = _values(solution, wanted, dtype)
-    points = [_points(solution, count).to(dtype) for count in (_RECORDED, *_CHECKED)]
+    points = [points_of(solution, count).to(dtype) for count in (_RECORDED, *_CHECKED)]
     names = [describe(*each) for each in wanted]
     about: dict[str, Any] = {
         "problem": solution.name,
@@ -124,7 +124,7 @@ def export(
             content = _torch_program(graph, points[0], about)
         else:
             content = _onnx(graph, points[1], about)
-            _compared(_session(content), points[1:], expected, dtype)
+            _compared(session_of(content), points[1:], expected, dtype)
     archive.write_atomic(path, content)
     return path
 
@@ -287,7 +287,7 @@ def _onnx(module: nn.Module, points: Tensor, about: dict[str, Any]) -> bytes:
     return model.SerializeToString()
 
 
-def _session(content: bytes) -> Callable[[Tensor], Tensor]:
+def session_of(content: bytes) -> Callable[[Tensor], Tensor]:
     """What onnxruntime makes of a graph, as a function of points."""
     with extra("export", "ONNX files are compared by onnxruntime"):
         import onnxruntime
@@ -333,7 +333,7 @@ def _compared(program: Any, points: Sequence[Tensor], expected: Sequence[Tensor]
     return worst
 
 
-def _points(solution: Solution, count: int) -> Tensor:
+def points_of(solution: Solution, count: int) -> Tensor:
     """Points of the domain, the same ones every time."""
     return draw(Interior(), solution.domain, count, np.random.default_rng(0)).points[0][:count]
 
