@@ -11,7 +11,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all test-processors bench bench-gpu gallery check format lock clean
+.PHONY: demo test test-all test-processors bench bench-gpu gallery docs check format lock clean
 
 demo: .venv/ready
 	$(BIN)/sciml fit problems/lynx_hare.py --out runs/lynx_hare
@@ -38,6 +38,10 @@ bench-gpu: .venv/ready
 
 gallery: .venv/ready
 	$(BIN)/python -m tests.benchmarks.gallery $(ARGS)
+
+# The site, into build/docs; its tutorials are executed, and every warning is an error.
+docs: .venv/ready
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 
 check: .venv/ready
 	$(BIN)/ruff check .

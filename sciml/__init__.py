@@ -55,7 +55,7 @@ if _TYPE_CHECKING:
     from sciml.transformer import Embedding
     from sciml.uncertainty import criteria
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "MLP",

@@ -1,11 +1,11 @@
 """Operator learning: maps between functions, learned from solved samples, corrected by their equation.
 
-State it       ``Family`` of problems, inputs drawn by ``GaussianField`` or a function of yours.
-Sample it      ``sample`` solves and keeps ``Pairs``; ``read`` takes those of others.
-Learn it       ``sciml.fit(pairs)``, or by name: ``Linear``, ``Kernel`` in closed form; ``DeepONet``, ``PODDeepONet``, ``FNO``,
-               ``UNet``, ``Transformer``, ``Recurrent``. ``sciml.fit(family, DeepONet())`` needs no pairs.
-Use it         a ``Surrogate`` predicts, rolls out and saves; a ``Prediction`` corrects itself by the equation; ``identify``
-               finds an input from measured outputs. ``load`` reads a saved one.
+- State it: a ``Family`` of problems, inputs drawn by ``GaussianField`` or a function of yours.
+- Sample it: ``sample`` solves and keeps ``Pairs``; ``read`` takes those of others.
+- Learn it: ``sciml.fit(pairs)``, or by name: ``Linear``, ``Kernel`` in closed form; ``DeepONet``, ``PODDeepONet``, ``FNO``,
+  ``UNet``, ``Transformer``, ``Recurrent``. ``sciml.fit(family, DeepONet())`` needs no pairs.
+- Use it: a ``Surrogate`` predicts, rolls out and saves; a ``Prediction`` corrects itself by the equation; ``identify`` finds an
+  input from measured outputs. ``load`` reads a saved one.
 """
 
 from sciml.operators.attention import Transformer

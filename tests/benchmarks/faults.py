@@ -79,7 +79,7 @@ FAULTS: dict[int, tuple[str, str, str]] = {
     58: ("fit", "conditions at odds in a corner", "a warning with place and size"),
     59: ("fit", "a baseline that returns NaN or hangs", "its rates are guarded, its answer checked, its time bounded"),
     60: ("fit", "a baseline that blows up in finite time", "told as a failure, never compared"),
-    61: ("fit", "export of derivatives", "refused with the reason; fields are exported"),
+    61: ("fit", "export of derivatives", "exported, and compared with the solution before the file is there"),
 }
 
 

@@ -56,9 +56,8 @@ def main():
                         client.post(f"{at}/evaluate", content=buffer.getvalue(), headers=head).raise_for_status()
 
                     called = POINTS / median(lambda: solution(x=points[:, 0], t=points[:, 1]))
-                    print(
-                        f"points a second: library {called:.3g}, server {POINTS / median(asked):.3g} (NumPy, {POINTS} a request)"
-                    )
+                    rate = POINTS / median(asked)
+                    print(f"points a second: library {called:.3g}, server {rate:.3g} (NumPy, {POINTS} a request)")
 
                 def ask(number):
                     seconds = []
@@ -72,17 +71,15 @@ def main():
 
                 with ThreadPoolExecutor(CLIENTS) as pool:
                     every = 1e3 * np.concatenate(list(pool.map(ask, range(CLIENTS))))
-                print(
-                    f"{CLIENTS} clients: median {np.median(every):.1f} ms, p99 {np.quantile(every, 0.99):.1f} ms, {len(every)} requests"
-                )
+                told = f"median {np.median(every):.1f} ms, p99 {np.quantile(every, 0.99):.1f} ms"
+                print(f"{CLIENTS} clients: {told}, {len(every)} requests")
                 with httpx.Client(timeout=60) as client:
                     wrong = 0
                     for number in range(MALFORMED):
                         content, head = random.bytes(int(random.integers(300))), {"content-type": KINDS[number % 3]}
                         wrong += client.post(f"{at}/evaluate", content=content, headers=head).status_code not in (413, 422)
-                    print(
-                        f"{MALFORMED} malformed bodies: {wrong} answered otherwise than by 413 and 422, {client.get(f'{at}/health').json()}"
-                    )
+                    health = client.get(f"{at}/health").json()
+                    print(f"{MALFORMED} malformed bodies: {wrong} answered otherwise than by 413 and 422, {health}")
             finally:
                 server.terminate()
 

@@ -1,0 +1,61 @@
+"""The documentation site: ``make docs`` builds it into build/docs, executes the tutorials, and takes warnings as errors."""
+
+import importlib
+from pathlib import Path
+
+import sciml
+
+project, author, copyright = "sciml", "The sciml authors", "the sciml authors, BSD-3-Clause"
+release = version = sciml.__version__
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
+html_theme = "pydata_sphinx_theme"
+html_title = f"sciml {version}"
+html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False, "use_edit_page_button": False}
+html_show_sourcelink = False
+exclude_patterns = ["build", "**.ipynb_checkpoints"]
+myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_heading_anchors = 4
+# Pages link to files of the repository that are no pages, such as tests; `make check` says whether those exist.
+suppress_warnings = ["myst.xref_missing", "myst.header"]
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+napoleon_google_docstring, napoleon_numpy_docstring, napoleon_use_rtype = True, False, False
+napoleon_use_ivar = True
+
+_SPACES = (
+    *("conditions", "data", "deploy", "errors", "gallery", "geometry", "models", "noise", "operators", "runs", "solvers"),
+    *("strategies", "studies", "uncertainty"),
+)
+
+
+def _reference() -> None:
+    """A page for each namespace, of what it lists, and one for what stands at the top alone."""
+    folder = Path(__file__).parent / "api"
+    folder.mkdir(exist_ok=True)
+    spaces = [importlib.import_module(f"sciml.{each}") for each in _SPACES]
+    pages = {space.__name__: f".. automodule:: {space.__name__}\n" for space in spaces}
+    listed = {id(getattr(space, name)) for space in spaces for name in getattr(space, "__all__", ())}
+    top = []
+    for name in sciml.__all__:
+        thing = getattr(sciml, name)
+        if id(thing) in listed or not callable(thing):
+            continue
+        if isinstance(thing, type):
+            # What scikit-learn adds refers to its own pages.
+            foreign = ", ".join(each for each in dir(thing) if each.startswith("set_") and each.endswith("_request"))
+            top.append(f".. autoclass:: sciml.{name}\n" + (f"   :exclude-members: {foreign}\n" if foreign else ""))
+        else:
+            top.append(f".. autofunction:: sciml.{name}\n")
+    pages["sciml"] = "\n".join(top)
+    for name, content in pages.items():
+        path, page = folder / f"{name}.rst", f"{name}\n{'=' * len(name)}\n\n{content}"
+        if not path.exists() or path.read_text() != page:
+            path.write_text(page)
+
+
+_reference()
