@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,8 +66,9 @@ class Solution:
         events: DataFrame of the events that ``baseline`` was asked to look for, in order of time: ``event``, the coordinate,
             and the fields there.
         statistics: of a fit to measurements: their number, how many numbers were fitted to them, ``chi2``, the
-            ``log_likelihood``, ``AIC`` and ``BIC``, each column's standard deviation, given or found (``sigma.<column>``), and
-            ``drift``, the numerical error of the unknowns in standard errors: how far they would still move.
+            ``log_likelihood``, ``AIC`` and ``BIC``, each column's standard deviation, given or found (``sigma.<column>``),
+            the correlations of the unknowns (``correlation.<one>.<other>``), and ``drift``, the numerical error of the
+            unknowns in standard errors: how far they would still move.
         tolerance: the relative residual that the certificate allows.
         estimated_error: the estimated relative L2 error of each field, at most 1, and nothing where it cannot be estimated: of
             a model that learned from a ``teacher`` its distance from that; of a baseline how far grids differ; else by the
@@ -138,6 +140,18 @@ class Solution:
         """The units that are known, by coordinate and field: those of the problem's class, else those of the measurements."""
         measured = {} if self.data is None else dict(self.data.units)
         return {name: unit for name, unit in (measured | dict(getattr(self.problem, "units", {}))).items() if unit}
+
+    @property
+    def correlation(self) -> pd.DataFrame:
+        """The correlation of the unknown constants, as their covariance at the solution gives it; empty where it is not known."""
+        names = [str(name) for name in self.unknowns.index]
+        found = pd.DataFrame(np.eye(len(names)), index=names, columns=names)
+        for one, other in itertools.combinations(names, 2):
+            value = self.statistics.get(f"correlation.{one}.{other}")
+            if value is None:
+                return pd.DataFrame()
+            found.loc[one, other] = found.loc[other, one] = value
+        return found
 
     @property
     def title(self) -> str:

@@ -144,6 +144,8 @@ def _answer(solution: Solution) -> Iterator[str]:
     if len(solution.unknowns):
         yield _table(solution.unknowns, "unknown constants with standard errors and 95 % intervals")
         yield _image(_intervals(solution), "estimates with their intervals, in units of the estimate")
+    if len(solution.correlation) > 1:
+        yield _table(solution.correlation, "correlation of the unknown constants")
     items = "".join(f"<li>{html.escape(choice)}</li>" for choice in solution.choices)
     yield f"<h3>What was chosen, and why</h3>\n<ul>{items}</ul>" if items else ""
 
@@ -201,7 +203,8 @@ def _measured(solution: Solution) -> Iterator[str]:
     gaps = {name: np.asarray(data[name]) - values[name] for name in measured}
     yield _image(_diagnostics(gaps), "residuals of the measurements: their quantiles and autocorrelation")
     if solution.statistics:
-        yield _table(pd.DataFrame({"value": dict(solution.statistics)}), "statistics of the fit")
+        plain = {name: value for name, value in solution.statistics.items() if not name.startswith("correlation.")}
+        yield _table(pd.DataFrame({"value": plain}), "statistics of the fit")
 
 
 def _beside(solution: Solution, other: Solution | None) -> Iterator[str]:

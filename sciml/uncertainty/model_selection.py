@@ -11,11 +11,13 @@ G. Schwarz, Estimating the dimension of a model, Annals of Statistics 6 (1978).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
@@ -77,7 +79,20 @@ def statistics(
         "BIC": parameters * math.log(count) - 2 * likelihood,
         "drift": inference.drift,
         **sizes,
+        **_correlations(inference),
     }
+
+
+def _correlations(inference: Inference) -> dict[str, float]:
+    """The correlation of every two unknowns, by their names."""
+    names = list(inference.estimates)
+    directions = inference.spread[len(inference.spread) - len(names) :]
+    lengths = np.linalg.norm(directions, axis=1)
+    if len(names) < 2 or not (lengths > 0).all():
+        return {}
+    found = (directions / lengths[:, None]) @ (directions / lengths[:, None]).T
+    pairs = itertools.combinations(range(len(names)), 2)
+    return {f"correlation.{names[i]}.{names[j]}": float(found[i, j]) for i, j in pairs}
 
 
 def scored(problem: Problem, trial: nn.Module, data: Any, **how: Any) -> pd.DataFrame:

@@ -57,6 +57,7 @@ def site(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 def test_pages_are_whole_at_any_width_and_the_search_finds(site):
     from playwright.sync_api import sync_playwright

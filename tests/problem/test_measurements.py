@@ -253,3 +253,28 @@ def test_a_baseline_does_not_take_outliers_for_squares():
     with pytest.raises(BaselineError, match="needs one"):
         sciml.baseline(believed, {"t": T, "u": values})
     both(Cooling(), {"t": T, "u": values}, noise=sciml.Huber(0.02))
+
+
+def test_correlations_of_unknowns_are_those_of_a_straight_line(tmp_path):
+    """Of an offset and a slope it is minus the mean of t over its root mean square, whatever the noise."""
+
+    class Line(sciml.Problem):
+        domain = sciml.Interval(t=(0, 4))
+        fields = ["u"]
+        offset, slope = sciml.Unknown(1.0), sciml.Unknown(1.0)
+
+        @sciml.equation
+        def line(self, u, t):
+            return d(u, t) - self.slope
+
+        @sciml.condition(on=domain.face(t=0))
+        def start(self, u):
+            return u - self.offset
+
+    t = np.linspace(0, 4, 30)
+    solution = sciml.fit(Line(), data={"t": t, "u": 2 + 3 * t + 0.1 * np.random.default_rng(0).normal(size=30)})
+    expected = -t.mean() / np.sqrt((t**2).mean())
+    assert solution.correlation.loc["offset", "slope"] == pytest.approx(expected, abs=1e-3)
+    again = sciml.load(solution.save(tmp_path / "line.pt"))
+    assert again.correlation.equals(solution.correlation)
+    assert sciml.fit(sciml.gallery.problem("heat_rod")).correlation.empty
