@@ -143,7 +143,7 @@ class Solution:
 
     @property
     def correlation(self) -> pd.DataFrame:
-        """The correlation of the unknown constants, as their covariance at the solution gives it; empty where it is not known."""
+        """The correlation of the unknown constants, of their covariance at the solution; empty where it is not known."""
         names = [str(name) for name in self.unknowns.index]
         found = pd.DataFrame(np.eye(len(names)), index=names, columns=names)
         for one, other in itertools.combinations(names, 2):

@@ -104,6 +104,7 @@ def test_the_wheel_carries_problems_and_data_and_nothing_else(wheel):
     assert {f"sciml/_gallery/problems/{name}.py" for name in NAMES} <= names
     tracked = subprocess.run(["git", "ls-files", "data"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert {f"sciml/_gallery/{name}" for name in tracked.stdout.split()} <= names
+    assert "sciml/deploy/report.html" in names
     assert not [name for name in names if "test" in name or "__pycache__" in name or "docs/" in name]
     (entry,) = wheel.glob("*.dist-info/entry_points.txt")
     assert "sciml = sciml.cli:main" in entry.read_text()
@@ -113,7 +114,8 @@ def test_the_wheel_carries_problems_and_data_and_nothing_else(wheel):
 def test_the_wheel_lists_the_gallery_without_the_checkout(wheel, tmp_path):
     where = installed(wheel, "-c", "import sciml; print(sciml.__file__)", cwd=tmp_path)
     assert where.stdout.strip() == str(wheel / "sciml" / "__init__.py"), where.stderr
-    listing = installed(wheel, "-m", "sciml.cli", "list", cwd=tmp_path)
+    assert installed(wheel, "-m", "sciml", "--version", cwd=tmp_path).stdout.strip() == f"sciml {sciml.__version__}"
+    listing = installed(wheel, "-m", "sciml", "list", cwd=tmp_path)
     assert listing.returncode == 0, listing.stderr
     assert all(name in listing.stdout for name in NAMES)
 
