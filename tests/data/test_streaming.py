@@ -244,3 +244,20 @@ def test_streams_need_a_lazy_table_and_names(path):
         sciml.Stream(sciml.Table({"t": [0.0]}), 10)
     with pytest.raises(DataError, match="columns must be a list of names"):
         sciml.Stream(table_of(path), 10, columns=5)
+
+
+def test_processes_read_disjoint_pieces(path, monkeypatch):
+    """Every row comes to one of them, and none reads what is another's."""
+    read, pieces = sciml.LazyTable.read_piece, []
+
+    def watched(self, piece, columns):
+        pieces[-1].append(piece)
+        return read(self, piece, columns)
+
+    monkeypatch.setattr(sciml.LazyTable, "read_piece", watched)
+    shares = []
+    for own in range(3):
+        pieces.append([])
+        shares.append(epochs_of(sciml.Stream(table_of(path), 1000, share=(own, 3))))
+    assert np.array_equal(np.sort(np.concatenate(shares)), np.arange(ROWS))
+    assert sorted(piece for each in pieces for piece in each) == list(range(15))

@@ -13,6 +13,7 @@ import sciml
 from sciml import d, models, solvers
 from sciml.parallel import process_group
 from sciml.solvers.matrix_free import JacobianProducts
+from sciml.solvers.objective import Objective
 from sciml.strategies.prepare import prepare
 
 torch.set_num_threads(1)
@@ -134,7 +135,16 @@ def interrupted(folder):
 
 
 def resumed(folder):
+    """Goes on, and says how many evaluations that took."""
+    evaluate, count = Objective.evaluate, []
+
+    def counted(self, *given):
+        count.append(1)
+        return evaluate(self, *given)
+
+    Objective.evaluate = counted
     solution = solved("LBFGS", folder, out=folder / "run", solver=solvers.LBFGS(25, look=4), resume=True)
+    np.save(folder / f"evaluations.{os.environ.get('RANK', '0')}.npy", len(count))
     if FIRST:
         np.save(folder / "resumed.npy", values_of(solution))
 

@@ -79,6 +79,8 @@ def test_a_fit_goes_on_in_another_number_of_processes(tmp_path):
     assert together(1, "resumed", other)[1] == 0, "from the beginning"
     assert np.allclose(np.load(tmp_path / "resumed.npy"), np.load(other / "resumed.npy"), rtol=1e-10)
     assert not (tmp_path / "run" / "checkpoint.pt").exists()
+    whole = np.load(other / "evaluations.0.npy")
+    assert all(np.load(tmp_path / f"evaluations.{rank}.npy") < 0.8 * whole for rank in range(3)), "nothing is computed twice"
 
 
 def test_a_process_that_dies_ends_the_fit_with_a_checkpoint(tmp_path):

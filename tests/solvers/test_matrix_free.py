@@ -136,3 +136,15 @@ def test_gradients_keep_within_the_memory_that_is_there(monkeypatch):
     objective = objective_of(MODELS["layers"], 2000)
     objective.limit(2 * whole)
     assert objective.rows.portion.size is None
+
+
+def test_products_stay_where_they_were_linearised():
+    """A step looks at other parameters in between, and rows that are not kept are computed anew."""
+    objective = objective_of(MODELS["layers"])
+    products = JacobianProducts(objective, 0.0)
+    vector = torch.linspace(-1, 1, len(products.gradient), dtype=torch.float64)
+    before = products.square(vector)
+    elsewhere = objective.vector() + 0.5
+    objective.assign(elsewhere)
+    assert torch.allclose(products.square(vector), before, rtol=1e-12)
+    assert torch.equal(objective.vector(), elsewhere)
