@@ -133,7 +133,8 @@ class _MLflow:
     def __init__(self, to: str | Path | None, name: str, options: Mapping[str, Any]) -> None:
         with extra("track", "Tracker('mlflow') needs MLflow"):
             from mlflow.tracking import MlflowClient
-        self._make = lambda: MlflowClient(tracking_uri=str(to or "sqlite:///mlflow.db"))
+        self._at = str(to or "sqlite:///mlflow.db")
+        self._make = lambda: MlflowClient(tracking_uri=self._at)
         self._name = name
         self._client: Any = None
         self._run = ""
@@ -144,9 +145,16 @@ class _MLflow:
             self._client = self._make()
         if not self._run:
             found = self._client.get_experiment_by_name(self._name)
-            experiment = found.experiment_id if found is not None else self._client.create_experiment(self._name)
+            experiment = found.experiment_id if found is not None else self._created()
             self._run = self._client.create_run(experiment).info.run_id
         return self._client
+
+    def _created(self) -> str:
+        """A new experiment; the artefacts of a database in a file lie beside that file, and not wherever Python was started."""
+        _, local, file = self._at.partition("sqlite:///")
+        beside = (Path(file).resolve().parent / "mlartifacts").as_uri() if local else None
+        found: str = self._client.create_experiment(self._name, artifact_location=beside)
+        return found
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
         client = self._begun()

@@ -32,12 +32,12 @@ def test_mlflow_has_parameters_metrics_figures_report_and_solution(tmp_path):
     tracking = pytest.importorskip("mlflow.tracking")
     uri = f"sqlite:///{tmp_path / 'store.db'}"
     client = tracking.MlflowClient(tracking_uri=uri)
-    client.create_experiment("decays", artifact_location=(tmp_path / "artefacts").as_uri())
     tracker = sciml.Tracker("mlflow", uri, "decays")
     solution = fitted(tracker)
     experiment = client.get_experiment_by_name("decays").experiment_id
     (run,) = client.search_runs([experiment])
     assert run.data.params["problem"] == "Decay"
+    assert run.info.artifact_uri.startswith(tmp_path.as_uri()), "beside the database"
     assert run.info.status == ("FINISHED" if solution.success else "FAILED")
     steps = [each.step for each in client.get_metric_history(run.info.run_id, "loss")]
     assert steps == solution.history["step"].tolist()
