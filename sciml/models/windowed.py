@@ -61,7 +61,6 @@ class Windowed(Block):
                 f"{list(edges)}"
             )
         self.register_buffer("edges", times)
-        self._lengths = times.diff().tolist()
         self.windows = nn.ModuleList(windows)
         self.column = column
         self.order = order
@@ -109,11 +108,10 @@ class Windowed(Block):
 
     def _joined(self, number: int, points: Tensor, values: Tensor, gaps: Sequence[Tensor], order: int) -> Tensor:
         """Values of a window plus the fading differences, differentiated by time."""
-        length = self._lengths[number]
+        length = self.edges[number + 1] - self.edges[number]
         share = (points[:, self.column] - self.edges[number]) / length
         for power, gap in enumerate(gaps):
-            fading = _FADING * Polynomial([0.0] * power + [1.0]) * (length**power / math.factorial(power))
-            values = values + _at(fading.deriv(order), share)[:, None] / length**order * gap
+            values = values + _faded(share, length, power, order)[:, None] * gap
         return values
 
     def _number(self, time: Tensor) -> Tensor:
@@ -146,8 +144,7 @@ class Windowed(Block):
             across = [power if column == self.column else each for column, each in enumerate(orders)]
             # The first window follows none: there the difference is that of itself, zero.
             gap = partial(begin, (number - 1).clamp_min(0), across) - partial(begin, number, across)
-            fading = _FADING * Polynomial([0.0] * power + [1.0 / math.factorial(power)])
-            values = values + (_at(fading.deriv(order), share) * length ** (power - order))[:, None] * gap
+            values = values + _faded(share, length, power, order)[:, None] * gap
         return values
 
     def _at_time(self, points: Tensor, time: Tensor) -> Tensor:
@@ -171,6 +168,12 @@ class Windowed(Block):
 
 # One at 0, zero at 1, with three vanishing derivatives at both ends.
 _FADING = Polynomial([1, 0, 0, 0, -35, 84, -70, 20])
+
+
+def _faded(share: Tensor, length: Tensor, power: int, order: int) -> Tensor:
+    """A power of the time since a window began, by its factorial, as it fades over the window; a derivative by time."""
+    fading = _FADING * Polynomial([0.0] * power + [1.0 / math.factorial(power)])
+    return _at(fading.deriv(order), share) * length ** (power - order)
 
 
 def _at(polynomial: Polynomial, share: Tensor) -> Tensor:
