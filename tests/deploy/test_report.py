@@ -13,7 +13,7 @@ import sciml
 from sciml import d
 from sciml.cli import main
 from sciml.deploy import report_of_run
-from sciml.deploy.mathml import equations
+from sciml.deploy.mathml import Symbol, equations
 from sciml.errors import FileError
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -62,6 +62,14 @@ def test_equations_are_written_as_mathematics(decay):
         '<math display="block"><mrow><mrow><mrow><mfrac><mrow><mo>∂</mo><mi>u</mi></mrow><mrow><mrow><mo>∂</mo><mi>t</mi>'
         "</mrow></mrow></mfrac><mo>+</mo><mrow><mi>rate</mi><mo>·</mo><msup><mi>u</mi><mn>2</mn></msup></mrow></mrow><mo>−</mo><mrow>"
         "<mn>0.1</mn><mo>·</mo><mi>t</mi></mrow></mrow><mo>=</mo><mn>0</mn></mrow></math>"
+    )
+    # What follows a minus is bracketed where it is a sum.
+    prey = dict(equations(sciml.gallery.problem("lynx_hare")))["prey"]
+    bracketed = "<mo>−</mo><mrow><mrow><mo>(</mo><mrow><mi>birth</mi><mo>−</mo>"
+    assert bracketed in prey
+    a, b, c = (Symbol(f"<mi>{name}</mi>") for name in "abc")
+    assert (a - (b + c)).math == (
+        "<mrow><mi>a</mi><mo>−</mo><mrow><mo>(</mo><mrow><mi>b</mi><mo>+</mo><mi>c</mi></mrow><mo>)</mo></mrow></mrow>"
     )
     burgers = dict(equations(sciml.gallery.problem("burgers")))
     assert "<msup><mo>∂</mo><mn>2</mn></msup>" in burgers["momentum"]
