@@ -88,7 +88,8 @@ def _correlations(inference: Inference) -> dict[str, float]:
     names = list(inference.estimates)
     directions = inference.spread[len(inference.spread) - len(names) :]
     lengths = np.linalg.norm(directions, axis=1)
-    if len(names) < 2 or not (lengths > 0).all():
+    # Strategies that eliminate the fields themselves keep no directions.
+    if len(names) < 2 or len(lengths) < len(names) or not (lengths > 0).all():
         return {}
     found = (directions / lengths[:, None]) @ (directions / lengths[:, None]).T
     pairs = itertools.combinations(range(len(names)), 2)
