@@ -465,7 +465,10 @@ def fit(
             said = f"found in {str(solution.dtype).removeprefix('torch.')}"
             solution = replace(solution, trial=solution.trial.to(kind), choices=(*solution.choices, said))
         record.end(solution)
-        for each in callbacks:
-            if callable(conclude := getattr(each, "conclude", None)):
-                conclude(solution)
+        # Of several processes the first one tells callbacks, here as in every report.
+        told = callbacks if process_group.first() else ()
+        with process_group.alone():
+            for each in told:
+                if callable(conclude := getattr(each, "conclude", None)):
+                    conclude(solution)
     return solution

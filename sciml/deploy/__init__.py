@@ -1,4 +1,4 @@
-"""What runs elsewhere: programs and files for other tools, reports, servers, smaller copies."""
+"""Deployment: programs and files for other tools, reports, servers, smaller copies."""
 
 from sciml.deploy.compression import compress, prune
 from sciml.deploy.datasets import to_vtk, to_xarray

@@ -210,7 +210,7 @@ class _TensorBoard:
 
 class _WandB:
     def __init__(self, to: str | Path | None, name: str, options: Mapping[str, Any]) -> None:
-        with extra("track", "Tracker('wandb') needs Weights & Biases (pip install wandb)"):
+        with extra("track", "Tracker('wandb') needs Weights & Biases"):
             import wandb
         self._wandb: Any = wandb
         self._how = {"project": str(to or "sciml"), "name": name, **options}

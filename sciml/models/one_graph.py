@@ -1,4 +1,4 @@
-"""Trial functions as one graph: the same operations at every point, chosen neither by the points nor by their number."""
+"""Computational graphs of trial functions: the same operations at every point, whatever the points and their number."""
 
 from __future__ import annotations
 

@@ -165,6 +165,19 @@ def killed(folder):
     solved("Adam", folder, out=folder / "run", solver=solvers.FirstOrder(Dying, 40), checkpoint=every)
 
 
+def concluding(folder):
+    """A callback is told the end."""
+
+    class Told:
+        def __call__(self, report):
+            pass
+
+        def conclude(self, solution):
+            solution.save(folder / f"told.{os.environ['RANK']}.pt")
+
+    solved("Adam", folder, callbacks=[Told()])
+
+
 def unequal(folder):
     solved("Adam", folder, seed=0 if FIRST else 1)
 

@@ -92,6 +92,12 @@ def test_a_process_that_dies_ends_the_fit_with_a_checkpoint(tmp_path):
     assert (tmp_path / "run" / "checkpoint.pt").exists()
 
 
+def test_the_first_process_tells_callbacks_the_end(tmp_path):
+    said, status = together(2, "concluding", tmp_path)
+    assert status == 0, said
+    assert [each.name for each in tmp_path.glob("told.*")] == ["told.0.pt"]
+
+
 def test_processes_with_other_settings_are_refused(tmp_path):
     said, status = together(2, "unequal", tmp_path)
     assert status != 0
