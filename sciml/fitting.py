@@ -29,7 +29,7 @@ from sciml.runs import CheckpointEvery, RunDirectory
 from sciml.runs.checkpoint import Checkpointer
 from sciml.runs.fingerprint import fingerprint
 from sciml.runs.save import from_record, load_weights, to_record
-from sciml.solution import Solution, unknowns_frame
+from sciml.solution import Solution, profiles_frame, unknowns_frame
 from sciml.solvers import (
     Adaptive,
     Balanced,
@@ -226,6 +226,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         estimated_error=errors,
         statistics=statistics(setup.rows, setup.train, inference, sizes_found),
         spread=spread,
+        profiles=profiles_frame(inference.profiles),
     )
 
 

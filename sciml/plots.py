@@ -28,12 +28,14 @@ _PROBES = 256
 # From which share of the larger side of zero on a field has both signs; how long a strip is drawn as it is.
 _BOTH_SIGNS, _STRIP = 0.1, 5.0
 _NOWHERE: Mapping[str, float] = {}
+# Unknown constants whose profiles and pairs are drawn.
+_MOST_UNKNOWNS = 6
 
 Values = Mapping[str, Array]
 Function = Callable[[Mapping[str, Array]], Values]
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     """An empty figure, its size in inches; who draws nothing need not wait for matplotlib."""
     from matplotlib.figure import Figure
 
@@ -150,7 +152,7 @@ def animate(
     begin, end = solution.bounds[time]
     moments = np.linspace(begin, end, frames)
     limits = _limits(solution, field)
-    figure = _figure(6.0, 4.0)
+    figure = new_figure(6.0, 4.0)
     FigureCanvasAgg(figure)
 
     def drawn(moment: float) -> list[Any]:
@@ -169,7 +171,7 @@ def frame(
     solution: Any, field: str, moment: float, figure: Figure | None = None, limits: tuple[float, float] | None = None
 ) -> Figure:
     """One field at one time, with the same limits at all times: a line over one other coordinate, else a map."""
-    figure = _figure(6.0, 4.0) if figure is None else figure
+    figure = new_figure(6.0, 4.0) if figure is None else figure
     low, high = limits or _limits(solution, field)
     time = "t" if solution.problem is None else solution.problem.time
     axes = figure.subplots()
@@ -180,11 +182,11 @@ def frame(
         if (legend := axes.get_legend()) is not None:
             legend.remove()
     else:
-        across, _, points, inside = _slice(solution, {time: float(moment)})
-        values = _spread(partial(living, solution), [field], points, inside)[field]
-        _map(axes, across, points, values, field, (low, high), bar=_label(solution, field))
+        across, _, points, inside = slice_through(solution, {time: float(moment)})
+        values = on_grid(partial(living, solution), [field], points, inside)[field]
+        draw_map(axes, across, points, values, field, (low, high), bar=labelled(solution, field))
         _shape(np.array([axes]), solution.domain, time, across)
-    figure.suptitle(f"{solution.title}, {_label(solution, str(time))} = {moment:.3g}")
+    figure.suptitle(f"{solution.title}, {labelled(solution, str(time))} = {moment:.3g}")
     return figure
 
 
@@ -195,7 +197,7 @@ def _limits(solution: Any, field: str) -> tuple[float, float]:
     return float(np.nanmin(values)), float(np.nanmax(values))
 
 
-def _label(solution: Any, name: str) -> str:
+def labelled(solution: Any, name: str) -> str:
     """A coordinate or field with its unit: ``t [a]``."""
     unit = solution.units.get(name)
     return f"{name} [{unit}]" if unit else name
@@ -204,7 +206,7 @@ def _label(solution: Any, name: str) -> str:
 def _axes(ax: Any, rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, Any]:
     """New axes, or those given, ``(rows, columns)``."""
     if ax is None:
-        figure = _figure(size[0] * columns, size[1] * rows)
+        figure = new_figure(size[0] * columns, size[1] * rows)
         return figure, figure.subplots(rows, columns, squeeze=False)
     given = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
     if len(given) != rows * columns:
@@ -217,7 +219,7 @@ def panels(shown: Mapping[str, tuple[Mapping[str, Array], Array]], bands: Mappin
 
     ``bands`` are half-widths around lines, by title; a title that begins with "error" has a map symmetric about zero.
     """
-    figure = _figure(3.6 * len(shown), 3.2)
+    figure = new_figure(3.6 * len(shown), 3.2)
     for axes, (title, (nodes, values)) in zip(np.atleast_1d(figure.subplots(1, len(shown))), shown.items(), strict=True):
         long = [name for name, each in nodes.items() if len(each) > 1]
         values = np.reshape(values, [len(nodes[name]) for name in long])
@@ -234,7 +236,54 @@ def panels(shown: Mapping[str, tuple[Mapping[str, Array], Array]], bands: Mappin
             values = values[..., values.shape[-1] // 2]
         across = long[0], long[1]
         points = dict(zip(across, np.meshgrid(*(nodes[name] for name in across), indexing="xy"), strict=True))
-        _map(axes, across, points, values.T, title, difference=title.startswith("error"))
+        draw_map(axes, across, points, values.T, title, difference=title.startswith("error"))
+    return figure
+
+
+def inference(solution: Any) -> Figure:
+    """Profile plots of unknown constants, and below them for each pair its joint 95 % region.
+
+    A profile is by how much twice the log-likelihood falls when a constant is held and all else is fitted anew: dots where a
+    fit with ``intervals="profile"`` did so, dashed the parabola that the covariance says. Where it crosses the horizontal line
+    the 95 % interval ends. Regions are the ellipses of the covariance.
+
+    Reference: D. M. Bates and D. G. Watts, Nonlinear Regression Analysis and Its Applications, Wiley 1988, chapter 6.
+    """
+    from scipy.interpolate import pchip_interpolate
+
+    table = solution.unknowns[np.isfinite(solution.unknowns["standard_error"])].iloc[:_MOST_UNKNOWNS]
+    names, count = [str(name) for name in table.index], len(table)
+    quantile = 1.96 if solution.spread is None else float(solution.spread.quantile)
+    figure = new_figure(2.6 * max(count, 2), 2.3 * max(count, 1))
+    panels = figure.subplots(count, count, squeeze=False)
+    turns = np.linspace(0.0, 2.0 * np.pi, 200)
+    for row, column in itertools.product(range(count), repeat=2):
+        axes, across, up = panels[row, column], names[column], names[row]
+        middle, error = (float(table.loc[across, name]) for name in ("estimate", "standard_error"))
+        if row < column or (row > column and not len(solution.correlation)):
+            axes.set_axis_off()
+        elif row == column:
+            line = np.linspace(-1.5, 1.5, 101) * quantile
+            axes.plot(middle + error * line, line**2, "--", color="black", linewidth=0.8)
+            if len(solution.profiles):
+                known = solution.profiles[solution.profiles["unknown"] == across]
+                axes.plot(known["value"], known["fall"], "o", color=_COLOURS[0], markersize=3)
+                # The root of the fall, with the side's sign, is nearly a straight line.
+                root = np.sqrt(np.maximum(known["fall"], 0.0)) * np.sign(known["value"] - middle)
+                between = np.linspace(known["value"].min(), known["value"].max(), 101)
+                axes.plot(between, pchip_interpolate(known["value"], root, between) ** 2, color=_COLOURS[0])
+            axes.axhline(quantile**2, color="black", linewidth=0.5)
+            axes.set(xlabel=across, ylabel="fall of 2 log L", ylim=(0.0, 2.0 * quantile**2))
+        else:
+            # Of two numbers the 95 % quantile of chi squared is 5.99, of one 3.84: both grow alike where noise was found.
+            radius, share = np.sqrt(5.991 / 3.841) * quantile, float(solution.correlation.loc[up, across])
+            tilted = share * np.cos(turns) + np.sqrt(max(1.0 - share**2, 0.0)) * np.sin(turns)
+            other = float(table.loc[up, "estimate"]), float(table.loc[up, "standard_error"])
+            axes.plot(middle + radius * error * np.cos(turns), other[0] + radius * other[1] * tilted, color=_COLOURS[0])
+            axes.plot([middle], [other[0]], "+", color="black")
+            axes.set(xlabel=across, ylabel=up, title=f"correlation {share:.2f}")
+        axes.tick_params(labelsize="small")
+        axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
@@ -274,8 +323,8 @@ def _lines(
     found = []
     for points in drawn:
         inside = solution.domain.contains(np.stack([points[name] for name in solution.coordinates], axis=1))
-        found.append(_spread(partial(living, solution), fields, points, inside))
-    beside = [_spread(second, fields, points, np.ones(_LINE, dtype=bool)) if second is not None else {} for points in drawn]
+        found.append(on_grid(partial(living, solution), fields, points, inside))
+    beside = [on_grid(second, fields, points, np.ones(_LINE, dtype=bool)) if second is not None else {} for points in drawn]
     sizes = {name: float(np.nanmax([np.abs(each[name]) for each in found], initial=0.0)) for name in fields}
     groups = _together(solution, sizes)
     figure, every = _axes(ax, len(groups), 1, (7.0, 4.2 if len(groups) == 1 else 3.0))
@@ -300,7 +349,7 @@ def _lines(
 
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         unit = solution.units.get(group[0])
-        axes.set(xlabel=_label(solution, coordinate), ylabel=", ".join(group) + (f" [{unit}]" if unit else ""))
+        axes.set(xlabel=labelled(solution, coordinate), ylabel=", ".join(group) + (f" [{unit}]" if unit else ""))
         axes.spines[["top", "right"]].set_visible(False)
         if ax is None and len(groups) == 1 and len(axes.get_legend_handles_labels()[0]) > 4:
             figure.legend(frameon=False, loc="outside right upper")
@@ -331,7 +380,7 @@ def _together(solution: Any, sizes: Mapping[str, float]) -> list[list[str]]:
 def _compared_lines(shown: Sequence[Shown], fields: Sequence[str], domain: Domain, against: str) -> Figure:
     (coordinate,) = domain.coordinates
     at = {coordinate: np.linspace(*domain.bounds[coordinate], _LINE)}
-    figure = _figure(11.0, 3.6 * len(fields))
+    figure = new_figure(11.0, 3.6 * len(fields))
     axes = figure.subplots(len(fields), 2, squeeze=False)
     found = [(each, each.values(at), each.truth(at)) for each in shown]
     for (left, right), field in zip(axes, fields, strict=True):
@@ -364,31 +413,31 @@ def _maps(
 ) -> Figure:
     """``at_errors``: draw the difference at the points where errors are taken, so that the picture shows the same ones."""
     domain, time = solution.domain, "t" if solution.problem is None else solution.problem.time
-    across, fixed, points, inside = _slice(solution, at)
+    across, fixed, points, inside = slice_through(solution, at)
     first = partial(living, solution)
-    values = _spread(first, fields, points, inside)
+    values = on_grid(first, fields, points, inside)
     figure, axes = _axes(ax, len(fields), 1 if second is None else 2, (5.2, 3.8))
     for row, field in enumerate(fields):
-        _map(axes[row, 0], across, points, values[field], field, bar=_label(solution, field))
+        draw_map(axes[row, 0], across, points, values[field], field, bar=labelled(solution, field))
     if second is not None:
         where, within = points, inside
         if at_errors and not fixed and isinstance(domain, Box):
             where = solution.grid()
             within = np.ones(where[across[0]].shape, dtype=bool)
-            values = _spread(first, fields, where, within)
-        beside = _spread(second, fields, where, within)
+            values = on_grid(first, fields, where, within)
+        beside = on_grid(second, fields, where, within)
         for row, field in enumerate(fields):
             gap = values[field] - beside[field]
-            _map(axes[row, 1], across, where, gap, f"{field} less {label}", difference=True, bar=_label(solution, field))
+            draw_map(axes[row, 1], across, where, gap, f"{field} less {label}", difference=True, bar=labelled(solution, field))
     for panel in axes.flat:
-        panel.set(xlabel=_label(solution, across[0]), ylabel=_label(solution, across[1]))
+        panel.set(xlabel=labelled(solution, across[0]), ylabel=labelled(solution, across[1]))
     _shape(axes, domain, time, across)
     if ax is None:
         figure.suptitle(f"{solution.title}, at {_where(fixed)}" if fixed else solution.title)
     return figure
 
 
-def _slice(
+def slice_through(
     solution: Any, at: Mapping[str, float], count: int | None = None
 ) -> tuple[tuple[str, str], dict[str, float], dict[str, Array], Array]:
     """The two coordinates drawn over, where the others stand, a grid, and which of its points lie inside."""
@@ -416,27 +465,27 @@ def _compared_maps(shown: Sequence[Shown], fields: Sequence[str], domain: Domain
         nearest = some[np.abs(some - list(fixed.values())).sum(axis=1).argmin()]
         fixed = dict(zip(rest, nearest.tolist(), strict=True))
         points, inside = _grid(domain, across, fixed, _BESIDE)
-    figure = _figure(4.2 * len(shown), 6.4 * len(fields))
+    figure = new_figure(4.2 * len(shown), 6.4 * len(fields))
     axes = figure.subplots(2 * len(fields), len(shown), squeeze=False)
-    found = [[_spread(function, fields, points, inside) for function in (each.values, each.truth)] for each in shown]
+    found = [[on_grid(function, fields, points, inside) for function in (each.values, each.truth)] for each in shown]
     for row, field in enumerate(fields):
         every = np.concatenate([values[field][np.isfinite(values[field])] for values, _ in found])
         limits = (float(every.min()), float(every.max())) if len(every) else None
         for column, (each, (values, truth)) in enumerate(zip(shown, found, strict=True)):
             upper, lower = axes[2 * row, column], axes[2 * row + 1, column]
-            _map(upper, across, points, values[field], f"{field}: {each.title}", limits)
+            draw_map(upper, across, points, values[field], f"{field}: {each.title}", limits)
             if each.is_truth:
                 lower.set_axis_off()
                 continue
             gap = np.full_like(values[field], np.nan) if each.blown_up else values[field] - truth[field]
-            _map(lower, across, points, gap, f"less {against}", difference=True)
+            draw_map(lower, across, points, gap, f"less {against}", difference=True)
     _shape(axes, domain, time, across)
     if fixed:
         figure.suptitle(_where(fixed))
     return figure
 
 
-def _map(
+def draw_map(
     axes: Axes,
     across: tuple[str, str],
     points: Mapping[str, Array],
@@ -492,7 +541,7 @@ def _grid(
     return points, domain.contains(at).reshape(flat[0].shape)
 
 
-def _spread(function: Function, fields: Sequence[str], points: Mapping[str, Array], inside: Array) -> Values:
+def on_grid(function: Function, fields: Sequence[str], points: Mapping[str, Array], inside: Array) -> Values:
     """A function's values at the points of a grid that lie inside; NaN at the others."""
     values = function({name: grid[inside] for name, grid in points.items()})
     found = {name: np.full(inside.shape, np.nan) for name in fields}

@@ -76,6 +76,8 @@ class Solution:
             measurements it is the error that their noise leads one to expect, ``standard_error`` over the domain.
         spread: how the measurements' noise spreads over the trial function, for ``standard_error``; None where nothing was
             inferred.
+        profiles: of a fit with ``intervals="profile"`` a DataFrame with a row for each value at which an unknown was held:
+            ``unknown``, ``value`` and ``fall``, by how much twice the log-likelihood fell there.
     """
 
     trial: nn.Module
@@ -103,6 +105,7 @@ class Solution:
     tolerance: float = 0.05
     estimated_error: Mapping[str, float] = field(default_factory=dict)
     spread: FieldCovariance | None = None
+    profiles: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def bounds(self) -> Mapping[str, tuple[float, float]]:
@@ -448,3 +451,9 @@ def unknowns_frame(estimates: Mapping[str, Estimate]) -> pd.DataFrame:
     rows = [(found.value, found.standard_error, found.low, found.high) for found in estimates.values()]
     columns = ["estimate", "standard_error", "low", "high"]
     return pd.DataFrame(rows, index=pd.Index(estimates, dtype=str), columns=columns, dtype=float)
+
+
+def profiles_frame(profiles: Mapping[str, Sequence[tuple[float, float]]]) -> pd.DataFrame:
+    """Profiles of the likelihood as the table that ``Solution.profiles`` shows."""
+    rows = [(name, *point) for name, points in profiles.items() for point in points]
+    return pd.DataFrame(rows, columns=["unknown", "value", "fall"])

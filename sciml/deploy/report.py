@@ -146,6 +146,9 @@ def _answer(solution: Solution) -> Iterator[str]:
         yield _image(_intervals(solution), "estimates with their intervals, in units of the estimate")
     if len(solution.correlation) > 1:
         yield _table(solution.correlation, "correlation of the unknown constants")
+    if np.isfinite(solution.unknowns["standard_error"]).any():
+        how = "" if len(solution.profiles) else '; fit(..., intervals="profile") refits with each of them held'
+        yield _image(plots.inference(solution), f"profiles of the likelihood, and joint 95 % regions{how}")
     items = "".join(f"<li>{html.escape(choice)}</li>" for choice in solution.choices)
     yield f"<h3>What was chosen, and why</h3>\n<ul>{items}</ul>" if items else ""
 
@@ -164,7 +167,7 @@ def _fields(solution: Solution) -> Iterator[str]:
         for field in solution.fields[:_FIELDS]:
             frames = []
             for number, moment in enumerate(moments):
-                at = f"{plots._label(solution, str(time))} = {moment:.4g}"
+                at = f"{plots.labelled(solution, str(time))} = {moment:.4g}"
                 figure = plots.frame(solution, field, float(moment))
                 shown = _encoded(figure)
                 on = ' class="on"' if number == 0 else ""
@@ -274,7 +277,7 @@ def _image(figure: Figure, about: str) -> str:
 
 
 def _intervals(solution: Solution) -> Figure:
-    figure = plots._figure(7.0, 0.6 + 0.4 * len(solution.unknowns))
+    figure = plots.new_figure(7.0, 0.6 + 0.4 * len(solution.unknowns))
     axes = figure.subplots()
     for row, (_, each) in enumerate(solution.unknowns.iterrows()):
         scale = abs(each["estimate"]) or 1.0
@@ -289,7 +292,7 @@ def _intervals(solution: Solution) -> Figure:
 
 
 def _curves(history: pd.DataFrame) -> Figure:
-    figure = plots._figure(7.0, 3.2)
+    figure = plots.new_figure(7.0, 3.2)
     axes = figure.subplots()
     for name in ("loss", "held_out"):
         if name in history.columns:
@@ -323,20 +326,20 @@ def _residuals(solution: Solution) -> Figure:
     if len(solution.coordinates) == 1:
         (name,) = solution.coordinates
         line = np.linspace(solution.bounds[name][0], solution.bounds[name][1], 400)
-        figure = plots._figure(7.0, 3.2)
+        figure = plots.new_figure(7.0, 3.2)
         axes = figure.subplots()
         for term, values in at({name: line}).items():
             axes.plot(line, values, label=term)
-        axes.set(xlabel=plots._label(solution, name), ylabel="log10 |residual|")
+        axes.set(xlabel=plots.labelled(solution, name), ylabel="log10 |residual|")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
         return figure
-    across, _, grid, inside = plots._slice(solution, {}, _WIDE)
+    across, _, grid, inside = plots.slice_through(solution, {}, _WIDE)
     names = [each.name for each in terms]
-    sizes = plots._spread(at, names, grid, inside)
-    figure = plots._figure(4.6 * len(names), 3.6)
+    sizes = plots.on_grid(at, names, grid, inside)
+    figure = plots.new_figure(4.6 * len(names), 3.6)
     for axes, name in zip(np.atleast_1d(figure.subplots(1, len(names))), names, strict=True):
-        plots._map(axes, across, grid, sizes[name], name, bar="log10 |residual|", signs=False)
+        plots.draw_map(axes, across, grid, sizes[name], name, bar="log10 |residual|", signs=False)
     return figure
 
 
@@ -344,7 +347,7 @@ def _diagnostics(residuals: Mapping[str, np.ndarray]) -> Figure:
     """Quantiles of residuals against those of a normal distribution, and their autocorrelation in the order of the rows."""
     import scipy
 
-    figure = plots._figure(8.0, 3.0 * len(residuals))
+    figure = plots.new_figure(8.0, 3.0 * len(residuals))
     every = figure.subplots(len(residuals), 2, squeeze=False)
     for (left, right), (name, given) in zip(every, residuals.items(), strict=True):
         values = given[np.isfinite(given)]

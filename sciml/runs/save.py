@@ -32,7 +32,7 @@ _PLAIN: dict[str, Any] = {
     **dict.fromkeys(("points", "statistics", "estimated_error"), dict),
     **{"success": bool, "nit": int, "nfev": int, "seed": int | None},
 }
-_FRAMES = {"unknowns": False, "history": True, "residuals": False, "events": True}
+_FRAMES = {"unknowns": False, "history": True, "residuals": False, "events": True, "profiles": True}
 """Tables of a solution, and whether their rows are numbered."""
 
 _KNOWN: dict[str, Any] = {each.__name__: each for each in (*BUILT_IN, GridFunction)}

@@ -18,6 +18,8 @@ from sciml.problem.observations import Observation, Prior
 
 Sizes: TypeAlias = dict[str, tuple[float, float]]
 """Centre and size of each field, in its unit, in the order of the problem's fields."""
+# The least number of random jets of which a size is the median: that of 256 scatters by a tenth.
+_LEAST_DRAWS = 256
 
 
 def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
@@ -95,8 +97,13 @@ def _on_natural_jets(problem: Problem, blocks: Sequence[Collocation], sizes: Siz
     """Every residual on random jets as large as fields of the given sizes have that vary over the extent of the domain."""
     generator, bound, found = torch.Generator().manual_seed(0), problem.bind_initial(), dict[str, Tensor]()
     half_widths = problem.domain.half_widths
-    for block in blocks:
-        jets = [RandomJets(block.size, sizes, half_widths, USUAL[0], generator=generator) for _ in block.sample.points]
+    for number, block in enumerate(blocks):
+        drawn = generator
+        if block.size < _LEAST_DRAWS and block.sample.quadrature is None:
+            # One jet at one point says little of what is usual: several there, of numbers that leave other blocks their own.
+            block = block.part(torch.arange(block.size).repeat(-(-_LEAST_DRAWS // block.size)))
+            drawn = torch.Generator().manual_seed(1 + number)
+        jets = [RandomJets(block.size, sizes, half_widths, USUAL[0], generator=drawn) for _ in block.sample.points]
         evaluation = Evaluation.of(bound, block.sample.points, jets, block.sample.normals)
         found |= {term.name: term.evaluate(evaluation).detach() for term in block.terms}
     return found

@@ -56,6 +56,7 @@ class Inference:
         variance: of their rows.
         quantile: how many standard errors a 95 % interval reaches to either side.
         spread: columns that make the covariance of parameters and raw unknowns, ``S S^T``; shape ``(p + q, k)``.
+        profiles: for each unknown the values at which it was held, and by how much twice the log-likelihood fell there.
     """
 
     estimates: dict[str, Estimate] = field(default_factory=dict)
@@ -65,6 +66,7 @@ class Inference:
     variance: float = math.nan
     quantile: float = math.nan
     spread: Array = field(default_factory=lambda: _NONE)
+    profiles: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
     @property
     def freedom(self) -> float:

@@ -12,6 +12,7 @@ Statistics 37 (1988); D. M. Bates and D. G. Watts, Nonlinear Regression Analysis
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from dataclasses import replace
 
@@ -38,15 +39,15 @@ def profiled(setup: DiscreteProblem, inference: Inference) -> Inference:
             f'intervals="profile" refits the solution some ten times for each unknown, by dense least squares; with {count} '
             f"parameters that takes too long (at most {_MOST_PARAMETERS}): choose intervals='covariance', or sciml.ensemble"
         )
-    found = {}
+    found, profiles = {}, {}
     for name, estimate in inference.estimates.items():
         if not math.isfinite(estimate.standard_error):
             found[name] = estimate
             continue
         profile = _Profile(setup, inference, name)
         low, high = sorted(profile.end(side) for side in (-1, 1))
-        found[name] = replace(estimate, low=low, high=high)
-    return replace(inference, estimates=found)
+        found[name], profiles[name] = replace(estimate, low=low, high=high), sorted(profile.falls.items())
+    return replace(inference, estimates=found, profiles=profiles)
 
 
 class _Profile:
@@ -63,6 +64,7 @@ class _Profile:
         self._unit = _loss_of_one(setup, inference)
         self._start = self._state = self._copy(setup, setup.problem)
         self._least = _refit(self._start)
+        self.falls = {inference.estimates[name].value: 0.0}
 
     def end(self, side: int) -> float:
         """The value where the likelihood has fallen as far as chance would let it; a bound or infinity where it never does."""
@@ -70,6 +72,8 @@ class _Profile:
         near, far = 0.0, root * self._error
         self._state = self._start
 
+        # Brent's method asks again for the ends that it is given.
+        @functools.cache
         def beyond(distance: float) -> float:
             # The root of the fall is nearly linear in the distance, so few steps find where it has the right size.
             return -root if distance == 0 else math.sqrt(max(self._fall(side * distance), 0.0)) - root
@@ -108,7 +112,9 @@ class _Profile:
         """By how much twice the log-likelihood falls when the constant is held at a distance from its estimate."""
         value = self._unknown.value(torch.tensor(self._raw + distance, dtype=torch.float64))
         self._state = self._copy(self._state, self._setup.problem.bind(**{self._name: value}), self._name)
-        return (_refit(self._state) - self._least) / self._unit
+        fall = (_refit(self._state) - self._least) / self._unit
+        self.falls[float(value)] = fall
+        return fall
 
 
 def _refit(setup: DiscreteProblem) -> float:

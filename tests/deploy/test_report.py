@@ -10,13 +10,22 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml import d
+from sciml import d, plots
 from sciml.cli import main
 from sciml.deploy import report_of_run
 from sciml.deploy.mathml import Symbol, equations
 from sciml.errors import FileError
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+# What is printed on of A4, in pixels: 180 by 267 mm at 96 for an inch.
+A4 = {"width": 680, "height": 1009}
+# What is wider than its page, or must stay in one piece and is higher than one.
+CUT = """[...document.querySelectorAll("main *")].filter(each => {
+  const box = each.getBoundingClientRect(), style = getComputedStyle(each);
+  return box.right > 680.5 || (style.breakInside == "avoid" && box.height > 1009);
+}).map(each => each.outerHTML.slice(0, 200))"""
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +86,38 @@ def test_equations_are_written_as_mathematics(decay):
     assert "x = -1, x = 1" in burgers["Dirichlet, u"]
 
 
+def test_profiles_and_regions_of_unknowns(tmp_path):
+    """Dots where a constant was held, the ends of its interval on the line; regions of pairs from the covariance."""
+    rng = np.random.default_rng(1)
+    t = np.linspace(0, 2, 15)
+    data = {"t": t, "u": 3 * np.exp(0.7 * t) + 0.2 * rng.normal(size=15)}
+
+    class Grown(sciml.Problem):
+        domain = sciml.Interval(t=(0, 2))
+        fields = ["u"]
+        start, rate = sciml.Unknown(1.0), sciml.Unknown(0.5)
+        conditions = [sciml.Initial(u=lambda self: self.start)]
+
+        @sciml.equation
+        def growth(self, u, t):
+            return d(u, t) - self.rate * u
+
+    found = sciml.fit(Grown(), data=data, intervals="profile")
+    assert set(found.profiles["unknown"]) == {"start", "rate"}
+    for name, (low, high) in found.unknowns[["low", "high"]].iterrows():
+        known = found.profiles[found.profiles["unknown"] == name]
+        limit = found.spread.quantile**2
+        ends = np.interp([low, high], known["value"], known["fall"])
+        assert np.allclose(ends, limit, rtol=0.05)
+    figure = plots.inference(found)
+    below, profile = figure.axes[2], figure.axes[0]
+    assert below.get_title() == f"correlation {found.correlation.loc['start', 'rate']:.2f}"
+    assert len(profile.lines) == 4, "the covariance's parabola, dots, the profile and the limit"
+    loaded = sciml.load(found.save(tmp_path / "grown.sciml"), Grown())
+    assert loaded.profiles.equals(found.profiles)
+    assert "profiles of the likelihood" in loaded.report(tmp_path / "report.html").read_text()
+
+
 @pytest.mark.slow
 def test_every_equation_of_the_gallery_is_written_somehow():
     mathematics = [shown for name in sciml.gallery.table().index for _, shown in equations(sciml.gallery.problem(name))]
@@ -105,7 +146,7 @@ def test_a_run_that_is_still_going_says_so(decay, tmp_path, monkeypatch, capsys)
 
 SCRIPT = """
 import sciml
-from sciml import d
+from sciml import d, plots
 
 class Decay(sciml.Problem):
     domain = sciml.Interval(t=(0, 1))
@@ -149,6 +190,10 @@ def test_in_a_browser(tmp_path):
         bare.goto(path.as_uri())
         assert bare.locator(".frames img").nth(5).is_visible()
         page.pdf(path=tmp_path / "report.pdf", format="A4")
+        for each in (page, bare):
+            each.emulate_media(media="print")
+            each.set_viewport_size(A4)
+            assert each.evaluate(CUT) == [], "on A4 nothing is cut"
         browser.close()
     if shutil.which("pdftotext"):
         text = subprocess.run(["pdftotext", tmp_path / "report.pdf", "-"], capture_output=True, text=True, check=True).stdout
