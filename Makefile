@@ -39,8 +39,9 @@ bench-gpu: .venv/ready
 gallery: .venv/ready
 	$(BIN)/python -m tests.benchmarks.gallery $(ARGS)
 
-# The site, into build/docs; its tutorials are executed, and every warning is an error.
+# The site, into build/docs: every snippet and tutorial is executed, and every warning is an error.
 docs: .venv/ready
+	$(BIN)/python -m pytest -q -m "not slow" tests/house/test_docs.py
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 
 check: .venv/ready

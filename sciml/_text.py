@@ -56,12 +56,12 @@ def whole(name: str, given: object, least: int, kind: type[SciMLError] = DataErr
 
 
 @contextmanager
-def extra(name: str, what: str) -> Iterator[None]:
-    """Where libraries of an extra are imported: that one is missing is an error that says what to install."""
+def extra(name: str, what: str, instead: str = "") -> Iterator[None]:
+    """Where libraries of an extra are imported: that one is missing is an error that says what to install, or do instead."""
     try:
         yield
     except ImportError as error:
-        raise MissingExtraError(f"{what}, which is not installed: pip install 'sciml[{name}]'") from error
+        raise MissingExtraError(f"{what}, which is not installed: pip install 'sciml[{name}]'{instead}") from error
 
 
 def user_level() -> int:

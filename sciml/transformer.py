@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sciml._text import whole
+from sciml._text import extra, whole
 from sciml.embedding import embed
-from sciml.errors import MissingExtraError, ModelError
+from sciml.errors import ModelError
 from sciml.models import Scaled
 from sciml.models.base import linear
 from sciml.solution import Solution
@@ -158,16 +158,11 @@ def train(network: Scaled, data: Array, target: Array, steps: int, ridge: float,
     return count
 
 
-try:
+with extra("learn", "sciml.Embedding is a transformer of scikit-learn", "; sciml.embed does without"):
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     from sklearn.utils import check_random_state
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.validation import check_array, check_is_fitted, validate_data
-except ImportError:
-    raise MissingExtraError(
-        "sciml.Embedding is a transformer of scikit-learn, which is not installed: pip install 'sciml[learn]'; sciml.embed "
-        "does without"
-    ) from None
 
 
 class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):

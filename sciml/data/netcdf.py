@@ -9,7 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from sciml._text import sequences
+from sciml._text import extra, sequences
 from sciml.data.arrays import checked_path, finished, wanted_names
 from sciml.data.hdf5_file import OpenFiles, check_own
 from sciml.data.hdf5_grid import as_columns
@@ -18,7 +18,7 @@ from sciml.data.provenance import stamp
 from sciml.data.sandbox import check_safe, refusals
 from sciml.data.table import Table
 from sciml.data.units import Units, check_units
-from sciml.errors import DataError, MissingExtraError
+from sciml.errors import DataError
 
 _HDF5 = b"\x89HDF"
 _CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
@@ -65,16 +65,17 @@ def read_netcdf(
     options = {name: value for name, value in locals().items() if name != "path"}
     path = checked_path(path, "read_netcdf")
     parts = sequences("split", split, "{'V': ('u', 'v')}")
-    try:
+    needs = "files", "reading NetCDF needs xarray and h5netcdf"
+    with extra(*needs):
         import xarray
-
+    try:
         # The conventions' fill values and scale factors are xarray's business; times must stay numbers.
         with path.open("rb") as file:
             engine = "h5netcdf" if file.read(4) == _HDF5 else "scipy"
         before = stamp(path)
         if engine == "h5netcdf":
-            import h5netcdf  # noqa: F401
-
+            with extra(*needs):
+                import h5netcdf  # noqa: F401
             with refusals(path, "a NetCDF file"), OpenFiles() as handles:
                 file = handles[path]
                 # xarray opens all that there is.
@@ -82,8 +83,6 @@ def read_netcdf(
                 for name in file:
                     if handles[path].get(name, getclass=True) is not h5py.Group:
                         check_own(handles, path, name)
-    except ImportError as error:
-        raise MissingExtraError("reading NetCDF needs xarray and h5netcdf; pip install 'sciml[files]'") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     with refusals(path, "a NetCDF file"):

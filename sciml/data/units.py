@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from sciml._text import among, mapping
-from sciml.errors import DataError, MissingExtraError
+from sciml._text import among, extra, mapping
+from sciml.errors import DataError
 from sciml.typing import Array
 
 Units: TypeAlias = Mapping[str, str | tuple[str, str]]
@@ -48,10 +48,8 @@ def conversion(name: str, theirs: str, ours: str) -> tuple[float, float]:
     theirs, ours = (unit.partition(_SINCE)[0].strip() for unit in (theirs, ours))
     if theirs == ours:
         return 1.0, 0.0
-    try:
+    with extra("units", f"{name!r}: {theirs!r} to {ours!r} needs pint"):
         import pint
-    except ImportError as error:
-        raise MissingExtraError(f"{name!r}: {theirs!r} to {ours!r} needs pint: pip install 'sciml[units]'") from error
     registry = pint.application_registry.get()
     try:
         source, target = _parsed(registry, theirs), _parsed(registry, ours)

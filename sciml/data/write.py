@@ -13,10 +13,10 @@ import h5py
 import numpy as np
 import pandas as pd
 
-from sciml._text import listed
+from sciml._text import extra, listed
 from sciml.data import archive
 from sciml.data.archive import HDF5
-from sciml.errors import DataError, FileError, MissingExtraError
+from sciml.errors import DataError, FileError
 from sciml.typing import Array
 
 _ENDINGS = {".h5": "hdf5", ".hdf5": "hdf5", ".parquet": "parquet"}
@@ -162,11 +162,9 @@ def _parquet(file: io.BytesIO | io.FileIO, units: Mapping[str, str]) -> Iterator
 
 def arrow(instead: str = "") -> tuple[Any, Any]:
     """The library for Parquet, and its module."""
-    try:
+    with extra("files", "Parquet files need pyarrow", instead):
         import pyarrow
         from pyarrow import parquet
-    except ImportError:
-        raise MissingExtraError(f"Parquet files need pyarrow: pip install 'sciml[files]'{instead}") from None
     return pyarrow, parquet
 
 

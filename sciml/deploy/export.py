@@ -20,6 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from sciml._text import among, extra, listed
 from sciml.data import archive
+from sciml.deploy.fmu import functional_mockup
 from sciml.errors import FileError, ModelError, ProblemError
 from sciml.geometry import Interior, draw
 from sciml.jets import AutogradJets
@@ -54,10 +55,12 @@ def export(
 ) -> Path:
     r"""Write fields of a solution and derivatives of them as a program that runs without this library.
 
-    The end of the path says which: ``.onnx``, for onnxruntime and whatever else reads ONNX, or ``.pt2``, for
-    ``torch.export.load``. Every kind of solution has a program: networks, polynomials, tiles, windows and the grids of
-    ``baseline``; what is made of pieces looks up the piece of each point inside the graph. Promoted constants are coordinates.
-    The program takes any number of points, and is compared with the solution at a thousand of them before it is there.
+    The end of the path says which: ``.onnx``, for onnxruntime and whatever else reads ONNX; ``.pt2``, for
+    ``torch.export.load``; or ``.fmu``, a functional mock-up unit (FMI 2.0, co-simulation) of a solution over time for system
+    simulators, whose inputs are the coordinates beside time. Every kind of solution has a program: networks, polynomials,
+    tiles, windows and the grids of ``baseline``; what is made of pieces looks up the piece of each point inside the graph.
+    Promoted constants are coordinates. The program takes any number of points, and is compared with the solution at a thousand
+    of them before it is there.
 
     An ONNX graph has an input for each coordinate and an output for each field, ``(n,)``, under their names. The program of
     torch maps points ``(n, D)``, coordinates in the problem's order, to values ``(n, F)``. All are in the problem's units.
@@ -66,7 +69,7 @@ def export(
 
     Args:
         solution: what ``fit`` or ``baseline`` returned.
-        path: where to write, ending in ``.onnx`` or ``.pt2``.
+        path: where to write, ending in ``.onnx``, ``.pt2`` or ``.fmu``.
         fields: fields and derivatives by name, such as ``["u", "u_x"]``; by default all fields.
         dtype: ``float64`` or ``float32``; by default that of the solution.
         overwrite: whether a file that is there may be replaced.
@@ -75,7 +78,7 @@ def export(
         The path.
 
     Raises:
-        ProblemError: a name is neither a field nor a derivative of one.
+        ProblemError: a name is neither a field nor a derivative of one, or a unit is to be made where there is no time.
         ModelError: the trial function does what a graph cannot hold, the program gives other values than the solution, or
             the libraries of the extra ``export`` are missing.
         FileError: the path exists, has another ending, or cannot be written.
@@ -96,8 +99,8 @@ def export(
     """
     path, wanted = Path(path), _wanted(solution, fields)
     kind = path.suffix.lower()
-    if kind not in (".onnx", ".pt2"):
-        raise FileError(f"a program ends in .onnx or .pt2 (torch.export); given: {path}")
+    if kind not in (".onnx", ".pt2", ".fmu"):
+        raise FileError(f"a program ends in .onnx, .pt2 (torch.export) or .fmu; given: {path}")
     if path.exists() and not overwrite:
         raise FileError(f"{path} exists and is kept: name another file, or pass overwrite=True")
     dtype = solution.dtype if dtype is None else getattr(torch, dtype) if isinstance(dtype, str) else dtype
@@ -125,6 +128,9 @@ def export(
         else:
             content = _onnx(graph, points[1], about)
             _compared(session_of(content), points[1:], expected, dtype)
+    if kind == ".fmu":
+        time = "t" if solution.problem is None else solution.problem.time
+        content = functional_mockup(solution.name, time, solution.coordinates, content)
     archive.write_atomic(path, content)
     return path
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import scipy
 
-from sciml.errors import FileError, MissingExtraError, ProblemError
+from sciml._text import extra
+from sciml.errors import FileError, ProblemError
 from sciml.geometry.domain import Domain, Piece, Placed, Side, checked_names, in_parts, segment_distance
 from sciml.typing import Array
 
@@ -97,12 +98,8 @@ class Polyhedron(Domain):
             FileError: the file is missing or cannot be read.
             ProblemError: the surface is not closed.
         """
-        try:
+        with extra("geometry", "files of surfaces are read by trimesh"):
             import trimesh
-        except ImportError:
-            raise MissingExtraError(
-                "files of surfaces are read by the library trimesh, which is not installed: pip install 'sciml[geometry]'"
-            ) from None
         if not Path(path).is_file():
             raise FileError(f"{path}: there is no such file")
         try:

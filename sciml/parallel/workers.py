@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from sciml.errors import MissingExtraError, SolverError
+from sciml._text import extra
+from sciml.errors import SolverError
 from sciml.parallel import process_group
 
 T = TypeVar("T")
@@ -44,11 +45,9 @@ def worked(work: Callable[[Any], T], items: Sequence[Any], workers: int | None) 
     if workers == 1 or (workers is not None and len(items) < 2):
         yield from map(work, items)
         return
-    try:
+    with extra("parallel", "several workers need joblib", ", or leave out workers="):
         import joblib
-    except ImportError:
-        raise MissingExtraError("several workers need joblib: pip install 'sciml[parallel]', or leave out workers=") from None
-    from joblib.externals.loky.process_executor import BrokenProcessPool
+        from joblib.externals.loky.process_executor import BrokenProcessPool
 
     calls = [joblib.delayed(_by_itself)(work, item) for item in items]
     ways = contextlib.nullcontext() if workers is None else joblib.parallel_config("loky", inner_max_num_threads=1)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from sciml._text import listed, whole
-from sciml.errors import MissingExtraError, SciMLError, SolverError
+from sciml._text import extra, listed, whole
+from sciml.errors import SciMLError, SolverError
 from sciml.fitting import fit
 from sciml.models import MLP
 from sciml.parallel.workers import check_workers, worked
@@ -138,10 +138,8 @@ def tune(
 
 
 def _optuna() -> Any:
-    try:
+    with extra("tune", "tune needs Optuna"):
         import optuna
-    except ImportError:
-        raise MissingExtraError("tune needs Optuna: pip install 'sciml[tune]'") from None
     return optuna
 
 
