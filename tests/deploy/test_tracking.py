@@ -6,21 +6,10 @@ import sys
 
 import pytest
 
+from problems import Decay
+
 import sciml
-from sciml import d
 from sciml.errors import SolverError, TrackerWarning
-
-
-class Decay(sciml.Problem):
-    """Quick."""
-
-    domain = sciml.Interval(t=(0, 1))
-    fields = ["u"]
-    conditions = [sciml.Initial(u=1.0)]
-
-    @sciml.equation
-    def decay(self, u, t):
-        return d(u, t) + u
 
 
 def fitted(tracker):
