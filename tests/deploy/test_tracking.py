@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-from problems import Decay
-
 import sciml
+from problems import Decay
 from sciml.errors import SolverError, TrackerWarning
 
 
