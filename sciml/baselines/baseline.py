@@ -27,7 +27,7 @@ from sciml.problem.measurements import data_blocks, prior_blocks
 from sciml.slabs.row_layout import periodic_coordinates
 from sciml.solution import Solution, unknowns_frame
 from sciml.solvers import ResidualSystem
-from sciml.solvers.scaling import Sizes, field_sizes, term_sizes
+from sciml.solvers.scaling import Sizes, field_sizes, judged_sizes, term_sizes
 
 _METHODS = ("auto", *INTEGRATORS, *FAMILIES)
 _CERTIFIED = 1e-2
@@ -132,13 +132,15 @@ def baseline(
     constants = {name: torch.tensor(each.value, dtype=torch.float64) for name, each in found.unknowns.items()}
     bound = problem.bind(**constants)
     fresh = [*blocks, *measured]
-    residuals = certificate(
-        ResidualSystem(bound, found.trial, {}), fresh, term_sizes(bound, fresh, _sizes(bound, blocks, found.trial))
+    # Reported relative to what ``fit`` reports by, judged by the size of what was found: of a growing field the surer measure.
+    residuals, judged = (
+        certificate(ResidualSystem(bound, found.trial, {}), fresh, judged_sizes(stated, fresh, known))
+        for stated, known in ((problem, sizes), (bound, _sizes(bound, blocks, found.trial)))
     )
     valued = {term.name for block in blocks for term in block.terms if term.field is not None}
     # Of a prescribed value no digits are lost to derivatives.
-    limits = {name: min(_CERTIFIED, max(1e-5, 1e3 * tolerance)) if name in valued else _CERTIFIED for name in residuals.index}
-    misses = uncertified(residuals, pd.Series(limits))
+    limits = {name: min(_CERTIFIED, max(1e-5, 1e3 * tolerance)) if name in valued else _CERTIFIED for name in judged.index}
+    misses = uncertified(judged, pd.Series(limits))
     message = found.message
     unsure = doubt(bound, found.trial, max(1e-3 * tolerance, 1e-13), budget.seconds - budget.spent) if initial else None
     if unsure is not None:

@@ -68,7 +68,7 @@ class Certificate:
     @classmethod
     def issue(cls, setup: DiscreteProblem, tolerance: float) -> Certificate:
         """The certificate of a trained set-up."""
-        residuals = certificate(setup.rows, setup.fresh, setup.scales)
+        residuals = certificate(setup.rows, setup.fresh, {**setup.scales, **setup.natural})
         values = {name: float(value.detach()) for name, value in setup.rows.values().items()}
         blank = Inference({name: Estimate(value, math.nan, math.nan, math.nan) for name, value in values.items()})
         measured, problem = list(_observations(setup)), setup.problem

@@ -17,7 +17,7 @@ from sciml.solution import Solution
 from sciml.solvers import ResidualSystem
 from sciml.solvers.discrete_problem import blocks_of
 from sciml.solvers.hard_constraints import Conditions
-from sciml.solvers.scaling import field_sizes, term_sizes
+from sciml.solvers.scaling import field_sizes, judged_sizes
 
 
 def fix_parameters(solution: Solution, values: Mapping[str, float]) -> Solution:
@@ -33,7 +33,7 @@ def fix_parameters(solution: Solution, values: Mapping[str, float]) -> Solution:
     bound = problem.bind(**{name: like.new_tensor(float(estimates[name])) for name in problem.unknowns})
     rows = ResidualSystem(bound, trial, {})
     fresh = blocks_of(problem, problem.terms(), None, np.random.default_rng([solution.seed or 0, 7]))
-    scales = term_sizes(problem, fresh, field_sizes(problem, fresh))
+    scales = judged_sizes(problem, fresh, field_sizes(problem, fresh))
     residuals = certificate(rows, [block.to(like.device, like.dtype) for block in fresh], scales)
     misses = uncertified(residuals, solution.tolerance, "fit(problem, start=this solution)")
     where = ", ".join(f"{name} = {value:g}" for name, value in values.items())

@@ -39,7 +39,8 @@ class DiscreteProblem:
     ``train``, ``held`` and ``fresh`` are blocks at three independent sets of points: to train on, to judge by while
     training, and for the certificate at the end. ``draw`` makes training blocks with another number of points inside.
     ``held_rows`` says which rows of the table are held out, shape ``(n,)``, boolean. ``journal`` knows what was computed before
-    an interruption.
+    an interruption. ``scales`` divide the rows of the loss; the certificate's residuals are relative to the ``natural`` sizes,
+    where there are such.
     """
 
     problem: Problem
@@ -57,6 +58,7 @@ class DiscreteProblem:
     held_rows: Any
     draw: Callable[[int | SpectralPoints, np.random.Generator], tuple[Collocation, ...]]
     inference: Any = None
+    natural: Mapping[str, float] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
 
     @property

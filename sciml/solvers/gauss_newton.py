@@ -362,6 +362,10 @@ class Chord:
     triangle: Tensor
     norms: Tensor
 
+    def length(self, move: Tensor) -> float:
+        """The norm of a step in the scaled columns."""
+        return float((move * self.norms).norm())
+
     def __call__(self, gradient: Tensor) -> Tensor:
         """The step for a gradient :math:`J^Tr`, shape ``(n,)``."""
         right = -(gradient / self.norms)[:, None]
@@ -440,6 +444,7 @@ class _GaussNewtonRun(Run):
         self._solver, self._objective = solver, objective
         self._slow, self._linearization = 0, FiniteLinearization()
         self._chord: Chord | None = None
+        self._length = math.inf
 
     def step(self) -> Step:
         objective, solver = self._objective, self._solver
@@ -471,6 +476,8 @@ class _GaussNewtonRun(Run):
 
         found = backtracking(moves(), merit, value)
         if found.move is not None:
+            if self._chord is not None:
+                self._length = self._chord.length(found.move)
             self._slow = self._slow + 1 if found.value > solver.gain**2 * value else 0
             done = "converged" if self._slow >= 2 or found.value > _NOTHING * value else None
             return Step(torch.tensor(found.value), terms, found.tried + 1, done, "steps no longer gain" if done else "")
@@ -487,11 +494,17 @@ class _GaussNewtonRun(Run):
             return None
         objective, position = self._objective, self._objective.vector()
         loss, gradient, _ = objective.evaluate()
-        objective.assign(position + self._chord(gradient / 2))
-        terms = objective.means()
-        reached = float(objective.total(terms))
-        if reached <= _WORTH * float(loss):
-            return Step(torch.tensor(reached), terms, 2)
+        move = self._chord(gradient / 2)
+        length = self._chord.length(move)
+        # RᵀR has the square of the condition number: a step that does not contract is rounding in directions that rows hardly
+        # see, which lowers the loss at times and leaves coefficients whose cancellation bars every further digit.
+        if length < self._length:
+            objective.assign(position + move)
+            terms = objective.means()
+            reached = float(objective.total(terms))
+            if reached <= _WORTH * float(loss):
+                self._length = length
+                return Step(torch.tensor(reached), terms, 2)
         # What an old triangle promises says nothing of convergence: a new one has to.
         objective.assign(position)
         self._chord = None
@@ -503,8 +516,9 @@ class _GaussNewtonRun(Run):
 
     def state_dict(self) -> dict[str, Any]:
         chord = None if self._chord is None else [self._chord.triangle, self._chord.norms]
-        return {"slow": self._slow, "good": self._linearization.good, "chord": chord}
+        return {"slow": self._slow, "good": self._linearization.good, "chord": chord, "length": self._length}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._slow, self._linearization.good = state["slow"], state["good"]
+        self._length = state.get("length", math.inf)
         self._chord = None if state["chord"] is None else Chord(*state["chord"])

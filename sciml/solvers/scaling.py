@@ -18,8 +18,6 @@ from sciml.problem.observations import Observation, Prior
 
 Sizes: TypeAlias = dict[str, tuple[float, float]]
 """Centre and size of each field, in its unit, in the order of the problem's fields."""
-# The least number of random jets of which a size is the median: that of 256 scatters by a tenth.
-_LEAST_DRAWS = 256
 
 
 def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
@@ -59,9 +57,12 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
     return sizes(ratio if math.isfinite(ratio) and ratio > 0 else 1.0)
 
 
-def term_sizes(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) -> dict[str, float]:
-    """The natural size of every residual, in its unit: of columns that of what was measured, of others a median."""
-    residuals = _on_natural_jets(problem, blocks, sizes)
+def term_sizes(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes, least_draws: int = 1) -> dict[str, float]:
+    """The natural size of every residual, in its unit: of columns that of what was measured, of others a median.
+
+    The median is that of one random jet at each point, and of ``least_draws`` where points are fewer.
+    """
+    residuals = _on_natural_jets(problem, blocks, sizes, least_draws)
     found, in_deviations, kinds = dict[str, float](), list[str](), dict[str, list[str]]()
     for block in blocks:
         for term in block.terms:
@@ -93,15 +94,23 @@ def _misfit_size(misfit: Observation, sizes: Sizes) -> float:
     return size if size > 1e-9 * largest / typical else max(largest / typical, 1.0)
 
 
-def _on_natural_jets(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) -> dict[str, Tensor]:
+def judged_sizes(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) -> dict[str, float]:
+    """The natural sizes that residuals are reported relative to: the same for every method, also at a single point.
+
+    A median of 256 draws scatters by a tenth, that of one by its whole size; a weight in a loss may.
+    """
+    return term_sizes(problem, blocks, sizes, 256)
+
+
+def _on_natural_jets(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes, least_draws: int = 1) -> dict[str, Tensor]:
     """Every residual on random jets as large as fields of the given sizes have that vary over the extent of the domain."""
     generator, bound, found = torch.Generator().manual_seed(0), problem.bind_initial(), dict[str, Tensor]()
     half_widths = problem.domain.half_widths
     for number, block in enumerate(blocks):
         drawn = generator
-        if block.size < _LEAST_DRAWS and block.sample.quadrature is None:
+        if block.size < least_draws and block.sample.quadrature is None:
             # One jet at one point says little of what is usual: several there, of numbers that leave other blocks their own.
-            block = block.part(torch.arange(block.size).repeat(-(-_LEAST_DRAWS // block.size)))
+            block = block.part(torch.arange(block.size).repeat(-(-least_draws // block.size)))
             drawn = torch.Generator().manual_seed(1 + number)
         jets = [RandomJets(block.size, sizes, half_widths, USUAL[0], generator=drawn) for _ in block.sample.points]
         evaluation = Evaluation.of(bound, block.sample.points, jets, block.sample.normals)

@@ -29,7 +29,7 @@ from sciml.solvers.discrete_problem import (
     device_of,
 )
 from sciml.solvers.hard_constraints import construct
-from sciml.solvers.scaling import field_sizes, term_sizes
+from sciml.solvers.scaling import field_sizes, judged_sizes, term_sizes
 from sciml.typing import Array
 
 _ENOUGH_TO_HOLD_OUT = 200
@@ -128,6 +128,7 @@ def prepare(
         choices=tuple(choices),
         held_rows=held_rows,
         draw=redraw,
+        natural=judged_sizes(problem, [*sets[0], *implied], sizes),
     )
 
 

@@ -135,6 +135,17 @@ def test_a_solution_that_stands_for_the_truth_says_so(decays):
     assert found.table.iloc[2]["v: relative L2"] < 1e-4
 
 
+@pytest.mark.parametrize("name", ["harmonic_oscillator", "lynx_hare"])
+def test_relative_means_one_thing(name):
+    """Residuals of both methods are relative to the same natural sizes: at one point, inside, and of measurements."""
+    stated = sciml.gallery.problem(name)
+    fitted, classical = (
+        found.residuals["rms"] / found.residuals["relative"]
+        for found in (sciml.fit(stated, seconds=20), sciml.baseline(stated, time_limit=20))
+    )
+    assert np.allclose(fitted[classical.index], classical, rtol=0.25)
+
+
 def test_problems_of_another_name_with_the_same_fields_and_domain_compare(rods):
     class Other(Rod):
         pass
