@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 
 import scipy
@@ -28,10 +30,11 @@ class Tiles(Pieces):
         degrees: the degree n along each coordinate.
         outputs: the number of fields F.
         live: the numbers of the boxes that carry a tile, the last coordinate counting fastest; None for all.
+        spans: for each tile how many boxes it takes along each coordinate, the one in ``live`` being the lowest; None for one.
         full: columns of coordinates all of whose degrees are combined with those of the others; they are left out of the sum.
 
     Raises:
-        ModelError: breaks that do not increase, degrees that are none, or no such box.
+        ModelError: breaks that do not increase, degrees that are none, no such box, or tiles that overlap.
 
     Example:
         >>> import torch, sciml
@@ -44,8 +47,10 @@ class Tiles(Pieces):
     Engineering 104 (2015).
     """
 
-    arguments = ("breaks", "degrees", "outputs", "live", "full")
+    arguments = ("breaks", "degrees", "outputs", "live", "full", "spans")
     centers: Tensor
+    first: Tensor
+    extent: Tensor
     halves: Tensor
     _tile_of: Tensor
     products: Tensor
@@ -57,31 +62,74 @@ class Tiles(Pieces):
         outputs: int,
         live: Sequence[int] | None = None,
         full: Sequence[int] = (),
+        spans: Sequence[Sequence[int]] | None = None,
     ) -> None:
         super().__init__(breaks, degrees, outputs)
-        found = self.breaks
-        middles = torch.cartesian_prod(*((each[1:] + each[:-1]) / 2 for each in found)).reshape(-1, len(found))
-        halves = torch.cartesian_prod(*(each.diff() / 2 for each in found)).reshape(-1, len(found))
-        chosen = torch.arange(len(middles)) if live is None else torch.tensor(list(live), dtype=torch.int64)
-        if not len(chosen) or int(chosen.min()) < 0 or int(chosen.max()) >= len(middles):
-            raise ModelError(f"live must name some of the {len(middles)} boxes, from 0; given: {live!r}")
-        self.live = tuple(chosen.tolist())
-        self.full = tuple(full)
+        found, counts = self.breaks, self.counts
+        boxes = math.prod(counts)
+        chosen = torch.arange(boxes) if live is None else torch.tensor(list(live), dtype=torch.int64)
+        if not len(chosen) or int(chosen.min()) < 0 or int(chosen.max()) >= boxes:
+            raise ModelError(f"live must name some of the {boxes} boxes, from 0; given: {live!r}")
+        taken = torch.ones(len(chosen), len(found), dtype=torch.int64) if spans is None else torch.tensor(spans)
+        self.live, self.full = tuple(chosen.tolist()), tuple(full)
+        self.spans = None if bool((taken == 1).all()) else tuple(map(tuple, taken.tolist()))
+        self.register_buffer("first", torch.stack(torch.unravel_index(chosen, counts), dim=1), persistent=False)
+        self.register_buffer("extent", taken, persistent=False)
+        if taken.shape != self.first.shape or bool(((taken < 1) | (self.first + taken > torch.tensor(counts))).any()):
+            raise ModelError(f"spans must say how many boxes each of {len(chosen)} tiles takes along each coordinate; given: {spans}")
+        ends = [torch.stack([own[low], own[low + many]]) for own, low, many in zip(found, self.first.T, taken.T, strict=True)]
+        low, high = torch.stack(ends, dim=2)
         products = ellipsoid(self.degrees, full=self.full)
-        self.register_buffer("centers", middles[chosen], persistent=False)
-        self.register_buffer("halves", halves[chosen], persistent=False)
+        self.register_buffer("centers", (low + high) / 2, persistent=False)
+        self.register_buffer("halves", (high - low) / 2, persistent=False)
+        covered = self._covered()
+        if int((covered >= 0).sum()) != int(taken.prod(1).sum()):
+            raise ModelError("tiles must not overlap; look at live and spans")
         # Of a box without a tile the nearest one, in units of a typical box.
-        unit = halves.mean(0)
-        nearest = scipy.spatial.KDTree(middles[chosen] / unit).query(middles / unit)[1]
-        self.register_buffer("_tile_of", torch.from_numpy(nearest), persistent=False)
+        middles = torch.cartesian_prod(*((each[1:] + each[:-1]) / 2 for each in found)).reshape(-1, len(found))
+        middles = middles / torch.stack([each.diff().mean() for each in found])
+        nearest = scipy.spatial.KDTree(middles[covered >= 0]).query(middles)[1]
+        self.register_buffer("_tile_of", covered[covered >= 0][torch.from_numpy(nearest)], persistent=False)
         self.register_buffer("products", products, persistent=False)
         shape = len(chosen), outputs, len(products)
         self.register_buffer("coefficients", torch.zeros(shape, dtype=torch.float64))
 
     @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of boxes along each coordinate."""
+        return tuple(len(each) - 1 for each in self.breaks)
+
+    @property
     def width(self) -> int:
         """The number of products on each tile."""
         return len(self.products)
+
+    def _covered(self) -> Tensor:
+        """The tile that takes each box, -1 where there is none."""
+        found = torch.full(self.counts, -1)
+        for offset in itertools.product(*(range(int(most)) for most in self.extent.amax(0))):
+            tiles = torch.nonzero((torch.tensor(offset) < self.extent).all(1))[:, 0]
+            found[tuple((self.first[tiles] + torch.tensor(offset)).T)] = tiles
+        return found.flatten()
+
+    def split(self, marked: Tensor) -> tuple[list[list[float]], list[int], list[list[int]]]:
+        """Breaks, ``live`` and ``spans`` where the tiles with these numbers are halved along every coordinate."""
+        breaks, first, extent = [each.tolist() for each in self.breaks], self.first, self.extent
+        if bool((extent[marked] % 2).any()):
+            breaks = [sorted([*own, *((low + high) / 2 for low, high in itertools.pairwise(own))]) for own in breaks]
+            first, extent = 2 * first, 2 * extent
+        stay = torch.ones(len(first), dtype=torch.bool)
+        stay[marked] = False
+        half = extent[marked] // 2
+        corners = torch.cartesian_prod(*[torch.arange(2)] * len(breaks)).reshape(-1, len(breaks))
+        children = (first[marked][:, None] + corners * half[:, None]).flatten(0, 1)
+        low = torch.cat([first[stay], children])
+        spans = torch.cat([extent[stay], half.repeat_interleave(len(corners), 0)])
+        number = torch.zeros(len(low), dtype=torch.int64)
+        for column, own in enumerate(breaks):
+            number = number * (len(own) - 1) + low[:, column]
+        order = torch.argsort(number)
+        return breaks, number[order].tolist(), spans[order].tolist()
 
     def tile(self, points: Tensor) -> Tensor:
         """The tile of each of points ``(n, D)``."""
@@ -119,18 +167,26 @@ class Tiles(Pieces):
 
     def neighbours(self) -> list[tuple[int, Tensor]]:
         """For each coordinate its column, and the pairs of tiles that share a side across it, lower first, ``(P, 2)``."""
-        counts = [len(each) - 1 for each in self.breaks]
-        number = torch.full((len(self._tile_of),), -1)
-        number[list(self.live)] = torch.arange(len(self.live))
-        table = number.view(counts)
+        table = self._covered().view(self.counts)
         found = []
-        for column, count in enumerate(counts):
+        for column, count in enumerate(self.counts):
             lower, upper = table.narrow(column, 0, count - 1).flatten(), table.narrow(column, 1, count - 1).flatten()
-            both = (lower >= 0) & (upper >= 0)
-            found.append((column, torch.stack([lower[both], upper[both]], dim=1)))
+            both = (lower >= 0) & (upper >= 0) & (lower != upper)
+            found.append((column, torch.stack([lower[both], upper[both]], dim=1).unique(dim=0)))
         return found
 
+    def shared(self, pairs: Tensor) -> Tensor:
+        """The common part of the ranges of pairs of tiles ``(P, 2)``, from -1 to 1 of each: ``(P, 2, D, 2)``."""
+        ends = torch.stack([self.centers - self.halves, self.centers + self.halves], dim=2)[pairs]
+        low, high = ends[..., 0].amax(1), ends[..., 1].amin(1)
+        both = torch.stack([low, high], dim=2)[:, None]
+        return (both - self.centers[pairs][..., None]) / self.halves[pairs][..., None]
+
     def extra_repr(self) -> str:
-        boxes = " x ".join(str(len(each) - 1) for each in self.breaks)
+        largest = self.extent.amax(0)
+        boxes = " x ".join(f"{count / int(span):g}" for count, span in zip(self.counts, largest, strict=True))
+        degrees = " x ".join(map(str, self.degrees))
+        if self.spans is not None:
+            return f"{len(self.live)} tiles, the largest those of {boxes}, of degree {degrees}"
         all_of = "" if len(self.live) == len(self._tile_of) else f"{len(self.live)} of "
-        return f"{all_of}{boxes} tiles of degree {' x '.join(map(str, self.degrees))}"
+        return f"{all_of}{boxes} tiles of degree {degrees}"

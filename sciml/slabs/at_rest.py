@@ -15,11 +15,12 @@ from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation
 from sciml.slabs.system import Evaluated, Site, evaluated
 from sciml.slabs.tile_least_squares import TileLinearization, condense, condensed_pairs
-from sciml.slabs.tile_space import SIDES, TileSpace, TileTrace
+from sciml.slabs.tile_nodes import Reach, TileNodes
+from sciml.slabs.tile_space import CONTINUITY, SIDES, TileSpace, TileTrace
 from sciml.typing import MultiIndex
 
 # Numbers in the rows that are made at once.
-_CHUNK = 2e7
+_CHUNK = 5e6
 
 
 class TileRows:
@@ -37,18 +38,21 @@ class TileRows:
         self.offset, self.scale = trial.offset.tolist(), trial.scale.tolist()
         most = _CHUNK / (len(problem.fields) * space.model.width)
         self._sites = list(space.sites(problem.terms(), lambda _: 1.0, seed, most))
-        self._weights = [self._weighted(site) for site in self._sites]
+        found = [self._weighted(site) for site in self._sites]
+        self._weights = [weights for weights, _ in found]
+        self._nodes = TileNodes(space, [reach for _, reach in found])
 
-    def _weighted(self, site: Site) -> Tensor:
-        """What a site's rows are multiplied by, from jets of natural size: it stays while an iteration goes on."""
+    def _weighted(self, site: Site) -> tuple[Tensor, Reach]:
+        """What a site's rows are multiplied by, from jets of natural size, while an iteration goes on; and what they ask for."""
         problem, count = self.problem, site.traces[0].columns[0].numel()
         fields = dict(zip(problem.fields, zip(self.offset, self.scale, strict=True), strict=True))
         generator = torch.Generator().manual_seed(0)
         jets = [RandomJets(count, fields, problem.domain.half_widths, USUAL[0], generator=generator) for _ in site.traces]
-        found = self._space.row_weights(self._evaluated(site, jets, slopes=True), lambda part: self.scale[part.field])
+        now = self._evaluated(site, jets, slopes=True)
+        found = self._space.row_weights(now, lambda part: self.scale[part.field])
         for trace in site.traces:
             cast(TileTrace, trace).forget()
-        return found
+        return found, Reach(now)
 
     def _evaluated(self, site: Site, jets: Sequence[RandomJets | _TileJets], *, slopes: bool) -> Evaluated:
         points = [torch.stack([column.flatten() for column in trace.columns], dim=1) for trace in site.traces]
@@ -79,22 +83,30 @@ class TileRows:
             # The size of such a row counts both members.
             float(values.square().sum(1).mean().sqrt()) * 2 / SIDES
             for site, values, _ in self._rows(coefficients, slopes=False)
-            if site.term.name.startswith("continuity.")
+            if site.term.name.startswith(CONTINUITY)
         ]
         return max(found, default=0.0)
 
+    def by_tile(self, coefficients: Tensor) -> Tensor:
+        """The sum of squares of the rows of each tile, those that join two counted for both, ``(T,)``."""
+        found = coefficients.new_zeros(len(coefficients))
+        for site, values, _ in self._rows(coefficients, slopes=False):
+            for trace in site.traces:
+                found.index_add_(0, cast(TileTrace, trace).tiles, values.square().sum(1))
+        return found
+
     def linearised(self, coefficients: Tensor) -> TileLinearization:
         """The rows and their slopes at some coefficients, condensed."""
-        width = len(self.scale) * self._space.model.width
-        triangles, joined = coefficients.new_zeros(len(coefficients), width + 1, width + 1), []
-        for site, values, rows in self._rows(coefficients, slopes=True):
-            assert rows is not None
-            tiles = [cast(TileTrace, trace).tiles for trace in site.traces]
-            if len(tiles) == 1:
-                condense(triangles, tiles[0], torch.cat([rows[:, :, 0], values[..., None]], dim=2))
+        of = self._nodes
+        triangles, joined = coefficients.new_zeros(of.count, of.width + 1, of.width + 1), []
+        for number, (_, values, slopes) in enumerate(self._rows(coefficients, slopes=True)):
+            assert slopes is not None
+            nodes, rows = of.nodes(number), of.rows(number, slopes)
+            if nodes.dim() == 1:
+                condense(triangles, nodes, torch.cat([rows, values[..., None]], dim=2))
             else:
-                joined.append(condensed_pairs(torch.stack(tiles, dim=1), rows.flatten(2), values))
-        return TileLinearization(triangles, joined)
+                joined.append(condensed_pairs(nodes, rows, values))
+        return TileLinearization(triangles, joined, of.coefficients)
 
 
 class _TileJets:

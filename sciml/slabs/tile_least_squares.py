@@ -1,7 +1,7 @@
 r"""Least squares on cut tiles: equations, conditions and continuity as rows, condensed tile by tile, solved by a banded factor.
 
 The rows on one tile are reduced to a triangle by Householder's QR, which loses nothing; the rows that join tiles stay as they
-are. Their normal equations have the sparsity of the tiles' neighbourhood, a band after reverse Cuthill-McKee. What their
+are. Their normal equations have the sparsity of the tiles' neighbourhood and are factored by nested dissection. What their
 squared condition number loses, conjugate gradients on the rows themselves bring back (CGLS, preconditioned by the factor).
 
 Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, sections 2.4 and 7.5.
@@ -9,12 +9,13 @@ Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import scipy
 import torch
 from torch import Tensor
+
+from sciml.slabs.nested_dissection import BlockCholesky
 
 _RIDGE = 1e-13
 # Combinations whose rows are smaller than that are left out.
@@ -40,9 +41,10 @@ def condensed_pairs(tiles: Tensor, slopes: Tensor, values: Tensor) -> Joined:
 
 
 class TileLinearization:
-    """Condensed rows at one position; ``step`` solves for the change of all coefficients."""
+    """Condensed rows at one position; ``step`` solves for the change of all coefficients, which are made ``of`` nodes'."""
 
-    def __init__(self, triangles: Tensor, joined: Sequence[Joined]) -> None:
+    def __init__(self, triangles: Tensor, joined: Sequence[Joined], of: Callable[[Tensor], Tensor]) -> None:
+        self._of = of
         self._values = [triangles[:, :, -1], *(values for _, _, values in joined)]
         self._rows = TileLeastSquares(triangles[:, :, :-1], [(tiles, slopes) for tiles, slopes, _ in joined])
 
@@ -52,7 +54,7 @@ class TileLinearization:
             self._rows.factor(damping)
         except np.linalg.LinAlgError:
             return None
-        return -self._rows.solve(self._values).flatten()
+        return -self._of(self._rows.solve(self._values)).flatten()
 
 
 class TileLeastSquares:
@@ -68,50 +70,26 @@ class TileLeastSquares:
             both = rows.unflatten(2, (2, -1))
             turned = [both[:, :, member] @ self._turn[tiles[:, member]] for member in (0, 1)]
             self._joined.append((tiles, torch.cat(turned, dim=2)))
-        # In an order in which neighbours are close.
         pairs = torch.cat([torch.zeros(0, 2, dtype=torch.int64), *(tiles for tiles, _ in self._joined)])
-        rows, columns = torch.cat([pairs, pairs.flip(1)]).T.numpy()
-        graph = scipy.sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(self._count, self._count))
-        order = torch.from_numpy(scipy.sparse.csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64))
-        self._size, self._begin = int(ranks.sum()), torch.empty_like(ranks)
-        self._begin[order] = torch.cumsum(ranks[order], 0) - ranks[order]
-        self._end = self._begin + ranks
+        self._pairs, numbers = pairs.unique(dim=0, return_inverse=True)
+        self._numbers = numbers.split([len(tiles) for tiles, _ in self._joined]) if self._joined else ()
+        self._matrix = BlockCholesky(ranks.tolist(), self._pairs.numpy())
         column = torch.arange(self._width)
         # The number of every combination that is seen; -1 of the others.
-        self._number = torch.where(column < ranks[:, None], self._begin[:, None] + column, -1)
-        self._damping, self._factored = 0.0, np.zeros((0, 0))
-
-    @property
-    def band(self) -> int:
-        """How many diagonals the factor fills."""
-        reach = [self._end - self._begin]
-        for tiles, _ in self._joined:
-            one, two = tiles.unbind(1)
-            reach.append(torch.maximum(self._end[one] - self._begin[two], self._end[two] - self._begin[one]))
-        return max(1, int(torch.cat(reach).max()))
+        self._number = torch.where(column < ranks[:, None], (torch.cumsum(ranks, 0) - ranks)[:, None] + column, -1)
+        self._damping = 0.0
 
     def factor(self, damping: float = 0.0) -> None:
         """Factor the normal equations; numpy's LinAlgError where they are not positive definite."""
-        size, band, tiles = self._size, self.band, torch.arange(self._count)
-        flat = self._slopes.new_zeros(band * size)
-        blocks = [(tiles, tiles, self._slopes.mH @ self._slopes)]
-        for tiles, rows in self._joined:
+        tiles = torch.arange(self._count)
+        own, beside = self._slopes.mH @ self._slopes, self._slopes.new_zeros(len(self._pairs), self._width, self._width)
+        for (pairs, rows), number in zip(self._joined, self._numbers, strict=True):
             one, two = rows.split(self._width, dim=2)
-            first, second = tiles.unbind(1)
-            # The later one's rows: the band holds what is below the diagonal.
-            swap = self._begin[first] < self._begin[second]
-            late, early = (torch.where(swap[:, None, None], *pair) for pair in ((two, one), (one, two)))
-            blocks += [(first, first, one.mH @ one), (second, second, two.mH @ two)]
-            blocks.append((torch.where(swap, second, first), torch.where(swap, first, second), late.mH @ early))
-        for first, second, products in blocks:
-            row, column = self._number[first][:, :, None], self._number[second][:, None]
-            keep = ((column >= 0) & (row >= column)).flatten()
-            place = ((row - column) * size + column).flatten()[keep]
-            flat.index_add_(0, place, products.flatten()[keep])
-        table = flat.numpy().reshape(band, size)
-        table[0] += damping + _RIDGE
+            for tile, each in zip(pairs.T, (one, two), strict=True):
+                own.index_add_(0, tile, each.mH @ each)
+            beside.index_add_(0, number, one.mH @ two)
+        self._matrix.factor([(tiles, tiles, own), (*self._pairs.T, beside)], damping + _RIDGE)
         self._damping = damping
-        self._factored = scipy.linalg.cholesky_banded(table, overwrite_ab=True, lower=True, check_finite=False)
 
     def _product(self, x: Tensor) -> list[Tensor]:
         """The slopes times coefficients ``(T, w)``."""
@@ -127,11 +105,8 @@ class TileLeastSquares:
 
     def _preconditioned(self, x: Tensor) -> Tensor:
         seen, found = self._number >= 0, torch.zeros_like(x)
-        right = x.new_empty(self._size)
-        right[self._number[seen]] = x[seen]
-        found[seen] = torch.from_numpy(
-            scipy.linalg.cho_solve_banded((self._factored, True), right.numpy(), check_finite=False)
-        )[self._number[seen]]
+        # Nodes' numbers follow one another.
+        found[seen] = torch.from_numpy(self._matrix.solve(x[seen].numpy()))
         return found
 
     def solve(self, values: Sequence[Tensor], most: int = _REFINEMENTS) -> Tensor:

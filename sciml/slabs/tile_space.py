@@ -24,11 +24,14 @@ from sciml.models import Tiles
 from sciml.models.bases import gauss
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, Term
+from sciml.slabs.nested_dissection import BlockCholesky
 from sciml.slabs.system import Evaluated, Part, Site
 from sciml.typing import MultiIndex
 
 # Rows of conditions and of continuity, which hold on sets of lower dimension, against those of equations.
 SIDES = 3.0
+# What the terms of continuity are called, before the name of their field.
+CONTINUITY = "continuity."
 # Points along each coordinate of a cut tile to choose from, for one of a whole tile; beyond its degree, of a whole tile.
 _FINER, _MORE_POINTS = 3, 3
 _OUTSIDE, _FAR = 1e-6, 10.0
@@ -62,9 +65,33 @@ class TileSpace:
     def laid(problem: Problem, names: Sequence[str], counts: Sequence[int], degree: int, fields: int = 1) -> TileSpace | None:
         """So many tiles along each coordinate, those that the domain meets; None where no tile has points in the domain."""
         breaks, degrees = [np.linspace(-1, 1, count + 1).tolist() for count in counts], [degree] * len(counts)
-        whole = TileSpace(problem, Tiles(breaks, degrees, 1), names)
-        live = [tile for trace, inside in whole.inside() for tile in trace.tiles[inside.sum(1) >= _LEAST_POINTS].tolist()]
-        return TileSpace(problem, Tiles(breaks, degrees, fields, sorted(live)), names) if live else None
+        return TileSpace(problem, Tiles(breaks, degrees, fields), names)._with_points()
+
+    def _with_points(self) -> TileSpace | None:
+        """Those of the tiles that have some points in the domain; None where there are none."""
+        model = self.model
+        found = [tile for trace, inside in self.inside() for tile in trace.tiles[inside.sum(1) >= _LEAST_POINTS].tolist()]
+        live, spans = ([each[tile] for tile in sorted(found)] for each in (model.live, model.extent.tolist()))
+        breaks = [each.tolist() for each in model.breaks]
+        return TileSpace(self.problem, Tiles(breaks, model.degrees, model.outputs, live, (), spans), self.names) if live else None
+
+    def finer(self, marked: Tensor) -> TileSpace:
+        """The same with marked tiles, ``(T,)``, halved along every coordinate, and with neighbours at most twice as long."""
+        model = self.model
+        while True:
+            sizes = torch.where(marked, model.extent[:, 0] / 2, model.extent[:, 0].double())
+            pairs = torch.cat([each for _, each in model.neighbours()])
+            one, two = sizes[pairs].T
+            late = marked.clone()
+            late[pairs[one > 2 * two, 0]] = True
+            late[pairs[two > 2 * one, 1]] = True
+            if torch.equal(late, marked):
+                break
+            marked = late
+        breaks, live, spans = model.split(torch.nonzero(marked)[:, 0])
+        found = TileSpace(self.problem, Tiles(breaks, model.degrees, model.outputs, live, (), spans), self.names)._with_points()
+        assert found is not None
+        return found
 
     @property
     def width(self) -> int:
@@ -152,7 +179,7 @@ class TileSpace:
                 part = term.place.part if isinstance(term.place, Within) else None
                 for trace, inside in self.inside(part, most):
                     yield Site(term, (trace,), inside / scales(term.name))
-        along = max(len(each) - 1 for each in self.model.breaks) * (max(self.model.degrees) + 1) * _ONSIDES
+        along = max(self.model.counts) * (max(self.model.degrees) + 1) * _ONSIDES
         count = max(1, round(along ** (len(self.names) - 1)))
         generator = np.random.default_rng(list(seed))
         for term in terms:
@@ -166,9 +193,12 @@ class TileSpace:
         tiles = [self.model.tile(each) for each in scaled]
         key = tiles[0] if len(tiles) == 1 else tiles[0] * len(self.model.live) + tiles[1]
         order = torch.argsort(key, stable=True)
-        _, groups, counts = torch.unique_consecutive(key[order], return_inverse=True, return_counts=True)
+        # Drawn as densely as the smallest tiles need them; larger ones take every so many.
+        longer = self.model.extent.amin(1)[tiles[0][order]]
+        order = order[_numbered(key[order])[1] % longer ** (len(self.names) - 1) == 0]
+        counts, place = _numbered(key[order])
         starts = torch.cumsum(counts, 0) - counts
-        place = torch.arange(len(order)) - starts[groups]
+        groups = torch.arange(len(counts)).repeat_interleave(counts)
         # What is missing repeats the first one, and counts nothing.
         numbers = order[starts][:, None].expand(-1, int(counts.max())).clone()
         numbers[groups, place] = order
@@ -185,25 +215,37 @@ class TileSpace:
         for column, pairs in self.model.neighbours():
             if not len(pairs):
                 continue
-            across = gauss_grid(self.side, len(self.names) - 1)
-            one, two = (
-                torch.cat([across[:, :column], torch.full((len(across), 1), at).double(), across[:, column:]], dim=1)
-                for at in (1.0, -1.0)
-            )
-            for name in self.problem.fields:
-                # A field that ends along the side lives on one of the two alone: it goes on into the other.
-                beside = [one.clone(), one.clone()]
-                for sign, places in zip((-_BESIDE, _BESIDE), beside, strict=True):
-                    places[:, column] += sign
-                inside = torch.stack([self.lives(name, self.points(pairs[:, 0], each[None])) for each in beside]).any(0)
-                some = pairs[inside.any(1)]
+            # Pairs whose sides meet in the same way share their places.
+            ways, way = self.model.shared(pairs).mul(1e6).round().unique(dim=0, return_inverse=True)
+            for number, ranges in enumerate(ways / 1e6):
+                yield from self._joined(column, pairs[way == number], ranges)
+
+    def _joined(self, column: int, pairs: Tensor, ranges: Tensor) -> Iterator[Site]:
+        """The continuity of pairs of tiles ``(P, 2)`` that meet across a coordinate in ranges of both, ``(2, D, 2)``."""
+
+        def places(side: int) -> Tensor:
+            """Gauss points of the common side in the coordinates of both, ``(2, q, D)``."""
+            across = gauss_grid(side, len(self.names) - 1)
+            across = torch.cat([across[:, :column], across.new_zeros(len(across), 1), across[:, column:]], dim=1)
+            return ranges.mean(2)[:, None] + across * ranges.diff(dim=2)[:, None, :, 0] / 2
+
+        # On a whole side the jump is a polynomial, which these points determine; a cut one has few of them inside.
+        few, many = places(max(self.model.degrees) + 1), places(self.side)
+        for name in self.problem.fields:
+            # A field that ends along the side lives on one of the two alone: it goes on into the other.
+            beside = many[:1].repeat(2, 1, 1)
+            beside[0, :, column] -= _BESIDE
+            beside[1, :, column] += _BESIDE
+            inside = torch.stack([self.lives(name, self.points(pairs[:, 0], each[None])) for each in beside]).any(0)
+            whole = inside.all(1)
+            for kept, both, lives in ((whole, few, torch.ones(1, few.shape[1])), (inside.any(1) & ~whole, many, inside)):
+                some = pairs[kept]
                 if not len(some):
                     continue
-                traces = tuple(TileTrace(self, some[:, k], each.expand(len(some), -1, -1)) for k, each in enumerate((one, two)))
+                traces = tuple(TileTrace(self, own, each.expand(len(some), -1, -1)) for own, each in zip(some.T, both, strict=True))
                 for power in range(max(1, self.problem.order(name, self.names[column]))):
-                    index = (self.names[column],) * power
-                    term = Term(f"continuity.{name}", Interior(), partial(_jump, name, index))
-                    yield Site(term, traces, inside[inside.any(1)].double())
+                    term = Term(f"{CONTINUITY}{name}", Interior(), partial(_jump, name, (self.names[column],) * power))
+                    yield Site(term, traces, lives.expand(len(pairs), -1)[kept].double())
 
     def row_weights(self, evaluated: Evaluated, unit: Callable[[Part], float]) -> Tensor:
         """What the rows at each tile are multiplied by: the reciprocal of their size, and of the root of their number.
@@ -218,7 +260,10 @@ class TileSpace:
         typical = (size.square().sum(1) / counted).sqrt()
         site = evaluated.site
         whole = isinstance(site.term.place, Interior | Within) and len(site.traces) == 1
-        weight = (1.0 if whole else SIDES) / math.sqrt(self.side ** (len(self.names) - (not whole)))
+        count = self.side ** (len(self.names) - (not whole))
+        if site.term.name.startswith(CONTINUITY):
+            count = evaluated.values.shape[2]
+        weight = (1.0 if whole else SIDES) / math.sqrt(count)
         return torch.where(typical > 0, weight / typical, torch.zeros_like(typical))
 
     def rows(self, evaluated: Evaluated, weights: Tensor, unit: Callable[[Part], float | Tensor], dtype: torch.dtype) -> Tensor:
@@ -257,6 +302,15 @@ class TileSpace:
         for trace, lives in self.everywhere:
             living[:, trace.tiles] = lives.any(2).float()
         return max(1.0, float(living.sum(0).mean()))
+
+    @property
+    def effort(self) -> tuple[float, float]:
+        """About how many multiplications least squares on the tiles take, and how many numbers their factor holds."""
+        tiles, width = len(self.model.live), round(self.fields_a_tile * self.model.width)
+        pairs = torch.cat([each for _, each in self.model.neighbours()])
+        factor, numbers = BlockCholesky([width] * tiles, pairs.numpy()).effort
+        # Beside the factor's, those of the triangles of all tiles.
+        return factor + 2.0 * tiles * self.side ** len(self.names) * width**2, numbers
 
     def interpolated(self, field: str, values: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
         """Coefficients ``(k, T K)`` of the polynomials nearest to functions of places ``(n,)`` by coordinate, ``(k, n)``.
@@ -313,6 +367,12 @@ class TileTrace:
     def jet(self, local: Tensor, index: MultiIndex) -> Tensor:
         """A derivative there, ``(times, E, q)``."""
         return torch.bmm(local[:, self.tiles].transpose(0, 1), self.basis(index).mT).transpose(0, 1)
+
+
+def _numbered(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """How many times each of some sorted keys is there, and the number of each place among those of its key."""
+    counts = torch.unique_consecutive(keys, return_counts=True)[1]
+    return counts, torch.arange(len(keys)) - (torch.cumsum(counts, 0) - counts).repeat_interleave(counts)
 
 
 def _jump(field: str, index: MultiIndex, evaluation: Evaluation) -> Tensor:

@@ -11,14 +11,15 @@ Reference: J. C. Butcher, On the implementation of implicit Runge-Kutta methods,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sciml.slabs.system import Evaluated, Part, Slab
 from sciml.slabs.tile_least_squares import TileLeastSquares
-from sciml.slabs.tile_space import TileSpace, TileTrace
+from sciml.slabs.tile_nodes import Reach, TileNodes
+from sciml.slabs.tile_space import TileSpace
 
 _REFINEMENTS = 4
 
@@ -28,18 +29,20 @@ class TilePreconditioner:
 
     def __init__(self, slab: Slab[TileSpace], evaluated: Sequence[Evaluated]) -> None:
         self._slab, space = slab, slab.mesh
-        self._tiles = [tuple(cast(TileTrace, trace).tiles for trace in each.site.traces) for each in evaluated]
+        of = self._of = TileNodes(space, [Reach(each) for each in evaluated])
+        self._nodes = [of.nodes(number) for number in range(len(evaluated))]
         scale = slab.length * float(slab.stages.eigenvalues.abs().mean())
         self._weights = [space.row_weights(each, lambda part: float(abs(self._unit(part, scale)))) for each in evaluated]
-        self._alone = [number for number, tiles in enumerate(self._tiles) if len(tiles) == 1]
-        self._joined = [number for number, tiles in enumerate(self._tiles) if len(tiles) == 2]
+        self._alone = [number for number, nodes in enumerate(self._nodes) if nodes.dim() == 1]
+        self._joined = [number for number, nodes in enumerate(self._nodes) if nodes.dim() == 2]
         self._slots = self._numbered([evaluated[k].values.shape[2] for k in self._alone])
         self._solvers = []
         for value in slab.length * slab.stages.eigenvalues:
             unit = lambda part, value=value: self._unit(part, value)  # noqa: E731
-            rows = [space.rows(each, own, unit, value.dtype) for each, own in zip(evaluated, self._weights, strict=True)]
-            joined = [(torch.stack(self._tiles[k], dim=1), rows[k].flatten(2)) for k in self._joined]
-            self._solvers.append(TileLeastSquares(self._placed([rows[k][:, :, 0] for k in self._alone]), joined))
+            slopes = [space.rows(each, own, unit, value.dtype) for each, own in zip(evaluated, self._weights, strict=True)]
+            rows = [of.rows(number, each) for number, each in enumerate(slopes)]
+            joined = [(self._nodes[k], rows[k]) for k in self._joined]
+            self._solvers.append(TileLeastSquares(self._placed([rows[k] for k in self._alone]), joined))
             self._solvers[-1].factor()
 
     def _unit(self, part: Part, scaled: Any) -> Any:
@@ -47,19 +50,19 @@ class TilePreconditioner:
         return scaled ** (self._slab.orders[part.field] - part.in_time) * self._slab.units[part.field]
 
     def _numbered(self, sizes: Sequence[int]) -> list[Tensor]:
-        """For each site of single tiles the numbers of its rows ``(E, q)`` among those of all tiles."""
-        used = torch.zeros(len(self._slab.mesh.model.live), dtype=torch.int64)
+        """For each site of single nodes the numbers of its rows ``(E, q)`` among those of all nodes."""
+        used = torch.zeros(self._of.count, dtype=torch.int64)
         found = []
         for number, size in zip(self._alone, sizes, strict=True):
-            (tiles,) = self._tiles[number]
-            found.append(used[tiles, None] + torch.arange(size))
-            used[tiles] += size
+            nodes = self._nodes[number]
+            found.append(used[nodes, None] + torch.arange(size))
+            used[nodes] += size
         self._most = int(used.max())
-        return [self._tiles[number][0][:, None] * self._most + own for number, own in zip(self._alone, found, strict=True)]
+        return [self._nodes[number][:, None] * self._most + own for number, own in zip(self._alone, found, strict=True)]
 
     def _placed(self, rows: Sequence[Tensor]) -> Tensor:
-        """Rows ``(E, q, ...)`` of sites of single tiles as rows of all tiles, ``(T, m, ...)``."""
-        count = len(self._slab.mesh.model.live)
+        """Rows ``(E, q, ...)`` of sites of single nodes as rows of all nodes, ``(N, m, ...)``."""
+        count = self._of.count
         found = rows[0].new_zeros(count * self._most, *rows[0].shape[2:])
         for slots, own in zip(self._slots, rows, strict=True):
             found[slots] = own
@@ -73,7 +76,7 @@ class TilePreconditioner:
         found = []
         for pair, solver in enumerate(self._solvers):
             alone = self._placed([turned[k][pair] for k in self._alone])
-            found.append(solver.solve([alone, *(turned[k][pair] for k in self._joined)], _REFINEMENTS))
-        fields, tiles = len(slab.orders), len(slab.mesh.model.live)
-        modes = torch.stack(found).view(len(into), tiles, fields, -1).transpose(1, 2).flatten(1)
-        return 2 * (slab.stages.vectors @ modes).real.view(slab.stages.count, fields, -1)
+            solved = solver.solve([alone, *(turned[k][pair] for k in self._joined)], _REFINEMENTS)
+            found.append(self._of.coefficients(solved).transpose(0, 1))
+        modes = torch.stack(found).flatten(1)
+        return 2 * (slab.stages.vectors @ modes).real.view(slab.stages.count, len(slab.orders), -1)

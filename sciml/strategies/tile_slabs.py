@@ -179,10 +179,11 @@ class TileWindows(SlabAttempt):
             return None
         model = space.model
         width, live = space.fields_a_tile * model.width, len(model.live)
-        band = (math.prod(sorted(counts)[:-1]) + 2) * width
+        effort, numbers = space.effort
         rows = 4.0 * space.side ** len(names) * len(problem.equations) * width * live
-        needed = 8.0 * (live * width * band + 3.0 * rows)
-        if level and (float(live) * width * band**2 > _EFFORT or needed > self.log.budget.bytes(_MEMORY)):
+        # One complex factor for each pair of stages.
+        needed = 8.0 * (self.stages.count * numbers + 3.0 * rows)
+        if level and (effort > _EFFORT or needed > self.log.budget.bytes(_MEMORY)):
             return None
         scales = self.setup.scales
         return space, list(space.sites([*self._equations, *self._conditions], scales.__getitem__, [10]))
@@ -233,7 +234,10 @@ class TileWindows(SlabAttempt):
         breaks, degrees = [each.tolist() for each in space.model.breaks], list(space.model.degrees)
         breaks.insert(column, [-1.0, 1.0])
         degrees.insert(column, weights.shape[1] - 1)
-        model = Tiles(breaks, degrees, len(weights), space.model.live, full=[column])
+        spans = space.model.extent.tolist()
+        for each in spans:
+            each.insert(column, 1)
+        model = Tiles(breaks, degrees, len(weights), space.model.live, [column], spans)
         # (F, J, T K) to the products' order: coefficients in time for each of the products in space.
         own = weights.unflatten(2, (len(space.model.live), space.model.width))
         products = model.products

@@ -28,11 +28,15 @@ MOST_COORDINATES = 3
 _LEVELS = {
     1: ((4, 8), (8, 10), (16, 12), (32, 12), (64, 12)),
     2: ((3, 6), (4, 8), (6, 8), (8, 10), (12, 10), (16, 10), (22, 10)),
-    3: ((2, 4), (3, 5), (4, 6), (5, 6), (6, 7)),
+    3: ((2, 4), (3, 5), (3, 7), (4, 8), (4, 9), (5, 9)),
 }
 # Multiplications that one factorisation may take, and the part of the free memory.
-_EFFORT = 1e12
-_EXACT, _GOOD, _FALLS = 1e-8, 1e-4, 0.3
+_EFFORT = 5e11
+# Matrices of a tile's width that are held for each tile, beside the factor.
+_TABLES = 30
+_EXACT, _GOOD = 1e-8, 1e-4
+# A change that is accepted as the last one: so large where it was several times larger before.
+_CHANGED, _FALLS = 1e-3, 0.3
 _STEPS, _TINY, _SETTLED, _IDLE = 30, 1e-12, 1e-2, 2
 _LENGTHS = (1.0, 0.5, 0.2)
 _MEMORY = 0.4
@@ -103,7 +107,9 @@ class Tiles(Strategy):
         for counts, degree in self._levels(work):
             space = _space(work, counts, degree)
             model = space.model
-            needed, effort = _cost(model, space.fields_a_tile)
+            effort, numbers = space.effort
+            width = space.fields_a_tile * model.width
+            needed = 8.0 * (numbers + _TABLES * len(model.live) * width**2)
             if needed > work.log.budget.bytes(_MEMORY) or (effort > _EFFORT and self.degree is None):
                 work.choices.append(
                     f"{self.name}: {model.extra_repr()} would take {needed / 2**30:.1f} GB and {effort:.0e} multiplications"
@@ -135,7 +141,7 @@ class Tiles(Strategy):
                 break
         if found is not None:
             # The change is the error of the coarser tiles, and so far above that of these, unless refining no longer helps.
-            falls = found.residual <= _GOOD and change < _FALLS * before
+            falls = found.residual <= _CHANGED and change < _FALLS * before
             yield replace(found, accepted=found.residual <= ENOUGH or falls)
 
     def _levels(self, work: Workspace) -> list[tuple[tuple[int, ...], int]]:
@@ -171,14 +177,6 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
         boxes = " x ".join(map(str, counts))
         raise SolverError(f"none of {boxes} tiles has enough points inside {problem.domain!r}: use more tiles")
     return found
-
-
-def _cost(model: TilePolynomials, fields: float) -> tuple[float, float]:
-    """About how many bytes the factor and the rows take, and how many multiplications the factor."""
-    counts = sorted(len(each) - 1 for each in model.breaks)
-    width = fields * model.width
-    band, size = (math.prod(counts[:-1]) + 2) * width, len(model.live) * width
-    return 8.0 * size * (2.0 * band + 20.0 * width), float(size) * band**2
 
 
 def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None) -> tuple[DiscreteProblem, int, float, float]:

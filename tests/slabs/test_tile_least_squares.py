@@ -44,4 +44,3 @@ def test_it_is_what_dense_least_squares_finds(dtype, pairs):
     matrix, right = dense(slopes, joined).numpy(), torch.cat([each.flatten() for each in values]).numpy()
     wanted = np.linalg.lstsq(matrix, right, rcond=1e-12)[0]
     assert np.allclose(matrix @ found, matrix @ wanted, rtol=0, atol=1e-10)
-    assert solver.band <= COUNT * WIDTH

@@ -1,0 +1,185 @@
+"""Sparse Cholesky factorization by nested dissection: multifrontal elimination of a symmetric graph of dense blocks.
+
+Sets of nodes that separate the rest are eliminated last, and what is left of each half before them. Every set and the nodes
+that it is coupled with by then form one dense matrix, so that nearly all work is done by BLAS.
+
+References: A. George, Nested dissection of a regular finite element mesh, SIAM Journal on Numerical Analysis 10 (1973); I. S.
+Duff and J. K. Reid, The multifrontal solution of indefinite sparse symmetric linear systems, ACM Transactions on Mathematical
+Software 9 (1983).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy
+from torch import Tensor
+
+from sciml.typing import Array
+
+# Sets of so few nodes are not divided any further.
+_LEAST = 2
+
+
+@dataclass
+class _Front:
+    """Nodes eliminated together, the later ones that they are coupled with, and the front that takes what is left of these."""
+
+    own: list[int]
+    beyond: list[int]
+    parent: int = -1
+
+
+class BlockCholesky:
+    """The Cholesky factor of a positive definite matrix of blocks, real or complex.
+
+    Args:
+        sizes: the number of unknowns of each node.
+        pairs: nodes that are coupled, ``(P, 2)``.
+    """
+
+    def __init__(self, sizes: Sequence[int], pairs: Array) -> None:
+        self._sizes = np.asarray(sizes)
+        count = len(self._sizes)
+        both = np.concatenate([pairs, pairs[:, ::-1]]) if len(pairs) else np.zeros((0, 2), dtype=int)
+        graph = scipy.sparse.csr_array((np.ones(len(both)), (both[:, 0], both[:, 1])), shape=(count, count))
+        sets = _dissected(graph, np.arange(count), self._sizes)
+        place = np.empty(count, dtype=int)
+        self._of = np.empty(count, dtype=int)
+        place[np.concatenate(sets)] = np.arange(count)
+        for number, own in enumerate(sets):
+            self._of[own] = number
+        waiting: list[set[int]] = [set() for _ in sets]
+        self._fronts: list[_Front] = []
+        for number, own in enumerate(sets):
+            near = {int(each) for node in own for each in graph.indices[graph.indptr[node] : graph.indptr[node + 1]]}
+            later = sorted((each for each in near | waiting[number] if self._of[each] > number), key=place.__getitem__)
+            front = _Front([int(each) for each in own], later)
+            if later:
+                front.parent = int(self._of[later[0]])
+                waiting[front.parent].update(later)
+            self._fronts.append(front)
+        ends = np.cumsum(self._sizes)
+        self._first = ends - self._sizes
+        self._factors: list[tuple[Array, Array, Array, Array]] = []
+
+    @property
+    def effort(self) -> tuple[float, float]:
+        """The multiplications that the factorization takes, and the numbers that the factor and its largest matrix hold."""
+        work = kept = largest = 0.0
+        for front in self._fronts:
+            own, beyond = (float(self._sizes[each].sum()) for each in (front.own, front.beyond))
+            work += own**3 / 3 + own**2 * beyond + own * beyond**2
+            kept += own * (own + beyond)
+            largest = max(largest, (own + beyond) ** 2)
+        return work, kept + 2 * largest
+
+    def factor(self, blocks: Iterable[tuple[Tensor, Tensor, Tensor]], shift: float) -> None:
+        """Factor the sum of blocks and ``shift`` times one; numpy's LinAlgError where that is not positive definite.
+
+        Args:
+            blocks: rows' nodes ``(E,)``, columns' nodes ``(E,)`` and blocks ``(E, w, w)``, of which as much counts as their
+                nodes have unknowns. Of two nodes that differ one of the two blocks is given.
+            shift: added to the diagonal.
+        """
+        parts: list[list[tuple[int, int, Array]]] = [[] for _ in self._fronts]
+        kind: Any = np.float64
+        for rows, columns, products in blocks:
+            numbers = products.numpy()
+            kind = np.result_type(kind, numbers.dtype)
+            for row, column, own in zip(rows.tolist(), columns.tolist(), numbers, strict=True):
+                parts[min(self._of[row], self._of[column])].append((row, column, own))
+        waiting: list[list[tuple[list[int], Array]]] = [[] for _ in self._fronts]
+        self._factors = []
+        potrf, (trsm, herk) = _functions(kind)
+        for front, mine, left in zip(self._fronts, parts, waiting, strict=True):
+            nodes = [*front.own, *front.beyond]
+            starts = dict(zip(nodes, np.cumsum([0, *self._sizes[nodes]]).tolist(), strict=False))
+            size, own = int(self._sizes[nodes].sum()), int(self._sizes[front.own].sum())
+            matrix = np.zeros((size, size), dtype=kind, order="F")
+            matrix[np.arange(own), np.arange(own)] = shift
+            for row, column, block in mine:
+                at, beside = starts[row], starts[column]
+                high, wide = self._sizes[row], self._sizes[column]
+                if at >= beside:
+                    matrix[at : at + high, beside : beside + wide] += block[:high, :wide]
+                else:
+                    matrix[beside : beside + wide, at : at + high] += block[:high, :wide].conj().T
+            while left:
+                # Nodes keep their order: what follows one another is added at once.
+                beyond, update = left.pop()
+                runs = _runs([starts[each] for each in beyond], self._sizes[beyond].tolist())
+                for row, at, high in runs:
+                    for column, beside, wide in runs:
+                        if at >= beside:
+                            matrix[at : at + high, beside : beside + wide] += update[row : row + high, column : column + wide]
+            corner, failed = potrf(matrix[:own, :own], lower=1, clean=1, overwrite_a=0)
+            if failed:
+                raise np.linalg.LinAlgError("the matrix is not positive definite")
+            below = trsm(1.0, corner, matrix[own:, :own], side=1, lower=1, trans_a=2) if size > own else matrix[own:, :own].copy()
+            unknowns = np.concatenate([np.arange(self._first[each], self._first[each] + self._sizes[each]) for each in nodes])
+            self._factors.append((unknowns[:own], unknowns[own:], corner, below))
+            if front.parent >= 0:
+                update = matrix[own:, own:].copy(order="F")
+                del matrix
+                update = herk(-1.0, below, beta=1.0, c=update, lower=1, overwrite_c=1)
+                waiting[front.parent].append((front.beyond, update))
+
+    def solve(self, right: Array) -> Array:
+        """The solution for a right-hand side ``(n,)``, its unknowns in the order of the nodes."""
+        found = right.copy()
+        for own, beyond, corner, below in self._factors:
+            found[own] = _substituted(corner, found[own], 0)
+            found[beyond] -= below @ found[own]
+        for own, beyond, corner, below in reversed(self._factors):
+            found[own] = _substituted(corner, found[own] - below.conj().T @ found[beyond], 2)
+        return found
+
+
+def _runs(starts: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Blocks that follow one another in two matrices: where they begin in the one and in the other, and how long they are."""
+    found, here = list[tuple[int, int, int]](), 0
+    for there, size in zip(starts, sizes, strict=True):
+        if found and found[-1][1] + found[-1][2] == there:
+            found[-1] = *found[-1][:2], found[-1][2] + size
+        else:
+            found.append((here, there, size))
+        here += size
+    return found
+
+
+def _functions(kind: Any) -> tuple[Any, Any]:
+    like = np.zeros(1, dtype=kind)
+    (potrf,) = scipy.linalg.get_lapack_funcs(("potrf",), (like,))
+    hermitian = "herk" if np.iscomplexobj(like) else "syrk"
+    return potrf, scipy.linalg.get_blas_funcs(("trsm", hermitian), (like,))
+
+
+def _substituted(triangle: Array, right: Array, transposed: int) -> Array:
+    return scipy.linalg.solve_triangular(triangle, right, lower=True, trans=transposed, check_finite=False)
+
+
+def _dissected(graph: Any, nodes: Array, sizes: Array) -> list[Array]:
+    """The nodes in sets, in the order of their elimination."""
+    if len(nodes) <= _LEAST:
+        return [nodes] if len(nodes) else []
+    own = graph[nodes][:, nodes]
+    parts, labels = scipy.sparse.csgraph.connected_components(own, directed=False)
+    if parts > 1:
+        return [each for part in range(parts) for each in _dissected(graph, nodes[labels == part], sizes)]
+    # Level by level from a node at the rim, the farthest from any: a level in the middle parts what is before from the rest.
+    begin, levels = 0, np.zeros(len(nodes))
+    for _ in range(2):
+        levels = scipy.sparse.csgraph.shortest_path(own, method="D", directed=False, unweighted=True, indices=begin)
+        begin = int(levels.argmax())
+    weights = np.bincount(levels.astype(int), weights=sizes[nodes])
+    if len(weights) < 3:
+        return [nodes]
+    middle = min(max(int(np.searchsorted(np.cumsum(weights), weights.sum() / 2)), 1), len(weights) - 2)
+    # Of that level those that touch the next one are enough.
+    rim = (levels == middle) & (own @ (levels == middle + 1).astype(float) > 0)
+    before, after = nodes[(levels <= middle) & ~rim], nodes[levels > middle]
+    return [*_dissected(graph, before, sizes), *_dissected(graph, after, sizes), nodes[rim]]
