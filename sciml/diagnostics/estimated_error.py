@@ -51,8 +51,9 @@ _PROBES, _SCATTERED = 4096, 400
 # Windows at most, of ordinary differential equations alone: with layers in space they would take longer than the solution. By
 # how much the residuals of all may exceed those of each.
 _MOST_WINDOWS, _SPIKED = 40, 1e3
-# Relative residuals of which little but rounding may be left, and what is rounding of a field beside a larger one.
-_ROUNDED, _ROUNDING = 1e-7, 1e-13
+# Relative residuals of which little but rounding may be left, those that are rounding of derivatives, and what is rounding of a
+# field beside a larger one.
+_ROUNDED, _ALL_ROUNDING, _ROUNDING = 1e-7, 1e-11, 1e-13
 
 
 def estimated_error(setup: DiscreteProblem, seed: int, solved: float = math.inf) -> dict[str, float]:
@@ -84,6 +85,9 @@ def estimated_error(setup: DiscreteProblem, seed: int, solved: float = math.inf)
             return {}
         # What is left of residuals is rounding: the larger correction is an upper bound.
         two = torch.maximum(one, two)
+    if len(pieces) > 1 and (rounded := setup.objective(setup.held).worst()) <= _ALL_ROUNDING:
+        # A correction of rounding is rounding: many windows may add up more of it than such residuals can tell.
+        two = two.clamp(min=rounded)
     # Beyond its own size a field is wrong, and the linear equation does not say by how much.
     return dict(zip(setup.problem.fields, two.clamp(max=1.0).tolist(), strict=True))
 
