@@ -22,6 +22,8 @@ from sciml.typing import Array
 
 # Sets of so few nodes are not divided any further.
 _LEAST = 2
+# How far from one half the smaller part of a set may be.
+_UNEVEN = 0.25
 
 
 @dataclass
@@ -130,12 +132,18 @@ class BlockCholesky:
 
     def solve(self, right: Array) -> Array:
         """The solution for a right-hand side ``(n,)``, its unknowns in the order of the nodes."""
-        found = right.copy()
+        # BLAS itself: for small triangles SciPy's checks of arguments take longer than the substitution.
+        found = right.astype(np.result_type(right, *(corner for _, _, corner, _ in self._factors[:1])))
+        trsv, gemv = scipy.linalg.get_blas_funcs(("trsv", "gemv"), (found,))
         for own, beyond, corner, below in self._factors:
-            found[own] = _substituted(corner, found[own], 0)
-            found[beyond] -= below @ found[own]
+            if len(own):
+                found[own] = trsv(corner, found[own], lower=1)
+                if len(beyond):
+                    found[beyond] -= gemv(1.0, below, found[own])
         for own, beyond, corner, below in reversed(self._factors):
-            found[own] = _substituted(corner, found[own] - below.conj().T @ found[beyond], 2)
+            if len(own):
+                rest = found[own] - gemv(1.0, below, found[beyond], trans=2) if len(beyond) else found[own]
+                found[own] = trsv(corner, rest, lower=1, trans=2)
         return found
 
 
@@ -158,10 +166,6 @@ def _functions(kind: Any) -> tuple[Any, Any]:
     return potrf, scipy.linalg.get_blas_funcs(("trsm", hermitian), (like,))
 
 
-def _substituted(triangle: Array, right: Array, transposed: int) -> Array:
-    return scipy.linalg.solve_triangular(triangle, right, lower=True, trans=transposed, check_finite=False)
-
-
 def _dissected(graph: Any, nodes: Array, sizes: Array) -> list[Array]:
     """The nodes in sets, in the order of their elimination."""
     if len(nodes) <= _LEAST:
@@ -170,16 +174,40 @@ def _dissected(graph: Any, nodes: Array, sizes: Array) -> list[Array]:
     parts, labels = scipy.sparse.csgraph.connected_components(own, directed=False)
     if parts > 1:
         return [each for part in range(parts) for each in _dissected(graph, nodes[labels == part], sizes)]
-    # Level by level from a node at the rim, the farthest from any: a level in the middle parts what is before from the rest.
-    begin, levels = 0, np.zeros(len(nodes))
-    for _ in range(2):
-        levels = scipy.sparse.csgraph.shortest_path(own, method="D", directed=False, unweighted=True, indices=begin)
-        begin = int(levels.argmax())
-    weights = np.bincount(levels.astype(int), weights=sizes[nodes])
-    if len(weights) < 3:
+    found = _separated(own, sizes[nodes].astype(float))
+    if found is None:
         return [nodes]
-    middle = min(max(int(np.searchsorted(np.cumsum(weights), weights.sum() / 2)), 1), len(weights) - 2)
-    # Of that level those that touch the next one are enough.
-    rim = (levels == middle) & (own @ (levels == middle + 1).astype(float) > 0)
-    before, after = nodes[(levels <= middle) & ~rim], nodes[levels > middle]
-    return [*_dissected(graph, before, sizes), *_dissected(graph, after, sizes), nodes[rim]]
+    before, after, rim = (nodes[each] for each in found)
+    return [*_dissected(graph, before, sizes), *_dissected(graph, after, sizes), rim]
+
+
+def _separated(graph: Any, sizes: Array) -> tuple[Array, Array, Array] | None:
+    """Two parts of a connected graph that are not coupled, and the nodes that part them, few for parts of like size.
+
+    They are level sets of distances from nodes at the rim, and of differences of two such, which are straighter.
+    """
+
+    def distance(node: int) -> Array:
+        found: Array = scipy.sparse.csgraph.shortest_path(graph, method="D", directed=False, unweighted=True, indices=node)
+        return found
+
+    from_first = distance(int(distance(0).argmax()))
+    from_second = distance(int(from_first.argmax()))
+    from_third = distance(int(np.minimum(from_first, from_second).argmax()))
+    from_fourth = distance(int(from_third.argmax()))
+    best, smallest, whole = None, (True, np.inf), sizes.sum()
+    for levels in (from_first, from_first - from_second, from_third, from_third - from_fourth):
+        for cut in np.unique(levels)[:-1]:
+            low = levels <= cut
+            uneven = abs(sizes[low].sum() / whole - 0.5) > _UNEVEN
+            if uneven and not smallest[0]:
+                continue
+            for near in (low, ~low):
+                # Of these the nodes that touch the others are enough.
+                rim = near & (graph @ (~near).astype(float) > 0)
+                before, after = near & ~rim, ~near
+                one, two = sizes[before].sum(), sizes[after].sum()
+                cost = uneven, sizes[rim].sum() * (1 + ((one - two) / whole) ** 2)
+                if one and two and cost < smallest:
+                    best, smallest = (before, after, rim), cost
+    return best

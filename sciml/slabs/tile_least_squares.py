@@ -63,8 +63,11 @@ class TileLeastSquares:
     def __init__(self, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> None:
         self._count = len(slopes)
         joined = [(tiles, _alone(tiles, rows)) for tiles, rows in joined]
-        self._turn, ranks = _orthonormal(slopes, joined)
-        self._slopes, self._width = slopes @ self._turn, self._turn.shape[2]
+        # The rows of a node count by their triangle alone.
+        self._basis, triangles = torch.linalg.qr(slopes)
+        self._turn, ranks = _orthonormal(triangles, joined)
+        self._width = self._turn.shape[2]
+        self._slopes = triangles @ self._turn
         self._joined = []
         for tiles, rows in joined:
             both = rows.unflatten(2, (2, -1))
@@ -112,18 +115,20 @@ class TileLeastSquares:
     def solve(self, values: Sequence[Tensor], most: int = _REFINEMENTS) -> Tensor:
         """The coefficients ``(T, w)`` whose rows are nearest to values: of the tiles' ``(T, m)``, then of each joined ones'."""
         # Conjugate gradients on the rows: what the squared condition number has lost.
-        rows = list(values)
+        rows = [torch.bmm(self._basis.mH, values[0][:, :, None])[:, :, 0], *values[1:]]
         found = self._slopes.new_zeros(self._count, self._width)
         gradient = self._adjoint(rows)
         direction = ready = self._preconditioned(gradient)
         size = first = _inner(gradient, ready)
-        for _ in range(most):
+        for count in range(most):
             image = self._product(direction)
             curvature = sum(_inner(each, each) for each in image) + self._damping * _inner(direction, direction)
             if not curvature > 0:
                 break
             length = size / curvature
             found = found + length * direction
+            if count + 1 == most:
+                break
             rows = [own - length * each for own, each in zip(rows, image, strict=True)]
             gradient = self._adjoint(rows) - self._damping * found
             ready = self._preconditioned(gradient)
@@ -144,13 +149,12 @@ def _alone(tiles: Tensor, rows: Tensor) -> Tensor:
     return torch.cat([torch.where(same, one + two, one), torch.where(same, torch.zeros_like(two), two)], dim=2)
 
 
-def _orthonormal(slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+def _orthonormal(triangles: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """For each tile the coefficients of combinations whose rows are orthonormal on it, ``(T, w, r)``, and their number."""
     # What rows hardly see is left out: fields that live elsewhere, polynomials that are large outside the domain alone.
     # Scaled one by one, columns would leave a condition number whose square is beyond all digits.
-    count, _, width = slopes.shape
-    triangles = torch.linalg.qr(slopes, mode="r").R
-    triangles = torch.cat([triangles, triangles.new_zeros(count, width - triangles.shape[1], width)], dim=1)
+    count, height, width = triangles.shape
+    triangles = torch.cat([triangles, triangles.new_zeros(count, width - height, width)], dim=1)
     # Rows of the same number at once: each triangle is made anew as seldom as may be.
     for size in sorted({rows.shape[1] for _, rows in joined}):
         some = [(tiles, rows) for tiles, rows in joined if rows.shape[1] == size]

@@ -35,8 +35,12 @@ CONTINUITY = "continuity."
 # Points along each coordinate of a cut tile to choose from, for one of a whole tile; beyond its degree, of a whole tile.
 _FINER, _MORE_POINTS = 3, 3
 _OUTSIDE, _FAR = 1e-6, 10.0
+# Places that are asked at once whether they lie inside.
+_AT_ONCE = 200_000
 # A tile has so many points inside at least; conditions have so many for each function along them.
 _LEAST_POINTS, _ONSIDES = 3, 2.0
+# The share of a sum of squares that few tiles hold.
+_MOST_OF = 0.8
 # How far to either side of a tile's side a field may end, as a share of the tile.
 _BESIDE = 1e-7
 
@@ -92,6 +96,14 @@ class TileSpace:
         found = TileSpace(self.problem, Tiles(breaks, model.degrees, model.outputs, live, (), spans), self.names)._with_points()
         assert found is not None
         return found
+
+    def raised(self) -> TileSpace:
+        """The same tiles with polynomials of a degree higher by two."""
+        model = self.model
+        breaks, degrees = [each.tolist() for each in model.breaks], [each + 2 for each in model.degrees]
+        return TileSpace(
+            self.problem, Tiles(breaks, degrees, model.outputs, model.live, (), model.extent.tolist()), self.names
+        )
 
     @property
     def width(self) -> int:
@@ -161,13 +173,14 @@ class TileSpace:
         cut = tiles[~self._contains(domain, self.points(tiles, grid.expand(len(tiles), -1, -1))).all(1)]
         fine = gauss_grid(_FINER * self.side, len(self.names))
         local, inside = grid.expand(len(cut), -1, -1).clone(), torch.zeros(len(cut), len(grid), dtype=torch.bool)
-        for number in range(len(cut)):
-            within = self._contains(domain, self.points(cut[number : number + 1], fine[None]))
-            numbers = torch.nonzero(within[0])[:, 0]
-            if len(numbers):
-                places = torch.linspace(0, len(numbers) - 1, min(len(numbers), len(grid))).round().long()
-                local[number, : len(places)] = fine[numbers[places]]
-                inside[number] = torch.arange(len(grid)) < len(places)
+        for numbers in torch.arange(len(cut)).split(max(1, _AT_ONCE // len(fine))):
+            within = self._contains(domain, self.points(cut[numbers], fine.expand(len(numbers), -1, -1)))
+            for number, each in zip(numbers.tolist(), within, strict=True):
+                found = torch.nonzero(each)[:, 0]
+                if len(found):
+                    places = torch.linspace(0, len(found) - 1, min(len(found), len(grid))).round().long()
+                    local[number, : len(places)] = fine[found[places]]
+                    inside[number] = torch.arange(len(grid)) < len(places)
         return cut, local, inside
 
     def sites(
@@ -367,6 +380,19 @@ class TileTrace:
     def jet(self, local: Tensor, index: MultiIndex) -> Tensor:
         """A derivative there, ``(times, E, q)``."""
         return torch.bmm(local[:, self.tiles].transpose(0, 1), self.basis(index).mT).transpose(0, 1)
+
+
+def dominant(squares: Tensor) -> Tensor:
+    """The fewest tiles that hold most of a sum of squares by tile: those to halve, if they are few.
+
+    Reference: W. Doerfler, A convergent adaptive algorithm for Poisson's equation, SIAM Journal on Numerical Analysis 33
+    (1996).
+    """
+    largest, order = squares.sort(descending=True)
+    count = int((largest.cumsum(0) < _MOST_OF * largest.sum()).sum()) + 1
+    found = torch.zeros(len(squares), dtype=torch.bool)
+    found[order[:count]] = True
+    return found
 
 
 def _numbered(keys: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ from sciml.slabs.tile_least_squares import TileLeastSquares
 from sciml.slabs.tile_nodes import Reach, TileNodes
 from sciml.slabs.tile_space import TileSpace
 
-_REFINEMENTS = 4
+_REFINEMENTS = 2
 
 
 class TilePreconditioner:
@@ -29,7 +29,8 @@ class TilePreconditioner:
 
     def __init__(self, slab: Slab[TileSpace], evaluated: Sequence[Evaluated]) -> None:
         self._slab, space = slab, slab.mesh
-        of = self._of = TileNodes(space, [Reach(each) for each in evaluated])
+        self._reaches = [Reach(each) for each in evaluated]
+        of = self._of = TileNodes(space, self._reaches)
         self._nodes = [of.nodes(number) for number in range(len(evaluated))]
         scale = slab.length * float(slab.stages.eigenvalues.abs().mean())
         self._weights = [space.row_weights(each, lambda part: float(abs(self._unit(part, scale)))) for each in evaluated]
@@ -67,6 +68,15 @@ class TilePreconditioner:
         for slots, own in zip(self._slots, rows, strict=True):
             found[slots] = own
         return found.unflatten(0, (count, self._most))
+
+    def by_tile(self, values: Sequence[Tensor]) -> Tensor:
+        """The weighted squares of residuals ``(p, E, q)`` at all stages, summed by tile, ``(T,)``."""
+        found = self._weights[0].new_zeros(len(self._slab.mesh.model.live))
+        for each, weight, reach in zip(values, self._weights, self._reaches, strict=True):
+            squares = (each * weight[:, None]).square().sum((0, 2))
+            for tiles in reach.tiles:
+                found.index_add_(0, tiles, squares)
+        return found
 
     def __call__(self, values: Sequence[Tensor]) -> Tensor:
         """Rates ``(p, F, T K)`` from residuals, each ``(p, E, q)``."""

@@ -114,7 +114,8 @@ class SlabAttempt:
         self._begin, self._count = math.nan, 0
         self._missed = (math.nan, math.inf)
         self._ends: dict[int, tuple[Scaled, Any, tuple[Tensor, ...]]] = {}
-        self._kept: tuple[float, Any, list[Tensor], Inverse] | None = None
+        self._inverses = 0
+        self._kept: tuple[RadauIIA, float, Any, list[Tensor], Inverse] | None = None
 
     def _inverted(
         self, slab: Slab[Any], made: Callable[[Slab[Any], Sequence[Evaluated]], Inverse], evaluated: Sequence[Evaluated]
@@ -122,12 +123,15 @@ class SlabAttempt:
         """The approximate inverse of a slab's Jacobian, kept from window to window where nothing in it changes."""
         slopes = [part.slopes.mean(0) for each in evaluated for part in each.parts]
         if self._kept is not None:
-            length, mesh, before, inverse = self._kept
-            same = mesh is slab.mesh and math.isclose(length, slab.length, rel_tol=1e-12) and len(before) == len(slopes)
+            stages, length, mesh, before, inverse = self._kept
+            same = stages is slab.stages and mesh is slab.mesh
+            same = same and math.isclose(length, slab.length, rel_tol=1e-12) and len(before) == len(slopes)
             if same and all(torch.allclose(one, two, rtol=1e-12) for one, two in zip(before, slopes, strict=True)):
                 return inverse
+        # The old one makes room before.
+        self._kept, self._inverses = None, self._inverses + 1
         inverse = made(slab, evaluated)
-        self._kept = slab.length, slab.mesh, slopes, inverse
+        self._kept = slab.stages, slab.length, slab.mesh, slopes, inverse
         return inverse
 
     def _window(self, slab: Slab[Any], model: nn.Module) -> DiscreteProblem:

@@ -16,7 +16,7 @@ from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
 from sciml.slabs.newton_krylov import SlabRates, moves, solve
 from sciml.slabs.system import Site, Slab, at_time
-from sciml.slabs.tile_space import TileSpace
+from sciml.slabs.tile_space import TileSpace, dominant
 from sciml.slabs.tiles import TilePreconditioner
 from sciml.solvers import DiscreteProblem
 from sciml.strategies.slabs import SlabAttempt, lacks_start
@@ -28,12 +28,18 @@ _LEVELS = {
     3: ((2, 4), (3, 5), (4, 6)),
 }
 _STAGES = 6
+# Stages on which tiles are refined after a start that contradicts the conditions, and how many windows an inverse costs.
+_FEWER_STAGES, _INVERSE = 2, 3.5
 # Windows for which a length that could not be solved is not tried again.
 _PATIENCE = 8
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
 _CONTRADICTED, _SHARE = 0.03, 0.3
+# The share of tiles that are halved alone; where more would have to be, all are.
+_FEW = 0.4
 # After a start that contradicts the conditions: the error that is accepted and the one aimed at, and how fast windows grow.
-_AFTER_JUMPS, _IN_LAYERS, _PAST_LAYER = 1e-2, 1e-4, 2.0
+_AFTER_JUMPS, _IN_LAYERS, _PAST_LAYER = 1e-2, 1e-4, 4.0
+# Then there are so many stages, and the first window is that on which tiles were refined, divided by this.
+_STAGES_AFTER, _THINNER = 4, 8.0
 _EFFORT, _MEMORY = 2e11, 0.4
 
 
@@ -48,12 +54,16 @@ def not_on_tiles(problem: Problem) -> str | None:
 
 @dataclass(frozen=True)
 class _TileTried:
-    """A window on some tiles: by how much the fields move between the stages, as a fraction of their size."""
+    """A window on some tiles: by how much the fields move between the stages, as a fraction of their size.
+
+    ``squares`` are those of the rows of each tile, in the first window.
+    """
 
     setup: DiscreteProblem
     slab: Slab[TileSpace]
     solved: bool
     in_time: float
+    squares: Tensor
 
 
 @dataclass
@@ -66,13 +76,14 @@ class TileWindows(SlabAttempt):
     """
 
     stages: RadauIIA = field(default_factory=lambda: RadauIIA(_STAGES))
+    coarse: RadauIIA = field(default_factory=lambda: RadauIIA(_FEWER_STAGES))
     loosens, phase = False, "Tiles"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._level, self._in_space = 0, math.inf
         self._first: _TileTried | None = None
-        self._jumps = False
+        self._jumps, self._layer = False, math.inf
         self._too_long, self._patience = math.inf, 0
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
         self.longer = 1.0
@@ -81,14 +92,22 @@ class TileWindows(SlabAttempt):
         """The window's set-up, and the relative error of its fields: in time, or in space, which no shorter window changes."""
         if before is None and self._first is None:
             self._level = self._resolving_start(begin, end)
-            self._first = self._tried(self._level, begin, end, None)
             if self._jumps:
                 self.accepted, self.target = max(self.accepted, _AFTER_JUMPS), max(self.target, _IN_LAYERS)
+                self.stages, self._layer = RadauIIA(_STAGES_AFTER), (end - begin) / _THINNER
+            self._first = self._tried(self._level, begin, end, None)
             self._first = self._refined(self._first, begin, end)
-        found = self._tried(self._level, begin, end, before)
+        if before is None and end - begin > self._layer * (1 + 1e-9):
+            return self._first.setup, math.inf
+        inverses = self._inverses
+        found = self._tried(self._level, begin, end, before, self.stages)
         # Errors in time add up from window to window.
         wanted = _SHARE * self.target / max(found.in_time, 1e-300)
         self.longer = min(_LONGEST, max(1.0, wanted ** (2 / (self.stages.count + 2))))
+        left = (self.setup.problem.domain.bounds[self._time][1] - end) / (end - begin)
+        if inverses == self._inverses and left * (1 - 1 / 2.0 ** math.floor(math.log2(self.longer))) < _INVERSE:
+            # Windows of this length have their inverse, and those of another would not earn theirs.
+            self.longer = 1.0
         self._patience -= 1
         if not found.solved:
             self._too_long, self._patience = end - begin, _PATIENCE
@@ -134,18 +153,32 @@ class TileWindows(SlabAttempt):
 
     def _refined(self, found: _TileTried, begin: float, end: float) -> _TileTried:
         """The first window on as many tiles as it takes, or as are worth it; these stay."""
-        while found.solved and self._in_space > self.target and not self.log.stopped and self._at(self._level + 1) is not None:
+        useless = 0
+        while found.solved and self._in_space > self.target and not self.log.stopped and self._next(found):
             finer = self._tried(self._level + 1, begin, end, None)
             if not finer.solved:
                 break
             change = self._changed(found, finer)
+            # The tables of coarser tiles are not needed any more.
+            self._spaces[self._level] = None
             found, self._level = finer, self._level + 1
-            useless, self._in_space = change > _USELESS * self._in_space, change
-            if useless:
+            useless, self._in_space = useless + 1 if change > _USELESS * self._in_space else 0, change
+            if useless > (found.slab.mesh.model.spans is not None):
                 break
         if self._in_space <= self.accepted:
             self.target = max(self.target, self._in_space)
         return found
+
+    def _next(self, found: _TileTried) -> bool:
+        """Whether there is a finer level: with tiles halved where few of them hold most of what is left, or all finer."""
+        marked = dominant(found.squares)
+        space = found.slab.mesh
+        if marked.double().mean() <= _FEW:
+            self._spaces[self._level + 1] = self._affordable(space.finer(marked))
+        elif space.model.spans is not None:
+            # What was halved stays so.
+            self._spaces[self._level + 1] = self._affordable(space.raised())
+        return self._at(self._level + 1) is not None
 
     def _changed(self, coarse: _TileTried, fine: _TileTried) -> float:
         """By how much the fields at the end of a window, as fractions of their size, changed with the tiles."""
@@ -175,31 +208,39 @@ class TileWindows(SlabAttempt):
         widths = [problem.domain.half_widths[name] for name in names]
         counts = [max(1, round(most * width / max(widths))) for width in widths]
         space = TileSpace.laid(problem, names, counts, degree)
-        if space is None:
-            return None
-        model = space.model
+        return None if space is None else self._affordable(space, level == 0)
+
+    def _affordable(self, space: TileSpace, always: bool = False) -> tuple[TileSpace, list[Site]] | None:
+        """A space and where its rows are taken; None where that takes too much."""
+        problem, names, model = self._problem, space.names, space.model
         width, live = space.fields_a_tile * model.width, len(model.live)
         effort, numbers = space.effort
         rows = 4.0 * space.side ** len(names) * len(problem.equations) * width * live
         # One complex factor for each pair of stages.
         needed = 8.0 * (self.stages.count * numbers + 3.0 * rows)
-        if level and (effort > _EFFORT or needed > self.log.budget.bytes(_MEMORY)):
+        if not always and (effort > _EFFORT or needed > self.log.budget.bytes(_MEMORY)):
             return None
         scales = self.setup.scales
         return space, list(space.sites([*self._equations, *self._conditions], scales.__getitem__, [10]))
 
-    def _tried(self, level: int, begin: float, end: float, before: DiscreteProblem | None) -> _TileTried:
+    def _tried(
+        self, level: int, begin: float, end: float, before: DiscreteProblem | None, stages: RadauIIA | None = None
+    ) -> _TileTried:
+        # What a jump leaves at the end of a window hardly depends on how many stages it has.
+        stages = (self.coarse if self._jumps else self.stages) if stages is None else stages
         made = self._at(level)
         assert made is not None
         space, sites = made
         starts = self._starts(space, begin, before)
-        slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
+        slab = Slab(self._problem, space, stages, begin, end - begin, self._orders, starts, self._units)
         solved = solve(slab, sites, partial(self._inverted, slab, TilePreconditioner), _SMALL * self.target, self.setup.journal)
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before)
-        in_time = math.inf
+        in_time, squares = math.inf, torch.zeros(0)
         if solved.converged and self._kept is not None:
             nodes = slab.stages.nodes
+            if before is None:
+                squares = self._kept[-1].by_tile([each.values for each in slab.evaluate(sites, solved.rates, nodes)])
             times = (torch.cat([nodes.new_zeros(1), nodes[:-1]]) + nodes) / 2
             values = [each.values for each in slab.evaluate(sites, solved.rates, times)]
             rates = self._kept[-1](values)
@@ -208,7 +249,7 @@ class TileWindows(SlabAttempt):
                 moved = torch.stack([slab.moved(rates, number, 0, None) for number in range(len(self._orders))], dim=1)
             in_time = float(space.sizes(moved).max())
         self._record(begin, solved, max(in_time, self._in_space))
-        return _TileTried(setup, slab, solved.converged and math.isfinite(in_time), in_time)
+        return _TileTried(setup, slab, solved.converged and math.isfinite(in_time), in_time, squares)
 
     def _starts(self, space: TileSpace, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
         """Each field's coefficients, and its time derivatives', at the start."""

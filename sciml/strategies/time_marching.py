@@ -38,6 +38,8 @@ _MOST_WINDOWS = 1000
 _MOST_MISSES = 40
 _SHORTER = 0.75
 _LONGER = 1.25
+# A last window may be longer by so much; windows up to so many from the end are made equal.
+_MORE, _EQUAL = 0.2, 4
 _RELAXED = 3.0
 _HELD = 4096
 _BACK = 0.1
@@ -260,7 +262,7 @@ def march(
     while edges[-1] < end:
         at = edges[-1]
         stop = at + length
-        if stop > end - 0.2 * length:
+        if stop > end - _MORE * length:
             stop = end
         try:
             found, reached = methods[method].attempt(at, stop, setups[-1] if setups else None)
@@ -312,5 +314,9 @@ def march(
         # A length that was too long a moment ago is tried again by and by.
         ceiling = ceiling if tell is None else math.inf
         length, ceiling = min(length, max(ceiling, stop - at), methods[method].longest * whole), _LONGER * ceiling
+        pieces = math.ceil((end - stop) / length - _MORE)
+        if tell is not None and length > 1.01 * (stop - at) and 1 < pieces <= _EQUAL:
+            # The last ones are of one length: what was made for one serves all.
+            length = (end - stop) / pieces
     worst, failed = max(residuals, default=0.0), sum(each > target for each in residuals)
     return Marched(tuple(setups), tuple(edges), worst, edges[-1] >= end, failed, tuple(escalated), interrupted)

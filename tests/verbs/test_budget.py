@@ -56,7 +56,7 @@ def test_what_was_good_enough_when_the_seconds_ran_out_is_a_success():
 
 def test_memory_bounds_the_tiles():
     strategy = sciml.strategies.Tiles()
-    small = sciml.fit(Pierced(), strategy=strategy, memory=3e6)
+    small = sciml.fit(Pierced(), strategy=strategy, memory=1e7)
     assert any("would take" in each for each in small.choices)
     large = sciml.fit(Pierced(), strategy=strategy)
     assert len(small.model.live) < len(large.model.live)
