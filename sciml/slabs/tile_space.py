@@ -39,8 +39,8 @@ _OUTSIDE, _FAR = 1e-6, 10.0
 _AT_ONCE = 200_000
 # A tile has so many points inside at least; conditions have so many for each function along them.
 _LEAST_POINTS, _ONSIDES = 3, 2.0
-# The share of a sum of squares that few tiles hold.
-_MOST_OF = 0.8
+# The share of a sum of squares that few tiles hold, and the share of all tiles that are few.
+_MOST_OF, _FEW = 0.8, 0.4
 # How far to either side of a tile's side a field may end, as a share of the tile.
 _BESIDE = 1e-7
 
@@ -97,7 +97,23 @@ class TileSpace:
         assert found is not None
         return found
 
-    def raised(self) -> TileSpace:
+    def adapted(self, squares: Tensor) -> TileSpace | None:
+        """Tiles halved where few of them hold most of a sum of squares ``(T,)``; where tiles differ already, higher degrees.
+
+        None where all tiles are alike and should be finer.
+
+        Reference: W. Doerfler, A convergent adaptive algorithm for Poisson's equation, SIAM Journal on Numerical Analysis 33
+        (1996).
+        """
+        largest, order = squares.sort(descending=True)
+        count = int((largest.cumsum(0) < _MOST_OF * largest.sum()).sum()) + 1
+        if count <= _FEW * len(squares):
+            marked = torch.zeros(len(squares), dtype=torch.bool)
+            marked[order[:count]] = True
+            return self.finer(marked)
+        return self._raised() if self.model.spans is not None else None
+
+    def _raised(self) -> TileSpace:
         """The same tiles with polynomials of a degree higher by two."""
         model = self.model
         breaks, degrees = [each.tolist() for each in model.breaks], [each + 2 for each in model.degrees]
@@ -380,19 +396,6 @@ class TileTrace:
     def jet(self, local: Tensor, index: MultiIndex) -> Tensor:
         """A derivative there, ``(times, E, q)``."""
         return torch.bmm(local[:, self.tiles].transpose(0, 1), self.basis(index).mT).transpose(0, 1)
-
-
-def dominant(squares: Tensor) -> Tensor:
-    """The fewest tiles that hold most of a sum of squares by tile: those to halve, if they are few.
-
-    Reference: W. Doerfler, A convergent adaptive algorithm for Poisson's equation, SIAM Journal on Numerical Analysis 33
-    (1996).
-    """
-    largest, order = squares.sort(descending=True)
-    count = int((largest.cumsum(0) < _MOST_OF * largest.sum()).sum()) + 1
-    found = torch.zeros(len(squares), dtype=torch.bool)
-    found[order[:count]] = True
-    return found
 
 
 def _numbered(keys: Tensor) -> tuple[Tensor, Tensor]:

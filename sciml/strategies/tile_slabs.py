@@ -16,7 +16,7 @@ from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
 from sciml.slabs.newton_krylov import SlabRates, moves, solve
 from sciml.slabs.system import Site, Slab, at_time
-from sciml.slabs.tile_space import TileSpace, dominant
+from sciml.slabs.tile_space import TileSpace
 from sciml.slabs.tiles import TilePreconditioner
 from sciml.solvers import DiscreteProblem
 from sciml.strategies.slabs import SlabAttempt, lacks_start
@@ -34,8 +34,6 @@ _FEWER_STAGES, _INVERSE = 2, 3.5
 _PATIENCE = 8
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
 _CONTRADICTED, _SHARE = 0.03, 0.3
-# The share of tiles that are halved alone; where more would have to be, all are.
-_FEW = 0.4
 # After a start that contradicts the conditions: the error that is accepted and the one aimed at, and how fast windows grow.
 _AFTER_JUMPS, _IN_LAYERS, _PAST_LAYER = 1e-2, 1e-4, 4.0
 # Then there are so many stages, and the first window is that on which tiles were refined, divided by this.
@@ -171,13 +169,9 @@ class TileWindows(SlabAttempt):
 
     def _next(self, found: _TileTried) -> bool:
         """Whether there is a finer level: with tiles halved where few of them hold most of what is left, or all finer."""
-        marked = dominant(found.squares)
-        space = found.slab.mesh
-        if marked.double().mean() <= _FEW:
-            self._spaces[self._level + 1] = self._affordable(space.finer(marked))
-        elif space.model.spans is not None:
-            # What was halved stays so.
-            self._spaces[self._level + 1] = self._affordable(space.raised())
+        adapted = found.slab.mesh.adapted(found.squares)
+        if adapted is not None:
+            self._spaces[self._level + 1] = self._affordable(adapted)
         return self._at(self._level + 1) is not None
 
     def _changed(self, coarse: _TileTried, fine: _TileTried) -> float:

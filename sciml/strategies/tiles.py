@@ -37,6 +37,8 @@ _TABLES = 30
 _EXACT, _GOOD = 1e-8, 1e-4
 # A change that is accepted as the last one: so large where it was several times larger before.
 _CHANGED, _FALLS = 1e-3, 0.3
+# Changes that grew in turn before refining is given up, while they are so large that nothing is resolved yet.
+_UNRESOLVED, _UNTIL_RESOLVED = 1e-2, 3
 _STEPS, _TINY, _SETTLED, _IDLE = 30, 1e-12, 1e-2, 2
 _LENGTHS = (1.0, 0.5, 0.2)
 _MEMORY = 0.4
@@ -103,9 +105,10 @@ class Tiles(Strategy):
         found: Candidate | None = None
         last: DiscreteProblem | None = None
         before = change = math.inf
-        began, dearest = work.log.seconds, math.inf
-        for counts, degree in self._levels(work):
-            space = _space(work, counts, degree)
+        began, dearest, idle = work.log.seconds, math.inf, 0
+        levels = (_space(work, *each) for each in self._levels(work))
+        space = next(levels, None)
+        while space is not None:
             model = space.model
             effort, numbers = space.effort
             width = space.fields_a_tile * model.width
@@ -120,7 +123,7 @@ class Tiles(Strategy):
                 work.choices.append(f"{self.name}: {model.extra_repr()} would take longer than the {left:.0f} s that are left")
                 break
             began, dearest = work.log.seconds, effort
-            solved, steps, jump, loss = _solved(work, space, last)
+            solved, steps, jump, squares = _solved(work, space, last)
             before, change = change, math.inf if last is None else _difference(work, solved, last)
             # Without anything to compare with, what is left on the rows has to do.
             judged = max(change if last is not None else relative(solved), jump)
@@ -132,13 +135,17 @@ class Tiles(Strategy):
             reason = f"{solved_how(work.linear)[0]}: polynomials on {model.extra_repr()} by least squares; {judge}"
             now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason)
             found = replace(now, sufficient=judged <= _GOOD) if better or found is None else found
-            work.log.solved(name, loss, judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
+            work.log.solved(name, float(squares.sum()), judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
             yield found
             last = solved
             # The change is the error of the tiles before; that of these is likely less by as much again.
             likely = judged * min(1.0, change / before) if math.isfinite(before) else judged
-            if likely <= target or change > before or work.log.stopped:
+            idle = idle + 1 if change > before else 0
+            patience = _UNTIL_RESOLVED if judged > _UNRESOLVED else int(model.spans is not None)
+            if likely <= target or idle > patience or work.log.stopped:
                 break
+            adapted = space.adapted(squares) if self.tiles is None else None
+            space = next(levels, None) if adapted is None else adapted
         if found is not None:
             # The change is the error of the coarser tiles, and so far above that of these, unless refining no longer helps.
             falls = found.residual <= _CHANGED and change < _FALLS * before
@@ -179,8 +186,8 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
     return found
 
 
-def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None) -> tuple[DiscreteProblem, int, float, float]:
-    """The set-up with these tiles, solved; steps taken, the largest jump between tiles and the sum of squares left."""
+def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None) -> tuple[DiscreteProblem, int, float, Tensor]:
+    """The set-up with these tiles, solved; steps taken, the largest jump between tiles, the sum of squares left on each."""
     model = space.model
     rows = TileRows(space.problem, space, work.discrete.with_model(model).trial.cpu(), [work.seed, 10])
     shape = model.coefficients.shape
@@ -199,8 +206,8 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None) -> 
 
     got = work.journal.recalled(f"tiles {model.extra_repr()}", compute)
     model.coefficients.copy_(got["coefficients"])
-    jump = rows.jumps(model.coefficients)
-    return work.discrete.with_model(model), got["steps"], jump, got["loss"]
+    found = model.coefficients
+    return work.discrete.with_model(model), got["steps"], rows.jumps(found), rows.by_tile(found)
 
 
 def _begun(model: TilePolynomials, last: DiscreteProblem) -> Tensor:
