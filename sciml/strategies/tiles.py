@@ -105,7 +105,7 @@ class Tiles(Strategy):
         found: Candidate | None = None
         last: DiscreteProblem | None = None
         before = change = math.inf
-        began, dearest, idle = work.log.seconds, math.inf, 0
+        began, dearest, idle, alike = work.log.seconds, math.inf, 0, True
         levels = (_space(work, *each) for each in self._levels(work))
         space = next(levels, None)
         while space is not None:
@@ -117,7 +117,11 @@ class Tiles(Strategy):
                 work.choices.append(
                     f"{self.name}: {model.extra_repr()} would take {needed / 2**30:.1f} GB and {effort:.0e} multiplications"
                 )
-                break
+                if not alike or model.spans is None:
+                    break
+                # In three coordinates to halve some tiles may be dearer than to make all a little finer.
+                space = next(levels, None)
+                continue
             taken, left = work.log.seconds - began, work.log.budget.seconds - work.log.seconds
             if taken * effort / dearest > left:
                 work.choices.append(f"{self.name}: {model.extra_repr()} would take longer than the {left:.0f} s that are left")
@@ -144,6 +148,7 @@ class Tiles(Strategy):
             patience = _UNTIL_RESOLVED if judged > _UNRESOLVED else int(model.spans is not None)
             if likely <= target or idle > patience or work.log.stopped:
                 break
+            alike = model.spans is None
             adapted = space.adapted(squares) if self.tiles is None else None
             space = next(levels, None) if adapted is None else adapted
         if found is not None:
