@@ -76,7 +76,7 @@ class Tiles(Pieces):
         self.register_buffer("first", torch.stack(torch.unravel_index(chosen, counts), dim=1), persistent=False)
         self.register_buffer("extent", taken, persistent=False)
         if taken.shape != self.first.shape or bool(((taken < 1) | (self.first + taken > torch.tensor(counts))).any()):
-            raise ModelError(f"spans must say how many boxes each of {len(chosen)} tiles takes along each coordinate; given: {spans}")
+            raise ModelError(f"spans must say how many boxes each of {len(chosen)} tiles takes each way; given: {spans}")
         ends = [torch.stack([own[low], own[low + many]]) for own, low, many in zip(found, self.first.T, taken.T, strict=True)]
         low, high = torch.stack(ends, dim=2)
         products = ellipsoid(self.degrees, full=self.full)

@@ -43,7 +43,7 @@ class TileRows:
         self._nodes = TileNodes(space, [reach for _, reach in found])
 
     def _weighted(self, site: Site) -> tuple[Tensor, Reach]:
-        """What a site's rows are multiplied by, from jets of natural size, while an iteration goes on; and what they ask for."""
+        """What a site's rows are multiplied by, from jets of natural size, for a whole iteration; and what they ask for."""
         problem, count = self.problem, site.traces[0].columns[0].numel()
         fields = dict(zip(problem.fields, zip(self.offset, self.scale, strict=True), strict=True))
         generator = torch.Generator().manual_seed(0)

@@ -121,7 +121,9 @@ class BlockCholesky:
             corner, failed = potrf(matrix[:own, :own], lower=1, clean=1, overwrite_a=0)
             if failed:
                 raise np.linalg.LinAlgError("the matrix is not positive definite")
-            below = trsm(1.0, corner, matrix[own:, :own], side=1, lower=1, trans_a=2) if size > own else matrix[own:, :own].copy()
+            below = matrix[own:, :own].copy()
+            if size > own:
+                below = trsm(1.0, corner, below, side=1, lower=1, trans_a=2)
             unknowns = np.concatenate([np.arange(self._first[each], self._first[each] + self._sizes[each]) for each in nodes])
             self._factors.append((unknowns[:own], unknowns[own:], corner, below))
             if front.parent >= 0:

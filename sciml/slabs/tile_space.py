@@ -77,7 +77,9 @@ class TileSpace:
         found = [tile for trace, inside in self.inside() for tile in trace.tiles[inside.sum(1) >= _LEAST_POINTS].tolist()]
         live, spans = ([each[tile] for tile in sorted(found)] for each in (model.live, model.extent.tolist()))
         breaks = [each.tolist() for each in model.breaks]
-        return TileSpace(self.problem, Tiles(breaks, model.degrees, model.outputs, live, (), spans), self.names) if live else None
+        if not live:
+            return None
+        return TileSpace(self.problem, Tiles(breaks, model.degrees, model.outputs, live, (), spans), self.names)
 
     def finer(self, marked: Tensor) -> TileSpace:
         """The same with marked tiles, ``(T,)``, halved along every coordinate, and with neighbours at most twice as long."""
@@ -117,9 +119,7 @@ class TileSpace:
         """The same tiles with polynomials of a degree higher by two."""
         model = self.model
         breaks, degrees = [each.tolist() for each in model.breaks], [each + 2 for each in model.degrees]
-        return TileSpace(
-            self.problem, Tiles(breaks, degrees, model.outputs, model.live, (), model.extent.tolist()), self.names
-        )
+        return TileSpace(self.problem, Tiles(breaks, degrees, model.outputs, model.live, (), model.extent.tolist()), self.names)
 
     @property
     def width(self) -> int:
@@ -271,7 +271,8 @@ class TileSpace:
                 some = pairs[kept]
                 if not len(some):
                     continue
-                traces = tuple(TileTrace(self, own, each.expand(len(some), -1, -1)) for own, each in zip(some.T, both, strict=True))
+                each_side = zip(some.T, both, strict=True)
+                traces = tuple(TileTrace(self, own, each.expand(len(some), -1, -1)) for own, each in each_side)
                 for power in range(max(1, self.problem.order(name, self.names[column]))):
                     term = Term(f"{CONTINUITY}{name}", Interior(), partial(_jump, name, (self.names[column],) * power))
                     yield Site(term, traces, lives.expand(len(pairs), -1)[kept].double())

@@ -114,7 +114,6 @@ class SlabAttempt:
         self._begin, self._count = math.nan, 0
         self._missed = (math.nan, math.inf)
         self._ends: dict[int, tuple[Scaled, Any, tuple[Tensor, ...]]] = {}
-        self._inverses = 0
         self._kept: tuple[RadauIIA, float, Any, list[Tensor], Inverse] | None = None
 
     def _inverted(
@@ -129,7 +128,7 @@ class SlabAttempt:
             if same and all(torch.allclose(one, two, rtol=1e-12) for one, two in zip(before, slopes, strict=True)):
                 return inverse
         # The old one makes room before.
-        self._kept, self._inverses = None, self._inverses + 1
+        self._kept = None
         inverse = made(slab, evaluated)
         self._kept = slab.stages, slab.length, slab.mesh, slopes, inverse
         return inverse

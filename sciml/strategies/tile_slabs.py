@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,8 +15,8 @@ from sciml.geometry import At, Average
 from sciml.models import Tiles
 from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
-from sciml.slabs.newton_krylov import SlabRates, moves, solve
-from sciml.slabs.system import Site, Slab, at_time
+from sciml.slabs.newton_krylov import Inverse, SlabRates, moves, solve
+from sciml.slabs.system import Evaluated, Site, Slab, at_time
 from sciml.slabs.tile_space import TileSpace
 from sciml.slabs.tiles import TilePreconditioner
 from sciml.solvers import DiscreteProblem
@@ -54,7 +55,7 @@ def not_on_tiles(problem: Problem) -> str | None:
 class _TileTried:
     """A window on some tiles: by how much the fields move between the stages, as a fraction of their size.
 
-    ``squares`` are those of the rows of each tile, in the first window.
+    ``squares`` are those of the rows of each tile.
     """
 
     setup: DiscreteProblem
@@ -81,7 +82,7 @@ class TileWindows(SlabAttempt):
         super().__post_init__()
         self._level, self._in_space = 0, math.inf
         self._first: _TileTried | None = None
-        self._jumps, self._layer = False, math.inf
+        self._jumps, self._layer, self._length = False, math.inf, math.nan
         self._too_long, self._patience = math.inf, 0
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
         self.longer = 1.0
@@ -93,17 +94,16 @@ class TileWindows(SlabAttempt):
             if self._jumps:
                 self.accepted, self.target = max(self.accepted, _AFTER_JUMPS), max(self.target, _IN_LAYERS)
                 self.stages, self._layer = RadauIIA(_STAGES_AFTER), (end - begin) / _THINNER
-            self._first = self._tried(self._level, begin, end, None)
-            self._first = self._refined(self._first, begin, end)
-        if before is None and end - begin > self._layer * (1 + 1e-9):
+            self._first = self._refined(self._tried(self._level, begin, end, None), begin, end)
+        if before is None and self._first is not None and end - begin > self._layer * (1 + 1e-9):
             return self._first.setup, math.inf
-        inverses = self._inverses
+        alike, self._length = math.isclose(end - begin, self._length, rel_tol=1e-12), end - begin
         found = self._tried(self._level, begin, end, before, self.stages)
         # Errors in time add up from window to window.
         wanted = _SHARE * self.target / max(found.in_time, 1e-300)
         self.longer = min(_LONGEST, max(1.0, wanted ** (2 / (self.stages.count + 2))))
         left = (self.setup.problem.domain.bounds[self._time][1] - end) / (end - begin)
-        if inverses == self._inverses and left * (1 - 1 / 2.0 ** math.floor(math.log2(self.longer))) < _INVERSE:
+        if alike and left * (1 - 1 / 2.0 ** math.floor(math.log2(self.longer))) < _INVERSE:
             # Windows of this length have their inverse, and those of another would not earn theirs.
             self.longer = 1.0
         self._patience -= 1
@@ -227,23 +227,36 @@ class TileWindows(SlabAttempt):
         space, sites = made
         starts = self._starts(space, begin, before)
         slab = Slab(self._problem, space, stages, begin, end - begin, self._orders, starts, self._units)
-        solved = solve(slab, sites, partial(self._inverted, slab, TilePreconditioner), _SMALL * self.target, self.setup.journal)
+        found = self.setup.journal.recalled(f"a window on {len(space.model.live)} tiles", partial(self._judged, slab, sites))
+        in_time, squares = found["in_time"], found["squares"]
+        # What the journal holds stays as it is.
+        solved = SlabRates(**{name: value for name, value in found.items() if name not in ("in_time", "squares")})
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before)
-        in_time, squares = math.inf, torch.zeros(0)
-        if solved.converged and self._kept is not None:
-            nodes = slab.stages.nodes
-            if before is None:
-                squares = self._kept[-1].by_tile([each.values for each in slab.evaluate(sites, solved.rates, nodes)])
+        self._record(begin, solved, max(in_time, self._in_space))
+        return _TileTried(setup, slab, solved.converged and math.isfinite(in_time), in_time, squares)
+
+    def _judged(self, slab: Slab[TileSpace], sites: Sequence[Site]) -> dict[str, Any]:
+        """The rates of a window, by how much its fields move between the stages, and the squares that are left on each tile."""
+        inverses: list[TilePreconditioner] = []
+
+        def inverted(evaluated: Sequence[Evaluated]) -> Inverse:
+            found = self._inverted(slab, TilePreconditioner, evaluated)
+            inverses[:] = [cast(TilePreconditioner, found)]
+            return found
+
+        solved = solve(slab, sites, inverted, _SMALL * self.target)
+        in_time, squares = math.inf, torch.zeros(len(slab.mesh.model.live), dtype=torch.float64)
+        if solved.converged and inverses:
+            (inverse,), nodes = inverses, slab.stages.nodes
+            squares = inverse.by_tile([each.values for each in slab.evaluate(sites, solved.rates, nodes)])
             times = (torch.cat([nodes.new_zeros(1), nodes[:-1]]) + nodes) / 2
-            values = [each.values for each in slab.evaluate(sites, solved.rates, times)]
-            rates = self._kept[-1](values)
+            rates = inverse([each.values for each in slab.evaluate(sites, solved.rates, times)])
             moved = moves(slab, rates)
             if self._jumps:
                 moved = torch.stack([slab.moved(rates, number, 0, None) for number in range(len(self._orders))], dim=1)
-            in_time = float(space.sizes(moved).max())
-        self._record(begin, solved, max(in_time, self._in_space))
-        return _TileTried(setup, slab, solved.converged and math.isfinite(in_time), in_time, squares)
+            in_time = float(slab.mesh.sizes(moved).max())
+        return {**vars(solved), "in_time": in_time, "squares": squares}
 
     def _starts(self, space: TileSpace, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
         """Each field's coefficients, and its time derivatives', at the start."""

@@ -1,4 +1,4 @@
-"""Two and three coordinates, at rest and in time, on boxes and on domains that are no boxes: rows 21 to 30."""
+"""Two and three coordinates, at rest and in time, on boxes and on domains that are no boxes: rows 21 to 31."""
 
 import math
 
@@ -9,7 +9,7 @@ import sciml
 from sciml import d
 
 from .case import Case, Target, on_grid, relative
-from .stored import problem_class
+from .stored import ROOT, problem_class
 
 PI = math.pi
 CENTRES = [complex(x, y) for x in (-0.3, 0.3) for y in (-0.3, 0.3)]
@@ -286,6 +286,44 @@ class TwoLayers(sciml.Problem):
         return {"u": layered(self.below, x, y, z), "v": layered(self.above, x, y, z)}
 
 
+LARGE = [(x, y) for x in (-4, 4) for y in (-9, -3, 3, 9)] + [(0, -6), (0, 0), (0, 6)]
+SMALL = [(x, y) for x in (-3.2, 3.2) for y in (-6, 0, 6)]
+HOLED = sciml.Box(x=(-8, 8), y=(-12, 12))
+for centre in LARGE:
+    HOLED = HOLED - sciml.Disk(centre, 1.0)
+for centre in SMALL:
+    HOLED = HOLED - sciml.Disk(centre, 0.4)
+HOLED_IN_TIME = HOLED * sciml.Interval(t=(0, 3))
+
+
+def surroundings(x, y):
+    """The temperature of what flows through the holes, and of what is outside."""
+    found = torch.full_like(x, 0.1)
+    for holes, radius, value in ((LARGE, 1.0, 5.0), (SMALL, 0.4, 1.0)):
+        for a, b in holes:
+            found = torch.where((x - a) ** 2 + (y - b) ** 2 < (1.1 * radius) ** 2, value, found)
+    return found
+
+
+class SeventeenHoles(sciml.Problem):
+    """A cold plate is heated through seventeen holes; the start contradicts the conditions."""
+
+    domain = HOLED_IN_TIME
+    fields = ["u"]
+    conditions = [sciml.Initial(u=0.0), sciml.Robin(u=surroundings, coefficient=1.0, on=domain.boundary)]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) - sciml.laplacian(u, x, y)
+
+
+def seventeen_holes_error(solution):
+    """The error at 600 points and four times together against finite elements of another library."""
+    table = np.loadtxt(ROOT / "data" / "plate_holes" / "reference.csv", delimiter=",", skiprows=1)
+    x, y, t, u = table.T
+    return relative(solution(x=x, y=y, t=t), {"u": u})
+
+
 def inside(points):
     """The error at the points of a grid that lie in the domain, each field where it lives."""
     return lambda solution: max(solution.error(resolution=points).values())
@@ -352,5 +390,14 @@ CASES = (
         "",
         TwoLayers,
         inside(41),
+    ),
+    Case(
+        "plate_holes",
+        31,
+        "heat, a plate with 17 holes, Robin's conditions, t ≤ 3",
+        (Target(1e-4, 60),),
+        "",
+        SeventeenHoles,
+        seventeen_holes_error,
     ),
 )

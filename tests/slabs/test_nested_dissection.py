@@ -73,3 +73,19 @@ def test_its_effort_grows_with_the_cube_of_the_side_in_the_plane():
     small.factor(parts, 0.0)
     held = sum(corner.size + below.size for _, _, corner, below in small._factors)
     assert 0.5 * small.effort[1] < held < small.effort[1]
+
+
+def test_separators_are_small_where_tiles_differ_in_size():
+    """Level sets of one distance alone take 2.5 times the multiplications of as many tiles that are alike, these 1.4 times."""
+    model = Tiles([np.linspace(-1, 1, 13).tolist()] * 2, [1, 1], 1)
+    for _ in range(3):
+        near = torch.nonzero((model.centers - torch.tensor([0.3, -0.2])).norm(dim=1) < 0.3 + model.halves[:, 0])[:, 0]
+        breaks, live, spans = model.split(near)
+        model = Tiles(breaks, [1, 1], 1, live, (), spans)
+    pairs = torch.cat([each for _, each in model.neighbours()]).numpy()
+    graded = BlockCholesky([10] * len(model.live), pairs)
+    side = round(len(model.live) ** 0.5)
+    alike = BlockCholesky([10] * side**2, graph(side, side).numpy())
+    assert graded.effort[0] < 1.8 * alike.effort[0]
+    # A diagonal cut of a grid has twice the nodes of a straight one: a distance from a corner knows no other.
+    assert BlockCholesky([45] * 486, graph(18, 27).numpy()).effort[0] < 6.5e9

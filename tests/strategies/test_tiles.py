@@ -13,6 +13,7 @@ from sciml import d
 from sciml.errors import SolverError
 from sciml.slabs.at_rest import TileRows
 from sciml.slabs.tile_least_squares import TileLinearization
+from sciml.slabs.tile_space import TileSpace
 from sciml.strategies import Tiles, search, tiles
 
 SQUARE = sciml.Box(x=(-0.5, 0.5), y=(-0.5, 0.5))
@@ -269,3 +270,43 @@ def test_one_grid_that_is_enough_is_not_said_to_have_been_refined():
     solution = sciml.fit(problem_class("poisson_disk_robin")())
     assert not any("inf" in each.split() for each in solution.choices)
     assert any("by least squares; the residual on held-out points" in each for each in solution.choices)
+
+
+class Pinhole(sciml.Problem):
+    """Laplace's equation round a hole far smaller than the tiles to begin with: log r."""
+
+    domain = sciml.Box(x=(-1, 1), y=(-1, 1)) - sciml.Disk((0.3, 0.2), 0.08)
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=lambda x, y: Pinhole.reference(None, x, y), on=domain.boundary)]
+
+    @sciml.equation
+    def laplace(self, u, x, y):
+        return sciml.laplacian(u, x, y)
+
+    def reference(self, x, y):
+        return torch.log((x - 0.3) ** 2 + (y - 0.2) ** 2) / 2
+
+
+def test_tiles_are_halved_where_the_solution_asks_for_it():
+    solution = sciml.fit(Pinhole(), strategy=sciml.strategies.Tiles())
+    assert solution.success, solution.message
+    assert solution.error()["u"] < 1e-7
+    model = solution.model
+    assert model.extent.amax() >= 4 * model.extent.amin()
+    smallest = model.extent[:, 0] == model.extent.amin()
+    assert (model.centers[smallest] - torch.tensor([0.3, 0.2])).norm(dim=1).max() < 0.5
+
+
+def test_few_tiles_are_halved_and_what_differs_is_raised():
+    problem = problem_class("poisson_disk_robin")()
+    space = TileSpace.laid(problem, problem.coordinates, (4, 4), 3)
+    alike = torch.ones(len(space.model.live))
+    assert space.adapted(alike) is None
+    few = alike.clone()
+    few[5] = 100.0
+    halved = space.adapted(few)
+    assert len(halved.model.live) > len(alike)
+    assert halved.model.degrees == space.model.degrees
+    again = halved.adapted(torch.ones(len(halved.model.live)))
+    assert again.model.degrees == (5, 5)
+    assert torch.equal(again.model.centers, halved.model.centers)
