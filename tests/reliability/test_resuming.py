@@ -166,6 +166,7 @@ FITS = {
     "constants": lambda **more: sciml.fit(Growth(), data=DATA, **more),
     "tiles": lambda **more: sciml.fit(Transport(), data=SCATTERED, **more),
     "cut tiles": lambda **more: sciml.fit(Plate(domain=HOLED), strategy=sciml.strategies.Tiles(3, 4), **more),
+    "cut tiles in time": lambda **more: sciml.fit(problem_class("heat_holed")(), **more),
     "a lazy table": lazily,
     "taught": taught,
     "unknown fields": lambda **more: sciml.fit(Source(), data=BENT, **more),
@@ -182,6 +183,7 @@ SHORT = {
     "corners": (1,),
     "tiles": (6,),
     "cut tiles": (1, 1),
+    "cut tiles in time": (4,),
 }
 
 
@@ -215,6 +217,8 @@ def kill(monkeypatch):
 def same(one, other):
     """The same bits in everything but seconds."""
     points = {name: np.linspace(*ends, 7) for name, ends in one.bounds.items()}
+    inside = one.domain.contains(np.stack(list(points.values()), axis=1))
+    points = {name: values[inside] for name, values in points.items()}
     assert all(np.array_equal(one(**points)[name], other(**points)[name]) for name in one.fields)
     for ours, theirs in zip(one.trial.state_dict().values(), other.trial.state_dict().values(), strict=True):
         assert torch.equal(ours, theirs) if isinstance(ours, torch.Tensor) else ours == theirs
