@@ -1,4 +1,4 @@
-r"""Least squares on cut tiles: equations, conditions and continuity as rows, condensed tile by tile, solved by a banded factor.
+r"""Least squares on cut tiles: equations, conditions and continuity as rows, condensed tile by tile, solved by a sparse factor.
 
 The rows on one tile are reduced to a triangle by Householder's QR, which loses nothing; the rows that join tiles stay as they
 are. Their normal equations have the sparsity of the tiles' neighbourhood and are factored by nested dissection. What their

@@ -169,9 +169,12 @@ class TileWindows(SlabAttempt):
 
     def _next(self, found: _TileTried) -> bool:
         """Whether there is a finer level: with tiles halved where few of them hold most of what is left, or all finer."""
-        adapted = found.slab.mesh.adapted(found.squares)
+        space = found.slab.mesh
+        adapted = space.adapted(found.squares)
         if adapted is not None:
-            self._spaces[self._level + 1] = self._affordable(adapted)
+            affordable = self._affordable(adapted)
+            if affordable is not None or space.model.spans is not None:
+                self._spaces[self._level + 1] = affordable
         return self._at(self._level + 1) is not None
 
     def _changed(self, coarse: _TileTried, fine: _TileTried) -> float:
