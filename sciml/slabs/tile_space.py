@@ -209,22 +209,25 @@ class TileSpace:
                 for trace, inside in self.inside(part, most):
                     yield Site(term, (trace,), inside / scales(term.name))
         along = max(self.model.counts) * (max(self.model.degrees) + 1) * _ONSIDES
-        count = max(1, round(along ** (len(self.names) - 1)))
         generator = np.random.default_rng(list(seed))
+        # Larger tiles take a sequence of their own: every so many points of a longer one would lie close together.
+        lengths = self.model.extent.amin(1)
         for term in terms:
-            if not isinstance(term.place, Interior | Within):
-                yield self._scattered(term, draw(term.place, self.problem.domain, count, generator), scales(term.name))
+            for length in [] if isinstance(term.place, Interior | Within) else lengths.unique().tolist():
+                count = max(1, round((along / length) ** (len(self.names) - 1)))
+                sample = draw(term.place, self.problem.domain, count, generator)
+                yield from self._scattered(term, sample, scales(term.name), lengths == length)
         yield from self._continuity()
 
-    def _scattered(self, term: Term, sample: PointSet, scale: float) -> Site:
-        """A condition at points, or pairs of such, gathered by tiles."""
+    def _scattered(self, term: Term, sample: PointSet, scale: float, kept: Tensor) -> Iterator[Site]:
+        """A condition at points, or pairs of such, gathered by those tiles that are kept, ``(T,)``."""
         scaled = [(each[:, self._place] - self._center) / self._half for each in sample.points]
         tiles = [self.model.tile(each) for each in scaled]
         key = tiles[0] if len(tiles) == 1 else tiles[0] * len(self.model.live) + tiles[1]
         order = torch.argsort(key, stable=True)
-        # Drawn as densely as the smallest tiles need them; larger ones take every so many.
-        longer = self.model.extent.amin(1)[tiles[0][order]]
-        order = order[_numbered(key[order])[1] % longer ** (len(self.names) - 1) == 0]
+        order = order[kept[tiles[0][order]]]
+        if not len(order):
+            return
         counts, place = _numbered(key[order])
         starts = torch.cumsum(counts, 0) - counts
         groups = torch.arange(len(counts)).repeat_interleave(counts)
@@ -237,7 +240,7 @@ class TileSpace:
             local = self.model.local(each[numbers].flatten(0, 1), own[numbers].flatten())
             traces.append(TileTrace(self, own[numbers[:, 0]], local.view(*numbers.shape, -1)))
         normals = None if sample.normals is None else sample.normals[numbers].flatten(0, 1)
-        return Site(term, tuple(traces), real / scale, normals)
+        yield Site(term, tuple(traces), real / scale, normals)
 
     def _continuity(self) -> Iterator[Site]:
         """Every field, and its derivatives across a side below the order, is the same on both tiles of a side."""
