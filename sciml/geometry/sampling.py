@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +18,10 @@ from sciml.geometry.domain import At, Average, Domain, Face, Interface, Interior
 from sciml.typing import Array, Points
 
 _FEW, _DOUBLINGS, _MORE = 8, 8, 8
+# About how many points of a side share a cell, which is halved where they are to lie closer.
+_A_CELL = 8
+# How often the distance of points on a line is halved at most.
+_MOST_HALVINGS = 6
 # Times at which a mean is taken where no rule gives them, and about how many points at each.
 _SLICES, _A_SLICE = 24, 400
 
@@ -60,13 +65,17 @@ def default_face_count(domain: Domain, inside: int) -> int:
     return 1 if dimension == 1 else round(2 * inside ** ((dimension - 1) / dimension))
 
 
-def draw(place: Place, domain: Domain, count: int, generator: np.random.Generator) -> PointSet:
+def draw(
+    place: Place, domain: Domain, count: int, generator: np.random.Generator, levels: Callable[[Array], Array] | None = None
+) -> PointSet:
     """Scrambled Sobol points of one place of a domain, uniform by its length, area or volume.
 
     Args:
         count: the number of points; on sides, of points on **each** face (a face that is a single point gets one). Pieces get
             as many by their size, where a side of a square (or cube) with the measure of the domain gets ``count``; at
             least eight.
+        levels: on sides, how many times points ``(n, D)`` are to lie closer than that by half, ``(n,)``; from place to place
+            it may change by one within the distance of a few of them.
 
     Raises:
         ProblemError: a domain is so thin in the box around it that hardly any point falls into it.
@@ -88,24 +97,53 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
     if isinstance(place, Average):
         return _quadrature(place, domain, count, generator)
     if isinstance(place, At):
-        return PointSet((torch.from_numpy(_along(place, domain, count)),))
+        points = _along(place, domain, count)
+        if levels is not None:
+            points = _along(place, domain, count * 2 ** min(int(levels(points).max()), _MOST_HALVINGS))
+        return PointSet((torch.from_numpy(points),))
     if isinstance(place, OnFaces | Interface):
         owner, sides = (place, place.sides) if isinstance(place, Interface) else (domain, place.faces)
         # Unlike faces, pieces can be many and of very different sizes.
         sizes = [max(_FEW, round(count * owner.relative_size(it))) if isinstance(it, Piece) else count for it in sides]
-        pieces = [on_side(side, owner, size, generator) for side, size in zip(sides, sizes, strict=True)]
+        pieces = [on_side(side, owner, size, generator, levels) for side, size in zip(sides, sizes, strict=True)]
         points, normals = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
         return PointSet((torch.from_numpy(points),), torch.from_numpy(normals), tuple(len(piece) for piece, _ in pieces))
     column = domain.coordinates.index(place.coordinate)
-    lower, _ = on_side(Face(place.coordinate, "lower"), domain, count, generator)
+    lower, _ = on_side(Face(place.coordinate, "lower"), domain, count, generator, levels)
     upper = lower.copy()
     upper[:, column] = domain.bounds[place.coordinate][1]
     return PointSet((torch.from_numpy(lower), torch.from_numpy(upper)))
 
 
-def on_side(side: Side, domain: Domain | Interface, count: int, generator: np.random.Generator) -> tuple[Array, ...]:
+def on_side(
+    side: Side,
+    domain: Domain | Interface,
+    count: int,
+    generator: np.random.Generator,
+    levels: Callable[[Array], Array] | None = None,
+) -> tuple[Array, ...]:
     """Points ``(n, D)`` of one side and its outward unit normals there; one point if the side is a point."""
-    return _collected(partial(domain.on_side, side), domain.freedom(side), domain.kept(side), count, generator)
+    made, dimension = partial(domain.on_side, side), domain.freedom(side)
+    if levels is None or dimension == 0:
+        return _collected(made, dimension, domain.kept(side), count, generator)
+    unit, *arrays = _collected(lambda unit: (unit, *made(unit)), dimension, domain.kept(side), count, generator)
+    edges = 2 ** max(0, round(math.log2(count / _A_CELL) / dimension))
+    sequence = scipy.stats.qmc.Sobol(dimension, rng=generator).random_base2(max(0, round(math.log2(count / edges**dimension))))
+    corners = np.indices((2,) * dimension).reshape(dimension, -1).T
+    parts: list[list[Array]] = []
+    for level in itertools.count():
+        asked = levels(arrays[0])
+        parts.append([each[asked == level] for each in arrays])
+        if not (asked > level).any():
+            return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+        # Cells that hold a place that asks for more are halved along each direction and filled anew.
+        cells = np.unique(np.floor(unit[asked > level] * edges), axis=0)
+        edges *= 2
+        children = (2 * cells[:, None] + corners).reshape(-1, 1, dimension)
+        unit = ((children + sequence) / edges).reshape(-1, dimension)
+        *arrays, keep = made(unit)
+        unit, *arrays = (each[keep] for each in (unit, *arrays))
+    raise AssertionError
 
 
 def _along(place: At, domain: Domain, count: int) -> Array:

@@ -77,8 +77,7 @@ class Tiles(Pieces):
         self.register_buffer("extent", taken, persistent=False)
         if taken.shape != self.first.shape or bool(((taken < 1) | (self.first + taken > torch.tensor(counts))).any()):
             raise ModelError(f"spans must say how many boxes each of {len(chosen)} tiles takes each way; given: {spans}")
-        ends = [torch.stack([own[low], own[low + many]]) for own, low, many in zip(found, self.first.T, taken.T, strict=True)]
-        low, high = torch.stack(ends, dim=2)
+        low, high = self._ends()
         products = ellipsoid(self.degrees, full=self.full)
         self.register_buffer("centers", (low + high) / 2, persistent=False)
         self.register_buffer("halves", (high - low) / 2, persistent=False)
@@ -104,6 +103,11 @@ class Tiles(Pieces):
         """The number of products on each tile."""
         return len(self.products)
 
+    def _ends(self) -> Tensor:
+        """Where the tiles begin and end along each coordinate, ``(2, T, D)``."""
+        tiles = zip(self.breaks, self.first.T, self.extent.T, strict=True)
+        return torch.stack([torch.stack([own[low], own[low + many]]) for own, low, many in tiles], dim=2)
+
     def _covered(self) -> Tensor:
         """The tile that takes each box, -1 where there is none."""
         found = torch.full(self.counts, -1)
@@ -114,22 +118,25 @@ class Tiles(Pieces):
 
     def split(self, marked: Tensor) -> tuple[list[list[float]], list[int], list[list[int]]]:
         """Breaks, ``live`` and ``spans`` where the tiles with these numbers are halved along every coordinate."""
-        breaks, first, extent = [each.tolist() for each in self.breaks], self.first, self.extent
-        if bool((extent[marked] % 2).any()):
-            breaks = [sorted([*own, *((low + high) / 2 for low, high in itertools.pairwise(own))]) for own in breaks]
-            first, extent = 2 * first, 2 * extent
-        stay = torch.ones(len(first), dtype=torch.bool)
+        low, high = self._ends()
+        stay = torch.ones(len(low), dtype=torch.bool)
         stay[marked] = False
-        half = extent[marked] // 2
-        corners = torch.cartesian_prod(*[torch.arange(2)] * len(breaks)).reshape(-1, len(breaks))
-        children = (first[marked][:, None] + corners * half[:, None]).flatten(0, 1)
-        low = torch.cat([first[stay], children])
-        spans = torch.cat([extent[stay], half.repeat_interleave(len(corners), 0)])
-        number = torch.zeros(len(low), dtype=torch.int64)
-        for column, own in enumerate(breaks):
-            number = number * (len(own) - 1) + low[:, column]
+        ends = torch.stack([low, (low + high) / 2, high])[:, marked]
+        upper = torch.cartesian_prod(*[torch.arange(2)] * len(self.breaks)).reshape(-1, len(self.breaks)).bool()
+        low = torch.cat([low[stay], *(torch.where(each, ends[1], ends[0]) for each in upper)])
+        high = torch.cat([high[stay], *(torch.where(each, ends[2], ends[1]) for each in upper)])
+        # No more breaks than the tiles have ends: a table of all boxes of the smallest size would be long.
+        breaks = [each.unique() for each in torch.cat([low, high]).T]
+        places = [
+            torch.searchsorted(own, ends)
+            for own, ends in zip(breaks, torch.stack([low, high]).permute(2, 0, 1).contiguous(), strict=True)
+        ]
+        first, last = torch.stack(places, dim=2)
+        number = torch.zeros(len(first), dtype=torch.int64)
+        for column, each in enumerate(breaks):
+            number = number * (len(each) - 1) + first[:, column]
         order = torch.argsort(number)
-        return breaks, number[order].tolist(), spans[order].tolist()
+        return [each.tolist() for each in breaks], number[order].tolist(), (last - first)[order].tolist()
 
     def tile(self, points: Tensor) -> Tensor:
         """The tile of each of points ``(n, D)``."""
@@ -183,8 +190,8 @@ class Tiles(Pieces):
         return (both - self.centers[pairs][..., None]) / self.halves[pairs][..., None]
 
     def extra_repr(self) -> str:
-        largest = self.extent.amax(0)
-        boxes = " x ".join(f"{count / int(span):g}" for count, span in zip(self.counts, largest, strict=True))
+        widths = torch.stack([own[-1] - own[0] for own in self.breaks])
+        boxes = " x ".join(f"{each:g}" for each in (widths / (2 * self.halves.amax(0))).round(decimals=2).tolist())
         degrees = " x ".join(map(str, self.degrees))
         if self.spans is not None:
             return f"{len(self.live)} tiles, the largest those of {boxes}, of degree {degrees}"

@@ -26,7 +26,7 @@ from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, Term
 from sciml.slabs.nested_dissection import BlockCholesky
 from sciml.slabs.system import Evaluated, Part, Site
-from sciml.typing import MultiIndex
+from sciml.typing import Array, MultiIndex
 
 # Rows of conditions and of continuity, which hold on sets of lower dimension, against those of equations.
 SIDES = 3.0
@@ -85,12 +85,12 @@ class TileSpace:
         """The same with marked tiles, ``(T,)``, halved along every coordinate, and with neighbours at most twice as long."""
         model = self.model
         while True:
-            sizes = torch.where(marked, model.extent[:, 0] / 2, model.extent[:, 0].double())
+            levels = torch.where(marked, self.levels + 1, self.levels)
             pairs = torch.cat([each for _, each in model.neighbours()])
-            one, two = sizes[pairs].T
+            one, two = levels[pairs].T
             late = marked.clone()
-            late[pairs[one > 2 * two, 0]] = True
-            late[pairs[two > 2 * one, 1]] = True
+            late[pairs[one + 1 < two, 0]] = True
+            late[pairs[two + 1 < one, 1]] = True
             if torch.equal(late, marked):
                 break
             marked = late
@@ -120,6 +120,19 @@ class TileSpace:
         model = self.model
         breaks, degrees = [each.tolist() for each in model.breaks], [each + 2 for each in model.degrees]
         return TileSpace(self.problem, Tiles(breaks, degrees, model.outputs, model.live, (), model.extent.tolist()), self.names)
+
+    @cached_property
+    def levels(self) -> Tensor:
+        """How many times the largest tile was halved to make each, ``(T,)``."""
+        return torch.log2(self.halves.amax(0)[0] / self.halves[:, 0]).round().long()
+
+    def _scaled(self, points: Tensor) -> Tensor:
+        """Points by all coordinates, ``(n, D)``, in those of the tiles."""
+        return (points[:, self._place] - self._center) / self._half
+
+    def _level(self, points: Array) -> Array:
+        """How many times the tiles at points by all coordinates, ``(n, D)``, are halved."""
+        return self.levels[self.model.tile(self._scaled(torch.from_numpy(points)))].numpy()
 
     @property
     def width(self) -> int:
@@ -208,26 +221,21 @@ class TileSpace:
                 part = term.place.part if isinstance(term.place, Within) else None
                 for trace, inside in self.inside(part, most):
                     yield Site(term, (trace,), inside / scales(term.name))
-        along = max(self.model.counts) * (max(self.model.degrees) + 1) * _ONSIDES
+        largest = (self._half / self.halves.amax(0)).max()
+        count = max(1, round(float(largest * (max(self.model.degrees) + 1) * _ONSIDES) ** (len(self.names) - 1)))
         generator = np.random.default_rng(list(seed))
-        # Larger tiles take a sequence of their own: every so many points of a longer one would lie close together.
-        lengths = self.model.extent.amin(1)
         for term in terms:
-            for length in [] if isinstance(term.place, Interior | Within) else lengths.unique().tolist():
-                count = max(1, round((along / length) ** (len(self.names) - 1)))
-                sample = draw(term.place, self.problem.domain, count, generator)
-                yield from self._scattered(term, sample, scales(term.name), lengths == length)
+            if not isinstance(term.place, Interior | Within):
+                sample = draw(term.place, self.problem.domain, count, generator, self._level)
+                yield self._scattered(term, sample, scales(term.name))
         yield from self._continuity()
 
-    def _scattered(self, term: Term, sample: PointSet, scale: float, kept: Tensor) -> Iterator[Site]:
-        """A condition at points, or pairs of such, gathered by those tiles that are kept, ``(T,)``."""
-        scaled = [(each[:, self._place] - self._center) / self._half for each in sample.points]
+    def _scattered(self, term: Term, sample: PointSet, scale: float) -> Site:
+        """A condition at points, or pairs of such, gathered by tiles."""
+        scaled = [self._scaled(each) for each in sample.points]
         tiles = [self.model.tile(each) for each in scaled]
         key = tiles[0] if len(tiles) == 1 else tiles[0] * len(self.model.live) + tiles[1]
         order = torch.argsort(key, stable=True)
-        order = order[kept[tiles[0][order]]]
-        if not len(order):
-            return
         counts, place = _numbered(key[order])
         starts = torch.cumsum(counts, 0) - counts
         groups = torch.arange(len(counts)).repeat_interleave(counts)
@@ -240,7 +248,7 @@ class TileSpace:
             local = self.model.local(each[numbers].flatten(0, 1), own[numbers].flatten())
             traces.append(TileTrace(self, own[numbers[:, 0]], local.view(*numbers.shape, -1)))
         normals = None if sample.normals is None else sample.normals[numbers].flatten(0, 1)
-        yield Site(term, tuple(traces), real / scale, normals)
+        return Site(term, tuple(traces), real / scale, normals)
 
     def _continuity(self) -> Iterator[Site]:
         """Every field, and its derivatives across a side below the order, is the same on both tiles of a side."""

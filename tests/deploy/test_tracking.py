@@ -73,14 +73,16 @@ def test_weights_and_biases_offline(tmp_path):
     pytest.importorskip("wandb")
     script = """
 import sciml, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1:]
 from test_tracking import fitted
 fitted(sciml.Tracker("wandb", "project", "run", mode="offline"))
 """
     here = os.path.dirname(__file__)
+    paths = here, os.path.dirname(here)
     environment = {**os.environ, "WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true"}
     done = subprocess.run(
-        [sys.executable, "-c", script, here], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
+        [sys.executable, "-c", script, *paths], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
     )
+    assert done.returncode == 0, done.stderr
     assert "TrackerWarning" not in done.stderr, done.stderr
     assert list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
