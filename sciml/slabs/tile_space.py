@@ -10,6 +10,7 @@ CutFEM: discretizing geometry and partial differential equations, International 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
@@ -41,6 +42,8 @@ _AT_ONCE = 200_000
 _LEAST_POINTS, _ONSIDES = 3, 2.0
 # The share of a sum of squares that few tiles hold, and the share of all tiles that are few.
 _MOST_OF, _FEW = 0.8, 0.4
+# How often tiles at a corner are halved at once, beside the once of all that are marked.
+_TOWARDS = 3
 # How far to either side of a tile's side a field may end, as a share of the tile.
 _BESIDE = 1e-7
 
@@ -112,8 +115,28 @@ class TileSpace:
         if count <= _FEW * len(squares):
             marked = torch.zeros(len(squares), dtype=torch.bool)
             marked[order[:count]] = True
-            return self.finer(marked)
+            found = self.finer(marked)
+            # Where a tile halved before stands out once more, the fields are singular: far smaller ones at once.
+            singular = self._at_corners(self.corners)
+            singular = self.corners[(singular & (marked & (self.levels > 0))[:, None]).any(0)]
+            for _ in range(_TOWARDS if len(singular) else 0):
+                found = found.finer(found._at_corners(singular).any(1))
+            return found
         return self._raised() if self.model.spans is not None else None
+
+    @cached_property
+    def corners(self) -> Tensor:
+        """Where two sides of a plane domain meet, in the coordinates of the tiles, ``(C, D)``."""
+        domain, found = self.problem.domain, [np.empty((0, len(self.names)))]
+        if len(self.names) == 2:
+            unit = np.full((1, len(domain.bounds)), 0.5)
+            found += [domain.meeting(*pair, unit)[:, self._place] for pair in itertools.combinations(domain.sides, 2)]
+        return (torch.from_numpy(np.concatenate(found)) - self._center) / self._half
+
+    def _at_corners(self, corners: Tensor) -> Tensor:
+        """Which tiles hold which of some corners, ``(T, C)``."""
+        away = (self.model.centers[:, None] - corners).abs()
+        return (away <= (1 + _BESIDE) * self.model.halves[:, None]).all(2)
 
     def _raised(self) -> TileSpace:
         """The same tiles with polynomials of a degree higher by two."""
