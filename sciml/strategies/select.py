@@ -162,7 +162,8 @@ def _serving(work: Workspace) -> list[Strategy]:
     march: Strategy = slabs if in_slabs else windows
     alone = None if work.linear or not in_time else "the problem is nonlinear and starts in time: windows serve it better"
     found: list[Strategy] = []
-    corners = has_reentrant_corners(problem)
+    # The functions that are singular at corners are those of one equation; several fields have others.
+    corners = has_reentrant_corners(problem) and len(problem.fields) == 1
     if corners and serves(CornerSingular(), alone):
         found.append(CornerSingular())
     box = isinstance(problem.domain, Box)

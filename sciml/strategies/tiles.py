@@ -39,7 +39,7 @@ _EXACT, _GOOD = 1e-8, 1e-4
 _CHANGED, _FALLS = 1e-3, 0.3
 # Changes that grew in turn before refining is given up, while they are so large that nothing is resolved yet.
 _UNRESOLVED, _UNTIL_RESOLVED = 1e-2, 3
-_STEPS, _TINY, _SETTLED, _IDLE = 30, 1e-12, 1e-2, 2
+_STEPS, _TINY, _SETTLED, _IDLE, _NEARLY = 30, 1e-12, 1e-2, 2, 0.1
 _LENGTHS = (1.0, 0.5, 0.2)
 _MEMORY = 0.4
 
@@ -205,7 +205,9 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None) -> 
             step = linearise(start.flatten())(0.0)
             found = start if step is None else start + step.view(shape)
             return {"coefficients": found, "steps": 1, "loss": merit(found.flatten())}
-        method = DampedGaussNewton(_TINY, 0.1, least=_TINY, rest=_TINY, tolerance=_SETTLED, patience=_IDLE, lengths=_LENGTHS)
+        # From what coarser tiles found, a step or two is enough: the next refinement changes more than the others would.
+        settled, idle = (_SETTLED, _IDLE) if last is None else (_NEARLY, 1)
+        method = DampedGaussNewton(_TINY, 0.1, least=_TINY, rest=_TINY, tolerance=settled, patience=idle, lengths=_LENGTHS)
         found, loss, steps = method.minimise(linearise, merit, start.flatten(), _STEPS, lambda: work.log.overdue)
         return {"coefficients": found.view(shape), "steps": max(2, steps), "loss": loss}
 
