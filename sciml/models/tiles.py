@@ -15,6 +15,9 @@ from sciml.models.bases import chebyshev, located
 from sciml.models.piecewise import Pieces
 from sciml.models.spectral import ellipsoid
 
+# How near a side of a box is to be, as a share of the smallest one, for a point to lie on it.
+_BESIDE = 1e-6
+
 
 class Tiles(Pieces):
     r"""Polynomials on the boxes of a background grid that meet a domain: unfitted spectral elements.
@@ -53,6 +56,8 @@ class Tiles(Pieces):
     extent: Tensor
     halves: Tensor
     _tile_of: Tensor
+    _empty: Tensor
+    _least: Tensor
     products: Tensor
 
     def __init__(
@@ -89,6 +94,9 @@ class Tiles(Pieces):
         middles = middles / torch.stack([each.diff().mean() for each in found])
         nearest = scipy.spatial.KDTree(middles[covered >= 0]).query(middles)[1]
         self.register_buffer("_tile_of", covered[covered >= 0][torch.from_numpy(nearest)], persistent=False)
+        self.register_buffer("_empty", covered < 0, persistent=False)
+        self.register_buffer("_least", self.halves.amin(0), persistent=False)
+        self._whole = bool((covered >= 0).all())
         self.register_buffer("products", products, persistent=False)
         shape = len(chosen), outputs, len(products)
         self.register_buffer("coefficients", torch.zeros(shape, dtype=torch.float64))
@@ -139,11 +147,22 @@ class Tiles(Pieces):
         return [each.tolist() for each in breaks], number[order].tolist(), (last - first)[order].tolist()
 
     def tile(self, points: Tensor) -> Tensor:
-        """The tile of each of points ``(n, D)``."""
-        box = torch.zeros(len(points), dtype=torch.int64, device=points.device)
+        """The tile of each of points ``(n, D)``; on the side of a box without a tile, that of a box beyond the side."""
+        number = self._box(points)
+        if self._whole:
+            return self._tile_of[number]
+        # A domain that ends at a side of boxes has conditions there, which no tile further away can hold.
+        for beside in itertools.product((0, -1, 1), repeat=points.shape[1]):
+            other = self._box(points + points.new_tensor(beside) * self._least * _BESIDE) if any(beside) else number
+            number = torch.where(self._empty[number], other, number)
+        return self._tile_of[number]
+
+    def _box(self, points: Tensor) -> Tensor:
+        """The number of the box of each of points ``(n, D)``."""
+        found = torch.zeros(len(points), dtype=torch.int64, device=points.device)
         for x, own in zip(points.unbind(1), self.breaks, strict=True):
-            box = box * (len(own) - 1) + located(x, own)[0]
-        return self._tile_of[box]
+            found = found * (len(own) - 1) + located(x, own)[0]
+        return found
 
     def local(self, points: Tensor, tile: Tensor) -> Tensor:
         """Points ``(n, D)`` in the coordinates of their tiles, [-1, 1] inside."""

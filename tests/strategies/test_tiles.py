@@ -292,8 +292,8 @@ def test_tiles_are_halved_where_the_solution_asks_for_it():
     assert solution.success, solution.message
     assert solution.error()["u"] < 1e-7
     model = solution.model
-    assert model.extent.amax() >= 4 * model.extent.amin()
-    smallest = model.extent[:, 0] == model.extent.amin()
+    assert model.halves.amax() >= 3.9 * model.halves.amin()
+    smallest = model.halves[:, 0] == model.halves[:, 0].amin()
     assert (model.centers[smallest] - torch.tensor([0.3, 0.2])).norm(dim=1).max() < 0.5
 
 
@@ -310,3 +310,53 @@ def test_few_tiles_are_halved_and_what_differs_is_raised():
     again = halved.adapted(torch.ones(len(halved.model.live)))
     assert again.model.degrees == (5, 5)
     assert torch.equal(again.model.centers, halved.model.centers)
+
+
+L_SHAPE = sciml.Polygon([(0, 0), (4, 0), (4, 2), (2, 2), (2, 1), (0, 1)])
+
+
+class Corner(sciml.Problem):
+    """Laplace's equation with a re-entrant corner: r^(2/3), whose slope has no bound."""
+
+    domain = L_SHAPE
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=lambda x, y: Corner.reference(None, x, y), on=domain.boundary)]
+
+    @sciml.equation
+    def laplace(self, u, x, y):
+        return sciml.laplacian(u, x, y)
+
+    def reference(self, x, y):
+        angle = torch.remainder(torch.atan2(y - 1, x - 2) - torch.pi / 2 - 1e-9, 2 * torch.pi) + 1e-9
+        return ((x - 2) ** 2 + (y - 1) ** 2) ** (1 / 3) * torch.sin((angle - torch.pi / 2) / 1.5)
+
+
+def test_tiles_at_a_singular_corner_are_halved_many_times():
+    solution = sciml.fit(Corner(), strategy=sciml.strategies.Tiles())
+    assert solution.success, solution.message
+    assert solution.error()["u"] < 1e-4
+    model = solution.model
+    smallest = model.halves[:, 0] == model.halves[:, 0].amin()
+    assert model.halves[:, 0].amax() > 200 * model.halves[:, 0].amin()
+    assert (model.centers[smallest].abs() <= 4 * model.halves[smallest]).all(), "the corner lies in the middle"
+    # A table of all boxes of the smallest size would have more than 200 times as many along each coordinate.
+    assert max(model.counts) < 100
+
+
+def test_conditions_are_spread_over_large_tiles_beside_small_ones():
+    problem = Corner()
+    space = TileSpace.laid(problem, problem.coordinates, (8, 4), 6)
+    for _ in range(5):
+        space = space.finer(space._at_corners(torch.zeros(1, 2)).any(1))
+    assert space.levels.max() == 5
+    sites = [site for site in space.sites(problem.terms(), lambda _: 1.0, [0]) if site.normals is not None]
+    assert sites
+    for site in sites:
+        trace, there = site.traces[0], site.factor > 0
+        for tile, local, real in zip(trace.tiles.tolist(), trace._local, there, strict=True):
+            own = local[real]
+            sides = [own[own[:, column].abs() > 1 - 1e-9][:, 1 - column] for column in range(2)]
+            for along in (each for each in sides if len(each) > 6):
+                ends = torch.cat([torch.tensor([-1.0]), along.sort().values, torch.tensor([1.0])])
+                assert ends.diff().max() < 0.6, (tile, "no part of a side is without points")
+                assert len(along) < 60, (tile, "nor has it far more than it needs")
