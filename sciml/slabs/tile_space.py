@@ -43,7 +43,7 @@ _LEAST_POINTS, _ONSIDES = 3, 2.0
 # The share of a sum of squares that few tiles hold, and the share of all tiles that are few.
 _MOST_OF, _FEW = 0.8, 0.4
 # How often tiles at a corner are halved at once, beside the once of all that are marked.
-_TOWARDS = 3
+_TOWARDS = 7
 # How far to either side of a tile's side a field may end, as a share of the tile.
 _BESIDE = 1e-7
 
