@@ -18,6 +18,7 @@ from sciml.problem.observations import Observation, Prior
 
 Sizes: TypeAlias = dict[str, tuple[float, float]]
 """Centre and size of each field, in its unit, in the order of the problem's fields."""
+_ROUNDING = 2.0**-52
 
 
 def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
@@ -25,7 +26,8 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
 
     Measured fields take the mean and standard deviation of their column; other fields the largest value that an initial
     or Dirichlet condition prescribes; fields about which nothing is prescribed but zeros take the size at which the
-    equations balance their own inhomogeneous parts (a source), or 1.
+    equations balance their own inhomogeneous parts (a source), or 1. What is less than rounding beside the largest of all
+    prescribed values is a zero, such as the tail of a pulse.
     """
     offset = dict.fromkeys(problem.fields, 0.0)
     scale = dict.fromkeys(problem.fields, 0.0)
@@ -40,6 +42,9 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
         elif float(prescribed.std(correction=0)) > 0:
             offset[term.field] = float(prescribed.mean())
             scale[term.field] = float(prescribed.std(correction=0))
+
+    largest = max(scale.values(), default=0.0)
+    scale = {name: size if size > _ROUNDING * largest else 0.0 for name, size in scale.items()}
 
     def sizes(silent: float) -> Sizes:
         """``silent`` for the fields about which nothing is prescribed but zeros."""

@@ -1,4 +1,4 @@
-"""Two and three coordinates, at rest and in time, on boxes and on domains that are no boxes: rows 21 to 31."""
+"""Two and three coordinates, at rest and in time, on boxes and on domains that are no boxes: rows 21 to 32."""
 
 import math
 
@@ -324,6 +324,14 @@ def seventeen_holes_error(solution):
     return relative(solution(x=x, y=y, t=t), {"u": u})
 
 
+def step_flow_error(solution):
+    """The error of the velocity at 600 points against finite elements of another library."""
+    table = np.loadtxt(ROOT / "data" / "step_flow" / "reference.csv", delimiter=",", skiprows=1)
+    x, y, u, v, _ = table.T
+    found = solution(x=x, y=y)
+    return relative({"velocity": np.stack([found["u"], found["v"]])}, {"velocity": np.stack([u, v])})
+
+
 def inside(points):
     """The error at the points of a grid that lie in the domain, each field where it lives."""
     return lambda solution: max(solution.error(resolution=points).values())
@@ -399,5 +407,14 @@ CASES = (
         "",
         SeventeenHoles,
         seventeen_holes_error,
+    ),
+    Case(
+        "step_flow",
+        32,
+        "flow past a step, Re 50",
+        (Target(1e-4, 120),),
+        "",
+        problem_class("step_flow"),
+        step_flow_error,
     ),
 )

@@ -14,7 +14,7 @@ from sciml.errors import SolverError
 from sciml.slabs.at_rest import TileRows
 from sciml.slabs.tile_least_squares import TileLinearization
 from sciml.slabs.tile_space import TileSpace
-from sciml.strategies import Tiles, search, tiles
+from sciml.strategies import CornerSingular, Tiles, search, select, tiles
 
 SQUARE = sciml.Box(x=(-0.5, 0.5), y=(-0.5, 0.5))
 
@@ -360,3 +360,54 @@ def test_conditions_are_spread_over_large_tiles_beside_small_ones():
                 ends = torch.cat([torch.tensor([-1.0]), along.sort().values, torch.tensor([1.0])])
                 assert ends.diff().max() < 0.6, (tile, "no part of a side is without points")
                 assert len(along) < 60, (tile, "nor has it far more than it needs")
+
+
+def pulse(s):
+    return torch.exp(-40 * (s - 1) ** 2)
+
+
+WHOLE, FAST, SLOW = (sciml.Box(x=each, t=(0, 2)) for each in ((-2, 1), (-2, 0), (0, 1)))
+
+
+class TwoSpeeds(sciml.Problem):
+    """A pulse that meets a slower material; that one is given nothing but the tail of what will reach it."""
+
+    domain = WHOLE
+    fields = ["u", "v"]
+    conditions = [
+        sciml.Initial(u=lambda x: pulse(-x), u_t=lambda x: 80 * (x + 1) * pulse(-x), v=0.0, v_t=0.0),
+        sciml.Dirichlet(u=lambda x, t: pulse(t - x) + pulse(t + x) / 3, on=domain.face(x=-2)),
+        sciml.Dirichlet(v=lambda t: 4 / 3 * pulse(t - 2), on=domain.face(x=1)),
+    ]
+
+    @sciml.equation(on=FAST)
+    def in_fast(self, u, x, t):
+        return d(u, t, t) - d(u, x, x)
+
+    @sciml.equation(on=SLOW)
+    def in_slow(self, v, x, t):
+        return d(v, t, t) - d(v, x, x) / 4
+
+    @sciml.condition(on=FAST.interface(SLOW))
+    def contact(self, u, v):
+        return u - v
+
+    @sciml.condition(on=FAST.interface(SLOW))
+    def force(self, u, v, x):
+        return d(u, x) - d(v, x) / 4
+
+    def reference(self, x, t):
+        return {"u": pulse(t - x) + pulse(t + x) / 3, "v": 4 / 3 * pulse(t - 2 * x)}
+
+
+def test_a_field_that_is_given_the_tail_of_a_pulse_alone_is_as_large_as_the_others():
+    solution = sciml.fit(TwoSpeeds(), strategy=Tiles((12, 8), 14))
+    assert solution.success, solution.message
+    assert max(solution.error().values()) < 1e-3
+
+
+def test_the_corners_functions_come_after_tiles_for_flows():
+    ways = [type(way) for way in select._serving(workspace(problem_class("step_flow")()))]
+    assert ways.index(Tiles) < ways.index(CornerSingular)
+    ways = [type(way) for way in select._serving(workspace(Corner()))]
+    assert ways.index(CornerSingular) < ways.index(Tiles)
