@@ -2,15 +2,27 @@
 
 import importlib
 from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from latex2mathml.converter import convert
 
 import sciml
 
 project, author, copyright = "sciml", "The sciml authors", "the sciml authors, BSD-3-Clause"
 release = version = sciml.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 html_theme = "pydata_sphinx_theme"
 html_title = f"sciml {version}"
-html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False, "use_edit_page_button": False}
+html_theme_options = {
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "use_edit_page_button": False,
+    # All pages are named at the left, by section.
+    "navbar_center": [],
+}
+html_sidebars = {"index": [], "**": ["globaltoc.html"]}
+html_math_renderer = "mathml"
 html_show_sourcelink = False
 exclude_patterns = ["build", "**.ipynb_checkpoints"]
 myst_enable_extensions = ["dollarmath", "amsmath"]
@@ -59,3 +71,22 @@ def _reference() -> None:
 
 
 _reference()
+
+
+def _inline(self: Any, node: nodes.Element) -> None:
+    """A formula of a line, as MathML: browsers draw it without a script from elsewhere."""
+    self.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def _display(self: Any, node: nodes.Element) -> None:
+    """A formula of its own; where it is wider than the page it is scrolled."""
+    self.body.append(
+        f'<div style="overflow: auto hidden; margin: 1rem 0; padding: 0.2rem 0">{convert(node.astext(), display="block")}</div>'
+    )
+    raise nodes.SkipNode
+
+
+def setup(app: Any) -> None:
+    """Add the renderer of mathematics."""
+    app.add_html_math_renderer("mathml", (_inline, None), (_display, None))
