@@ -81,9 +81,8 @@ def _inline(self: Any, node: nodes.Element) -> None:
 
 def _display(self: Any, node: nodes.Element) -> None:
     """A formula of its own; where it is wider than the page it is scrolled."""
-    self.body.append(
-        f'<div style="overflow: auto hidden; margin: 1rem 0; padding: 0.2rem 0">{convert(node.astext(), display="block")}</div>'
-    )
+    style = "overflow: auto hidden; margin: 1rem 0; padding: 0.2rem 0"
+    self.body.append(f'<div style="{style}">{convert(node.astext(), display="block")}</div>')
     raise nodes.SkipNode
 
 
