@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -131,19 +130,19 @@ def on_side(
     sequence = scipy.stats.qmc.Sobol(dimension, rng=generator).random_base2(max(0, round(math.log2(count / edges**dimension))))
     corners = np.indices((2,) * dimension).reshape(dimension, -1).T
     parts: list[list[Array]] = []
-    for level in itertools.count():
+    level = 0
+    while True:
         asked = levels(arrays[0])
         parts.append([each[asked == level] for each in arrays])
         if not (asked > level).any():
             return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
         # Cells that hold a place that asks for more are halved along each direction and filled anew.
         cells = np.unique(np.floor(unit[asked > level] * edges), axis=0)
-        edges *= 2
+        edges, level = 2 * edges, level + 1
         children = (2 * cells[:, None] + corners).reshape(-1, 1, dimension)
         unit = ((children + sequence) / edges).reshape(-1, dimension)
         *arrays, keep = made(unit)
         unit, *arrays = (each[keep] for each in (unit, *arrays))
-    raise AssertionError
 
 
 def _along(place: At, domain: Domain, count: int) -> Array:

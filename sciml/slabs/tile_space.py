@@ -42,6 +42,10 @@ _AT_ONCE = 200_000
 _LEAST_POINTS, _ONSIDES = 3, 2.0
 # The share of a sum of squares that few tiles hold, and the share of all tiles that are few.
 _MOST_OF, _FEW = 0.8, 0.4
+# Half the width of the smallest tile that is halved, as a share of half the domain's: places in it have eight digits.
+_SMALLEST = 1e-8
+# A boundary of more sides is a curve rather than a polygon with corners.
+_MOST_SIDES = 200
 # How often tiles at a corner are halved at once, beside the once of all that are marked.
 _TOWARDS = 7
 # How far to either side of a tile's side a field may end, as a share of the tile.
@@ -87,6 +91,7 @@ class TileSpace:
     def finer(self, marked: Tensor) -> TileSpace:
         """The same with marked tiles, ``(T,)``, halved along every coordinate, and with neighbours at most twice as long."""
         model = self.model
+        marked = marked & (model.halves.amin(1) > _SMALLEST)
         while True:
             levels = torch.where(marked, self.levels + 1, self.levels)
             pairs = torch.cat([each for _, each in model.neighbours()])
@@ -128,7 +133,7 @@ class TileSpace:
     def corners(self) -> Tensor:
         """Where two sides of a plane domain meet, in the coordinates of the tiles, ``(C, D)``."""
         domain, found = self.problem.domain, [np.empty((0, len(self.names)))]
-        if len(self.names) == 2:
+        if len(self.names) == 2 and len(domain.sides) <= _MOST_SIDES:
             unit = np.full((1, len(domain.bounds)), 0.5)
             found += [domain.meeting(*pair, unit)[:, self._place] for pair in itertools.combinations(domain.sides, 2)]
         return (torch.from_numpy(np.concatenate(found)) - self._center) / self._half
