@@ -63,6 +63,13 @@ class Polish:
         """What takes the steps."""
         return GaussNewton(self.steps)
 
+    @staticmethod
+    def serves(setup: DiscreteProblem) -> bool:
+        """Whether the model has hidden layers below a linear one that gives the fields."""
+        network = model_of(setup.trial)
+        known = network is not None and not isinstance(network, Windowed) and head_of(network) is not None
+        return known and output_layer(setup.trial) is None
+
     def begin(self, setup: DiscreteProblem, scale: float, seed: int) -> DiscreteProblem:
         """The set-up with deep features in place of the network, which has the same values.
 
@@ -73,7 +80,7 @@ class Polish:
         fields = len(problem.fields)
         count = self.features or max(200, 800 // fields)
         network = model_of(old)
-        if network is None or isinstance(network, Windowed) or output_layer(old) is not None or head_of(network) is None:
+        if network is None or not self.serves(setup):
             raise SolverError(
                 "Polish starts from the last hidden layer of a network, below the linear one that gives the fields; the model, "
                 f"a {type(network).__name__}, has none"

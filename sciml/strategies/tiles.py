@@ -27,7 +27,7 @@ MOST_COORDINATES = 3
 # Tiles along each side of a square or cube and the degree of their polynomials, coarse to fine.
 _LEVELS = {
     1: ((4, 8), (8, 10), (16, 12), (32, 12), (64, 12)),
-    2: ((3, 6), (4, 8), (6, 8), (8, 10), (12, 10), (16, 10), (22, 10)),
+    2: ((3, 6), (4, 8), (6, 8), (8, 10), (12, 10), (16, 10), (22, 10), (28, 12)),
     3: ((2, 4), (3, 5), (3, 7), (4, 8), (4, 9), (5, 9)),
 }
 # Multiplications that one factorisation may take, and the part of the free memory.
@@ -149,7 +149,9 @@ class Tiles(Strategy):
             if likely <= target or idle > patience or work.log.stopped:
                 break
             alike = model.spans is None
-            adapted = space.adapted(squares) if self.tiles is None else None
+            # What is left in time was carried there from earlier times: it does not say where tiles should be smaller.
+            local = self.tiles is None and work.problem.time is None
+            adapted = space.adapted(squares) if local else None
             space = next(levels, None) if adapted is None else adapted
         if found is not None:
             # The change is the error of the coarser tiles, and so far above that of these, unless refining no longer helps.

@@ -108,7 +108,8 @@ class DeepWindows:
         if self.training.log.ended:
             return network, now
         best, reached = network, now
-        for features in (None, _MORE_FEATURES // len(problem.fields)):
+        # A network that has diverged has no last layer that could be found.
+        for features in (None, _MORE_FEATURES // len(problem.fields)) if Polish.serves(network) else ():
             polish = Polish(features, target=_SHARE * self.target, rounds=_POLISH_ROUNDS)
             polished = self.training.run(network, [polish], self.seed, label)
             if relative(polished) < reached:

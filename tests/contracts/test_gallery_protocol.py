@@ -75,9 +75,11 @@ def test_all_are_there():
         "poisson_square",
         "robertson",
         "schroedinger",
+        "step_flow",
         "taylor_green",
         "thurber",
         "van_der_pol",
+        "wave_materials",
         "wave_string",
     } <= set(NAMES)
 

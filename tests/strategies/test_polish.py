@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from candidates import workspace
 from conftest import problem_class
 
 import sciml
+from problems import Rod
 from sciml import d
 from sciml.jets import LinearJets, TaylorJets
 from sciml.jets.linear import output_layer
@@ -239,3 +241,12 @@ def test_the_certificate_fails_when_points_are_too_few():
     assert few.residuals["relative"].max() > 1e4 * many.residuals["relative"].max()
     assert not few.success
     assert many.success
+
+
+def test_a_network_that_diverged_is_not_polished():
+    model = sciml.MLP(8, inputs=2, outputs=1)
+    setup = workspace(Rod()).discrete.with_model(model)
+    assert sciml.Polish.serves(setup)
+    with torch.no_grad():
+        next(iter(setup.trial.parameters())).fill_(torch.nan)
+    assert not sciml.Polish.serves(setup)

@@ -362,48 +362,19 @@ def test_conditions_are_spread_over_large_tiles_beside_small_ones():
                 assert len(along) < 60, (tile, "nor has it far more than it needs")
 
 
-def pulse(s):
-    return torch.exp(-40 * (s - 1) ** 2)
-
-
-WHOLE, FAST, SLOW = (sciml.Box(x=each, t=(0, 2)) for each in ((-2, 1), (-2, 0), (0, 1)))
-
-
-class TwoSpeeds(sciml.Problem):
-    """A pulse that meets a slower material; that one is given nothing but the tail of what will reach it."""
-
-    domain = WHOLE
-    fields = ["u", "v"]
-    conditions = [
-        sciml.Initial(u=lambda x: pulse(-x), u_t=lambda x: 80 * (x + 1) * pulse(-x), v=0.0, v_t=0.0),
-        sciml.Dirichlet(u=lambda x, t: pulse(t - x) + pulse(t + x) / 3, on=domain.face(x=-2)),
-        sciml.Dirichlet(v=lambda t: 4 / 3 * pulse(t - 2), on=domain.face(x=1)),
-    ]
-
-    @sciml.equation(on=FAST)
-    def in_fast(self, u, x, t):
-        return d(u, t, t) - d(u, x, x)
-
-    @sciml.equation(on=SLOW)
-    def in_slow(self, v, x, t):
-        return d(v, t, t) - d(v, x, x) / 4
-
-    @sciml.condition(on=FAST.interface(SLOW))
-    def contact(self, u, v):
-        return u - v
-
-    @sciml.condition(on=FAST.interface(SLOW))
-    def force(self, u, v, x):
-        return d(u, x) - d(v, x) / 4
-
-    def reference(self, x, t):
-        return {"u": pulse(t - x) + pulse(t + x) / 3, "v": 4 / 3 * pulse(t - 2 * x)}
-
-
 def test_a_field_that_is_given_the_tail_of_a_pulse_alone_is_as_large_as_the_others():
-    solution = sciml.fit(TwoSpeeds(), strategy=Tiles((12, 8), 14))
+    solution = sciml.fit(problem_class("wave_materials")(), strategy=Tiles((12, 8), 14))
     assert solution.success, solution.message
     assert max(solution.error().values()) < 1e-3
+
+
+@pytest.mark.slow
+def test_tiles_in_time_are_refined_together():
+    """The error of a pulse was carried to where it is: what is left on tiles does not say where it came from."""
+    solution = sciml.fit(problem_class("wave_materials")(), strategy=Tiles())
+    assert solution.success, solution.message
+    assert max(solution.error().values()) < 1e-5
+    assert solution.model.spans is None
 
 
 def test_the_corners_functions_come_after_tiles_for_flows():
