@@ -8,7 +8,7 @@ rests on the walls and leaves free of traction at x = 4; Reynolds' number is 50 
 the corner (2, 1) the velocity behaves as :math:`r^{0.54}` and the pressure as :math:`r^{-0.46}`; the ends of the outlet are
 weaker singularities.
 
-Reference: ``data/step_flow/reference.csv``, finite elements of degree 3 for the velocity and 2 for the pressure on triangles
+Reference: ``data/step_flow/finite_elements.csv``, finite elements of degree 3 for the velocity and 2 for the pressure on triangles
 refined 14 times at the three corners.
 """
 

@@ -326,7 +326,7 @@ def seventeen_holes_error(solution):
 
 def step_flow_error(solution):
     """The error of the velocity at 600 points against finite elements of another library."""
-    table = np.loadtxt(ROOT / "data" / "step_flow" / "reference.csv", delimiter=",", skiprows=1)
+    table = np.loadtxt(ROOT / "data" / "step_flow" / "finite_elements.csv", delimiter=",", skiprows=1)
     x, y, u, v, _ = table.T
     found = solution(x=x, y=y)
     return relative({"velocity": np.stack([found["u"], found["v"]])}, {"velocity": np.stack([u, v])})

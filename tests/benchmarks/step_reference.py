@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.step_reference``: data/step_flow/reference.csv by finite elements of another library.
+"""``python -m tests.benchmarks.step_reference``: data/step_flow/finite_elements.csv by finite elements of another library.
 
 Taylor and Hood's elements of degrees 3 and 2 on triangles that are halved towards the three singular corners, Newton's method.
 
@@ -83,5 +83,5 @@ if __name__ == "__main__":
     coarse, fine = solve(6, 11, places), solve(8, 14, places)
     print("differ by", np.linalg.norm(fine - coarse, axis=1) / np.linalg.norm(fine, axis=1))
     table = np.vstack([places, fine]).T
-    path = ROOT / "data" / "step_flow" / "reference.csv"
+    path = ROOT / "data" / "step_flow" / "finite_elements.csv"
     np.savetxt(path, table, delimiter=",", header="x,y,u,v,p", comments="", fmt=["%.10g"] * 2 + ["%.9e"] * 3)
