@@ -75,7 +75,6 @@ def test_all_are_there():
         "poisson_square",
         "robertson",
         "schroedinger",
-        "step_flow",
         "taylor_green",
         "thurber",
         "van_der_pol",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from benchmarks.space import FourHoles
+from benchmarks.space import FourHoles, StepFlow
 from candidates import candidate, workspace
 from conftest import problem_class
 
@@ -378,7 +378,7 @@ def test_tiles_in_time_are_refined_together():
 
 
 def test_the_corners_functions_come_after_tiles_for_flows():
-    ways = [type(way) for way in select._serving(workspace(problem_class("step_flow")()))]
+    ways = [type(way) for way in select._serving(workspace(StepFlow()))]
     assert ways.index(Tiles) < ways.index(CornerSingular)
     ways = [type(way) for way in select._serving(workspace(Corner()))]
     assert ways.index(CornerSingular) < ways.index(Tiles)
