@@ -328,7 +328,7 @@ CHANNEL = sciml.Polygon([(0, 0), (4, 0), (4, 2), (2, 2), (2, 1), (0, 1)], edges=
 
 
 class StepFlow(sciml.Problem):
-    """The steady Navier-Stokes equations on a polygon with a re-entrant corner; Re by the narrow channel and its fastest flow."""
+    """The steady Navier-Stokes equations on a polygon with a re-entrant corner."""
 
     domain = CHANNEL
     fields = ["u", "v", "p"]
