@@ -1,14 +1,13 @@
-r"""A pulse that meets another material: part of it is thrown back, part goes on, slower.
+r"""Reflection and transmission of a wave where two materials meet: a pulse is thrown back in part, and goes on slower.
 
 .. math::
     u_{tt} = c_1^2\,u_{xx} \ \text{for } -2 < x < 0, \qquad v_{tt} = c_2^2\,v_{xx} \ \text{for } 0 < x < 1, \qquad
     u = v, \quad c_1^2\,u_x = c_2^2\,v_x \ \text{at } x = 0,
 
-with :math:`c_1 = 1` and :math:`c_2 = 1/2`, as in a string of two densities (displacement) or two bodies of water (height). The
-pulse :math:`e^{-40 (x + 1 - t)^2}` comes from the left.
+with :math:`c_1 = 1` and :math:`c_2 = 1/2`: the displacement of an elastic rod of one density and two stiffnesses, or the height
+of long waves on water of two depths. The pulse :math:`e^{-40 (x + 1 - t)^2}` comes from the left.
 
-Reference: the exact solution by reflection and transmission (L. D. Landau and E. M. Lifshitz, Fluid Mechanics, Pergamon
-1987, section 66),
+Reference: the exact solution (H. Lamb, Hydrodynamics, Cambridge 1932, section 176),
 
 .. math::
     u = g(t - x) + R\,g(t + x), \quad v = (1 + R)\,g(t - x/c_2), \quad R = \frac{c_1 - c_2}{c_1 + c_2}, \quad

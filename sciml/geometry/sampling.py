@@ -73,8 +73,8 @@ def draw(
         count: the number of points; on sides, of points on **each** face (a face that is a single point gets one). Pieces get
             as many by their size, where a side of a square (or cube) with the measure of the domain gets ``count``; at
             least eight.
-        levels: on sides, how many times points ``(n, D)`` are to lie closer than that by half, ``(n,)``; from place to place
-            it may change by one within the distance of a few of them.
+        levels: how many times the distance between points is to be halved at places ``(n, D)`` of sides and lines, ``(n,)``;
+            places that ask for more are found among the points that others have. None for evenly spread ones.
 
     Raises:
         ProblemError: a domain is so thin in the box around it that hardly any point falls into it.
@@ -96,10 +96,8 @@ def draw(
     if isinstance(place, Average):
         return _quadrature(place, domain, count, generator)
     if isinstance(place, At):
-        points = _along(place, domain, count)
-        if levels is not None:
-            points = _along(place, domain, count * 2 ** min(int(levels(points).max()), _MOST_HALVINGS))
-        return PointSet((torch.from_numpy(points),))
+        halvings = 0 if levels is None else min(int(levels(_along(place, domain, count)).max()), _MOST_HALVINGS)
+        return PointSet((torch.from_numpy(_along(place, domain, count * 2**halvings)),))
     if isinstance(place, OnFaces | Interface):
         owner, sides = (place, place.sides) if isinstance(place, Interface) else (domain, place.faces)
         # Unlike faces, pieces can be many and of very different sizes.
@@ -121,7 +119,10 @@ def on_side(
     generator: np.random.Generator,
     levels: Callable[[Array], Array] | None = None,
 ) -> tuple[Array, ...]:
-    """Points ``(n, D)`` of one side and its outward unit normals there; one point if the side is a point."""
+    """Scrambled Sobol points ``(n, D)`` of one side, closer by ``levels`` of ``draw``, and its outward unit normals there.
+
+    A side that is a point has one.
+    """
     made, dimension = partial(domain.on_side, side), domain.freedom(side)
     if levels is None or dimension == 0:
         return _collected(made, dimension, domain.kept(side), count, generator)

@@ -57,7 +57,6 @@ class Tiles(Pieces):
     halves: Tensor
     _tile_of: Tensor
     _empty: Tensor
-    _least: Tensor
     products: Tensor
 
     def __init__(
@@ -95,7 +94,6 @@ class Tiles(Pieces):
         nearest = scipy.spatial.KDTree(middles[covered >= 0]).query(middles)[1]
         self.register_buffer("_tile_of", covered[covered >= 0][torch.from_numpy(nearest)], persistent=False)
         self.register_buffer("_empty", covered < 0, persistent=False)
-        self.register_buffer("_least", self.halves.amin(0), persistent=False)
         self._whole = bool((covered >= 0).all())
         self.register_buffer("products", products, persistent=False)
         shape = len(chosen), outputs, len(products)
@@ -152,9 +150,9 @@ class Tiles(Pieces):
         if self._whole:
             return self._tile_of[number]
         # A domain that ends at a side of boxes has conditions there, which no tile further away can hold.
-        for beside in itertools.product((0, -1, 1), repeat=points.shape[1]):
-            other = self._box(points + points.new_tensor(beside) * self._least * _BESIDE) if any(beside) else number
-            number = torch.where(self._empty[number], other, number)
+        near = self.halves.amin(0) * _BESIDE
+        for beside in itertools.product((-1, 0, 1), repeat=points.shape[1]):
+            number = torch.where(self._empty[number], self._box(points + points.new_tensor(beside) * near), number)
         return self._tile_of[number]
 
     def _box(self, points: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ class Polish:
 
     @staticmethod
     def serves(setup: DiscreteProblem) -> bool:
-        """Whether the model has hidden layers below a linear one that gives the fields."""
+        """Whether the model has hidden layers below a linear one that gives the fields, and has not diverged."""
         network = model_of(setup.trial)
         known = network is not None and not isinstance(network, Windowed) and head_of(network) is not None
         return known and output_layer(setup.trial) is None

@@ -419,3 +419,26 @@ def test_a_box_contains_its_boundary_to_rounding():
     points = np.array([[0, 0], [1, 3], [0.3, 3 + 1e-13], [-1e-14, 2], [0.5, 3.1], [1.01, 1], [np.nan, 1]])
     assert box.contains(points).tolist() == [True, True, True, True, False, False, False]
     assert box.contains(points[:2]).all()
+
+
+@pytest.mark.parametrize(
+    "domain", [sciml.Box(x=(0, 1), y=(0, 2)), sciml.Box(x=(0, 1), y=(0, 1), z=(0, 1)), sciml.Disk((0, 0), 1)], ids=str
+)
+def test_points_of_sides_lie_as_densely_as_each_place_asks_for(domain):
+    """Their distance is halved up to four times around one place."""
+    place = np.array([high for _, high in domain.bounds.values()]) * (np.arange(len(domain.bounds)) == 0)
+    freedom = len(place) - 1
+
+    def levels(points):
+        away = np.linalg.norm(points - place, axis=1).clip(1e-12)
+        return np.clip(np.floor(np.log2(0.5 / away)) + 1, 0, 4).astype(int)
+
+    sides = OnFaces(tuple(domain.sides))
+    even, many, finer = (
+        draw(sides, domain, count**freedom, np.random.default_rng(0), how)
+        for count, how in ((64, None), (1024, None), (64, levels))
+    )
+    assert finer.normals.shape == finer.points[0].shape
+    found, shares = (np.bincount(levels(each.points[0].numpy()), minlength=5) for each in (finer, many))
+    wanted = shares / shares.sum() * len(even.points[0]) * 2.0 ** (freedom * np.arange(5))
+    np.testing.assert_allclose(found, wanted, rtol=0.35)
