@@ -172,7 +172,9 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         spread = carried(spread, setup.problem, best.teacher.trial, setup.trial)
     errors = dict(best.errors)
     if not (errors or best.doubt) and setup.measurements is None and not setup.raw and best.solved and status not in ENDED:
-        errors = estimated_error(setup, options.seed, best.residual)
+        errors = estimated_error(setup, options.seed, best.residual) or {
+            name: min(1.0, each) for name, each in best.at_most.items()
+        }
     reasons = [*([best.doubt] if best.doubt else []), *judged.reasons, *missed(errors, _ERROR * options.tolerance)]
     if spread is not None:
         # What the noise of measurements adds is an error of the answer, and none of the way it was found.

@@ -25,22 +25,23 @@ from sciml.typing import Array
 class RadauIIA:
     r"""The stages of one slab, at the times ``nodes``, ``(p,)``, from 0 to 1, the last one 1.
 
-    Of the matrix :math:`\mathcal A`, which integrates once from 0 to the stages, ``eigenvalues`` are one of each pair,
-    ``vectors``, ``(p, p / 2)``, the eigenvectors of these, and ``inverse``, ``(p / 2, p)``, their rows of the inverse of all.
+    Of the matrix :math:`\mathcal A`, which integrates once from 0 to the stages, ``eigenvalues`` are one of each conjugate pair
+    and the real one of an odd number; ``vectors``, ``(p, m)``, are twice the eigenvectors of the pairs and that of the real
+    one, so that real parts add up, and ``inverse``, ``(m, p)``, holds their rows of the inverse of all.
     """
 
     def __init__(self, count: int) -> None:
-        inner, _ = scipy.special.roots_jacobi(count - 1, 1.0, 0.0)
+        inner = scipy.special.roots_jacobi(count - 1, 1.0, 0.0)[0] if count > 1 else np.zeros(0)
         nodes = np.append((1 + np.sort(inner)) / 2, 1.0)
         self.count = count
         self.nodes = torch.from_numpy(nodes)
         # Chebyshev coefficients of the polynomials that are one at one stage and zero at the others, as columns.
         self._lagrange = np.linalg.inv(chebyshev.chebvander(2 * nodes - 1, count - 1))
         self._matrix = self.integrated(self.nodes, 1)
-        values, vectors = np.linalg.eig(self._matrix.numpy())
-        kept = values.imag > 0
+        values, vectors = (each.astype(complex) for each in np.linalg.eig(self._matrix.numpy()))
+        kept = values.imag >= 0
         self.eigenvalues = torch.from_numpy(values[kept])
-        self.vectors = torch.from_numpy(vectors[:, kept])
+        self.vectors = torch.from_numpy(vectors[:, kept] * np.where(values[kept].imag > 0, 2.0, 1.0))
         self.inverse = torch.from_numpy(np.linalg.inv(vectors)[kept])
 
     def polynomials(self, order: int) -> Array:

@@ -85,7 +85,7 @@ class ElementPreconditioner:
         bubbles = bubbles.view(len(into), mesh.count, fields, mesh.bubbles).transpose(1, 2).flatten(2)
         found = found.view(len(into), mesh.count + 1, fields, mesh.smooth).transpose(1, 2).flatten(2)
         modes = torch.cat([bubbles, found], dim=2)
-        return 2 * (stages.vectors @ modes.flatten(1)).real.view(stages.count, fields, mesh.width)
+        return (stages.vectors @ modes.flatten(1)).real.view(stages.count, fields, mesh.width)
 
     def _scale(self) -> Tensor:
         """What an integral over an element of a local basis function is multiplied by, ``(elements, J)``."""

@@ -273,7 +273,7 @@ class GridPreconditioner:
         modes = modes.reshape(len(into), fields, *self._waves, self._each)
         if over:
             modes = torch.fft.ifftn(modes, dim=over, norm="forward")
-        found = 2 * (slab.stages.vectors @ modes.reshape(len(into), -1)).real
+        found = (slab.stages.vectors @ modes.reshape(len(into), -1)).real
         return found.view(slab.stages.count, fields, size)[:, :, self._place]
 
 

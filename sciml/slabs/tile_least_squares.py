@@ -82,6 +82,11 @@ class TileLeastSquares:
         self._number = torch.where(column < ranks[:, None], (torch.cumsum(ranks, 0) - ranks)[:, None] + column, -1)
         self._damping = 0.0
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the rows, real or complex."""
+        return self._slopes.dtype
+
     def factor(self, damping: float = 0.0) -> None:
         """Factor the normal equations; numpy's LinAlgError where they are not positive definite."""
         tiles = torch.arange(self._count)

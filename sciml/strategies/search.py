@@ -46,6 +46,7 @@ class Candidate:
         message: a word more on that.
         doubt: why it is not to be believed, if there is a reason beside its residuals.
         errors: the estimated relative L2 error of each field, where it is known by more than residuals.
+        at_most: what it is at most, about, for where no better estimate can be had.
         teacher: the solution that it learned, with what measurements say of the unknowns there.
     """
 
@@ -60,6 +61,7 @@ class Candidate:
     message: str = ""
     doubt: str = ""
     errors: Mapping[str, float] = field(default_factory=dict)
+    at_most: Mapping[str, float] = field(default_factory=dict)
     teacher: DiscreteProblem | None = None
 
     @property

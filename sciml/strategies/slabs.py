@@ -115,6 +115,8 @@ class SlabAttempt:
         self._missed = (math.nan, math.inf)
         self._ends: dict[int, tuple[Scaled, Any, tuple[Tensor, ...]]] = {}
         self._kept: tuple[RadauIIA, float, Any, list[Tensor], Inverse] | None = None
+        # Whether the last window that was as long as the one before could take its inverse.
+        self._reuses = False
 
     def _inverted(
         self, slab: Slab[Any], made: Callable[[Slab[Any], Sequence[Evaluated]], Inverse], evaluated: Sequence[Evaluated]
@@ -125,8 +127,10 @@ class SlabAttempt:
             stages, length, mesh, before, inverse = self._kept
             same = stages is slab.stages and mesh is slab.mesh
             same = same and math.isclose(length, slab.length, rel_tol=1e-12) and len(before) == len(slopes)
-            if same and all(torch.allclose(one, two, rtol=1e-12) for one, two in zip(before, slopes, strict=True)):
-                return inverse
+            if same:
+                self._reuses = all(torch.allclose(one, two, rtol=1e-12) for one, two in zip(before, slopes, strict=True))
+                if self._reuses:
+                    return inverse
         # The old one makes room before.
         self._kept = None
         inverse = made(slab, evaluated)

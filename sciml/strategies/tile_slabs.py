@@ -25,12 +25,12 @@ from sciml.strategies.slabs import SlabAttempt, lacks_start
 # Tiles along the longest side and the degree of their polynomials, coarse to fine, by coordinates beside time.
 _LEVELS = {
     1: ((4, 8), (8, 10), (16, 12), (32, 12)),
-    2: ((4, 6), (6, 8), (9, 8), (13, 8), (18, 8), (25, 8)),
+    2: ((6, 8), (9, 8), (13, 8), (18, 8), (25, 8)),
     3: ((2, 4), (3, 5), (4, 6)),
 }
 _STAGES = 6
 # Stages on which tiles are refined after a start that contradicts the conditions, and how many windows an inverse costs.
-_FEWER_STAGES, _INVERSE = 2, 3.5
+_FEWER_STAGES, _INVERSE = 1, 3.5
 # Windows for which a length that could not be solved is not tried again.
 _PATIENCE = 8
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
@@ -40,6 +40,10 @@ _AFTER_JUMPS, _IN_LAYERS, _PAST_LAYER = 1e-2, 1e-4, 4.0
 # Then there are so many stages, and the first window is that on which tiles were refined, divided by this.
 _STAGES_AFTER, _THINNER = 4, 8.0
 _EFFORT, _MEMORY = 2e11, 0.4
+# How many times the target what tiles miss in a later window may be before they are refined there.
+_BEHIND = 2.0
+# What is kept of a window beside its rates.
+_JUDGED = "in_time", "at_end", "squares"
 
 
 def not_on_tiles(problem: Problem) -> str | None:
@@ -53,16 +57,24 @@ def not_on_tiles(problem: Problem) -> str | None:
 
 @dataclass(frozen=True)
 class _TileTried:
-    """A window on some tiles: by how much the fields move between the stages, as a fraction of their size.
+    """A window on some tiles: by how much the fields move between the stages, and at the end, as fractions of their size.
 
-    ``squares`` are those of the rows of each tile.
+    ``squares`` are those of the rows of each tile, and ``left`` is what they are as a change of the fields within the window.
     """
 
     setup: DiscreteProblem
     slab: Slab[TileSpace]
     solved: bool
     in_time: float
+    at_end: float
     squares: Tensor
+
+    @property
+    def left(self) -> float:
+        slab, halves = self.slab, self.slab.mesh.halves
+        volumes = halves.prod(1) / halves.prod(1).sum()
+        mean = float((self.squares * volumes).sum()) / slab.stages.count
+        return slab.length ** max(slab.orders) * math.sqrt(mean)
 
 
 @dataclass
@@ -71,7 +83,8 @@ class TileWindows(SlabAttempt):
 
     A window is judged by errors of the fields, as fractions of their size: in time by how far the residual between the stages
     would move them, in space by how much they changed when the tiles were refined last. Tiles are refined in the first window,
-    until the fields hardly change, and stay.
+    until the fields hardly change, and later on where features move to larger tiles: what rows leave, which is known in every
+    window, was compared with that change when the tiles were refined.
     """
 
     stages: RadauIIA = field(default_factory=lambda: RadauIIA(_STAGES))
@@ -80,9 +93,10 @@ class TileWindows(SlabAttempt):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._level, self._in_space = 0, math.inf
+        self._level, self._in_space, self._per_left, self._resolved = 0, math.inf, 0.0, math.inf
+        self._errors: dict[float, tuple[float, float, float]] = {}
         self._first: _TileTried | None = None
-        self._jumps, self._layer, self._length = False, math.inf, math.nan
+        self._jumps, self._layer = False, math.inf
         self._too_long, self._patience = math.inf, 0
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
         self.longer = 1.0
@@ -97,13 +111,13 @@ class TileWindows(SlabAttempt):
             self._first = self._refined(self._tried(self._level, begin, end, None), begin, end)
         if before is None and self._first is not None and end - begin > self._layer * (1 + 1e-9):
             return self._first.setup, math.inf
-        alike, self._length = math.isclose(end - begin, self._length, rel_tol=1e-12), end - begin
-        found = self._tried(self._level, begin, end, before, self.stages)
+        found = self._kept_up(self._tried(self._level, begin, end, before, self.stages), begin, end, before)
+        self._errors[begin] = self._in_space, found.in_time, found.at_end
         # Errors in time add up from window to window.
         wanted = _SHARE * self.target / max(found.in_time, 1e-300)
         self.longer = min(_LONGEST, max(1.0, wanted ** (2 / (self.stages.count + 2))))
         left = (self.setup.problem.domain.bounds[self._time][1] - end) / (end - begin)
-        if alike and left * (1 - 1 / 2.0 ** math.floor(math.log2(self.longer))) < _INVERSE:
+        if self._reuses and left * (1 - 1 / 2.0 ** math.floor(math.log2(self.longer))) < _INVERSE:
             # Windows of this length have their inverse, and those of another would not earn theirs.
             self.longer = 1.0
         self._patience -= 1
@@ -159,10 +173,27 @@ class TileWindows(SlabAttempt):
             change = self._changed(found, finer)
             # The tables of coarser tiles are not needed any more.
             self._spaces[self._level] = None
-            found, self._level = finer, self._level + 1
+            coarse, found, self._level = found, finer, self._level + 1
             useless, self._in_space = useless + 1 if change > _USELESS * self._in_space else 0, change
+            self._per_left = change / max(coarse.left, 1e-300)
             if useless > (found.slab.mesh.model.spans is not None):
                 break
+        if self._in_space <= self.accepted:
+            self.target = max(self.target, self._in_space)
+        self._resolved = self.target
+        return found
+
+    def _kept_up(self, found: _TileTried, begin: float, end: float, before: DiscreteProblem | None) -> _TileTried:
+        """A window on tiles that resolve it about as well as those of the first one resolved that."""
+        while True:
+            self._in_space = self._per_left * found.left if before is not None else self._in_space
+            if not found.solved or self._in_space <= _BEHIND * self._resolved or self.log.stopped or not self._next(found):
+                break
+            finer = self._tried(self._level + 1, begin, end, before, self.stages)
+            if not finer.solved or finer.left > _USELESS * found.left:
+                break
+            self._spaces[self._level] = None
+            found, self._level = finer, self._level + 1
         if self._in_space <= self.accepted:
             self.target = max(self.target, self._in_space)
         return found
@@ -224,20 +255,20 @@ class TileWindows(SlabAttempt):
         self, level: int, begin: float, end: float, before: DiscreteProblem | None, stages: RadauIIA | None = None
     ) -> _TileTried:
         # What a jump leaves at the end of a window hardly depends on how many stages it has.
-        stages = (self.coarse if self._jumps else self.stages) if stages is None else stages
+        stages = self.coarse if stages is None else stages
         made = self._at(level)
         assert made is not None
         space, sites = made
         starts = self._starts(space, begin, before)
         slab = Slab(self._problem, space, stages, begin, end - begin, self._orders, starts, self._units)
         found = self.setup.journal.recalled(f"a window on {len(space.model.live)} tiles", partial(self._judged, slab, sites))
-        in_time, squares = found["in_time"], found["squares"]
+        in_time, at_end, squares = (found[name] for name in _JUDGED)
         # What the journal holds stays as it is.
-        solved = SlabRates(**{name: value for name, value in found.items() if name not in ("in_time", "squares")})
+        solved = SlabRates(**{name: value for name, value in found.items() if name not in _JUDGED})
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before)
         self._record(begin, solved, max(in_time, self._in_space))
-        return _TileTried(setup, slab, solved.converged and math.isfinite(in_time), in_time, squares)
+        return _TileTried(setup, slab, solved.converged and math.isfinite(in_time), in_time, at_end, squares)
 
     def _judged(self, slab: Slab[TileSpace], sites: Sequence[Site]) -> dict[str, Any]:
         """The rates of a window, by how much its fields move between the stages, and the squares that are left on each tile."""
@@ -249,17 +280,18 @@ class TileWindows(SlabAttempt):
             return found
 
         solved = solve(slab, sites, inverted, _SMALL * self.target)
-        in_time, squares = math.inf, torch.zeros(len(slab.mesh.model.live), dtype=torch.float64)
+        in_time = at_end = math.inf
+        squares = torch.zeros(len(slab.mesh.model.live), dtype=torch.float64)
         if solved.converged and inverses:
             (inverse,), nodes = inverses, slab.stages.nodes
             squares = inverse.by_tile([each.values for each in slab.evaluate(sites, solved.rates, nodes)])
             times = (torch.cat([nodes.new_zeros(1), nodes[:-1]]) + nodes) / 2
             rates = inverse([each.values for each in slab.evaluate(sites, solved.rates, times)])
-            moved = moves(slab, rates)
-            if self._jumps:
-                moved = torch.stack([slab.moved(rates, number, 0, None) for number in range(len(self._orders))], dim=1)
-            in_time = float(slab.mesh.sizes(moved).max())
-        return {**vars(solved), "in_time": in_time, "squares": squares}
+            moved = [slab.moved(rates, number, 0, None) / unit for number, unit in enumerate(self._units)]
+            sizes = slab.mesh.sizes(torch.stack(moved, dim=1))
+            at_end = float(sizes[-1].max())
+            in_time = float((sizes if self._jumps else slab.mesh.sizes(moves(slab, rates))).max())
+        return {**vars(solved), **dict(zip(_JUDGED, (in_time, at_end, squares), strict=True))}
 
     def _starts(self, space: TileSpace, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
         """Each field's coefficients, and its time derivatives', at the start."""

@@ -128,7 +128,8 @@ class Tiles(Strategy):
                 break
             began, dearest = work.log.seconds, effort
             solved, steps, jump, squares = _solved(work, space, last)
-            before, change = change, math.inf if last is None else _difference(work, solved, last)
+            changes = {} if last is None else _changes(work, solved, last)
+            before, change = change, max(changes.values(), default=math.inf)
             # Without anything to compare with, what is left on the rows has to do.
             judged = max(change if last is not None else relative(solved), jump)
             name = f"Tiles({model.extra_repr()})"
@@ -137,7 +138,7 @@ class Tiles(Strategy):
             if last is None:
                 judge = f"the residual on held-out points is {judged:.1e} of its natural size"
             reason = f"{solved_how(work.linear)[0]}: polynomials on {model.extra_repr()} by least squares; {judge}"
-            now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason)
+            now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason, at_most=changes)
             found = replace(now, sufficient=judged <= _GOOD) if better or found is None else found
             work.log.solved(name, float(squares.sum()), judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
             yield found
@@ -228,8 +229,8 @@ def _begun(model: TilePolynomials, last: DiscreteProblem) -> Tensor:
     return torch.linalg.lstsq(table.expand(len(values), -1, -1), values, driver="gels").solution.mT.contiguous()
 
 
-def _difference(work: Workspace, now: DiscreteProblem, before: DiscreteProblem) -> float:
-    """The largest root mean square by which a field has changed, as a fraction of its size."""
+def _changes(work: Workspace, now: DiscreteProblem, before: DiscreteProblem) -> dict[str, float]:
+    """The root mean square by which each field has changed, as a fraction of its size."""
     points = torch.cat([points for block in work.discrete.held for points in block.sample.points])
     points = points[torch.from_numpy(np.asarray(work.problem.domain.contains(points.cpu().numpy())))]
     columns = dict(zip(work.problem.coordinates, points.cpu().numpy().T, strict=True))
@@ -239,5 +240,5 @@ def _difference(work: Workspace, now: DiscreteProblem, before: DiscreteProblem) 
     def size_of(values: Tensor) -> Tensor:
         return ((values.square() * lives).sum(0) / lives.sum(0)).sqrt()
 
-    found = (size_of(one - two) / size_of(one - now.trial.offset).maximum(size_of(one)).clamp_min(1e-300)).max()
-    return float(found) if bool(torch.isfinite(found)) else math.inf
+    found = size_of(one - two) / size_of(one - now.trial.offset).maximum(size_of(one)).clamp_min(1e-300)
+    return dict(zip(work.problem.fields, torch.nan_to_num(found, math.inf, math.inf).tolist(), strict=True))
