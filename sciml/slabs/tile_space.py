@@ -229,16 +229,12 @@ class TileSpace:
         tiles, grid = torch.arange(len(self.model.live)), gauss_grid(self.side, len(self.names))
         cut = tiles[~self._contains(domain, self.points(tiles, grid.expand(len(tiles), -1, -1))).all(1)]
         fine = gauss_grid(_FINER * self.side, len(self.names))
-        local, inside = grid.expand(len(cut), -1, -1).clone(), torch.zeros(len(cut), len(grid), dtype=torch.bool)
-        for numbers in torch.arange(len(cut)).split(max(1, _AT_ONCE // len(fine))):
-            within = self._contains(domain, self.points(cut[numbers], fine.expand(len(numbers), -1, -1)))
-            for number, each in zip(numbers.tolist(), within, strict=True):
-                found = torch.nonzero(each)[:, 0]
-                if len(found):
-                    places = torch.linspace(0, len(found) - 1, min(len(found), len(grid))).round().long()
-                    local[number, : len(places)] = fine[found[places]]
-                    inside[number] = torch.arange(len(grid)) < len(places)
-        return cut, local, inside
+        local, inside = [grid[None][:0]], [torch.zeros(0, len(grid), dtype=torch.bool)]
+        for tiles in cut.split(max(1, _AT_ONCE // len(fine))):
+            chosen, real = _some(self._contains(domain, self.points(tiles, fine.expand(len(tiles), -1, -1))), len(grid))
+            local.append(fine[chosen])
+            inside.append(real)
+        return cut, torch.cat(local), torch.cat(inside)
 
     def sites(
         self, terms: Sequence[Term], scales: Callable[[str], float], seed: Sequence[int], most: float = math.inf
@@ -297,8 +293,8 @@ class TileSpace:
             across = torch.cat([across[:, :column], across.new_zeros(len(across), 1), across[:, column:]], dim=1)
             return ranges.mean(2)[:, None] + across * ranges.diff(dim=2)[:, None, :, 0] / 2
 
-        # On a whole side the jump is a polynomial, which these points determine; a cut one has few of them inside.
-        few, many = places(max(self.model.degrees) + 1), places(self.side)
+        # On a whole side the jump is a polynomial, which these points determine; of a cut one as many are taken inside.
+        few, many = places(max(self.model.degrees) + 1), places(_FINER * self.side)
         for name in self.problem.fields:
             # A field that ends along the side lives on one of the two alone: it goes on into the other.
             beside = many[:1].repeat(2, 1, 1)
@@ -306,15 +302,19 @@ class TileSpace:
             beside[1, :, column] += _BESIDE
             inside = torch.stack([self.lives(name, self.points(pairs[:, 0], each[None])) for each in beside]).any(0)
             whole = inside.all(1)
-            for kept, both, lives in ((whole, few, torch.ones(1, few.shape[1])), (inside.any(1) & ~whole, many, inside)):
+            cut = inside.any(1) & ~whole
+            chosen, lives = _some(inside[cut], self.side ** (len(self.names) - 1))
+            for kept, both, real in (
+                (whole, few[:, None].expand(-1, int(whole.sum()), -1, -1), torch.ones(int(whole.sum()), few.shape[1])),
+                (cut, many[:, chosen], lives),
+            ):
                 some = pairs[kept]
                 if not len(some):
                     continue
-                each_side = zip(some.T, both, strict=True)
-                traces = tuple(TileTrace(self, own, each.expand(len(some), -1, -1)) for own, each in each_side)
+                traces = tuple(TileTrace(self, own, each) for own, each in zip(some.T, both, strict=True))
                 for power in range(max(1, self.problem.order(name, self.names[column]))):
                     term = Term(f"{CONTINUITY}{name}", Interior(), partial(_jump, name, (self.names[column],) * power))
-                    yield Site(term, traces, lives.expand(len(pairs), -1)[kept].double())
+                    yield Site(term, traces, real.double())
 
     def row_weights(self, evaluated: Evaluated, unit: Callable[[Part], float]) -> Tensor:
         """What the rows at each tile are multiplied by: the reciprocal of their size, and of the root of their number.
@@ -335,11 +335,11 @@ class TileSpace:
         weight = (1.0 if whole else SIDES) / math.sqrt(count)
         return torch.where(typical > 0, weight / typical, torch.zeros_like(typical))
 
-    def rows(self, evaluated: Evaluated, weights: Tensor, unit: Callable[[Part], float | Tensor], dtype: torch.dtype) -> Tensor:
+    def rows(self, evaluated: Evaluated, weights: Tensor, unit: Callable[[Part], float]) -> Tensor:
         """A site's rows by the coefficients of its tiles, of one or of two: ``(E, q, 1 or 2, F K)``."""
         traces, fields = evaluated.site.traces, len(self.problem.fields)
         shape = *evaluated.values.shape[1:], len(traces), fields, self.model.width
-        found = torch.zeros(shape, dtype=dtype)
+        found = torch.zeros(shape, dtype=torch.float64)
         for part in evaluated.parts:
             member = next(number for number, trace in enumerate(traces) if trace is part.trace)
             slopes = unit(part) * (part.slopes.mean(0) * weights[:, None])
@@ -442,6 +442,17 @@ def _numbered(keys: Tensor) -> tuple[Tensor, Tensor]:
     """How many times each of some sorted keys is there, and the number of each place among those of its key."""
     counts = torch.unique_consecutive(keys, return_counts=True)[1]
     return counts, torch.arange(len(keys)) - (torch.cumsum(counts, 0) - counts).repeat_interleave(counts)
+
+
+def _some(inside: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Numbers of at most so many places inside, evenly chosen for each row of ``(E, q)``, and which of them are real ones."""
+    found, real = torch.zeros(len(inside), most, dtype=torch.int64), torch.zeros(len(inside), most, dtype=torch.bool)
+    for number, each in enumerate(inside):
+        own = torch.nonzero(each)[:, 0]
+        places = torch.linspace(0, len(own) - 1, min(len(own), most)).round().long()
+        found[number, : len(places)] = own[places]
+        real[number, : len(places)] = True
+    return found, real
 
 
 def _jump(field: str, index: MultiIndex, evaluation: Evaluation) -> Tensor:
