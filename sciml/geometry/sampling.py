@@ -141,7 +141,9 @@ def on_side(
         cells = np.unique(np.floor(unit[asked > level] * edges), axis=0)
         edges, level = 2 * edges, level + 1
         children = (2 * cells[:, None] + corners).reshape(-1, 1, dimension)
-        unit = ((children + sequence) / edges).reshape(-1, dimension)
+        # Each cell has a shift of its own, or the points of cells beside each other would agree in a coordinate.
+        shifted = (sequence + generator.random((len(children), 1, dimension))) % 1
+        unit = ((children + shifted) / edges).reshape(-1, dimension)
         *arrays, keep = made(unit)
         unit, *arrays = (each[keep] for each in (unit, *arrays))
 

@@ -68,7 +68,7 @@ class TileRows:
             traces = [cast(TileTrace, trace) for trace in site.traces]
             jets = [_TileJets(self, trace, coefficients) for trace in traces]
             now = self._evaluated(site, jets, slopes=slopes)
-            rows = self._space.rows(now, weights, lambda part: self.scale[part.field]) if slopes else None
+            rows = self._space.rows(now, weights, lambda part: self.scale[part.field], now.values.dtype) if slopes else None
             yield site, now.values[0] * weights[:, None], rows
             for trace in traces:
                 trace.forget()

@@ -133,19 +133,19 @@ class BlockCholesky:
                 waiting[front.parent].append((front.beyond, update))
 
     def solve(self, right: Array) -> Array:
-        """The solutions for right-hand sides ``(n, k)``, their unknowns in the order of the nodes."""
+        """The solution for a right-hand side ``(n,)``, its unknowns in the order of the nodes."""
         # BLAS itself: for small triangles SciPy's checks of arguments take longer than the substitution.
-        found = np.asfortranarray(right, np.result_type(right, *(corner for _, _, corner, _ in self._factors[:1])))
-        trsm, gemm = scipy.linalg.get_blas_funcs(("trsm", "gemm"), (found,))
+        found = right.astype(np.result_type(right, *(corner for _, _, corner, _ in self._factors[:1])))
+        trsv, gemv = scipy.linalg.get_blas_funcs(("trsv", "gemv"), (found,))
         for own, beyond, corner, below in self._factors:
             if len(own):
-                found[own] = trsm(1.0, corner, found[own], lower=1)
+                found[own] = trsv(corner, found[own], lower=1)
                 if len(beyond):
-                    found[beyond] -= gemm(1.0, below, found[own])
+                    found[beyond] -= gemv(1.0, below, found[own])
         for own, beyond, corner, below in reversed(self._factors):
             if len(own):
-                rest = found[own] - gemm(1.0, below, found[beyond], trans_a=2) if len(beyond) else found[own]
-                found[own] = trsm(1.0, corner, rest, lower=1, trans_a=2)
+                rest = found[own] - gemv(1.0, below, found[beyond], trans=2) if len(beyond) else found[own]
+                found[own] = trsv(corner, rest, lower=1, trans=2)
         return found
 
 

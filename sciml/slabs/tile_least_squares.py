@@ -45,7 +45,7 @@ class TileLinearization:
 
     def __init__(self, triangles: Tensor, joined: Sequence[Joined], of: Callable[[Tensor], Tensor]) -> None:
         self._of = of
-        self._values = [triangles[:, :, -1:], *(values[:, :, None] for _, _, values in joined)]
+        self._values = [triangles[:, :, -1], *(values for _, _, values in joined)]
         self._rows = TileLeastSquares(triangles[:, :, :-1], [(tiles, slopes) for tiles, slopes, _ in joined])
 
     def step(self, damping: float = 0.0) -> Tensor | None:
@@ -54,21 +54,18 @@ class TileLinearization:
             self._rows.factor(damping)
         except np.linalg.LinAlgError:
             return None
-        return -self._of(self._rows.solve(self._values)[:, :, 0]).flatten()
+        return -self._of(self._rows.solve(self._values)).flatten()
 
 
 class TileLeastSquares:
-    """Least squares of rows on tiles, ``(T, m, w)``, and rows ``(P, m, 2 w)`` of pairs of tiles ``(P, 2)``.
+    """Least squares of rows on tiles, ``(T, m, w)``, and rows ``(P, m, 2 w)`` of pairs of tiles ``(P, 2)``, real or complex."""
 
-    Combinations of a tile's coefficients whose rows are ``unseen`` times those of the largest are left out.
-    """
-
-    def __init__(self, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]], unseen: float = _UNSEEN) -> None:
+    def __init__(self, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> None:
         self._count = len(slopes)
         joined = [(tiles, _alone(tiles, rows)) for tiles, rows in joined]
         # The rows of a node count by their triangle alone.
         self._basis, triangles = torch.linalg.qr(slopes)
-        self._turn, ranks = _orthonormal(triangles, joined, unseen)
+        self._turn, ranks = _orthonormal(triangles, joined)
         self._width = self._turn.shape[2]
         self._slopes = triangles @ self._turn
         self._joined = []
@@ -85,6 +82,11 @@ class TileLeastSquares:
         self._number = torch.where(column < ranks[:, None], (torch.cumsum(ranks, 0) - ranks)[:, None] + column, -1)
         self._damping = 0.0
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the rows, real or complex."""
+        return self._slopes.dtype
+
     def factor(self, damping: float = 0.0) -> None:
         """Factor the normal equations; numpy's LinAlgError where they are not positive definite."""
         tiles = torch.arange(self._count)
@@ -98,16 +100,14 @@ class TileLeastSquares:
         self._damping = damping
 
     def _product(self, x: Tensor) -> list[Tensor]:
-        """The slopes times coefficients ``(T, w, k)``."""
-        return [torch.bmm(self._slopes, x), *(torch.bmm(rows, x[tiles].flatten(1, 2)) for tiles, rows in self._joined)]
-
-    def _condensed(self, values: Sequence[Tensor]) -> list[Tensor]:
-        return [torch.bmm(self._basis.mH, values[0]), *values[1:]]
+        """The slopes times coefficients ``(T, w)``."""
+        found = [torch.bmm(self._slopes, x[:, :, None])[:, :, 0]]
+        return found + [torch.bmm(rows, x[tiles].flatten(1)[:, :, None])[:, :, 0] for tiles, rows in self._joined]
 
     def _adjoint(self, values: Sequence[Tensor]) -> Tensor:
-        found = torch.bmm(self._slopes.mH, values[0])
+        found = torch.bmm(self._slopes.mH, values[0][:, :, None])[:, :, 0]
         for (tiles, rows), own in zip(self._joined, values[1:], strict=True):
-            both = torch.bmm(rows.mH, own).unflatten(1, (2, self._width))
+            both = torch.bmm(rows.mH, own[:, :, None])[:, :, 0].view(-1, 2, self._width)
             found.index_add_(0, tiles[:, 0], both[:, 0]).index_add_(0, tiles[:, 1], both[:, 1])
         return found
 
@@ -117,18 +117,11 @@ class TileLeastSquares:
         found[seen] = torch.from_numpy(self._matrix.solve(x[seen].numpy()))
         return found
 
-    def projected(self, values: Sequence[Tensor]) -> Tensor:
-        """The solutions ``(T, w, k)`` of the normal equations, as far as their factor has digits, for k sets of values.
-
-        Linear in the values, and zero for those that are orthogonal to all rows.
-        """
-        return torch.bmm(self._turn, self._preconditioned(self._adjoint(self._condensed(values))))
-
     def solve(self, values: Sequence[Tensor], most: int = _REFINEMENTS) -> Tensor:
-        """The coefficients ``(T, w, k)`` whose rows are nearest to values: of the tiles' ``(T, m, k)``, then of each joined ones'."""
+        """The coefficients ``(T, w)`` whose rows are nearest to values: of the tiles' ``(T, m)``, then of each joined ones'."""
         # Conjugate gradients on the rows: what the squared condition number has lost.
-        rows = self._condensed(values)
-        found = self._slopes.new_zeros(self._count, self._width, values[0].shape[2])
+        rows = [torch.bmm(self._basis.mH, values[0][:, :, None])[:, :, 0], *values[1:]]
+        found = self._slopes.new_zeros(self._count, self._width)
         gradient = self._adjoint(rows)
         direction = ready = self._preconditioned(gradient)
         size = first = _inner(gradient, ready)
@@ -149,7 +142,7 @@ class TileLeastSquares:
                 break
             direction = ready + (size / before) * direction
         # From coefficients of the combinations to those of the products.
-        return torch.bmm(self._turn, found)
+        return torch.bmm(self._turn, found[:, :, None])[:, :, 0]
 
 
 def _alone(tiles: Tensor, rows: Tensor) -> Tensor:
@@ -161,7 +154,7 @@ def _alone(tiles: Tensor, rows: Tensor) -> Tensor:
     return torch.cat([torch.where(same, one + two, one), torch.where(same, torch.zeros_like(two), two)], dim=2)
 
 
-def _orthonormal(triangles: Tensor, joined: Sequence[tuple[Tensor, Tensor]], unseen: float) -> tuple[Tensor, Tensor]:
+def _orthonormal(triangles: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """For each tile the coefficients of combinations whose rows are orthonormal on it, ``(T, w, r)``, and their number."""
     # What rows hardly see is left out: fields that live elsewhere, polynomials that are large outside the domain alone.
     # Scaled one by one, columns would leave a condition number whose square is beyond all digits.
@@ -179,7 +172,7 @@ def _orthonormal(triangles: Tensor, joined: Sequence[tuple[Tensor, Tensor]], uns
         padded[groups, place] = own[order]
         condense(triangles, names, padded.flatten(1, 2))
     _, sizes, right = torch.linalg.svd(triangles)
-    seen = sizes > unseen * sizes[:, :1].clamp_min(1e-300)
+    seen = sizes > _UNSEEN * sizes[:, :1].clamp_min(1e-300)
     ranks = seen.sum(1)
     turn = right.mH * torch.where(seen, 1 / sizes, torch.zeros_like(sizes))[:, None]
     return turn[:, :, : int(ranks.max())].contiguous(), ranks

@@ -335,11 +335,11 @@ class TileSpace:
         weight = (1.0 if whole else SIDES) / math.sqrt(count)
         return torch.where(typical > 0, weight / typical, torch.zeros_like(typical))
 
-    def rows(self, evaluated: Evaluated, weights: Tensor, unit: Callable[[Part], float]) -> Tensor:
+    def rows(self, evaluated: Evaluated, weights: Tensor, unit: Callable[[Part], float | Tensor], dtype: torch.dtype) -> Tensor:
         """A site's rows by the coefficients of its tiles, of one or of two: ``(E, q, 1 or 2, F K)``."""
         traces, fields = evaluated.site.traces, len(self.problem.fields)
         shape = *evaluated.values.shape[1:], len(traces), fields, self.model.width
-        found = torch.zeros(shape, dtype=torch.float64)
+        found = torch.zeros(shape, dtype=dtype)
         for part in evaluated.parts:
             member = next(number for number, trace in enumerate(traces) if trace is part.trace)
             slopes = unit(part) * (part.slopes.mean(0) * weights[:, None])

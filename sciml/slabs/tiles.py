@@ -1,31 +1,27 @@
-r"""Cut tiles in slabs of time: collocation in time, in space the normal equations of least squares of one implicit Euler step.
+r"""Cut tiles in slabs of time: an approximate inverse of a slab's Jacobian, stage by stage by least squares.
 
-At every stage equations, conditions and the continuity of the fields and of their derivatives below the order are rows r of
-the rates K. With :math:`J = M + sK`, their derivative for a step of implicit Euler about as long as the distance of the
-stages, all stages solve :math:`J^\top r = 0`: one test space for all of them (Petrov and Galerkin). Least squares of each
-eigenvector of the method of Radau by itself would be another projection for each, and what these do not have in common is
-amplified by the condition of the eigenvectors: on some cut tiles fortyfold in every window. One real factor, that of
-:math:`J^\top J`, preconditions all stages.
+At every stage equations, conditions and the continuity of the fields and of their derivatives below the order are rows of
+one least-squares problem. Frozen at their mean over the stages these are taken apart by the eigenvectors of the method of
+Radau, and for each eigenvalue there is one factor. Least squares damps what diffuses; waves, which nothing damps, it may
+amplify over hundreds of slabs.
 
-References: J. C. Butcher, On the implementation of implicit Runge-Kutta methods, BIT 16 (1976); L. F. Demkowicz and J.
-Gopalakrishnan, Analysis of the DPG method for the Poisson equation, SIAM Journal on Numerical Analysis 49 (2011).
+Reference: J. C. Butcher, On the implementation of implicit Runge-Kutta methods, BIT 16 (1976).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sciml.slabs.system import Evaluated, Slab
+from sciml.slabs.system import Evaluated, Part, Slab
 from sciml.slabs.tile_least_squares import TileLeastSquares
 from sciml.slabs.tile_nodes import Reach, TileNodes
 from sciml.slabs.tile_space import TileSpace
 
-
-# Combinations of the coefficients of cut tiles that rows see less are left as they are: they would grow from window to window.
-_UNSEEN = 1e-10
+_REFINEMENTS = 2
 
 
 class TilePreconditioner:
@@ -36,18 +32,23 @@ class TilePreconditioner:
         self._reaches = [Reach(each) for each in evaluated]
         of = self._of = TileNodes(space, self._reaches)
         self._nodes = [of.nodes(number) for number in range(len(evaluated))]
-        # A step as long as the stages are apart: what it does not amplify, Radau's method damps.
         scale = slab.length * float(slab.stages.eigenvalues.abs().mean())
-        unit = lambda part: scale ** (slab.orders[part.field] - part.in_time) * slab.units[part.field]  # noqa: E731
-        self._weights = [space.row_weights(each, unit) for each in evaluated]
+        self._weights = [space.row_weights(each, lambda part: float(abs(self._unit(part, scale)))) for each in evaluated]
         self._alone = [number for number, nodes in enumerate(self._nodes) if nodes.dim() == 1]
         self._joined = [number for number, nodes in enumerate(self._nodes) if nodes.dim() == 2]
         self._slots = self._numbered([evaluated[k].values.shape[2] for k in self._alone])
-        slopes = [space.rows(each, own, unit) for each, own in zip(evaluated, self._weights, strict=True)]
-        rows = [of.rows(number, each) for number, each in enumerate(slopes)]
-        joined = [(self._nodes[k], rows[k]) for k in self._joined]
-        self._rows = TileLeastSquares(self._placed([rows[k] for k in self._alone]), joined, _UNSEEN)
-        self._rows.factor()
+        self._solvers = []
+        for value in map(_simplest, slab.length * slab.stages.eigenvalues):
+            unit = lambda part, value=value: self._unit(part, value)  # noqa: E731
+            slopes = [space.rows(each, own, unit, value.dtype) for each, own in zip(evaluated, self._weights, strict=True)]
+            rows = [of.rows(number, each) for number, each in enumerate(slopes)]
+            joined = [(self._nodes[k], rows[k]) for k in self._joined]
+            self._solvers.append(TileLeastSquares(self._placed([rows[k] for k in self._alone]), joined))
+            self._solvers[-1].factor()
+
+    def _unit(self, part: Part, scaled: Any) -> Any:
+        """What a jet's rate counts where a slab is as long as ``scaled``."""
+        return scaled ** (self._slab.orders[part.field] - part.in_time) * self._slab.units[part.field]
 
     def _numbered(self, sizes: Sequence[int]) -> list[Tensor]:
         """For each site of single nodes the numbers of its rows ``(E, q)`` among those of all nodes."""
@@ -79,6 +80,19 @@ class TilePreconditioner:
 
     def __call__(self, values: Sequence[Tensor]) -> Tensor:
         """Rates ``(p, F, T K)`` from residuals, each ``(p, E, q)``."""
-        own = [(each * weight[:, None]).permute(1, 2, 0) for each, weight in zip(values, self._weights, strict=True)]
-        found = self._rows.projected([self._placed([own[k] for k in self._alone]), *(own[k] for k in self._joined)])
-        return torch.stack([self._of.coefficients(each).transpose(0, 1).flatten(1) for each in found.unbind(2)])
+        slab, into = self._slab, self._slab.stages.inverse
+        weighted = [each * weight[:, None] for each, weight in zip(values, self._weights, strict=True)]
+        turned = [(into @ each.to(into).flatten(1)).view(len(into), *each.shape[1:]) for each in weighted]
+        found = []
+        for pair, solver in enumerate(self._solvers):
+            own = [each[pair] if solver.dtype.is_complex else each[pair].real for each in turned]
+            alone = self._placed([own[k] for k in self._alone])
+            solved = solver.solve([alone, *(own[k] for k in self._joined)], _REFINEMENTS)
+            found.append(self._of.coefficients(solved).transpose(0, 1).to(into))
+        modes = torch.stack(found).flatten(1)
+        return (slab.stages.vectors @ modes).real.view(slab.stages.count, len(slab.orders), -1)
+
+
+def _simplest(value: Tensor) -> Tensor:
+    """A number without an imaginary part as a real one: its factor takes a quarter of the work."""
+    return value if bool(value.imag) else value.real

@@ -30,7 +30,7 @@ _LEVELS = {
 }
 _STAGES = 6
 # Stages on which tiles are refined after a start that contradicts the conditions, and how many windows an inverse costs.
-_FEWER_STAGES, _INVERSE = 1, 3.5
+_FEWER_STAGES, _INVERSE = 1, 1.0
 # Windows for which a length that could not be solved is not tried again.
 _PATIENCE = 8
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
@@ -165,8 +165,9 @@ class TileWindows(SlabAttempt):
 
     def _refined(self, found: _TileTried, begin: float, end: float) -> _TileTried:
         """The first window on as many tiles as it takes, or as are worth it; these stay."""
-        useless = 0
-        while found.solved and self._in_space > self.target and not self.log.stopped and self._next(found):
+        useless, likely = 0, math.inf
+        # The change is the error of coarser tiles; that of these is likely less by as much again.
+        while found.solved and likely > self.target and not self.log.stopped and self._next(found):
             finer = self._tried(self._level + 1, begin, end, None)
             if not finer.solved:
                 break
@@ -174,7 +175,9 @@ class TileWindows(SlabAttempt):
             # The tables of coarser tiles are not needed any more.
             self._spaces[self._level] = None
             coarse, found, self._level = found, finer, self._level + 1
-            useless, self._in_space = useless + 1 if change > _USELESS * self._in_space else 0, change
+            useless = useless + 1 if change > _USELESS * self._in_space else 0
+            likely = change * min(1.0, change / self._in_space) if math.isfinite(self._in_space) else change
+            self._in_space = change
             self._per_left = change / max(coarse.left, 1e-300)
             if useless > (found.slab.mesh.model.spans is not None):
                 break
@@ -187,7 +190,8 @@ class TileWindows(SlabAttempt):
         """A window on tiles that resolve it about as well as those of the first one resolved that."""
         while True:
             self._in_space = self._per_left * found.left if before is not None else self._in_space
-            if not found.solved or self._in_space <= _BEHIND * self._resolved or self.log.stopped or not self._next(found):
+            enough = self._in_space <= max(_BEHIND * self._resolved, self.target)
+            if not found.solved or enough or self.log.stopped or not self._next(found):
                 break
             finer = self._tried(self._level + 1, begin, end, before, self.stages)
             if not finer.solved or finer.left > _USELESS * found.left:
