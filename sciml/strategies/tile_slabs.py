@@ -30,11 +30,13 @@ _LEVELS = {
 }
 _STAGES = 6
 # Stages on which tiles are refined after a start that contradicts the conditions, and how many windows an inverse costs.
-_FEWER_STAGES, _INVERSE = 1, 1.0
+_FEWER_STAGES, _INVERSE = 1, 3.5
 # Windows for which a length that could not be solved is not tried again.
 _PATIENCE = 8
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
-_CONTRADICTED, _SHARE = 0.03, 0.3
+_CONTRADICTED = 0.03
+# What longer windows aim at, as a share of the target: where starts are smooth digits in time cost little.
+_SHARE, _SMOOTH_SHARE = 0.3, 1e-3
 # After a start that contradicts the conditions: the error that is accepted and the one aimed at, and how fast windows grow.
 _AFTER_JUMPS, _IN_LAYERS, _PAST_LAYER = 1e-2, 1e-4, 4.0
 # Then there are so many stages, and the first window is that on which tiles were refined, divided by this.
@@ -43,7 +45,7 @@ _EFFORT, _MEMORY = 2e11, 0.4
 # How many times the target what tiles miss in a later window may be before they are refined there.
 _BEHIND = 2.0
 # What is kept of a window beside its rates.
-_JUDGED = "in_time", "at_end", "squares"
+_JUDGED = "in_time", "squares"
 
 
 def not_on_tiles(problem: Problem) -> str | None:
@@ -57,7 +59,7 @@ def not_on_tiles(problem: Problem) -> str | None:
 
 @dataclass(frozen=True)
 class _TileTried:
-    """A window on some tiles: by how much the fields move between the stages, and at the end, as fractions of their size.
+    """A window on some tiles: by how much the fields move between the stages, as a fraction of their size.
 
     ``squares`` are those of the rows of each tile, and ``left`` is what they are as a change of the fields within the window.
     """
@@ -66,7 +68,6 @@ class _TileTried:
     slab: Slab[TileSpace]
     solved: bool
     in_time: float
-    at_end: float
     squares: Tensor
 
     @property
@@ -94,7 +95,6 @@ class TileWindows(SlabAttempt):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._level, self._in_space, self._per_left, self._resolved = 0, math.inf, 0.0, math.inf
-        self._errors: dict[float, tuple[float, float, float]] = {}
         self._first: _TileTried | None = None
         self._jumps, self._layer = False, math.inf
         self._too_long, self._patience = math.inf, 0
@@ -112,9 +112,8 @@ class TileWindows(SlabAttempt):
         if before is None and self._first is not None and end - begin > self._layer * (1 + 1e-9):
             return self._first.setup, math.inf
         found = self._kept_up(self._tried(self._level, begin, end, before, self.stages), begin, end, before)
-        self._errors[begin] = self._in_space, found.in_time, found.at_end
         # Errors in time add up from window to window.
-        wanted = _SHARE * self.target / max(found.in_time, 1e-300)
+        wanted = (_SHARE if self._jumps else _SMOOTH_SHARE) * self.target / max(found.in_time, 1e-300)
         self.longer = min(_LONGEST, max(1.0, wanted ** (2 / (self.stages.count + 2))))
         left = (self.setup.problem.domain.bounds[self._time][1] - end) / (end - begin)
         if self._reuses and left * (1 - 1 / 2.0 ** math.floor(math.log2(self.longer))) < _INVERSE:
@@ -266,13 +265,13 @@ class TileWindows(SlabAttempt):
         starts = self._starts(space, begin, before)
         slab = Slab(self._problem, space, stages, begin, end - begin, self._orders, starts, self._units)
         found = self.setup.journal.recalled(f"a window on {len(space.model.live)} tiles", partial(self._judged, slab, sites))
-        in_time, at_end, squares = (found[name] for name in _JUDGED)
+        in_time, squares = (found[name] for name in _JUDGED)
         # What the journal holds stays as it is.
         solved = SlabRates(**{name: value for name, value in found.items() if name not in _JUDGED})
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before)
         self._record(begin, solved, max(in_time, self._in_space))
-        return _TileTried(setup, slab, solved.converged and math.isfinite(in_time), in_time, at_end, squares)
+        return _TileTried(setup, slab, solved.converged and math.isfinite(in_time), in_time, squares)
 
     def _judged(self, slab: Slab[TileSpace], sites: Sequence[Site]) -> dict[str, Any]:
         """The rates of a window, by how much its fields move between the stages, and the squares that are left on each tile."""
@@ -284,18 +283,18 @@ class TileWindows(SlabAttempt):
             return found
 
         solved = solve(slab, sites, inverted, _SMALL * self.target)
-        in_time = at_end = math.inf
-        squares = torch.zeros(len(slab.mesh.model.live), dtype=torch.float64)
+        in_time, squares = math.inf, torch.zeros(len(slab.mesh.model.live), dtype=torch.float64)
         if solved.converged and inverses:
             (inverse,), nodes = inverses, slab.stages.nodes
             squares = inverse.by_tile([each.values for each in slab.evaluate(sites, solved.rates, nodes)])
             times = (torch.cat([nodes.new_zeros(1), nodes[:-1]]) + nodes) / 2
             rates = inverse([each.values for each in slab.evaluate(sites, solved.rates, times)])
-            moved = [slab.moved(rates, number, 0, None) / unit for number, unit in enumerate(self._units)]
-            sizes = slab.mesh.sizes(torch.stack(moved, dim=1))
-            at_end = float(sizes[-1].max())
-            in_time = float((sizes if self._jumps else slab.mesh.sizes(moves(slab, rates))).max())
-        return {**vars(solved), **dict(zip(_JUDGED, (in_time, at_end, squares), strict=True))}
+            moved = moves(slab, rates)
+            if self._jumps:
+                parts = [slab.moved(rates, number, 0, None) / unit for number, unit in enumerate(self._units)]
+                moved = torch.stack(parts, dim=1)
+            in_time = float(slab.mesh.sizes(moved).max())
+        return {**vars(solved), **dict(zip(_JUDGED, (in_time, squares), strict=True))}
 
     def _starts(self, space: TileSpace, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
         """Each field's coefficients, and its time derivatives', at the start."""

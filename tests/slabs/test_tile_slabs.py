@@ -9,9 +9,9 @@ import torch
 import sciml
 from sciml import d
 from sciml.models.radau import RadauIIA
+from sciml.slabs.newton_krylov import gmres, solve
 from sciml.slabs.system import Slab
 from sciml.slabs.tile_space import TileSpace
-from sciml.slabs.newton_krylov import gmres, solve
 from sciml.slabs.tiles import TilePreconditioner
 
 F64 = torch.float64
