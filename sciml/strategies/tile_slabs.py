@@ -29,7 +29,7 @@ _LEVELS = {
     3: ((2, 4), (3, 5), (4, 6)),
 }
 _STAGES = 6
-# Stages on which tiles are refined after a start that contradicts the conditions, and how many windows an inverse costs.
+# Stages of the window on which tiles are refined, and how many windows an inverse costs.
 _FEWER_STAGES, _INVERSE = 1, 3.5
 # Windows for which a length that could not be solved is not tried again.
 _PATIENCE = 8
@@ -163,7 +163,7 @@ class TileWindows(SlabAttempt):
         return 0
 
     def _refined(self, found: _TileTried, begin: float, end: float) -> _TileTried:
-        """The first window on as many tiles as it takes, or as are worth it; these stay."""
+        """The first window on as many tiles as it takes, or as are worth it."""
         useless, likely = 0, math.inf
         # The change is the error of coarser tiles; that of these is likely less by as much again.
         while found.solved and likely > self.target and not self.log.stopped and self._next(found):
@@ -257,7 +257,7 @@ class TileWindows(SlabAttempt):
     def _tried(
         self, level: int, begin: float, end: float, before: DiscreteProblem | None, stages: RadauIIA | None = None
     ) -> _TileTried:
-        # What a jump leaves at the end of a window hardly depends on how many stages it has.
+        # What tiles miss hardly depends on how many stages a window has; that of implicit Euler has one real factor.
         stages = self.coarse if stages is None else stages
         made = self._at(level)
         assert made is not None
