@@ -442,3 +442,14 @@ def test_points_of_sides_lie_as_densely_as_each_place_asks_for(domain):
     found, shares = (np.bincount(levels(each.points[0].numpy()), minlength=5) for each in (finer, many))
     wanted = shares / shares.sum() * len(even.points[0]) * 2.0 ** (freedom * np.arange(5))
     np.testing.assert_allclose(found, wanted, rtol=0.35)
+
+
+def test_points_of_halved_cells_differ_in_every_coordinate():
+    """On a side times time, where those at other times are other places of a slab's tiles."""
+    domain, face = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 1)), OnFaces((Face("y", "lower"),))
+    sample = draw(face, domain, 64, np.random.default_rng(0), lambda points: (points[:, 0] < 0.5).astype(int))
+    (points,) = sample.points
+    halved = points[points[:, 0] < 0.5]
+    assert len(halved) > 40
+    for column in (0, 2):
+        assert len(halved[:, column].unique()) == len(halved)
