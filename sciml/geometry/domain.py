@@ -717,9 +717,10 @@ class Combination(_Composite):
         # On the boundary are the points with the inside on one side of them and the outside on the other, also where the
         # boundaries of both parts coincide; there the first one's points are enough.
         step = _STEP * self.diameter * normals
-        keep = keep & (self.distance(points - step) < 0) & (self.distance(points + step) > 0)
+        # All at once: of many holes' distances the calls take longer than the numbers.
+        before, beyond, here = np.split(self.distance(np.concatenate([points - step, points + step, points])), 3)
         # Near where two boundaries cross, a step is long enough to leave through the other one.
-        keep = keep & (np.abs(self.distance(points)) <= _ON * self.diameter)
+        keep = keep & (before < 0) & (beyond > 0) & (np.abs(here) <= _ON * self.diameter)
         if number == 1:
             keep = keep & (np.abs(self.parts[0].distance(points)) > _STEP * self.diameter)
         return points, normals, keep

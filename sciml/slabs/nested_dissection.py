@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from sciml.typing import Array
 _LEAST = 2
 # How far from one half the smaller part of a set may be.
 _UNEVEN = 0.25
+# Graphs whose order is kept.
+_REMEMBERED = 16
 
 
 @dataclass
@@ -46,9 +49,9 @@ class BlockCholesky:
     def __init__(self, sizes: Sequence[int], pairs: Array) -> None:
         self._sizes = np.asarray(sizes)
         count = len(self._sizes)
-        both = np.concatenate([pairs, pairs[:, ::-1]]) if len(pairs) else np.zeros((0, 2), dtype=int)
-        graph = scipy.sparse.csr_array((np.ones(len(both)), (both[:, 0], both[:, 1])), shape=(count, count))
-        sets = _dissected(graph, np.arange(count), self._sizes)
+        # However they are named, nodes that are coupled in the same way are put in the same order.
+        each = np.unique(np.sort(np.asarray(pairs, dtype=np.int64).reshape(-1, 2), axis=1), axis=0)
+        graph, sets = _ordered(count, each.tobytes())
         place = np.empty(count, dtype=int)
         self._of = np.empty(count, dtype=int)
         place[np.concatenate(sets)] = np.arange(count)
@@ -168,22 +171,34 @@ def _functions(kind: Any) -> tuple[Any, Any]:
     return potrf, scipy.linalg.get_blas_funcs(("trsm", hermitian), (like,))
 
 
-def _dissected(graph: Any, nodes: Array, sizes: Array) -> list[Array]:
+@lru_cache(maxsize=_REMEMBERED)
+def _ordered(count: int, pairs: bytes) -> tuple[Any, tuple[Array, ...]]:
+    """The graph of nodes that are coupled, and the nodes in sets in the order of their elimination.
+
+    Tiles are solved on again and again, for every eigenvalue and every window of time, and their graph stays.
+    """
+    one, two = np.frombuffer(pairs, dtype=np.int64).reshape(-1, 2).T
+    both = np.concatenate([one, two]), np.concatenate([two, one])
+    graph = scipy.sparse.csr_array((np.ones(len(both[0])), both), shape=(count, count))
+    return graph, tuple(_dissected(graph, np.arange(count)))
+
+
+def _dissected(graph: Any, nodes: Array) -> list[Array]:
     """The nodes in sets, in the order of their elimination."""
     if len(nodes) <= _LEAST:
         return [nodes] if len(nodes) else []
     own = graph[nodes][:, nodes]
     parts, labels = scipy.sparse.csgraph.connected_components(own, directed=False)
     if parts > 1:
-        return [each for part in range(parts) for each in _dissected(graph, nodes[labels == part], sizes)]
-    found = _separated(own, sizes[nodes].astype(float))
+        return [each for part in range(parts) for each in _dissected(graph, nodes[labels == part])]
+    found = _separated(own)
     if found is None:
         return [nodes]
     before, after, rim = (nodes[each] for each in found)
-    return [*_dissected(graph, before, sizes), *_dissected(graph, after, sizes), rim]
+    return [*_dissected(graph, before), *_dissected(graph, after), rim]
 
 
-def _separated(graph: Any, sizes: Array) -> tuple[Array, Array, Array] | None:
+def _separated(graph: Any) -> tuple[Array, Array, Array] | None:
     """Two parts of a connected graph that are not coupled, and the nodes that part them, few for parts of like size.
 
     They are level sets of distances from nodes at the rim, and of differences of two such, which are straighter.
@@ -197,19 +212,19 @@ def _separated(graph: Any, sizes: Array) -> tuple[Array, Array, Array] | None:
     from_second = distance(int(from_first.argmax()))
     from_third = distance(int(np.minimum(from_first, from_second).argmax()))
     from_fourth = distance(int(from_third.argmax()))
-    best, smallest, whole = None, (True, np.inf), sizes.sum()
+    best, smallest, whole = None, (True, np.inf), graph.shape[0]
     for levels in (from_first, from_first - from_second, from_third, from_third - from_fourth):
         for cut in np.unique(levels)[:-1]:
             low = levels <= cut
-            uneven = abs(sizes[low].sum() / whole - 0.5) > _UNEVEN
+            uneven = abs(low.sum() / whole - 0.5) > _UNEVEN
             if uneven and not smallest[0]:
                 continue
             for near in (low, ~low):
                 # Of these the nodes that touch the others are enough.
                 rim = near & (graph @ (~near).astype(float) > 0)
                 before, after = near & ~rim, ~near
-                one, two = sizes[before].sum(), sizes[after].sum()
-                cost = uneven, sizes[rim].sum() * (1 + ((one - two) / whole) ** 2)
+                one, two = before.sum(), after.sum()
+                cost = uneven, rim.sum() * (1 + ((one - two) / whole) ** 2)
                 if one and two and cost < smallest:
                     best, smallest = (before, after, rim), cost
     return best
