@@ -71,7 +71,8 @@ def _solved(
             return SlabRates(slab.zero(), False, step, products)
         if left <= tolerance:
             return SlabRates(rates + wanted, True, step, products)
-        if left > _STALLED * earlier:
+        # Newton's first step may go far astray, and the second one only half way back.
+        if left > (_STALLED if step > 2 else 1.0) * earlier:
             # Rounding, or divergence. What rounding leaves is judged by the residual between the points.
             size = float(moves(slab, rates).norm()) / math.sqrt(rates.numel())
             return SlabRates(rates, left <= max(_SETTLED, _ROUNDING * size), step, products)

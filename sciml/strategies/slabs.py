@@ -5,7 +5,7 @@ points is large.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -84,6 +84,16 @@ class _SlabTried:
     places: Array
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """What an attempt says of its windows: until when residuals are those of a layer that the start leaves, and at most how
+    far from the solution each field is, about, in the root mean square over space and time as a fraction of its own.
+    """
+
+    layer: float = -math.inf
+    at_most: Mapping[str, float] = field(default_factory=dict)
+
+
 @dataclass
 class SlabAttempt:
     """What attempts of slabs share: the problem's terms, the starts of windows, and a target that gives way and comes back.
@@ -117,6 +127,10 @@ class SlabAttempt:
         self._kept: tuple[RadauIIA, float, Any, list[Tensor], Inverse] | None = None
         # Whether the last window that was as long as the one before could take its inverse.
         self._reuses = False
+
+    def verdict(self, edges: Sequence[float]) -> Verdict:
+        """What it says of the windows between some edges, each as it was solved last."""
+        return Verdict()
 
     def _inverted(
         self, slab: Slab[Any], made: Callable[[Slab[Any], Sequence[Evaluated]], Inverse], evaluated: Sequence[Evaluated]

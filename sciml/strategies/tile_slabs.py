@@ -20,7 +20,7 @@ from sciml.slabs.system import Evaluated, Site, Slab, at_time
 from sciml.slabs.tile_space import TileSpace
 from sciml.slabs.tiles import TilePreconditioner
 from sciml.solvers import DiscreteProblem
-from sciml.strategies.slabs import SlabAttempt, lacks_start
+from sciml.strategies.slabs import SlabAttempt, Verdict, lacks_start
 
 # Tiles along the longest side and the degree of their polynomials, coarse to fine, by coordinates beside time.
 _LEVELS = {
@@ -61,7 +61,8 @@ def not_on_tiles(problem: Problem) -> str | None:
 class _TileTried:
     """A window on some tiles: by how much the fields move between the stages, as a fraction of their size.
 
-    ``squares`` are those of the rows of each tile, and ``left`` is what they are as a change of the fields within the window.
+    ``squares`` are those of the rows of each tile, ``left`` is what they are as a change of the fields within the window, and
+    ``size`` the root mean square of each field at its end.
     """
 
     setup: DiscreteProblem
@@ -69,6 +70,7 @@ class _TileTried:
     solved: bool
     in_time: float
     squares: Tensor
+    size: Tensor
 
     @property
     def left(self) -> float:
@@ -99,6 +101,8 @@ class TileWindows(SlabAttempt):
         self._jumps, self._layer = False, math.inf
         self._too_long, self._patience = math.inf, 0
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
+        # By the start of each window: what it misses in time and in space, and the fields' sizes.
+        self._missing: dict[float, tuple[float, float, Tensor]] = {}
         self.longer = 1.0
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
@@ -108,10 +112,15 @@ class TileWindows(SlabAttempt):
             if self._jumps:
                 self.accepted, self.target = max(self.accepted, _AFTER_JUMPS), max(self.target, _IN_LAYERS)
                 self.stages, self._layer = RadauIIA(_STAGES_AFTER), (end - begin) / _THINNER
-            self._first = self._refined(self._tried(self._level, begin, end, None), begin, end)
+            first = self._refined(self._tried(self._level, begin, end, None), begin, end)
+            if not first.solved:
+                # Tiles are refined on a window that is short enough.
+                return first.setup, math.inf
+            self._first = first
         if before is None and self._first is not None and end - begin > self._layer * (1 + 1e-9):
             return self._first.setup, math.inf
         found = self._kept_up(self._tried(self._level, begin, end, before, self.stages), begin, end, before)
+        self._missing[begin] = found.in_time, self._in_space, found.size
         # Errors in time add up from window to window.
         wanted = (_SHARE if self._jumps else _SMOOTH_SHARE) * self.target / max(found.in_time, 1e-300)
         self.longer = min(_LONGEST, max(1.0, wanted ** (2 / (self.stages.count + 2))))
@@ -137,6 +146,27 @@ class TileWindows(SlabAttempt):
         elif reached > self.target:
             self._give_way(begin, reached)
         return found.setup, reached
+
+    def verdict(self, edges: Sequence[float]) -> Verdict:
+        """Errors in time added up from window to window, and those in space beside them, of windows between some edges.
+
+        What the layer after a start that contradicts the conditions misses is damped within it, and its residuals say nothing.
+        """
+        layer = edges[1] if self._jumps else -math.inf
+        if not all(begin in self._missing for begin in edges[:-1]):
+            # Somebody wanted the end.
+            return Verdict(layer)
+        in_time, in_space, sizes = (
+            torch.stack([torch.as_tensor(each, dtype=torch.float64) for each in column])
+            for column in zip(*(self._missing[begin] for begin in edges[:-1]), strict=True)
+        )
+        lengths = torch.tensor(edges, dtype=torch.float64).diff()
+        added = in_time.cumsum(0) - (in_time[0] if self._jumps else 0.0)
+        added[0] = in_time[0]
+        off = (lengths @ (added + in_space).square()).sqrt() * torch.tensor(self._units, dtype=torch.float64)
+        errors = off / (lengths @ sizes.square()).sqrt()
+        known = bool(torch.isfinite(errors).all())
+        return Verdict(layer, dict(zip(self._problem.fields, errors.tolist(), strict=True)) if known else {})
 
     def _resolving_start(self, begin: float, end: float) -> int:
         """The fewest tiles on which the start agrees with the conditions.
@@ -271,7 +301,9 @@ class TileWindows(SlabAttempt):
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before)
         self._record(begin, solved, max(in_time, self._in_space))
-        return _TileTried(setup, slab, solved.converged and math.isfinite(in_time), in_time, squares)
+        # All Chebyshev polynomials are one at the end.
+        size = space.sizes(slab.in_time(solved.rates).sum(1)[None])[0]
+        return _TileTried(setup, slab, solved.converged and math.isfinite(in_time), in_time, squares, size)
 
     def _judged(self, slab: Slab[TileSpace], sites: Sequence[Site]) -> dict[str, Any]:
         """The rates of a window, by how much its fields move between the stages, and the squares that are left on each tile."""

@@ -19,7 +19,7 @@ from sciml.strategies.grid_slabs import GridWindows, not_on_grid
 from sciml.strategies.polish import Polish
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace
-from sciml.strategies.slabs import ElementWindows, not_on_elements
+from sciml.strategies.slabs import ElementWindows, SlabAttempt, Verdict, not_on_elements
 from sciml.strategies.tile_slabs import TileWindows, not_on_tiles
 from sciml.strategies.time_marching import WindowMethod, continued, fresh_model, joined, march, not_in_windows, window
 from sciml.strategies.training import Training, relative
@@ -142,6 +142,12 @@ def _derivative(name: str, index: MultiIndex, evaluation: Evaluation) -> torch.T
     return evaluation.space.jet(name, index)
 
 
+def _later(block: Collocation, problem: Problem, layer: float) -> Collocation:
+    """The block at its points after a layer; whole where all of them are at the start, as those of initial values are."""
+    times = block.sample.points[0][:, problem.coordinates.index(str(problem.time))]
+    return block.part(torch.nonzero(times >= layer).flatten()) if bool((times >= layer).any()) else block
+
+
 @dataclass(frozen=True)
 class TimeMarching(Strategy):
     """Time marching: windows of time in turn, their lengths and ways of solving chosen by the residual on held-out points.
@@ -176,7 +182,14 @@ class TimeMarching(Strategy):
         ended = work.log.stopped and not marched.complete
         status = "interrupted" if marched.interrupted else work.log.status if ended else "converged"
         good = marched.complete and marched.worst <= _WINDOWS_GOOD
-        found = joined(work.discrete, marched)
+        found, first = joined(work.discrete, marched), methods[0].attempt
+        verdict = first.verdict(marched.edges) if isinstance(first, SlabAttempt) and not marched.escalated else Verdict()
+        if verdict.layer > marched.edges[0]:
+            found = replace(found, fresh=tuple(_later(block, problem, verdict.layer) for block in found.fresh))
+            reason += (
+                f"; the start contradicts the conditions: residuals are judged beyond the layer that it leaves, from "
+                f"{problem.time} = {verdict.layer:.4g} on"
+            )
         yield Candidate(
             found,
             marched.worst,
@@ -186,6 +199,7 @@ class TimeMarching(Strategy):
             solved=marched.complete,
             sufficient=good,
             status=status,
+            at_most=verdict.at_most,
         )
 
     def _methods(self, work: Workspace, training: Training, target: float) -> tuple[str, list[WindowMethod]]:

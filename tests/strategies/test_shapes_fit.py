@@ -372,3 +372,9 @@ def test_a_start_that_contradicts_the_conditions_costs_digits_in_a_layer_alone()
     for t, tolerance in ((0.01, 1e-2), (0.05, 1e-4), (0.3, 1e-5)):
         found = solution(x=r * np.cos(0.7), y=r * np.sin(0.7), t=t)["u"]
         assert np.abs(found - cooled(r, t)).max() < tolerance
+    assert solution.success
+    assert any("judged beyond the layer" in each for each in solution.choices)
+    times = (np.arange(40) + 0.5) / 40 * 0.3
+    exact = np.stack([cooled(np.sqrt((r + 1e-3) / 1.001), t) for t in times])
+    found = np.stack([solution(x=np.sqrt((r + 1e-3) / 1.001), y=0 * r, t=t)["u"] for t in times])
+    assert np.linalg.norm(found - exact) / np.linalg.norm(exact) < solution.estimated_error["u"] < 1e-3
