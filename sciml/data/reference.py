@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,9 @@ class StoredReference:
 
     with knots by the rule "not a knot", or periodic where the solution is. It is made of torch operations, so its derivatives
     are to be had by autograd, to the sixth along each coordinate. At the points themselves nothing is lost.
+
+    On a domain that is no box the fields are NaN at the points of the grid that lie outside. No spline crosses these: between
+    the points the reference is linear along each coordinate then, and NaN beside those outside.
 
     Assigned in a problem's class, ``reference = sciml.StoredReference(path)``, it is the problem's reference. A problem whose
     constants are not those that the file was computed for (its attribute ``parameters``) has none. ``Solution.error`` is
@@ -99,7 +103,7 @@ class StoredReference:
         Args:
             path: the file, which is replaced.
             axes: for each coordinate its values, increasing, in its unit.
-            fields: for each field an array with a dimension for each axis, in its unit.
+            fields: for each field an array with a dimension for each axis, in its unit; NaN outside of the domain.
             parameters: the constants of the problem that it was computed for.
             attributes: what else to say: equation, method, resolution, converged_to ...
 
@@ -145,8 +149,9 @@ class StoredReference:
         return self.attributes["parameters"]
 
     def grid(self) -> dict[str, Array]:
-        """The coordinates of all stored points, each of the grid's shape."""
-        return dict(zip(self.axes, np.meshgrid(*self.axes.values(), indexing="ij"), strict=True))
+        """The coordinates of all stored points, each of the grid's shape; of those with values, where some have none."""
+        points = dict(zip(self.axes, np.meshgrid(*self.axes.values(), indexing="ij"), strict=True))
+        return points if self._inside.all() else {name: each[self._inside] for name, each in points.items()}
 
     def covers(self, bounds: Mapping[str, tuple[float, float]]) -> bool:
         """True if the grid reaches from end to end of these intervals, and no further."""
@@ -171,7 +176,8 @@ class StoredReference:
         points, shape = points_from(given, tuple(self.axes), torch.empty(0, dtype=torch.float64))
         for column, (name, axis) in enumerate(self.axes.items()):
             self._check_within(name, axis, points[:, column].detach())
-        values = torch.cat([self._spline(part) for part in points.split(_CHUNK)])
+        function = self._spline if self._inside.all() else self._linear
+        values = torch.cat([function(part) for part in points.split(_CHUNK)])
         return {name: each.reshape(shape) for name, each in zip(self.fields, values.T, strict=True)}
 
     def _check_within(self, name: str, axis: Array, values: Tensor) -> None:
@@ -202,6 +208,29 @@ class StoredReference:
             if name not in fields:
                 raise ProblemError(f"{self.path} has no field {name!r}; fields: {among(name, fields)}")
         return axes, {name: fields[name] for name in self._wanted or fields}, attributes
+
+    @cached_property
+    def _inside(self) -> Array:
+        """Where on the grid there are values."""
+        return np.isfinite(np.stack(list(self.fields.values()))).all(0)
+
+    def _linear(self, points: Tensor) -> Tensor:
+        """The fields ``(n, F)``, linear along each coordinate of the cell that holds a point ``(n, D)``."""
+        values = torch.from_numpy(np.stack(list(self.fields.values()), axis=-1))
+        cells, shares = [], []
+        for axis, column in zip(self.axes.values(), points.unbind(1), strict=True):
+            at = torch.from_numpy(axis)
+            cell = (torch.searchsorted(at, column.detach().contiguous(), right=True) - 1).clamp(0, len(at) - 2)
+            cells.append(cell)
+            shares.append((column - at[cell]) / (at[cell + 1] - at[cell]))
+        found = torch.zeros(len(points), values.shape[-1], dtype=torch.float64)
+        for corner in itertools.product((0, 1), repeat=len(cells)):
+            parts = [share if upper else 1 - share for upper, share in zip(corner, shares, strict=True)]
+            weight = torch.stack(parts).prod(0)[:, None]
+            own = values[tuple(cell + upper for upper, cell in zip(corner, cells, strict=True))]
+            # A point on a side of its cell has nothing of what lies across.
+            found = found + torch.where(weight.abs() > _ROUNDING, weight * own, 0.0)
+        return found
 
     @cached_property
     def _spline(self) -> TensorSpline:

@@ -324,40 +324,14 @@ def seventeen_holes_error(solution):
     return relative(solution(x=x, y=y, t=t), {"u": u})
 
 
-CHANNEL = sciml.Polygon([(0, 0), (4, 0), (4, 2), (2, 2), (2, 1), (0, 1)], edges={"outlet": 1, "inlet": 5})
-
-
-class StepFlow(sciml.Problem):
-    """The steady Navier-Stokes equations on a polygon with a re-entrant corner."""
-
-    domain = CHANNEL
-    fields = ["u", "v", "p"]
-    reynolds = 50.0
-    conditions = [
-        sciml.Dirichlet(u=lambda y: 4 * y * (1 - y), v=0.0, on=CHANNEL.piece("inlet")),
-        sciml.Dirichlet(u=0.0, v=0.0, on=CHANNEL.boundary - CHANNEL.piece("inlet", "outlet"), name="walls"),
-        sciml.Outflow(["u", "v"], pressure="p", viscosity=1 / 50, on=CHANNEL.piece("outlet")),
-    ]
-
-    @sciml.equation
-    def mass(self, u, v, x, y):
-        return d(u, x) + d(v, y)
-
-    @sciml.equation
-    def momentum_x(self, u, v, p, x, y):
-        return u * d(u, x) + v * d(u, y) + d(p, x) - sciml.laplacian(u, x, y) / self.reynolds
-
-    @sciml.equation
-    def momentum_y(self, u, v, p, x, y):
-        return u * d(v, x) + v * d(v, y) + d(p, y) - sciml.laplacian(v, x, y) / self.reynolds
+StepFlow = problem_class("step_flow")
 
 
 def step_flow_error(solution):
-    """The error of the velocity at 600 points against finite elements of another library."""
-    table = np.loadtxt(ROOT / "data" / "step_flow" / "finite_elements.csv", delimiter=",", skiprows=1)
-    x, y, u, v, _ = table.T
-    found = solution(x=x, y=y)
-    return relative({"velocity": np.stack([found["u"], found["v"]])}, {"velocity": np.stack([u, v])})
+    """The error of the velocity at the points of the reference, finite elements of another library."""
+    at = solution.grid()
+    found, truth = solution(**at), solution.truth(at)
+    return relative(*({"velocity": np.stack([each["u"], each["v"]])} for each in (found, truth)))
 
 
 def inside(points):

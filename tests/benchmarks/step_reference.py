@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.step_reference``: data/step_flow/finite_elements.csv by finite elements of another library.
+"""``python -m tests.benchmarks.step_reference``: data/step_flow/reference.h5 by finite elements of another library.
 
 Taylor and Hood's elements of degrees 3 and 2 on triangles that are halved towards the three singular corners, Newton's method.
 
@@ -11,24 +11,26 @@ import scipy
 from skfem import Basis, BilinearForm, ElementTriP2, ElementTriP3, ElementVector, LinearForm, MeshTri
 from skfem.helpers import ddot, div, dot, grad, mul
 
-from .stored import ROOT
+from .stored import difference, save
 
 CORNERS = ((2, 1), (4, 0), (4, 2))
 VISCOSITY = 1 / 50
 # Triangles nearer to a corner than that are halved first, then those at 0.55 of the distance, and so on.
 NEAR, NEARER = 0.4, 0.55
-AWAY, EVERY = 0.05, 9
+COARSE, FINE = (6, 11), (8, 14)
+AWAY = 0.05
+AXES = {"x": np.linspace(0, 4, 129), "y": np.linspace(0, 2, 65)}
+
+
+def kept() -> np.ndarray:
+    """Which points of the grid are stored: those in the channel, away from its singular corners."""
+    x, y = np.meshgrid(*AXES.values(), indexing="ij")
+    return ~((x < 2) & (y > 1)) & (np.min([np.hypot(x - a, y - b) for a, b in CORNERS], axis=0) > AWAY)
 
 
 def points() -> np.ndarray:
     """Where the reference is kept, ``(2, n)``."""
-    x, y = (
-        each.ravel() for each in np.meshgrid(np.linspace(0.0131, 3.987, 121), np.linspace(0.0127, 1.9883, 61), indexing="ij")
-    )
-    kept = ~((x < 2) & (y > 1))
-    x, y = x[kept], y[kept]
-    far = np.hypot(x - 2, y - 1) > AWAY
-    return np.stack([x[far], y[far]])[:, ::EVERY]
+    return np.stack([each[kept()] for each in np.meshgrid(*AXES.values(), indexing="ij")])
 
 
 def solve(edges: int, halvings: int, at: np.ndarray) -> np.ndarray:
@@ -80,8 +82,20 @@ def solve(edges: int, halvings: int, at: np.ndarray) -> np.ndarray:
 
 if __name__ == "__main__":
     places = points()
-    coarse, fine = solve(6, 11, places), solve(8, 14, places)
-    print("differ by", np.linalg.norm(fine - coarse, axis=1) / np.linalg.norm(fine, axis=1))
-    table = np.vstack([places, fine]).T
-    path = ROOT / "data" / "step_flow" / "finite_elements.csv"
-    np.savetxt(path, table, delimiter=",", header="x,y,u,v,p", comments="", fmt=["%.10g"] * 2 + ["%.9e"] * 3)
+    coarse, fine = solve(*COARSE, places), solve(*FINE, places)
+    converged = [difference(one, two) for one, two in zip(coarse, fine, strict=True)]
+    fields = dict(zip("uvp", np.full((3, *kept().shape), np.nan), strict=True))
+    for values, found in zip(fields.values(), fine, strict=True):
+        values[kept()] = found
+    print("differ by", dict(zip(fields, converged, strict=True)))
+    save(
+        "step_flow",
+        AXES,
+        fields,
+        {"reynolds": 1 / VISCOSITY},
+        equation="steady Navier-Stokes past a step, Re = 50",
+        method="Taylor and Hood's elements of degrees 3 and 2 (scikit-fem); resolution: edges a unit, halvings at corners",
+        resolution=list(FINE),
+        compared_with=list(COARSE),
+        converged_to=max(converged),
+    )

@@ -26,6 +26,9 @@ from sciml.solvers import ResidualSystem
 NAMES = sorted(path.stem for path in (ROOT / "problems").glob("*.py"))
 WITH_REFERENCE = [name for name in NAMES if hasattr(problem_class(name), "reference")]
 STORED = [name for name in WITH_REFERENCE if isinstance(problem_class(name).reference, sciml.StoredReference)]
+# On domains that are no boxes references are linear between their points, which leaves no second derivatives. They are held
+# against a coarser mesh in ``tests/house/test_benchmarks.py``.
+SMOOTH = [name for name in STORED if isinstance(problem_class(name).domain, sciml.Box)]
 EXACT = sorted(set(WITH_REFERENCE) - set(STORED))
 # Inverse problems are what their references solve when the unknown constants have these values.
 TRUTH = {
@@ -75,6 +78,7 @@ def test_all_are_there():
         "poisson_square",
         "robertson",
         "schroedinger",
+        "step_flow",
         "taylor_green",
         "thurber",
         "van_der_pol",
@@ -116,7 +120,7 @@ def accuracy(problem):
     return max(found["converged_to"], found["interpolated_to"])
 
 
-@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize("name", SMOOTH)
 def test_stored_references_satisfy_the_equations_to_their_accuracy(name):
     """Against the natural size of an equation: the root mean square of the sum of its terms' magnitudes."""
     problem = problem_class(name)(**TRUTH.get(name, {}))
@@ -164,7 +168,7 @@ def test_exact_solutions_satisfy_the_conditions(name):
         assert worst < 1e-12, key
 
 
-@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize("name", SMOOTH)
 def test_stored_references_satisfy_the_conditions_to_their_accuracy(name):
     problem = problem_class(name)(**TRUTH.get(name, {}))
     for key, worst in missed(problem).items():
@@ -178,6 +182,8 @@ def test_references_have_values_on_the_grid_of_the_error(name):
     problem = problem_class(name)()
     ends = {key: np.array([low, (low + high) / 2, high]) for key, (low, high) in problem.domain.bounds.items()}
     grid = dict(zip(ends, np.meshgrid(*ends.values(), indexing="ij"), strict=True))
+    if name in set(STORED) - set(SMOOTH):
+        grid = problem.reference.grid()
     for field, values in problem.reference_values(grid).items():
         assert field in problem.fields
         assert np.isfinite(values)[problem.lives(field, grid)].all()

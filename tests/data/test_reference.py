@@ -155,3 +155,21 @@ def test_what_cannot_be_kept_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match="cannot write"):
         StoredReference.write(tmp_path / "file" / "a.h5", {"t": axis}, {"u": axis})
+
+
+def test_on_a_domain_that_is_no_box_points_outside_are_left_out(tmp_path):
+    """Linear between the points, exact on walls along the grid, NaN beside what lies outside."""
+    axes = {"x": np.linspace(0, 2, 9), "y": np.linspace(0, 1, 5)}
+    x, y = np.meshgrid(*axes.values(), indexing="ij")
+    outside = (x < 1) & (y > 0.5)
+    StoredReference.write(tmp_path / "step.h5", axes, {"u": np.where(outside, np.nan, 2 * x + y - x * y)})
+    found = StoredReference(tmp_path / "step.h5")
+    at = found.grid()
+    assert at["x"].shape == (int((~outside).sum()),)
+    assert np.allclose(found(**at)["u"], 2 * at["x"] + at["y"] - at["x"] * at["y"], rtol=1e-14)
+    assert float(found(x=0.3, y=0.5)["u"]) == pytest.approx(0.6 + 0.5 - 0.15)
+    assert float(found(x=1.0, y=0.9)["u"]) == pytest.approx(2.0)
+    assert found(x=[0.3, 1.9], y=0.8)["u"].isnan().tolist() == [True, False]
+    place = torch.tensor([1.3], dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(found(x=place, y=0.4)["u"].sum(), place)
+    assert float(slope) == pytest.approx(1.6)
