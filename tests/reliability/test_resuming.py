@@ -180,6 +180,7 @@ SHORT = {
     "Polish": (3, 2),
     "features": (1, 1),
     "degrees": (1, 1),
+    "elements": (4, 2),
     "corners": (1,),
     "tiles": (6,),
     "cut tiles": (1, 1),
