@@ -10,6 +10,7 @@ Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -57,20 +58,37 @@ class TileLinearization:
         return -self._of(self._rows.solve(self._values)).flatten()
 
 
-class TileLeastSquares:
-    """Least squares of rows on tiles, ``(T, m, w)``, and rows ``(P, m, 2 w)`` of pairs of tiles ``(P, 2)``, real or complex."""
+@dataclass(frozen=True)
+class Combinations:
+    """For each tile the coefficients ``(T, w, r)`` of combinations whose rows are orthonormal on it, and their number."""
 
-    def __init__(self, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> None:
+    turn: Tensor
+    ranks: Tensor
+
+    @classmethod
+    def of(cls, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> Combinations:
+        """Those of some rows; of complex ones their real and their imaginary parts are rows of their own."""
+        triangles = torch.linalg.qr(_real(slopes), mode="r").R
+        return cls(*_orthonormal(triangles, [(tiles, _real(_alone(tiles, rows))) for tiles, rows in joined]))
+
+
+class TileLeastSquares:
+    """Least squares of rows on tiles, ``(T, m, w)``, and rows ``(P, m, 2 w)`` of pairs of tiles ``(P, 2)``, real or complex.
+
+    Unknown are combinations of coefficients whose rows are orthonormal on each tile, or those that similar rows gave.
+    """
+
+    def __init__(
+        self, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]], combinations: Combinations | None = None
+    ) -> None:
         self._count = len(slopes)
-        joined = [(tiles, _alone(tiles, rows)) for tiles, rows in joined]
-        # The rows of a node count by their triangle alone.
-        self._basis, triangles = torch.linalg.qr(slopes)
-        self._turn, ranks = _orthonormal(triangles, joined)
+        combinations = Combinations.of(slopes, joined) if combinations is None else combinations
+        self._turn, ranks = combinations.turn.to(slopes.dtype), combinations.ranks
         self._width = self._turn.shape[2]
-        self._slopes = triangles @ self._turn
+        self._slopes = slopes @ self._turn
         self._joined = []
         for tiles, rows in joined:
-            both = rows.unflatten(2, (2, -1))
+            both = _alone(tiles, rows).unflatten(2, (2, -1))
             turned = [both[:, :, member] @ self._turn[tiles[:, member]] for member in (0, 1)]
             self._joined.append((tiles, torch.cat(turned, dim=2)))
         pairs = torch.cat([torch.zeros(0, 2, dtype=torch.int64), *(tiles for tiles, _ in self._joined)])
@@ -105,11 +123,12 @@ class TileLeastSquares:
         return found + [torch.bmm(rows, x[tiles].flatten(1)[:, :, None])[:, :, 0] for tiles, rows in self._joined]
 
     def _adjoint(self, values: Sequence[Tensor]) -> Tensor:
-        found = torch.bmm(self._slopes.mH, values[0][:, :, None])[:, :, 0]
+        # Vectors from the left: matrices of complex numbers would be copied to be conjugated.
+        found = torch.bmm(values[0].conj_physical()[:, None], self._slopes)[:, 0]
         for (tiles, rows), own in zip(self._joined, values[1:], strict=True):
-            both = torch.bmm(rows.mH, own[:, :, None])[:, :, 0].view(-1, 2, self._width)
+            both = torch.bmm(own.conj_physical()[:, None], rows)[:, 0].view(-1, 2, self._width)
             found.index_add_(0, tiles[:, 0], both[:, 0]).index_add_(0, tiles[:, 1], both[:, 1])
-        return found
+        return found.conj_physical()
 
     def _preconditioned(self, x: Tensor) -> Tensor:
         seen, found = self._number >= 0, torch.zeros_like(x)
@@ -120,7 +139,7 @@ class TileLeastSquares:
     def solve(self, values: Sequence[Tensor], most: int = _REFINEMENTS) -> Tensor:
         """The coefficients ``(T, w)`` whose rows are nearest to values: of the tiles' ``(T, m)``, then of each joined ones'."""
         # Conjugate gradients on the rows: what the squared condition number has lost.
-        rows = [torch.bmm(self._basis.mH, values[0][:, :, None])[:, :, 0], *values[1:]]
+        rows = list(values)
         found = self._slopes.new_zeros(self._count, self._width)
         gradient = self._adjoint(rows)
         direction = ready = self._preconditioned(gradient)
@@ -154,8 +173,12 @@ def _alone(tiles: Tensor, rows: Tensor) -> Tensor:
     return torch.cat([torch.where(same, one + two, one), torch.where(same, torch.zeros_like(two), two)], dim=2)
 
 
+def _real(rows: Tensor) -> Tensor:
+    """Real rows ``(E, q, w)`` as they are, and of complex ones the real and the imaginary parts, ``(E, 2 q, w)``."""
+    return torch.cat([rows.real, rows.imag], dim=1) if rows.is_complex() else rows
+
+
 def _orthonormal(triangles: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """For each tile the coefficients of combinations whose rows are orthonormal on it, ``(T, w, r)``, and their number."""
     # What rows hardly see is left out: fields that live elsewhere, polynomials that are large outside the domain alone.
     # Scaled one by one, columns would leave a condition number whose square is beyond all digits.
     count, height, width = triangles.shape

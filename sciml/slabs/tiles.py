@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sciml.slabs.system import Evaluated, Part, Slab
-from sciml.slabs.tile_least_squares import TileLeastSquares
+from sciml.slabs.tile_least_squares import Combinations, TileLeastSquares
 from sciml.slabs.tile_nodes import Reach, TileNodes
 from sciml.slabs.tile_space import TileSpace
 
@@ -37,14 +37,20 @@ class TilePreconditioner:
         self._alone = [number for number, nodes in enumerate(self._nodes) if nodes.dim() == 1]
         self._joined = [number for number, nodes in enumerate(self._nodes) if nodes.dim() == 2]
         self._slots = self._numbered([evaluated[k].values.shape[2] for k in self._alone])
-        self._solvers = []
-        for value in map(_simplest, slab.length * slab.stages.eigenvalues):
-            unit = lambda part, value=value: self._unit(part, value)  # noqa: E731
-            slopes = [space.rows(each, own, unit, value.dtype) for each, own in zip(evaluated, self._weights, strict=True)]
-            rows = [of.rows(number, each) for number, each in enumerate(slopes)]
-            joined = [(self._nodes[k], rows[k]) for k in self._joined]
-            self._solvers.append(TileLeastSquares(self._placed([rows[k] for k in self._alone]), joined))
-            self._solvers[-1].factor()
+        values = slab.length * slab.stages.eigenvalues
+        # Eigenvalues differ little: what is orthonormal for their mean is nearly so for all.
+        combinations = Combinations.of(*self._rows(evaluated, _simplest(values.mean())))
+        self._solvers = [TileLeastSquares(*self._rows(evaluated, _simplest(each)), combinations) for each in values]
+        for solver in self._solvers:
+            solver.factor()
+
+    def _rows(self, evaluated: Sequence[Evaluated], value: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """The rows of all nodes, and those of pairs of nodes, for an eigenvalue of the stages."""
+        unit = lambda part: self._unit(part, value)  # noqa: E731
+        of, space = self._of, self._slab.mesh
+        slopes = [space.rows(each, own, unit, value.dtype) for each, own in zip(evaluated, self._weights, strict=True)]
+        rows = [of.rows(number, each) for number, each in enumerate(slopes)]
+        return self._placed([rows[k] for k in self._alone]), [(self._nodes[k], rows[k]) for k in self._joined]
 
     def _unit(self, part: Part, scaled: Any) -> Any:
         """What a jet's rate counts where a slab is as long as ``scaled``."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sciml.slabs.tile_least_squares import TileLeastSquares
+from sciml.slabs.tile_least_squares import Combinations, TileLeastSquares
 
 COUNT, WIDTH = 5, 4
 
@@ -25,9 +25,10 @@ def dense(slopes, joined):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("similar", [False, True])
 @pytest.mark.parametrize("pairs", [[[0, 1], [1, 2], [2, 3], [3, 4]], [[0, 1], [1, 2], [2, 3], [3, 4], [4, 0], [2, 2]]])
-def test_it_is_what_dense_least_squares_finds(dtype, pairs):
-    """Pairs of a tile with itself, as around a period of one tile, and columns that no row sees are among them."""
+def test_it_is_what_dense_least_squares_finds(dtype, pairs, similar):
+    """Pairs of a tile with itself, columns that no row sees, combinations of similar rows are among them."""
     generator = torch.Generator().manual_seed(0)
     slopes = torch.randn(COUNT, 9, WIDTH, dtype=dtype, generator=generator)
     slopes[3, :, 2] = 0
@@ -38,7 +39,10 @@ def test_it_is_what_dense_least_squares_finds(dtype, pairs):
         torch.randn(COUNT, 9, dtype=dtype, generator=generator),
         torch.randn(len(pairs), 3, dtype=dtype, generator=generator),
     ]
-    solver = TileLeastSquares(slopes, joined)
+    # As those of complex numbers that differ by a turn, of which the real and the imaginary parts count.
+    turned = slopes * (0.8 + 0.6j), [(tiles, rows * (0.8 + 0.6j)) for tiles, rows in joined]
+    solver = TileLeastSquares(slopes, joined, Combinations.of(*turned) if similar else None)
+    assert solver.dtype == dtype
     solver.factor()
     found = solver.solve(values).flatten().numpy()
     matrix, right = dense(slopes, joined).numpy(), torch.cat([each.flatten() for each in values]).numpy()
