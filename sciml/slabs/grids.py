@@ -296,8 +296,18 @@ class _Inverse:
         blocks = blocks.mul_(self._across)
         self._whole: Tensor | None = None
         if blocks.shape[1] == blocks.shape[2] > _SMALL:
-            self._factors = [scipy.linalg.lu_factor(each.numpy(), check_finite=False) for each in blocks]
-            pivots = [np.abs(np.diagonal(factor)) for factor, _ in self._factors]
+            self._ends, self._others = _divided((blocks != 0).any(0))
+            rows, columns = self._ends
+            self._single = blocks[:, rows, columns]
+            lines, inner = self._others
+            self._beside = blocks[:, lines[:, None], columns]
+            # Transposed, as LAPACK reads it.
+            turned = blocks.mT[:, inner[:, None], lines]
+            self._factors = [scipy.linalg.lu_factor(each.numpy().T, overwrite_a=True, check_finite=False) for each in turned]
+            pivots = [
+                np.abs(np.concatenate([np.diagonal(factor), own]))
+                for (factor, _), own in zip(self._factors, self._single.numpy(), strict=True)
+            ]
             if min(float(each.min() / each.max()) for each in pivots) > _SINGULAR:
                 return
         # What nothing determines stays zero.
@@ -307,14 +317,26 @@ class _Inverse:
         """Solutions ``(waves, F n)`` of right-hand sides ``(waves, rows)``."""
         right = right * self._down[..., 0]
         if self._whole is not None:
-            found = (self._whole @ right[..., None])[..., 0]
-        else:
-            solved = (
-                scipy.linalg.lu_solve(own, each.numpy(), check_finite=False)
-                for own, each in zip(self._factors, right, strict=True)
-            )
-            found = torch.from_numpy(np.stack(list(solved)))
+            return (self._whole @ right[..., None])[..., 0] * self._across[:, 0]
+        found = torch.empty_like(right)
+        ends = right[:, self._ends[0]] / self._single
+        left = right[:, self._others[0]] - (self._beside @ ends[..., None])[..., 0]
+        solved = (
+            scipy.linalg.lu_solve(own, each.numpy(), check_finite=False) for own, each in zip(self._factors, left, strict=True)
+        )
+        found[:, self._ends[1]], found[:, self._others[1]] = ends, torch.from_numpy(np.stack(list(solved)))
         return found * self._across[:, 0]
+
+
+def _divided(filled: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Rows and columns of single unknowns, as of Dirichlet's conditions, which need no factor, and the others."""
+    rows = torch.nonzero(filled.sum(1) == 1)[:, 0]
+    columns = filled[rows].int().argmax(1)
+    if len(columns.unique()) < len(columns):
+        # Two rows of the same unknown: that is for the factor to find.
+        rows, columns = rows[:0], columns[:0]
+    others = (torch.ones(len(filled), dtype=torch.bool).index_fill_(0, own, False).nonzero()[:, 0] for own in (rows, columns))
+    return (rows, columns), cast(tuple[Tensor, Tensor], tuple(others))
 
 
 def _sizes(blocks: Tensor) -> Tensor:

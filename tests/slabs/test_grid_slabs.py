@@ -85,14 +85,36 @@ def slab_of(problem, space, *, length=0.1, stages=4):
     return Slab(problem, space, RadauIIA(stages), 0.0, length, orders, starts, (1.0,) * len(fields)), sites, rows
 
 
-def box(x, y):
+class Decay(Heat):
+    """No derivative in space: every row has one unknown."""
+
+    conditions = [sciml.Initial(u=1.0)]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) + (1 + x * y) * u
+
+
+class Walls(Heat):
+    """All unknowns at the ends are given."""
+
+    conditions = [sciml.Initial(u=0.0), sciml.Dirichlet(u=lambda x, y, t: x * t, on=PLANE.faces("x", "y"))]
+
+
+def box(x, y, counts=(7, 9)):
     kinds = {True: Fourier, False: Chebyshev}
-    return GridSpace({"x": kinds[x](0.0, 1.0, 7), "y": kinds[y](0.0, 1.0, 9)})
+    return GridSpace({"x": kinds[x](0.0, 1.0, counts[0]), "y": kinds[y](0.0, 1.0, counts[1])})
 
 
-@pytest.mark.parametrize(("problem", "periodic"), [(Heat(), (False, False)), (Channel(), (True, False))])
-def test_the_inverse_is_exact_where_nothing_changes_along_waves_or_in_time(problem, periodic):
-    slab, sites, rows = slab_of(problem, box(*periodic))
+@pytest.mark.parametrize("counts", [(7, 9), (8, 11), (5, 67)], ids="{0[0]}x{0[1]}".format)
+@pytest.mark.parametrize(
+    ("problem", "periodic"),
+    [(Heat(), (False, False)), (Walls(), (False, False)), (Decay(), (False, False)), (Channel(), (True, False))],
+    ids=lambda each: type(each).__name__,
+)
+def test_the_inverse_is_exact_where_nothing_changes_along_waves_or_in_time(problem, periodic, counts):
+    """With explicit inverses and with factors, in which rows of a single unknown have no part."""
+    slab, sites, rows = slab_of(problem, box(*periodic, counts))
     evaluated = slab.evaluate(sites, slab.zero(), slopes=True)
     inverse = GridPreconditioner(rows, slab, evaluated)
     rates = torch.randn(slab.zero().shape, dtype=F64, generator=torch.Generator().manual_seed(0))
