@@ -44,6 +44,11 @@ class RadauIIA:
         self.vectors = torch.from_numpy(vectors[:, kept] * np.where(values[kept].imag > 0, 2.0, 1.0))
         self.inverse = torch.from_numpy(np.linalg.inv(vectors)[kept])
 
+    @property
+    def between(self) -> Tensor:
+        """Times half way between the stages, and before the first one."""
+        return (torch.cat([self.nodes.new_zeros(1), self.nodes[:-1]]) + self.nodes) / 2
+
     def polynomials(self, order: int) -> Array:
         """The Chebyshev coefficients of a field of some order whose highest derivative is one at one stage, as columns."""
         if order == 0:

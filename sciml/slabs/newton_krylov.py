@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -13,28 +13,38 @@ import torch
 from torch import Tensor
 
 from sciml.slabs.system import Evaluated, Site, Slab
-from sciml.solvers.journal import Journal
 from sciml.typing import Array
 
 _STEPS = 10
 _INNER = 1e-3
 _MOST_INNER = 30
 _STALLED = 0.5
+# How closely, and by how many products at most, the equation for the error is solved.
+_ROUGHLY, _FEW = 0.1, 8
 _SETTLED, _ROUNDING = 1e-6, 1e-7
+
+
+# From residuals ``(p, elements, q)`` to rates ``(p, F, width)`` that make them, approximately.
+Inverse = Callable[[Sequence[Tensor]], Tensor]
 
 
 @dataclass(frozen=True)
 class SlabRates:
-    """The highest time derivatives at the stages, ``(p, F, width)``, whether they were found, and what it took."""
+    """The highest time derivatives at the stages, ``(p, F, width)``, whether they were found, and what it took.
+
+    ``inverse`` is the approximate inverse that was used last; a journal keeps everything but that, the ``state``.
+    """
 
     rates: Tensor
     converged: bool
     steps: int
     products: int
+    inverse: Inverse | None = field(default=None, compare=False)
 
-
-# From residuals ``(p, elements, q)`` to rates ``(p, F, width)`` that make them, approximately.
-Inverse = Callable[[Sequence[Tensor]], Tensor]
+    @property
+    def state(self) -> dict[str, Any]:
+        """Tensors and plain values."""
+        return {"rates": self.rates, "converged": self.converged, "steps": self.steps, "products": self.products}
 
 
 def solve(
@@ -42,20 +52,13 @@ def solve(
     sites: Sequence[Site],
     inverted: Callable[[Sequence[Evaluated]], Inverse],
     tolerance: float,
-    journal: Journal | None = None,
     start: Tensor | None = None,
 ) -> SlabRates:
     """Make all residuals vanish at the stages, in the sense of an approximate inverse of their Jacobian.
 
     It begins with rates of zero, or those of ``start``, and ends when a step moves the fields by less than ``tolerance``.
     """
-    compute = lambda: vars(_solved(slab, sites, inverted, tolerance, slab.zero() if start is None else start))  # noqa: E731
-    return SlabRates(**(journal or Journal()).recalled(f"a slab of {slab.mesh.width} functions", compute))
-
-
-def _solved(
-    slab: Slab[Any], sites: Sequence[Site], inverted: Callable[[Sequence[Evaluated]], Inverse], tolerance: float, rates: Tensor
-) -> SlabRates:
+    rates = slab.zero() if start is None else start
     evaluated = slab.evaluate(sites, rates, slopes=True)
     if not _finite(evaluated):
         return SlabRates(slab.zero(), False, 0, 0)
@@ -70,12 +73,12 @@ def _solved(
         if not math.isfinite(left):
             return SlabRates(slab.zero(), False, step, products)
         if left <= tolerance:
-            return SlabRates(rates + wanted, True, step, products)
+            return SlabRates(rates + wanted, True, step, products, inverse)
         # Newton's first step may go far astray, and the second one only half way back.
         if left > (_STALLED if step > 2 else 1.0) * earlier:
             # Rounding, or divergence. What rounding leaves is judged by the residual between the points.
             size = float(moves(slab, rates).norm()) / math.sqrt(rates.numel())
-            return SlabRates(rates, left <= max(_SETTLED, _ROUNDING * size), step, products)
+            return SlabRates(rates, left <= max(_SETTLED, _ROUNDING * size), step, products, inverse)
         earlier = left
 
         linearised = partial(_linearised, slab, inverse, evaluated)
@@ -87,6 +90,21 @@ def _solved(
         if not _finite(evaluated):
             return SlabRates(slab.zero(), False, step, products)
     return SlabRates(rates, False, _STEPS, products)
+
+
+def driven(
+    slab: Slab[Any], sites: Sequence[Site], solved: SlabRates, sources: Sequence[Tensor], starts: tuple[Tensor, ...]
+) -> tuple[Slab[Any], Tensor]:
+    r"""The error in a slab, by the linearised equations: as a slab that it starts in, and its rates.
+
+    Residuals r, the ``sources``, and the error at the start drive it: :math:`R'(u)\,\delta = -r`, solved to a tenth.
+    """
+    assert solved.inverse is not None
+    error, evaluated = replace(slab, starts=starts), slab.evaluate(sites, solved.rates, slopes=True)
+    right = [one + two for one, two in zip(error.product(evaluated, error.zero(), started=True), sources, strict=True)]
+    wanted = -solved.inverse(right)
+    rates, _ = gmres(partial(_linearised, slab, solved.inverse, evaluated), wanted.flatten(), _ROUGHLY, _FEW)
+    return error, rates.view_as(wanted)
 
 
 def _linearised(slab: Slab[Any], inverse: Inverse, evaluated: Sequence[Evaluated], direction: Tensor) -> Tensor:

@@ -208,8 +208,8 @@ class Slab(Generic[SpaceT]):
         time = self.problem.time
         return self.problem.fields.index(field), index.count(str(time)), tuple(name for name in index if name != time)
 
-    def product(self, evaluated: Sequence[Evaluated], rates: Tensor) -> list[Tensor]:
-        """The derivative of every residual at the stages in the direction of some rates."""
+    def product(self, evaluated: Sequence[Evaluated], rates: Tensor, *, started: bool = False) -> list[Tensor]:
+        """The derivative of every residual at the stages in the direction of some rates, and if ``started`` of the starts."""
         kept: dict[tuple[int, int], Any] = {}
         found = []
         for each in evaluated:
@@ -217,7 +217,8 @@ class Slab(Generic[SpaceT]):
             for part in each.parts:
                 key = (part.field, part.in_time)
                 if key not in kept:
-                    kept[key] = self.mesh.local(self.moved(rates, *key, None))
+                    moved = self.moved(rates, *key, None)
+                    kept[key] = self.mesh.local(moved + self.kept(*key, None) if started else moved)
                 total.addcmul_(part.slopes, part.trace.jet(kept[key], part.in_space))
             found.append(each.site.taken(total))
         return found

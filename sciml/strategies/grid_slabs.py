@@ -17,9 +17,9 @@ from sciml.models import Chebyshev, Fourier, GridFunction
 from sciml.models.bases import Basis1D, Nodal, axis_from
 from sciml.problem import Problem
 from sciml.slabs.grids import GridPreconditioner, GridSpace
-from sciml.slabs.newton_krylov import SlabRates, solve
+from sciml.slabs.newton_krylov import SlabRates
 from sciml.slabs.row_layout import arranged, periodic_coordinates
-from sciml.slabs.system import Site, Slab
+from sciml.slabs.system import Evaluated, Site, Slab
 from sciml.solvers import DiscreteProblem
 from sciml.strategies.slabs import SlabAttempt, lacks_start
 
@@ -110,6 +110,7 @@ class GridWindows(SlabAttempt):
         if before is None and not self._ends:
             self._grid = self._resolving_start(begin)
         found = self._resolved(begin, end, before)
+        self._keep_error(begin, found.setup)
         self._grid = found.space
         self.longer = min(_LONGEST, max(1.0, (self.target / max(found.in_time, 1e-300)) ** (1 / (self.stages.count - 1))))
         if found.reached > self.target and found.solved:
@@ -185,10 +186,9 @@ class GridWindows(SlabAttempt):
         starts = self._starts(space, begin, before)
         slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
         tolerance = max(_TOLERANCE, _SMALL * max(self.target, self._worth(space)))
-        inverted = partial(self._inverted, slab, partial(GridPreconditioner, rows))
-        solved = solve(slab, sites, inverted, tolerance, self.setup.journal, rates)
+        solved, error = self._solved(slab, sites, partial(GridPreconditioner, rows), tolerance, before, rates)
         setup = self._setup_of(slab, solved)
-        self._remember(slab, solved, setup.trial, before)
+        self._remember(slab, solved, setup.trial, before, error)
         in_space = in_time = math.inf
         tails = torch.zeros(len(space.shape))
         if solved.converged:
@@ -231,10 +231,7 @@ class GridWindows(SlabAttempt):
         """Each field's values, and its time derivatives', at the start, from the window before or the initial conditions."""
         columns = [torch.from_numpy(each).contiguous() for each in space.points.T]
         if (ended := self._ended(before)) is not None:
-            other, ends = ended
-            if other.shape == space.shape:
-                return ends
-            return tuple(other.transferred(each, space) for each in ends)
+            return self._onto(space, ended.mesh, ended.ends)
         found = self._start_values(columns, begin, before)
         return tuple(
             torch.stack([found[name, power].expand(space.size) for power in range(order)])
@@ -245,15 +242,33 @@ class GridWindows(SlabAttempt):
 
     def _judged(self, slab: Slab[GridSpace], sites: Sequence[Site], solved: SlabRates) -> tuple[float, float]:
         """The largest relative residual of an equation between the nodes, and that of any term between the stages."""
-        nodes = slab.stages.nodes
-        times = (torch.cat([nodes.new_zeros(1), nodes[:-1]]) + nodes) / 2
-        space = slab.mesh
-        trace = space.between()
-        inside = [Site(term, (trace,), 1 / self.setup.scales[term.name]) for term in self._equations]
-        apart = [each.values.square().mean().sqrt() for each in slab.evaluate(inside, solved.rates)]
-        others = [each.values.square().mean().sqrt() for each in slab.evaluate(sites, solved.rates, times)]
+        apart = [each.values.square().mean().sqrt() for each in self._apart(slab, solved.rates)]
+        others = [each.values.square().mean().sqrt() for each in slab.evaluate(sites, solved.rates, slab.stages.between)]
         in_space, in_time = float(torch.stack(apart).max()), float(torch.stack(others).max())
         return (in_space, in_time) if math.isfinite(in_space + in_time) else (math.inf, math.inf)
+
+    def _apart(self, slab: Slab[GridSpace], rates: Tensor) -> list[Evaluated]:
+        """The equations between the nodes, at the stages."""
+        trace = slab.mesh.between()
+        return slab.evaluate([Site(term, (trace,), 1 / self.setup.scales[term.name]) for term in self._equations], rates)
+
+    def _sources(self, slab: Slab[GridSpace], sites: Sequence[Site], rates: Tensor) -> list[Tensor]:
+        found = [each.values for each in slab.evaluate(sites, rates, slab.stages.between)]
+        chance = torch.Generator().manual_seed(self._count)
+        for each in self._apart(slab, rates):
+            size = each.values.square().mean((1, 2), keepdim=True).sqrt()
+            for number, site in enumerate(sites):
+                if site.term.name == each.site.term.name:
+                    signs = torch.randint(2, found[number].shape[1:], generator=chance) * 2.0 - 1.0
+                    found[number] = found[number] + size * signs
+        return found
+
+    def _mean_squares(self, mesh: GridSpace, weights: Tensor) -> Tensor:
+        shares = torch.from_numpy(mesh.weights / mesh.weights.sum())
+        return (weights.square() @ shares).mean()
+
+    def _onto(self, mesh: GridSpace, other: GridSpace, ends: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return ends if other.shape == mesh.shape else tuple(other.transferred(each, mesh) for each in ends)
 
     def _setup_of(self, slab: Slab[GridSpace], solved: SlabRates) -> DiscreteProblem:
         """The window's function as the trial function of a set-up."""

@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sciml.diagnostics.estimated_error import significant
 from sciml.geometry import Box, Face, Interior, OnFaces, Opposite, Within
 from sciml.models import PiecewisePolynomial, Scaled
 from sciml.models.bases import PiecewiseBasis, chebyshev_places, gauss
 from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
 from sciml.slabs.elements import ElementPreconditioner
-from sciml.slabs.newton_krylov import Inverse, SlabRates, solve
+from sciml.slabs.newton_krylov import Inverse, SlabRates, driven, solve
 from sciml.slabs.row_layout import outward
 from sciml.slabs.system import Evaluated, Site, Slab, at_time, initial_values
 from sciml.solvers import DiscreteProblem
@@ -39,6 +40,8 @@ _QUIET, _HOLD, _LONGEST_HOLD = 1e-4, 3, 24
 _SHORT, _AT_ONCE = 0.01, 1e-5
 _OFTEN, _FAR, _LOOSER = 30, 300, 10.0
 _TOLERANCE, _ROUGH, _ROUGH_START = 1e-15, 1e-3, 1e-6
+# Relative errors below that may be rounding, which no residual shows.
+_NO_BETTER = 1e-12
 
 
 def not_on_elements(problem: Problem) -> str | None:
@@ -85,6 +88,27 @@ class _SlabTried:
 
 
 @dataclass(frozen=True)
+class _Error:
+    """The error of a window: mean squares of it and of the fields, ``(2, F)``, and its weights at the end like a start's."""
+
+    squares: Tensor
+    ends: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """How a window of a ``span`` of time ended: its weights and those of its error. By the number of its trial function it is
+    found, which stays with it, so that no other one can get the number.
+    """
+
+    span: tuple[float, float]
+    trial: Scaled
+    mesh: Any
+    ends: tuple[Tensor, ...]
+    error: _Error | None
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What an attempt says of its windows: until when residuals are those of a layer that the start leaves, and at most how
     far from the solution each field is, about, in the root mean square over space and time as a fraction of its own.
@@ -123,14 +147,83 @@ class SlabAttempt:
         self._units = tuple(self.setup.trial.scale.tolist())
         self._begin, self._count = math.nan, 0
         self._missed = (math.nan, math.inf)
-        self._ends: dict[int, tuple[Scaled, Any, tuple[Tensor, ...]]] = {}
+        # By the trial function of a window: how it ended.
+        self._ends: dict[int, _Ended] = {}
+        # By the start of each window: the mean squares of its error and of the fields, ``(2, F)``, where they are known.
+        self._squares: dict[float, Tensor] = {}
         self._kept: tuple[RadauIIA, float, Any, list[Tensor], Inverse] | None = None
         # Whether the last window that was as long as the one before could take its inverse.
         self._reuses = False
 
     def verdict(self, edges: Sequence[float]) -> Verdict:
-        """What it says of the windows between some edges, each as it was solved last."""
-        return Verdict()
+        """What it says of the windows between some edges, each as it was returned last."""
+        if not all(begin in self._squares for begin in edges[:-1]):
+            return Verdict()
+        squares = torch.stack([self._squares[begin] for begin in edges[:-1]])
+        error, size = (torch.tensor(edges, dtype=torch.float64).diff() @ squares.flatten(1)).sqrt().view(2, -1)
+        units = torch.tensor(significant(size.tolist()), dtype=torch.float64)
+        return Verdict(at_most=dict(zip(self._problem.fields, (error / units).clamp(min=_NO_BETTER).tolist(), strict=True)))
+
+    def _solved(
+        self,
+        slab: Slab[Any],
+        sites: Sequence[Site],
+        made: Callable[[Slab[Any], Sequence[Evaluated]], Inverse],
+        tolerance: float,
+        before: DiscreteProblem | None,
+        start: Tensor | None = None,
+    ) -> tuple[SlabRates, _Error | None]:
+        """A slab's rates, and the error that its residuals and the one before lead to, where that is known."""
+
+        def compute() -> dict[str, Any]:
+            solved = solve(slab, sites, partial(self._inverted, slab, made), tolerance, start)
+            error = self._error(slab, sites, solved, before) if solved.converged else None
+            return {**solved.state, "error": None if error is None else [error.squares, *error.ends]}
+
+        found = dict(self.setup.journal.recalled(f"a slab of {slab.mesh.width} functions", compute))
+        kept = found.pop("error")
+        return SlabRates(**found), None if kept is None else _Error(kept[0], tuple(kept[1:]))
+
+    def _keep_error(self, begin: float, window: DiscreteProblem) -> None:
+        """The error of a window that is handed on is that of the one which begins then."""
+        self._squares.pop(begin, None)
+        if (error := self._ends[id(window.trial)].error) is not None:
+            self._squares[begin] = error.squares
+
+    def _error(
+        self, slab: Slab[Any], sites: Sequence[Site], solved: SlabRates, before: DiscreteProblem | None
+    ) -> _Error | None:
+        """The error of a slab, carried on from the window before by the linearised equations."""
+        starts: tuple[Tensor, ...] | None = tuple(torch.zeros_like(each) for each in slab.starts)
+        if before is not None:
+            ended = self._ends.get(id(before.trial))
+            starts = None if ended is None or ended.error is None else self._onto(slab.mesh, ended.mesh, ended.error.ends)
+        if starts is None or solved.inverse is None:
+            return None
+        error, rates = driven(slab, sites, solved, self._sources(slab, sites, solved.rates), starts)
+        fields = range(len(slab.orders))
+        squares = [
+            torch.stack([self._mean_squares(slab.mesh, each.moved(of, k, 0, None) + each.kept(k, 0, None)) for k in fields])
+            for each, of in ((error, rates), (slab, solved.rates))
+        ]
+        found = _Error(torch.stack(squares), tuple(error.end(rates, number) for number in fields))
+        return found if bool(found.squares.isfinite().all()) else None
+
+    def _sources(self, slab: Slab[Any], sites: Sequence[Site], rates: Tensor) -> list[Tensor]:
+        """The residuals that drive the error, in the places of those at the stages.
+
+        What equations leave between the places at which they hold has signs that add up to nothing there: it counts with
+        signs by chance.
+        """
+        raise NotImplementedError
+
+    def _mean_squares(self, mesh: Any, weights: Tensor) -> Tensor:
+        """The mean square over space and times of a function with some weights, ``(times, width)``."""
+        raise NotImplementedError
+
+    def _onto(self, mesh: Any, other: Any, ends: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Weights on another mesh as those on one."""
+        raise NotImplementedError
 
     def _inverted(
         self, slab: Slab[Any], made: Callable[[Slab[Any], Sequence[Evaluated]], Inverse], evaluated: Sequence[Evaluated]
@@ -201,18 +294,28 @@ class SlabAttempt:
             for power in range(order)
         }
 
-    def _ended(self, before: DiscreteProblem | None) -> tuple[Any, tuple[Tensor, ...]] | None:
-        """The space of the window before and the weights with which it ended."""
-        if before is None or id(before.trial) not in self._ends:
-            return None
-        return self._ends[id(before.trial)][1:]
+    def _ended(self, before: DiscreteProblem | None) -> _Ended | None:
+        """How the window before ended."""
+        return None if before is None else self._ends.get(id(before.trial))
 
-    def _remember(self, slab: Slab[Any], solved: SlabRates, trial: Scaled, before: DiscreteProblem | None) -> None:
+    def _remember(
+        self,
+        slab: Slab[Any],
+        solved: SlabRates,
+        trial: Scaled,
+        before: DiscreteProblem | None,
+        error: _Error | None = None,
+    ) -> None:
         """Keep how a window ended: asking its function, the next one would begin with its rounding."""
         ends = tuple(slab.end(solved.rates, number) for number in range(len(self._orders)))
-        earlier = {key: kept for key, kept in self._ends.items() if before is not None and key == id(before.trial)}
-        # The trial function stays with its number, so that no other one can get it.
-        self._ends = {**earlier, id(trial): (trial, slab.mesh, ends)}
+        span = slab.begin, slab.length
+        # Of the window before, and of this one as it was tried before.
+        own = {
+            key: kept
+            for key, kept in self._ends.items()
+            if kept.span == span or (before is not None and key == id(before.trial))
+        }
+        self._ends = {**own, id(trial): _Ended(span, trial, slab.mesh, ends, error)}
 
     def _record(self, begin: float, solved: SlabRates, reached: float) -> None:
         """Tell the watchers; one of them may want it to end."""
@@ -257,6 +360,7 @@ class ElementWindows(SlabAttempt):
         if before is None and not self._ends:
             self._mesh = self._resolving_start(begin)
         found = self._resolved(begin, end, before)
+        self._keep_error(begin, found.setup)
         self._mesh = found.mesh
         if found.reached <= self.target:
             self._hold -= 1
@@ -302,12 +406,12 @@ class ElementWindows(SlabAttempt):
         slab = Slab(self._problem, mesh, self.stages, begin, end - begin, self._orders, starts, self._units)
         places, quadrature = gauss(math.ceil(_QUADRATURE * (self._degree + 1)))
         inside, ends = self._sites(mesh, places)
-        inverted = partial(self._inverted, slab, partial(ElementPreconditioner, quadrature))
-        solved = solve(slab, [*inside, *ends], inverted, _TOLERANCE, self.setup.journal, self._guess(slab))
+        made = partial(ElementPreconditioner, quadrature)
+        solved, error = self._solved(slab, [*inside, *ends], made, _TOLERANCE, before, self._guess(slab))
         if solved.converged:
             self._found = mesh, solved.rates[-1]
         setup = self._setup_of(slab, solved)
-        self._remember(slab, solved, setup.trial, before)
+        self._remember(slab, solved, setup.trial, before, error)
         whole, by_element = math.inf, np.full(mesh.count, math.inf)
         if solved.converged:
             whole, by_element = self._judged(slab, solved, before)
@@ -315,6 +419,23 @@ class ElementWindows(SlabAttempt):
         self._record(begin, solved, whole)
         fraction, reached = self._fraction(begin, end), self._counted(whole, begin, end)
         return _SlabTried(setup, mesh, solved.converged, whole, reached, fraction * in_space, fraction * by_element)
+
+    def _sources(self, slab: Slab[PiecewiseBasis], sites: Sequence[Site], rates: Tensor) -> list[Tensor]:
+        found = [each.values for each in slab.evaluate(sites, rates, slab.stages.between)]
+        inside = slab.evaluate(sites[: len(self._equations)], rates)
+        chance = torch.Generator().manual_seed(self._count)
+        for number, each in enumerate(inside):
+            signs = torch.randint(2, (1, slab.mesh.count, 1), generator=chance) * 2.0 - 1.0
+            found[number] = found[number] + each.values.abs() * signs
+        return found
+
+    def _mean_squares(self, mesh: PiecewiseBasis, weights: Tensor) -> Tensor:
+        places, quadrature = gauss(self._degree + 3)
+        values = mesh.inside(places, 0).jet(mesh.local(weights), ())
+        return ((values.square() @ (quadrature / 2)) @ (mesh.half / mesh.half.sum())).mean()
+
+    def _onto(self, mesh: PiecewiseBasis, other: PiecewiseBasis, ends: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return ends if other is mesh else tuple(mesh.transferred(other, each) for each in ends)
 
     def _guess(self, slab: Slab[PiecewiseBasis]) -> Tensor | None:
         """Rates to begin with: fields without a time derivative, whose rates are their values, are as they were found last."""
@@ -330,8 +451,7 @@ class ElementWindows(SlabAttempt):
     def _starts(self, mesh: PiecewiseBasis, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
         """Each field's weights, and its time derivatives', at the start, from the window before or the initial conditions."""
         if (ended := self._ended(before)) is not None:
-            other, ends = ended
-            return ends if other is mesh else tuple(mesh.transferred(other, each) for each in ends)
+            return self._onto(mesh, ended.mesh, ended.ends)
         at, (places, quadrature) = chebyshev_places(self._degree + 1), gauss(self._degree + 6)
         x, between = mesh.inside(at, 0).x, mesh.inside(places, 0)
         wanted = self._start_values([x.flatten()], begin, before)
@@ -376,14 +496,12 @@ class ElementWindows(SlabAttempt):
         mesh = slab.mesh
         places, quadrature = gauss(self._degree + 3)
         inside, ends = self._sites(mesh, places)
-        nodes = slab.stages.nodes
-        between = (torch.cat([nodes.new_zeros(1), nodes[:-1]]) + nodes) / 2
         spread = mesh.half / mesh.half.sum()
 
         def squares(evaluated: Evaluated) -> Tensor:
             return (evaluated.values.square() @ (quadrature / 2)).mean(0)
 
-        judged = slab.evaluate([*inside, *ends], solved.rates, between)
+        judged = slab.evaluate([*inside, *ends], solved.rates, slab.stages.between)
         sizes = [spread @ squares(each) for each in judged[: len(inside)]]
         sizes += [each.values.square().mean() for each in judged[len(inside) :]]
         local = [squares(each) for each in slab.evaluate(inside, solved.rates)]

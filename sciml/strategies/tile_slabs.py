@@ -15,8 +15,8 @@ from sciml.geometry import At, Average
 from sciml.models import Tiles
 from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
-from sciml.slabs.newton_krylov import Inverse, SlabRates, moves, solve
-from sciml.slabs.system import Evaluated, Site, Slab, at_time
+from sciml.slabs.newton_krylov import SlabRates, moves, solve
+from sciml.slabs.system import Site, Slab, at_time
 from sciml.slabs.tile_space import TileSpace
 from sciml.slabs.tiles import TilePreconditioner
 from sciml.solvers import DiscreteProblem
@@ -307,32 +307,24 @@ class TileWindows(SlabAttempt):
 
     def _judged(self, slab: Slab[TileSpace], sites: Sequence[Site]) -> dict[str, Any]:
         """The rates of a window, by how much its fields move between the stages, and the squares that are left on each tile."""
-        inverses: list[TilePreconditioner] = []
-
-        def inverted(evaluated: Sequence[Evaluated]) -> Inverse:
-            found = self._inverted(slab, TilePreconditioner, evaluated)
-            inverses[:] = [cast(TilePreconditioner, found)]
-            return found
-
-        solved = solve(slab, sites, inverted, _SMALL * self.target)
+        solved = solve(slab, sites, partial(self._inverted, slab, TilePreconditioner), _SMALL * self.target)
         in_time, squares = math.inf, torch.zeros(len(slab.mesh.model.live), dtype=torch.float64)
-        if solved.converged and inverses:
-            (inverse,), nodes = inverses, slab.stages.nodes
-            squares = inverse.by_tile([each.values for each in slab.evaluate(sites, solved.rates, nodes)])
-            times = (torch.cat([nodes.new_zeros(1), nodes[:-1]]) + nodes) / 2
-            rates = inverse([each.values for each in slab.evaluate(sites, solved.rates, times)])
+        if solved.converged:
+            inverse = cast(TilePreconditioner, solved.inverse)
+            squares = inverse.by_tile([each.values for each in slab.evaluate(sites, solved.rates, slab.stages.nodes)])
+            rates = inverse([each.values for each in slab.evaluate(sites, solved.rates, slab.stages.between)])
             moved = moves(slab, rates)
             if self._jumps:
                 parts = [slab.moved(rates, number, 0, None) / unit for number, unit in enumerate(self._units)]
                 moved = torch.stack(parts, dim=1)
             in_time = float(slab.mesh.sizes(moved).max())
-        return {**vars(solved), **dict(zip(_JUDGED, (in_time, squares), strict=True))}
+        return {**solved.state, **dict(zip(_JUDGED, (in_time, squares), strict=True))}
 
     def _starts(self, space: TileSpace, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
         """Each field's coefficients, and its time derivatives', at the start."""
         ended = self._ended(before)
-        if ended is not None and ended[0] is space:
-            return ended[1]
+        if ended is not None and ended.mesh is space:
+            return ended.ends
         starts = []
         for name, order in zip(self._problem.fields, self._orders, strict=True):
 
