@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from sciml.problem import Problem
 from sciml.slabs.grids import GridPreconditioner, GridSpace
 from sciml.slabs.newton_krylov import SlabRates
 from sciml.slabs.row_layout import arranged, periodic_coordinates
-from sciml.slabs.system import Evaluated, Site, Slab
+from sciml.slabs.system import Evaluated, Site, Slab, Trace
 from sciml.solvers import DiscreteProblem
 from sciml.strategies.slabs import SlabAttempt, lacks_start
 
@@ -263,9 +263,10 @@ class GridWindows(SlabAttempt):
                     found[number] = found[number] + size * signs
         return found
 
-    def _mean_squares(self, mesh: GridSpace, weights: Tensor) -> Tensor:
-        shares = torch.from_numpy(mesh.weights / mesh.weights.sum())
-        return (weights.square() @ shares).mean()
+    def _elsewhere(self, mesh: GridSpace) -> tuple[Trace, Tensor]:
+        sides = (np.ones(len(axis)) if axis.periodic else np.abs(np.diff(axis.nodes)) for axis in mesh.axes.values())
+        shares = torch.from_numpy(reduce(np.multiply.outer, sides).ravel())[None]
+        return mesh.between(), shares / shares.sum()
 
     def _onto(self, mesh: GridSpace, other: GridSpace, ends: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return ends if other.shape == mesh.shape else tuple(other.transferred(each, mesh) for each in ends)

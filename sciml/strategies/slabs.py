@@ -23,7 +23,7 @@ from sciml.problem import Problem
 from sciml.slabs.elements import ElementPreconditioner
 from sciml.slabs.newton_krylov import Inverse, SlabRates, driven, solve
 from sciml.slabs.row_layout import outward
-from sciml.slabs.system import Evaluated, Site, Slab, at_time, initial_values
+from sciml.slabs.system import Evaluated, Site, Slab, Trace, at_time, initial_values
 from sciml.solvers import DiscreteProblem
 from sciml.strategies.search import Log
 from sciml.typing import Array
@@ -40,8 +40,8 @@ _QUIET, _HOLD, _LONGEST_HOLD = 1e-4, 3, 24
 _SHORT, _AT_ONCE = 0.01, 1e-5
 _OFTEN, _FAR, _LOOSER = 30, 300, 10.0
 _TOLERANCE, _ROUGH, _ROUGH_START = 1e-15, 1e-3, 1e-6
-# Relative errors below that may be rounding, which no residual shows.
-_NO_BETTER = 1e-12
+# What rounding adds to the error in every window, and relative errors below which it may be all there is.
+_ROUNDING, _NO_BETTER = 1e-15, 1e-12
 
 
 def not_on_elements(problem: Problem) -> str | None:
@@ -194,12 +194,15 @@ class SlabAttempt:
         self, slab: Slab[Any], sites: Sequence[Site], solved: SlabRates, before: DiscreteProblem | None
     ) -> _Error | None:
         """The error of a slab, carried on from the window before by the linearised equations."""
-        starts: tuple[Tensor, ...] | None = tuple(torch.zeros_like(each) for each in slab.starts)
-        if before is not None:
-            ended = self._ends.get(id(before.trial))
-            starts = None if ended is None or ended.error is None else self._onto(slab.mesh, ended.mesh, ended.error.ends)
-        if starts is None or solved.inverse is None:
+        ended = self._ended(before)
+        if solved.inverse is None or (before is not None and (ended is None or ended.error is None)):
             return None
+        # What a start lacks is of its own size and shape, for rounding and for what the space cannot represent.
+        lacks = _ROUNDING + (self._misfit(slab) if before is None else 0.0)
+        starts = tuple(lacks * each for each in slab.starts)
+        if ended is not None and ended.error is not None:
+            carried = self._onto(slab.mesh, ended.mesh, ended.error.ends)
+            starts = tuple(one + two for one, two in zip(starts, carried, strict=True))
         error, rates = driven(slab, sites, solved, self._sources(slab, sites, solved.rates), starts)
         fields = range(len(slab.orders))
         squares = [
@@ -209,16 +212,31 @@ class SlabAttempt:
         found = _Error(torch.stack(squares), tuple(error.end(rates, number) for number in fields))
         return found if bool(found.squares.isfinite().all()) else None
 
+    def _misfit(self, slab: Slab[Any]) -> float:
+        """What a space misses of the initial values, the largest relative root mean square."""
+        (trace, shares), worst = self._elsewhere(slab.mesh), 0.0
+        for (name, power), wanted in self._start_values([each.flatten() for each in trace.columns], slab.begin, None).items():
+            own = slab.starts[self._problem.fields.index(name)][power]
+            missed = trace.jet(slab.mesh.local(own[None]), ())[0].flatten() - wanted
+            size = float(wanted.square() @ shares.flatten())
+            worst = max(worst, float(missed.square() @ shares.flatten()) / size if size else 0.0)
+        return math.sqrt(worst)
+
+    def _mean_squares(self, mesh: Any, weights: Tensor) -> Tensor:
+        """The mean square over space and times of a function with some weights, ``(times, width)``."""
+        trace, shares = self._elsewhere(mesh)
+        return (trace.jet(mesh.local(weights), ()).square() * shares).sum((1, 2)).mean()
+
+    def _elsewhere(self, mesh: Any) -> tuple[Trace, Tensor]:
+        """Points between those at which a start is taken, and their shares of the space, ``(elements, q)``."""
+        raise NotImplementedError
+
     def _sources(self, slab: Slab[Any], sites: Sequence[Site], rates: Tensor) -> list[Tensor]:
         """The residuals that drive the error, in the places of those at the stages.
 
         What equations leave between the places at which they hold has signs that add up to nothing there: it counts with
         signs by chance.
         """
-        raise NotImplementedError
-
-    def _mean_squares(self, mesh: Any, weights: Tensor) -> Tensor:
-        """The mean square over space and times of a function with some weights, ``(times, width)``."""
         raise NotImplementedError
 
     def _onto(self, mesh: Any, other: Any, ends: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -429,10 +447,9 @@ class ElementWindows(SlabAttempt):
             found[number] = found[number] + each.values.abs() * signs
         return found
 
-    def _mean_squares(self, mesh: PiecewiseBasis, weights: Tensor) -> Tensor:
+    def _elsewhere(self, mesh: PiecewiseBasis) -> tuple[Trace, Tensor]:
         places, quadrature = gauss(self._degree + 3)
-        values = mesh.inside(places, 0).jet(mesh.local(weights), ())
-        return ((values.square() @ (quadrature / 2)) @ (mesh.half / mesh.half.sum())).mean()
+        return mesh.inside(places, 0), (mesh.half / mesh.half.sum())[:, None] * (quadrature / 2)
 
     def _onto(self, mesh: PiecewiseBasis, other: PiecewiseBasis, ends: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return ends if other is mesh else tuple(mesh.transferred(other, each) for each in ends)

@@ -34,7 +34,7 @@ def shock():
 
 def test_a_shock_to_many_digits(shock):
     assert shock.success, shock.message
-    assert shock.error()["u"] < 1e-9
+    assert shock.error()["u"] < shock.estimated_error["u"] < 1e-9
     assert shock.engine == "closed form"
     assert any("piecewise polynomials" in choice for choice in shock.choices)
     widths = [model.breaks[0].diff().min() for model in models_of(shock)]
@@ -76,7 +76,7 @@ def test_second_order_in_time():
     solution = sciml.fit(SineGordon())
     assert solution.success, solution.message
     assert isinstance(models_of(solution)[0], PiecewisePolynomial)
-    assert solution.error()["u"] < 1e-7
+    assert solution.error()["u"] < solution.estimated_error["u"] < 1e-7
 
 
 @pytest.mark.slow
@@ -131,6 +131,8 @@ def test_a_start_that_jumps_inside():
     y = x + 0.3
     truth = 1 / (1 + np.exp((y - t / 2) / 0.02) * erfc(-y / wide) / erfc((y - t) / wide))
     assert np.abs(solution(x=x, t=0.8)["u"] - truth).max() < 1e-4
+    assert solution.success, solution.message
+    assert 1e-6 < solution.estimated_error["u"] < 1e-3
 
 
 def test_mixed_derivatives():
@@ -153,7 +155,7 @@ def test_mixed_derivatives():
 
     solution = sciml.fit(Bore())
     assert solution.success, solution.message
-    assert solution.error()["u"] < 1e-9
+    assert solution.error()["u"] < solution.estimated_error["u"] < 1e-9
 
 
 def test_a_field_without_a_time_derivative():
@@ -296,6 +298,61 @@ def test_several_conditions_orders_and_a_time_of_another_name():
     solution = sciml.fit(Mixture())
     assert isinstance(models_of(solution)[0], PiecewisePolynomial)
     assert max(solution.error().values()) < 1e-8
+
+
+def fading(*columns):
+    """A field that fades away, whatever the strength of what drives it."""
+    *places, t = columns
+    return torch.exp(-torch.sin(3 * t)) * math.prod(torch.sin(PI * each) for each in places)
+
+
+class Unstable(sciml.Problem):
+    """What is off grows by the exponential of the strength."""
+
+    domain = sciml.Box(x=(0, 1), t=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=lambda x: torch.sin(PI * x)), sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
+    strength = 0.0
+
+    @sciml.equation
+    def growth(self, u, x, t):
+        source = (0.1 * PI**2 - 3 * torch.cos(3 * t) - self.strength) * fading(x, t)
+        return d(u, t) - 0.1 * d(u, x, x) - self.strength * u - source
+
+    def reference(self, x, t):
+        return fading(x, t)
+
+
+class UnstablePlane(sciml.Problem):
+    domain = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 1))
+    fields = ["u"]
+    conditions = [
+        sciml.Initial(u=lambda x, y: torch.sin(PI * x) * torch.sin(PI * y)),
+        sciml.Dirichlet(u=0.0, on=domain.faces("x", "y")),
+    ]
+    strength = 0.0
+
+    @sciml.equation
+    def growth(self, u, x, y, t):
+        source = (0.2 * PI**2 - 3 * torch.cos(3 * t) - self.strength) * fading(x, y, t)
+        return d(u, t) - 0.1 * sciml.laplacian(u, x, y) - self.strength * u - source
+
+    def reference(self, x, y, t):
+        return fading(x, y, t)
+
+
+@pytest.mark.parametrize("kind", [Unstable, UnstablePlane])
+@pytest.mark.parametrize("size", [5.0, 15.0, 25.0, 35.0])
+def test_the_estimated_error_grows_as_errors_do(kind, size):
+    """Residuals and rounding are as small for every strength; errors are not."""
+
+    class Problem(kind):
+        strength = size
+
+    solution = sciml.fit(Problem(), strategy=sciml.strategies.SpaceTimeSlabs())
+    true, estimate = solution.error()["u"], solution.estimated_error["u"]
+    assert true < estimate < max(3000 * true, 1e-11)
+    assert solution.success == (estimate < 1e-3)
 
 
 def test_a_blow_up_is_no_success():
