@@ -32,7 +32,8 @@ Inverse = Callable[[Sequence[Tensor]], Tensor]
 class SlabRates:
     """The highest time derivatives at the stages, ``(p, F, width)``, whether they were found, and what it took.
 
-    ``inverse`` is the approximate inverse that was used last; a journal keeps everything but that, the ``state``.
+    ``inverse`` is the approximate inverse that was used last and ``evaluated`` the residuals with their derivatives; a journal
+    keeps everything else, the ``state``.
     """
 
     rates: Tensor
@@ -40,6 +41,7 @@ class SlabRates:
     steps: int
     products: int
     inverse: Inverse | None = field(default=None, compare=False)
+    evaluated: Sequence[Evaluated] = field(default=(), compare=False)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -73,12 +75,12 @@ def solve(
         if not math.isfinite(left):
             return SlabRates(slab.zero(), False, step, products)
         if left <= tolerance:
-            return SlabRates(rates + wanted, True, step, products, inverse)
+            return SlabRates(rates + wanted, True, step, products, inverse, evaluated)
         # Newton's first step may go far astray, and the second one only half way back.
         if left > (_STALLED if step > 2 else 1.0) * earlier:
             # Rounding, or divergence. What rounding leaves is judged by the residual between the points.
             size = float(moves(slab, rates).norm()) / math.sqrt(rates.numel())
-            return SlabRates(rates, left <= max(_SETTLED, _ROUNDING * size), step, products, inverse)
+            return SlabRates(rates, left <= max(_SETTLED, _ROUNDING * size), step, products, inverse, evaluated)
         earlier = left
 
         linearised = partial(_linearised, slab, inverse, evaluated)
@@ -93,16 +95,19 @@ def solve(
 
 
 def driven(
-    slab: Slab[Any], sites: Sequence[Site], solved: SlabRates, sources: Sequence[Tensor], starts: tuple[Tensor, ...]
+    slab: Slab[Any], solved: SlabRates, sources: Sequence[Tensor], starts: tuple[Tensor, ...]
 ) -> tuple[Slab[Any], Tensor]:
     r"""The error in a slab, by the linearised equations: as a slab that it starts in, and its rates.
 
     Residuals r, the ``sources``, and the error at the start drive it: :math:`R'(u)\,\delta = -r`, solved to a tenth.
     """
     assert solved.inverse is not None
-    error, evaluated = replace(slab, starts=starts), slab.evaluate(sites, solved.rates, slopes=True)
+    error, evaluated = replace(slab, starts=starts), solved.evaluated
     right = [one + two for one, two in zip(error.product(evaluated, error.zero(), started=True), sources, strict=True)]
     wanted = -solved.inverse(right)
+    if solved.products < solved.steps:
+        # One product was enough for every step of Newton's method: the inverse is one.
+        return error, wanted
     rates, _ = gmres(partial(_linearised, slab, solved.inverse, evaluated), wanted.flatten(), _ROUGHLY, _FEW)
     return error, rates.view_as(wanted)
 

@@ -252,21 +252,16 @@ class GridWindows(SlabAttempt):
         trace = slab.mesh.between()
         return slab.evaluate([Site(term, (trace,), 1 / self.setup.scales[term.name]) for term in self._equations], rates)
 
-    def _sources(self, slab: Slab[GridSpace], sites: Sequence[Site], rates: Tensor) -> list[Tensor]:
-        found = [each.values for each in slab.evaluate(sites, rates, slab.stages.between)]
-        chance = torch.Generator().manual_seed(self._count)
-        for each in self._apart(slab, rates):
-            size = each.values.square().mean((1, 2), keepdim=True).sqrt()
-            for number, site in enumerate(sites):
-                if site.term.name == each.site.term.name:
-                    signs = torch.randint(2, found[number].shape[1:], generator=chance) * 2.0 - 1.0
-                    found[number] = found[number] + size * signs
-        return found
+    def _unresolved(self, slab: Slab[GridSpace], solved: SlabRates) -> list[Tensor]:
+        # At the nodes nothing is left.
+        apart = self._apart(slab, solved.rates)
+        sizes = {each.site.term.name: each.values.square().mean((1, 2), keepdim=True).sqrt() for each in apart}
+        return [sizes.get(each.site.term.name, 0.0 * each.values) for each in solved.evaluated]
 
-    def _elsewhere(self, mesh: GridSpace) -> tuple[Trace, Tensor]:
+    def _everywhere(self, mesh: GridSpace) -> list[tuple[Trace, Tensor]]:
         sides = (np.ones(len(axis)) if axis.periodic else np.abs(np.diff(axis.nodes)) for axis in mesh.axes.values())
         shares = torch.from_numpy(reduce(np.multiply.outer, sides).ravel())[None]
-        return mesh.between(), shares / shares.sum()
+        return [(mesh.between(), (shares / shares.sum()).expand(len(self._orders), -1, -1))]
 
     def _onto(self, mesh: GridSpace, other: GridSpace, ends: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return ends if other.shape == mesh.shape else tuple(other.transferred(each, mesh) for each in ends)

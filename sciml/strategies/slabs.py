@@ -88,11 +88,21 @@ class _SlabTried:
 
 
 @dataclass(frozen=True)
-class _Error:
+class CarriedError:
     """The error of a window: mean squares of it and of the fields, ``(2, F)``, and its weights at the end like a start's."""
 
     squares: Tensor
     ends: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, kept: Sequence[Tensor]) -> CarriedError | None:
+        """What a journal keeps of it."""
+        return cls(kept[0], tuple(kept[1:])) if kept else None
+
+    @property
+    def relative(self) -> float:
+        """Of all fields together."""
+        return float((self.squares[0].sum() / self.squares[1].sum().clamp_min(1e-300)).sqrt())
 
 
 @dataclass(frozen=True)
@@ -105,7 +115,7 @@ class _Ended:
     trial: Scaled
     mesh: Any
     ends: tuple[Tensor, ...]
-    error: _Error | None
+    error: CarriedError | None
 
 
 @dataclass(frozen=True)
@@ -172,17 +182,17 @@ class SlabAttempt:
         tolerance: float,
         before: DiscreteProblem | None,
         start: Tensor | None = None,
-    ) -> tuple[SlabRates, _Error | None]:
+    ) -> tuple[SlabRates, CarriedError | None]:
         """A slab's rates, and the error that its residuals and the one before lead to, where that is known."""
 
         def compute() -> dict[str, Any]:
             solved = solve(slab, sites, partial(self._inverted, slab, made), tolerance, start)
-            error = self._error(slab, sites, solved, before) if solved.converged else None
-            return {**solved.state, "error": None if error is None else [error.squares, *error.ends]}
+            between = slab.evaluate(sites, solved.rates, slab.stages.between) if solved.converged else []
+            return {**solved.state, "error": self._error(slab, solved, [each.values for each in between], before)}
 
         found = dict(self.setup.journal.recalled(f"a slab of {slab.mesh.width} functions", compute))
-        kept = found.pop("error")
-        return SlabRates(**found), None if kept is None else _Error(kept[0], tuple(kept[1:]))
+        error = CarriedError.of(found.pop("error"))
+        return SlabRates(**found), error
 
     def _keep_error(self, begin: float, window: DiscreteProblem) -> None:
         """The error of a window that is handed on is that of the one which begins then."""
@@ -191,57 +201,69 @@ class SlabAttempt:
             self._squares[begin] = error.squares
 
     def _error(
-        self, slab: Slab[Any], sites: Sequence[Site], solved: SlabRates, before: DiscreteProblem | None
-    ) -> _Error | None:
-        """The error of a slab, carried on from the window before by the linearised equations."""
+        self, slab: Slab[Any], solved: SlabRates, between: Sequence[Tensor], before: DiscreteProblem | None
+    ) -> list[Tensor]:
+        """The error of a slab, carried on from the window before by the linearised equations; nothing where it is not known.
+
+        It is driven by the residuals ``between`` the stages, and by what equations leave in space. The latter has signs that
+        add up to nothing between the places at which they hold, and counts with signs by chance.
+        """
         ended = self._ended(before)
-        if solved.inverse is None or (before is not None and (ended is None or ended.error is None)):
-            return None
+        if not solved.converged or (before is not None and (ended is None or ended.error is None)):
+            return []
         # What a start lacks is of its own size and shape, for rounding and for what the space cannot represent.
-        lacks = _ROUNDING + (self._misfit(slab) if before is None else 0.0)
-        starts = tuple(lacks * each for each in slab.starts)
+        lacks, carried = _ROUNDING + (self._misfit(slab) if before is None else 0.0), None
         if ended is not None and ended.error is not None:
             carried = self._onto(slab.mesh, ended.mesh, ended.error.ends)
+            lacks += ended.error.relative if carried is None else 0.0
+        starts = tuple(lacks * each for each in slab.starts)
+        if carried is not None:
             starts = tuple(one + two for one, two in zip(starts, carried, strict=True))
-        error, rates = driven(slab, sites, solved, self._sources(slab, sites, solved.rates), starts)
-        fields = range(len(slab.orders))
-        squares = [
-            torch.stack([self._mean_squares(slab.mesh, each.moved(of, k, 0, None) + each.kept(k, 0, None)) for k in fields])
-            for each, of in ((error, rates), (slab, solved.rates))
-        ]
-        found = _Error(torch.stack(squares), tuple(error.end(rates, number) for number in fields))
-        return found if bool(found.squares.isfinite().all()) else None
+        chance, sources = torch.Generator().manual_seed(len(self._squares)), []
+        for one, size in zip(between, self._unresolved(slab, solved), strict=True):
+            # One for each element, or for each place of what is not divided.
+            _, elements, places = one.shape
+            signs = 2.0 * torch.randint(2, (1, elements, 1 if elements > 1 else places), generator=chance) - 1.0
+            sources.append(one + size * signs)
+        error, rates = driven(slab, solved, sources, starts)
+        squares = torch.stack([self._mean_squares(error, rates), self._mean_squares(slab, solved.rates)])
+        found = [squares, *(error.end(rates, number) for number in range(len(slab.orders)))]
+        return found if bool(squares.isfinite().all()) else []
+
+    def _unresolved(self, slab: Slab[Any], solved: SlabRates) -> list[Tensor]:
+        """The size of what each site's rows leave in space at the stages, ``(p, elements, q)``."""
+        return [each.values.abs() for each in solved.evaluated]
 
     def _misfit(self, slab: Slab[Any]) -> float:
         """What a space misses of the initial values, the largest relative root mean square."""
-        (trace, shares), worst = self._elsewhere(slab.mesh), 0.0
-        for (name, power), wanted in self._start_values([each.flatten() for each in trace.columns], slab.begin, None).items():
-            own = slab.starts[self._problem.fields.index(name)][power]
-            missed = trace.jet(slab.mesh.local(own[None]), ())[0].flatten() - wanted
-            size = float(wanted.square() @ shares.flatten())
-            worst = max(worst, float(missed.square() @ shares.flatten()) / size if size else 0.0)
-        return math.sqrt(worst)
+        missed, sizes = torch.zeros(2, len(slab.orders), max(1, *slab.orders), dtype=torch.float64)
+        for trace, shares in self._everywhere(slab.mesh):
+            for (name, power), wanted in self._start_values(
+                [each.flatten() for each in trace.columns], slab.begin, None
+            ).items():
+                number = self._problem.fields.index(name)
+                own = trace.jet(slab.mesh.local(slab.starts[number][power][None]), ())[0]
+                wanted = torch.where(shares[number] > 0, wanted.view_as(own), 0.0)
+                missed[number, power] += ((own - wanted).square() * shares[number]).sum()
+                sizes[number, power] += (wanted.square() * shares[number]).sum()
+        return float(torch.where(sizes > 0, missed / sizes, 0.0).max().sqrt())
 
-    def _mean_squares(self, mesh: Any, weights: Tensor) -> Tensor:
-        """The mean square over space and times of a function with some weights, ``(times, width)``."""
-        trace, shares = self._elsewhere(mesh)
-        return (trace.jet(mesh.local(weights), ()).square() * shares).sum((1, 2)).mean()
+    def _mean_squares(self, slab: Slab[Any], rates: Tensor) -> Tensor:
+        """The mean square of each field over the slab, ``(F,)``."""
+        found = []
+        for number in range(len(slab.orders)):
+            weights = slab.moved(rates, number, 0, None) + slab.kept(number, 0, None)
+            each = ((trace.jet(slab.mesh.local(weights), ()), shares) for trace, shares in self._everywhere(slab.mesh))
+            found.append(sum((values.square() * shares[number]).sum() for values, shares in each) / slab.stages.count)
+        return torch.stack([torch.as_tensor(each) for each in found])
 
-    def _elsewhere(self, mesh: Any) -> tuple[Trace, Tensor]:
-        """Points between those at which a start is taken, and their shares of the space, ``(elements, q)``."""
+    def _everywhere(self, mesh: Any) -> list[tuple[Trace, Tensor]]:
+        """Places apart from those of starts, and their shares of where each field lives, ``(F, elements, q)``."""
         raise NotImplementedError
 
-    def _sources(self, slab: Slab[Any], sites: Sequence[Site], rates: Tensor) -> list[Tensor]:
-        """The residuals that drive the error, in the places of those at the stages.
-
-        What equations leave between the places at which they hold has signs that add up to nothing there: it counts with
-        signs by chance.
-        """
-        raise NotImplementedError
-
-    def _onto(self, mesh: Any, other: Any, ends: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Weights on another mesh as those on one."""
-        raise NotImplementedError
+    def _onto(self, mesh: Any, other: Any, ends: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        """Weights on another mesh as those on one, or None where nothing takes them there."""
+        return ends if other is mesh else None
 
     def _inverted(
         self, slab: Slab[Any], made: Callable[[Slab[Any], Sequence[Evaluated]], Inverse], evaluated: Sequence[Evaluated]
@@ -322,7 +344,7 @@ class SlabAttempt:
         solved: SlabRates,
         trial: Scaled,
         before: DiscreteProblem | None,
-        error: _Error | None = None,
+        error: CarriedError | None = None,
     ) -> None:
         """Keep how a window ended: asking its function, the next one would begin with its rounding."""
         ends = tuple(slab.end(solved.rates, number) for number in range(len(self._orders)))
@@ -438,18 +460,10 @@ class ElementWindows(SlabAttempt):
         fraction, reached = self._fraction(begin, end), self._counted(whole, begin, end)
         return _SlabTried(setup, mesh, solved.converged, whole, reached, fraction * in_space, fraction * by_element)
 
-    def _sources(self, slab: Slab[PiecewiseBasis], sites: Sequence[Site], rates: Tensor) -> list[Tensor]:
-        found = [each.values for each in slab.evaluate(sites, rates, slab.stages.between)]
-        inside = slab.evaluate(sites[: len(self._equations)], rates)
-        chance = torch.Generator().manual_seed(self._count)
-        for number, each in enumerate(inside):
-            signs = torch.randint(2, (1, slab.mesh.count, 1), generator=chance) * 2.0 - 1.0
-            found[number] = found[number] + each.values.abs() * signs
-        return found
-
-    def _elsewhere(self, mesh: PiecewiseBasis) -> tuple[Trace, Tensor]:
+    def _everywhere(self, mesh: PiecewiseBasis) -> list[tuple[Trace, Tensor]]:
         places, quadrature = gauss(self._degree + 3)
-        return mesh.inside(places, 0), (mesh.half / mesh.half.sum())[:, None] * (quadrature / 2)
+        shares = (mesh.half / mesh.half.sum())[:, None] * (quadrature / 2)
+        return [(mesh.inside(places, 0), shares.expand(len(self._orders), -1, -1))]
 
     def _onto(self, mesh: PiecewiseBasis, other: PiecewiseBasis, ends: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return ends if other is mesh else tuple(mesh.transferred(other, each) for each in ends)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -16,11 +16,11 @@ from sciml.models import Tiles
 from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
 from sciml.slabs.newton_krylov import SlabRates, moves, solve
-from sciml.slabs.system import Site, Slab, at_time
+from sciml.slabs.system import Site, Slab, Trace, at_time
 from sciml.slabs.tile_space import TileSpace
 from sciml.slabs.tiles import TilePreconditioner
 from sciml.solvers import DiscreteProblem
-from sciml.strategies.slabs import SlabAttempt, Verdict, lacks_start
+from sciml.strategies.slabs import CarriedError, SlabAttempt, Verdict, lacks_start
 
 # Tiles along the longest side and the degree of their polynomials, coarse to fine, by coordinates beside time.
 _LEVELS = {
@@ -45,7 +45,7 @@ _EFFORT, _MEMORY = 2e11, 0.4
 # How many times the target what tiles miss in a later window may be before they are refined there.
 _BEHIND = 2.0
 # What is kept of a window beside its rates.
-_JUDGED = "in_time", "squares"
+_JUDGED = "in_time", "squares", "error"
 
 
 def not_on_tiles(problem: Problem) -> str | None:
@@ -61,8 +61,7 @@ def not_on_tiles(problem: Problem) -> str | None:
 class _TileTried:
     """A window on some tiles: by how much the fields move between the stages, as a fraction of their size.
 
-    ``squares`` are those of the rows of each tile, ``left`` is what they are as a change of the fields within the window, and
-    ``size`` the root mean square of each field at its end.
+    ``squares`` are those of the rows of each tile, and ``left`` is what they are as a change of the fields within the window.
     """
 
     setup: DiscreteProblem
@@ -70,7 +69,6 @@ class _TileTried:
     solved: bool
     in_time: float
     squares: Tensor
-    size: Tensor
 
     @property
     def left(self) -> float:
@@ -101,8 +99,6 @@ class TileWindows(SlabAttempt):
         self._jumps, self._layer = False, math.inf
         self._too_long, self._patience = math.inf, 0
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
-        # By the start of each window: what it misses in time and in space, and the fields' sizes.
-        self._missing: dict[float, tuple[float, float, Tensor]] = {}
         self.longer = 1.0
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
@@ -120,7 +116,7 @@ class TileWindows(SlabAttempt):
         if before is None and self._first is not None and end - begin > self._layer * (1 + 1e-9):
             return self._first.setup, math.inf
         found = self._kept_up(self._tried(self._level, begin, end, before, self.stages), begin, end, before)
-        self._missing[begin] = found.in_time, self._in_space, found.size
+        self._keep_error(begin, found.setup)
         # Errors in time add up from window to window.
         wanted = (_SHARE if self._jumps else _SMOOTH_SHARE) * self.target / max(found.in_time, 1e-300)
         self.longer = min(_LONGEST, max(1.0, wanted ** (2 / (self.stages.count + 2))))
@@ -148,25 +144,12 @@ class TileWindows(SlabAttempt):
         return found.setup, reached
 
     def verdict(self, edges: Sequence[float]) -> Verdict:
-        """Errors in time added up from window to window, and those in space beside them, of windows between some edges.
+        # In the layer after a start that contradicts the conditions residuals say nothing.
+        return replace(super().verdict(edges), layer=edges[1] if self._jumps else -math.inf)
 
-        What the layer after a start that contradicts the conditions misses is damped within it, and its residuals say nothing.
-        """
-        layer = edges[1] if self._jumps else -math.inf
-        if not all(begin in self._missing for begin in edges[:-1]):
-            # Somebody wanted the end.
-            return Verdict(layer)
-        in_time, in_space, sizes = (
-            torch.stack([torch.as_tensor(each, dtype=torch.float64) for each in column])
-            for column in zip(*(self._missing[begin] for begin in edges[:-1]), strict=True)
-        )
-        lengths = torch.tensor(edges, dtype=torch.float64).diff()
-        added = in_time.cumsum(0) - (in_time[0] if self._jumps else 0.0)
-        added[0] = in_time[0]
-        off = (lengths @ (added + in_space).square()).sqrt() * torch.tensor(self._units, dtype=torch.float64)
-        errors = off / (lengths @ sizes.square()).sqrt()
-        known = bool(torch.isfinite(errors).all())
-        return Verdict(layer, dict(zip(self._problem.fields, errors.tolist(), strict=True)) if known else {})
+    def _everywhere(self, mesh: TileSpace) -> list[tuple[Trace, Tensor]]:
+        count = torch.stack([lives.sum((1, 2)) for _, lives in mesh.everywhere]).sum(0).clamp_min(1)
+        return [(trace, lives / count[:, None, None]) for trace, lives in mesh.everywhere]
 
     def _resolving_start(self, begin: float, end: float) -> int:
         """The fewest tiles on which the start agrees with the conditions.
@@ -294,31 +277,34 @@ class TileWindows(SlabAttempt):
         space, sites = made
         starts = self._starts(space, begin, before)
         slab = Slab(self._problem, space, stages, begin, end - begin, self._orders, starts, self._units)
-        found = self.setup.journal.recalled(f"a window on {len(space.model.live)} tiles", partial(self._judged, slab, sites))
-        in_time, squares = (found[name] for name in _JUDGED)
+        found = self.setup.journal.recalled(
+            f"a window on {len(space.model.live)} tiles", partial(self._judged, slab, sites, before)
+        )
+        in_time, squares, error = (found[name] for name in _JUDGED)
         # What the journal holds stays as it is.
         solved = SlabRates(**{name: value for name, value in found.items() if name not in _JUDGED})
         setup = self._setup_of(slab, solved)
-        self._remember(slab, solved, setup.trial, before)
+        self._remember(slab, solved, setup.trial, before, CarriedError.of(error))
         self._record(begin, solved, max(in_time, self._in_space))
-        # All Chebyshev polynomials are one at the end.
-        size = space.sizes(slab.in_time(solved.rates).sum(1)[None])[0]
-        return _TileTried(setup, slab, solved.converged and math.isfinite(in_time), in_time, squares, size)
+        return _TileTried(setup, slab, solved.converged and math.isfinite(in_time), in_time, squares)
 
-    def _judged(self, slab: Slab[TileSpace], sites: Sequence[Site]) -> dict[str, Any]:
-        """The rates of a window, by how much its fields move between the stages, and the squares that are left on each tile."""
+    def _judged(self, slab: Slab[TileSpace], sites: Sequence[Site], before: DiscreteProblem | None) -> dict[str, Any]:
+        """The rates of a window, how far its fields move between the stages, what is left on each tile, and its error."""
         solved = solve(slab, sites, partial(self._inverted, slab, TilePreconditioner), _SMALL * self.target)
-        in_time, squares = math.inf, torch.zeros(len(slab.mesh.model.live), dtype=torch.float64)
+        in_time, squares, error = math.inf, torch.zeros(len(slab.mesh.model.live), dtype=torch.float64), list[Tensor]()
         if solved.converged:
             inverse = cast(TilePreconditioner, solved.inverse)
             squares = inverse.by_tile([each.values for each in slab.evaluate(sites, solved.rates, slab.stages.nodes)])
-            rates = inverse([each.values for each in slab.evaluate(sites, solved.rates, slab.stages.between)])
+            between = [each.values for each in slab.evaluate(sites, solved.rates, slab.stages.between)]
+            rates = inverse(between)
             moved = moves(slab, rates)
             if self._jumps:
                 parts = [slab.moved(rates, number, 0, None) / unit for number, unit in enumerate(self._units)]
                 moved = torch.stack(parts, dim=1)
             in_time = float(slab.mesh.sizes(moved).max())
-        return {**solved.state, **dict(zip(_JUDGED, (in_time, squares), strict=True))}
+            # Windows on which tiles are refined are solved again.
+            error = self._error(slab, solved, between, before) if slab.stages is self.stages else error
+        return {**solved.state, **dict(zip(_JUDGED, (in_time, squares, error), strict=True))}
 
     def _starts(self, space: TileSpace, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
         """Each field's coefficients, and its time derivatives', at the start."""
