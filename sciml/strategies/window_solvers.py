@@ -15,12 +15,11 @@ from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
 from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton, LeastSquares
-from sciml.strategies.element_slabs import ElementWindows, not_on_elements
 from sciml.strategies.grid_slabs import GridWindows, not_on_grid
 from sciml.strategies.polish import Polish
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace
-from sciml.strategies.slabs import SlabAttempt, Verdict
+from sciml.strategies.slabs import ElementWindows, SlabAttempt, Verdict, not_on_elements
 from sciml.strategies.tile_slabs import TileWindows, not_on_tiles
 from sciml.strategies.time_marching import WindowMethod, continued, fresh_model, joined, march, not_in_windows, window
 from sciml.strategies.training import Training, relative

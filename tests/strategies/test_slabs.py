@@ -13,7 +13,7 @@ from sciml import d
 from sciml.errors import ModelError
 from sciml.jets import AnalyticJets, AutogradJets, knows_derivatives
 from sciml.models import PiecewisePolynomial, Scaled, Windowed
-from sciml.strategies.element_slabs import not_on_elements
+from sciml.strategies.slabs import not_on_elements
 
 PI = math.pi
 
