@@ -24,7 +24,7 @@ CASES = (
     Case(
         "lid_driven_cavity",
         12,
-        "lid-driven cavity, Re 100, lid 4x(1−x)",
+        "velocities in a lid-driven cavity, Re 100, lid 4x(1−x), by its stream function",
         (Target(1e-4, 180),),
         "DSGNAR 6e-4, 80 s; 1.1e-4, 403 s (H100)",
         Cavity,
