@@ -129,7 +129,9 @@ def test_nothing_is_said_where_corrections_do_not_resolve_the_error():
     layer = problem_class("burgers")()
     solution = sciml.fit(layer, sciml.MLP(10, 10), solver=sciml.Adam(200))
     assert solution.estimated_error == {} or 0.2 < solution.estimated_error["u"] / solution.error()["u"] < 5
-    assert sciml.fit(layer).estimated_error == {}
+    # Windows carry their error themselves.
+    windows = sciml.fit(layer)
+    assert windows.error()["u"] < windows.estimated_error["u"] < 1e-9
 
 
 @pytest.mark.parametrize("name", ["pendulum", "lorenz"])
