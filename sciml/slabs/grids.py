@@ -329,7 +329,7 @@ class _Inverse:
 
 
 def _divided(filled: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Rows and columns of single unknowns, as of Dirichlet's conditions, which need no factor, and the others."""
+    """Static condensation: rows and columns of single unknowns, as of Dirichlet's conditions, and the others."""
     rows = torch.nonzero(filled.sum(1) == 1)[:, 0]
     columns = filled[rows].int().argmax(1)
     if len(columns.unique()) < len(columns):

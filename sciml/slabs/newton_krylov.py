@@ -97,7 +97,7 @@ def solve(
 def driven(
     slab: Slab[Any], solved: SlabRates, sources: Sequence[Tensor], starts: tuple[Tensor, ...]
 ) -> tuple[Slab[Any], Tensor]:
-    r"""The error in a slab, by the linearised equations: as a slab that it starts in, and its rates.
+    r"""A posteriori error in a slab, by the linearised equations: as a slab that it starts in, and its rates.
 
     Residuals r, the ``sources``, and the error at the start drive it: :math:`R'(u)\,\delta = -r`, solved to a tenth.
     """

@@ -5,6 +5,7 @@ points is large.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -89,7 +90,7 @@ class _SlabTried:
 
 @dataclass(frozen=True)
 class CarriedError:
-    """The error of a window: mean squares of it and of the fields, ``(2, F)``, and its weights at the end like a start's."""
+    """A posteriori error of a window: mean squares of it and of the fields, ``(2, F)``, and its weights at the end like a start's."""
 
     squares: Tensor
     ends: tuple[Tensor, ...]
@@ -129,7 +130,7 @@ class Verdict:
 
 
 @dataclass
-class SlabAttempt:
+class SlabAttempt(ABC):
     """What attempts of slabs share: the problem's terms, the starts of windows, and a target that gives way and comes back.
 
     Where the target cannot be had, it gives way: to what there is when neither a finer space nor shorter windows help, and,
@@ -203,7 +204,7 @@ class SlabAttempt:
     def _error(
         self, slab: Slab[Any], solved: SlabRates, between: Sequence[Tensor], before: DiscreteProblem | None
     ) -> list[Tensor]:
-        """The error of a slab, carried on from the window before by the linearised equations; nothing where it is not known.
+        """A posteriori error of a slab, carried on from the window before by the linearised equations; nothing if not known.
 
         It is driven by the residuals ``between`` the stages, and by what equations leave in space. The latter has signs that
         add up to nothing between the places at which they hold, and counts with signs by chance.
@@ -256,9 +257,9 @@ class SlabAttempt:
                 found[number] += (trace.jet(slab.mesh.local(own), ()).square() * shares[number]).sum()
         return found / slab.stages.count
 
+    @abstractmethod
     def _everywhere(self, mesh: Any) -> list[tuple[Trace, Tensor]]:
         """Places apart from those of starts, and their shares of where each field lives, ``(F, elements, q)``."""
-        raise NotImplementedError
 
     def _onto(self, mesh: Any, other: Any, ends: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         """Weights on another mesh as those on one, or None where nothing takes them there."""
