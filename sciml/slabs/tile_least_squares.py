@@ -60,7 +60,7 @@ class TileLinearization:
 
 @dataclass(frozen=True)
 class Combinations:
-    """Orthonormalization: for each tile the coefficients ``(T, w, r)`` of combinations with orthonormal rows, and their number."""
+    """Orthonormalization: for each tile coefficients ``(T, w, r)`` of combinations with orthonormal rows, and their number."""
 
     turn: Tensor
     ranks: Tensor
