@@ -90,7 +90,7 @@ class _SlabTried:
 
 @dataclass(frozen=True)
 class CarriedError:
-    """A posteriori error of a window: mean squares of it and the fields, ``(2, F)``, and its weights at the end like a start's."""
+    """A posteriori error of a window: mean squares of it and the fields, ``(2, F)``, and its weights at the end."""
 
     squares: Tensor
     ends: tuple[Tensor, ...]
