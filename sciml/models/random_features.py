@@ -96,7 +96,7 @@ class RandomFeatures(SequentialModel):
 class DeepFeatures(SequentialModel):
     r"""Random features of a network's last hidden layer, :math:`u = W\,[\sin(\Omega h(x) + b),\, h(x)] + c`, with W and c free.
 
-    The last hidden layer h is frozen: coordinates that resolve the thin layers of the solution, in which the rest of it is
+    The last hidden layer h is frozen, that of a copy: coordinates that resolve the thin layers of the solution, in which the rest of it is
     smooth. Random sines of h, :math:`\Omega \sim N(0, R^2/\text{width})`, are a trial function that is linear in its
     parameters. W is the network's own last layer at first, so the function is the same.
 
@@ -124,6 +124,8 @@ class DeepFeatures(SequentialModel):
 
     def __init__(self, network: nn.Module, features: int = 800, scale: float = 0.5, seed: int = 0) -> None:
         super().__init__()
+        # The caller's network stays free.
+        network = copy.deepcopy(network)
         last = head_of(network)
         if last is None:
             raise ModelError(

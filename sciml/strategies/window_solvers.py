@@ -235,8 +235,11 @@ class SpaceTimeSlabs(TimeMarching):
         if not isinstance(problem.domain, Box) or (parts and len(problem.coordinates) > 2):
             return TileWindows, not_on_tiles(problem)
         elements = not_on_elements(problem)
-        alone = elements is None or len(problem.coordinates) == 2
-        return (ElementWindows, elements) if alone else (GridWindows, not_on_grid(problem))
+        if elements is None or len(problem.coordinates) == 2:
+            return ElementWindows, elements
+        grid = not_on_grid(problem)
+        # Where conditions are not those of a square system, as those of a flow without pressures at walls, least squares serve.
+        return (TileWindows, None) if grid is not None and not_on_tiles(problem) is None else (GridWindows, grid)
 
     def _methods(self, work: Workspace, training: Training, target: float) -> tuple[str, list[WindowMethod]]:
         kind, _ = self._space(work.problem)

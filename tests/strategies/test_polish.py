@@ -69,6 +69,8 @@ def test_deep_features_begin_as_the_network():
     points = torch.randn(9, 2, dtype=torch.float64)
     assert torch.allclose(deep(points), network(points), rtol=1e-13, atol=1e-14)
     assert [tuple(p.shape) for p in deep.parameters() if p.requires_grad] == [(2, 45), (2,)]
+    # The network that was given can go on being trained, or be polished again with another scale.
+    assert all(p.requires_grad for p in network.parameters())
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("inf")])
