@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -50,6 +50,14 @@ class PointSet:
         return PointSet(tuple(points[chosen] for points in self.points), normals, (), quadrature)
 
 
+@dataclass(frozen=True)
+class Halvings:
+    """How many times the distance between points is to be halved at places ``(n, D)``, and the coordinates that tell it."""
+
+    levels: Callable[[Array], Array]
+    columns: Sequence[int]
+
+
 def default_count(domain: Domain) -> int:
     """The default number of points inside, by the number of coordinates."""
     return {1: 256, 2: 1024}.get(len(domain.coordinates), 4096)
@@ -65,7 +73,7 @@ def default_face_count(domain: Domain, inside: int) -> int:
 
 
 def draw(
-    place: Place, domain: Domain, count: int, generator: np.random.Generator, levels: Callable[[Array], Array] | None = None
+    place: Place, domain: Domain, count: int, generator: np.random.Generator, finer: Halvings | None = None
 ) -> PointSet:
     """Scrambled Sobol points of one place of a domain, uniform by its length, area or volume.
 
@@ -73,8 +81,8 @@ def draw(
         count: the number of points; on sides, of points on **each** face (a face that is a single point gets one). Pieces get
             as many by their size, where a side of a square (or cube) with the measure of the domain gets ``count``; at
             least eight.
-        levels: how many times the distance between points is to be halved at places ``(n, D)`` of sides and lines, ``(n,)``;
-            places that ask for more are found among the points that others have. None for evenly spread ones.
+        finer: where points of sides and lines are to lie closer, along the coordinates that tell it; places that ask for more
+            are found among the points that others have. None for evenly spread ones.
 
     Raises:
         ProblemError: a domain is so thin in the box around it that hardly any point falls into it.
@@ -96,17 +104,17 @@ def draw(
     if isinstance(place, Average):
         return _quadrature(place, domain, count, generator)
     if isinstance(place, At):
-        halvings = 0 if levels is None else min(int(levels(_along(place, domain, count)).max()), _MOST_HALVINGS)
+        halvings = 0 if finer is None else min(int(finer.levels(_along(place, domain, count)).max()), _MOST_HALVINGS)
         return PointSet((torch.from_numpy(_along(place, domain, count * 2**halvings)),))
     if isinstance(place, OnFaces | Interface):
         owner, sides = (place, place.sides) if isinstance(place, Interface) else (domain, place.faces)
         # Unlike faces, pieces can be many and of very different sizes.
         sizes = [max(_FEW, round(count * owner.relative_size(it))) if isinstance(it, Piece) else count for it in sides]
-        pieces = [on_side(side, owner, size, generator, levels) for side, size in zip(sides, sizes, strict=True)]
+        pieces = [on_side(side, owner, size, generator, finer) for side, size in zip(sides, sizes, strict=True)]
         points, normals = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
         return PointSet((torch.from_numpy(points),), torch.from_numpy(normals), tuple(len(piece) for piece, _ in pieces))
     column = domain.coordinates.index(place.coordinate)
-    lower, _ = on_side(Face(place.coordinate, "lower"), domain, count, generator, levels)
+    lower, _ = on_side(Face(place.coordinate, "lower"), domain, count, generator, finer)
     upper = lower.copy()
     upper[:, column] = domain.bounds[place.coordinate][1]
     return PointSet((torch.from_numpy(lower), torch.from_numpy(upper)))
@@ -117,30 +125,34 @@ def on_side(
     domain: Domain | Interface,
     count: int,
     generator: np.random.Generator,
-    levels: Callable[[Array], Array] | None = None,
+    finer: Halvings | None = None,
 ) -> tuple[Array, ...]:
-    """Scrambled Sobol points ``(n, D)`` of one side, closer by ``levels`` of ``draw``, and its outward unit normals there.
+    """Scrambled Sobol points ``(n, D)`` of one side, closer where ``finer`` says so, and its outward unit normals there.
 
     A side that is a point has one.
     """
     made, dimension = partial(domain.on_side, side), domain.freedom(side)
-    if levels is None or dimension == 0:
+    if finer is None or dimension == 0:
         return _collected(made, dimension, domain.kept(side), count, generator)
     unit, *arrays = _collected(lambda unit: (unit, *made(unit)), dimension, domain.kept(side), count, generator)
-    edges = 2 ** max(0, round(math.log2(count / _A_CELL) / dimension))
-    sequence = scipy.stats.qmc.Sobol(dimension, rng=generator).random_base2(max(0, round(math.log2(count / edges**dimension))))
-    corners = np.indices((2,) * dimension).reshape(dimension, -1).T
+    edges = np.full(dimension, 2 ** max(0, round(math.log2(count / _A_CELL) / dimension)))
+    sequence = scipy.stats.qmc.Sobol(dimension, rng=generator).random_base2(max(0, round(math.log2(count / edges.prod()))))
+    # Directions that lead along other coordinates alone, as time where tiles are those of space, stay as they are.
+    places = arrays[0][:, finer.columns]
+    mirrored = [np.where(np.arange(dimension) == each, 1 - unit, unit) for each in range(dimension)]
+    parted = np.array([1 + (not np.array_equal(made(each)[0][:, finer.columns], places)) for each in mirrored])
+    corners = np.indices(parted).reshape(dimension, -1).T
     parts: list[list[Array]] = []
     level = 0
     while True:
-        asked = levels(arrays[0])
+        asked = finer.levels(arrays[0])
         parts.append([each[asked == level] for each in arrays])
         if not (asked > level).any():
             return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
         # Cells that hold a place that asks for more are halved along each direction and filled anew.
         cells = np.unique(np.floor(unit[asked > level] * edges), axis=0)
-        edges, level = 2 * edges, level + 1
-        children = (2 * cells[:, None] + corners).reshape(-1, 1, dimension)
+        edges, level = parted * edges, level + 1
+        children = (parted * cells[:, None] + corners).reshape(-1, 1, dimension)
         # Each cell has a shift of its own, or the points of cells beside each other would agree in a coordinate.
         shifted = (sequence + generator.random((len(children), 1, dimension))) % 1
         unit = ((children + shifted) / edges).reshape(-1, dimension)

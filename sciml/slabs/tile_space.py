@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from sciml.geometry import Domain, Interior, PointSet, Within, draw
+from sciml.geometry.sampling import Halvings
 from sciml.models import Tiles
 from sciml.models.bases import gauss
 from sciml.problem import Problem
@@ -250,7 +251,7 @@ class TileSpace:
         generator = np.random.default_rng(list(seed))
         for term in terms:
             if not isinstance(term.place, Interior | Within):
-                sample = draw(term.place, self.problem.domain, count, generator, self._level)
+                sample = draw(term.place, self.problem.domain, count, generator, Halvings(self._level, self._place))
                 yield self._scattered(term, sample, scales(term.name))
         yield from self._continuity()
 

@@ -11,6 +11,7 @@ import sciml
 from sciml.data import archive
 from sciml.errors import ProblemError
 from sciml.geometry import Face, Interior, OnFaces, Opposite, Piece, Product, domain_from_config, draw
+from sciml.geometry.sampling import Halvings
 
 ELL = [(0, 0), (1, 0), (1, 1), (-1, 1), (-1, -1), (0, -1)]
 SQUARE = [(0, 0), (1, 0), (1, 1), (0, 1)]
@@ -436,7 +437,7 @@ def test_points_of_sides_lie_as_densely_as_each_place_asks_for(domain):
     sides = OnFaces(tuple(domain.sides))
     even, many, finer = (
         draw(sides, domain, count**freedom, np.random.default_rng(0), how)
-        for count, how in ((64, None), (1024, None), (64, levels))
+        for count, how in ((64, None), (1024, None), (64, Halvings(levels, range(len(place)))))
     )
     assert finer.normals.shape == finer.points[0].shape
     found, shares = (np.bincount(levels(each.points[0].numpy()), minlength=5) for each in (finer, many))
@@ -444,10 +445,25 @@ def test_points_of_sides_lie_as_densely_as_each_place_asks_for(domain):
     np.testing.assert_allclose(found, wanted, rtol=0.35)
 
 
+@pytest.mark.parametrize("time", [sciml.Interval(t=(0, 1)), None], ids=["in time", "at rest"])
+def test_points_lie_closer_along_space_alone_where_that_is_what_they_are_halved_for(time):
+    """Towards a corner nine halvings take some hundred points, with time as without: they were 2^9 times as many."""
+    square = sciml.Box(x=(0, 1), y=(0, 1)) - sciml.Disk((1, 1), 0.5)
+    domain = square if time is None else square * time
+
+    def levels(points):
+        return np.clip(np.floor(-np.log2(points[:, :2].max(1).clip(1e-12))), 0, 9).astype(int)
+
+    sample = draw(OnFaces(tuple(domain.sides)), domain, 64, np.random.default_rng(0), Halvings(levels, (0, 1)))
+    counts = np.bincount(levels(sample.points[0].numpy()), minlength=10)
+    assert counts.max() < 400 and counts[1:].min() > 30
+
+
 def test_points_of_halved_cells_differ_in_every_coordinate():
     """On a side times time, where those at other times are other places of a slab's tiles."""
     domain, face = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 1)), OnFaces((Face("y", "lower"),))
-    sample = draw(face, domain, 64, np.random.default_rng(0), lambda points: (points[:, 0] < 0.5).astype(int))
+    finer = Halvings(lambda points: (points[:, 0] < 0.5).astype(int), (0, 1))
+    sample = draw(face, domain, 64, np.random.default_rng(0), finer)
     (points,) = sample.points
     halved = points[points[:, 0] < 0.5]
     assert len(halved) > 40
