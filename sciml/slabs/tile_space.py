@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import cast
 
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.geometry import Domain, Interior, PointSet, Within, draw
+from sciml.geometry import Average, Domain, Interior, PointSet, Within, draw
 from sciml.geometry.sampling import Halvings
 from sciml.models import Tiles
 from sciml.models.bases import gauss
@@ -49,8 +50,22 @@ _SMALLEST = 1e-8
 _MOST_SIDES = 200
 # How often tiles at a corner are halved at once, beside the once of all that are marked.
 _TOWARDS = 7
+# Points at which the mean of a field is taken.
+_AVERAGED = 2**16
 # How far to either side of a tile's side a field may end, as a share of the tile.
 _BESIDE = 1e-7
+
+
+def untied(problem: Problem) -> str | None:
+    """Why means cannot be held on tiles, or None where each gives a field the level that all else leaves open."""
+    for term in problem.terms():
+        if isinstance(term.place, Average):
+            others = [each for each in problem.terms() if each is not term]
+            # What a constant more or less does not change has derivatives of the field alone.
+            free = all(index for each in others for name, index in problem.system.depends(each) if name == term.field)
+            if not free or problem.system.depends(term) != ((term.field, ()),):
+                return f"the mean {term.name!r} ties all tiles together"
+    return None
 
 
 class TileSpace:
@@ -250,7 +265,9 @@ class TileSpace:
         count = max(1, round(float(largest * (max(self.model.degrees) + 1) * _ONSIDES) ** (len(self.names) - 1)))
         generator = np.random.default_rng(list(seed))
         for term in terms:
-            if not isinstance(term.place, Interior | Within):
+            if isinstance(term.place, Average):
+                yield self._held(term, scales(term.name))
+            elif not isinstance(term.place, Interior | Within):
                 sample = draw(term.place, self.problem.domain, count, generator, Halvings(self._level, self._place))
                 yield self._scattered(term, sample, scales(term.name))
         yield from self._continuity()
@@ -274,6 +291,46 @@ class TileSpace:
             traces.append(TileTrace(self, own[numbers[:, 0]], local.view(*numbers.shape, -1)))
         normals = None if sample.normals is None else sample.normals[numbers].flatten(0, 1)
         return Site(term, tuple(traces), real / scale, normals)
+
+    def _place_of(self, field: str) -> tuple[Tensor, Tensor]:
+        """A tile, ``(1,)``, on which a field lives, and a place in it, ``(1, 1, D)``."""
+        number = self.problem.fields.index(field)
+        trace, lives = next((trace, lives[number]) for trace, lives in self.everywhere if bool(lives[number].any()))
+        tile = int(lives.sum(1).argmax())
+        return trace.tiles[tile : tile + 1], trace.local[tile, lives[tile]][:1][None]
+
+    def _held(self, term: Term, scale: float) -> Site:
+        """The level of a field, held at one place in place of its mean: ``levelled`` puts that right."""
+        assert term.field is not None
+        return Site(term, (TileTrace(self, *self._place_of(term.field)),), torch.full((1, 1), 1 / scale, dtype=torch.float64))
+
+    @cached_property
+    def _levels_off(self) -> list[tuple[int, Tensor]]:
+        """By the numbers of fields that have a mean: what to add to all of it, by its coefficients, ``(T K,)``."""
+        found = []
+        for term in self.problem.terms():
+            if isinstance(term.place, Average):
+                assert term.field is not None
+                sample = draw(replace(term.place, each=None), self.problem.domain, _AVERAGED, np.random.default_rng(0))
+                assert sample.quadrature is not None
+                scaled = self._scaled(sample.points[0])
+                tiles = self.model.tile(scaled)
+                table = self.model.functions(self.model.local(scaled, tiles), [0] * len(self.names))
+                mean = table.new_zeros(len(self.model.live), self.model.width)
+                mean.index_add_(0, tiles, table * sample.quadrature[:, None])
+                trace = TileTrace(self, *self._place_of(term.field))
+                held = torch.zeros_like(mean)
+                held[trace.tiles] = trace.basis(())[:, 0]
+                found.append((self.problem.fields.index(term.field), (held - mean).flatten()))
+        return found
+
+    def levelled(self, weights: Tensor) -> Tensor:
+        """Coefficients ``(F, k, T K)`` with the level of fields that were held at a place moved to their means."""
+        found = weights.clone() if self._levels_off else weights
+        constant = int((self.model.products == 0).all(1).nonzero()[0, 0])
+        for field, off in self._levels_off:
+            found[field].unflatten(1, (-1, self.model.width))[:, :, constant] += (weights[field] @ off)[:, None]
+        return found
 
     def _continuity(self) -> Iterator[Site]:
         """Every field, and its derivatives across a side below the order, is the same on both tiles of a side."""
@@ -410,7 +467,7 @@ class TileTrace:
     """Jets at places of tiles: ``tiles`` ``(E,)``, and as many places in each, in local coordinates ``(E, q, D)``."""
 
     def __init__(self, space: TileSpace, tiles: Tensor, local: Tensor) -> None:
-        self._space, self.tiles, self._local = space, tiles, local
+        self._space, self.tiles, self.local = space, tiles, local
         self.columns = tuple(column.contiguous() for column in space.points(tiles, local).unbind(2))
         self._kept: dict[MultiIndex, Tensor] = {}
 
@@ -421,8 +478,8 @@ class TileTrace:
             space = self._space
             orders = [index.count(name) for name in space.names]
             # Places that all tiles share have one table.
-            shared = self._local.stride(0) == 0 and len(self._local) > 1
-            local = self._local[:1] if shared else self._local
+            shared = self.local.stride(0) == 0 and len(self.local) > 1
+            local = self.local[:1] if shared else self.local
             table = space.model.functions(local.reshape(-1, local.shape[2]), orders).view(*local.shape[:2], -1)
             factor = torch.ones(len(self.tiles), dtype=torch.float64)
             for column, order in enumerate(orders):

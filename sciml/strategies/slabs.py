@@ -139,6 +139,9 @@ class SlabAttempt(ABC):
 
     loosens: ClassVar[bool] = True
     phase: ClassVar[str] = "Elements"
+    # What of a residual half the time must leave at most to be worth it, and the largest that is given way to.
+    worth: ClassVar[float] = _USELESS
+    floor: ClassVar[float] = _FLOOR
 
     setup: DiscreteProblem
     log: Log
@@ -301,7 +304,7 @@ class SlabAttempt(ABC):
     def _give_way(self, begin: float, whole: float) -> None:
         """A window was solved and misses the target by so much."""
         at, earlier = self._missed
-        if at == begin and _USELESS * earlier < whole <= _FLOOR:
+        if at == begin and self.worth * earlier < whole <= self.floor:
             # A shorter time does not help either: that is how well derivatives can be had.
             self.target = max(self.target, _GIVE_WAY * whole)
         self._missed = begin, whole

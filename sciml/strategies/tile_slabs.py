@@ -11,13 +11,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from sciml.geometry import At, Average
 from sciml.models import Tiles
 from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
 from sciml.slabs.newton_krylov import SlabRates, moves, solve
 from sciml.slabs.system import Site, Slab, Trace, at_time
-from sciml.slabs.tile_space import TileSpace
+from sciml.slabs.tile_space import TileSpace, untied
 from sciml.slabs.tiles import TilePreconditioner
 from sciml.solvers import DiscreteProblem
 from sciml.strategies.slabs import CarriedError, SlabAttempt, Verdict, lacks_start
@@ -35,8 +34,9 @@ _FEWER_STAGES, _INVERSE = 1, 3.5
 _PATIENCE = 8
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
 _CONTRADICTED = 0.03
-# What longer windows aim at, as a share of the target: where starts are smooth digits in time cost little.
-_SHARE, _SMOOTH_SHARE = 0.3, 1e-3
+# What longer windows aim at, as a share of the target: digits in time cost little, but those that space has not are in vain,
+# and short windows amplify waves. Space has not more where the target is so many times what was aimed at.
+_SHARE, _SMOOTH_SHARE, _COARSE = 0.3, 1e-3, 2.0
 # After a start that contradicts the conditions: the error that is accepted and the one aimed at, and how fast windows grow.
 _AFTER_JUMPS, _IN_LAYERS, _PAST_LAYER = 1e-2, 1e-4, 4.0
 # Then there are so many stages, and the first window is that on which tiles were refined, divided by this.
@@ -52,9 +52,7 @@ def not_on_tiles(problem: Problem) -> str | None:
     """Why a problem that can be solved in windows cannot be solved on cut tiles in them, or None when it can."""
     if not 1 <= len(problem.coordinates) - 1 <= max(_LEVELS):
         return f"it has more than {max(_LEVELS)} coordinates beside time"
-    if any(isinstance(term.place, At | Average) for term in problem.terms()):
-        return "its conditions hold at a point or in the mean"
-    return lacks_start(problem)
+    return untied(problem) or lacks_start(problem)
 
 
 @dataclass(frozen=True)
@@ -91,6 +89,8 @@ class TileWindows(SlabAttempt):
     stages: RadauIIA = field(default_factory=lambda: RadauIIA(_STAGES))
     coarse: RadauIIA = field(default_factory=lambda: RadauIIA(_FEWER_STAGES))
     loosens, phase = False, "Tiles"
+    # Of what time makes half of it leaves far less. The rest is what tiles miss of the start.
+    worth, floor = 0.25, 1e-3
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,7 +118,8 @@ class TileWindows(SlabAttempt):
         found = self._kept_up(self._tried(self._level, begin, end, before, self.stages), begin, end, before)
         self._keep_error(begin, found.setup)
         # Errors in time add up from window to window.
-        wanted = (_SHARE if self._jumps else _SMOOTH_SHARE) * self.target / max(found.in_time, 1e-300)
+        coarse = self._jumps or max(self._orders) > 1 or self.target > _COARSE * self._goal
+        wanted = (_SHARE if coarse else _SMOOTH_SHARE) * self.target / max(found.in_time, 1e-300)
         self.longer = min(_LONGEST, max(1.0, wanted ** (2 / (self.stages.count + 2))))
         left = (self.setup.problem.domain.bounds[self._time][1] - end) / (end - begin)
         if self._reuses and left * (1 - 1 / 2.0 ** math.floor(math.log2(self.longer))) < _INVERSE:
@@ -325,7 +326,7 @@ class TileWindows(SlabAttempt):
     def _setup_of(self, slab: Slab[TileSpace], solved: SlabRates) -> DiscreteProblem:
         """The window's function as the trial function of a set-up."""
         old, space = self.setup.trial, slab.mesh
-        weights = slab.in_time(solved.rates)
+        weights = space.levelled(slab.in_time(solved.rates))
         column = self._problem.coordinates.index(self._time)
         breaks, degrees = [each.tolist() for each in space.model.breaks], list(space.model.degrees)
         breaks.insert(column, [-1.0, 1.0])

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from sciml.errors import SolverError
-from sciml.geometry import Average
 from sciml.models import Tiles as TilePolynomials
 from sciml.problem import Problem
 from sciml.slabs.at_rest import TileRows
-from sciml.slabs.tile_space import TileSpace, gauss_grid
+from sciml.slabs.tile_space import TileSpace, gauss_grid, untied
 from sciml.solvers import DiscreteProblem
 from sciml.solvers.gauss_newton import DampedGaussNewton
 from sciml.strategies.random_features import ENOUGH, not_by_least_squares, solved_how
@@ -95,10 +94,7 @@ class Tiles(Strategy):
             return f"it has {work.dimension} coordinates, and tiles are given for {len(self.tiles)}"
         if work.problem.unknowns or work.measurements is not None:
             return "it has unknown constants or measurements"
-        places = [term.place for term in work.problem.terms()]
-        if any(isinstance(place, Average) for place in places):
-            return "a mean ties all tiles together"
-        return not_by_least_squares(work)
+        return untied(work.problem) or not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         target = min(work.options.tolerance, _EXACT)
@@ -215,8 +211,9 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None) -> 
         return {"coefficients": found.view(shape), "steps": max(2, steps), "loss": loss}
 
     got = work.journal.recalled(f"tiles {model.extra_repr()}", compute)
-    model.coefficients.copy_(got["coefficients"])
-    found = model.coefficients
+    found = got["coefficients"]
+    by_field = found.transpose(0, 1)
+    model.coefficients.copy_(space.levelled(by_field.flatten(1)[:, None]).view(by_field.shape).transpose(0, 1))
     return work.discrete.with_model(model), got["steps"], rows.jumps(found), rows.by_tile(found)
 
 
