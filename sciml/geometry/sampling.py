@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from sciml.errors import ProblemError
+from sciml.geometry.box import Box
 from sciml.geometry.domain import At, Average, Domain, Face, Interface, Interior, OnFaces, Opposite, Piece, Place, Side, Within
 from sciml.typing import Array, Points
 
@@ -238,11 +239,11 @@ def clustered(sample: PointSet, box: Domain, around: Collection[int] = ()) -> Po
     r"""Evenly spread points, moved so that they have the density :math:`\prod_i (1-x_i^2)^{-1/2}` on [-1, 1].
 
     Least squares by polynomials of degree n needs some n² evenly spread points along a line, and some n of these. Points on
-    faces stay on them.
+    faces stay on them, and in a domain that is no box all points where they are.
 
     Args:
         sample: points of one place, evenly spread.
-        box: the domain, a box.
+        box: the domain.
         around: the columns of coordinates that are left as they are, because what is fitted is periodic along them.
 
     Example:
@@ -254,6 +255,8 @@ def clustered(sample: PointSet, box: Domain, around: Collection[int] = ()) -> Po
     Reference: A. Narayan, J. D. Jakeman and T. Zhou, A Christoffel function weighted least squares algorithm for collocation
     approximations, Mathematics of Computation 86 (2017).
     """
+    if not isinstance(box, Box):
+        return sample
     free = [column for column in range(len(box.coordinates)) if column not in around]
 
     def moved(points: Points) -> Points:
@@ -280,7 +283,8 @@ class SpectralPoints:
         if isinstance(place, Interior):
             count = self.inside
         elif isinstance(place, OnFaces):
-            count = max(self.across[face.coordinate] for face in place.faces if isinstance(face, Face))
+            across = [self.across[face.coordinate] for face in place.faces if isinstance(face, Face)]
+            count = max(across or self.across.values())
         elif isinstance(place, Opposite):
             # Waves join by themselves at the ends of their coordinate.
             waves = box.coordinates.index(place.coordinate) in self.around

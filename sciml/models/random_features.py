@@ -96,9 +96,9 @@ class RandomFeatures(SequentialModel):
 class DeepFeatures(SequentialModel):
     r"""Random features of a network's last hidden layer, :math:`u = W\,[\sin(\Omega h(x) + b),\, h(x)] + c`, with W and c free.
 
-    The last hidden layer h is frozen, that of a copy: coordinates that resolve the thin layers of the solution, in which the rest of it is
-    smooth. Random sines of h, :math:`\Omega \sim N(0, R^2/\text{width})`, are a trial function that is linear in its
-    parameters. W is the network's own last layer at first, so the function is the same.
+    The last hidden layer h is frozen, that of a copy: coordinates that resolve the thin layers of the solution, in which the
+    rest of it is smooth. Random sines of h, :math:`\Omega \sim N(0, R^2/\text{width})`, are a trial function that is linear in
+    its parameters. W is the network's own last layer at first, so the function is the same.
 
     Args:
         network: a trained ``MLP``, or any module whose outputs are those of a linear layer.

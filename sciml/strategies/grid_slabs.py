@@ -186,7 +186,7 @@ class GridWindows(SlabAttempt):
         starts = self._starts(space, begin, before)
         slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
         tolerance = max(_TOLERANCE, _SMALL * max(self.target, self._worth(space)))
-        solved, error = self._solved(slab, sites, partial(GridPreconditioner, rows), tolerance, before, rates)
+        solved, error, _ = self._solved(slab, sites, partial(GridPreconditioner, rows), tolerance, before, rates)
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before, error)
         in_space = in_time = math.inf

@@ -93,7 +93,7 @@ def smoothness_blocks(
             rows = CurvaturePenalty(field, index, strength, sizes[field], problem.domain.bounds if box else {})
             terms.append(Term(f"{PRIOR}{describe(field, index)}", Interior(), rows, measured=True))
     evenly = draw(Interior(), problem.domain, count, np.random.default_rng(0))
-    return Collocation(clustered(evenly, problem.domain) if box else evenly, tuple(terms))
+    return Collocation(clustered(evenly, problem.domain), tuple(terms))
 
 
 _DEGREES = {1: 48, 2: 16}

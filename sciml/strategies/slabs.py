@@ -119,6 +119,30 @@ class _Ended:
     error: CarriedError | None
 
 
+# What makes the approximate inverse of a slab, and when that of a window was made: before, for its first or for a later step.
+Maker = Callable[[Slab[Any], Sequence[Evaluated]], Inverse]
+_TAKEN, _AT_START, _MIDWAY = "taken", "at the start", "midway"
+
+
+@dataclass
+class _Kept:
+    """The approximate inverse of a slab's Jacobian, and the slopes that it was made for; or how they are made again."""
+
+    slab: Slab[Any]
+    remade: Callable[[], tuple[list[Tensor], Inverse]]
+    slopes: list[Tensor] = field(default_factory=list)
+    inverse: Inverse | None = None
+
+    def serves(self, slab: Slab[Any]) -> bool:
+        """Whether another slab is of the same kind."""
+        own = self.slab
+        return own.stages is slab.stages and own.mesh is slab.mesh and math.isclose(own.length, slab.length, rel_tol=1e-12)
+
+
+def _slopes(evaluated: Sequence[Evaluated]) -> list[Tensor]:
+    return [part.slopes.mean(0) for each in evaluated for part in each.parts]
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What an attempt says of its windows: until when residuals are those of a layer that the start leaves, and at most how
@@ -142,6 +166,8 @@ class SlabAttempt(ABC):
     # What of a residual half the time must leave at most to be worth it, and the largest that is given way to.
     worth: ClassVar[float] = _USELESS
     floor: ClassVar[float] = _FLOOR
+    # Products of a window that an inverse of another Jacobian may cost, where a new one costs more.
+    dear: ClassVar[int] = 0
 
     setup: DiscreteProblem
     log: Log
@@ -165,7 +191,10 @@ class SlabAttempt(ABC):
         self._ends: dict[int, _Ended] = {}
         # By the start of each window: the mean squares of its error and of the fields, ``(2, F)``, where they are known.
         self._squares: dict[float, Tensor] = {}
-        self._kept: tuple[RadauIIA, float, Any, list[Tensor], Inverse] | None = None
+        self._kept: _Kept | None = None
+        # The slab that asked for an inverse last, when the last window's was made, and how many products that window took.
+        self._asked: Slab[Any] | None = None
+        self._when, self._products = _TAKEN, 0
         # Whether the last window that was as long as the one before could take its inverse.
         self._reuses = False
 
@@ -182,21 +211,41 @@ class SlabAttempt(ABC):
         self,
         slab: Slab[Any],
         sites: Sequence[Site],
-        made: Callable[[Slab[Any], Sequence[Evaluated]], Inverse],
+        made: Maker,
         tolerance: float,
         before: DiscreteProblem | None,
         start: Tensor | None = None,
-    ) -> tuple[SlabRates, CarriedError | None]:
-        """A slab's rates, and the error that its residuals and the one before lead to, where that is known."""
+    ) -> tuple[SlabRates, CarriedError | None, dict[str, Any]]:
+        """A slab's rates, the error that its residuals and the one before lead to, where that is known, and what is judged."""
 
         def compute() -> dict[str, Any]:
             solved = solve(slab, sites, partial(self._inverted, slab, made), tolerance, start)
+            if not solved.converged and self._when == _TAKEN:
+                # The inverse of an earlier window was no help.
+                self._kept = self._asked = None
+                solved = solve(slab, sites, partial(self._inverted, slab, made), tolerance, start)
             between = slab.evaluate(sites, solved.rates, slab.stages.between) if solved.converged else []
-            return {**solved.state, "error": self._error(slab, solved, [each.values for each in between], before)}
+            judged = self._beside(slab, sites, solved, between)
+            # Windows on which a space is refined are solved again.
+            error = self._error(slab, solved, between, before) if slab.stages is self.stages else list[Tensor]()
+            return {**solved.state, "error": error, "made": self._when, "judged": judged}
 
+        self._when = _TAKEN
         found = dict(self.setup.journal.recalled(f"a slab of {slab.mesh.width} functions", compute))
-        error = CarriedError.of(found.pop("error"))
-        return SlabRates(**found), error
+        error, judged, made_when = CarriedError.of(found.pop("error")), found.pop("judged"), found.pop("made")
+        if made_when == _MIDWAY:
+            self._kept = None
+        elif made_when == _AT_START and (self._kept is None or self._kept.slab is not slab):
+            # It was made before an interruption, and is again if it is asked for.
+            self._kept = _Kept(slab, partial(self._made_anew, slab, sites, made, start))
+        self._products = found["products"]
+        return SlabRates(**found), error, judged
+
+    def _beside(
+        self, slab: Slab[Any], sites: Sequence[Site], solved: SlabRates, between: Sequence[Evaluated]
+    ) -> dict[str, Any]:
+        """What is judged by a solution while its inverse is at hand, from residuals ``between`` the stages too."""
+        return {}
 
     def _keep_error(self, begin: float, window: DiscreteProblem) -> None:
         """The error of a window that is handed on is that of the one which begins then."""
@@ -205,7 +254,7 @@ class SlabAttempt(ABC):
             self._squares[begin] = error.squares
 
     def _error(
-        self, slab: Slab[Any], solved: SlabRates, between: Sequence[Tensor], before: DiscreteProblem | None
+        self, slab: Slab[Any], solved: SlabRates, between: Sequence[Evaluated], before: DiscreteProblem | None
     ) -> list[Tensor]:
         """A posteriori error of a slab, carried on from the window before by the linearised equations; nothing if not known.
 
@@ -226,9 +275,9 @@ class SlabAttempt(ABC):
         chance, sources = torch.Generator().manual_seed(len(self._squares)), []
         for one, size in zip(between, self._unresolved(slab, solved), strict=True):
             # One for each element, or for each place of what is not divided.
-            _, elements, places = one.shape
+            _, elements, places = one.values.shape
             signs = 2.0 * torch.randint(2, (1, elements, 1 if elements > 1 else places), generator=chance) - 1.0
-            sources.append(one + size * signs)
+            sources.append(one.values + size * signs)
         error, rates = driven(slab, solved, sources, starts)
         squares = torch.stack([self._mean_squares(error, rates), self._mean_squares(slab, solved.rates)])
         found = [squares, *(error.end(rates, number) for number in range(len(slab.orders)))]
@@ -268,24 +317,30 @@ class SlabAttempt(ABC):
         """Weights on another mesh as those on one, or None where nothing takes them there."""
         return ends if other is mesh else None
 
-    def _inverted(
-        self, slab: Slab[Any], made: Callable[[Slab[Any], Sequence[Evaluated]], Inverse], evaluated: Sequence[Evaluated]
-    ) -> Inverse:
-        """The approximate inverse of a slab's Jacobian, kept from window to window where nothing in it changes."""
-        slopes = [part.slopes.mean(0) for each in evaluated for part in each.parts]
-        if self._kept is not None:
-            stages, length, mesh, before, inverse = self._kept
-            same = stages is slab.stages and mesh is slab.mesh
-            same = same and math.isclose(length, slab.length, rel_tol=1e-12) and len(before) == len(slopes)
-            if same:
-                self._reuses = all(torch.allclose(one, two, rtol=1e-12) for one, two in zip(before, slopes, strict=True))
-                if self._reuses:
-                    return inverse
+    def _inverted(self, slab: Slab[Any], made: Maker, evaluated: Sequence[Evaluated]) -> Inverse:
+        """The approximate inverse of a slab's Jacobian, kept from window to window where that is as good as a new one."""
+        kept, again = self._kept, self._asked is slab
+        self._asked, slopes = slab, _slopes(evaluated)
+        if kept is not None and kept.serves(slab):
+            if kept.inverse is None:
+                kept.slopes, kept.inverse = kept.remade()
+            alike = all(torch.allclose(one, two, rtol=1e-12) for one, two in zip(kept.slopes, slopes, strict=True))
+            # That of another Jacobian takes more products, which may be cheaper than a new one.
+            self._reuses = alike or (not again and self._products <= self.dear)
+            if self._reuses:
+                return kept.inverse
         # The old one makes room before.
         self._kept = None
         inverse = made(slab, evaluated)
-        self._kept = slab.stages, slab.length, slab.mesh, slopes, inverse
+        self._kept = _Kept(slab, lambda: (slopes, inverse), slopes, inverse)
+        self._when = _MIDWAY if again else _AT_START
         return inverse
+
+    def _made_anew(
+        self, slab: Slab[Any], sites: Sequence[Site], made: Maker, start: Tensor | None
+    ) -> tuple[list[Tensor], Inverse]:
+        evaluated = slab.evaluate(sites, slab.zero() if start is None else start, slopes=True)
+        return _slopes(evaluated), made(slab, evaluated)
 
     def _window(self, slab: Slab[Any], model: nn.Module) -> DiscreteProblem:
         """The set-up of a window whose trial function is a model."""
@@ -450,7 +505,7 @@ class ElementWindows(SlabAttempt):
         places, quadrature = gauss(math.ceil(_QUADRATURE * (self._degree + 1)))
         inside, ends = self._sites(mesh, places)
         made = partial(ElementPreconditioner, quadrature)
-        solved, error = self._solved(slab, [*inside, *ends], made, _TOLERANCE, before, self._guess(slab))
+        solved, error, _ = self._solved(slab, [*inside, *ends], made, _TOLERANCE, before, self._guess(slab))
         if solved.converged:
             self._found = mesh, solved.rates[-1]
         setup = self._setup_of(slab, solved)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -14,12 +13,12 @@ from torch import Tensor
 from sciml.models import Tiles
 from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
-from sciml.slabs.newton_krylov import SlabRates, moves, solve
-from sciml.slabs.system import Site, Slab, Trace, at_time
+from sciml.slabs.newton_krylov import SlabRates, moves
+from sciml.slabs.system import Evaluated, Site, Slab, Trace, at_time
 from sciml.slabs.tile_space import TileSpace, untied
 from sciml.slabs.tiles import TilePreconditioner
 from sciml.solvers import DiscreteProblem
-from sciml.strategies.slabs import CarriedError, SlabAttempt, Verdict, lacks_start
+from sciml.strategies.slabs import SlabAttempt, Verdict, lacks_start
 
 # Tiles along the longest side and the degree of their polynomials, coarse to fine, by coordinates beside time.
 _LEVELS = {
@@ -44,8 +43,6 @@ _STAGES_AFTER, _THINNER = 4, 8.0
 _EFFORT, _MEMORY = 2e11, 0.4
 # How many times the target what tiles miss in a later window may be before they are refined there.
 _BEHIND = 2.0
-# What is kept of a window beside its rates.
-_JUDGED = "in_time", "squares", "error"
 
 
 def not_on_tiles(problem: Problem) -> str | None:
@@ -91,6 +88,7 @@ class TileWindows(SlabAttempt):
     loosens, phase = False, "Tiles"
     # Of what time makes half of it leaves far less. The rest is what tiles miss of the start.
     worth, floor = 0.25, 1e-3
+    dear = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -278,34 +276,28 @@ class TileWindows(SlabAttempt):
         space, sites = made
         starts = self._starts(space, begin, before)
         slab = Slab(self._problem, space, stages, begin, end - begin, self._orders, starts, self._units)
-        found = self.setup.journal.recalled(
-            f"a window on {len(space.model.live)} tiles", partial(self._judged, slab, sites, before)
-        )
-        in_time, squares, error = (found[name] for name in _JUDGED)
-        # What the journal holds stays as it is.
-        solved = SlabRates(**{name: value for name, value in found.items() if name not in _JUDGED})
+        solved, error, judged = self._solved(slab, sites, TilePreconditioner, _SMALL * self.target, before)
+        in_time, squares = judged["in_time"], judged["squares"]
         setup = self._setup_of(slab, solved)
-        self._remember(slab, solved, setup.trial, before, CarriedError.of(error))
+        self._remember(slab, solved, setup.trial, before, error)
         self._record(begin, solved, max(in_time, self._in_space))
         return _TileTried(setup, slab, solved.converged and math.isfinite(in_time), in_time, squares)
 
-    def _judged(self, slab: Slab[TileSpace], sites: Sequence[Site], before: DiscreteProblem | None) -> dict[str, Any]:
-        """The rates of a window, how far its fields move between the stages, what is left on each tile, and its error."""
-        solved = solve(slab, sites, partial(self._inverted, slab, TilePreconditioner), _SMALL * self.target)
-        in_time, squares, error = math.inf, torch.zeros(len(slab.mesh.model.live), dtype=torch.float64), list[Tensor]()
+    def _beside(
+        self, slab: Slab[TileSpace], sites: Sequence[Site], solved: SlabRates, between: Sequence[Evaluated]
+    ) -> dict[str, Any]:
+        """How far residuals between the stages would move the fields, and what is left on each tile."""
+        in_time, squares = math.inf, torch.zeros(len(slab.mesh.model.live), dtype=torch.float64)
         if solved.converged:
             inverse = cast(TilePreconditioner, solved.inverse)
             squares = inverse.by_tile([each.values for each in slab.evaluate(sites, solved.rates, slab.stages.nodes)])
-            between = [each.values for each in slab.evaluate(sites, solved.rates, slab.stages.between)]
-            rates = inverse(between)
+            rates = inverse([each.values for each in between])
             moved = moves(slab, rates)
             if self._jumps:
                 parts = [slab.moved(rates, number, 0, None) / unit for number, unit in enumerate(self._units)]
                 moved = torch.stack(parts, dim=1)
             in_time = float(slab.mesh.sizes(moved).max())
-            # Windows on which tiles are refined are solved again.
-            error = self._error(slab, solved, between, before) if slab.stages is self.stages else error
-        return {**solved.state, **dict(zip(_JUDGED, (in_time, squares, error), strict=True))}
+        return {"in_time": in_time, "squares": squares}
 
     def _starts(self, space: TileSpace, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
         """Each field's coefficients, and its time derivatives', at the start."""

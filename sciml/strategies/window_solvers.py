@@ -238,8 +238,9 @@ class SpaceTimeSlabs(TimeMarching):
         if elements is None or len(problem.coordinates) == 2:
             return ElementWindows, elements
         grid = not_on_grid(problem)
-        # Where conditions are not those of a square system, as those of a flow without pressures at walls, least squares serve.
-        return (TileWindows, None) if grid is not None and not_on_tiles(problem) is None else (GridWindows, grid)
+        # Rows of a grid need as many conditions as derivatives; a pressure has none at walls, and least squares need none.
+        bare = grid is not None and any(problem.order(name, str(problem.time)) == 0 for name in problem.fields)
+        return (TileWindows, None) if bare and not_on_tiles(problem) is None else (GridWindows, grid)
 
     def _methods(self, work: Workspace, training: Training, target: float) -> tuple[str, list[WindowMethod]]:
         kind, _ = self._space(work.problem)

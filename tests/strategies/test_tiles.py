@@ -353,7 +353,7 @@ def test_conditions_are_spread_over_large_tiles_beside_small_ones():
     assert sites
     for site in sites:
         trace, there = site.traces[0], site.factor > 0
-        for tile, local, real in zip(trace.tiles.tolist(), trace._local, there, strict=True):
+        for tile, local, real in zip(trace.tiles.tolist(), trace.local, there, strict=True):
             own = local[real]
             sides = [own[own[:, column].abs() > 1 - 1e-9][:, 1 - column] for column in range(2)]
             for along in (each for each in sides if len(each) > 6):
