@@ -73,9 +73,7 @@ def default_face_count(domain: Domain, inside: int) -> int:
     return 1 if dimension == 1 else round(2 * inside ** ((dimension - 1) / dimension))
 
 
-def draw(
-    place: Place, domain: Domain, count: int, generator: np.random.Generator, finer: Halvings | None = None
-) -> PointSet:
+def draw(place: Place, domain: Domain, count: int, generator: np.random.Generator, finer: Halvings | None = None) -> PointSet:
     """Scrambled Sobol points of one place of a domain, uniform by its length, area or volume.
 
     Args:

@@ -228,7 +228,7 @@ class SlabAttempt(ABC):
             judged = self._beside(slab, sites, solved, between)
             # Windows on which a space is refined are solved again.
             error = self._error(slab, solved, between, before) if slab.stages is self.stages else list[Tensor]()
-            return {**solved.state, "error": error, "made": self._when, "judged": judged}
+            return {**solved.state, "error": error, "judged": judged, "made": self._when, "reuses": self._reuses}
 
         self._when = _TAKEN
         found = dict(self.setup.journal.recalled(f"a slab of {slab.mesh.width} functions", compute))
@@ -238,7 +238,7 @@ class SlabAttempt(ABC):
         elif made_when == _AT_START and (self._kept is None or self._kept.slab is not slab):
             # It was made before an interruption, and is again if it is asked for.
             self._kept = _Kept(slab, partial(self._made_anew, slab, sites, made, start))
-        self._products = found["products"]
+        self._products, self._reuses = found["products"], found.pop("reuses")
         return SlabRates(**found), error, judged
 
     def _beside(

@@ -69,6 +69,18 @@ class Source(sciml.Problem):
         return d(u, x, x) + f
 
 
+class Reacting(sciml.Problem):
+    """Its windows take the inverse that an earlier one has made."""
+
+    domain = (sciml.Box(x=(0, 1), y=(0, 1)) - sciml.Disk((0.5, 0.5), 0.2)) * sciml.Interval(t=(0, 0.5))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=lambda x, y: torch.cos(torch.pi * x)), sciml.Neumann(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def reaction(self, u, x, y, t):
+        return d(u, t) - 0.1 * (d(u, x, x) + d(u, y, y)) + u**3
+
+
 class Transport(sciml.Problem):
     """A speed from scattered measurements."""
 
@@ -167,6 +179,7 @@ FITS = {
     "tiles": lambda **more: sciml.fit(Transport(), data=SCATTERED, **more),
     "cut tiles": lambda **more: sciml.fit(Plate(domain=HOLED), strategy=sciml.strategies.Tiles(3, 4), **more),
     "cut tiles in time": lambda **more: sciml.fit(problem_class("heat_holed")(), **more),
+    "cut tiles with a reaction": lambda **more: sciml.fit(Reacting(), **more),
     "a lazy table": lazily,
     "taught": taught,
     "unknown fields": lambda **more: sciml.fit(Source(), data=BENT, **more),
@@ -185,11 +198,24 @@ SHORT = {
     "tiles": (6,),
     "cut tiles": (1, 1),
     "cut tiles in time": (4,),
+    "cut tiles with a reaction": (7, 2),
 }
 
 
 # Killed again after they were resumed: one of each kind of state.
-TWICE = {"Adam", "taught", "a scheduler", "LBFGS", "SSBroyden", "two solvers", "Adaptive", "passes", "elements", "windows"}
+TWICE = {
+    "Adam",
+    "taught",
+    "a scheduler",
+    "LBFGS",
+    "SSBroyden",
+    "two solvers",
+    "Adaptive",
+    "passes",
+    "elements",
+    "windows",
+    "cut tiles with a reaction",
+}
 
 
 class KilledError(BaseException):

@@ -286,3 +286,149 @@ def test_tiles_are_refined_where_the_second_step_of_newtons_method_hardly_helps(
     found, reached = attempt(0.0, 0.5, None)
     assert reached < 1e-5
     assert len(found.trial.model.live) < 100
+
+
+class Waning(sciml.Problem):
+    """A pressure that all else gives up to a function of time, beside a temperature that reacts."""
+
+    domain = DOMAIN
+    fields = ["u", "p"]
+    conditions = [
+        *Reacting.conditions,
+        sciml.Neumann(
+            p=lambda x, y, t: (x**2 / 2 * (y - 0.5) + x * y * (x - 0.5)) / -0.2 * torch.exp(-t), on=DOMAIN.piece("circle")
+        ),
+        sciml.Neumann(p=lambda x, y, t: x * y * torch.exp(-t), on=DOMAIN.piece("x=1")),
+        sciml.Neumann(p=0.0, on=DOMAIN.piece("x=0")),
+        sciml.Neumann(p=lambda x, y, t: x**2 / 2 * torch.exp(-t), on=DOMAIN.piece("y=1")),
+        sciml.Neumann(p=lambda x, y, t: -(x**2) / 2 * torch.exp(-t), on=DOMAIN.piece("y=0")),
+        sciml.Mean(p=2.0),
+    ]
+
+    heat = Reacting.heat
+
+    @sciml.equation
+    def poisson(self, p, x, y, t):
+        return d(p, x, x) + d(p, y, y) - y * torch.exp(-t)
+
+
+def test_a_mean_gives_a_field_its_level_at_each_time():
+    solution = sciml.fit(Waning(), strategy="SpaceTimeSlabs")
+    assert solution.success, solution.message
+    # The mean of x^2 y / 2: of the square less the disk.
+    disk = math.pi * 0.2**2
+    mean = (1 / 12 - 0.25 * disk * (0.25 + 0.2**2 / 4)) / (1 - disk)
+    x, y, t = np.array([0.1, 0.9, 0.2]), np.array([0.2, 0.1, 0.8]), np.array([0.0, 0.2, 0.5])
+    truth = 2.0 + (x**2 * y / 2 - mean) * np.exp(-t)
+    assert np.abs(solution(x=x, y=y, t=t)["p"] - truth).max() < 1e-5
+
+
+def test_windows_of_other_jacobians_take_the_inverse_of_an_earlier_one(monkeypatch):
+    made = []
+
+    class Counted(TilePreconditioner):
+        def __init__(self, *given):
+            made.append(1)
+            super().__init__(*given)
+
+    monkeypatch.setattr("sciml.strategies.tile_slabs.TilePreconditioner", Counted)
+    found, counts = [], []
+    for dear in (20, 0):
+        monkeypatch.setattr(TileWindows, "dear", dear)
+        made.clear()
+        found.append(sciml.fit(Reacting(), strategy="SpaceTimeSlabs"))
+        counts.append(len(made))
+    assert len(found[0].trial.windows) == len(found[1].trial.windows) >= 5
+    assert counts[0] < 0.7 * counts[1]
+    errors = [worst(each, Reacting()) for each in found]
+    assert max(errors) < 1e-8
+
+
+def test_an_inverse_that_is_no_help_is_made_anew():
+    setup = prepare(Reacting(), RandomFeatures(), None, 400, None, F64, "cpu", 0)
+    attempt = TileWindows(setup, Log(), 1e-6, 1e-3)
+    window, _ = attempt(0.0, 0.025, None)
+    kept = attempt._kept
+    assert kept is not None
+    kept.inverse = lambda values: torch.full_like(kept.slab.zero(), float("nan"))
+    kept.slopes = [each + 1 for each in kept.slopes]
+    _, reached = attempt(0.025, 0.05, window)
+    assert reached < 1e-6
+
+
+class Channel(sciml.Problem):
+    """Womersley's flow between two plates: an inlet that oscillates, and a pressure that nothing prescribes at walls."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 0.2))
+    fields = ["u", "v", "p"]
+    viscosity, rate = 0.1, 2 * math.pi
+
+    @staticmethod
+    def profile(y, t):
+        wave = complex(0.0, Channel.rate / Channel.viscosity) ** 0.5
+        shape = 1 - torch.cosh(wave * (y - 0.5)) / torch.cosh(torch.tensor(wave / 2))
+        return (shape / (1j * Channel.rate) * torch.exp(1j * Channel.rate * t)).real
+
+    conditions = [
+        sciml.Initial(u=lambda y: Channel.profile(y, torch.zeros_like(y)), v=0.0),
+        sciml.Dirichlet(u=0.0, v=0.0, on=domain.faces("y")),
+        sciml.Dirichlet(u=lambda y, t: Channel.profile(y, t), v=0.0, on=domain.face(x=0)),
+        sciml.Outflow(["u", "v"], pressure="p", viscosity=viscosity, on=domain.face(x=1)),
+    ]
+
+    @sciml.equation
+    def mass(self, u, v, x, y, t):
+        return d(u, x) + d(v, y)
+
+    @sciml.equation
+    def momentum_x(self, u, v, p, x, y, t):
+        return d(u, t) + u * d(u, x) + v * d(u, y) + d(p, x) - self.viscosity * sciml.laplacian(u, x, y)
+
+    @sciml.equation
+    def momentum_y(self, u, v, p, x, y, t):
+        return d(v, t) + u * d(v, x) + v * d(v, y) + d(p, y) - self.viscosity * sciml.laplacian(v, x, y)
+
+
+@pytest.mark.slow
+def test_a_flow_on_a_box_without_pressures_at_walls_is_served_by_tiles():
+    """It had no way: a grid's rows need as many conditions as derivatives."""
+    solution = sciml.fit(Channel(), strategy="SpaceTimeSlabs")
+    assert "cut tiles" in " ".join(solution.choices)
+    x, y, t = np.random.default_rng(0).uniform([0, 0, 0], [1, 1, 0.2], (500, 3)).T
+    found = solution(x=x, y=y, t=t)
+    truth = Channel.profile(torch.from_numpy(y), torch.from_numpy(t)).numpy()
+    assert np.abs(found["u"] - truth).max() < 1e-6
+    assert np.abs(found["v"]).max() < 1e-6
+    assert np.abs(found["p"] - (1 - x) * np.cos(2 * np.pi * t)).max() < 1e-5
+
+
+class Carried(sciml.Problem):
+    """A pulse that turns round the middle of a disk; coarse tiles miss its start by 1e-5."""
+
+    domain = sciml.Disk((0, 0), 1.0) * sciml.Interval(t=(0, 0.2))
+    fields = ["u"]
+    diffusivity = 1e-3
+
+    def reference(self, x, y, t):
+        width = 0.01 + 2 * self.diffusivity * t
+        away = (x - 0.4 * torch.cos(2 * math.pi * t)) ** 2 + (y - 0.4 * torch.sin(2 * math.pi * t)) ** 2
+        return 0.01 / width * torch.exp(-away / (2 * width))
+
+    conditions = [
+        sciml.Initial(u=lambda x, y: torch.exp(-((x - 0.4) ** 2 + y**2) / 0.02)),
+        sciml.Dirichlet(u=0.0, on=domain.piece("circle")),
+    ]
+
+    @sciml.equation
+    def transport(self, u, x, y, t):
+        turning = x * d(u, y) - y * d(u, x)
+        return d(u, t) + 2 * math.pi * turning - self.diffusivity * (d(u, x, x) + d(u, y, y))
+
+
+@pytest.mark.slow
+def test_what_tiles_miss_of_a_start_is_no_reason_for_short_windows():
+    """No length made it any smaller: they became 1e-7 of the whole time, and the fit never came to its end."""
+    solution = sciml.fit(Carried(), strategy="SpaceTimeSlabs")
+    assert solution.success, solution.message
+    assert len(solution.trial.windows) < 60
+    assert solution.error()["u"] < min(1e-3, 2 * solution.estimated_error["u"])

@@ -1,5 +1,7 @@
 """Polynomials on tiles that the domain cuts: holes, nonlinear equations, systems, three coordinates, time; and their rows."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -382,3 +384,50 @@ def test_the_corners_functions_come_after_tiles_for_flows():
     assert ways.index(Tiles) < ways.index(CornerSingular)
     ways = [type(way) for way in select._serving(workspace(corner()))]
     assert ways.index(CornerSingular) < ways.index(Tiles)
+
+
+class Stokes(sciml.Problem):
+    """Stokes flow about a hole; the velocity is the curl of sin(x^2 + y^2)."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 1)) - sciml.Disk((0.45, 0.55), 0.2)
+    fields = ["u", "v", "p"]
+    conditions = [
+        sciml.Dirichlet(
+            u=lambda x, y: 2 * y * torch.cos(x**2 + y**2), v=lambda x, y: -2 * x * torch.cos(x**2 + y**2), on=domain.boundary
+        ),
+        sciml.Mean(p=0.25),
+    ]
+
+    @sciml.equation
+    def mass(self, u, v, x, y):
+        return d(u, x) + d(v, y)
+
+    @sciml.equation
+    def momentum_x(self, u, p, x, y):
+        r = x**2 + y**2
+        return d(p, x) - 2 * x * y - (sciml.laplacian(u, x, y) + 8 * y * (2 * torch.sin(r) + r * torch.cos(r)))
+
+    @sciml.equation
+    def momentum_y(self, v, p, x, y):
+        r = x**2 + y**2
+        return d(p, y) - x**2 - (sciml.laplacian(v, x, y) - 8 * x * (2 * torch.sin(r) + r * torch.cos(r)))
+
+
+def test_a_pressure_with_a_mean_is_found_on_cut_tiles():
+    solution = sciml.fit(Stokes(), strategy=sciml.strategies.Tiles())
+    assert solution.success, solution.message
+    assert len(solution.trial.model.live) < 100, "what holds the level is no reason for finer tiles"
+    x, y = np.array([0.05, 0.9, 0.5]), np.array([0.1, 0.2, 0.95])
+    found, r = solution(x=x, y=y), x**2 + y**2
+    assert np.abs(found["u"] - 2 * y * np.cos(r)).max() < 1e-7
+    disk = math.pi * 0.2**2
+    mean = (1 / 6 - 0.55 * disk * (0.45**2 + 0.2**2 / 4)) / (1 - disk)
+    assert np.abs(found["p"] - (x**2 * y - mean + 0.25)).max() < 1e-5
+
+
+def test_a_mean_that_is_no_level_is_left_to_others():
+    class Tied(Stokes):
+        conditions = [*Stokes.conditions, sciml.Mean(u=0.1)]
+
+    with pytest.raises(sciml.SolverError, match="ties all tiles together"):
+        sciml.fit(Tied(), strategy=sciml.strategies.Tiles())
