@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from sciml.errors import ProblemError
-from sciml.geometry.box import Box
 from sciml.geometry.domain import At, Average, Domain, Face, Interface, Interior, OnFaces, Opposite, Piece, Place, Side, Within
 from sciml.typing import Array, Points
 
@@ -140,7 +139,7 @@ def on_side(
     places = arrays[0][:, finer.columns]
     mirrored = [np.where(np.arange(dimension) == each, 1 - unit, unit) for each in range(dimension)]
     parted = np.array([1 + (not np.array_equal(made(each)[0][:, finer.columns], places)) for each in mirrored])
-    corners = np.indices(parted).reshape(dimension, -1).T
+    corners = np.indices(tuple(parted.tolist())).reshape(dimension, -1).T
     parts: list[list[Array]] = []
     level = 0
     while True:
@@ -237,11 +236,11 @@ def clustered(sample: PointSet, box: Domain, around: Collection[int] = ()) -> Po
     r"""Evenly spread points, moved so that they have the density :math:`\prod_i (1-x_i^2)^{-1/2}` on [-1, 1].
 
     Least squares by polynomials of degree n needs some n² evenly spread points along a line, and some n of these. Points on
-    faces stay on them, and in a domain that is no box all points where they are.
+    faces stay on them.
 
     Args:
         sample: points of one place, evenly spread.
-        box: the domain.
+        box: the domain, a box.
         around: the columns of coordinates that are left as they are, because what is fitted is periodic along them.
 
     Example:
@@ -253,8 +252,6 @@ def clustered(sample: PointSet, box: Domain, around: Collection[int] = ()) -> Po
     Reference: A. Narayan, J. D. Jakeman and T. Zhou, A Christoffel function weighted least squares algorithm for collocation
     approximations, Mathematics of Computation 86 (2017).
     """
-    if not isinstance(box, Box):
-        return sample
     free = [column for column in range(len(box.coordinates)) if column not in around]
 
     def moved(points: Points) -> Points:
@@ -281,8 +278,7 @@ class SpectralPoints:
         if isinstance(place, Interior):
             count = self.inside
         elif isinstance(place, OnFaces):
-            across = [self.across[face.coordinate] for face in place.faces if isinstance(face, Face)]
-            count = max(across or self.across.values())
+            count = max(self.across[face.coordinate] for face in place.faces if isinstance(face, Face))
         elif isinstance(place, Opposite):
             # Waves join by themselves at the ends of their coordinate.
             waves = box.coordinates.index(place.coordinate) in self.around

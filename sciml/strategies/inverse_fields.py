@@ -54,7 +54,7 @@ class CurvaturePenalty:
     Least squares with such rows is the posterior mean of a field whose second derivatives are white noise before the data, a
     smoothing spline; and its covariance is that of the posterior (G. Wahba, Spline Models for Observational Data, SIAM 1990,
     chapters 1 and 5). Where a field is large it may bend more: what conducts ten times as well varies by ten times as much.
-    Points in a box are denser towards the ends of coordinates, where polynomials would bend between them, and count less there.
+    Points are denser towards the ends of coordinates, where polynomials would bend between them, and count less there.
     """
 
     field: str
@@ -84,13 +84,13 @@ def smoothness_blocks(
     problem: Problem, fields: Sequence[str], sizes: dict[str, float], fraction: float, count: int
 ) -> Collocation:
     """Rows that ask fields not to bend."""
-    half_width, box = problem.domain.half_widths, isinstance(problem.domain, Box)
+    half_width = {name: (upper - lower) / 2 for name, (lower, upper) in problem.domain.bounds.items()}
     terms = []
     for field in fields:
         for index in itertools.combinations_with_replacement(problem.coordinates, 2):
             mixed = math.sqrt(2) if index[0] != index[1] else 1.0
             strength = fraction * mixed * math.prod(half_width[name] for name in index) / (sizes[field] * math.sqrt(count))
-            rows = CurvaturePenalty(field, index, strength, sizes[field], problem.domain.bounds if box else {})
+            rows = CurvaturePenalty(field, index, strength, sizes[field], problem.domain.bounds)
             terms.append(Term(f"{PRIOR}{describe(field, index)}", Interior(), rows, measured=True))
     evenly = draw(Interior(), problem.domain, count, np.random.default_rng(0))
     return Collocation(clustered(evenly, problem.domain), tuple(terms))
@@ -128,8 +128,8 @@ class InverseFields(Strategy):
         problem = work.problem
         if work.measurements is None or len(problem.equations) >= len(problem.fields):
             return "no field is left free, or there are no measurements"
-        if work.dimension not in _DEGREES:
-            return "it has more than two coordinates"
+        if not isinstance(problem.domain, Box) or work.dimension not in _DEGREES:
+            return "its domain is no box in one or two coordinates"
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:

@@ -28,7 +28,7 @@ _LEVELS = {
 }
 _STAGES = 6
 # Stages of the window on which tiles are refined, and how many windows an inverse costs.
-_FEWER_STAGES, _INVERSE = 1, 3.5
+_FEWER_STAGES, _STAGES_OF_FLOWS, _INVERSE = 1, 3, 3.5
 # Windows for which a length that could not be solved is not tried again.
 _PATIENCE = 8
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
@@ -98,6 +98,9 @@ class TileWindows(SlabAttempt):
         self._too_long, self._patience = math.inf, 0
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
         self.longer = 1.0
+        if not all(self._orders):
+            # A pressure answers at once to what a step of implicit Euler's method misses of a flow.
+            self.coarse = RadauIIA(_STAGES_OF_FLOWS)
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         """The window's set-up, and the relative error of its fields: in time, or in space, which no shorter window changes."""
