@@ -324,13 +324,14 @@ class SlabAttempt(ABC):
         if kept is not None and kept.serves(slab):
             if kept.inverse is None:
                 kept.slopes, kept.inverse = kept.remade()
-            alike = all(torch.allclose(one, two, rtol=1e-12) for one, two in zip(kept.slopes, slopes, strict=True))
+            pairs = zip(kept.slopes, slopes, strict=False)
+            alike = len(kept.slopes) == len(slopes) and all(torch.allclose(one, two, rtol=1e-12) for one, two in pairs)
             # That of another Jacobian takes more products, which may be cheaper than a new one.
             self._reuses = alike or (not again and self._products <= self.dear)
             if self._reuses:
                 return kept.inverse
         # The old one makes room before.
-        self._kept = None
+        kept = self._kept = None
         inverse = made(slab, evaluated)
         self._kept = _Kept(slab, lambda: (slopes, inverse), slopes, inverse)
         self._when = _MIDWAY if again else _AT_START
