@@ -52,7 +52,7 @@ class PointSet:
 
 @dataclass(frozen=True)
 class Halvings:
-    """How many times the distance between points is to be halved at places ``(n, D)``, and the coordinates that tell it."""
+    """Local point density: how often distances are to be halved at places ``(n, D)``, and the coordinates that tell it."""
 
     levels: Callable[[Array], Array]
     columns: Sequence[int]

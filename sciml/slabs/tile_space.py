@@ -57,7 +57,7 @@ _BESIDE = 1e-7
 
 
 def untied(problem: Problem) -> str | None:
-    """Why means cannot be held on tiles, or None where each gives a field the level that all else leaves open."""
+    """Why means are not gauge conditions, or None where each gives a field the level that all else leaves open."""
     for term in problem.terms():
         if isinstance(term.place, Average):
             others = [each for each in problem.terms() if each is not term]
@@ -325,7 +325,7 @@ class TileSpace:
         return found
 
     def levelled(self, weights: Tensor) -> Tensor:
-        """Coefficients ``(F, k, T K)`` with the level of fields that were held at a place moved to their means."""
+        """Gauge fixing: coefficients ``(F, k, T K)``, the level of fields that were held at a place moved to their means."""
         found = weights.clone() if self._levels_off else weights
         constant = int((self.model.products == 0).all(1).nonzero()[0, 0])
         for field, off in self._levels_off:
