@@ -20,7 +20,7 @@ from torch import nn
 from sciml.baselines.predictability import doubt
 from sciml.diagnostics.certificate import Certificate
 from sciml.diagnostics.convergence import overfitted, stagnant
-from sciml.diagnostics.estimated_error import estimated_error, missed, scattered
+from sciml.diagnostics.estimated_error import estimated_error, left_open, missed, scattered
 from sciml.diagnostics.preflight import checked
 from sciml.errors import ProblemError, SolverError
 from sciml.parallel import process_group
@@ -171,15 +171,16 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     if spread is not None and best.teacher is not None:
         spread = carried(spread, setup.problem, best.teacher.trial, setup.trial)
     errors = dict(best.errors)
-    if not (errors or best.doubt) and setup.measurements is None and not setup.raw and best.solved and status not in ENDED:
-        errors = estimated_error(setup, options.seed, best.residual) or {
-            name: min(1.0, each) for name, each in best.at_most.items()
-        }
+    if not (errors or best.doubt) and best.solved and status not in ENDED:
+        alone = setup.measurements is None and not setup.raw
+        errors = estimated_error(setup, options.seed, best.residual) if alone else {}
+        errors = errors or {name: min(1.0, each) for name, each in best.at_most.items()}
     reasons = [*([best.doubt] if best.doubt else []), *judged.reasons, *missed(errors, _ERROR * options.tolerance)]
-    if spread is not None:
-        # What the noise of measurements adds is an error of the answer, and none of the way it was found.
-        noise = scattered(setup.problem, setup.trial, spread, options.seed)
+    # What the noise of measurements adds is an error of the answer, and none of the way it was found.
+    noise = best.scatter if spread is None else scattered(setup.problem, setup.trial, spread, options.seed)
+    if noise:
         errors = {name: math.hypot(errors.get(name, 0.0), each) for name, each in noise.items()}
+        reasons += left_open(noise)
     if best.solved and not reasons and status not in ENDED and setup.measurements is None:
         with process_group.alone():
             unsure = doubt(setup.problem, setup.trial, best.residual, max(_LEAST_LOOK, log.seconds), options.tolerance)

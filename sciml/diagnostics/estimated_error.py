@@ -35,7 +35,7 @@ from sciml.solvers import DiscreteProblem, Objective, ResidualSystem
 from sciml.solvers.batching import predicted
 from sciml.solvers.discrete_problem import CONDITION_WEIGHT, blocks_of, layout_of, wave_columns
 from sciml.solvers.gauss_newton import factorised
-from sciml.typing import MultiIndex, Values
+from sciml.typing import Array, MultiIndex, Values
 from sciml.uncertainty.error_bands import FieldCovariance, standard_errors
 
 # The degree of polynomials by the number of coordinates; the number of random features and their scale; columns at most.
@@ -188,13 +188,25 @@ class _CorrectedJets(LinearJets):
 
 def scattered(problem: Problem, trial: Any, spread: FieldCovariance, seed: int) -> dict[str, float]:
     """The relative L2 error of each field that the scatter of the measurements leads one to expect."""
+    return relative_scatter(problem, partial(standard_errors, problem, trial, spread), trial, seed)
+
+
+def relative_scatter(
+    problem: Problem, errors_at: Callable[[Tensor], Mapping[str, Array]], trial: Any, seed: int
+) -> dict[str, float]:
+    """The same from standard errors of the fields at points ``(n, D)``, each ``(n,)``."""
     points = draw(Interior(), problem.domain, _SCATTERED, np.random.default_rng([seed, 52])).points[0]
-    errors, values = standard_errors(problem, trial, spread, points), predicted(trial, points).double().cpu().numpy()
+    errors, values = errors_at(points), predicted(trial, points).double().cpu().numpy()
     columns = dict(zip(problem.coordinates, points.T.numpy(), strict=True))
     lives = {name: problem.lives(name, columns) for name in problem.fields}
     sizes = significant([float(np.linalg.norm(values[lives[name], column])) for column, name in enumerate(problem.fields)])
     found = (float(np.linalg.norm(errors[name][lives[name]])) / size for name, size in zip(problem.fields, sizes, strict=True))
     return {name: min(error, 1.0) for name, error in zip(problem.fields, found, strict=True)}
+
+
+def left_open(scatter: Mapping[str, float]) -> list[str]:
+    """That measurements leave fields open, which scatter by as much as they are large; nothing where none does."""
+    return [f"the measurements leave {name!r} open: it scatters by its size" for name, each in scatter.items() if each >= 1]
 
 
 def significant(sizes: Sequence[float]) -> list[float]:

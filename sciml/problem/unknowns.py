@@ -90,14 +90,15 @@ class Unknown:
         low, high = self.lower, self.upper
         if not math.isfinite(value) or (low is not None and value <= low) or (high is not None and value >= high):
             raise ProblemError(f"Unknown: {value:g} does not lie strictly between the bounds; lower={low}, upper={high}")
-        if low is not None and high is not None:
-            fraction = (value - low) / (high - low)
-            found = math.log(fraction / (1 - fraction))
-        elif self._bound is not None:
-            found = math.log((value - self._bound) / (self.initial - self._bound))
-        else:
-            found = (value - self.initial) / (abs(self.initial) or 1.0)
-        return torch.tensor(found, dtype=torch.float64)
+        return self.raw_of(torch.tensor(value, dtype=torch.float64))
+
+    def raw_of(self, values: Tensor) -> Tensor:
+        """The raw numbers of values between the bounds, differentiable: the inverse of ``value``."""
+        if self.lower is not None and self.upper is not None:
+            return torch.logit((values - self.lower) / (self.upper - self.lower))
+        if self._bound is not None:
+            return torch.log((values - self._bound) / (self.initial - self._bound))
+        return (values - self.initial) / (abs(self.initial) or 1.0)
 
     def value(self, raw: Tensor) -> Tensor:
         """The value that a raw number stands for; differentiable, of the same shape."""

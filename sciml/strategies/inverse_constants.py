@@ -1,10 +1,12 @@
 r"""Unknown constants of laws in one coordinate: nonlinear regression, and parameter estimation of differential equations.
 
 Where equations have no derivatives, :math:`F(y, x; c) = 0`, they are solved for the fields at every measured point, and only
-the constants are varied: by the implicit function theorem :math:`\partial y/\partial c = -F_y^{-1} F_c`. Differential
-equations are solved by random features together with their constants, and made exact by polynomials.
+the constants are varied: by the implicit function theorem :math:`\partial y/\partial c = -F_y^{-1} F_c`. Partial differential
+equations of any domain are solved anew at all values of their constants. Ordinary differential equations are solved by random
+features together with their constants, and made exact by polynomials.
 
-Reference: D. M. Bates and D. G. Watts, Nonlinear Regression Analysis and Its Applications, Wiley 1988.
+References: D. M. Bates and D. G. Watts, Nonlinear Regression Analysis and Its Applications, Wiley 1988; J. Nocedal and S. J.
+Wright, Numerical Optimization, 2nd ed., Springer 2006, chapter 10.
 """
 
 from __future__ import annotations
@@ -13,26 +15,32 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from sciml.diagnostics.estimated_error import relative_scatter
+from sciml.diagnostics.well_posedness import condition_warnings
+from sciml.errors import SolverError
 from sciml.geometry import Box, Interior, SpectralPoints
-from sciml.jets import Supplier
-from sciml.models import Scaled, Spectral
+from sciml.jets import JetSpace, Supplier, jets_of
+from sciml.models import Scaled, Spectral, Tiles as TilePolynomials
+from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
 from sciml.problem.linearize import gradients, per_point
 from sciml.problem.measurements import data_blocks, prior_blocks
-from sciml.problem.observations import DATA, is_measured
+from sciml.problem.observations import DATA, PRIOR, is_measured
 from sciml.solvers import DiscreteProblem, LeastSquares, ResidualSystem
 from sciml.solvers.discrete_problem import DATA_WEIGHT, layout_of, with_features
 from sciml.strategies.random_features import not_by_least_squares, output_weights, part_of, take_over
-from sciml.strategies.search import Candidate, Strategy, Workspace, most_points
+from sciml.strategies.search import Candidate, Strategy, Workspace, most_points, search
+from sciml.strategies.tiles import Tiles
 from sciml.strategies.training import Training
-from sciml.typing import MultiIndex
+from sciml.typing import Array, MultiIndex
 from sciml.uncertainty.covariance import Inference, from_rows
 
 _FEATURES = ((100, 32.0), (200, 48.0))
@@ -43,11 +51,17 @@ _DEGREES = (60, 120, 240)
 _POINTS_A_DEGREE = 3
 _NEGLIGIBLE, _CLOSE = 0.03, 1e-9
 # Steps on the constants of a law without derivatives; degrees by the number of coordinates; Newton's steps for the fields.
-_REGRESSION = LeastSquares(600, loss_tolerance=1e-14)
+_REGRESSION, _LINEARISED = LeastSquares(600, loss_tolerance=1e-14), LeastSquares(40)
 _LAW_DEGREES = {1: (30, 60, 120, 240), 2: (12, 24, 36), 3: (8, 12, 16)}
 _NEWTON, _ARRIVED = 30, 1e-10
 _RESOLVED = 1e-3
 _GOOD = 1e-3
+_MEASURED = (DATA.rstrip("."), PRIOR.rstrip("."))
+# Solutions beside some constants are taken at raw numbers that differ by so much; by how much these move at most, tried in turn,
+# and with the same slopes. By how much the loss falls, and the numbers move, at least for another step; steps.
+_BESIDE, _MOST, _NEAR, _FALL, _SMALL, _ROUNDS = 1e-3, (3.0, 1.0, 0.3, 0.1, 0.03), 0.03, 1e-2, 1e-6, 20
+# How exact solutions need be before the constants are known.
+_ROUGHLY = 1e-5
 
 
 class LawSystem(ResidualSystem):
@@ -98,21 +112,94 @@ class _Values:
         return self.values[:, list(self.fields).index(field)]
 
 
+class _Tangent(nn.Module):
+    """A solution as an affine function of constants, by differences of solutions at values beside those of another.
+
+    Args:
+        here: the solution at the numbers ``raw``.
+        base: the solution that the others lie beside.
+        beside: for each unknown the solution where its raw number is larger by ``steps``.
+    """
+
+    def __init__(
+        self,
+        here: nn.Module,
+        base: nn.Module,
+        beside: Sequence[nn.Module],
+        raw: Mapping[str, Tensor],
+        steps: Mapping[str, float],
+    ) -> None:
+        super().__init__()
+        self.solutions = nn.ModuleList([here, base, *beside]).requires_grad_(False)
+        self.raw, self.steps = dict(raw), dict(steps)
+
+    def about(self, here: nn.Module, raw: Mapping[str, Tensor]) -> _Tangent:
+        """The same slopes about another solution."""
+        return _Tangent(here, self.solutions[1], list(self.solutions[2:]), raw, self.steps)
+
+
+class TangentSystem(ResidualSystem):
+    """Measurements of fields that follow from constants by solving, linearised: the constants are all that is varied."""
+
+    def evaluation(
+        self, block: Collocation, values: Mapping[str, Tensor] | None = None
+    ) -> tuple[Evaluation, tuple[Supplier, ...]]:
+        now = self.values() if values is None else values
+        suppliers = tuple(self.affine(points, now) for points in block.sample.points)
+        return Evaluation.of(self.problem.bind(**now), block.sample.points, suppliers, block.sample.normals), suppliers
+
+    def affine(self, points: Tensor, values: Mapping[str, Tensor]) -> Supplier:
+        """The supplier of the fields' jets at values of the constants."""
+        trial, names, fields = cast(_Tangent, self.trial), self.problem.coordinates, self.problem.fields
+        if points not in self._kept:
+            at = dict(zip(names, points.unbind(1), strict=True))
+            # Derivatives that were taken once are kept.
+            self._kept[points] = [JetSpace(at, fields, jets_of(each, points, names, fields)) for each in trial.solutions]
+        raw = {name: unknown.raw_of(values[name]) for name, unknown in self.problem.unknowns.items()}
+        return _Affine(self._kept[points], [(raw[name] - at) / trial.steps[name] for name, at in trial.raw.items()])
+
+
+@dataclass(frozen=True)
+class _Affine:
+    r"""The supplier of jets :math:`u + \sum_j s_j (u_j - u_0)` of solutions in turn."""
+
+    solutions: Sequence[Supplier]
+    shares: Sequence[Tensor]
+
+    def jet(self, field: str, index: MultiIndex) -> Tensor:
+        here, base, *beside = (each.jet(field, index).detach() for each in self.solutions)
+        return here + sum(share * (each - base) for share, each in zip(self.shares, beside, strict=True))
+
+
 @dataclass(frozen=True)
 class NonlinearRegression(Strategy):
-    """Nonlinear regression: unknown constants of equations without derivatives, by Levenberg-Marquardt on them alone.
+    r"""Nonlinear regression (the output-error method, by shooting): only unknown constants are varied, fields follow from them.
 
-    The fields are solved for at every measured point; polynomials carry them to all others.
+    Where equations have no derivatives they are solved for their fields at every measured point, by Newton's method, and
+    polynomials carry them to all others. Where they have, and their conditions determine the fields, other strategies solve
+    them at some values of the constants and beside these; measurements of
+
+    .. math::  u(x; c) + \sum_j (\gamma_j - c_j)\, \frac{u(x; c + h_j e_j) - u(x; c)}{h_j}
+
+    are fitted by Levenberg and Marquardt's method in :math:`\gamma`, and so on from there: Gauss and Newton's steps on the
+    constants alone, on any domain.
+
+    Args:
+        ways: the strategies that solve the equations where constants have values; ``fit`` finds them.
     """
+
+    ways: tuple[Strategy, ...] = ()
 
     def obstacle(self, work: Workspace) -> str | None:
         problem = work.problem
         if work.measurements is None or not problem.unknowns:
             return "it has no unknown constants, or no measurements of them"
+        if self.ways:
+            return not_by_solving(problem) or not_by_least_squares(work)
         terms = [term for block in work.discrete.train for term in block.terms]
         asked = [*problem.asked(), *(each for term in terms for each in problem.system.asked(term))]
         if problem.conditions or any(index for _, index in asked):
-            return "it has derivatives or conditions"
+            return "it has derivatives or conditions, and no ways= say how it is solved where constants have values"
         if len(problem.equations) != len(problem.fields) or any(term.place != Interior() for term in problem.terms()):
             return "its equations are not as many as its fields everywhere"
         if not isinstance(problem.domain, Box) or work.dimension not in _LAW_DEGREES:
@@ -122,13 +209,18 @@ class NonlinearRegression(Strategy):
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         setup, log = work.discrete.with_unknowns(), work.log
         assert setup.measurements is not None
+        known = setup.measurements.known(setup.problem)
         # As few constants need no rows to judge by as a line does.
         blocks = [*data_blocks(setup.problem, setup.measurements), *prior_blocks(setup.problem)]
         data = tuple(block.to(setup.trial.offset.device, setup.trial.offset.dtype) for block in blocks)
+        setup = replace(setup, leading=setup.weights)
+        if self.ways:
+            yield from _Solving(work, replace(setup, train=data, held=data), self.ways).run()
+            return
         still = copy.deepcopy(setup.trial).requires_grad_(False)
         law = replace(setup, trial=still, rows=LawSystem(setup.problem, still, setup.raw), train=data, held=data)
-        law = Training(log).run(replace(law, leading=law.weights), [_REGRESSION], work.seed)
-        inference = from_rows(law.objective(), known=setup.measurements.known(setup.problem))
+        law = Training(log).run(law, [_REGRESSION], work.seed)
+        inference = from_rows(law.objective(), known=known)
         for degree in _LAW_DEGREES[work.dimension]:
             model = Spectral(degree)
             model.build(work.dimension, len(setup.problem.fields), torch.Generator())
@@ -145,6 +237,164 @@ class NonlinearRegression(Strategy):
             yield replace(now, status=log.status if log.ended else "converged", message=log.message)
             if enough:
                 break
+
+
+def not_by_solving(problem: Problem) -> str | None:
+    """Why fields do not follow from constants, or None where equations and conditions are as many as they take."""
+    if problem.promoted:
+        return "constants are among its coordinates"
+    if condition_warnings(problem.bind_initial()):
+        return "its conditions are too few or too many to solve it without measurements"
+    return None
+
+
+@dataclass(frozen=True)
+class _Reached:
+    """A solution, the unknowns there, the slopes by these, and the loss on the measurements."""
+
+    solution: Candidate
+    raw: Mapping[str, Tensor]
+    loss: float
+    tangent: _Tangent | None = None
+
+
+class _Solving:
+    """Gauss and Newton's steps on constants, whose slopes are differences of solutions.
+
+    Args:
+        work: the problem and its record.
+        data: the set-up whose rows are the measurements alone.
+        ways: the strategies that solve it where constants have values.
+    """
+
+    def __init__(self, work: Workspace, data: DiscreteProblem, ways: Sequence[Strategy]) -> None:
+        self._work, self._data, self._ways, self._solves = work, data, ways, 0
+        self._way: Strategy | None = None
+        given = work.options.weights
+        weights = {name: each for name, each in given.items() if name.partition(".")[0] not in _MEASURED} if given else None
+        self._options = replace(work.options, weights=weights)
+
+    def run(self) -> Iterator[Candidate]:
+        """The solutions at better and better constants, at first no more exact than finding these takes."""
+        log = self._work.log
+        here = self._reached({name: value.detach() for name, value in self._data.raw.items()}, _ROUGHLY)
+        if here is None:
+            return
+        # The first values are no estimates, and better than nothing where time ends.
+        yield replace(self._candidate(here), solved=False)
+        for reached in self._steps(here):
+            here = reached
+            yield self._candidate(here)
+        if here.tangent is None or log.stopped:
+            return
+        found = self._reached(here.raw, 0.0)
+        if found is None or log.stopped:
+            return
+        laid, last = found.solution, replace(found, tangent=here.tangent.about(found.solution.discrete.trial, here.raw))
+        if abs(found.loss - here.loss) > _FALL * found.loss:
+            for reached in self._steps(found):
+                last = reached
+                yield self._candidate(last)
+        if not log.stopped:
+            yield replace(self._candidate(last), accepted=laid.accepted, sufficient=laid.sufficient)
+
+    def _steps(self, here: _Reached) -> Iterator[_Reached]:
+        """Gauss and Newton's steps, as long as they lower the loss."""
+        log, tangent, moved = self._work.log, None, math.inf
+        for _ in range(_ROUNDS):
+            # Slopes serve a little further on as well.
+            tangent = self._tangent(here) if tangent is None or moved > _NEAR else tangent
+            if tangent is None:
+                return
+            here = replace(here, tangent=tangent)
+            yield here
+            wanted = Training(log).run(self._linear(here.raw, tangent), [_LINEARISED], self._work.seed).raw
+            moves = {name: wanted[name].detach() - value for name, value in here.raw.items()}
+            wished = max(abs(float(move)) for move in moves.values())
+            for most in _MOST:
+                found = self._reached({name: value + moves[name].clamp(-most, most) for name, value in here.raw.items()})
+                if (found is not None and found.loss < here.loss) or log.stopped:
+                    break
+            if found is None or not found.loss < here.loss:
+                return
+            moved = min(wished, most)
+            settled = wished <= most and (here.loss - found.loss <= _FALL * here.loss or moved <= _SMALL)
+            tangent = tangent.about(found.solution.discrete.trial, found.raw)
+            here = replace(found, tangent=tangent)
+            if settled or log.stopped:
+                yield here
+                return
+
+    def _reached(self, raw: Mapping[str, Tensor], enough: float | None = None) -> _Reached | None:
+        """What there is at some values; by all ways, as exact as is ``enough``, or by that, and on the tiles, of before."""
+        if enough is not None:
+            self._options, self._way = replace(self._options, enough=enough), None
+        found = self._solved({name: float(each.value(raw[name])) for name, each in self._work.problem.unknowns.items()})
+        if found is None:
+            return None
+        objective = self._data.with_unknowns(raw).with_trial(found.discrete.trial).objective()
+        return _Reached(found, raw, float(objective.total(objective.means())))
+
+    def _solved(self, values: Mapping[str, float]) -> Candidate | None:
+        """The best solution where constants have values, or None."""
+        best: Candidate | None = None
+        self._solves += 1
+        for way in self._ways if self._way is None else [self._way]:
+            own = replace(self._work.on(None), problem=self._work.problem.bind(**values), options=self._options)
+            try:
+                found = search([way], own)
+            except SolverError:
+                continue
+            if found is not None and found.status == "interrupted":
+                raise KeyboardInterrupt
+            if found is not None and (best is None or found.rank < best.rank):
+                model, best = getattr(found.discrete.trial, "model", None), found
+                self._way = Tiles(on=model) if isinstance(model, TilePolynomials) else way
+            if (best is not None and best.accepted) or self._work.log.stopped:
+                break
+        return best
+
+    def _tangent(self, here: _Reached) -> _Tangent | None:
+        """The solution and those beside it; None where one is not found."""
+        trial, beside = here.solution.discrete.trial, []
+        steps = {name: _BESIDE * max(1.0, abs(float(value))) for name, value in here.raw.items()}
+        for name, step in steps.items():
+            found = self._reached({**here.raw, name: here.raw[name] + step})
+            if found is None or self._work.log.stopped:
+                return None
+            beside.append(found.solution.discrete.trial)
+        return _Tangent(trial, trial, beside, here.raw, steps)
+
+    def _linear(self, raw: Mapping[str, Tensor], tangent: _Tangent) -> DiscreteProblem:
+        """The measurements as rows of affine functions of the constants."""
+        data = self._data.with_unknowns(raw)
+        return replace(data, trial=tangent, rows=TangentSystem(data.problem, tangent, data.raw))
+
+    def _candidate(self, here: _Reached) -> Candidate:
+        """A solution of the whole problem, with what measurements say of its unknowns."""
+        assert self._data.measurements is not None
+        known, now, found = self._data.measurements.known(self._data.problem), here.solution, None
+        scatter: Mapping[str, float] = {}
+        if here.tangent is not None:
+            law = self._linear(here.raw, here.tangent)
+            found = from_rows(law.objective(), known=known)
+            scatter = relative_scatter(law.problem, partial(_scatter, law, found), now.discrete.trial, self._work.seed)
+        whole = self._work.discrete.with_unknowns(here.raw).with_trial(now.discrete.trial, inference=found)
+        reason = f"constants by nonlinear regression, {self._solves} solutions at constants that have values: {now.reason}"
+        now = replace(now, discrete=whole, reason=reason, solver="LeastSquares", scatter=scatter)
+        return replace(now, accepted=False, sufficient=False)
+
+
+def _scatter(law: DiscreteProblem, inference: Inference, points: Tensor) -> dict[str, Array]:
+    """Standard errors of fields at points, by their slopes in the constants and the covariance of these."""
+    leaves, values = per_point(law.problem, law.raw, len(points))
+    jets = cast(TangentSystem, law.rows).affine(points, values)
+    found = {}
+    for field in law.problem.fields:
+        slopes = gradients(jets.jet(field, ()), list(leaves.values()))
+        moved = torch.stack([each for each in slopes if each is not None], dim=1)
+        found[field] = (moved @ torch.from_numpy(inference.spread).to(moved)).norm(dim=1).cpu().numpy()
+    return found
 
 
 def _carried(found: DiscreteProblem, law: LawSystem, inference: Inference) -> Inference:

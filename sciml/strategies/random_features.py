@@ -58,7 +58,7 @@ class RandomFeatures(Strategy):
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         own = _ScaleSearch(work)
-        yield from own.run(min(work.options.tolerance, _EXACT if work.linear else _EXACT_NONLINEAR))
+        yield from own.run(work.target(_EXACT if work.linear else _EXACT_NONLINEAR))
         found = own.best
         if found is None:
             return

@@ -47,6 +47,7 @@ class Candidate:
         doubt: why it is not to be believed, if there is a reason beside its residuals.
         errors: the estimated relative L2 error of each field, where it is known by more than residuals.
         at_most: what it is at most, about, for where no better estimate can be had.
+        scatter: what the noise of measurements adds to that error, where it is known already.
         teacher: the solution that it learned, with what measurements say of the unknowns there.
     """
 
@@ -62,6 +63,7 @@ class Candidate:
     doubt: str = ""
     errors: Mapping[str, float] = field(default_factory=dict)
     at_most: Mapping[str, float] = field(default_factory=dict)
+    scatter: Mapping[str, float] = field(default_factory=dict)
     teacher: DiscreteProblem | None = None
 
     @property
@@ -164,7 +166,7 @@ class Log:
 
 @dataclass(frozen=True)
 class Options:
-    """The settings of a fit, as ``sciml.fit`` documents them."""
+    """The settings of a fit, as ``sciml.fit`` documents them; ``enough`` is an error that need not be lowered any further."""
 
     points: Any = None
     weights: Any = None
@@ -178,6 +180,7 @@ class Options:
     windows: Any = None
     freeze: str | Sequence[str] = ()
     weightings: Weightings = field(default_factory=Weightings)
+    enough: float = 0.0
 
 
 @dataclass
@@ -197,6 +200,10 @@ class Workspace:
     def seed(self) -> int:
         """The seed of the fit."""
         return self.options.seed
+
+    def target(self, exact: float) -> float:
+        """The relative error to aim at by a strategy that can have one as small as ``exact``."""
+        return max(min(self.options.tolerance, exact), self.options.enough)
 
     @property
     def dimension(self) -> int:

@@ -15,7 +15,7 @@ from sciml.geometry import Box, Within
 from sciml.models import Spectral as SpectralModel
 from sciml.solvers.discrete_problem import layout_of
 from sciml.strategies.classical import ClassicalGrids
-from sciml.strategies.inverse_constants import InverseODE, NonlinearRegression
+from sciml.strategies.inverse_constants import InverseODE, NonlinearRegression, not_by_solving
 from sciml.strategies.inverse_fields import InverseFields
 from sciml.strategies.inverse_pde import InversePDE
 from sciml.strategies.network import SmallNetwork, Train
@@ -151,6 +151,14 @@ def _serving(work: Workspace) -> list[Strategy]:
             return [way]
     if serves(InversePDE(), "it is linear in its fields" if measured and work.linear else None):
         return [InversePDE()]
+    if problem.unknowns and measured:
+        if (obstacle := not_by_solving(problem)) is not None:
+            work.choices.append(f"{NonlinearRegression.__name__}: left out, {obstacle}")
+            return []
+        # What is tried where all else fails would be tried again and again.
+        ways = _serving(replace(work.on(None), problem=problem.bind_initial()))
+        regression = NonlinearRegression(tuple(way for way in ways if not isinstance(way, ClassicalGrids | SmallNetwork)))
+        return [regression] if serves(regression) else []
     if problem.unknowns and not measured:
         # Constants that equations and conditions determine, such as eigenvalues, are solved for beside the fields.
         return [Spectral()] if serves(Spectral()) else []

@@ -180,7 +180,7 @@ class CornerSingular(Strategy):
             return
         own = _CornerSearch(work, plane, best)
         least = math.inf if best is None else own.judged(best.discrete)
-        for each in own.run(min(work.options.tolerance, _EXACT)):
+        for each in own.run(work.target(_EXACT)):
             # Judged near the corners, a smooth function that was found before may be worse than it seemed.
             if each.residual < least:
                 yield self._described(each, work, own)

@@ -123,7 +123,7 @@ class Spectral(Strategy):
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        problem, target = work.problem, min(work.options.tolerance, _EXACT)
+        problem, target = work.problem, work.target(_EXACT)
         held = tuple(part_of(block, _HELD, work.dimension) for block in work.discrete.held)
         setup = replace(work.discrete, held=held)
         most = _MOST_WEIGHTS[work.linear] / len(problem.fields)

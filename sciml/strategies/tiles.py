@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -54,6 +55,7 @@ class Tiles(Strategy):
     Args:
         tiles: how many along the longest side of the domain, or one number for each coordinate; None finds them.
         degree: of the polynomials along every coordinate; None finds it.
+        on: the tiles of another solution's ``trial.model``, taken as they are.
 
     Raises:
         SolverError: numbers that are not positive whole ones, or one of the two without the other.
@@ -80,6 +82,7 @@ class Tiles(Strategy):
 
     tiles: int | tuple[int, ...] | None = None
     degree: int | None = None
+    on: TilePolynomials | None = None
 
     def __post_init__(self) -> None:
         given = [*(self.tiles if isinstance(self.tiles, tuple) else (self.tiles,)), self.degree]
@@ -97,12 +100,14 @@ class Tiles(Strategy):
         return untied(work.problem) or not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        target = min(work.options.tolerance, _EXACT)
+        target = work.target(_EXACT)
         found: Candidate | None = None
         last: DiscreteProblem | None = None
         before = change = math.inf
         began, dearest, idle, alike = work.log.seconds, math.inf, 0, True
-        levels = (_space(work, *each) for each in self._levels(work))
+        levels: Iterator[TileSpace] = (_space(work, *each) for each in self._levels(work))
+        if self.on is not None:
+            levels = iter([TileSpace(work.problem.bind_initial(), copy.deepcopy(self.on), work.problem.coordinates)])
         space = next(levels, None)
         while space is not None:
             model = space.model
@@ -147,7 +152,7 @@ class Tiles(Strategy):
                 break
             alike = model.spans is None
             # What is left in time was carried there from earlier times: it does not say where tiles should be smaller.
-            local = self.tiles is None and work.problem.time is None
+            local = self.tiles is None and self.on is None and work.problem.time is None
             adapted = space.adapted(squares) if local else None
             space = next(levels, None) if adapted is None else adapted
         if found is not None:

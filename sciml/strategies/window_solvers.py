@@ -162,7 +162,7 @@ class TimeMarching(Strategy):
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         training = Training(work.log, None, Adaptive(every=10))
-        target = min(work.options.tolerance, _ODE_TARGET if work.dimension == 1 else _TARGET)
+        target = work.target(_ODE_TARGET if work.dimension == 1 else _TARGET)
         how, methods = self._methods(work, training, target)
         marched = march(work.discrete, methods, target=target, ended=lambda: work.log.stopped)
         problem = work.problem
@@ -244,7 +244,7 @@ class SpaceTimeSlabs(TimeMarching):
 
     def _methods(self, work: Workspace, training: Training, target: float) -> tuple[str, list[WindowMethod]]:
         kind, _ = self._space(work.problem)
-        aim = _TILE_TARGET if kind is TileWindows else min(target, _SPECTRAL_TARGET)
+        aim = work.target(_TILE_TARGET if kind is TileWindows else _SPECTRAL_TARGET)
         own = kind(work.discrete, work.log, aim, _GOOD_ENOUGH)
         target_of = lambda: own.target  # noqa: E731
         if isinstance(own, GridWindows | TileWindows):

@@ -1,0 +1,149 @@
+"""Unknown constants of equations on any domain: only the constants are varied, fields are solved for, against closed forms."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import j0, jn_zeros
+
+import sciml
+from sciml import d
+
+DISK = sciml.Disk((0, 0), 1)
+FIRST, SECOND = jn_zeros(0, 2)
+TRUE = {"k": 0.3, "c": 2.0}
+
+
+class Heated(sciml.Problem):
+    r"""A heated disk: :math:`u = (1 - r^2)/(4k) + c\,x\,(1 - r^2)/(8k)`."""
+
+    domain = DISK
+    fields = ["u"]
+    k = sciml.Unknown(1.0, lower=0)
+    c = sciml.Unknown(0.0)
+    conditions = [sciml.Dirichlet(u=0.0, on=DISK.boundary)]
+
+    @sciml.equation
+    def balance(self, u, x, y):
+        return self.k * sciml.laplacian(u, x, y) + 1 + self.c * x
+
+
+class Cooling(sciml.Problem):
+    """Heat that is conducted in a disk and lost by its faces, from two of its modes."""
+
+    domain = DISK * sciml.Interval(t=(0, 0.5))
+    fields = ["u"]
+    a = sciml.Unknown(0.4, lower=0)
+    c = sciml.Unknown(1.0)
+    conditions = [
+        sciml.Initial(u=lambda x, y: sum(torch.special.bessel_j0(root * torch.hypot(x, y)) for root in (FIRST, SECOND))),
+        sciml.Dirichlet(u=0.0, on=DISK.boundary),
+    ]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) - self.a * sciml.laplacian(u, x, y) + self.c * u
+
+
+def places(count, seed=0):
+    found = np.random.default_rng(seed).uniform(-1, 1, (4 * count, 2))
+    return found[(found**2).sum(1) < 1][:count].T
+
+
+def heated(x, y, k, c):
+    return (1 - x**2 - y**2) / (4 * k) * (1 + c * x / 2)
+
+
+def sample(noise=0.0, count=200, seed=0):
+    x, y = places(count, seed)
+    return {"x": x, "y": y, "u": heated(x, y, **TRUE) + noise * np.random.default_rng([seed, 1]).normal(size=count)}
+
+
+def test_exact_measurements_on_a_disk_give_constants_to_rounding():
+    solution = sciml.fit(Heated(), data=sample())
+    assert solution.success
+    assert [each for each in solution.choices if each.startswith("NonlinearRegression: residual")]
+    assert all(abs(solution.unknowns["estimate"][name] - true) < 1e-9 for name, true in TRUE.items())
+    x, y = places(50, seed=7)
+    assert np.abs(solution(x=x, y=y)["u"] - heated(x, y, **TRUE)).max() < 1e-9
+
+
+def test_standard_errors_are_those_of_the_closed_form():
+    data = sample(noise=0.01)
+    solution = sciml.fit(Heated(), data=data)
+    assert solution.success
+    k, c = (float(solution.unknowns["estimate"][name]) for name in TRUE)
+    x, y = data["x"], data["y"]
+    slopes = np.stack([-heated(x, y, k, c) / k, (1 - x**2 - y**2) * x / (8 * k)], axis=1)
+    # A tenth of the rows is held out.
+    expected = 0.01 * np.sqrt(np.diag(np.linalg.inv(0.9 * slopes.T @ slopes)))
+    assert np.allclose(solution.unknowns["standard_error"], expected, rtol=0.2)
+    for (name, true), error in zip(TRUE.items(), expected, strict=True):
+        assert abs(solution.unknowns["estimate"][name] - true) < 4 * error
+    off = np.linalg.norm(heated(x, y, k, c) - heated(x, y, **TRUE)) / np.linalg.norm(heated(x, y, **TRUE))
+    assert off < 4 * solution.estimated_error["u"] < 0.02
+
+
+def test_intervals_cover():
+    held = 0
+    for seed in range(12):
+        found = sciml.fit(Heated(), data=sample(noise=0.02, count=60, seed=seed)).unknowns
+        held += sum(found["low"][name] <= true <= found["high"][name] for name, true in TRUE.items())
+    # Of 24 intervals of 95 % fewer than 20 hold the truth once in 200 times.
+    assert held >= 20
+
+
+@pytest.mark.slow
+def test_constants_on_a_disk_in_time():
+    x, y = places(300)
+    t = np.random.default_rng(3).uniform(0, 0.5, len(x))
+    true = {"a": 0.2, "c": 1.5}
+    u = sum(j0(root * np.hypot(x, y)) * np.exp(-(true["a"] * root**2 + true["c"]) * t) for root in (FIRST, SECOND))
+    u += 0.01 * np.random.default_rng(4).normal(size=len(x))
+    found = sciml.fit(Cooling(), data={"x": x, "y": y, "t": t, "u": u})
+    assert found.success
+    for name, each in true.items():
+        assert abs(found.unknowns["estimate"][name] - each) < 4 * found.unknowns["standard_error"][name] < 0.06
+
+
+def test_what_is_known_before_and_derivatives_that_are_measured_count_as_well():
+    class Known(Heated):
+        k = sciml.Unknown(1.0, lower=0, prior=(0.3, 1e-4))
+
+    x, y = places(30)
+    data = {"x": x, "y": y, "u_y": -y / (2 * 0.3) * (1 + x) + 0.05 * np.random.default_rng(1).normal(size=len(x))}
+    found = sciml.fit(Known(), data=data, noise=0.05).unknowns
+    assert found["standard_error"]["k"] < 1.01e-4
+    assert abs(found["estimate"]["c"] - 2.0) < 4 * found["standard_error"]["c"] < 0.5
+
+
+def test_a_start_far_from_the_constants_arrives():
+    class Far(Heated):
+        k = sciml.Unknown(20.0, lower=0)
+        c = sciml.Unknown(-30.0)
+
+    found = sciml.fit(Far(), data=sample()).unknowns
+    assert all(abs(found["estimate"][name] - true) < 1e-6 for name, true in TRUE.items())
+
+
+def test_fields_that_conditions_do_not_determine_are_left_to_others():
+    class Bare(Heated):
+        conditions = []
+
+    work = sciml.fit(Bare(), data=sample(), strategy=sciml.strategies.Train(sciml.MLP(4), [sciml.Adam(2)]))
+    assert work.data is not None
+    way = sciml.strategies.NonlinearRegression((sciml.strategies.Tiles(3, 6),))
+    with pytest.raises(sciml.errors.SolverError, match="its conditions are too few or too many"):
+        sciml.fit(Bare(), data=sample(), strategy=way)
+    with pytest.raises(sciml.errors.SolverError, match="no ways= say how it is solved"):
+        sciml.fit(Heated(), data=sample(), strategy="NonlinearRegression")
+    assert abs(sciml.fit(Heated(), data=sample(), strategy=way).unknowns["estimate"]["k"] - 0.3) < 1e-6
+
+
+def test_tiles_of_another_solution_are_taken_as_they_are():
+    first = sciml.fit(Heated().bind(k=0.5, c=1.0))
+    model = first.trial.model
+    again = sciml.fit(Heated().bind(k=0.3, c=2.0), strategy=sciml.strategies.Tiles(on=model))
+    assert again.trial.model.extra_repr() == model.extra_repr()
+    x, y = places(50)
+    assert np.abs(again(x=x, y=y)["u"] - heated(x, y, 0.3, 2.0)).max() < 1e-9
+    assert np.abs(first(x=x, y=y)["u"] - heated(x, y, 0.5, 1.0)).max() < 1e-9
