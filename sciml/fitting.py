@@ -180,7 +180,9 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     noise = best.scatter if spread is None else scattered(setup.problem, setup.trial, spread, options.seed)
     if noise:
         errors = {name: math.hypot(errors.get(name, 0.0), each) for name, each in noise.items()}
-        reasons += left_open(noise)
+    unknown = left_open(judged.setup, noise)
+    reasons += unknown.values()
+    errors |= dict.fromkeys(unknown, 1.0)
     if best.solved and not reasons and status not in ENDED and setup.measurements is None:
         with process_group.alone():
             unsure = doubt(setup.problem, setup.trial, best.residual, max(_LEAST_LOOK, log.seconds), options.tolerance)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,7 +31,8 @@ from sciml.models import RandomFeatures, Scaled, Spectral, Windowed
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
-from sciml.problem.observations import Observation
+from sciml.problem.measurements import measured_fields, unknown_fields
+from sciml.problem.observations import PRIOR, Observation
 from sciml.solvers import DiscreteProblem, Objective, ResidualSystem
 from sciml.solvers.batching import predicted
 from sciml.solvers.discrete_problem import CONDITION_WEIGHT, blocks_of, layout_of, wave_columns
@@ -48,6 +50,8 @@ _RANK = 1e-12
 # What of the residuals the correction may leave, and by how much two of them may differ, to be believed.
 _LEFT, _APART = 0.3, 3.0
 _PROBES, _SCATTERED = 4096, 400
+# By how much rows move where a field is doubled that they do not see, as a multiple of what is left of them.
+_UNMOVED = 3.0
 # Windows at most, of ordinary differential equations alone: with layers in space they would take longer than the solution. By
 # how much the residuals of all may exceed those of each.
 _MOST_WINDOWS, _SPIKED = 40, 1e3
@@ -204,9 +208,41 @@ def relative_scatter(
     return {name: min(error, 1.0) for name, error in zip(problem.fields, found, strict=True)}
 
 
-def left_open(scatter: Mapping[str, float]) -> list[str]:
-    """That measurements leave fields open, which scatter by as much as they are large; nothing where none does."""
-    return [f"the measurements leave {name!r} open: it scatters by its size" for name, each in scatter.items() if each >= 1]
+def left_open(setup: DiscreteProblem, scatter: Mapping[str, float]) -> dict[str, str]:
+    """Fields without identifiability, and why: they scatter by their size, or no row tells them from their double."""
+    problem = setup.problem
+    found = {name: f"the measurements leave {name!r} open: it scatters by its size" for name in scatter if scatter[name] >= 1}
+    blocks = [block for block in setup.fresh if not all(term.name.startswith(PRIOR) for term in block.terms)]
+    rows = {name: values.detach() for name, values in setup.rows.residuals(blocks).items()}
+    for name in unknown_fields(problem, measured_fields(blocks)) if setup.measurements is not None else ():
+        doubled = _Doubled(problem, setup.trial, setup.raw, name).residuals(blocks)
+        moved = {each: float((doubled[each].detach() - values).norm()) for each, values in rows.items()}
+        if all(move <= _UNMOVED * float(rows[each].norm()) for each, move in moved.items()):
+            found[name] = f"nothing tells {name!r} from its double: equations, conditions and measurements leave its scale open"
+    return found
+
+
+class _Doubled(ResidualSystem):
+    """The residuals of a trial function one field of which is twice what it is."""
+
+    def __init__(self, problem: Problem, trial: Any, raw: Mapping[str, Tensor], field: str) -> None:
+        super().__init__(problem, trial, raw)
+        self._field = field
+
+    def supplier(self, points: Tensor, plan: Sequence[MultiIndex] = ()) -> Supplier:
+        return _DoubledJets(super().supplier(points, plan), self._field)
+
+
+@dataclass(frozen=True)
+class _DoubledJets:
+    """The supplier of jets of which those of one field are doubled."""
+
+    jets: Supplier
+    doubled: str
+
+    def jet(self, field: str, index: MultiIndex) -> Tensor:
+        found = self.jets.jet(field, index)
+        return 2 * found if field == self.doubled else found
 
 
 def significant(sizes: Sequence[float]) -> list[float]:

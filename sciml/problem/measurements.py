@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -162,6 +162,20 @@ class Measurements:
 
     def __repr__(self) -> str:
         return f"Measurements({repr(self.table).removeprefix('Table(')}"
+
+
+def measured_fields(blocks: Iterable[Collocation]) -> list[str]:
+    """The fields that are measured themselves or by a derivative."""
+    found = [term.evaluate for block in blocks for term in block.terms if isinstance(term.evaluate, Observation)]
+    return [each.field for each in found if each.field is not None]
+
+
+def unknown_fields(problem: Problem, measured: Sequence[str]) -> tuple[str, ...]:
+    """The fields that equations leave free: as many as equations are missing, those first that nobody measured."""
+    missing = len(problem.fields) - len(problem.equations)
+    orders = {field: max(problem.order(field, each) for each in problem.coordinates) for field in problem.fields}
+    ranked = sorted(problem.fields, key=lambda field: (field in measured, orders[field]))
+    return tuple(ranked[: max(missing, 0)])
 
 
 def data_blocks(problem: Problem, given: Measurements | Table) -> list[Collocation]:

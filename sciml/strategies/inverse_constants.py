@@ -57,8 +57,8 @@ _NEWTON, _ARRIVED = 30, 1e-10
 _RESOLVED = 1e-3
 _GOOD = 1e-3
 _MEASURED = (DATA.rstrip("."), PRIOR.rstrip("."))
-# Solutions beside some constants are taken at raw numbers that differ by so much; by how much these move at most, tried in turn,
-# and with the same slopes. By how much the loss falls, and the numbers move, at least for another step; steps.
+# Solutions beside some constants are taken at raw numbers that differ by so much; by how much these move at most, tried in
+# turn, and with the same slopes. By how much the loss falls, and the numbers move, at least for another step; steps.
 _BESIDE, _MOST, _NEAR, _FALL, _SMALL, _ROUNDS = 1e-3, (3.0, 1.0, 0.3, 0.1, 0.03), 0.03, 1e-2, 1e-6, 20
 # How exact solutions need be before the constants are known.
 _ROUGHLY = 1e-5

@@ -33,6 +33,7 @@ from sciml.models import Spectral
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.measurements import measured_fields, unknown_fields
 from sciml.problem.observations import PRIOR, Observation, is_measured
 from sciml.solvers import DiscreteProblem, LeastSquares, Objective
 from sciml.solvers.discrete_problem import DATA_WEIGHT, layout_of
@@ -70,14 +71,6 @@ class CurvaturePenalty:
             place = (2 * evaluation.space.coordinates[name].detach() - lower - upper) / (upper - lower)
             bent = bent * (math.pi / 2 * (1 - place.square()).clamp(min=0).sqrt()).sqrt()
         return bent
-
-
-def unknown_fields(problem: Problem, measured: Sequence[str]) -> tuple[str, ...]:
-    """The fields that equations leave free: as many as equations are missing, those first that nobody measured."""
-    missing = len(problem.fields) - len(problem.equations)
-    orders = {field: max(problem.order(field, each) for each in problem.coordinates) for field in problem.fields}
-    ranked = sorted(problem.fields, key=lambda field: (field in measured, orders[field]))
-    return tuple(ranked[: max(missing, 0)])
 
 
 def smoothness_blocks(
@@ -134,13 +127,7 @@ class InverseFields(Strategy):
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         setup, problem, seed, training = work.discrete, work.problem, work.seed, Training(work.log)
-        measured = [
-            term.evaluate.field
-            for block in setup.train
-            for term in block.terms
-            if isinstance(term.evaluate, Observation) and term.evaluate.field is not None
-        ]
-        fields = unknown_fields(problem, measured)
+        fields = unknown_fields(problem, measured_fields(setup.train))
         model = _constant(problem, fields, (_DEGREES[work.dimension],) * work.dimension)
         drawn = setup.draw(layout_of(model, problem), np.random.default_rng([seed, 8]))
         count = _POINTS * model.basis.width

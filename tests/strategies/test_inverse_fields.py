@@ -6,7 +6,7 @@ import torch
 
 import sciml
 from sciml import d
-from sciml.strategies.inverse_fields import unknown_fields
+from sciml.problem.measurements import unknown_fields
 
 X = np.linspace(0, 1, 201)
 
@@ -99,3 +99,24 @@ def test_an_unknown_constant_beside_an_unknown_field_moves_too():
     truth = 2 * np.cos(2 * t) + 1.5 * np.sin(2 * t)
     assert np.linalg.norm(solution(t=t)["f"] - truth) < 0.1 * np.linalg.norm(truth)
     assert torch.isfinite(torch.tensor(error))
+
+
+class Bar(sciml.Problem):
+    """Any conductivity that does not vary has these temperatures."""
+
+    domain = sciml.Interval(x=(0, 1))
+    fields = ["u", "a"]
+    conditions = [sciml.Dirichlet(u=lambda x: x, on=domain.boundary)]
+
+    @sciml.equation
+    def flux(self, u, a, x):
+        return d(a * d(u, x), x)
+
+
+def test_a_field_whose_scale_nothing_tells_is_no_success():
+    x = np.linspace(0, 1, 40)
+    warm = x + 0.01 * np.random.default_rng(0).normal(size=40)
+    solution = sciml.fit(Bar(), data={"x": x, "u": warm}, strategy="InverseFields")
+    assert not solution.success
+    assert "nothing tells 'a' from its double" in solution.message
+    assert solution.estimated_error["a"] == 1.0
