@@ -357,13 +357,15 @@ class SlabAttempt(ABC):
             self._goal = min(_LOOSER * self._goal, self.accepted)
         self.target = max(self._goal, _BACK * self.target)
 
-    def _give_way(self, begin: float, whole: float) -> None:
-        """A window was solved and misses the target by so much."""
+    def _give_way(self, begin: float, whole: float) -> bool:
+        """A window was solved and misses the target by so much; whether a shorter time does not help either."""
         at, earlier = self._missed
-        if at == begin and self.worth * earlier < whole <= self.floor:
-            # A shorter time does not help either: that is how well derivatives can be had.
+        useless = at == begin and self.worth * earlier < whole <= self.floor
+        if useless:
+            # That is how well derivatives can be had.
             self.target = max(self.target, _GIVE_WAY * whole)
         self._missed = begin, whole
+        return useless
 
     def _fraction(self, begin: float, end: float) -> float:
         """What the residual of a short window counts: a jump at the start has some, however short the window is."""

@@ -43,6 +43,8 @@ _STAGES_AFTER, _THINNER = 4, 8.0
 _EFFORT, _MEMORY = 2e11, 0.4
 # How many times the target what tiles miss in a later window may be before they are refined there.
 _BEHIND = 2.0
+# Stages of waves at most, and what one more leaves of the error in time if it helps.
+_MOST_STAGES, _HELPS = 9, 0.3
 
 
 def not_on_tiles(problem: Problem) -> str | None:
@@ -96,6 +98,7 @@ class TileWindows(SlabAttempt):
         self._first: _TileTried | None = None
         self._jumps, self._layer = False, math.inf
         self._too_long, self._patience = math.inf, 0
+        self._longer_had = self.stages
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
         self.longer = 1.0
         if not all(self._orders):
@@ -116,10 +119,15 @@ class TileWindows(SlabAttempt):
             self._first = first
         if before is None and self._first is not None and end - begin > self._layer * (1 + 1e-9):
             return self._first.setup, math.inf
+        waves = max(self._orders) > 1 and not self._jumps
+        if waves and before is None:
+            self.stages = RadauIIA(_STAGES)
         found = self._kept_up(self._tried(self._level, begin, end, before, self.stages), begin, end, before)
+        if waves and before is None:
+            found = self._more_stages(found, begin, end)
         self._keep_error(begin, found.setup)
         # Errors in time add up from window to window.
-        coarse = self._jumps or max(self._orders) > 1 or self.target > _COARSE * self._goal
+        coarse = self._jumps or waves or self.target > _COARSE * self._goal
         wanted = (_SHARE if coarse else _SMOOTH_SHARE) * self.target / max(found.in_time, 1e-300)
         self.longer = min(_LONGEST, max(1.0, wanted ** (2 / (self.stages.count + 2))))
         left = (self.setup.problem.domain.bounds[self._time][1] - end) / (end - begin)
@@ -142,7 +150,10 @@ class TileWindows(SlabAttempt):
             # Shorter windows resolve no layer that is thinner than the tiles.
             self.target, self.longer = reached, _PAST_LAYER
         elif reached > self.target:
-            self._give_way(begin, reached)
+            if self._give_way(begin, reached) and waves:
+                # The longer window was no worse, and damps what tiles hardly resolve: least squares amplify it.
+                self.stages, self.longer = self._longer_had, 2.0
+            self._longer_had = self.stages
         return found.setup, reached
 
     def verdict(self, edges: Sequence[float]) -> Verdict:
@@ -214,6 +225,17 @@ class TileWindows(SlabAttempt):
             found, self._level = finer, self._level + 1
         if self._in_space <= self.accepted:
             self.target = max(self.target, self._in_space)
+        return found
+
+    def _more_stages(self, found: _TileTried, begin: float, end: float) -> _TileTried:
+        """The first window of waves with as many stages as help: short windows do not damp what tiles hardly resolve."""
+        while found.solved and found.in_time > self.target and self.stages.count < _MOST_STAGES and not self.log.stopped:
+            fewer, self.stages = self.stages, RadauIIA(self.stages.count + 1)
+            more = self._tried(self._level, begin, end, None, self.stages)
+            if not more.solved or more.in_time > _HELPS * found.in_time:
+                self.stages = fewer
+                break
+            found = more
         return found
 
     def _next(self, found: _TileTried) -> bool:

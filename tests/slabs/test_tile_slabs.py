@@ -432,3 +432,37 @@ def test_what_tiles_miss_of_a_start_is_no_reason_for_short_windows():
     assert solution.success, solution.message
     assert len(solution.trial.windows) < 60
     assert solution.error()["u"] < min(1e-3, 2 * solution.estimated_error["u"])
+
+
+class Drum(sciml.Problem):
+    r"""A standing wave :math:`J_0(k r) \cos kt` on a disk that is free at its rim: k is a zero of the slope."""
+
+    domain = sciml.Disk((0, 0), 1) * sciml.Interval(t=(0, 3))
+    fields = ["u"]
+    k = 7.0155866698156188
+    conditions = [
+        sciml.Initial(u=lambda self, x, y: torch.special.bessel_j0(self.k * torch.hypot(x, y)), u_t=0.0),
+        sciml.Neumann(u=0.0, on=domain.piece("circle")),
+    ]
+
+    @sciml.equation
+    def wave(self, u, x, y, t):
+        return d(u, t, t) - d(u, x, x) - d(u, y, y)
+
+    def reference(self, x, y, t):
+        return torch.special.bessel_j0(self.k * torch.hypot(x, y)) * torch.cos(self.k * t)
+
+
+class Clamped(Drum):
+    """The same with its rim held, where the third zero of the function itself lies."""
+
+    k = 8.653727912911013
+    conditions = [Drum.conditions[0], sciml.Dirichlet(u=0.0, on=Drum.domain.piece("circle"))]
+
+
+@pytest.mark.parametrize("problem", [pytest.param(Drum, marks=pytest.mark.slow), Clamped])
+def test_waves_on_a_disk_do_not_grow(problem):
+    solution = sciml.fit(problem())
+    assert solution.success
+    assert solution.error()["u"] < 1e-5
+    assert solution.error()["u"] < solution.estimated_error["u"] < 1e-4
