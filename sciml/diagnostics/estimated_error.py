@@ -213,11 +213,11 @@ def left_open(setup: DiscreteProblem, scatter: Mapping[str, float]) -> dict[str,
     problem = setup.problem
     found = {name: f"the measurements leave {name!r} open: it scatters by its size" for name in scatter if scatter[name] >= 1}
     blocks = [block for block in setup.fresh if not all(term.name.startswith(PRIOR) for term in block.terms)]
-    rows = {name: values.detach() for name, values in setup.rows.residuals(blocks).items()}
-    for name in unknown_fields(problem, measured_fields(blocks)) if setup.measurements is not None else ():
-        doubled = _Doubled(problem, setup.trial, setup.raw, name).residuals(blocks)
-        moved = {each: float((doubled[each].detach() - values).norm()) for each, values in rows.items()}
-        if all(move <= _UNMOVED * float(rows[each].norm()) for each, move in moved.items()):
+    free = unknown_fields(problem, measured_fields(blocks)) if setup.measurements is not None else ()
+    rows = setup.rows.numbers(blocks) if free else {}
+    for name in free:
+        doubled = _Doubled(problem, setup.trial, setup.raw, name).numbers(blocks)
+        if all(float((doubled[each] - values).norm()) <= _UNMOVED * float(values.norm()) for each, values in rows.items()):
             found[name] = f"nothing tells {name!r} from its double: equations, conditions and measurements leave its scale open"
     return found
 

@@ -1,4 +1,4 @@
-r"""Unknown constants of laws in one coordinate: nonlinear regression, and parameter estimation of differential equations.
+r"""Unknown constants: nonlinear regression of laws and of solutions, and parameter estimation of ordinary equations.
 
 Where equations have no derivatives, :math:`F(y, x; c) = 0`, they are solved for the fields at every measured point, and only
 the constants are varied: by the implicit function theorem :math:`\partial y/\partial c = -F_y^{-1} F_c`. Partial differential
@@ -56,6 +56,7 @@ _LAW_DEGREES = {1: (30, 60, 120, 240), 2: (12, 24, 36), 3: (8, 12, 16)}
 _NEWTON, _ARRIVED = 30, 1e-10
 _RESOLVED = 1e-3
 _GOOD = 1e-3
+# What weights of measurements are called by.
 _MEASURED = (DATA.rstrip("."), PRIOR.rstrip("."))
 # Solutions beside some constants are taken at raw numbers that differ by so much; by how much these move at most, tried in
 # turn, and with the same slopes. By how much the loss falls, and the numbers move, at least for another step; steps.
@@ -333,7 +334,8 @@ class _Solving:
         if found is None:
             return None
         objective = self._data.with_unknowns(raw).with_trial(found.discrete.trial).objective()
-        return _Reached(found, raw, float(objective.total(objective.means())))
+        # Windows that end before the time does say nothing of later measurements.
+        return _Reached(found, raw, float(objective.total(objective.means())) if found.solved else math.inf)
 
     def _solved(self, values: Mapping[str, float]) -> Candidate | None:
         """The best solution where constants have values, or None."""
@@ -378,7 +380,8 @@ class _Solving:
         if here.tangent is not None:
             law = self._linear(here.raw, here.tangent)
             found = from_rows(law.objective(), known=known)
-            scatter = relative_scatter(law.problem, partial(_scatter, law, found), now.discrete.trial, self._work.seed)
+            if found.spread.size:
+                scatter = relative_scatter(law.problem, partial(_scatter, law, found), now.discrete.trial, self._work.seed)
         whole = self._work.discrete.with_unknowns(here.raw).with_trial(now.discrete.trial, inference=found)
         reason = f"constants by nonlinear regression, {self._solves} solutions at constants that have values: {now.reason}"
         now = replace(now, discrete=whole, reason=reason, solver="LeastSquares", scatter=scatter)

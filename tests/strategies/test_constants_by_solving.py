@@ -116,6 +116,14 @@ def test_what_is_known_before_and_derivatives_that_are_measured_count_as_well():
     assert abs(found["estimate"]["c"] - 2.0) < 4 * found["standard_error"]["c"] < 0.5
 
 
+def test_as_few_measurements_as_constants_have_no_intervals():
+    found = sciml.fit(
+        Heated(), data={"x": [0.1, 0.6], "y": [0.0, 0.2], "u": heated(np.array([0.1, 0.6]), np.array([0.0, 0.2]), **TRUE)}
+    )
+    assert all(abs(found.unknowns["estimate"][name] - true) < 1e-6 for name, true in TRUE.items())
+    assert np.isinf(found.unknowns["standard_error"]).all()
+
+
 def test_a_start_far_from_the_constants_arrives():
     class Far(Heated):
         k = sciml.Unknown(20.0, lower=0)
