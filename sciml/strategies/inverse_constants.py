@@ -310,6 +310,8 @@ class _Solving:
             here = replace(here, tangent=tangent)
             yield here
             wanted = Training(log).run(self._linear(here.raw, tangent), [_LINEARISED], self._work.seed).raw
+            if log.stopped:
+                return
             moves = {name: wanted[name].detach() - value for name, value in here.raw.items()}
             wished = max(abs(float(move)) for move in moves.values())
             for most in _MOST:

@@ -120,6 +120,25 @@ def test_what_is_known_before_and_derivatives_that_are_measured_count_as_well():
     assert abs(found["estimate"]["c"] - 2.0) < 4 * found["standard_error"]["c"] < 0.5
 
 
+@pytest.mark.parametrize("when", [4, 9, 12])
+def test_who_ends_it_gets_what_there_is_and_may_go_on_to_the_same_bits(when, tmp_path):
+    whole, seen = sciml.fit(Heated(), data=sample(noise=0.01)), []
+
+    def end(report):
+        seen.append(report)
+        if len(seen) == when:
+            raise KeyboardInterrupt
+
+    how = {"data": sample(noise=0.01), "out": tmp_path / "run"}
+    ended = sciml.fit(Heated(), callbacks=[end], **how)
+    assert ended.status == "interrupted"
+    assert not ended.success
+    resumed = sciml.fit(Heated(), resume=True, **how)
+    assert resumed.success
+    assert resumed.unknowns.equals(whole.unknowns)
+    assert torch.equal(resumed.trial.model.coefficients, whole.trial.model.coefficients)
+
+
 def test_as_few_measurements_as_constants_have_no_intervals():
     found = sciml.fit(
         Heated(), data={"x": [0.1, 0.6], "y": [0.0, 0.2], "u": heated(np.array([0.1, 0.6]), np.array([0.0, 0.2]), **TRUE)}
