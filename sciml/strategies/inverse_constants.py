@@ -41,7 +41,7 @@ from sciml.strategies.search import Candidate, Strategy, Workspace, most_points,
 from sciml.strategies.tiles import Tiles
 from sciml.strategies.training import Training
 from sciml.typing import Array, MultiIndex
-from sciml.uncertainty.covariance import Inference, from_rows
+from sciml.uncertainty.covariance import Inference, from_information, from_rows
 
 _FEATURES = ((100, 32.0), (200, 48.0))
 _POINTS = 6
@@ -349,6 +349,8 @@ class _Solving:
                 found = search([way], own)
             except SolverError:
                 continue
+            # That one solution is good enough in time says nothing of the constants.
+            self._work.log.spent = self._work.log.spent or self._work.log.overdue
             if found is not None and found.status == "interrupted":
                 raise KeyboardInterrupt
             if found is not None and (best is None or found.rank < best.rank):
@@ -377,9 +379,15 @@ class _Solving:
     def _candidate(self, here: _Reached) -> Candidate:
         """A solution of the whole problem, with what measurements say of its unknowns."""
         assert self._data.measurements is not None
-        known, now, found = self._data.measurements.known(self._data.problem), here.solution, None
-        scatter: Mapping[str, float] = {}
-        if here.tangent is not None:
+        known, now, scatter = self._data.measurements.known(self._data.problem), here.solution, dict[str, float]()
+        if here.tangent is None:
+            raw, none = torch.stack(list(here.raw.values())).cpu().numpy(), np.zeros(len(here.raw))
+            rows = sum(block.size for block in self._data.train)
+            found = from_information(
+                self._data.problem.unknowns, raw, np.diag(none), 1.0, 0.0, none, none + 1, none, measurements=rows
+            )
+            now = replace(now, doubt="the constants are those that it began with: time was up before any step")
+        else:
             law = self._linear(here.raw, here.tangent)
             found = from_rows(law.objective(), known=known)
             if found.spread.size:

@@ -120,6 +120,15 @@ def test_what_is_known_before_and_derivatives_that_are_measured_count_as_well():
     assert abs(found["estimate"]["c"] - 2.0) < 4 * found["standard_error"]["c"] < 0.5
 
 
+def test_time_that_is_up_before_any_step_is_no_success():
+    solution = sciml.fit(
+        Cooling(), data={"x": [0.1, 0.3, 0.0], "y": [0.0] * 3, "t": [0.1, 0.2, 0.3], "u": [1.0, 0.6, 0.3]}, seconds=3
+    )
+    assert not solution.success
+    assert "budget of 3 s" in solution.message
+    assert np.isinf(solution.unknowns["standard_error"]).all() or "constants are those" not in solution.message
+
+
 @pytest.mark.parametrize("when", [4, 9, 12])
 def test_who_ends_it_gets_what_there_is_and_may_go_on_to_the_same_bits(when, tmp_path):
     whole, seen = sciml.fit(Heated(), data=sample(noise=0.01)), []
