@@ -198,7 +198,7 @@ def scattered(problem: Problem, trial: Any, spread: FieldCovariance, seed: int) 
 def relative_scatter(
     problem: Problem, errors_at: Callable[[Tensor], Mapping[str, Array]], trial: Any, seed: int
 ) -> dict[str, float]:
-    """The same from standard errors of the fields at points ``(n, D)``, each ``(n,)``."""
+    """The relative L2 error of each field that standard errors at points ``(n, D)``, each ``(n,)``, lead one to expect."""
     points = draw(Interior(), problem.domain, _SCATTERED, np.random.default_rng([seed, 52])).points[0]
     errors, values = errors_at(points), predicted(trial, points).double().cpu().numpy()
     columns = dict(zip(problem.coordinates, points.T.numpy(), strict=True))

@@ -33,7 +33,7 @@ from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
 from sciml.problem.linearize import gradients, per_point
 from sciml.problem.measurements import data_blocks, prior_blocks
-from sciml.problem.observations import DATA, PRIOR, is_measured
+from sciml.problem.observations import DATA, is_measured
 from sciml.solvers import DiscreteProblem, LeastSquares, ResidualSystem
 from sciml.solvers.discrete_problem import DATA_WEIGHT, layout_of, with_features
 from sciml.strategies.random_features import not_by_least_squares, output_weights, part_of, take_over
@@ -56,8 +56,6 @@ _LAW_DEGREES = {1: (30, 60, 120, 240), 2: (12, 24, 36), 3: (8, 12, 16)}
 _NEWTON, _ARRIVED = 30, 1e-10
 _RESOLVED = 1e-3
 _GOOD = 1e-3
-# What weights of measurements are called by.
-_MEASURED = (DATA.rstrip("."), PRIOR.rstrip("."))
 # Solutions beside some constants are taken at raw numbers that differ by so much; by how much these move at most, tried in
 # turn, and with the same slopes. By how much the loss falls, and the numbers move, at least for another step; steps.
 _BESIDE, _MOST, _NEAR, _FALL, _SMALL, _ROUNDS = 1e-3, (3.0, 1.0, 0.3, 0.1, 0.03), 0.03, 1e-2, 1e-6, 20
@@ -187,6 +185,24 @@ class NonlinearRegression(Strategy):
 
     Args:
         ways: the strategies that solve the equations where constants have values; ``fit`` finds them.
+
+    Example:
+        >>> import sciml
+        >>> class Plate(sciml.Problem):
+        ...     domain = sciml.Disk((0, 0), 1)
+        ...     fields = ["u"]
+        ...     k = sciml.Unknown(1.0, lower=0)
+        ...     conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+        ...     @sciml.equation
+        ...     def balance(self, u, x, y):
+        ...         return self.k * sciml.laplacian(u, x, y) + 1
+        >>> data = {"x": [0.0, 0.5], "y": [0.0, 0.0], "u": [1.0, 0.75]}
+        >>> way = sciml.strategies.NonlinearRegression((sciml.strategies.Tiles(3, 6),))
+        >>> bool(abs(sciml.fit(Plate(), data=data, strategy=way).unknowns.loc["k", "estimate"] - 0.25) < 1e-9)
+        True
+
+    References: D. M. Bates and D. G. Watts, Nonlinear Regression Analysis and Its Applications, Wiley 1988; J. Nocedal and
+    S. J. Wright, Numerical Optimization, 2nd ed., Springer 2006, chapter 10.
     """
 
     ways: tuple[Strategy, ...] = ()
@@ -241,7 +257,7 @@ class NonlinearRegression(Strategy):
 
 
 def not_by_solving(problem: Problem) -> str | None:
-    """Why fields do not follow from constants, or None where equations and conditions are as many as they take."""
+    """Why the forward problem, with constants known, is not well-posed; None where it has as many conditions as it takes."""
     if problem.promoted:
         return "constants are among its coordinates"
     if condition_warnings(problem.bind_initial()):
@@ -272,13 +288,15 @@ class _Solving:
         self._work, self._data, self._ways, self._solves = work, data, ways, 0
         self._way: Strategy | None = None
         given = work.options.weights
-        weights = {name: each for name, each in given.items() if name.partition(".")[0] not in _MEASURED} if given else None
+        # Weights name a term or a kind of them.
+        weights = {name: each for name, each in given.items() if not is_measured(f"{name}.")} if given else None
         self._options = replace(work.options, weights=weights)
 
     def run(self) -> Iterator[Candidate]:
         """The solutions at better and better constants, at first no more exact than finding these takes."""
         log = self._work.log
-        here = self._reached({name: value.detach() for name, value in self._data.raw.items()}, _ROUGHLY)
+        self._aim(_ROUGHLY)
+        here = self._reached({name: value.detach() for name, value in self._data.raw.items()})
         if here is None:
             return
         # The first values are no estimates, and better than nothing where time ends.
@@ -288,7 +306,8 @@ class _Solving:
             yield self._candidate(here)
         if here.tangent is None or log.stopped:
             return
-        found = self._reached(here.raw, 0.0)
+        self._aim(0.0)
+        found = self._reached(here.raw)
         if found is None or log.stopped:
             return
         laid, last = found.solution, replace(found, tangent=here.tangent.about(found.solution.discrete.trial, here.raw))
@@ -328,10 +347,12 @@ class _Solving:
                 yield here
                 return
 
-    def _reached(self, raw: Mapping[str, Tensor], enough: float | None = None) -> _Reached | None:
-        """What there is at some values; by all ways, as exact as is ``enough``, or by that, and on the tiles, of before."""
-        if enough is not None:
-            self._options, self._way = replace(self._options, enough=enough), None
+    def _aim(self, enough: float) -> None:
+        """Solve no more exactly than is ``enough``, by whatever way is best for that."""
+        self._options, self._way = replace(self._options, enough=enough), None
+
+    def _reached(self, raw: Mapping[str, Tensor]) -> _Reached | None:
+        """What there is at some values."""
         found = self._solved({name: float(each.value(raw[name])) for name, each in self._work.problem.unknowns.items()})
         if found is None:
             return None
@@ -340,7 +361,7 @@ class _Solving:
         return _Reached(found, raw, float(objective.total(objective.means())) if found.solved else math.inf)
 
     def _solved(self, values: Mapping[str, float]) -> Candidate | None:
-        """The best solution where constants have values, or None."""
+        """The forward solution where constants have values, by the best way, and then on its tiles; or None."""
         best: Candidate | None = None
         self._solves += 1
         for way in self._ways if self._way is None else [self._way]:
@@ -349,8 +370,6 @@ class _Solving:
                 found = search([way], own)
             except SolverError:
                 continue
-            # That one solution is good enough in time says nothing of the constants.
-            self._work.log.spent = self._work.log.spent or self._work.log.overdue
             if found is not None and found.status == "interrupted":
                 raise KeyboardInterrupt
             if found is not None and (best is None or found.rank < best.rank):
@@ -386,7 +405,7 @@ class _Solving:
             found = from_information(
                 self._data.problem.unknowns, raw, np.diag(none), 1.0, 0.0, none, none + 1, none, measurements=rows
             )
-            now = replace(now, doubt="the constants are those that it began with: time was up before any step")
+            now = replace(now, doubt="the constants are those that it began with: no step was taken")
         else:
             law = self._linear(here.raw, here.tangent)
             found = from_rows(law.objective(), known=known)

@@ -300,7 +300,6 @@ def _as_it_ended(best: Candidate, last: Candidate, log: Log) -> Candidate:
     """The best candidate, and that somebody wanted the end; that a worse one diverged says nothing of it."""
     if log.spent and (best.accepted or best.sufficient):
         # It was good enough when the time ran out.
-        log.spent = False
         return replace(best, status="budget" if best.status in STOPPED else best.status)
     status, message = (last.status, last.message) if last.status in STOPPED else (log.status, log.message)
     return replace(best, status=status, message=message) if status in STOPPED else best

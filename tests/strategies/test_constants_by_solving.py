@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from candidates import workspace
 from scipy.special import j0, jn_zeros
 
 import sciml
 from sciml import d
+from sciml.strategies import Train
+from sciml.strategies.select import select
 
 DISK = sciml.Disk((0, 0), 1)
 FIRST, SECOND = jn_zeros(0, 2)
@@ -120,13 +123,15 @@ def test_what_is_known_before_and_derivatives_that_are_measured_count_as_well():
     assert abs(found["estimate"]["c"] - 2.0) < 4 * found["standard_error"]["c"] < 0.5
 
 
-def test_time_that_is_up_before_any_step_is_no_success():
-    solution = sciml.fit(
-        Cooling(), data={"x": [0.1, 0.3, 0.0], "y": [0.0] * 3, "t": [0.1, 0.2, 0.3], "u": [1.0, 0.6, 0.3]}, seconds=3
-    )
+COOL = {"x": [0.1, 0.3, 0.0], "y": [0.0] * 3, "t": [0.1, 0.2, 0.3], "u": [1.0, 0.6, 0.3]}
+
+
+@pytest.mark.parametrize("how", [{"seconds": 1}, {"callbacks": [lambda report: True]}], ids=["budget", "callback"])
+def test_an_end_before_any_step_is_no_success(how):
+    solution = sciml.fit(Cooling(), data=COOL, **how)
     assert not solution.success
-    assert "budget of 3 s" in solution.message
-    assert np.isinf(solution.unknowns["standard_error"]).all() or "constants are those" not in solution.message
+    assert "the constants are those that it began with" in solution.message
+    assert np.isinf(solution.unknowns["standard_error"]).all()
 
 
 @pytest.mark.parametrize("when", [4, 9, 12])
@@ -169,8 +174,9 @@ def test_fields_that_conditions_do_not_determine_are_left_to_others():
     class Bare(Heated):
         conditions = []
 
-    work = sciml.fit(Bare(), data=sample(), strategy=sciml.strategies.Train(sciml.MLP(4), [sciml.Adam(2)]))
-    assert work.data is not None
+    work = workspace(Bare(), measurements=sciml.Measurements(sample()))
+    assert [way.name for way in select(work, "auto", Train(), free=True)] == ["Train"]
+    assert [each for each in work.choices if each.startswith("NonlinearRegression: left out, its conditions are too few")]
     way = sciml.strategies.NonlinearRegression((sciml.strategies.Tiles(3, 6),))
     with pytest.raises(sciml.errors.SolverError, match="its conditions are too few or too many"):
         sciml.fit(Bare(), data=sample(), strategy=way)
