@@ -167,7 +167,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
             inference = profiled(judged.setup, inference)
         except KeyboardInterrupt:
             status, message = "interrupted", "intervals are from the covariance"
-    spread = spread_of(judged.setup, inference)
+    spread = spread_of(judged.setup, inference) if best.spread is None else best.spread
     if spread is not None and best.teacher is not None:
         spread = carried(spread, setup.problem, best.teacher.trial, setup.trial)
     errors = dict(best.errors)

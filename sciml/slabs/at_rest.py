@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import torch
@@ -13,6 +13,7 @@ from sciml.jets.random import USUAL
 from sciml.models import Scaled
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation
+from sciml.problem.linearize import per_point
 from sciml.slabs.system import Evaluated, Site, evaluated
 from sciml.slabs.tile_least_squares import TileLinearization, condense, condensed_pairs
 from sciml.slabs.tile_nodes import Reach, TileNodes
@@ -27,14 +28,17 @@ class TileRows:
     """All rows of a problem on tiles of all of its coordinates.
 
     Args:
-        problem: with its unknowns and constants bound.
+        problem: with its unknowns and constants bound, but for those in ``raw``.
         space: the tiles.
         trial: centres and sizes of the fields, in which coefficients are counted.
         seed: of the points of conditions.
+        raw: numbers of unknowns by which rows have slopes as well.
     """
 
-    def __init__(self, problem: Problem, space: TileSpace, trial: Scaled, seed: Sequence[int]) -> None:
-        self.problem, self._space = problem, space
+    def __init__(
+        self, problem: Problem, space: TileSpace, trial: Scaled, seed: Sequence[int], raw: Mapping[str, Tensor] | None = None
+    ) -> None:
+        self.problem, self._space, self._raw = problem, space, dict(raw or {})
         self.offset, self.scale = trial.offset.tolist(), trial.scale.tolist()
         most = _CHUNK / (len(problem.fields) * space.model.width)
         self._sites = list(space.sites(problem.terms(), lambda _: 1.0, seed, most))
@@ -56,20 +60,25 @@ class TileRows:
 
     def _evaluated(self, site: Site, jets: Sequence[RandomJets | _TileJets], *, slopes: bool) -> Evaluated:
         points = [torch.stack([column.flatten() for column in trace.columns], dim=1) for trace in site.traces]
-        at = Evaluation.of(self.problem, points, jets, site.normals)
-        return evaluated(site, at, (1, *site.traces[0].columns[0].shape), self._place, slopes=slopes)
+        leaves, unknowns = per_point(self.problem, self._raw, len(points[0]))
+        at = Evaluation.of(self.problem.bind(**unknowns) if unknowns else self.problem, points, jets, site.normals)
+        shape = 1, *site.traces[0].columns[0].shape
+        return evaluated(site, at, shape, self._place, slopes=slopes, unknowns=leaves)
 
     def _place(self, field: str, index: MultiIndex) -> tuple[int, int, MultiIndex]:
         return self.problem.fields.index(field), 0, index
 
     def _rows(self, coefficients: Tensor, *, slopes: bool) -> Iterator[tuple[Site, Tensor, Tensor | None]]:
-        """Every site's weighted values ``(E, q)`` and, if asked for, their slopes ``(E, q, 1 or 2, F K)``."""
+        """Every site's weighted values and slopes by unknowns, ``(E, q, 1 + u)``, and slopes ``(E, q, 1 or 2, F K)``.
+
+        Without ``slopes`` there are the values alone.
+        """
         for site, weights in zip(self._sites, self._weights, strict=True):
             traces = [cast(TileTrace, trace) for trace in site.traces]
             jets = [_TileJets(self, trace, coefficients) for trace in traces]
             now = self._evaluated(site, jets, slopes=slopes)
             rows = self._space.rows(now, weights, lambda part: self.scale[part.field], now.values.dtype) if slopes else None
-            yield site, now.values[0] * weights[:, None], rows
+            yield site, torch.stack([each[0] * weights[:, None] for each in (now.values, *now.by_unknown)], dim=2), rows
             for trace in traces:
                 trace.forget()
 
@@ -81,7 +90,7 @@ class TileRows:
         """The largest root mean square of a jump of the fields between tiles, as a share of their size."""
         found = [
             # The size of such a row counts both members.
-            float(values.square().sum(1).mean().sqrt()) * 2 / SIDES
+            float(values.square().sum((1, 2)).mean().sqrt()) * 2 / SIDES
             for site, values, _ in self._rows(coefficients, slopes=False)
             if site.term.name.startswith(CONTINUITY)
         ]
@@ -92,21 +101,21 @@ class TileRows:
         found = coefficients.new_zeros(len(coefficients))
         for site, values, _ in self._rows(coefficients, slopes=False):
             for trace in site.traces:
-                found.index_add_(0, cast(TileTrace, trace).tiles, values.square().sum(1))
+                found.index_add_(0, cast(TileTrace, trace).tiles, values.square().sum((1, 2)))
         return found
 
     def linearised(self, coefficients: Tensor) -> TileLinearization:
         """The rows and their slopes at some coefficients, condensed."""
-        of = self._nodes
-        triangles, joined = coefficients.new_zeros(of.count, of.width + 1, of.width + 1), []
+        of, width = self._nodes, self._nodes.width + 1 + len(self._raw)
+        triangles, joined = coefficients.new_zeros(of.count, width, width), []
         for number, (_, values, slopes) in enumerate(self._rows(coefficients, slopes=True)):
             assert slopes is not None
             nodes, rows = of.nodes(number), of.rows(number, slopes)
             if nodes.dim() == 1:
-                condense(triangles, nodes, torch.cat([rows, values[..., None]], dim=2))
+                condense(triangles, nodes, torch.cat([rows, values], dim=2))
             else:
                 joined.append(condensed_pairs(nodes, rows, values))
-        return TileLinearization(triangles, joined, of.coefficients)
+        return TileLinearization(triangles, joined, of.coefficients, len(self._raw))
 
 
 class _TileJets:

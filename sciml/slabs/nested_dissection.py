@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -136,19 +136,22 @@ class BlockCholesky:
                 waiting[front.parent].append((front.beyond, update))
 
     def solve(self, right: Array) -> Array:
-        """The solution for a right-hand side ``(n,)``, its unknowns in the order of the nodes."""
+        """The solution for a right-hand side ``(n,)``, or for several, ``(n, c)``, unknowns in the order of the nodes."""
         # BLAS itself: for small triangles SciPy's checks of arguments take longer than the substitution.
         found = right.astype(np.result_type(right, *(corner for _, _, corner, _ in self._factors[:1])))
-        trsv, gemv = scipy.linalg.get_blas_funcs(("trsv", "gemv"), (found,))
+        one = right.ndim == 1
+        triangular, times = scipy.linalg.get_blas_funcs(("trsv", "gemv") if one else ("trsm", "gemm"), (found,))
+        solve = triangular if one else partial(triangular, 1.0)
+        back = {"trans" if one else "trans_a": 2}
         for own, beyond, corner, below in self._factors:
             if len(own):
-                found[own] = trsv(corner, found[own], lower=1)
+                found[own] = solve(corner, found[own], lower=1)
                 if len(beyond):
-                    found[beyond] -= gemv(1.0, below, found[own])
+                    found[beyond] -= times(1.0, below, found[own])
         for own, beyond, corner, below in reversed(self._factors):
             if len(own):
-                rest = found[own] - gemv(1.0, below, found[beyond], trans=2) if len(beyond) else found[own]
-                found[own] = trsv(corner, rest, lower=1, trans=2)
+                rest = found[own] - times(1.0, below, found[beyond], **back) if len(beyond) else found[own]
+                found[own] = solve(corner, rest, lower=1, **back)
         return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -83,28 +83,36 @@ class Part:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A site's residual in its natural size, ``(times, elements, q)``, and its derivatives by jets, if they were asked for."""
+    """A site's residual in its natural size, ``(times, elements, q)``, and its derivatives by jets and by unknowns, if asked for."""
 
     site: Site
     values: Tensor
     parts: tuple[Part, ...] = ()
+    by_unknown: tuple[Tensor, ...] = ()
 
 
 # From a jet to the number of its field and its derivatives in time and in space.
 _Split = Callable[[str, MultiIndex], tuple[int, int, MultiIndex]]
 
 
-def evaluated(site: Site, at: Evaluation, shape: Sequence[int], place: _Split, *, slopes: bool) -> Evaluated:
-    """A site's residual in some shape, and with ``slopes`` its derivatives by jets."""
+def evaluated(
+    site: Site, at: Evaluation, shape: Sequence[int], place: _Split, *, slopes: bool, unknowns: Mapping[str, Tensor] | None = None
+) -> Evaluated:
+    """A site's residual in some shape, and with ``slopes`` its derivatives by jets and by leaves of unknowns."""
     if not slopes:
         return Evaluated(site, site.taken(site.factor * site.term.evaluate(at).detach().reshape(*shape)))
-    linear = linearize(site.term, at)
+    linear = linearize(site.term, at, unknowns)
     parts = tuple(
         Part(trace, *place(*key), site.factor * slope.detach().reshape(*shape))
         for trace, by_jet in zip(site.traces, linear.by_jet, strict=True)
         for key, slope in by_jet.items()
     )
-    return Evaluated(site, site.taken(site.factor * linear.values.detach().reshape(*shape)), parts)
+    values, by_unknown = linear.values.detach(), [linear.by_unknown.get(name) for name in unknowns or {}]
+    moved = tuple(
+        site.taken(site.factor * (torch.zeros_like(values) if each is None else each.detach()).reshape(*shape))
+        for each in by_unknown
+    )
+    return Evaluated(site, site.taken(site.factor * values.reshape(*shape)), parts, moved)
 
 
 SpaceT = TypeVar("SpaceT", bound=Space)

@@ -24,7 +24,7 @@ _UNSEEN = 1e-10
 _REFINEMENTS, _REFINED = 30, 1e-13
 
 
-# Rows that join pairs of tiles ``(P, 2)``: matrices ``(P, m, 2 F K)`` and residuals ``(P, m)``, padded by zeros.
+# Rows that join pairs of tiles ``(P, 2)``: matrices ``(P, m, 2 F K)`` and values ``(P, m, c)``, padded by zeros.
 Joined = tuple[Tensor, Tensor, Tensor]
 
 
@@ -34,20 +34,30 @@ def condense(triangles: Tensor, tiles: Tensor, rows: Tensor) -> None:
 
 
 def condensed_pairs(tiles: Tensor, slopes: Tensor, values: Tensor) -> Joined:
-    """Rows ``(E, q, 2 w)`` and values ``(E, q)`` of pairs of tiles, as few as may be."""
-    rows = torch.cat([slopes, values[..., None]], dim=2)
+    """Rows ``(E, q, 2 w)`` and values ``(E, q, c)`` of pairs of tiles, as few as may be."""
+    rows = torch.cat([slopes, values], dim=2)
     if rows.shape[1] > rows.shape[2]:
         rows = torch.linalg.qr(rows, mode="r").R
-    return tiles, rows[:, :, :-1], rows[:, :, -1]
+    return tiles, *rows.split([slopes.shape[2], values.shape[2]], dim=2)
 
 
 class TileLinearization:
-    """Condensed rows at one position; ``step`` solves for the change of all coefficients, which are made ``of`` nodes'."""
+    """Condensed rows at one position: slopes by coefficients, which are made ``of`` nodes', residuals and slopes by unknowns.
 
-    def __init__(self, triangles: Tensor, joined: Sequence[Joined], of: Callable[[Tensor], Tensor]) -> None:
-        self._of = of
-        self._values = [triangles[:, :, -1], *(values for _, _, values in joined)]
-        self._rows = TileLeastSquares(triangles[:, :, :-1], [(tiles, slopes) for tiles, slopes, _ in joined])
+    Args:
+        triangles: of each node, ``(N, m, w + 1 + q)``.
+        joined: the rows of pairs.
+        of: from coefficients of nodes ``(N, w)`` to those of tiles.
+        unknowns: their number q.
+    """
+
+    def __init__(
+        self, triangles: Tensor, joined: Sequence[Joined], of: Callable[[Tensor], Tensor], unknowns: int = 0
+    ) -> None:
+        self._of, self._unknowns = of, unknowns
+        slopes, own = triangles.split([triangles.shape[2] - 1 - unknowns, 1 + unknowns], dim=2)
+        self._values = [own, *(values for _, _, values in joined)]
+        self._rows = TileLeastSquares(slopes, [(tiles, rows) for tiles, rows, _ in joined])
 
     def step(self, damping: float = 0.0) -> Tensor | None:
         """The least-squares step for all coefficients, flat, or None where the factorisation fails."""
@@ -55,7 +65,16 @@ class TileLinearization:
             self._rows.factor(damping)
         except np.linalg.LinAlgError:
             return None
-        return -self._of(self._rows.solve(self._values)).flatten()
+        return -self._of(self._rows.solve([values[:, :, :1] for values in self._values])[:, :, 0]).flatten()
+
+    def sensitivities(self) -> Tensor | None:
+        """The derivatives of all coefficients by each of the unknowns, ``(q, T, F, K)``, or None where that fails."""
+        try:
+            self._rows.factor()
+        except np.linalg.LinAlgError:
+            return None
+        found = self._rows.solve([values[:, :, 1:] for values in self._values])
+        return -torch.stack([self._of(each) for each in found.unbind(2)])
 
 
 @dataclass(frozen=True)
@@ -118,38 +137,42 @@ class TileLeastSquares:
         self._damping = damping
 
     def _product(self, x: Tensor) -> list[Tensor]:
-        """The slopes times coefficients ``(T, w)``."""
-        found = [torch.bmm(self._slopes, x[:, :, None])[:, :, 0]]
-        return found + [torch.bmm(rows, x[tiles].flatten(1)[:, :, None])[:, :, 0] for tiles, rows in self._joined]
+        """The slopes times coefficients ``(T, w, c)``."""
+        found = [torch.bmm(self._slopes, x)]
+        return found + [torch.bmm(rows, x[tiles].flatten(1, 2)) for tiles, rows in self._joined]
 
     def _adjoint(self, values: Sequence[Tensor]) -> Tensor:
-        # Vectors from the left: matrices of complex numbers would be copied to be conjugated.
-        found = torch.bmm(values[0].conj_physical()[:, None], self._slopes)[:, 0]
+        # Values from the left: matrices of complex numbers would be copied to be conjugated.
+        found = torch.bmm(values[0].conj_physical().mT, self._slopes)
         for (tiles, rows), own in zip(self._joined, values[1:], strict=True):
-            both = torch.bmm(own.conj_physical()[:, None], rows)[:, 0].view(-1, 2, self._width)
-            found.index_add_(0, tiles[:, 0], both[:, 0]).index_add_(0, tiles[:, 1], both[:, 1])
-        return found.conj_physical()
+            both = torch.bmm(own.conj_physical().mT, rows).unflatten(2, (2, self._width))
+            found.index_add_(0, tiles[:, 0], both[:, :, 0]).index_add_(0, tiles[:, 1], both[:, :, 1])
+        return found.conj_physical().mT
 
     def _preconditioned(self, x: Tensor) -> Tensor:
         seen, found = self._number >= 0, torch.zeros_like(x)
         # Nodes' numbers follow one another.
-        found[seen] = torch.from_numpy(self._matrix.solve(x[seen].numpy()))
+        right = x[seen].numpy()
+        found[seen] = torch.from_numpy(self._matrix.solve(right[:, 0])[:, None] if right.shape[1] == 1 else self._matrix.solve(right))
         return found
 
     def solve(self, values: Sequence[Tensor], most: int = _REFINEMENTS) -> Tensor:
-        """The coefficients ``(T, w)`` whose rows are nearest to values: of the tiles' ``(T, m)``, then of each joined ones'."""
+        """The coefficients ``(T, w, c)`` whose rows are nearest to values: of the tiles' ``(T, m, c)``, then of each joined ones'.
+
+        The c columns are problems of their own.
+        """
         # Conjugate gradients on the rows: what the squared condition number has lost.
         rows = list(values)
-        found = self._slopes.new_zeros(self._count, self._width)
+        found = self._slopes.new_zeros(self._count, self._width, rows[0].shape[2])
         gradient = self._adjoint(rows)
         direction = ready = self._preconditioned(gradient)
         size = first = _inner(gradient, ready)
         for count in range(most):
             image = self._product(direction)
             curvature = sum(_inner(each, each) for each in image) + self._damping * _inner(direction, direction)
-            if not curvature > 0:
+            if not bool((curvature > 0).any()):
                 break
-            length = size / curvature
+            length = torch.where(curvature > 0, size / curvature, 0.0)
             found = found + length * direction
             if count + 1 == most:
                 break
@@ -157,11 +180,12 @@ class TileLeastSquares:
             gradient = self._adjoint(rows) - self._damping * found
             ready = self._preconditioned(gradient)
             size, before = _inner(gradient, ready), size
-            if not size > _REFINED**2 * first:
+            going = size > _REFINED**2 * first
+            if not bool(going.any()):
                 break
-            direction = ready + (size / before) * direction
+            direction = torch.where(going, ready + (size / before) * direction, 0.0)
         # From coefficients of the combinations to those of the products.
-        return torch.bmm(self._turn, found[:, :, None])[:, :, 0]
+        return torch.bmm(self._turn, found)
 
 
 def _alone(tiles: Tensor, rows: Tensor) -> Tensor:
@@ -201,5 +225,8 @@ def _orthonormal(triangles: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> 
     return turn[:, :, : int(ranks.max())].contiguous(), ranks
 
 
-def _inner(one: Tensor, other: Tensor) -> float:
-    return float(torch.vdot(one.flatten(), other.flatten()).real)
+def _inner(one: Tensor, other: Tensor) -> Tensor:
+    """The inner products of columns ``(..., c)``, ``(c,)``."""
+    if one.shape[2] == 1:
+        return torch.vdot(one.flatten(), other.flatten()).real[None]
+    return (one.conj() * other).real.sum((0, 1))

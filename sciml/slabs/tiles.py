@@ -93,7 +93,8 @@ class TilePreconditioner:
         for pair, solver in enumerate(self._solvers):
             own = [each[pair] if solver.dtype.is_complex else each[pair].real for each in turned]
             alone = self._placed([own[k] for k in self._alone])
-            solved = solver.solve([alone, *(own[k] for k in self._joined)], _REFINEMENTS)
+            rows = [each[:, :, None] for each in (alone, *(own[k] for k in self._joined))]
+            solved = solver.solve(rows, _REFINEMENTS)[:, :, 0]
             found.append(self._of.coefficients(solved).transpose(0, 1).to(into))
         modes = torch.stack(found).flatten(1)
         return (slab.stages.vectors @ modes).real.view(slab.stages.count, len(slab.orders), -1)

@@ -38,10 +38,11 @@ from sciml.solvers import DiscreteProblem, LeastSquares, ResidualSystem
 from sciml.solvers.discrete_problem import DATA_WEIGHT, layout_of, with_features
 from sciml.strategies.random_features import not_by_least_squares, output_weights, part_of, take_over
 from sciml.strategies.search import Candidate, Strategy, Workspace, most_points, search
-from sciml.strategies.tiles import Tiles
+from sciml.strategies.tiles import Tiles, sensitivities
 from sciml.strategies.training import Training
 from sciml.typing import Array, MultiIndex
 from sciml.uncertainty.covariance import Inference, from_information, from_rows
+from sciml.uncertainty.error_bands import FieldCovariance
 
 _FEATURES = ((100, 32.0), (200, 48.0))
 _POINTS = 6
@@ -111,7 +112,7 @@ class _Values:
         return self.values[:, list(self.fields).index(field)]
 
 
-class _Tangent(nn.Module):
+class Tangent(nn.Module):
     """A solution as an affine function of constants, by differences of solutions at values beside those of another.
 
     Args:
@@ -132,9 +133,19 @@ class _Tangent(nn.Module):
         self.solutions = nn.ModuleList([here, base, *beside]).requires_grad_(False)
         self.raw, self.steps = dict(raw), dict(steps)
 
-    def about(self, here: nn.Module, raw: Mapping[str, Tensor]) -> _Tangent:
+    def about(self, here: nn.Module, raw: Mapping[str, Tensor]) -> Tangent:
         """The same slopes about another solution."""
-        return _Tangent(here, self.solutions[1], list(self.solutions[2:]), raw, self.steps)
+        return Tangent(here, self.solutions[1], list(self.solutions[2:]), raw, self.steps)
+
+    def spread(self, inference: Inference) -> FieldCovariance | None:
+        """How solutions on the same tiles scatter with the constants; None where there are none."""
+        models = [getattr(each, "model", None) for each in self.solutions]
+        tables = [each.coefficients for each in models if isinstance(each, TilePolynomials)]
+        if len(tables) < len(models) or any(each.shape != tables[0].shape for each in tables) or not inference.spread.size:
+            return None
+        _, base, *beside = (each.flatten() for each in tables)
+        slopes = torch.stack([(each - base) / step for each, step in zip(beside, self.steps.values(), strict=True)], dim=1)
+        return FieldCovariance(("model.coefficients",), slopes @ torch.from_numpy(inference.spread), inference.quantile)
 
 
 class TangentSystem(ResidualSystem):
@@ -149,7 +160,7 @@ class TangentSystem(ResidualSystem):
 
     def affine(self, points: Tensor, values: Mapping[str, Tensor]) -> Supplier:
         """The supplier of the fields' jets at values of the constants."""
-        trial, names, fields = cast(_Tangent, self.trial), self.problem.coordinates, self.problem.fields
+        trial, names, fields = cast(Tangent, self.trial), self.problem.coordinates, self.problem.fields
         if points not in self._kept:
             at = dict(zip(names, points.unbind(1), strict=True))
             # Derivatives that were taken once are kept.
@@ -224,18 +235,14 @@ class NonlinearRegression(Strategy):
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        setup, log = work.discrete.with_unknowns(), work.log
+        setup, log = measured_alone(work), work.log
+        if self.ways:
+            yield from OutputError(work, setup, self.ways).run()
+            return
         assert setup.measurements is not None
         known = setup.measurements.known(setup.problem)
-        # As few constants need no rows to judge by as a line does.
-        blocks = [*data_blocks(setup.problem, setup.measurements), *prior_blocks(setup.problem)]
-        data = tuple(block.to(setup.trial.offset.device, setup.trial.offset.dtype) for block in blocks)
-        setup = replace(setup, leading=setup.weights)
-        if self.ways:
-            yield from _Solving(work, replace(setup, train=data, held=data), self.ways).run()
-            return
         still = copy.deepcopy(setup.trial).requires_grad_(False)
-        law = replace(setup, trial=still, rows=LawSystem(setup.problem, still, setup.raw), train=data, held=data)
+        law = replace(setup, trial=still, rows=LawSystem(setup.problem, still, setup.raw))
         law = Training(log).run(law, [_REGRESSION], work.seed)
         inference = from_rows(law.objective(), known=known)
         for degree in _LAW_DEGREES[work.dimension]:
@@ -256,6 +263,16 @@ class NonlinearRegression(Strategy):
                 break
 
 
+def measured_alone(work: Workspace) -> DiscreteProblem:
+    """The set-up whose rows are measurements and priors of constants."""
+    setup = work.discrete.with_unknowns()
+    assert setup.measurements is not None
+    # As few constants need no rows to judge by as a line does.
+    blocks = [*data_blocks(setup.problem, setup.measurements), *prior_blocks(setup.problem)]
+    data = tuple(block.to(setup.trial.offset.device, setup.trial.offset.dtype) for block in blocks)
+    return replace(setup, train=data, held=data, leading=setup.weights)
+
+
 def not_by_solving(problem: Problem) -> str | None:
     """Why the forward problem, with constants known, is not well-posed; None where it has as many conditions as it takes."""
     if problem.promoted:
@@ -266,17 +283,17 @@ def not_by_solving(problem: Problem) -> str | None:
 
 
 @dataclass(frozen=True)
-class _Reached:
+class Reached:
     """A solution, the unknowns there, the slopes by these, and the loss on the measurements."""
 
     solution: Candidate
     raw: Mapping[str, Tensor]
     loss: float
-    tangent: _Tangent | None = None
+    tangent: Tangent | None = None
 
 
-class _Solving:
-    """Gauss and Newton's steps on constants, whose slopes are differences of solutions.
+class OutputError:
+    """The output-error method: Gauss and Newton's steps on constants, whose slopes are those of solutions.
 
     Args:
         work: the problem and its record.
@@ -285,7 +302,7 @@ class _Solving:
     """
 
     def __init__(self, work: Workspace, data: DiscreteProblem, ways: Sequence[Strategy]) -> None:
-        self._work, self._data, self._ways, self._solves = work, data, ways, 0
+        self.work, self.data, self._ways, self.solves = work, data, ways, 0
         self._way: Strategy | None = None
         given = work.options.weights
         # Weights name a term or a kind of them.
@@ -294,33 +311,33 @@ class _Solving:
 
     def run(self) -> Iterator[Candidate]:
         """The solutions at better and better constants, at first no more exact than finding these takes."""
-        log = self._work.log
+        log = self.work.log
         self._aim(_ROUGHLY)
-        here = self._reached({name: value.detach() for name, value in self._data.raw.items()})
+        here = self._reached({name: value.detach() for name, value in self.data.raw.items()})
         if here is None:
             return
         # The first values are no estimates, and better than nothing where time ends.
-        yield replace(self._candidate(here), solved=False)
+        yield replace(self.candidate(here), solved=False)
         for reached in self._steps(here):
             here = reached
-            yield self._candidate(here)
+            yield self.candidate(here)
         if here.tangent is None or log.stopped:
             return
         self._aim(0.0)
         found = self._reached(here.raw)
         if found is None or log.stopped:
             return
-        laid, last = found.solution, replace(found, tangent=here.tangent.about(found.solution.discrete.trial, here.raw))
+        laid, last = found.solution, replace(found, tangent=self._tangent_again(found, here.tangent))
         if abs(found.loss - here.loss) > _FALL * found.loss:
             for reached in self._steps(found):
                 last = reached
-                yield self._candidate(last)
+                yield self.candidate(last)
         if not log.stopped:
-            yield replace(self._candidate(last), accepted=laid.accepted, sufficient=laid.sufficient)
+            yield replace(self.candidate(last), accepted=laid.accepted, sufficient=laid.sufficient)
 
-    def _steps(self, here: _Reached) -> Iterator[_Reached]:
+    def _steps(self, here: Reached) -> Iterator[Reached]:
         """Gauss and Newton's steps, as long as they lower the loss."""
-        log, tangent, moved = self._work.log, None, math.inf
+        log, tangent, moved = self.work.log, None, math.inf
         for _ in range(_ROUNDS):
             # Slopes serve a little further on as well.
             tangent = self._tangent(here) if tangent is None or moved > _NEAR else tangent
@@ -328,7 +345,7 @@ class _Solving:
                 return
             here = replace(here, tangent=tangent)
             yield here
-            wanted = Training(log).run(self._linear(here.raw, tangent), [_LINEARISED], self._work.seed).raw
+            here, wanted = self.wanted(here, tangent)
             if log.stopped:
                 return
             moves = {name: wanted[name].detach() - value for name, value in here.raw.items()}
@@ -347,25 +364,31 @@ class _Solving:
                 yield here
                 return
 
+    def wanted(self, here: Reached, tangent: Tangent) -> tuple[Reached, Mapping[str, Tensor]]:
+        """Where a step begins, and the raw numbers at which linearised measurements are met best."""
+        return here, Training(self.work.log).run(self.linear(here.raw, tangent), [_LINEARISED], self.work.seed).raw
+
     def _aim(self, enough: float) -> None:
         """Solve no more exactly than is ``enough``, by whatever way is best for that."""
         self._options, self._way = replace(self._options, enough=enough), None
 
-    def _reached(self, raw: Mapping[str, Tensor]) -> _Reached | None:
-        """What there is at some values."""
-        found = self._solved({name: float(each.value(raw[name])) for name, each in self._work.problem.unknowns.items()})
-        if found is None:
-            return None
-        objective = self._data.with_unknowns(raw).with_trial(found.discrete.trial).objective()
+    def loss(self, solution: Candidate, raw: Mapping[str, Tensor]) -> float:
+        """What measurements lose by a solution."""
+        objective = self.data.with_unknowns(raw).with_trial(solution.discrete.trial).objective()
         # Windows that end before the time does say nothing of later measurements.
-        return _Reached(found, raw, float(objective.total(objective.means())) if found.solved else math.inf)
+        return float(objective.total(objective.means())) if solution.solved else math.inf
+
+    def _reached(self, raw: Mapping[str, Tensor]) -> Reached | None:
+        """What there is at some values."""
+        found = self._solved({name: float(each.value(raw[name])) for name, each in self.work.problem.unknowns.items()})
+        return None if found is None else Reached(found, raw, self.loss(found, raw))
 
     def _solved(self, values: Mapping[str, float]) -> Candidate | None:
         """The forward solution where constants have values, by the best way, and then on its tiles; or None."""
         best: Candidate | None = None
-        self._solves += 1
+        self.solves += 1
         for way in self._ways if self._way is None else [self._way]:
-            own = replace(self._work.on(None), problem=self._work.problem.bind(**values), options=self._options)
+            own = replace(self.work.on(None), problem=self.work.problem.bind(**values), options=self._options)
             try:
                 found = search([way], own)
             except SolverError:
@@ -375,46 +398,60 @@ class _Solving:
             if found is not None and (best is None or found.rank < best.rank):
                 model, best = getattr(found.discrete.trial, "model", None), found
                 self._way = Tiles(on=model) if isinstance(model, TilePolynomials) else way
-            if (best is not None and best.accepted) or self._work.log.stopped:
+            if (best is not None and best.accepted) or self.work.log.stopped:
                 break
         return best
 
-    def _tangent(self, here: _Reached) -> _Tangent | None:
+    def _tangent(self, here: Reached) -> Tangent | None:
         """The solution and those beside it; None where one is not found."""
-        trial, beside = here.solution.discrete.trial, []
+        trial, beside = here.solution.discrete.trial, list[nn.Module]()
+        if _on_tiles(here.solution):
+            exact = sensitivities(replace(here.solution.discrete, problem=self.data.problem), here.raw, self.work.seed)
+            return None if exact is None else Tangent(trial, trial, exact, here.raw, dict.fromkeys(here.raw, 1.0))
         steps = {name: _BESIDE * max(1.0, abs(float(value))) for name, value in here.raw.items()}
         for name, step in steps.items():
             found = self._reached({**here.raw, name: here.raw[name] + step})
-            if found is None or self._work.log.stopped:
+            if found is None or self.work.log.stopped:
                 return None
             beside.append(found.solution.discrete.trial)
-        return _Tangent(trial, trial, beside, here.raw, steps)
+        return Tangent(trial, trial, beside, here.raw, steps)
 
-    def _linear(self, raw: Mapping[str, Tensor], tangent: _Tangent) -> DiscreteProblem:
+    def _tangent_again(self, here: Reached, before: Tangent) -> Tangent:
+        """The slopes on other tiles, which one factor gives; otherwise those that there are."""
+        found = self._tangent(here) if _on_tiles(here.solution) else None
+        return before.about(here.solution.discrete.trial, here.raw) if found is None else found
+
+    def linear(self, raw: Mapping[str, Tensor], tangent: Tangent) -> DiscreteProblem:
         """The measurements as rows of affine functions of the constants."""
-        data = self._data.with_unknowns(raw)
+        data = self.data.with_unknowns(raw)
         return replace(data, trial=tangent, rows=TangentSystem(data.problem, tangent, data.raw))
 
-    def _candidate(self, here: _Reached) -> Candidate:
+    def candidate(self, here: Reached) -> Candidate:
         """A solution of the whole problem, with what measurements say of its unknowns."""
-        assert self._data.measurements is not None
-        known, now, scatter = self._data.measurements.known(self._data.problem), here.solution, dict[str, float]()
+        assert self.data.measurements is not None
+        known, now = self.data.measurements.known(self.data.problem), here.solution
         if here.tangent is None:
             raw, none = torch.stack(list(here.raw.values())).cpu().numpy(), np.zeros(len(here.raw))
-            rows = sum(block.size for block in self._data.train)
+            rows = sum(block.size for block in self.data.train)
             found = from_information(
-                self._data.problem.unknowns, raw, np.diag(none), 1.0, 0.0, none, none + 1, none, measurements=rows
+                self.data.problem.unknowns, raw, np.diag(none), 1.0, 0.0, none, none + 1, none, measurements=rows
             )
             now = replace(now, doubt="the constants are those that it began with: no step was taken")
         else:
-            law = self._linear(here.raw, here.tangent)
+            law = self.linear(here.raw, here.tangent)
             found = from_rows(law.objective(), known=known)
-            if found.spread.size:
-                scatter = relative_scatter(law.problem, partial(_scatter, law, found), now.discrete.trial, self._work.seed)
-        whole = self._work.discrete.with_unknowns(here.raw).with_trial(now.discrete.trial, inference=found)
-        reason = f"constants by nonlinear regression, {self._solves} solutions at constants that have values: {now.reason}"
-        now = replace(now, discrete=whole, reason=reason, solver="LeastSquares", scatter=scatter)
-        return replace(now, accepted=False, sufficient=False)
+            now = replace(now, spread=here.tangent.spread(found))
+            if found.spread.size and now.spread is None:
+                scatter = relative_scatter(law.problem, partial(_scatter, law, found), now.discrete.trial, self.work.seed)
+                now = replace(now, scatter=scatter)
+        whole = self.work.discrete.with_unknowns(here.raw).with_trial(now.discrete.trial, inference=found)
+        reason = f"constants by nonlinear regression, {self.solves} solutions at constants that have values: {now.reason}"
+        return replace(now, discrete=whole, reason=reason, solver="LeastSquares", accepted=False, sufficient=False)
+
+
+def _on_tiles(found: Candidate) -> bool:
+    """Whether a solution is polynomials on tiles."""
+    return isinstance(getattr(found.discrete.trial, "model", None), TilePolynomials)
 
 
 def _scatter(law: DiscreteProblem, inference: Inference, points: Tensor) -> dict[str, Array]:

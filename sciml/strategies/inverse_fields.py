@@ -30,18 +30,21 @@ from torch import Tensor
 from sciml.geometry import Box, Interior, clustered, draw
 from sciml.jets.calculus import describe
 from sciml.models import Spectral
+from sciml.models.spectral import ellipsoid
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.expansion import Series, expanded
 from sciml.problem.measurements import measured_fields, unknown_fields
 from sciml.problem.observations import PRIOR, Observation, is_measured
 from sciml.solvers import DiscreteProblem, LeastSquares, Objective
 from sciml.solvers.discrete_problem import DATA_WEIGHT, layout_of
 from sciml.solvers.gauss_newton import descend
 from sciml.solvers.state import settled
-from sciml.strategies.inverse_constants import weighed
+from sciml.strategies.inverse_constants import OutputError, Reached, Tangent, measured_alone, not_by_solving, weighed
 from sciml.strategies.random_features import not_by_least_squares
-from sciml.strategies.search import Candidate, Strategy, Workspace
+from sciml.strategies.search import Candidate, Log, Strategy, Workspace
+from sciml.strategies.tiles import Tiles
 from sciml.strategies.training import Training
 from sciml.typing import MultiIndex
 from sciml.uncertainty.covariance import from_rows
@@ -98,6 +101,8 @@ _STEPS = ((1e-2, 1e-1, 30), (1e-4, 1e-2, 20))
 _INFLATION = 1.4
 _RISES, _WORSE = 2, 1.02
 _GOOD = 1e-3
+# Degrees of series by the number of their coordinates; by how many strengths the prior may weaken at each step, and steps.
+_SERIES, _WEAKER, _ROUNDS, _RANK = {1: 24, 2: 10, 3: 6}, 4, 20, 1e-12
 
 
 @dataclass(frozen=True)
@@ -114,18 +119,25 @@ class _Smoothed:
 class InverseFields(Strategy):
     """Unknown functions from measurements: polynomials for all fields, smoothed as generalised cross-validation asks for.
 
-    Levenberg-Marquardt steps, with a prior on second derivatives that becomes weaker while that foretells data better.
+    On boxes of one or two coordinates: Levenberg-Marquardt steps on everything at once, with a prior on second derivatives
+    that becomes weaker while that foretells data better. On other domains of up to three coordinates, where conditions would
+    determine the fields if these functions were known: they are Chebyshev series, the others follow from them on tiles that
+    the domain cuts, and Gauss and Newton's steps vary the coefficients, under the same prior.
     """
 
     def obstacle(self, work: Workspace) -> str | None:
         problem = work.problem
         if work.measurements is None or len(problem.equations) >= len(problem.fields):
             return "no field is left free, or there are no measurements"
-        if not isinstance(problem.domain, Box) or work.dimension not in _DEGREES:
-            return "its domain is no box in one or two coordinates"
+        if not _in_one(work):
+            solved = replace(work.on(None), problem=_expanded(work))
+            return not_by_solving(solved.problem) or Tiles().obstacle(replace(solved, problem=solved.problem.bind_initial()))
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        if not _in_one(work):
+            yield from SmoothedOutputError(work).run()
+            return
         setup, problem, seed, training = work.discrete, work.problem, work.seed, Training(work.log)
         fields = unknown_fields(problem, measured_fields(setup.train))
         model = _constant(problem, fields, (_DEGREES[work.dimension],) * work.dimension)
@@ -134,7 +146,9 @@ class InverseFields(Strategy):
         plain = setup.with_model(model, train=drawn).with_unknowns(setup.raw)
         tried: list[_Smoothed] = []
         for fraction in _SHARES:
-            found = _with_prior(plain, tried[-1].setup if tried else None, fields, fraction, count)
+            begin = tried[-1].setup if tried else plain
+            begin = plain.with_model(copy.deepcopy(begin.trial.model)).with_unknowns(begin.raw)
+            found = _with_prior(begin, fields, fraction, count)
             if not tried:
                 training.run(weighed(found, found, 1.0), [_FIRST], seed)
             for stiffness, judge, steps in _STEPS:
@@ -150,6 +164,85 @@ class InverseFields(Strategy):
         found_best = _candidate(tried, fields)
         good = found_best.residual <= _GOOD
         yield replace(found_best, accepted=good, solved=good)
+
+
+def _in_one(work: Workspace) -> bool:
+    """Whether polynomials on all of the domain are taken for all fields."""
+    return isinstance(work.problem.domain, Box) and work.dimension in _DEGREES
+
+
+def _expanded(work: Workspace) -> Problem:
+    """The problem whose unknown fields are Chebyshev series with unknown coefficients."""
+    problem, sizes = work.problem, work.discrete.sizes
+    series = []
+    for field in unknown_fields(problem, measured_fields(work.discrete.train)):
+        still = problem.constant_along.get(field, ())
+        degrees = [0 if name in still else _SERIES[work.dimension - len(still)] for name in problem.coordinates]
+        products = sorted(map(tuple, ellipsoid(degrees).tolist()), key=sum)
+        series.append(Series(field, products, *sizes[field]))
+    return expanded(problem, series)
+
+
+class SmoothedOutputError(OutputError):
+    """Gauss and Newton's steps on the coefficients of unknown fields, smoothed as generalised cross-validation asks for.
+
+    Args:
+        given: the problem as it was stated, with its measurements.
+    """
+
+    def __init__(self, given: Workspace) -> None:
+        work = replace(given.on(given.measurements), problem=_expanded(given))
+        self._plain = measured_alone(work)
+        super().__init__(work, self._plain, [Tiles()])
+        self._given, self._strength, self._fitted = given, 0, 0.0
+        self._fields = unknown_fields(given.problem, measured_fields(given.discrete.train))
+
+    def wanted(self, here: Reached, tangent: Tangent) -> tuple[Reached, Mapping[str, Tensor]]:
+        log, allowed = self.work.log, range(min(self._strength + _WEAKER, len(_SHARES)))
+        self.data = self._smoothed(1.0)
+        linear = self.linear(here.raw, tangent).objective()
+        size = len(self._plain.train)
+        measured, prior = linear.linearised(linear.blocks[:size]), linear.linearised(linear.blocks[size:])
+        found = [_validation(measured, prior, _SHARES[number]) for number in allowed]
+        self._strength = min(allowed, key=lambda number: found[number][0])
+        validation, self._fitted = found[self._strength]
+        self.data = self._smoothed(_SHARES[self._strength])
+        here = replace(here, loss=self.loss(here.solution, here.raw))
+        log.solved(f"prior of strength {_SHARES[self._strength]:.2g}", here.loss, validation, {}, best=here.loss, most=_ROUNDS)
+        return here, Training(Log()).run(self.linear(here.raw, tangent), [_FIRST], self.work.seed).raw
+
+    def _smoothed(self, fraction: float) -> DiscreteProblem:
+        """The measurements with rows against bending."""
+        return _with_prior(self._plain, self._fields, fraction, _POINTS * len(self._plain.problem.unknowns))
+
+    def candidate(self, here: Reached) -> Candidate:
+        found = super().candidate(here)
+        # The coefficients of series are nobody's constants.
+        names, raw = self._given.problem.unknowns, found.discrete.raw
+        inference = found.discrete.inference
+        inference = replace(inference, estimates={name: inference.estimates[name] for name in names}, spread=np.zeros((0, 0)))
+        whole = self._given.discrete.with_unknowns({name: raw[name] for name in names})
+        reason = (
+            f"unknown function{'s' if len(self._fields) > 1 else ''} {', '.join(self._fields)}: Chebyshev series, bending no more "
+            f"than the data ask for (the strength of that prior by generalised cross-validation; {self._fitted:.3g} numbers "
+            f"fitted to the data), {self.solves} solutions at series that are known: {here.solution.reason}"
+        )
+        return replace(found, discrete=whole.with_trial(found.discrete.trial, inference=inference), reason=reason)
+
+
+def _validation(measured: tuple[Tensor, Tensor], prior: tuple[Tensor, Tensor], fraction: float) -> tuple[float, float]:
+    """How badly left-out measurements are foretold under a prior of some strength, and the numbers fitted to them.
+
+    Both are residuals ``(m,)`` and slopes ``(m, q)`` by all that is varied, the prior's of strength one.
+    """
+    residuals, slopes = measured
+    size = len(residuals)
+    matrix = torch.cat([slopes, fraction * prior[1]])
+    left, singular, _ = torch.linalg.svd(matrix, full_matrices=False)
+    left = left[:, singular > _RANK * singular[0]]
+    misfit = residuals - (left @ (left.T @ torch.cat([residuals, fraction * prior[0]])))[:size]
+    fitted = float(left[:size].square().sum())
+    return size * float(misfit.square().sum()) / max(size - _INFLATION * fitted, 1e-300) ** 2, fitted
 
 
 def _candidate(tried: Sequence[_Smoothed], fields: Sequence[str]) -> Candidate:
@@ -199,21 +292,17 @@ def _report(work: Workspace, tried: Sequence[_Smoothed]) -> None:
     )
 
 
-def _with_prior(
-    plain: DiscreteProblem, before: DiscreteProblem | None, fields: Sequence[str], fraction: float, count: int
-) -> DiscreteProblem:
-    """The set-up with rows against bending, begun where the one before arrived."""
-    start = plain if before is None else before
-    found = plain.with_model(copy.deepcopy(start.trial.model)).with_unknowns(start.raw)
-    like = plain.trial.scale
-    sizes = dict(zip(plain.problem.fields, like.tolist(), strict=True))
-    values = max(block.size for block in plain.train if any(isinstance(term.evaluate, Observation) for term in block.terms))
-    block = smoothness_blocks(plain.problem, fields, sizes, fraction * math.sqrt(values), count).to(like.device, like.dtype)
+def _with_prior(setup: DiscreteProblem, fields: Sequence[str], fraction: float, count: int) -> DiscreteProblem:
+    """The set-up with rows against bending beside its own."""
+    like = setup.trial.scale
+    sizes = dict(zip(setup.problem.fields, like.tolist(), strict=True))
+    values = max(block.size for block in setup.train if any(isinstance(term.evaluate, Observation) for term in block.terms))
+    block = smoothness_blocks(setup.problem, fields, sizes, fraction * math.sqrt(values), count).to(like.device, like.dtype)
     # A row of the prior weighs as much as one of a measurement.
     names = [term.name for term in block.terms]
-    weights = {**plain.weights, **dict.fromkeys(names, DATA_WEIGHT * count / values)}
-    scales = {**plain.scales, **dict.fromkeys(names, 1.0)}
-    return replace(found, train=(*plain.train, block), scales=scales, weights=weights)
+    weights = {**setup.weights, **dict.fromkeys(names, DATA_WEIGHT * count / values)}
+    scales = {**setup.scales, **dict.fromkeys(names, 1.0)}
+    return replace(setup, train=(*setup.train, block), scales=scales, weights=weights)
 
 
 def _judged(setup: DiscreteProblem, fraction: float) -> _Smoothed:

@@ -25,6 +25,7 @@ from sciml.problem import Measurements, Problem
 from sciml.solvers import Adaptive, Callback, DiscreteProblem, EarlyStopping, HardConstraints, Report, Weightings
 from sciml.solvers.journal import Journal
 from sciml.strategies.prepare import prepare
+from sciml.uncertainty.error_bands import FieldCovariance
 
 STOPPED = ("stopped", "interrupted")
 ENDED = ("diverged", *STOPPED)
@@ -48,6 +49,7 @@ class Candidate:
         errors: the estimated relative L2 error of each field, where it is known by more than residuals.
         at_most: what it is at most, about, for where no better estimate can be had.
         scatter: what the noise of measurements adds to that error, where it is known already.
+        spread: how the fields scatter with the measurements, where parameters of the trial function do not tell.
         teacher: the solution that it learned, with what measurements say of the unknowns there.
     """
 
@@ -64,6 +66,7 @@ class Candidate:
     errors: Mapping[str, float] = field(default_factory=dict)
     at_most: Mapping[str, float] = field(default_factory=dict)
     scatter: Mapping[str, float] = field(default_factory=dict)
+    spread: FieldCovariance | None = None
     teacher: DiscreteProblem | None = None
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sciml.errors import SolverError
-from sciml.models import Tiles as TilePolynomials
+from sciml.models import Scaled, Tiles as TilePolynomials
 from sciml.problem import Problem
 from sciml.slabs.at_rest import TileRows
 from sciml.slabs.tile_space import TileSpace, gauss_grid, untied
@@ -220,6 +220,26 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None) -> 
     by_field = found.transpose(0, 1)
     model.coefficients.copy_(space.levelled(by_field.flatten(1)[:, None]).view(by_field.shape).transpose(0, 1))
     return work.discrete.with_model(model), got["steps"], rows.jumps(found), rows.by_tile(found)
+
+
+def sensitivities(found: DiscreteProblem, raw: Mapping[str, Tensor], seed: int) -> list[Scaled] | None:
+    r"""Sensitivity equations on tiles: :math:`u + \partial u/\partial\rho_j` for each raw unknown, or None where that fails.
+
+    One factor of the rows linearised at a solution serves all of them; see ``TileLinearization``.
+    """
+    model, names = found.trial.model, found.problem.coordinates
+    bound = found.problem.bind(**{name: each.value(raw[name]) for name, each in found.problem.unknowns.items()})
+    space = TileSpace(bound, model, names)
+    slopes = TileRows(found.problem, space, found.trial.cpu(), [seed, 10], raw).linearised(model.coefficients).sensitivities()
+    if slopes is None:
+        return None
+    beside = []
+    for slope in slopes:
+        by_field = slope.transpose(0, 1)
+        each = copy.deepcopy(found.trial)
+        each.model.coefficients += space.levelled(by_field.flatten(1)[:, None]).view(by_field.shape).transpose(0, 1)
+        beside.append(each)
+    return beside
 
 
 def _begun(model: TilePolynomials, last: DiscreteProblem) -> Tensor:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from sciml.geometry import Interior, PointSet, draw
 from sciml.problem import Problem
@@ -32,6 +33,7 @@ _MOST = 128
 class FieldCovariance:
     """Directions ``(p, k)`` of the named parameters along which the solution scatters by one standard deviation each.
 
+    A single name may be that of a buffer, such as the coefficients of polynomials, in which the trial function is linear.
     ``quantile`` is how many standard errors the 95 % interval reaches to either side.
     """
 
@@ -62,7 +64,7 @@ def carried(spread: FieldCovariance, problem: Problem, before: nn.Module, after:
     """The same scatter of the fields in the parameters of another trial function, which has learned the first."""
     names = tuple(name for name, parameter in after.named_parameters() if parameter.requires_grad)
     points = draw(Interior(), problem.domain, _PROBES, np.random.default_rng(0)).points[0]
-    moved = (field_slopes(problem, before, points, spread.names) @ spread.directions).flatten(0, 1)
+    moved = _moved(problem, before, spread, points).flatten(0, 1)
     slopes = field_slopes(problem, after, points, names).flatten(0, 1)
     directions = torch.linalg.lstsq(slopes, moved, driver="gelsd").solution
     return FieldCovariance(names, directions, spread.quantile)
@@ -84,8 +86,20 @@ def field_slopes(problem: Problem, trial: nn.Module, points: Tensor, names: Sequ
     return slopes.double().cpu().reshape(len(terms), len(points), -1)
 
 
+def _moved(problem: Problem, trial: nn.Module, spread: FieldCovariance, points: Tensor) -> Tensor:
+    """By how much all fields move along the directions at points ``(n, D)``, ``(F, n, k)``."""
+    buffers = dict(trial.named_buffers())
+    if not set(spread.names) <= set(buffers):
+        return field_slopes(problem, trial, points, spread.names) @ spread.directions
+    (name,) = spread.names
+    like = buffers[name]
+    along = [each.to(like).view_as(like) for each in (torch.zeros_like(spread.directions[:, 0]), *spread.directions.T)]
+    with torch.no_grad():
+        still, *moved = (functional_call(trial, {name: each}, points.to(like)).T for each in along)
+    return torch.stack([each - still for each in moved], dim=2).double().cpu()
+
+
 def standard_errors(problem: Problem, trial: nn.Module, spread: FieldCovariance, points: Tensor) -> dict[str, Array]:
     """Standard errors of all fields at points ``(n, D)``, each of shape ``(n,)``."""
-    slopes = field_slopes(problem, trial, points, spread.names)
-    errors = (slopes @ spread.directions).norm(dim=2)
+    errors = _moved(problem, trial, spread, points).norm(dim=2)
     return {field: errors[row].numpy() for row, field in enumerate(problem.fields)}

@@ -44,7 +44,10 @@ def test_it_solves_what_a_dense_matrix_does(dtype, counts):
     right = np.random.default_rng(1).normal(size=len(dense)) * (1 + 0.5j if dtype.is_complex else 1)
     matrix = BlockCholesky(sizes, pairs.numpy())
     matrix.factor(parts, 0.5)
-    assert np.allclose(matrix.solve(right), np.linalg.solve(dense + 0.5 * np.eye(len(dense)), right), rtol=1e-11, atol=1e-13)
+    wanted = np.linalg.solve(dense + 0.5 * np.eye(len(dense)), right)
+    assert np.allclose(matrix.solve(right), wanted, rtol=1e-11, atol=1e-13)
+    several = np.stack([right, 2 * right, -right], axis=1)
+    assert np.allclose(matrix.solve(several), np.stack([wanted, 2 * wanted, -wanted], axis=1), rtol=1e-11, atol=1e-13)
 
 
 def test_nodes_that_hang_together_in_parts_or_not_at_all():

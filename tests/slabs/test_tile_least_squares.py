@@ -24,10 +24,11 @@ def dense(slopes, joined):
     return rows
 
 
+@pytest.mark.parametrize("columns", [1, 3])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 @pytest.mark.parametrize("similar", [False, True])
 @pytest.mark.parametrize("pairs", [[[0, 1], [1, 2], [2, 3], [3, 4]], [[0, 1], [1, 2], [2, 3], [3, 4], [4, 0], [2, 2]]])
-def test_it_is_what_dense_least_squares_finds(dtype, pairs, similar):
+def test_it_is_what_dense_least_squares_finds(dtype, pairs, similar, columns):
     """Pairs of a tile with itself, columns that no row sees, combinations of similar rows are among them."""
     generator = torch.Generator().manual_seed(0)
     slopes = torch.randn(COUNT, 9, WIDTH, dtype=dtype, generator=generator)
@@ -36,15 +37,15 @@ def test_it_is_what_dense_least_squares_finds(dtype, pairs, similar):
     unseen = joined[0][1].unflatten(2, (2, WIDTH))
     unseen[(joined[0][0] == 3).nonzero().unbind(1)[0], :, :, 2] *= 0
     values = [
-        torch.randn(COUNT, 9, dtype=dtype, generator=generator),
-        torch.randn(len(pairs), 3, dtype=dtype, generator=generator),
+        torch.randn(COUNT, 9, columns, dtype=dtype, generator=generator),
+        torch.randn(len(pairs), 3, columns, dtype=dtype, generator=generator),
     ]
     # As those of complex numbers that differ by a turn, of which the real and the imaginary parts count.
     turned = slopes * (0.8 + 0.6j), [(tiles, rows * (0.8 + 0.6j)) for tiles, rows in joined]
     solver = TileLeastSquares(slopes, joined, Combinations.of(*turned) if similar else None)
     assert solver.dtype == dtype
     solver.factor()
-    found = solver.solve(values).flatten().numpy()
-    matrix, right = dense(slopes, joined).numpy(), torch.cat([each.flatten() for each in values]).numpy()
+    found = solver.solve(values).flatten(0, 1).numpy()
+    matrix, right = dense(slopes, joined).numpy(), torch.cat([each.flatten(0, 1) for each in values]).numpy()
     wanted = np.linalg.lstsq(matrix, right, rcond=1e-12)[0]
     assert np.allclose(matrix @ found, matrix @ wanted, rtol=0, atol=1e-10)
