@@ -67,4 +67,5 @@ def gradients(values: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
 def per_point(problem: ProblemLike, raw: Mapping[str, Tensor], size: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Raw unknowns as leaves of one number a point, and the values of the unknowns that follow from them."""
     leaves = {name: value.detach().expand(size).clone().requires_grad_() for name, value in raw.items()}
-    return leaves, {name: problem.unknowns[name].value(leaf) for name, leaf in leaves.items()}
+    unknowns = problem.unknowns
+    return leaves, {name: unknowns[name].value(leaf) for name, leaf in leaves.items()}

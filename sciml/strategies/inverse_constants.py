@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -21,8 +21,9 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
-from sciml.diagnostics.estimated_error import relative_scatter
+from sciml.diagnostics.estimated_error import relative_scatter, scattered
 from sciml.diagnostics.well_posedness import condition_warnings
 from sciml.errors import SolverError
 from sciml.geometry import Box, Interior, SpectralPoints
@@ -31,7 +32,7 @@ from sciml.models import Scaled, Spectral, Tiles as TilePolynomials
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
-from sciml.problem.linearize import gradients, per_point
+from sciml.problem.linearize import Jet, gradients, per_point
 from sciml.problem.measurements import data_blocks, prior_blocks
 from sciml.problem.observations import DATA, is_measured
 from sciml.solvers import DiscreteProblem, LeastSquares, ResidualSystem
@@ -60,8 +61,8 @@ _GOOD = 1e-3
 # Solutions beside some constants are taken at raw numbers that differ by so much; by how much these move at most, tried in
 # turn, and with the same slopes. By how much the loss falls, and the numbers move, at least for another step; steps.
 _BESIDE, _MOST, _NEAR, _FALL, _SMALL, _ROUNDS = 1e-3, (3.0, 1.0, 0.3, 0.1, 0.03), 0.03, 1e-2, 1e-6, 20
-# How exact solutions need be before the constants are known.
-_ROUGHLY = 1e-5
+# How exact solutions need be before the constants are known, and at the end as a share of how far they scatter.
+_ROUGHLY, _BENEATH = 1e-5, 0.01
 
 
 class LawSystem(ResidualSystem):
@@ -132,20 +133,52 @@ class Tangent(nn.Module):
         super().__init__()
         self.solutions = nn.ModuleList([here, base, *beside]).requires_grad_(False)
         self.raw, self.steps = dict(raw), dict(steps)
+        # Derivatives that were taken once are kept, as long as the points live.
+        self._kept = WeakTensorKeyDictionary()
 
     def about(self, here: nn.Module, raw: Mapping[str, Tensor]) -> Tangent:
         """The same slopes about another solution."""
-        return Tangent(here, self.solutions[1], list(self.solutions[2:]), raw, self.steps)
+        found = Tangent(here, self.solutions[1], list(self.solutions[2:]), raw, self.steps)
+        found._kept = self._kept
+        return found
 
-    def spread(self, inference: Inference) -> FieldCovariance | None:
-        """How solutions on the same tiles scatter with the constants; None where there are none."""
+    def slopes(self, points: Tensor, names: Sequence[str], fields: Sequence[str], jet: Jet) -> Tensor:
+        """The derivatives of a jet at points by all raw unknowns, ``(n, q)``."""
+        if points not in self._kept:
+            self._kept[points] = [jets_of(each, points, names, fields) for each in self.solutions[1:]], {}
+        solutions, found = self._kept[points]
+        if jet not in found:
+            base, *beside = (each.jet(*jet).detach() for each in solutions)
+            moved = [(each - base) / step for each, step in zip(beside, self.steps.values(), strict=True)]
+            found[jet] = torch.stack(moved, dim=1)
+        return found[jet]
+
+    @property
+    def tables(self) -> Tensor | None:
+        """The derivatives of a solution's coefficients by all raw unknowns, ``(q, T, F, K)``, where tiles are the same."""
         models = [getattr(each, "model", None) for each in self.solutions]
         tables = [each.coefficients for each in models if isinstance(each, TilePolynomials)]
-        if len(tables) < len(models) or any(each.shape != tables[0].shape for each in tables) or not inference.spread.size:
+        if len(tables) < len(models) or any(each.shape != tables[0].shape for each in tables):
             return None
-        _, base, *beside = (each.flatten() for each in tables)
-        slopes = torch.stack([(each - base) / step for each, step in zip(beside, self.steps.values(), strict=True)], dim=1)
-        return FieldCovariance(("model.coefficients",), slopes @ torch.from_numpy(inference.spread), inference.quantile)
+        _, base, *beside = tables
+        return torch.stack([(each - base) / step for each, step in zip(beside, self.steps.values(), strict=True)])
+
+    def spread(self, inference: Inference) -> FieldCovariance | None:
+        """How solutions on tiles scatter with the constants; None where they are on none."""
+        tables = self.tables
+        if tables is None or not inference.spread.size:
+            return None
+        directions = tables.flatten(1).T @ torch.from_numpy(inference.spread)
+        return FieldCovariance(("model.coefficients",), directions, inference.quantile)
+
+    def foretold(self, moves: Mapping[str, Tensor]) -> TilePolynomials | None:
+        """The solution on tiles that the slopes foretell where raw numbers have moved."""
+        tables = self.tables
+        if tables is None:
+            return None
+        model = copy.deepcopy(cast(TilePolynomials, self.solutions[0].model))
+        model.coefficients += torch.tensordot(torch.stack([moves[name] for name in self.steps]), tables, dims=1)
+        return model
 
 
 class TangentSystem(ResidualSystem):
@@ -163,22 +196,22 @@ class TangentSystem(ResidualSystem):
         trial, names, fields = cast(Tangent, self.trial), self.problem.coordinates, self.problem.fields
         if points not in self._kept:
             at = dict(zip(names, points.unbind(1), strict=True))
-            # Derivatives that were taken once are kept.
-            self._kept[points] = [JetSpace(at, fields, jets_of(each, points, names, fields)) for each in trial.solutions]
-        raw = {name: unknown.raw_of(values[name]) for name, unknown in self.problem.unknowns.items()}
-        return _Affine(self._kept[points], [(raw[name] - at) / trial.steps[name] for name, at in trial.raw.items()])
+            self._kept[points] = JetSpace(at, fields, jets_of(trial.solutions[0], points, names, fields))
+        unknowns = self.problem.unknowns
+        moved = torch.stack([unknowns[name].raw_of(values[name]) - at for name, at in trial.raw.items()], dim=-1)
+        return _Affine(self._kept[points], partial(trial.slopes, points, names, fields), moved)
 
 
 @dataclass(frozen=True)
 class _Affine:
-    r"""The supplier of jets :math:`u + \sum_j s_j (u_j - u_0)` of solutions in turn."""
+    r"""The supplier of jets :math:`u + \sum_j \rho_j\, \partial u/\partial\rho_j` where raw unknowns moved, ``(n, q)`` or ``(q,)``."""
 
-    solutions: Sequence[Supplier]
-    shares: Sequence[Tensor]
+    here: Supplier
+    slopes: Callable[[Jet], Tensor]
+    moved: Tensor
 
     def jet(self, field: str, index: MultiIndex) -> Tensor:
-        here, base, *beside = (each.jet(field, index).detach() for each in self.solutions)
-        return here + sum(share * (each - base) for share, each in zip(self.shares, beside, strict=True))
+        return self.here.jet(field, index).detach() + (self.slopes((field, index)) * self.moved).sum(1)
 
 
 @dataclass(frozen=True)
@@ -320,10 +353,12 @@ class OutputError:
         yield replace(self.candidate(here), solved=False)
         for reached in self._steps(here):
             here = reached
-            yield self.candidate(here)
+            now = self.candidate(here)
+            yield now
         if here.tangent is None or log.stopped:
             return
-        self._aim(0.0)
+        # What is far smaller than the scatter of the fields moves no constant.
+        self._aim(_BENEATH * min(self._scatter(now).values(), default=0.0))
         found = self._reached(here.raw)
         if found is None or log.stopped:
             return
@@ -334,6 +369,12 @@ class OutputError:
                 yield self.candidate(last)
         if not log.stopped:
             yield replace(self.candidate(last), accepted=laid.accepted, sufficient=laid.sufficient)
+
+    def _scatter(self, found: Candidate) -> Mapping[str, float]:
+        """How the fields that follow from constants scatter."""
+        if found.spread is None:
+            return found.scatter
+        return scattered(found.discrete.problem, found.discrete.trial, found.spread, self.work.seed)
 
     def _steps(self, here: Reached) -> Iterator[Reached]:
         """Gauss and Newton's steps, as long as they lower the loss."""
@@ -351,7 +392,10 @@ class OutputError:
             moves = {name: wanted[name].detach() - value for name, value in here.raw.items()}
             wished = max(abs(float(move)) for move in moves.values())
             for most in _MOST:
-                found = self._reached({name: value + moves[name].clamp(-most, most) for name, value in here.raw.items()})
+                taken = {name: move.clamp(-most, most) for name, move in moves.items()}
+                begin = tangent.foretold(taken)
+                self._way = self._way if begin is None else Tiles(on=begin)
+                found = self._reached({name: value + taken[name] for name, value in here.raw.items()})
                 if (found is not None and found.loss < here.loss) or log.stopped:
                     break
             if found is None or not found.loss < here.loss:

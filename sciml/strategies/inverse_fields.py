@@ -43,7 +43,7 @@ from sciml.solvers.gauss_newton import descend
 from sciml.solvers.state import settled
 from sciml.strategies.inverse_constants import OutputError, Reached, Tangent, measured_alone, not_by_solving, weighed
 from sciml.strategies.random_features import not_by_least_squares
-from sciml.strategies.search import Candidate, Log, Strategy, Workspace
+from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.strategies.tiles import Tiles
 from sciml.strategies.training import Training
 from sciml.typing import MultiIndex
@@ -196,24 +196,26 @@ class SmoothedOutputError(OutputError):
         super().__init__(work, self._plain, [Tiles()])
         self._given, self._strength, self._fitted = given, 0, 0.0
         self._fields = unknown_fields(given.problem, measured_fields(given.discrete.train))
+        self._prior = _with_prior(self._plain, self._fields, 1.0, _POINTS * len(self._plain.problem.unknowns))
 
     def wanted(self, here: Reached, tangent: Tangent) -> tuple[Reached, Mapping[str, Tensor]]:
         log, allowed = self.work.log, range(min(self._strength + _WEAKER, len(_SHARES)))
-        self.data = self._smoothed(1.0)
+        self.data = self._prior
         linear = self.linear(here.raw, tangent).objective()
         size = len(self._plain.train)
         measured, prior = linear.linearised(linear.blocks[:size]), linear.linearised(linear.blocks[size:])
-        found = [_validation(measured, prior, _SHARES[number]) for number in allowed]
-        self._strength = min(allowed, key=lambda number: found[number][0])
-        validation, self._fitted = found[self._strength]
+        found = [_foretold(measured, prior, _SHARES[number]) for number in allowed]
+        self._strength = min(allowed, key=lambda number: found[number][1])
+        move, validation, self._fitted = found[self._strength]
         self.data = self._smoothed(_SHARES[self._strength])
         here = replace(here, loss=self.loss(here.solution, here.raw))
         log.solved(f"prior of strength {_SHARES[self._strength]:.2g}", here.loss, validation, {}, best=here.loss, most=_ROUNDS)
-        return here, Training(Log()).run(self.linear(here.raw, tangent), [_FIRST], self.work.seed).raw
+        return here, {name: value + each for (name, value), each in zip(here.raw.items(), move, strict=True)}
 
     def _smoothed(self, fraction: float) -> DiscreteProblem:
-        """The measurements with rows against bending."""
-        return _with_prior(self._plain, self._fields, fraction, _POINTS * len(self._plain.problem.unknowns))
+        """The measurements with rows against bending, of which as much counts."""
+        weights = {name: each if name in self._plain.weights else fraction**2 * each for name, each in self._prior.weights.items()}
+        return replace(self._prior, weights=weights, leading=weights)
 
     def candidate(self, here: Reached) -> Candidate:
         found = super().candidate(here)
@@ -230,19 +232,20 @@ class SmoothedOutputError(OutputError):
         return replace(found, discrete=whole.with_trial(found.discrete.trial, inference=inference), reason=reason)
 
 
-def _validation(measured: tuple[Tensor, Tensor], prior: tuple[Tensor, Tensor], fraction: float) -> tuple[float, float]:
-    """How badly left-out measurements are foretold under a prior of some strength, and the numbers fitted to them.
+def _foretold(
+    measured: tuple[Tensor, Tensor], prior: tuple[Tensor, Tensor], fraction: float
+) -> tuple[Tensor, float, float]:
+    """The step under a prior of some strength, how badly it foretells left-out measurements, and the numbers fitted to them.
 
     Both are residuals ``(m,)`` and slopes ``(m, q)`` by all that is varied, the prior's of strength one.
     """
-    residuals, slopes = measured
-    size = len(residuals)
-    matrix = torch.cat([slopes, fraction * prior[1]])
-    left, singular, _ = torch.linalg.svd(matrix, full_matrices=False)
-    left = left[:, singular > _RANK * singular[0]]
-    misfit = residuals - (left @ (left.T @ torch.cat([residuals, fraction * prior[0]])))[:size]
-    fitted = float(left[:size].square().sum())
-    return size * float(misfit.square().sum()) / max(size - _INFLATION * fitted, 1e-300) ** 2, fitted
+    residuals, size = torch.cat([measured[0], fraction * prior[0]]), len(measured[0])
+    left, singular, right = torch.linalg.svd(torch.cat([measured[1], fraction * prior[1]]), full_matrices=False)
+    seen = singular > _RANK * singular[0]
+    left = left[:, seen]
+    along, fitted = left.T @ residuals, float(left[:size].square().sum())
+    misfit, free = float((residuals - left @ along)[:size].square().sum()), size - _INFLATION * fitted
+    return -(right[seen].T @ (along / singular[seen])), size * misfit / free**2 if free > 0 else math.inf, fitted
 
 
 def _candidate(tried: Sequence[_Smoothed], fields: Sequence[str]) -> Candidate:

@@ -128,7 +128,7 @@ class Tiles(Strategy):
                 work.choices.append(f"{self.name}: {model.extra_repr()} would take longer than the {left:.0f} s that are left")
                 break
             began, dearest = work.log.seconds, effort
-            solved, steps, jump, squares = _solved(work, space, last)
+            solved, steps, jump, squares = _solved(work, space, last, near=last is not None or self.on is not None)
             changes = {} if last is None else _changes(work, solved, last)
             before, change = change, max(changes.values(), default=math.inf)
             # Without anything to compare with, what is left on the rows has to do.
@@ -195,7 +195,9 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
     return found
 
 
-def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None) -> tuple[DiscreteProblem, int, float, Tensor]:
+def _solved(
+    work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, near: bool
+) -> tuple[DiscreteProblem, int, float, Tensor]:
     """The set-up with these tiles, solved; steps taken, the largest jump between tiles, the sum of squares left on each."""
     model = space.model
     rows = TileRows(space.problem, space, work.discrete.with_model(model).trial.cpu(), [work.seed, 10])
@@ -210,7 +212,7 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None) -> 
             found = start if step is None else start + step.view(shape)
             return {"coefficients": found, "steps": 1, "loss": merit(found.flatten())}
         # From what coarser tiles found, a step or two is enough: the next refinement changes more than the others would.
-        settled, idle = (_SETTLED, _IDLE) if last is None else (_NEARLY, 1)
+        settled, idle = (_NEARLY, 1) if near else (_SETTLED, _IDLE)
         method = DampedGaussNewton(_TINY, 0.1, least=_TINY, rest=_TINY, tolerance=settled, patience=idle, lengths=_LENGTHS)
         found, loss, steps = method.minimise(linearise, merit, start.flatten(), _STEPS, lambda: work.log.overdue)
         return {"coefficients": found.view(shape), "steps": max(2, steps), "loss": loss}
