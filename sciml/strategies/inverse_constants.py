@@ -171,14 +171,14 @@ class Tangent(nn.Module):
         directions = tables.flatten(1).T @ torch.from_numpy(inference.spread)
         return FieldCovariance(("model.coefficients",), directions, inference.quantile)
 
-    def foretold(self, moves: Mapping[str, Tensor]) -> TilePolynomials | None:
+    def foretold(self, moves: Mapping[str, Tensor]) -> Any:
         """The solution on tiles that the slopes foretell where raw numbers have moved."""
         tables = self.tables
         if tables is None:
             return None
-        model = copy.deepcopy(cast(TilePolynomials, self.solutions[0].model))
-        model.coefficients += torch.tensordot(torch.stack([moves[name] for name in self.steps]), tables, dims=1)
-        return model
+        found: Any = copy.deepcopy(self.solutions[0])
+        found.model.coefficients += torch.tensordot(torch.stack([moves[name] for name in self.steps]), tables, dims=1)
+        return found
 
 
 class TangentSystem(ResidualSystem):
@@ -329,13 +329,17 @@ class OutputError:
     """The output-error method: Gauss and Newton's steps on constants, whose slopes are those of solutions.
 
     Args:
-        work: the problem and its record.
+        work: the problem that is solved, and its record.
         data: the set-up whose rows are the measurements alone.
         ways: the strategies that solve it where constants have values.
+        stated: the problem as it was stated, where it is another one.
     """
 
-    def __init__(self, work: Workspace, data: DiscreteProblem, ways: Sequence[Strategy]) -> None:
+    def __init__(
+        self, work: Workspace, data: DiscreteProblem, ways: Sequence[Strategy], stated: Workspace | None = None
+    ) -> None:
         self.work, self.data, self._ways, self.solves = work, data, ways, 0
+        self.stated = work if stated is None else stated
         self._way: Strategy | None = None
         given = work.options.weights
         # Weights name a term or a kind of them.
@@ -345,30 +349,30 @@ class OutputError:
     def run(self) -> Iterator[Candidate]:
         """The solutions at better and better constants, at first no more exact than finding these takes."""
         log = self.work.log
-        self._aim(_ROUGHLY)
-        here = self._reached({name: value.detach() for name, value in self.data.raw.items()})
+        self.aim(_ROUGHLY)
+        here = self.reached({name: value.detach() for name, value in self.data.raw.items()})
         if here is None:
             return
         # The first values are no estimates, and better than nothing where time ends.
         yield replace(self.candidate(here), solved=False)
-        for reached in self._steps(here):
+        for reached in self.steps(here):
             here = reached
             now = self.candidate(here)
             yield now
         if here.tangent is None or log.stopped:
             return
         # What is far smaller than the scatter of the fields moves no constant.
-        self._aim(_BENEATH * min(self._scatter(now).values(), default=0.0))
-        found = self._reached(here.raw)
+        self.aim(_BENEATH * min(self._scatter(now).values(), default=0.0))
+        found = self.reached(here.raw)
         if found is None or log.stopped:
             return
-        laid, last = found.solution, replace(found, tangent=self._tangent_again(found, here.tangent))
+        last = replace(found, tangent=self._tangent_again(found, here.tangent))
         if abs(found.loss - here.loss) > _FALL * found.loss:
-            for reached in self._steps(found):
+            for reached in self.steps(found):
                 last = reached
                 yield self.candidate(last)
         if not log.stopped:
-            yield replace(self.candidate(last), accepted=laid.accepted, sufficient=laid.sufficient)
+            yield replace(self.candidate(last), accepted=found.solution.accepted, sufficient=found.solution.sufficient)
 
     def _scatter(self, found: Candidate) -> Mapping[str, float]:
         """How the fields that follow from constants scatter."""
@@ -376,7 +380,7 @@ class OutputError:
             return found.scatter
         return scattered(found.discrete.problem, found.discrete.trial, found.spread, self.work.seed)
 
-    def _steps(self, here: Reached) -> Iterator[Reached]:
+    def steps(self, here: Reached) -> Iterator[Reached]:
         """Gauss and Newton's steps, as long as they lower the loss."""
         log, tangent, moved = self.work.log, None, math.inf
         for _ in range(_ROUNDS):
@@ -394,15 +398,15 @@ class OutputError:
             for most in _MOST:
                 taken = {name: move.clamp(-most, most) for name, move in moves.items()}
                 begin = tangent.foretold(taken)
-                self._way = self._way if begin is None else Tiles(on=begin)
-                found = self._reached({name: value + taken[name] for name, value in here.raw.items()})
+                self._way = self._way if begin is None else Tiles(on=self.followed(begin).model)
+                found = self.reached({name: value + taken[name] for name, value in here.raw.items()})
                 if (found is not None and found.loss < here.loss) or log.stopped:
                     break
             if found is None or not found.loss < here.loss:
                 return
             moved = min(wished, most)
             settled = wished <= most and (here.loss - found.loss <= _FALL * here.loss or moved <= _SMALL)
-            tangent = tangent.about(found.solution.discrete.trial, found.raw)
+            tangent = tangent.about(self.whole(found.solution.discrete.trial, found.raw), found.raw)
             here = replace(found, tangent=tangent)
             if settled or log.stopped:
                 yield here
@@ -412,17 +416,25 @@ class OutputError:
         """Where a step begins, and the raw numbers at which linearised measurements are met best."""
         return here, Training(self.work.log).run(self.linear(here.raw, tangent), [_LINEARISED], self.work.seed).raw
 
-    def _aim(self, enough: float) -> None:
+    def whole(self, trial: Any, raw: Mapping[str, Tensor]) -> Any:
+        """The trial function that measurements see, of a solution at raw numbers."""
+        return trial
+
+    def followed(self, trial: Any) -> Any:
+        """The solution in what measurements see."""
+        return trial
+
+    def aim(self, enough: float) -> None:
         """Solve no more exactly than is ``enough``, by whatever way is best for that."""
         self._options, self._way = replace(self._options, enough=enough), None
 
     def loss(self, solution: Candidate, raw: Mapping[str, Tensor]) -> float:
         """What measurements lose by a solution."""
-        objective = self.data.with_unknowns(raw).with_trial(solution.discrete.trial).objective()
+        objective = self.data.with_unknowns(raw).with_trial(self.whole(solution.discrete.trial, raw)).objective()
         # Windows that end before the time does say nothing of later measurements.
         return float(objective.total(objective.means())) if solution.solved else math.inf
 
-    def _reached(self, raw: Mapping[str, Tensor]) -> Reached | None:
+    def reached(self, raw: Mapping[str, Tensor]) -> Reached | None:
         """What there is at some values."""
         found = self._solved({name: float(each.value(raw[name])) for name, each in self.work.problem.unknowns.items()})
         return None if found is None else Reached(found, raw, self.loss(found, raw))
@@ -448,13 +460,15 @@ class OutputError:
 
     def _tangent(self, here: Reached) -> Tangent | None:
         """The solution and those beside it; None where one is not found."""
-        trial, beside = here.solution.discrete.trial, list[nn.Module]()
+        trial, beside = self.whole(here.solution.discrete.trial, here.raw), list[nn.Module]()
         if _on_tiles(here.solution):
-            exact = sensitivities(replace(here.solution.discrete, problem=self.data.problem), here.raw, self.work.seed)
-            return None if exact is None else Tangent(trial, trial, exact, here.raw, dict.fromkeys(here.raw, 1.0))
+            found = sensitivities(replace(here.solution.discrete, problem=self.work.problem), here.raw, self.work.seed)
+            for name, each in () if found is None else zip(here.raw, found, strict=True):
+                beside.append(self.whole(each, {**here.raw, name: here.raw[name] + 1}))
+            return Tangent(trial, trial, beside, here.raw, dict.fromkeys(here.raw, 1.0)) if beside else None
         steps = {name: _BESIDE * max(1.0, abs(float(value))) for name, value in here.raw.items()}
         for name, step in steps.items():
-            found = self._reached({**here.raw, name: here.raw[name] + step})
+            found = self.reached({**here.raw, name: here.raw[name] + step})
             if found is None or self.work.log.stopped:
                 return None
             beside.append(found.solution.discrete.trial)
@@ -463,7 +477,7 @@ class OutputError:
     def _tangent_again(self, here: Reached, before: Tangent) -> Tangent:
         """The slopes on other tiles, which one factor gives; otherwise those that there are."""
         found = self._tangent(here) if _on_tiles(here.solution) else None
-        return before.about(here.solution.discrete.trial, here.raw) if found is None else found
+        return before.about(self.whole(here.solution.discrete.trial, here.raw), here.raw) if found is None else found
 
     def linear(self, raw: Mapping[str, Tensor], tangent: Tangent) -> DiscreteProblem:
         """The measurements as rows of affine functions of the constants."""
@@ -474,6 +488,7 @@ class OutputError:
         """A solution of the whole problem, with what measurements say of its unknowns."""
         assert self.data.measurements is not None
         known, now = self.data.measurements.known(self.data.problem), here.solution
+        trial = self.whole(now.discrete.trial, here.raw)
         if here.tangent is None:
             raw, none = torch.stack(list(here.raw.values())).cpu().numpy(), np.zeros(len(here.raw))
             rows = sum(block.size for block in self.data.train)
@@ -486,11 +501,18 @@ class OutputError:
             found = from_rows(law.objective(), known=known)
             now = replace(now, spread=here.tangent.spread(found))
             if found.spread.size and now.spread is None:
-                scatter = relative_scatter(law.problem, partial(_scatter, law, found), now.discrete.trial, self.work.seed)
+                scatter = relative_scatter(law.problem, partial(_scatter, law, found), trial, self.work.seed)
                 now = replace(now, scatter=scatter)
-        whole = self.work.discrete.with_unknowns(here.raw).with_trial(now.discrete.trial, inference=found)
-        reason = f"constants by nonlinear regression, {self.solves} solutions at constants that have values: {now.reason}"
-        return replace(now, discrete=whole, reason=reason, solver="LeastSquares", accepted=False, sufficient=False)
+        # Coefficients of series are nobody's constants.
+        stated = {name: here.raw[name] for name in self.stated.problem.unknowns}
+        found = replace(found, estimates={name: found.estimates[name] for name in stated}, spread=np.zeros((0, 0)))
+        whole = self.stated.discrete.with_unknowns(stated).with_trial(trial, inference=found)
+        now = replace(now, discrete=whole, reason=f"{self.how()}: {now.reason}", solver="LeastSquares")
+        return replace(now, accepted=False, sufficient=False)
+
+    def how(self) -> str:
+        """What was done, in words."""
+        return f"constants by nonlinear regression, {self.solves} solutions at constants that have values"
 
 
 def _on_tiles(found: Candidate) -> bool:

@@ -22,21 +22,24 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from sciml.errors import ProblemError
 from sciml.geometry import Box, Interior, clustered, draw
 from sciml.jets.calculus import describe
-from sciml.models import Spectral
+from sciml.models import Scaled, Spectral, Tiles as TilePolynomials
 from sciml.models.spectral import ellipsoid
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
-from sciml.problem.expansion import Series, expanded
+from sciml.problem.expansion import Series, expanded, reduced
 from sciml.problem.measurements import measured_fields, unknown_fields
 from sciml.problem.observations import PRIOR, Observation, is_measured
+from sciml.slabs.tile_space import TileSpace
 from sciml.solvers import DiscreteProblem, LeastSquares, Objective
 from sciml.solvers.discrete_problem import DATA_WEIGHT, layout_of
 from sciml.solvers.gauss_newton import descend
@@ -76,17 +79,15 @@ class CurvaturePenalty:
         return bent
 
 
-def smoothness_blocks(
-    problem: Problem, fields: Sequence[str], sizes: dict[str, float], fraction: float, count: int
-) -> Collocation:
-    """Rows that ask fields not to bend."""
+def smoothness_blocks(problem: Problem, sizes: Mapping[str, float], fraction: float, count: int) -> Collocation:
+    """Rows that ask fields of some sizes not to bend."""
     half_width = {name: (upper - lower) / 2 for name, (lower, upper) in problem.domain.bounds.items()}
     terms = []
-    for field in fields:
+    for field, size in sizes.items():
         for index in itertools.combinations_with_replacement(problem.coordinates, 2):
             mixed = math.sqrt(2) if index[0] != index[1] else 1.0
-            strength = fraction * mixed * math.prod(half_width[name] for name in index) / (sizes[field] * math.sqrt(count))
-            rows = CurvaturePenalty(field, index, strength, sizes[field], problem.domain.bounds)
+            strength = fraction * mixed * math.prod(half_width[name] for name in index) / (size * math.sqrt(count))
+            rows = CurvaturePenalty(field, index, strength, size, problem.domain.bounds)
             terms.append(Term(f"{PRIOR}{describe(field, index)}", Interior(), rows, measured=True))
     evenly = draw(Interior(), problem.domain, count, np.random.default_rng(0))
     return Collocation(clustered(evenly, problem.domain), tuple(terms))
@@ -103,6 +104,8 @@ _RISES, _WORSE = 2, 1.02
 _GOOD = 1e-3
 # Degrees of series by the number of their coordinates; by how many strengths the prior may weaken at each step, and steps.
 _SERIES, _WEAKER, _ROUNDS, _RANK = {1: 24, 2: 10, 3: 6}, 4, 20, 1e-12
+# How exact solutions need be to find the natural size of a field.
+_ROUGH = 1e-2
 
 
 @dataclass(frozen=True)
@@ -130,13 +133,18 @@ class InverseFields(Strategy):
         if work.measurements is None or len(problem.equations) >= len(problem.fields):
             return "no field is left free, or there are no measurements"
         if not _in_one(work):
-            solved = replace(work.on(None), problem=_expanded(work))
-            return not_by_solving(solved.problem) or Tiles().obstacle(replace(solved, problem=solved.problem.bind_initial()))
+            solved = _solvable(work, _series(work))
+            if isinstance(solved, str):
+                return solved
+            forward = replace(work.on(None), problem=solved.bind_initial())
+            return not_by_solving(solved) or Tiles().obstacle(forward) or not_by_least_squares(work)
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         if not _in_one(work):
-            yield from SmoothedOutputError(work).run()
+            constants = SmoothedOutputError(work, _series(work)).constants()
+            if constants is not None and not work.log.stopped:
+                yield from SmoothedOutputError(work, _series(work, constants)).run()
             return
         setup, problem, seed, training = work.discrete, work.problem, work.seed, Training(work.log)
         fields = unknown_fields(problem, measured_fields(setup.train))
@@ -148,7 +156,7 @@ class InverseFields(Strategy):
         for fraction in _SHARES:
             begin = tried[-1].setup if tried else plain
             begin = plain.with_model(copy.deepcopy(begin.trial.model)).with_unknowns(begin.raw)
-            found = _with_prior(begin, fields, fraction, count)
+            found = _with_prior(begin, {name: setup.sizes[name][1] for name in fields}, fraction, count)
             if not tried:
                 training.run(weighed(found, found, 1.0), [_FIRST], seed)
             for stiffness, judge, steps in _STEPS:
@@ -171,16 +179,31 @@ def _in_one(work: Workspace) -> bool:
     return isinstance(work.problem.domain, Box) and work.dimension in _DEGREES
 
 
-def _expanded(work: Workspace) -> Problem:
-    """The problem whose unknown fields are Chebyshev series with unknown coefficients."""
-    problem, sizes = work.problem, work.discrete.sizes
-    series = []
+def _series(work: Workspace, constants: Mapping[str, float] | None = None) -> list[Series]:
+    """Chebyshev series of the unknown fields: constants alone, or what is about constants that are known."""
+    problem, found = work.problem, []
     for field in unknown_fields(problem, measured_fields(work.discrete.train)):
-        still = problem.constant_along.get(field, ())
-        degrees = [0 if name in still else _SERIES[work.dimension - len(still)] for name in problem.coordinates]
-        products = sorted(map(tuple, ellipsoid(degrees).tolist()), key=sum)
-        series.append(Series(field, products, *sizes[field]))
-    return expanded(problem, series)
+        still, (offset, scale) = problem.constant_along.get(field, ()), work.discrete.sizes[field]
+        degree = 0 if constants is None else _SERIES[work.dimension - len(still)]
+        products = ellipsoid([0 if name in still else degree for name in problem.coordinates]).tolist()
+        constant = 1.0 if constants is None else constants[field]
+        # What the field is on the whole is its natural size.
+        size = abs(constant) or 1.0
+        ordered = tuple(sorted(map(tuple, products), key=sum))
+        found.append(Series(field, ordered, problem.domain.bounds, offset, size * scale, constant / size))
+    return found
+
+
+def _solvable(work: Workspace, series: Sequence[Series]) -> Problem | str:
+    """The problem for the fields that are not series, or why there is none."""
+    composites = work.problem.composites
+    names = {each.field for each in series}
+    if any(names & set(composites.parts(name)) for name in composites.names):
+        return "an unknown field is part of a complex field or a vector"
+    try:
+        return reduced(expanded(work.problem, series), series)
+    except ProblemError:
+        return "conditions prescribe the unknown fields"
 
 
 class SmoothedOutputError(OutputError):
@@ -188,15 +211,28 @@ class SmoothedOutputError(OutputError):
 
     Args:
         given: the problem as it was stated, with its measurements.
+        series: of the unknown fields.
     """
 
-    def __init__(self, given: Workspace) -> None:
-        work = replace(given.on(given.measurements), problem=_expanded(given))
-        self._plain = measured_alone(work)
-        super().__init__(work, self._plain, [Tiles()])
-        self._given, self._strength, self._fitted = given, 0, 0.0
-        self._fields = unknown_fields(given.problem, measured_fields(given.discrete.train))
-        self._prior = _with_prior(self._plain, self._fields, 1.0, _POINTS * len(self._plain.problem.unknowns))
+    def __init__(self, given: Workspace, series: Sequence[Series]) -> None:
+        whole = replace(given.on(given.measurements), problem=expanded(given.problem, series))
+        self._series, self._strength, self._fitted = series, 0, 0.0
+        self._plain = measured_alone(whole)
+        super().__init__(replace(whole, problem=reduced(whole.problem, series)), self._plain, [Tiles()], given)
+        sizes = {each.field: each.scale for each in series}
+        self._prior = _with_prior(self._plain, sizes, 1.0, _POINTS * len(self._plain.problem.unknowns))
+        fields = given.problem.fields
+        self._columns = [fields.index(name) for name in self.work.problem.fields]
+        self._tables: tuple[TilePolynomials, Tensor] | None = None
+
+    def constants(self) -> dict[str, float] | None:
+        """The first coefficients of the series that meet the measurements best, roughly; None where nothing is solved."""
+        self.aim(_ROUGH)
+        last = self.reached({name: value.detach() for name, value in self._plain.raw.items()})
+        for last in () if last is None else self.steps(last):
+            pass
+        unknowns, names = self._plain.problem.unknowns, {each.field: each.names[0] for each in self._series}
+        return None if last is None else {field: float(unknowns[name].value(last.raw[name])) for field, name in names.items()}
 
     def wanted(self, here: Reached, tangent: Tangent) -> tuple[Reached, Mapping[str, Tensor]]:
         log, allowed = self.work.log, range(min(self._strength + _WEAKER, len(_SHARES)))
@@ -217,19 +253,64 @@ class SmoothedOutputError(OutputError):
         weights = {name: each if name in self._plain.weights else fraction**2 * each for name, each in self._prior.weights.items()}
         return replace(self._prior, weights=weights, leading=weights)
 
-    def candidate(self, here: Reached) -> Candidate:
-        found = super().candidate(here)
-        # The coefficients of series are nobody's constants.
-        names, raw = self._given.problem.unknowns, found.discrete.raw
-        inference = found.discrete.inference
-        inference = replace(inference, estimates={name: inference.estimates[name] for name in names}, spread=np.zeros((0, 0)))
-        whole = self._given.discrete.with_unknowns({name: raw[name] for name in names})
-        reason = (
-            f"unknown function{'s' if len(self._fields) > 1 else ''} {', '.join(self._fields)}: Chebyshev series, bending no more "
-            f"than the data ask for (the strength of that prior by generalised cross-validation; {self._fitted:.3g} numbers "
-            f"fitted to the data), {self.solves} solutions at series that are known: {here.solution.reason}"
+    def whole(self, trial: nn.Module, raw: Mapping[str, Tensor]) -> nn.Module:
+        followed, units = cast(TilePolynomials, trial.model), {}
+        for name in ("offset", "scale"):
+            units[name] = getattr(self._plain.trial, name).clone()
+            units[name][self._columns] = getattr(trial, name)
+        found = Scaled(_like(followed, len(units["scale"])), *self._bounds, units["offset"].tolist(), units["scale"].tolist())
+        coefficients = found.model.coefficients
+        coefficients[:, self._columns] = followed.coefficients
+        if self._tables is None or not _alike(self._tables[0], followed):
+            self._tables = followed, torch.cat([self._table(followed, each) for each in self._series])
+        tables, unknowns = iter(self._tables[1]), self._plain.problem.unknowns
+        for each in self._series:
+            number = self.stated.problem.fields.index(each.field)
+            for name in each.names:
+                coefficients[:, number] += float(unknowns[name].value(raw[name])) * next(tables) * each.scale / units["scale"][number]
+        return found
+
+    def followed(self, trial: nn.Module) -> nn.Module:
+        found = copy.deepcopy(trial)
+        found.model = _like(trial.model, len(self._columns))
+        found.model.coefficients.copy_(trial.model.coefficients[:, self._columns])
+        found.offset, found.scale = trial.offset[self._columns], trial.scale[self._columns]
+        return found
+
+    @property
+    def _bounds(self) -> tuple[Sequence[float], Sequence[float]]:
+        domain = self.stated.problem.domain
+        return domain.lower, domain.upper
+
+    def _table(self, model: TilePolynomials, series: Series) -> Tensor:
+        """The products of a series as polynomials on tiles, ``(K, T, width)``."""
+        names = self.stated.problem.coordinates
+        space = TileSpace(self.stated.problem.bind_initial(), model, names)
+
+        def products(columns: Sequence[Tensor]) -> Tensor:
+            return series.table(dict(zip(names, columns, strict=True))).expand(len(series.products), len(columns[0]))
+
+        return space.local(space.interpolated(series.field, products))
+
+    def how(self) -> str:
+        fields = [each.field for each in self._series]
+        return (
+            f"unknown function{'s' if len(fields) > 1 else ''} {', '.join(fields)}: Chebyshev series, bending no more than the "
+            f"data ask for (the strength of that prior by generalised cross-validation; {self._fitted:.3g} numbers fitted to "
+            f"the data), {self.solves} solutions at series that are known"
         )
-        return replace(found, discrete=whole.with_trial(found.discrete.trial, inference=inference), reason=reason)
+
+
+def _like(model: TilePolynomials, outputs: int) -> TilePolynomials:
+    """The same tiles for another number of fields, which vanish."""
+    spans = None if model.spans is None else model.extent.tolist()
+    return TilePolynomials([each.tolist() for each in model.breaks], model.degrees, outputs, model.live, model.full, spans)
+
+
+def _alike(one: TilePolynomials, two: TilePolynomials) -> bool:
+    """Whether two models have the same tiles and degrees."""
+    same = one.live == two.live and one.degrees == two.degrees and one.spans == two.spans
+    return same and all(map(torch.equal, one.breaks, two.breaks))
 
 
 def _foretold(
@@ -295,12 +376,11 @@ def _report(work: Workspace, tried: Sequence[_Smoothed]) -> None:
     )
 
 
-def _with_prior(setup: DiscreteProblem, fields: Sequence[str], fraction: float, count: int) -> DiscreteProblem:
-    """The set-up with rows against bending beside its own."""
+def _with_prior(setup: DiscreteProblem, sizes: Mapping[str, float], fraction: float, count: int) -> DiscreteProblem:
+    """The set-up with rows against bending, of fields of some sizes, beside its own."""
     like = setup.trial.scale
-    sizes = dict(zip(setup.problem.fields, like.tolist(), strict=True))
     values = max(block.size for block in setup.train if any(isinstance(term.evaluate, Observation) for term in block.terms))
-    block = smoothness_blocks(setup.problem, fields, sizes, fraction * math.sqrt(values), count).to(like.device, like.dtype)
+    block = smoothness_blocks(setup.problem, sizes, fraction * math.sqrt(values), count).to(like.device, like.dtype)
     # A row of the prior weighs as much as one of a measurement.
     names = [term.name for term in block.terms]
     weights = {**setup.weights, **dict.fromkeys(names, DATA_WEIGHT * count / values)}
