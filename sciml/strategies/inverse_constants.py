@@ -62,7 +62,7 @@ _GOOD = 1e-3
 # turn, and with the same slopes. By how much the loss falls, and the numbers move, at least for another step; steps.
 _BESIDE, _MOST, _NEAR, _FALL, _SMALL, _ROUNDS = 1e-3, (3.0, 1.0, 0.3, 0.1, 0.03), 0.03, 1e-2, 1e-6, 20
 # How exact solutions need be before the constants are known, and at the end as a share of how far they scatter.
-_ROUGHLY, _BENEATH = 1e-5, 0.01
+_ROUGHLY, _BENEATH = 1e-5, 0.05
 
 
 class LawSystem(ResidualSystem):
@@ -131,53 +131,76 @@ class Tangent(nn.Module):
         steps: Mapping[str, float],
     ) -> None:
         super().__init__()
-        self.solutions = nn.ModuleList([here, base, *beside]).requires_grad_(False)
+        self.here, self.others = here.requires_grad_(False), nn.ModuleList([base, *beside]).requires_grad_(False)
         self.raw, self.steps = dict(raw), dict(steps)
         # Derivatives that were taken once are kept, as long as the points live.
         self._kept = WeakTensorKeyDictionary()
 
     def about(self, here: nn.Module, raw: Mapping[str, Tensor]) -> Tangent:
         """The same slopes about another solution."""
-        found = Tangent(here, self.solutions[1], list(self.solutions[2:]), raw, self.steps)
-        found._kept = self._kept
+        found = copy.copy(self)
+        found._modules = {**self._modules, "here": here.requires_grad_(False)}
+        found.raw = dict(raw)
         return found
 
     def slopes(self, points: Tensor, names: Sequence[str], fields: Sequence[str], jet: Jet) -> Tensor:
         """The derivatives of a jet at points by all raw unknowns, ``(n, q)``."""
         if points not in self._kept:
-            self._kept[points] = [jets_of(each, points, names, fields) for each in self.solutions[1:]], {}
-        solutions, found = self._kept[points]
+            self._kept[points] = self._jets(points, names, fields), {}
+        jets, found = self._kept[points]
         if jet not in found:
-            base, *beside = (each.jet(*jet).detach() for each in solutions)
-            moved = [(each - base) / step for each, step in zip(beside, self.steps.values(), strict=True)]
-            found[jet] = torch.stack(moved, dim=1)
+            found[jet] = self._slopes(jets, jet)
         return found[jet]
 
-    @property
-    def tables(self) -> Tensor | None:
-        """The derivatives of a solution's coefficients by all raw unknowns, ``(q, T, F, K)``, where tiles are the same."""
-        models = [getattr(each, "model", None) for each in self.solutions]
-        tables = [each.coefficients for each in models if isinstance(each, TilePolynomials)]
-        if len(tables) < len(models) or any(each.shape != tables[0].shape for each in tables):
-            return None
-        _, base, *beside = tables
-        return torch.stack([(each - base) / step for each, step in zip(beside, self.steps.values(), strict=True)])
+    def _jets(self, points: Tensor, names: Sequence[str], fields: Sequence[str]) -> Any:
+        return [jets_of(each, points, names, fields) for each in self.others]
+
+    def _slopes(self, jets: Any, jet: Jet) -> Tensor:
+        base, *beside = (each.jet(*jet).detach() for each in jets)
+        moved = [(each - base) / step for each, step in zip(beside, self.steps.values(), strict=True)]
+        return torch.stack(moved, dim=1)
 
     def spread(self, inference: Inference) -> FieldCovariance | None:
-        """How solutions on tiles scatter with the constants; None where they are on none."""
-        tables = self.tables
-        if tables is None or not inference.spread.size:
+        """How solutions scatter with the constants, where that can be said of the coefficients of one."""
+        return None
+
+    def foretold(self, moves: Mapping[str, Tensor]) -> Any:
+        """The solution that the slopes foretell where raw numbers have moved; None where only solving tells."""
+        return None
+
+
+class TileTangent(Tangent):
+    """A solution on tiles as an affine function of constants, by the derivatives of its coefficients.
+
+    Args:
+        here: the solution at the numbers ``raw``, polynomials on tiles.
+        tables: the derivatives of its coefficients by all raw unknowns, ``(q, T, F, K)``.
+    """
+
+    def __init__(self, here: Any, tables: Tensor, raw: Mapping[str, Tensor]) -> None:
+        super().__init__(here, here, [], raw, dict.fromkeys(raw, 1.0))
+        self._tables, self._still = tables, torch.zeros_like(here.scale).tolist()
+        model = here.model.like(len(tables) * here.model.outputs)
+        model.coefficients.copy_(tables.permute(1, 0, 2, 3).flatten(1, 2))
+        low, high = here.center - here.half_width, here.center + here.half_width
+        self._all = Scaled(model, low.tolist(), high.tolist(), self._still * len(tables), here.scale.tolist() * len(tables))
+
+    def _jets(self, points: Tensor, names: Sequence[str], fields: Sequence[str]) -> Any:
+        return jets_of(self._all, points, names, [(number, field) for number in range(len(self._tables)) for field in fields])
+
+    def _slopes(self, jets: Any, jet: Jet) -> Tensor:
+        field, index = jet
+        return torch.stack([jets.jet((number, field), index) for number in range(len(self._tables))], dim=1)
+
+    def spread(self, inference: Inference) -> FieldCovariance | None:
+        if not inference.spread.size or self.here.model.coefficients.shape != self._tables.shape[1:]:
             return None
-        directions = tables.flatten(1).T @ torch.from_numpy(inference.spread)
+        directions = self._tables.flatten(1).T @ torch.from_numpy(inference.spread)
         return FieldCovariance(("model.coefficients",), directions, inference.quantile)
 
     def foretold(self, moves: Mapping[str, Tensor]) -> Any:
-        """The solution on tiles that the slopes foretell where raw numbers have moved."""
-        tables = self.tables
-        if tables is None:
-            return None
-        found: Any = copy.deepcopy(self.solutions[0])
-        found.model.coefficients += torch.tensordot(torch.stack([moves[name] for name in self.steps]), tables, dims=1)
+        found: Any = copy.deepcopy(self.here)
+        found.model.coefficients += torch.tensordot(torch.stack([moves[name] for name in self.steps]), self._tables, dims=1)
         return found
 
 
@@ -196,7 +219,7 @@ class TangentSystem(ResidualSystem):
         trial, names, fields = cast(Tangent, self.trial), self.problem.coordinates, self.problem.fields
         if points not in self._kept:
             at = dict(zip(names, points.unbind(1), strict=True))
-            self._kept[points] = JetSpace(at, fields, jets_of(trial.solutions[0], points, names, fields))
+            self._kept[points] = JetSpace(at, fields, jets_of(trial.here, points, names, fields))
         unknowns = self.problem.unknowns
         moved = torch.stack([unknowns[name].raw_of(values[name]) - at for name, at in trial.raw.items()], dim=-1)
         return _Affine(self._kept[points], partial(trial.slopes, points, names, fields), moved)
@@ -424,6 +447,10 @@ class OutputError:
         """The solution in what measurements see."""
         return trial
 
+    def all_slopes(self, model: TilePolynomials, found: Tensor) -> Tensor:
+        """The derivatives of all that measurements see, ``(q, T, F, K)``, from those of a solution on the tiles of a model."""
+        return found
+
     def aim(self, enough: float) -> None:
         """Solve no more exactly than is ``enough``, by whatever way is best for that."""
         self._options, self._way = replace(self._options, enough=enough), None
@@ -463,9 +490,7 @@ class OutputError:
         trial, beside = self.whole(here.solution.discrete.trial, here.raw), list[nn.Module]()
         if _on_tiles(here.solution):
             found = sensitivities(replace(here.solution.discrete, problem=self.work.problem), here.raw, self.work.seed)
-            for name, each in () if found is None else zip(here.raw, found, strict=True):
-                beside.append(self.whole(each, {**here.raw, name: here.raw[name] + 1}))
-            return Tangent(trial, trial, beside, here.raw, dict.fromkeys(here.raw, 1.0)) if beside else None
+            return None if found is None else TileTangent(trial, self.all_slopes(trial.model, found), here.raw)
         steps = {name: _BESIDE * max(1.0, abs(float(value))) for name, value in here.raw.items()}
         for name, step in steps.items():
             found = self.reached({**here.raw, name: here.raw[name] + step})

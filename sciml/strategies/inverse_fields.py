@@ -22,11 +22,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sciml.errors import ProblemError
 from sciml.geometry import Box, Interior, clustered, draw
@@ -223,7 +223,7 @@ class SmoothedOutputError(OutputError):
         self._prior = _with_prior(self._plain, sizes, 1.0, _POINTS * len(self._plain.problem.unknowns))
         fields = given.problem.fields
         self._columns = [fields.index(name) for name in self.work.problem.fields]
-        self._tables: tuple[TilePolynomials, Tensor] | None = None
+        self._known: tuple[TilePolynomials, list[tuple[int, Sequence[str], Tensor]]] | None = None
 
     def constants(self) -> dict[str, float] | None:
         """The first coefficients of the series that meet the measurements best, roughly; None where nothing is solved."""
@@ -253,44 +253,56 @@ class SmoothedOutputError(OutputError):
         weights = {name: each if name in self._plain.weights else fraction**2 * each for name, each in self._prior.weights.items()}
         return replace(self._prior, weights=weights, leading=weights)
 
-    def whole(self, trial: nn.Module, raw: Mapping[str, Tensor]) -> nn.Module:
-        followed, units = cast(TilePolynomials, trial.model), {}
+    def whole(self, trial: Any, raw: Mapping[str, Tensor]) -> Any:
+        units = {}
         for name in ("offset", "scale"):
             units[name] = getattr(self._plain.trial, name).clone()
             units[name][self._columns] = getattr(trial, name)
-        found = Scaled(_like(followed, len(units["scale"])), *self._bounds, units["offset"].tolist(), units["scale"].tolist())
-        coefficients = found.model.coefficients
-        coefficients[:, self._columns] = followed.coefficients
-        if self._tables is None or not _alike(self._tables[0], followed):
-            self._tables = followed, torch.cat([self._table(followed, each) for each in self._series])
-        tables, unknowns = iter(self._tables[1]), self._plain.problem.unknowns
-        for each in self._series:
-            number = self.stated.problem.fields.index(each.field)
-            for name in each.names:
-                coefficients[:, number] += float(unknowns[name].value(raw[name])) * next(tables) * each.scale / units["scale"][number]
+        found = Scaled(trial.model.like(len(units["scale"])), *self._bounds, *(units[name].tolist() for name in units))
+        found.model.coefficients[:, self._columns] = trial.model.coefficients
+        for number, names, tables in self._tables(trial.model):
+            values = torch.stack([self._plain.problem.unknowns[name].value(raw[name]) for name in names])
+            found.model.coefficients[:, number] = torch.tensordot(values, tables, dims=1)
         return found
 
-    def followed(self, trial: nn.Module) -> nn.Module:
+    def followed(self, trial: Any) -> Any:
         found = copy.deepcopy(trial)
-        found.model = _like(trial.model, len(self._columns))
+        found.model = trial.model.like(len(self._columns))
         found.model.coefficients.copy_(trial.model.coefficients[:, self._columns])
         found.offset, found.scale = trial.offset[self._columns], trial.scale[self._columns]
         return found
+
+    def all_slopes(self, model: TilePolynomials, found: Tensor) -> Tensor:
+        slopes = found.new_zeros(*found.shape[:2], model.outputs, found.shape[3])
+        slopes[:, :, self._columns] = found
+        unknowns = list(self._plain.problem.unknowns)
+        for number, names, tables in self._tables(model):
+            slopes[[unknowns.index(name) for name in names], :, number] = tables
+        return slopes
 
     @property
     def _bounds(self) -> tuple[Sequence[float], Sequence[float]]:
         domain = self.stated.problem.domain
         return domain.lower, domain.upper
 
-    def _table(self, model: TilePolynomials, series: Series) -> Tensor:
-        """The products of a series as polynomials on tiles, ``(K, T, width)``."""
-        names = self.stated.problem.coordinates
-        space = TileSpace(self.stated.problem.bind_initial(), model, names)
+    def _tables(self, model: TilePolynomials) -> list[tuple[int, Sequence[str], Tensor]]:
+        """Of each series the number of its field, its coefficients and its products as polynomials on tiles, ``(K, T, width)``.
 
-        def products(columns: Sequence[Tensor]) -> Tensor:
-            return series.table(dict(zip(names, columns, strict=True))).expand(len(series.products), len(columns[0]))
+        They are in the unit of the field.
+        """
+        if self._known is None or not _alike(self._known[0], model):
+            fields, names, scale = self.stated.problem.fields, self.stated.problem.coordinates, self._plain.trial.scale
+            space, found = TileSpace(self.stated.problem.bind_initial(), model, names), []
+            for each in self._series:
+                number = fields.index(each.field)
 
-        return space.local(space.interpolated(series.field, products))
+                def products(columns: Sequence[Tensor], series: Series = each) -> Tensor:
+                    return series.table(dict(zip(names, columns, strict=True))).expand(len(series.products), len(columns[0]))
+
+                tables = space.local(space.interpolated(each.field, products)) * (each.scale / scale[number])
+                found.append((number, each.names, tables))
+            self._known = model, found
+        return self._known[1]
 
     def how(self) -> str:
         fields = [each.field for each in self._series]
@@ -299,12 +311,6 @@ class SmoothedOutputError(OutputError):
             f"data ask for (the strength of that prior by generalised cross-validation; {self._fitted:.3g} numbers fitted to "
             f"the data), {self.solves} solutions at series that are known"
         )
-
-
-def _like(model: TilePolynomials, outputs: int) -> TilePolynomials:
-    """The same tiles for another number of fields, which vanish."""
-    spans = None if model.spans is None else model.extent.tolist()
-    return TilePolynomials([each.tolist() for each in model.breaks], model.degrees, outputs, model.live, model.full, spans)
 
 
 def _alike(one: TilePolynomials, two: TilePolynomials) -> bool:

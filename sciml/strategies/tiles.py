@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sciml.errors import SolverError
-from sciml.models import Scaled, Tiles as TilePolynomials
+from sciml.models import Tiles as TilePolynomials
 from sciml.problem import Problem
 from sciml.slabs.at_rest import TileRows
 from sciml.slabs.tile_space import TileSpace, gauss_grid, untied
@@ -219,13 +219,12 @@ def _solved(
 
     got = work.journal.recalled(f"tiles {model.extra_repr()}", compute)
     found = got["coefficients"]
-    by_field = found.transpose(0, 1)
-    model.coefficients.copy_(space.levelled(by_field.flatten(1)[:, None]).view(by_field.shape).transpose(0, 1))
+    model.coefficients.copy_(_levelled(space, found))
     return work.discrete.with_model(model), got["steps"], rows.jumps(found), rows.by_tile(found)
 
 
-def sensitivities(found: DiscreteProblem, raw: Mapping[str, Tensor], seed: int) -> list[Scaled] | None:
-    r"""Sensitivity equations on tiles: :math:`u + \partial u/\partial\rho_j` for each raw unknown, or None where that fails.
+def sensitivities(found: DiscreteProblem, raw: Mapping[str, Tensor], seed: int) -> Tensor | None:
+    r"""Sensitivity equations on tiles: the derivatives of all coefficients by each raw unknown, ``(q, T, F, K)``, or None.
 
     One factor of the rows linearised at a solution serves all of them; see ``TileLinearization``.
     """
@@ -233,15 +232,13 @@ def sensitivities(found: DiscreteProblem, raw: Mapping[str, Tensor], seed: int) 
     bound = found.problem.bind(**{name: each.value(raw[name]) for name, each in found.problem.unknowns.items()})
     space = TileSpace(bound, model, names)
     slopes = TileRows(found.problem, space, found.trial.cpu(), [seed, 10], raw).linearised(model.coefficients).sensitivities()
-    if slopes is None:
-        return None
-    beside = []
-    for slope in slopes:
-        by_field = slope.transpose(0, 1)
-        each = copy.deepcopy(found.trial)
-        each.model.coefficients += space.levelled(by_field.flatten(1)[:, None]).view(by_field.shape).transpose(0, 1)
-        beside.append(each)
-    return beside
+    return None if slopes is None else torch.stack([_levelled(space, each) for each in slopes])
+
+
+def _levelled(space: TileSpace, coefficients: Tensor) -> Tensor:
+    """Coefficients ``(T, F, K)`` whose levels that were held at a place are moved to their means."""
+    by_field = coefficients.transpose(0, 1)
+    return space.levelled(by_field.flatten(1)[:, None]).view(by_field.shape).transpose(0, 1)
 
 
 def _begun(model: TilePolynomials, last: DiscreteProblem) -> Tensor:
