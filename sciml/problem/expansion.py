@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sciml.problem.conditions import Residual
 from sciml.problem.problem import Problem
 from sciml.problem.unknowns import Unknown
 
@@ -84,7 +85,8 @@ def reduced(problem: Problem, series: Sequence[Series]) -> Any:
         if gone.keys() & set(names):
             members[name] = _given(inspect.getattr_static(cls, name), names, gone, problem.coordinates)
     made = _made(problem, members)
-    stated = [each for each in problem.conditions if all(each is not own for own in cls._methods.values())]
+    # Those of methods are made anew with their class.
+    stated = [each for each in problem.conditions if not isinstance(each, Residual)]
     made.__dict__.update(fields=tuple(fields), conditions=(*stated, *type(made)._methods.values()))
     return made
 

@@ -61,6 +61,8 @@ _GOOD = 1e-3
 # Solutions beside some constants are taken at raw numbers that differ by so much; by how much these move at most, tried in
 # turn, and with the same slopes. By how much the loss falls, and the numbers move, at least for another step; steps.
 _BESIDE, _MOST, _NEAR, _FALL, _SMALL, _ROUNDS = 1e-3, (3.0, 1.0, 0.3, 0.1, 0.03), 0.03, 1e-2, 1e-6, 20
+# A fall of the loss that is foretold and not worth a solution.
+_SLIGHT = 1e-6
 # How exact solutions need be before the constants are known, and at the end as a share of how far they scatter.
 _ROUGHLY, _BENEATH = 1e-5, 0.05
 
@@ -414,12 +416,11 @@ class OutputError:
             here = replace(here, tangent=tangent)
             yield here
             here, wanted = self.wanted(here, tangent)
-            if log.stopped:
+            law = self.linear({name: value.detach() for name, value in wanted.items()}, tangent).objective()
+            if log.stopped or here.loss - float(law.total(law.means())) <= _SLIGHT * here.loss:
                 return
             moves = {name: wanted[name].detach() - value for name, value in here.raw.items()}
-            wished = max(abs(float(move)) for move in moves.values())
-            for most in _MOST:
-                taken = {name: move.clamp(-most, most) for name, move in moves.items()}
+            for taken in self.shortened(moves):
                 begin = tangent.foretold(taken)
                 self._way = self._way if begin is None else Tiles(on=self.followed(begin).model)
                 found = self.reached({name: value + taken[name] for name, value in here.raw.items()})
@@ -427,8 +428,9 @@ class OutputError:
                     break
             if found is None or not found.loss < here.loss:
                 return
-            moved = min(wished, most)
-            settled = wished <= most and (here.loss - found.loss <= _FALL * here.loss or moved <= _SMALL)
+            moved = max(abs(float(move)) for move in taken.values())
+            whole = all(torch.equal(taken[name], move) for name, move in moves.items())
+            settled = whole and (here.loss - found.loss <= _FALL * here.loss or moved <= _SMALL)
             tangent = tangent.about(self.whole(found.solution.discrete.trial, found.raw), found.raw)
             here = replace(found, tangent=tangent)
             if settled or log.stopped:
@@ -450,6 +452,11 @@ class OutputError:
     def all_slopes(self, model: TilePolynomials, found: Tensor) -> Tensor:
         """The derivatives of all that measurements see, ``(q, T, F, K)``, from those of a solution on the tiles of a model."""
         return found
+
+    def shortened(self, moves: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+        """The steps that are tried in turn, as long as they do not lower the loss."""
+        for most in _MOST:
+            yield {name: move.clamp(-most, most) for name, move in moves.items()}
 
     def aim(self, enough: float) -> None:
         """Solve no more exactly than is ``enough``, by whatever way is best for that."""

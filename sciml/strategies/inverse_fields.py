@@ -46,7 +46,7 @@ from sciml.solvers.gauss_newton import descend
 from sciml.solvers.state import settled
 from sciml.strategies.inverse_constants import OutputError, Reached, Tangent, measured_alone, not_by_solving, weighed
 from sciml.strategies.random_features import not_by_least_squares
-from sciml.strategies.search import Candidate, Strategy, Workspace
+from sciml.strategies.search import Candidate, Log, Strategy, Workspace
 from sciml.strategies.tiles import Tiles
 from sciml.strategies.training import Training
 from sciml.typing import MultiIndex
@@ -104,8 +104,8 @@ _RISES, _WORSE = 2, 1.02
 _GOOD = 1e-3
 # Degrees of series by the number of their coordinates; by how many strengths the prior may weaken at each step, and steps.
 _SERIES, _WEAKER, _ROUNDS, _RANK = {1: 24, 2: 10, 3: 6}, 4, 20, 1e-12
-# How exact solutions need be to find the natural size of a field.
-_ROUGH = 1e-2
+# How exact solutions need be to find the natural size of a field; points at which it is taken; parts of a step, in turn.
+_ROUGH, _PROBES, _LENGTHS = 1e-2, 1000, (1.0, 0.3, 0.1, 0.03, 0.01)
 
 
 @dataclass(frozen=True)
@@ -219,9 +219,8 @@ class SmoothedOutputError(OutputError):
         self._series, self._strength, self._fitted = series, 0, 0.0
         self._plain = measured_alone(whole)
         super().__init__(replace(whole, problem=reduced(whole.problem, series)), self._plain, [Tiles()], given)
-        sizes = {each.field: each.scale for each in series}
-        self._prior = _with_prior(self._plain, sizes, 1.0, _POINTS * len(self._plain.problem.unknowns))
         fields = given.problem.fields
+        self._points = draw(Interior(), given.problem.domain, _PROBES, np.random.default_rng(0)).points[0]
         self._columns = [fields.index(name) for name in self.work.problem.fields]
         self._known: tuple[TilePolynomials, list[tuple[int, Sequence[str], Tensor]]] | None = None
 
@@ -229,29 +228,48 @@ class SmoothedOutputError(OutputError):
         """The first coefficients of the series that meet the measurements best, roughly; None where nothing is solved."""
         self.aim(_ROUGH)
         last = self.reached({name: value.detach() for name, value in self._plain.raw.items()})
+        unknowns, names = self._plain.problem.unknowns, {each.field: each.names[0] for each in self._series}
+        for name, factor in itertools.product(names.values(), (10.0, 0.1)):
+            # A field may be orders of magnitude from one: whence steps begin, as long as the loss falls.
+            further = last
+            while further is not None and not self.work.log.stopped:
+                last, value = further, unknowns[name].value(further.raw[name])
+                found = self.reached({**last.raw, name: unknowns[name].raw_of(factor * value)})
+                further = found if found is not None and found.loss < last.loss else None
         for last in () if last is None else self.steps(last):
             pass
-        unknowns, names = self._plain.problem.unknowns, {each.field: each.names[0] for each in self._series}
         return None if last is None else {field: float(unknowns[name].value(last.raw[name])) for field, name in names.items()}
 
     def wanted(self, here: Reached, tangent: Tangent) -> tuple[Reached, Mapping[str, Tensor]]:
         log, allowed = self.work.log, range(min(self._strength + _WEAKER, len(_SHARES)))
-        self.data = self._prior
+        self.data = prior = self._smoothed(here)
         linear = self.linear(here.raw, tangent).objective()
         size = len(self._plain.train)
-        measured, prior = linear.linearised(linear.blocks[:size]), linear.linearised(linear.blocks[size:])
-        found = [_foretold(measured, prior, _SHARES[number]) for number in allowed]
+        measured, bending = linear.linearised(linear.blocks[:size]), linear.linearised(linear.blocks[size:])
+        found = [_foretold(measured, bending, _SHARES[number]) for number in allowed]
         self._strength = min(allowed, key=lambda number: found[number][1])
         move, validation, self._fitted = found[self._strength]
-        self.data = self._smoothed(_SHARES[self._strength])
+        # Rows of a weaker prior count less.
+        fraction = _SHARES[self._strength]
+        weights = {name: each if name in self._plain.weights else fraction**2 * each for name, each in prior.weights.items()}
+        self.data = replace(prior, weights=weights, leading=weights)
         here = replace(here, loss=self.loss(here.solution, here.raw))
-        log.solved(f"prior of strength {_SHARES[self._strength]:.2g}", here.loss, validation, {}, best=here.loss, most=_ROUNDS)
-        return here, {name: value + each for (name, value), each in zip(here.raw.items(), move, strict=True)}
+        log.solved(f"prior of strength {fraction:.2g}", here.loss, validation, {}, best=here.loss, most=_ROUNDS)
+        target = {name: value + each for (name, value), each in zip(here.raw.items(), move, strict=True)}
+        # Of robust losses one step of least squares is not the minimum.
+        return here, Training(Log()).run(self.linear(target, tangent), [_FIRST], self.work.seed).raw
 
-    def _smoothed(self, fraction: float) -> DiscreteProblem:
-        """The measurements with rows against bending, of which as much counts."""
-        weights = {name: each if name in self._plain.weights else fraction**2 * each for name, each in self._prior.weights.items()}
-        return replace(self._prior, weights=weights, leading=weights)
+    def shortened(self, moves: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+        series = {name for each in self._series for name in each.names}
+        for length, bounded in zip(_LENGTHS, super().shortened(moves), strict=True):
+            yield {name: length * move if name in series else bounded[name] for name, move in moves.items()}
+
+    def _smoothed(self, here: Reached) -> DiscreteProblem:
+        """The measurements, and rows against bending that are relative to the fields' sizes where a step begins."""
+        values = self.whole(here.solution.discrete.trial, here.raw)(self._points)
+        numbers = {each.field: self.stated.problem.fields.index(each.field) for each in self._series}
+        sizes = {name: float(values[:, number].square().mean().sqrt()) for name, number in numbers.items()}
+        return _with_prior(self._plain, sizes, 1.0, _POINTS * len(self._plain.problem.unknowns))
 
     def whole(self, trial: Any, raw: Mapping[str, Tensor]) -> Any:
         units = {}

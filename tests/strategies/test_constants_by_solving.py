@@ -134,7 +134,7 @@ def test_an_end_before_any_step_is_no_success(how):
     assert np.isinf(solution.unknowns["standard_error"]).all()
 
 
-@pytest.mark.parametrize("when", [4, 9, 12])
+@pytest.mark.parametrize("when", [2, 4, 6])
 def test_who_ends_it_gets_what_there_is_and_may_go_on_to_the_same_bits(when, tmp_path):
     whole, seen = sciml.fit(Heated(), data=sample(noise=0.01)), []
 

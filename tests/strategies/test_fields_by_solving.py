@@ -1,0 +1,186 @@
+"""Unknown functions on any domain: series whose coefficients are varied, fields that are solved for, against closed forms."""
+
+import numpy as np
+import pytest
+import torch
+
+import sciml
+from sciml import d
+
+DISK = sciml.Disk((0, 0), 1)
+
+
+def bumpy(x, y):
+    """The conductivity that is to be found."""
+    return 1 + 0.4 * torch.sin(2 * x + y)
+
+
+class Conducting(sciml.Problem):
+    r"""A disk with :math:`u = c + 1 - r^2` and :math:`a = 1 + 0.4\sin(2x + y)`, of which a and c are unknown."""
+
+    domain = DISK
+    fields = ["u", "a"]
+    c = sciml.Unknown(0.5)
+    conditions = [sciml.Dirichlet(u=lambda self, x: self.c + 0 * x, on=DISK.boundary)]
+
+    @sciml.equation
+    def balance(self, u, a, x, y):
+        return d(a * d(u, x), x) + d(a * d(u, y), y) + 4 * bumpy(x, y) + 0.8 * (2 * x + y) * torch.cos(2 * x + y)
+
+    def reference(self, x, y):
+        return {"u": self.c + 1 - x**2 - y**2, "a": bumpy(x, y)}
+
+
+class Heated(sciml.Problem):
+    r"""A disk whose source f = 4 + 4x + 2.4y is unknown: u = (1 - r^2)(1 + x/2 + 3y/10)."""
+
+    domain = DISK
+    fields = ["u", "f"]
+    conditions = [sciml.Dirichlet(u=0.0, on=DISK.boundary)]
+
+    @sciml.equation
+    def balance(self, u, f, x, y):
+        return sciml.laplacian(u, x, y) + f
+
+
+def places(count, seed=0):
+    found = np.random.default_rng(seed).uniform(-1, 1, (4 * count, 2))
+    x, y = found[(found**2).sum(1) < 1][:count].T
+    return {"x": x, "y": y}
+
+
+def heated(x, y):
+    return (1 - x**2 - y**2) * (1 + x / 2 + 0.3 * y)
+
+
+def conducting(noise=0.01, count=400, seed=0):
+    at = places(count, seed)
+    u = 2.0 - at["x"] ** 2 - at["y"] ** 2
+    return {**at, "u": u + noise * u.std() * np.random.default_rng([seed, 1]).normal(size=count)}
+
+
+@pytest.fixture(scope="module")
+def found():
+    return sciml.fit(Conducting(), data=conducting())
+
+
+def test_a_conductivity_and_a_constant_on_a_disk(found):
+    assert found.success
+    assert "unknown function a: Chebyshev series" in " ".join(found.choices)
+    at = places(2000, seed=5)
+    truth = bumpy(torch.from_numpy(at["x"]), torch.from_numpy(at["y"])).numpy()
+    wrong = np.linalg.norm(found(**at)["a"] - truth) / np.linalg.norm(truth)
+    assert wrong < 0.04
+    assert wrong / 4 < found.estimated_error["a"] < 4 * wrong
+    assert list(found.unknowns.index) == ["c"]
+    estimate, error = found.unknowns.loc["c", ["estimate", "standard_error"]]
+    assert abs(estimate - 1) < 4 * error < 0.05
+
+
+@pytest.mark.slow
+def test_bands_hold_the_truth_as_often_as_they_say():
+    held = []
+    for seed in range(6):
+        solution, at = sciml.fit(Conducting(), data=conducting(seed=seed)), places(500, seed=50)
+        truth = {"a": bumpy(torch.from_numpy(at["x"]), torch.from_numpy(at["y"])).numpy(), "u": 2 - at["x"] ** 2 - at["y"] ** 2}
+        held += [np.mean((low < truth[name]) & (truth[name] < high)) for name, (low, high) in solution.interval(**at).items()]
+    assert 0.85 < np.mean(held) < 0.999
+
+
+def test_saved_bands_are_read_again(found, tmp_path):
+    found.save(tmp_path / "disk")
+    again, at = sciml.load(tmp_path / "disk", Conducting()), places(20)
+    for name, ends in found.interval(**at).items():
+        assert np.allclose(again.interval(**at)[name], ends, rtol=0, atol=1e-12)
+
+
+def test_exact_values_give_a_source_to_many_digits():
+    at = places(200)
+    solution = sciml.fit(Heated(), data={**at, "u": heated(**at)})
+    assert solution.success
+    at = places(500, seed=3)
+    assert np.abs(solution(**at)["f"] - (4 + 4 * at["x"] + 2.4 * at["y"])).max() < 1e-5
+
+
+def test_noise_models_and_another_unit_of_the_field():
+    """Outliers, by Huber's loss; and a source a thousand times larger: the prior is relative to the size that is found."""
+    at, draw = places(400), np.random.default_rng(3)
+    u = 1000 * heated(**at)
+    u += 0.01 * u.std() * draw.normal(size=len(u))
+    u[::40] += 3 * u.std()
+    solution = sciml.fit(Heated(), data={**at, "u": u}, noise=sciml.Huber(0.01 * float(u.std())))
+    at = places(500, seed=3)
+    truth = 1000 * (4 + 4 * at["x"] + 2.4 * at["y"])
+    assert np.linalg.norm(solution(**at)["f"] - truth) < 0.05 * np.linalg.norm(truth)
+
+
+def test_who_ends_it_keeps_what_was_found():
+    looks = []
+
+    def enough(look):
+        looks.append(look)
+        return look.phase.startswith("prior") and len(looks) > 6
+
+    solution = sciml.fit(Conducting(), data=conducting(), callbacks=[enough])
+    assert solution.status == "stopped"
+    assert np.isfinite(solution(x=0.1, y=0.2)["a"])
+
+
+class Through(sciml.Problem):
+    """Heat that flows through a disk: nothing tells how well it conducts."""
+
+    domain = DISK
+    fields = ["u", "a"]
+    conditions = [sciml.Dirichlet(u=lambda x: x, on=DISK.boundary)]
+
+    @sciml.equation
+    def flux(self, u, a, x, y):
+        return d(a * d(u, x), x) + d(a * d(u, y), y)
+
+
+def test_a_scale_that_nothing_tells_is_no_success():
+    at = places(100)
+    solution = sciml.fit(Through(), data={**at, "u": at["x"] + 0.01 * np.random.default_rng(0).normal(size=100)}, strategy="InverseFields")
+    assert not solution.success
+    assert solution.estimated_error["a"] == 1.0
+
+
+class Prescribed(Heated):
+    conditions = [sciml.Dirichlet(u=0.0, f=1.0, on=DISK.boundary)]
+
+
+class Open(Heated):
+    conditions = []
+
+
+@pytest.mark.parametrize(("kind", "said"), [(Prescribed, "prescribe the unknown fields"), (Open, "conditions are too few")])
+def test_what_cannot_be_solved_with_the_field_known_is_said(kind, said):
+    with pytest.raises(sciml.errors.SolverError, match=said):
+        sciml.fit(kind(), data={**places(20), "u": heated(**places(20))}, strategy="InverseFields", preflight="off")
+
+
+class Warming(sciml.Problem):
+    r"""A box in time with :math:`u = t\,x(1 - x)\,y(1 - y)` and the unknown factor :math:`f = 2 + x + y/2` of its source."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 1))
+    fields = {"u": ("x", "y", "t"), "f": ("x", "y")}
+    conditions = [sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def heat(self, u, f, x, y, t):
+        source = x * (1 - x) * y * (1 - y) + 2 * t * (x * (1 - x) + y * (1 - y))
+        return d(u, t) - sciml.laplacian(u, x, y) - f * source / (2 + x + y / 2)
+
+
+@pytest.mark.slow
+def test_a_field_of_two_coordinates_from_a_box_in_time():
+    draw = np.random.default_rng(0)
+    x, y, t = draw.uniform(size=(3, 600))
+    u = t * x * (1 - x) * y * (1 - y)
+    data = {"x": x, "y": y, "t": t, "u": u + 0.01 * u.std() * draw.normal(size=600)}
+    solution = sciml.fit(Warming(), data=data)
+    assert solution.success
+    x, y, t = draw.uniform(size=(3, 400))
+    truth = 2 + x + y / 2
+    assert np.linalg.norm(solution(x=x, y=y, t=t)["f"] - truth) < 0.03 * np.linalg.norm(truth)
+    assert np.allclose(solution(x=x, y=y, t=t)["f"], solution(x=x, y=y, t=0 * t)["f"], rtol=1e-6)
