@@ -207,6 +207,12 @@ class Problem:
         copy.__dict__["_given"] = tuple(dict.fromkeys((*self._given, *values)))
         return copy
 
+    def unmeasured(self) -> Problem:
+        """A copy that brings no measurements along."""
+        copy = self.bind()
+        copy.__dict__["measurements"] = None
+        return copy
+
     def on(self, domain: Domain) -> Problem:
         """A copy on another domain with the same coordinates."""
         copy = self.bind()

@@ -478,7 +478,7 @@ class OutputError:
         best: Candidate | None = None
         self.solves += 1
         for way in self._ways if self._way is None else [self._way]:
-            own = replace(self.work.on(None), problem=self.work.problem.bind(**values), options=self._options)
+            own = replace(self.work.on(None), problem=self.work.problem.bind(**values).unmeasured(), options=self._options)
             try:
                 found = search([way], own)
             except SolverError:

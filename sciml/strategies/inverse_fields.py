@@ -122,26 +122,23 @@ class _Smoothed:
 class InverseFields(Strategy):
     """Unknown functions from measurements: polynomials for all fields, smoothed as generalised cross-validation asks for.
 
-    On boxes of one or two coordinates: Levenberg-Marquardt steps on everything at once, with a prior on second derivatives
-    that becomes weaker while that foretells data better. On other domains of up to three coordinates, where conditions would
-    determine the fields if these functions were known: they are Chebyshev series, the others follow from them on tiles that
-    the domain cuts, and Gauss and Newton's steps vary the coefficients, under the same prior.
+    In two or three coordinates, on any domain, where conditions would determine the fields if these functions were known:
+    they are Chebyshev series, the other fields follow from them on tiles that the domain cuts, and Gauss and Newton's steps
+    vary the coefficients, with a prior on second derivatives whose strength is chosen anew at each step. Otherwise, on boxes
+    of one or two coordinates: Levenberg-Marquardt steps on everything at once, with that prior, which becomes weaker while
+    that foretells data better.
     """
 
     def obstacle(self, work: Workspace) -> str | None:
         problem = work.problem
         if work.measurements is None or len(problem.equations) >= len(problem.fields):
             return "no field is left free, or there are no measurements"
-        if not _in_one(work):
-            solved = _solvable(work, _series(work))
-            if isinstance(solved, str):
-                return solved
-            forward = replace(work.on(None), problem=solved.bind_initial())
-            return not_by_solving(solved) or Tiles().obstacle(forward) or not_by_least_squares(work)
-        return not_by_least_squares(work)
+        lacking = _not_by_solving(work)
+        at_once = isinstance(problem.domain, Box) and work.dimension in _DEGREES
+        return not_by_least_squares(work) if at_once or lacking is None else lacking
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        if not _in_one(work):
+        if _not_by_solving(work) is None:
             constants = SmoothedOutputError(work, _series(work)).constants()
             if constants is not None and not work.log.stopped:
                 yield from SmoothedOutputError(work, _series(work, constants)).run()
@@ -174,11 +171,6 @@ class InverseFields(Strategy):
         yield replace(found_best, accepted=good, solved=good)
 
 
-def _in_one(work: Workspace) -> bool:
-    """Whether polynomials on all of the domain are taken for all fields."""
-    return isinstance(work.problem.domain, Box) and work.dimension in _DEGREES
-
-
 def _series(work: Workspace, constants: Mapping[str, float] | None = None) -> list[Series]:
     """Chebyshev series of the unknown fields: constants alone, or what is about constants that are known."""
     problem, found = work.problem, []
@@ -194,16 +186,20 @@ def _series(work: Workspace, constants: Mapping[str, float] | None = None) -> li
     return found
 
 
-def _solvable(work: Workspace, series: Sequence[Series]) -> Problem | str:
-    """The problem for the fields that are not series, or why there is none."""
-    composites = work.problem.composites
+def _not_by_solving(work: Workspace) -> str | None:
+    """Why fields do not follow from unknown functions by solving; None where they do."""
+    if work.dimension == 1:
+        return "its domain has one coordinate"
+    series, composites = _series(work), work.problem.composites
     names = {each.field for each in series}
     if any(names & set(composites.parts(name)) for name in composites.names):
         return "an unknown field is part of a complex field or a vector"
     try:
-        return reduced(expanded(work.problem, series), series)
+        problem = reduced(expanded(work.problem, series), series)
     except ProblemError:
         return "conditions prescribe the unknown fields"
+    forward = replace(work.on(None), problem=problem.bind_initial().unmeasured())
+    return not_by_solving(problem) or Tiles().obstacle(forward) or not_by_least_squares(work)
 
 
 class SmoothedOutputError(OutputError):

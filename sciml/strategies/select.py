@@ -156,7 +156,7 @@ def _serving(work: Workspace) -> list[Strategy]:
             work.choices.append(f"{NonlinearRegression.__name__}: left out, {obstacle}")
             return []
         # What is tried where all else fails would be tried again and again.
-        ways = _serving(replace(work.on(None), problem=problem.bind_initial()))
+        ways = _serving(replace(work.on(None), problem=problem.bind_initial().unmeasured()))
         regression = NonlinearRegression(tuple(way for way in ways if not isinstance(way, ClassicalGrids | SmallNetwork)))
         return [regression] if serves(regression) else []
     if problem.unknowns and not measured:
