@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 
 import scipy
 import torch
@@ -174,17 +174,17 @@ class Tiles(Pieces):
         """A derivative of every product by local coordinates ``(n, D)``, ``(n, K)``."""
         tables = [chebyshev(local[:, column], *each)[-1] for column, each in enumerate(zip(self.degrees, orders, strict=True))]
         if one_graph():
-            return math.prod(table.index_select(1, self.products[:, column]) for column, table in enumerate(tables))
+            return reduce(torch.mul, [table.index_select(1, self.products[:, column]) for column, table in enumerate(tables)])
         # Products that differ in the last coordinate alone at once: to gather each one's factors takes four times as long.
-        found, (*leading, last) = local.new_empty(len(local), self.width), tables
+        found, one, (*leading, last) = local.new_empty(len(local), self.width), local.new_ones(1, 1), tables
         for (*degrees, first), start, stop in self._runs:
-            factor = math.prod(table[:, degree, None] for table, degree in zip(leading, degrees, strict=True))
-            torch.mul(last[:, first : first + stop - start], factor, out=found[:, start:stop])
+            columns = [table[:, degree, None] for table, degree in zip(leading, degrees, strict=True)]
+            torch.mul(last[:, first : first + stop - start], reduce(torch.mul, columns, one), out=found[:, start:stop])
         return found
 
     @cached_property
     def _runs(self) -> list[tuple[list[int], int, int]]:
-        """Products that follow one another in the degree of the last coordinate: the first of them, where they begin and end."""
+        """Products that follow one another in the last degree alone: the first of them, where they begin and end."""
         steps = self.products.diff(dim=0)
         ends = torch.nonzero((steps[:, :-1] != 0).any(1) | (steps[:, -1] != 1))[:, 0] + 1
         starts = [0, *ends.tolist()]
@@ -197,9 +197,9 @@ class Tiles(Pieces):
             found = torch.bmm(self.coefficients[tile], table[:, :, None])[:, :, 0]
         else:
             # Tile by tile: a copy of the coefficients for each point would take much memory.
-            found, order = table.new_empty(len(points), self.outputs), torch.argsort(tile)
-            tiles, counts = torch.unique_consecutive(tile[order], return_counts=True)
-            for number, some in zip(tiles.tolist(), order.split(counts.tolist()), strict=True):
+            found, sorted_by = table.new_empty(len(points), self.outputs), torch.argsort(tile)
+            tiles, counts = torch.unique_consecutive(tile[sorted_by], return_counts=True)
+            for number, some in zip(tiles.tolist(), sorted_by.split(counts.tolist()), strict=True):
                 found[some] = table[some] @ self.coefficients[number].T
         for column, order in enumerate(orders):
             found = found / self.halves[tile, column, None] ** order if order else found

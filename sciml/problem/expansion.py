@@ -80,7 +80,10 @@ def reduced(problem: Problem, series: Sequence[Series]) -> Any:
     cls = type(problem)
     gone = {each.field: each for each in series}
     fields = [name for name in problem.fields if name not in gone]
-    members: dict[str, Any] = {"fields": {name: cls._spans.get(name, problem.coordinates) for name in fields}, "reference": None}
+    members: dict[str, Any] = {
+        "fields": {name: cls._spans.get(name, problem.coordinates) for name in fields},
+        "reference": None,
+    }
     for name, names in [*cls._equations.items(), *((name, each.names) for name, each in cls._methods.items())]:
         if gone.keys() & set(names):
             members[name] = _given(inspect.getattr_static(cls, name), names, gone, problem.coordinates)

@@ -83,7 +83,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A site's residual in its natural size, ``(times, elements, q)``, and its derivatives by jets and by unknowns, if asked for."""
+    """A site's residual in its natural size, ``(times, elements, q)``, and its slopes by jets and unknowns, if asked for."""
 
     site: Site
     values: Tensor
@@ -96,7 +96,13 @@ _Split = Callable[[str, MultiIndex], tuple[int, int, MultiIndex]]
 
 
 def evaluated(
-    site: Site, at: Evaluation, shape: Sequence[int], place: _Split, *, slopes: bool, unknowns: Mapping[str, Tensor] | None = None
+    site: Site,
+    at: Evaluation,
+    shape: Sequence[int],
+    place: _Split,
+    *,
+    slopes: bool,
+    unknowns: Mapping[str, Tensor] | None = None,
 ) -> Evaluated:
     """A site's residual in some shape, and with ``slopes`` its derivatives by jets and by leaves of unknowns."""
     if not slopes:

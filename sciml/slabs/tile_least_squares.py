@@ -51,9 +51,7 @@ class TileLinearization:
         unknowns: their number q.
     """
 
-    def __init__(
-        self, triangles: Tensor, joined: Sequence[Joined], of: Callable[[Tensor], Tensor], unknowns: int = 0
-    ) -> None:
+    def __init__(self, triangles: Tensor, joined: Sequence[Joined], of: Callable[[Tensor], Tensor], unknowns: int = 0) -> None:
         self._of, self._unknowns = of, unknowns
         slopes, own = triangles.split([triangles.shape[2] - 1 - unknowns, 1 + unknowns], dim=2)
         self._values = [own, *(values for _, _, values in joined)]
@@ -153,13 +151,15 @@ class TileLeastSquares:
         seen, found = self._number >= 0, torch.zeros_like(x)
         # Nodes' numbers follow one another.
         right = x[seen].numpy()
-        found[seen] = torch.from_numpy(self._matrix.solve(right[:, 0])[:, None] if right.shape[1] == 1 else self._matrix.solve(right))
+        found[seen] = torch.from_numpy(
+            self._matrix.solve(right[:, 0])[:, None] if right.shape[1] == 1 else self._matrix.solve(right)
+        )
         return found
 
     def solve(self, values: Sequence[Tensor], most: int = _REFINEMENTS) -> Tensor:
-        """The coefficients ``(T, w, c)`` whose rows are nearest to values: of the tiles' ``(T, m, c)``, then of each joined ones'.
+        """The coefficients ``(T, w, c)`` of c problems whose rows are nearest to values.
 
-        The c columns are problems of their own.
+        They are the values of the tiles' rows, ``(T, m, c)``, then those of each joined ones'.
         """
         # Conjugate gradients on the rows: what the squared condition number has lost.
         rows = list(values)

@@ -179,20 +179,23 @@ class TileTangent(Tangent):
         tables: the derivatives of its coefficients by all raw unknowns, ``(q, T, F, K)``.
     """
 
+    here: Any
+
     def __init__(self, here: Any, tables: Tensor, raw: Mapping[str, Tensor]) -> None:
         super().__init__(here, here, [], raw, dict.fromkeys(raw, 1.0))
-        self._tables, self._still = tables, torch.zeros_like(here.scale).tolist()
+        self._tables, still = tables, torch.zeros_like(here.scale).tolist() * len(tables)
         model = here.model.like(len(tables) * here.model.outputs)
         model.coefficients.copy_(tables.permute(1, 0, 2, 3).flatten(1, 2))
         low, high = here.center - here.half_width, here.center + here.half_width
-        self._all = Scaled(model, low.tolist(), high.tolist(), self._still * len(tables), here.scale.tolist() * len(tables))
+        self._all = Scaled(model, low.tolist(), high.tolist(), still, here.scale.tolist() * len(tables)).to(tables)
 
     def _jets(self, points: Tensor, names: Sequence[str], fields: Sequence[str]) -> Any:
-        return jets_of(self._all, points, names, [(number, field) for number in range(len(self._tables)) for field in fields])
+        by_unknown = [f"{number} {field}" for number in range(len(self._tables)) for field in fields]
+        return jets_of(self._all, points, names, by_unknown)
 
     def _slopes(self, jets: Any, jet: Jet) -> Tensor:
         field, index = jet
-        return torch.stack([jets.jet((number, field), index) for number in range(len(self._tables))], dim=1)
+        return torch.stack([jets.jet(f"{number} {field}", index) for number in range(len(self._tables))], dim=1)
 
     def spread(self, inference: Inference) -> FieldCovariance | None:
         if not inference.spread.size or self.here.model.coefficients.shape != self._tables.shape[1:]:
@@ -229,7 +232,7 @@ class TangentSystem(ResidualSystem):
 
 @dataclass(frozen=True)
 class _Affine:
-    r"""The supplier of jets :math:`u + \sum_j \rho_j\, \partial u/\partial\rho_j` where raw unknowns moved, ``(n, q)`` or ``(q,)``."""
+    r"""The supplier of jets :math:`u + \sum_j \rho_j\, \partial u/\partial\rho_j` where raw unknowns moved."""
 
     here: Supplier
     slopes: Callable[[Jet], Tensor]
@@ -407,7 +410,7 @@ class OutputError:
 
     def steps(self, here: Reached) -> Iterator[Reached]:
         """Gauss and Newton's steps, as long as they lower the loss."""
-        log, tangent, moved = self.work.log, None, math.inf
+        log, tangent, moved, slow = self.work.log, None, math.inf, False
         for _ in range(_ROUNDS):
             # Slopes serve a little further on as well.
             tangent = self._tangent(here) if tangent is None or moved > _NEAR else tangent
@@ -430,7 +433,9 @@ class OutputError:
                 return
             moved = max(abs(float(move)) for move in taken.values())
             whole = all(torch.equal(taken[name], move) for name, move in moves.items())
-            settled = whole and (here.loss - found.loss <= _FALL * here.loss or moved <= _SMALL)
+            slight = here.loss - found.loss <= _FALL * here.loss
+            settled = (slight and (whole or slow)) or (whole and moved <= _SMALL)
+            slow = slight
             tangent = tangent.about(self.whole(found.solution.discrete.trial, found.raw), found.raw)
             here = replace(found, tangent=tangent)
             if settled or log.stopped:
@@ -496,8 +501,8 @@ class OutputError:
         """The solution and those beside it; None where one is not found."""
         trial, beside = self.whole(here.solution.discrete.trial, here.raw), list[nn.Module]()
         if _on_tiles(here.solution):
-            found = sensitivities(replace(here.solution.discrete, problem=self.work.problem), here.raw, self.work.seed)
-            return None if found is None else TileTangent(trial, self.all_slopes(trial.model, found), here.raw)
+            tables = sensitivities(replace(here.solution.discrete, problem=self.work.problem), here.raw, self.work.seed)
+            return None if tables is None else TileTangent(trial, self.all_slopes(trial.model, tables), here.raw)
         steps = {name: _BESIDE * max(1.0, abs(float(value))) for name, value in here.raw.items()}
         for name, step in steps.items():
             found = self.reached({**here.raw, name: here.raw[name] + step})

@@ -106,6 +106,8 @@ _GOOD = 1e-3
 _SERIES, _WEAKER, _ROUNDS, _RANK = {1: 24, 2: 10, 3: 6}, 4, 20, 1e-12
 # How exact solutions need be to find the natural size of a field; points at which it is taken; parts of a step, in turn.
 _ROUGH, _PROBES, _LENGTHS = 1e-2, 1000, (1.0, 0.3, 0.1, 0.03, 0.01)
+# Copies of the derivatives of measurements that are held at once, and the part of the free memory.
+_COPIES, _MEMORY = 8, 0.4
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,10 @@ def _not_by_solving(work: Workspace) -> str | None:
         problem = reduced(expanded(work.problem, series), series)
     except ProblemError:
         return "conditions prescribe the unknown fields"
+    varied = len(problem.unknowns) - len(series) + sum(len(each.products) for each in _series(work, dict.fromkeys(names, 1.0)))
+    rows = sum(block.height for block in work.discrete.train for term in block.terms if term.measured)
+    if (needed := 8.0 * _COPIES * varied * rows) > work.log.budget.bytes(_MEMORY):
+        return f"{varied} derivatives of {rows} measurements would take {needed / 2**30:.1f} GB"
     forward = replace(work.on(None), problem=problem.bind_initial().unmeasured())
     return not_by_solving(problem) or Tiles().obstacle(forward) or not_by_least_squares(work)
 
@@ -232,9 +238,10 @@ class SmoothedOutputError(OutputError):
                 last, value = further, unknowns[name].value(further.raw[name])
                 found = self.reached({**last.raw, name: unknowns[name].raw_of(factor * value)})
                 further = found if found is not None and found.loss < last.loss else None
-        for last in () if last is None else self.steps(last):
-            pass
-        return None if last is None else {field: float(unknowns[name].value(last.raw[name])) for field, name in names.items()}
+        if last is None:
+            return None
+        *_, last = last, *self.steps(last)
+        return {field: float(unknowns[name].value(last.raw[name])) for field, name in names.items()}
 
     def wanted(self, here: Reached, tangent: Tangent) -> tuple[Reached, Mapping[str, Tensor]]:
         log, allowed = self.work.log, range(min(self._strength + _WEAKER, len(_SHARES)))
@@ -262,22 +269,24 @@ class SmoothedOutputError(OutputError):
 
     def _smoothed(self, here: Reached) -> DiscreteProblem:
         """The measurements, and rows against bending that are relative to the fields' sizes where a step begins."""
-        values = self.whole(here.solution.discrete.trial, here.raw)(self._points)
+        values = self.whole(here.solution.discrete.trial, here.raw)(self._points.to(self._plain.trial.scale))
         numbers = {each.field: self.stated.problem.fields.index(each.field) for each in self._series}
         sizes = {name: float(values[:, number].square().mean().sqrt()) for name, number in numbers.items()}
         return _with_prior(self._plain, sizes, 1.0, _POINTS * len(self._plain.problem.unknowns))
 
-    def whole(self, trial: Any, raw: Mapping[str, Tensor]) -> Any:
-        units = {}
+    def whole(self, trial: Any, raw: Mapping[str, Tensor]) -> Scaled:
+        # Tiles are laid and joined on the processor.
+        trial, units = copy.deepcopy(trial).cpu(), dict[str, Tensor]()
         for name in ("offset", "scale"):
-            units[name] = getattr(self._plain.trial, name).clone()
+            units[name] = getattr(self._plain.trial, name).cpu().clone()
             units[name][self._columns] = getattr(trial, name)
-        found = Scaled(trial.model.like(len(units["scale"])), *self._bounds, *(units[name].tolist() for name in units))
-        found.model.coefficients[:, self._columns] = trial.model.coefficients
+        model: TilePolynomials = trial.model.like(len(units["scale"]))
+        model.coefficients[:, self._columns] = trial.model.coefficients
         for number, names, tables in self._tables(trial.model):
-            values = torch.stack([self._plain.problem.unknowns[name].value(raw[name]) for name in names])
-            found.model.coefficients[:, number] = torch.tensordot(values, tables, dims=1)
-        return found
+            values = torch.stack([self._plain.problem.unknowns[name].value(raw[name]) for name in names]).cpu()
+            model.coefficients[:, number] = torch.tensordot(values, tables, dims=1)
+        found = Scaled(model, *self._bounds, *(units[name].tolist() for name in units))
+        return found.to(self._plain.trial.scale)
 
     def followed(self, trial: Any) -> Any:
         found = copy.deepcopy(trial)
@@ -287,12 +296,12 @@ class SmoothedOutputError(OutputError):
         return found
 
     def all_slopes(self, model: TilePolynomials, found: Tensor) -> Tensor:
-        slopes = found.new_zeros(*found.shape[:2], model.outputs, found.shape[3])
-        slopes[:, :, self._columns] = found
+        slopes = torch.zeros(*found.shape[:2], model.outputs, found.shape[3], dtype=torch.float64)
+        slopes[:, :, self._columns] = found.cpu()
         unknowns = list(self._plain.problem.unknowns)
-        for number, names, tables in self._tables(model):
+        for number, names, tables in self._tables(copy.deepcopy(model).cpu()):
             slopes[[unknowns.index(name) for name in names], :, number] = tables
-        return slopes
+        return slopes.to(found)
 
     @property
     def _bounds(self) -> tuple[Sequence[float], Sequence[float]]:
@@ -305,8 +314,9 @@ class SmoothedOutputError(OutputError):
         They are in the unit of the field.
         """
         if self._known is None or not _alike(self._known[0], model):
-            fields, names, scale = self.stated.problem.fields, self.stated.problem.coordinates, self._plain.trial.scale
-            space, found = TileSpace(self.stated.problem.bind_initial(), model, names), []
+            fields, names, scale = self.stated.problem.fields, self.stated.problem.coordinates, self._plain.trial.scale.cpu()
+            space = TileSpace(self.stated.problem.bind_initial(), model, names)
+            found: list[tuple[int, Sequence[str], Tensor]] = []
             for each in self._series:
                 number = fields.index(each.field)
 
@@ -316,6 +326,7 @@ class SmoothedOutputError(OutputError):
                 tables = space.local(space.interpolated(each.field, products)) * (each.scale / scale[number])
                 found.append((number, each.names, tables))
             self._known = model, found
+            return found
         return self._known[1]
 
     def how(self) -> str:
@@ -333,9 +344,7 @@ def _alike(one: TilePolynomials, two: TilePolynomials) -> bool:
     return same and all(map(torch.equal, one.breaks, two.breaks))
 
 
-def _foretold(
-    measured: tuple[Tensor, Tensor], prior: tuple[Tensor, Tensor], fraction: float
-) -> tuple[Tensor, float, float]:
+def _foretold(measured: tuple[Tensor, Tensor], prior: tuple[Tensor, Tensor], fraction: float) -> tuple[Tensor, float, float]:
     """The step under a prior of some strength, how badly it foretells left-out measurements, and the numbers fitted to them.
 
     Both are residuals ``(m,)`` and slopes ``(m, q)`` by all that is varied, the prior's of strength one.

@@ -103,11 +103,11 @@ class Tiles(Strategy):
         target = work.target(_EXACT)
         found: Candidate | None = None
         last: DiscreteProblem | None = None
-        before = change = math.inf
+        before = change = likely = math.inf
         began, dearest, idle, alike = work.log.seconds, math.inf, 0, True
         levels: Iterator[TileSpace] = (_space(work, *each) for each in self._levels(work))
         if self.on is not None:
-            levels = iter([TileSpace(work.problem.bind_initial(), copy.deepcopy(self.on), work.problem.coordinates)])
+            levels = iter([TileSpace(work.problem.bind_initial(), copy.deepcopy(self.on).cpu(), work.problem.coordinates)])
         space = next(levels, None)
         while space is not None:
             model = space.model
@@ -158,7 +158,7 @@ class Tiles(Strategy):
         if found is not None:
             # The change is the error of the coarser tiles, and so far above that of these, unless refining no longer helps.
             falls = found.residual <= _CHANGED and change < _FALLS * before
-            yield replace(found, accepted=found.residual <= ENOUGH or falls)
+            yield replace(found, accepted=found.residual <= ENOUGH or falls or likely <= target)
 
     def _levels(self, work: Workspace) -> list[tuple[tuple[int, ...], int]]:
         """Tiles along each coordinate, about as wide as long, and their degree."""
@@ -228,11 +228,12 @@ def sensitivities(found: DiscreteProblem, raw: Mapping[str, Tensor], seed: int) 
 
     One factor of the rows linearised at a solution serves all of them; see ``TileLinearization``.
     """
-    model, names = found.trial.model, found.problem.coordinates
+    trial, names = copy.deepcopy(found.trial).cpu(), found.problem.coordinates
+    model, raw = trial.model, {name: value.cpu() for name, value in raw.items()}
     bound = found.problem.bind(**{name: each.value(raw[name]) for name, each in found.problem.unknowns.items()})
     space = TileSpace(bound, model, names)
-    slopes = TileRows(found.problem, space, found.trial.cpu(), [seed, 10], raw).linearised(model.coefficients).sensitivities()
-    return None if slopes is None else torch.stack([_levelled(space, each) for each in slopes])
+    slopes = TileRows(found.problem, space, trial, [seed, 10], raw).linearised(model.coefficients).sensitivities()
+    return None if slopes is None else torch.stack([_levelled(space, each) for each in slopes]).to(found.trial.scale)
 
 
 def _levelled(space: TileSpace, coefficients: Tensor) -> Tensor:

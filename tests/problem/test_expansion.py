@@ -52,15 +52,20 @@ def test_a_series_differentiates_as_the_function_that_it_is():
 def test_the_reduced_problem_is_the_whole_one_with_the_field_given():
     whole = expanded(Flow(k=5.0), [SERIES])
     made = reduced(whole, [SERIES])
-    assert made.fields == ("u",) and made.k == 5.0 and whole.fields == ("u", "a")
+    assert made.fields == ("u",)
+    assert made.k == 5.0
+    assert whole.fields == ("u", "a")
     places = {term.name: term.place for term in whole.terms()}
-    assert {term.name: term.place for term in made.terms()} == places and len(made.terms()) == len(places)
-    assert not made.has_reference and list(made.unknowns) == list(SERIES.names)
+    assert {term.name: term.place for term in made.terms()} == places
+    assert len(made.terms()) == len(places)
+    assert not made.has_reference
+    assert list(made.unknowns) == list(SERIES.names)
     x, y = np.linspace(0, 2, 7), np.linspace(-1, 1, 7)
     # At the start the field is its natural size.
     left = made.residuals(lambda x, y: {"u": x + y}, x=x, y=y)
     right = whole.residuals(lambda x, y: {"u": x + y, "a": 2.5 + 0 * x}, x=x, y=y)
-    assert left.keys() == right.keys() and all(np.allclose(left[name], values) for name, values in right.items())
+    assert left.keys() == right.keys()
+    assert all(np.allclose(left[name], values) for name, values in right.items())
 
 
 def test_conditions_on_the_field_itself_are_refused():

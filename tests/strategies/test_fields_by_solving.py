@@ -140,7 +140,9 @@ class Through(sciml.Problem):
 
 def test_a_scale_that_nothing_tells_is_no_success():
     at = places(100)
-    solution = sciml.fit(Through(), data={**at, "u": at["x"] + 0.01 * np.random.default_rng(0).normal(size=100)}, strategy="InverseFields")
+    solution = sciml.fit(
+        Through(), data={**at, "u": at["x"] + 0.01 * np.random.default_rng(0).normal(size=100)}, strategy="InverseFields"
+    )
     assert not solution.success
     assert solution.estimated_error["a"] == 1.0
 
@@ -157,6 +159,11 @@ class Open(Heated):
 def test_what_cannot_be_solved_with_the_field_known_is_said(kind, said):
     with pytest.raises(sciml.errors.SolverError, match=said):
         sciml.fit(kind(), data={**places(20), "u": heated(**places(20))}, strategy="InverseFields", preflight="off")
+
+
+def test_derivatives_that_memory_does_not_hold_are_foretold():
+    with pytest.raises(sciml.errors.SolverError, match=r"91 derivatives of 360 measurements would take 0\.0 GB"):
+        sciml.fit(Conducting(), data=conducting(), strategy="InverseFields", memory=1e5)
 
 
 class Warming(sciml.Problem):
