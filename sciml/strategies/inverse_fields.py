@@ -47,7 +47,7 @@ from sciml.solvers.state import settled
 from sciml.strategies.inverse_constants import OutputError, Reached, Tangent, measured_alone, not_by_solving, weighed
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Log, Strategy, Workspace
-from sciml.strategies.tiles import Tiles
+from sciml.strategies.tiles import MOST_COORDINATES, Tiles
 from sciml.strategies.training import Training
 from sciml.typing import MultiIndex
 from sciml.uncertainty.covariance import from_rows
@@ -104,8 +104,9 @@ _RISES, _WORSE = 2, 1.02
 _GOOD = 1e-3
 # Degrees of series by the number of their coordinates; by how many strengths the prior may weaken at each step, and steps.
 _SERIES, _WEAKER, _ROUNDS, _RANK = {1: 24, 2: 10, 3: 6}, 4, 20, 1e-12
-# How exact solutions need be to find the natural size of a field; points at which it is taken; parts of a step, in turn.
-_ROUGH, _PROBES, _LENGTHS = 1e-2, 1000, (1.0, 0.3, 0.1, 0.03, 0.01)
+# How exact solutions need be to find the natural size of a field, and how far it may be from one; points at which it is taken;
+# parts of a step, in turn.
+_ROUGH, _DECADES, _PROBES, _LENGTHS = 1e-2, 12, 1000, (1.0, 0.3, 0.1, 0.03, 0.01)
 # Copies of the derivatives of measurements that are held at once, and the part of the free memory.
 _COPIES, _MEMORY = 8, 0.4
 
@@ -141,9 +142,10 @@ class InverseFields(Strategy):
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         if _not_by_solving(work) is None:
-            constants = SmoothedOutputError(work, _series(work)).constants()
-            if constants is not None and not work.log.stopped:
-                yield from SmoothedOutputError(work, _series(work, constants)).run()
+            first = SmoothedOutputError(work, _series(work))
+            yield from first.constants()
+            if first.found and not work.log.stopped:
+                yield from SmoothedOutputError(work, _series(work, first.found)).run()
             return
         setup, problem, seed, training = work.discrete, work.problem, work.seed, Training(work.log)
         fields = unknown_fields(problem, measured_fields(setup.train))
@@ -190,8 +192,8 @@ def _series(work: Workspace, constants: Mapping[str, float] | None = None) -> li
 
 def _not_by_solving(work: Workspace) -> str | None:
     """Why fields do not follow from unknown functions by solving; None where they do."""
-    if work.dimension == 1:
-        return "its domain has one coordinate"
+    if not 1 < work.dimension <= MOST_COORDINATES:
+        return f"it has {work.dimension} coordinate(s); two or three are served"
     series, composites = _series(work), work.problem.composites
     names = {each.field for each in series}
     if any(names & set(composites.parts(name)) for name in composites.names):
@@ -214,6 +216,9 @@ class SmoothedOutputError(OutputError):
     Args:
         given: the problem as it was stated, with its measurements.
         series: of the unknown fields.
+
+    Attributes:
+        found: the first coefficient of each field that ``constants`` found.
     """
 
     def __init__(self, given: Workspace, series: Sequence[Series]) -> None:
@@ -224,24 +229,27 @@ class SmoothedOutputError(OutputError):
         fields = given.problem.fields
         self._points = draw(Interior(), given.problem.domain, _PROBES, np.random.default_rng(0)).points[0]
         self._columns = [fields.index(name) for name in self.work.problem.fields]
+        self.found: dict[str, float] = {}
         self._known: tuple[TilePolynomials, list[tuple[int, Sequence[str], Tensor]]] | None = None
 
-    def constants(self) -> dict[str, float] | None:
-        """The first coefficients of the series that meet the measurements best, roughly; None where nothing is solved."""
+    def constants(self) -> Iterator[Candidate]:
+        """Find the first coefficients of the series that meet the measurements best, roughly; what they begin with first."""
         self.aim(_ROUGH)
         last = self.reached({name: value.detach() for name, value in self._plain.raw.items()})
+        if last is None:
+            return
+        yield replace(self.candidate(last), solved=False)
         unknowns, names = self._plain.problem.unknowns, {each.field: each.names[0] for each in self._series}
         for name, factor in itertools.product(names.values(), (10.0, 0.1)):
             # A field may be orders of magnitude from one: whence steps begin, as long as the loss falls.
-            further = last
-            while further is not None and not self.work.log.stopped:
-                last, value = further, unknowns[name].value(further.raw[name])
+            for _ in range(_DECADES):
+                value = unknowns[name].value(last.raw[name])
                 found = self.reached({**last.raw, name: unknowns[name].raw_of(factor * value)})
-                further = found if found is not None and found.loss < last.loss else None
-        if last is None:
-            return None
+                if found is None or not found.loss < last.loss or self.work.log.stopped:
+                    break
+                last = found
         *_, last = last, *self.steps(last)
-        return {field: float(unknowns[name].value(last.raw[name])) for field, name in names.items()}
+        self.found = {field: float(unknowns[name].value(last.raw[name])) for field, name in names.items()}
 
     def wanted(self, here: Reached, tangent: Tangent) -> tuple[Reached, Mapping[str, Tensor]]:
         log, allowed = self.work.log, range(min(self._strength + _WEAKER, len(_SHARES)))

@@ -155,10 +155,43 @@ class Open(Heated):
     conditions = []
 
 
-@pytest.mark.parametrize(("kind", "said"), [(Prescribed, "prescribe the unknown fields"), (Open, "conditions are too few")])
+class Four(sciml.Problem):
+    domain = DISK * sciml.Box(z=(0, 1), w=(0, 1))
+    fields = ["u", "f"]
+
+    @sciml.equation
+    def balance(self, u, f, x):
+        return d(u, x) - f
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Prescribed, "prescribe the unknown fields"),
+        (Open, "conditions are too few"),
+        (Four, r"it has 4 coordinate\(s\)"),
+    ],
+)
 def test_what_cannot_be_solved_with_the_field_known_is_said(kind, said):
+    data = {**places(20), "z": np.full(20, 0.5), "w": np.full(20, 0.5), "u": heated(**places(20))}
+    data = {name: data[name] for name in (*kind.domain.coordinates, "u")}
     with pytest.raises(sciml.errors.SolverError, match=said):
-        sciml.fit(kind(), data={**places(20), "u": heated(**places(20))}, strategy="InverseFields", preflight="off")
+        sciml.fit(kind(), data=data, strategy="InverseFields", preflight="off")
+
+
+def test_who_ends_it_before_any_step_gets_what_it_began_with():
+    seen = []
+
+    def end(report):
+        seen.append(report)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+
+    solution = sciml.fit(Conducting(), data=conducting(), callbacks=[end])
+    assert solution.status == "interrupted"
+    assert not solution.success
+    assert "no step was taken" in solution.message
+    assert abs(solution(x=0.1, y=0.2)["a"] - solution(x=-0.5, y=0.6)["a"]) < 1e-9
 
 
 def test_derivatives_that_memory_does_not_hold_are_foretold():
