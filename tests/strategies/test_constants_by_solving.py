@@ -1,5 +1,8 @@
 """Unknown constants of equations on any domain: only the constants are varied, fields are solved for, against closed forms."""
 
+import copy
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +13,7 @@ import sciml
 from sciml import d
 from sciml.strategies import Train
 from sciml.strategies.select import select
+from sciml.strategies.tiles import sensitivities
 
 DISK = sciml.Disk((0, 0), 1)
 FIRST, SECOND = jn_zeros(0, 2)
@@ -68,6 +72,40 @@ def test_exact_measurements_on_a_disk_give_constants_to_rounding():
     assert all(abs(solution.unknowns["estimate"][name] - true) < 1e-9 for name, true in TRUE.items())
     x, y = places(50, seed=7)
     assert np.abs(solution(x=x, y=y)["u"] - heated(x, y, **TRUE)).max() < 1e-9
+
+
+def test_one_factor_gives_the_derivatives_by_all_constants():
+    solved = sciml.fit(Heated(**TRUE), strategy=sciml.strategies.Tiles(3, 6)).trial
+    raw = {"k": Heated.k.raw(TRUE["k"]), "c": Heated.c.raw(TRUE["c"])}
+    tables = sensitivities(SimpleNamespace(trial=solved, problem=Heated()), raw, seed=0)
+    assert tables.shape == (2, *solved.model.coefficients.shape)
+    x, y = places(50)
+    points, (k, c) = torch.from_numpy(np.stack([x, y], axis=1)), TRUE.values()
+    for table, slope in zip(tables, (-heated(x, y, k, c), (1 - x**2 - y**2) * x / (8 * k)), strict=True):
+        moved = copy.deepcopy(solved)
+        moved.model.coefficients += table
+        assert np.allclose((moved(points) - solved(points))[:, 0], slope, rtol=0, atol=1e-10)
+
+
+def test_fields_that_follow_from_constants_have_bands():
+    solution = sciml.fit(Heated(), data=sample(noise=0.01))
+    x, y = places(300, seed=9)
+    low, high = solution.interval(x=x, y=y)["u"]
+    assert np.mean((low < heated(x, y, **TRUE)) & (heated(x, y, **TRUE) < high)) > 0.8
+    assert np.mean(high - low) < 0.02
+
+
+def test_measurements_of_the_class_are_made_for_the_data_alone():
+    made = []
+
+    class Brought(Heated):
+        def measurements(self):
+            made.append(1)
+            return sample(noise=0.01)
+
+    assert sciml.fit(Brought()).success
+    # Where the problem is checked, and where its data are read.
+    assert len(made) <= 4
 
 
 def test_standard_errors_are_those_of_the_closed_form():
