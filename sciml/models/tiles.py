@@ -185,8 +185,7 @@ class Tiles(Pieces):
     @cached_property
     def _runs(self) -> list[tuple[list[int], int, int]]:
         """Products that follow one another in the last degree alone: the first of them, where they begin and end."""
-        steps = self.products.diff(dim=0)
-        ends = torch.nonzero((steps[:, :-1] != 0).any(1) | (steps[:, -1] != 1))[:, 0] + 1
+        ends = torch.nonzero((self.products.diff(dim=0)[:, :-1] != 0).any(1))[:, 0] + 1
         starts = [0, *ends.tolist()]
         return list(zip(self.products[starts].tolist(), starts, [*starts[1:], self.width], strict=True))
 
