@@ -296,14 +296,14 @@ class NonlinearRegression(Strategy):
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        setup, log = measured_alone(work), work.log
+        data, log = measured_alone(work), work.log
         if self.ways:
-            yield from OutputError(work, setup, self.ways).run()
+            yield from OutputError(work, data, self.ways).run()
             return
-        assert setup.measurements is not None
-        known = setup.measurements.known(setup.problem)
-        still = copy.deepcopy(setup.trial).requires_grad_(False)
-        law = replace(setup, trial=still, rows=LawSystem(setup.problem, still, setup.raw))
+        assert data.measurements is not None
+        known, setup = data.measurements.known(data.problem), work.discrete.with_unknowns()
+        still = copy.deepcopy(data.trial).requires_grad_(False)
+        law = replace(data, trial=still, rows=LawSystem(data.problem, still, data.raw))
         law = Training(log).run(law, [_REGRESSION], work.seed)
         inference = from_rows(law.objective(), known=known)
         for degree in _LAW_DEGREES[work.dimension]:
