@@ -27,6 +27,7 @@ from sciml.models import (
     PiecewisePolynomial,
     RandomFeatures,
     Spectral,
+    Spline,
     Tiles,
     Windowed,
     model_of,
@@ -114,7 +115,7 @@ def model_to_embed_with(trial: nn.Module, engine: str) -> nn.Module:
         model = model_of(trial)
     inner = [model_of(each) for each in model.windows] if isinstance(model, Windowed) else [model]
     several = f"{len(inner)} windows of time"
-    if any(isinstance(each, PiecewisePolynomial | Tiles) for each in inner):
+    if any(isinstance(each, PiecewisePolynomial | Spline | Tiles) for each in inner):
         raise ModelError(
             f"this solution is made of {f'{several} on elements: ' if len(inner) > 1 else ''}piecewise polynomials, whose "
             f"coefficients belong to one piece each, so there are no coordinates that mean the same everywhere; {_REMEDY}"

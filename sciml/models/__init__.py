@@ -22,6 +22,7 @@ from sciml.models.scattered import ScatteredNodes
 from sciml.models.singular import CornerExponents, CornerFunctions, CornerSingular
 from sciml.models.sliced import Sliced, sliced
 from sciml.models.spectral import Spectral
+from sciml.models.spline import Spline
 from sciml.models.tiles import Tiles
 from sciml.models.windowed import Windowed
 
@@ -55,6 +56,7 @@ __all__ = [
     "ScatteredNodes",
     "Sliced",
     "Spectral",
+    "Spline",
     "Tiles",
     "Windowed",
     "hermite",
@@ -72,5 +74,6 @@ BUILT_IN: tuple[type[_Any], ...] = (
     Spectral,
     CornerSingular,
     PiecewisePolynomial,
+    Spline,
     Tiles,
 )

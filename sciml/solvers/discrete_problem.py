@@ -22,6 +22,7 @@ from sciml.parallel import process_group
 from sciml.problem import Measurements, Periodic, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
+from sciml.problem.observations import is_measured
 from sciml.solvers.hard_constraints import Ansatz
 from sciml.solvers.journal import Journal
 from sciml.solvers.objective import Objective
@@ -99,6 +100,12 @@ class DiscreteProblem:
         """The same set-up with another trial function, in physical units."""
         found = replace(self, trial=trial, **changes)
         return replace(found, rows=ResidualSystem(found.problem, trial, found.raw))
+
+    def with_data_weight(self, weight: float) -> DiscreteProblem:
+        """The same set-up with measurements of another weight; the caller's weights of columns keep their proportions."""
+        ratio = weight / DATA_WEIGHT
+        weights = {name: ratio * each if is_measured(name) else each for name, each in self.weights.items()}
+        return replace(self, weights=weights, leading=weights)
 
     def with_unknowns(self, raw: Mapping[str, Tensor] | None = None) -> DiscreteProblem:
         """The same set-up with copies of raw numbers for its unknowns: these, or their initial ones."""

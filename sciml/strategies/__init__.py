@@ -3,10 +3,10 @@
 ``sciml.fit(problem, strategy=sciml.strategies.Spectral(20))`` takes one of them, or several in turn.
 """
 
+from sciml.strategies.all_at_once import AllAtOnce
 from sciml.strategies.classical import ClassicalGrids
-from sciml.strategies.inverse_constants import InverseODE, NonlinearRegression
+from sciml.strategies.inverse_constants import NonlinearRegression
 from sciml.strategies.inverse_fields import InverseFields
-from sciml.strategies.inverse_pde import InversePDE
 from sciml.strategies.network import SmallNetwork, Train
 from sciml.strategies.polish import Polish
 from sciml.strategies.random_features import RandomFeatures
@@ -18,12 +18,11 @@ from sciml.strategies.time_marching import Windows
 from sciml.strategies.window_solvers import SpaceTimeSlabs, TimeMarching
 
 __all__ = [
+    "AllAtOnce",
     "Candidate",
     "ClassicalGrids",
     "CornerSingular",
     "InverseFields",
-    "InverseODE",
-    "InversePDE",
     "NonlinearRegression",
     "Polish",
     "RandomFeatures",

@@ -1,9 +1,8 @@
-r"""Unknown constants: nonlinear regression of laws and of solutions, and parameter estimation of ordinary equations.
+r"""Unknown constants: nonlinear regression of laws and of solutions, by the output-error method.
 
 Where equations have no derivatives, :math:`F(y, x; c) = 0`, they are solved for the fields at every measured point, and only
 the constants are varied: by the implicit function theorem :math:`\partial y/\partial c = -F_y^{-1} F_c`. Partial differential
-equations of any domain are solved anew at all values of their constants. Ordinary differential equations are solved by random
-features together with their constants, and made exact by polynomials.
+equations of any domain are solved anew at all values of their constants.
 
 References: D. M. Bates and D. G. Watts, Nonlinear Regression Analysis and Its Applications, Wiley 1988; J. Nocedal and S. J.
 Wright, Numerical Optimization, 2nd ed., Springer 2006, chapter 10.
@@ -26,7 +25,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from sciml.diagnostics.estimated_error import relative_scatter, scattered
 from sciml.diagnostics.well_posedness import condition_warnings
 from sciml.errors import SolverError
-from sciml.geometry import Box, Interior, SpectralPoints
+from sciml.geometry import Box, Interior
 from sciml.jets import JetSpace, Supplier, jets_of
 from sciml.models import Scaled, Spectral, Tiles as TilePolynomials
 from sciml.problem import Problem
@@ -34,30 +33,22 @@ from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
 from sciml.problem.linearize import Jet, gradients, per_point
 from sciml.problem.measurements import data_blocks, prior_blocks
-from sciml.problem.observations import DATA, is_measured
+from sciml.problem.observations import is_measured
 from sciml.solvers import DiscreteProblem, LeastSquares, ResidualSystem
-from sciml.solvers.discrete_problem import DATA_WEIGHT, layout_of, with_features
-from sciml.strategies.random_features import not_by_least_squares, output_weights, part_of, take_over
-from sciml.strategies.search import Candidate, Strategy, Workspace, most_points, search
+from sciml.solvers.discrete_problem import layout_of
+from sciml.strategies.random_features import not_by_least_squares, output_weights
+from sciml.strategies.search import Candidate, Strategy, Workspace, search
 from sciml.strategies.tiles import Tiles, sensitivities
 from sciml.strategies.training import Training
 from sciml.typing import Array, MultiIndex
 from sciml.uncertainty.covariance import Inference, from_information, from_rows
 from sciml.uncertainty.error_bands import FieldCovariance
 
-_FEATURES = ((100, 32.0), (200, 48.0))
-_POINTS = 6
-_WEIGHTS = (1e-2, 1e-4, 1e-6)
-_STEPS, _LAST_STEPS = LeastSquares(200), LeastSquares(60)
-_DEGREES = (60, 120, 240)
-_POINTS_A_DEGREE = 3
-_NEGLIGIBLE, _CLOSE = 0.03, 1e-9
 # Steps on the constants of a law without derivatives; degrees by the number of coordinates; Newton's steps for the fields.
 _REGRESSION, _LINEARISED = LeastSquares(600, loss_tolerance=1e-14), LeastSquares(40)
 _LAW_DEGREES = {1: (30, 60, 120, 240), 2: (12, 24, 36), 3: (8, 12, 16)}
 _NEWTON, _ARRIVED = 30, 1e-10
-_RESOLVED = 1e-3
-_GOOD = 1e-3
+_CLOSE, _GOOD = 1e-9, 1e-3
 # Solutions beside some constants are taken at raw numbers that differ by so much; by how much these move at most, tried in
 # turn, and with the same slopes. By how much the loss falls, and the numbers move, at least for another step; steps.
 _BESIDE, _MOST, _NEAR, _FALL, _SMALL, _ROUNDS = 1e-3, (3.0, 1.0, 0.3, 0.1, 0.03), 0.03, 1e-2, 1e-6, 20
@@ -137,6 +128,10 @@ class Tangent(nn.Module):
         self.raw, self.steps = dict(raw), dict(steps)
         # Derivatives that were taken once are kept, as long as the points live.
         self._kept = WeakTensorKeyDictionary()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is kept belongs to the points of one copy, and may have a graph, which cannot be copied.
+        return {**vars(self), "_kept": WeakTensorKeyDictionary()}
 
     def about(self, here: nn.Module, raw: Mapping[str, Tensor]) -> Tangent:
         """The same slopes about another solution."""
@@ -312,7 +307,8 @@ class NonlinearRegression(Strategy):
             train = setup.draw(layout_of(model, setup.problem), np.random.default_rng([work.seed, 7]))
             found = setup.with_model(model, train=train).with_unknowns(law.raw)
             found = replace(found, inference=_carried(found, cast(LawSystem, law.rows), inference))
-            reached = _judged(found).candidate.residual
+            sizes = found.objective(found.held).means()
+            reached = math.sqrt(max(float(value) for name, value in sizes.items() if not is_measured(name)))
             reason = (
                 "equations without derivatives: nonlinear regression on all measured rows by Levenberg-Marquardt, then "
                 f"polynomials ({model.extra_repr()}); the equations hold to {reached:.1e} of their natural size elsewhere"
@@ -585,110 +581,3 @@ def _carried(found: DiscreteProblem, law: LawSystem, inference: Inference) -> In
         trial.model.layers[-1].weight.copy_(weights[:, :, 0].T)
     spread = np.concatenate([weights[:, :, 1:].transpose(0, 1).flatten(0, 1).numpy(), inference.spread])
     return replace(inference, spread=spread)
-
-
-@dataclass(frozen=True)
-class _Judged:
-    """A candidate with how well measurements are met, and what one of them adds to the loss (as a root)."""
-
-    candidate: Candidate
-    misfit: float
-    noise: float
-
-    @property
-    def enough(self) -> bool:
-        """Whether what is missing of the equations hardly counts: otherwise they give way to the noise."""
-        return self.candidate.residual <= max(_NEGLIGIBLE * self.noise, _CLOSE)
-
-
-@dataclass(frozen=True)
-class InverseODE(Strategy):
-    """Unknown constants and initial values of ordinary differential equations, by Levenberg-Marquardt.
-
-    Random features of high frequency find the valley: measurements weigh less and less, until the equations count as exact. To
-    let them lead altogether would fit their noise first, a valley from which the equations are reached slowly. Functions that
-    are smooth from the start, as polynomials are, arrive in wrong ones; from the features' solution on they are
-    the better basis, and a few steps with them make the equations hold to rounding. Their degree rises until that is so.
-    """
-
-    def obstacle(self, work: Workspace) -> str | None:
-        if work.dimension > 1:
-            return "it has more than one coordinate"
-        if work.measurements is None or not work.problem.unknowns:
-            return "it has no unknown constants, or no measurements of them"
-        return not_by_least_squares(work)
-
-    def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        setup, training, seed = work.discrete, Training(work.log), work.seed
-        lead: _Judged | None = None
-        for count, scale in _FEATURES:
-            train = tuple(part_of(block, _POINTS * count / most_points(1), 1) for block in setup.train)
-            found = replace(with_features(setup, count, scale, seed), train=train)
-            for weight in _WEIGHTS:
-                found = training.run(weighed(found, setup, weight), [_STEPS], seed)
-                if work.log.stopped:
-                    break
-            lead = _better(lead, _judged(found))
-            yield lead.candidate
-            for degree, generator in _degrees(seed):
-                if lead.enough:
-                    break
-                lead = _better(lead, _on_polynomials(training, setup, lead.candidate.discrete, degree, generator, seed))
-                yield lead.candidate
-            # Other features are for a valley that was missed, not for the last digits.
-            if lead.enough or lead.candidate.residual <= _RESOLVED * lead.misfit:
-                break
-        assert lead is not None
-        good = lead.candidate.residual <= max(_GOOD, 0.01 * lead.misfit)
-        yield replace(lead.candidate, accepted=good, solved=good)
-
-
-def _better(first: _Judged | None, second: _Judged) -> _Judged:
-    return second if first is None or second.candidate.residual < first.candidate.residual else first
-
-
-def _degrees(seed: int) -> Iterator[tuple[int, np.random.Generator]]:
-    generator = np.random.default_rng([seed, 7])
-    return ((degree, generator) for degree in _DEGREES)
-
-
-def _on_polynomials(
-    training: Training,
-    whole: DiscreteProblem,
-    found: DiscreteProblem,
-    degree: int,
-    generator: np.random.Generator,
-    seed: int,
-) -> _Judged:
-    """Steps on polynomials from the solution found."""
-    # Denser towards the ends, or polynomials would swing there between points.
-    train = whole.draw(SpectralPoints(_POINTS_A_DEGREE * (degree + 1), {whole.problem.coordinates[0]: 1}), generator)
-    model = Spectral(degree)
-    model.build(1, len(whole.problem.fields), torch.Generator())
-    candidate = found.with_model(model, train=train).with_unknowns(found.raw)
-    take_over(candidate, found.trial)
-    return _judged(training.run(candidate, [_LAST_STEPS], seed))
-
-
-def weighed(setup: DiscreteProblem, given: DiscreteProblem, weight: float) -> DiscreteProblem:
-    """The set-up with measurements of another weight; the caller's weights of columns keep their proportions."""
-    ratio = weight / DATA_WEIGHT
-    weights = {name: ratio * each if is_measured(name) else each for name, each in given.weights.items()}
-    return replace(setup, weights=weights, leading=weights)
-
-
-def _judged(setup: DiscreteProblem) -> _Judged:
-    """A set-up as a candidate, by its residuals on held-out rows."""
-    sizes = {name: math.sqrt(float(value)) for name, value in setup.objective(setup.held).means().items()}
-    misfit = max((size for name, size in sizes.items() if name.startswith(DATA)), default=0.0)
-    reached = max((size for name, size in sizes.items() if not is_measured(name)), default=0.0)
-    values = sum(block.size for block in setup.train for term in block.terms if term.measured)
-    lost = sum(setup.weights[name] * size**2 for name, size in sizes.items() if is_measured(name))
-    reached = reached if math.isfinite(reached) else math.inf
-    model = setup.trial.model
-    how = "" if not isinstance(model, Spectral) else f", then polynomials ({model.extra_repr()})"
-    reason = (
-        "an ordinary differential equation with unknown constants: random features and constants together by "
-        f"Levenberg-Marquardt{how}; the equations hold to {reached:.1e} of their natural size on held-out points"
-    )
-    return _Judged(Candidate(setup, reached, "LeastSquares", reason), misfit, math.sqrt(lost / max(values, 1)))

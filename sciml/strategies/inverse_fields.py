@@ -44,7 +44,7 @@ from sciml.solvers import DiscreteProblem, LeastSquares, Objective
 from sciml.solvers.discrete_problem import DATA_WEIGHT, layout_of
 from sciml.solvers.gauss_newton import descend
 from sciml.solvers.state import settled
-from sciml.strategies.inverse_constants import OutputError, Reached, Tangent, measured_alone, not_by_solving, weighed
+from sciml.strategies.inverse_constants import OutputError, Reached, Tangent, measured_alone, not_by_solving
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Log, Strategy, Workspace
 from sciml.strategies.tiles import MOST_COORDINATES, Tiles
@@ -159,11 +159,11 @@ class InverseFields(Strategy):
             begin = plain.with_model(copy.deepcopy(begin.trial.model)).with_unknowns(begin.raw)
             found = _with_prior(begin, {name: setup.sizes[name][1] for name in fields}, fraction, count)
             if not tried:
-                training.run(weighed(found, found, 1.0), [_FIRST], seed)
+                training.run(found.with_data_weight(1.0), [_FIRST], seed)
             for stiffness, judge, steps in _STEPS:
                 stiff, soft = _objective(found, stiffness), _objective(found, judge)
                 settled(setup.journal, f"prior {fraction:g}", stiff, partial(descend, stiff, soft, stiffness, steps))
-            tried.append(_judged(weighed(found, found, _STEPS[-1][0]), fraction))
+            tried.append(_judged(found.with_data_weight(_STEPS[-1][0]), fraction))
             _report(work, tried)
             yield _candidate(tried, fields)
             lowest = min(each.validation for each in tried)
@@ -394,7 +394,7 @@ def _constant(problem: Problem, fields: Sequence[str], degrees: tuple[int, ...])
 
 
 def _objective(setup: DiscreteProblem, weight: float) -> Objective:
-    return weighed(setup, setup, weight).objective()
+    return setup.with_data_weight(weight).objective()
 
 
 def _report(work: Workspace, tried: Sequence[_Smoothed]) -> None:

@@ -14,10 +14,10 @@ from sciml.errors import ProblemError, SolverError
 from sciml.geometry import Box, Within
 from sciml.models import Spectral as SpectralModel
 from sciml.solvers.discrete_problem import layout_of
+from sciml.strategies.all_at_once import AllAtOnce
 from sciml.strategies.classical import ClassicalGrids
-from sciml.strategies.inverse_constants import InverseODE, NonlinearRegression, not_by_solving
+from sciml.strategies.inverse_constants import NonlinearRegression, not_by_solving
 from sciml.strategies.inverse_fields import InverseFields
-from sciml.strategies.inverse_pde import InversePDE
 from sciml.strategies.network import SmallNetwork, Train
 from sciml.strategies.random_features import RandomFeatures, not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace, search
@@ -34,8 +34,7 @@ _PROBED, _DECAY = {1: 24, 2: 14}, 0.3
 KINDS: tuple[type[Strategy], ...] = (
     InverseFields,
     NonlinearRegression,
-    InverseODE,
-    InversePDE,
+    AllAtOnce,
     Spectral,
     Tiles,
     SpaceTimeSlabs,
@@ -51,12 +50,12 @@ KINDS: tuple[type[Strategy], ...] = (
 def select(work: Workspace, given: Any, train: Train, *, free: bool, teacher: Any = None) -> list[Strategy]:
     """The strategies for a problem, best first; what keeps the others from serving is said in ``work.choices``.
 
-    Unknown functions and constants have strategies of their own. Linear problems: slabs of time where there are two coordinates
-    beside it, polynomials on boxes of at most three coordinates, on tiles where the domain is no box, slabs of time where there
-    is one coordinate beside it, singular functions where residuals are largest at corners, random features. Nonlinear problems
-    that start in time: slabs or windows of time. Stationary ones: as linear ones, by Gauss-Newton steps. In many coordinates,
-    where features are too few, a small network. Whatever all of these do not solve well: the classical grids of
-    ``baseline``, then a network, trained. The caller's network learns from what these find, or from a ``teacher``.
+    Unknown functions and constants with measurements have strategies of their own. Linear problems: slabs of time where there
+    are two coordinates beside it, polynomials on boxes of at most three coordinates, on tiles where the domain is no box, slabs
+    of time where there is one coordinate beside it, singular functions where residuals are largest at corners, random features.
+    Nonlinear problems that start in time: slabs or windows of time. Stationary ones: as linear ones, by Gauss-Newton steps. In
+    many coordinates, where features are too few, a small network. Whatever all of these do not solve well: the classical grids
+    of ``baseline``, then a network, trained. The caller's network learns from what these find, or from a ``teacher``.
     """
     if not (isinstance(given, str) and given == "auto"):
         ways = [_named(each, work, train) for each in (given if isinstance(given, list | tuple) else [given])]
@@ -146,24 +145,25 @@ def _serving(work: Workspace) -> list[Strategy]:
     if (obstacle := not_by_least_squares(work)) is not None:
         work.choices.append(f"no strategy but {Train.__name__} is tried: {obstacle}")
         return []
-    for way in (InverseFields(), NonlinearRegression(), InverseODE()):
-        if serves(way):
-            return [way]
-    if serves(InversePDE(), "it is linear in its fields" if measured and work.linear else None):
-        return [InversePDE()]
-    if problem.unknowns and measured:
-        if (obstacle := not_by_solving(problem)) is not None:
-            work.choices.append(f"{NonlinearRegression.__name__}: left out, {obstacle}")
+    if measured:
+        for way in (InverseFields(), NonlinearRegression()):
+            if serves(way):
+                return [way]
+        if serves(AllAtOnce(), "it is linear in its fields" if work.linear else None):
+            return [AllAtOnce()]
+        if problem.unknowns:
+            if (obstacle := not_by_solving(problem)) is not None:
+                work.choices.append(f"{NonlinearRegression.__name__}: left out, {obstacle}")
+                return []
+            # What is tried where all else fails would be tried again and again.
+            ways = _serving(replace(work.on(None), problem=problem.bind_initial().unmeasured()))
+            regression = NonlinearRegression(tuple(way for way in ways if not isinstance(way, ClassicalGrids | SmallNetwork)))
+            return [regression] if serves(regression) else []
+        if not work.linear:
             return []
-        # What is tried where all else fails would be tried again and again.
-        ways = _serving(replace(work.on(None), problem=problem.bind_initial().unmeasured()))
-        regression = NonlinearRegression(tuple(way for way in ways if not isinstance(way, ClassicalGrids | SmallNetwork)))
-        return [regression] if serves(regression) else []
-    if problem.unknowns and not measured:
+    elif problem.unknowns:
         # Constants that equations and conditions determine, such as eigenvalues, are solved for beside the fields.
         return [Spectral()] if serves(Spectral()) else []
-    if not work.linear and measured:
-        return []
     slabs, windows = SpaceTimeSlabs(), TimeMarching()
     in_time = windows.obstacle(work) is None
     in_slabs = serves(slabs)

@@ -51,13 +51,10 @@ class Decline(sciml.Problem):
 def measured():
     """A problem with measurements for each strategy that needs them."""
     t = np.linspace(0, 2, 20)
-    x, time = (each.ravel() for each in np.meshgrid(np.linspace(0.1, 0.9, 6), np.linspace(0, 0.5, 6)))
-    warm = np.exp(-0.3 * np.pi**2 * time) * np.sin(np.pi * x)
     where = np.linspace(0, 1, 40)
     return {
         strategies.NonlinearRegression: (Decline(), {"t": t, "u": np.exp(-0.8 * t)}),
-        strategies.InverseODE: (Growth(), {"t": t, "u": np.exp(0.8 * t)}),
-        strategies.InversePDE: (Heat(k=sciml.Unknown(0.5)), {"x": x, "t": time, "u": warm}),
+        strategies.AllAtOnce: (Growth(), {"t": t, "u": np.exp(0.8 * t)}),
         strategies.InverseFields: (Source(), {"x": where, "u": np.sin(np.pi * where)}),
     }
 

@@ -16,7 +16,7 @@ from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem.collocation import Collocation
 from sciml.problem.measurements import data_blocks
 from sciml.solvers.condensation import WeightLayout
-from sciml.strategies.inverse_pde import energies, refined
+from sciml.strategies.all_at_once import energies, refined
 from sciml.strategies.inverse_solver import bordered_solve, gauss_newton, spread
 from sciml.strategies.inverse_system import (
     ElementRows,

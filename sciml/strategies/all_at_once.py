@@ -1,4 +1,4 @@
-"""Inverse problems of partial differential equations: polynomials on tiles and constants together, from measurements.
+"""All-at-once parameter estimation in differential equations: polynomials on tiles and constants together, from measurements.
 
 Which elements of which coordinate to halve, told by the residuals between the points.
 """
@@ -15,11 +15,13 @@ from numpy.polynomial import legendre
 from torch import Tensor
 
 from sciml._text import listed
-from sciml.geometry import Box, Interior, Opposite
-from sciml.models import PiecewisePolynomial
+from sciml.geometry import Box, Interior, Opposite, Within
+from sciml.models import PiecewisePolynomial, Spline
 from sciml.models.bases import PiecewiseBasis, gauss
 from sciml.models.tensor_product import TensorProductBasis
+from sciml.problem.collocation import Collocation
 from sciml.problem.observations import DATA
+from sciml.solvers import LeastSquares
 from sciml.solvers.discrete_problem import DATA_WEIGHT
 from sciml.strategies.inverse_solver import ParameterCovariance, gauss_newton, spread
 from sciml.strategies.inverse_system import (
@@ -34,6 +36,7 @@ from sciml.strategies.inverse_system import (
 )
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace
+from sciml.strategies.training import Training
 from sciml.typing import Array
 from sciml.uncertainty import Inference
 from sciml.uncertainty.covariance import from_information
@@ -93,25 +96,50 @@ def refined(tiling: TensorProductBasis, energy: Array, degrees: Array) -> Tensor
 
 
 _FIRST = {True: 2, False: 4}
-_LEAST_DEGREE = 6
 _SOFT, _RAISE, _HARD = 1e-2, 10.0, 1e6
 _FALLS, _SLACK = 0.3, 0.003
 _STILL, _SETTLED, _STRAIN, _SLIGHT = 0.15, 0.4, 20.0, 0.02
-_EXACT = 1e-6
-_EFFORT = {2: 1.2e9, 3: 3e10}
 _STEPS, _TOLERANCE = 12, 1e-3
 _LAST_STEPS, _LAST_TOLERANCE = 12, 1e-9
 _ROUNDS = 60
 _LIMIT = 3e-2
 _MORE = 1
 _SMOOTHING, _WAVY = 1e-9, 1e3
-_HOLDS, _HIGH, _STRAINED = 2e-3, 0.5, 2.0
+_HIGH, _STRAINED = 0.5, 2.0
 _LOOSE, _PULL, _LEAST_FREE = 4.0, 1e-3, 0.05
 _RIDGES, _FUTILE = 1e4, 0.9
 _VAGUE, _HELD = 0.5, 1e3
 _PATIENCE, _LOUDER = 2.0, 1.4
+# The share of measurements that is left to tell the noise by when the first tiles are chosen; digits of breaks that differ.
+_FREEDOM, _DIGITS = 0.3, 12
+# Weights that are free parameters of the solution: intervals and error bands take dense matrices of them.
+_FREE = 2000
+_POLISH = LeastSquares(60)
+# What equations may add to the loss, as a share of what one measurement does; what finer tiles have to gain of it.
+_COST, _GAIN = 0.02, 0.7
 # Measurements whose slopes by all weights of a tile are in memory at once.
 _PORTION = 20_000
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What a search does by the number of coordinates.
+
+    Attributes:
+        degree: of polynomials, at least.
+        holds: how well equations hold before unknowns count as settled.
+        exact: how well they hold where nothing is left to do.
+        effort: multiplications that one step may take.
+    """
+
+    degree: int
+    holds: float
+    exact: float
+    effort: float
+
+
+# Functions of one coordinate take high degrees, which cost little there, and equations that hold as by shooting.
+_LIMITS = {1: _Limits(14, 1e-6, 1e-11, 1.2e9), 2: _Limits(6, 2e-3, 1e-6, 1.2e9), 3: _Limits(6, 2e-3, 1e-6, 3e10)}
 
 
 @dataclass(frozen=True)
@@ -143,8 +171,8 @@ class _Continued:
 
 
 @dataclass(frozen=True)
-class InversePDE(Strategy):
-    """Unknown constants of partial differential equations from measurements: piecewise polynomials on all of space and time.
+class AllAtOnce(Strategy):
+    """All-at-once parameter estimation in differential equations: piecewise polynomials and unknown constants together.
 
     At first the equations weigh little, so that the measurements lead, and tiles are halved where equations do not hold
     between the points. Then the equations weigh more, tenfold a time, as long as what they add to the loss falls: on
@@ -160,8 +188,8 @@ class InversePDE(Strategy):
         problem = work.problem
         if work.measurements is None:
             return "it has no measurements"
-        if not isinstance(problem.domain, Box) or not 2 <= work.dimension <= 3:
-            return "its domain is no box of two or three coordinates"
+        if not isinstance(problem.domain, Box) or work.dimension not in _LIMITS:
+            return "its domain is no box of at most three coordinates"
         if len(problem.equations) < len(problem.fields):
             return "it has more fields than equations"
         for term in problem.system.terms:
@@ -176,6 +204,9 @@ class InversePDE(Strategy):
                 yield own.candidate()
         if own.now is not None:
             found = own.candidate()
+            if isinstance(found.discrete.trial.model, Spline) and not work.log.ended:
+                # Normal equations of equations that are nearly exact have lost the digits of the last steps.
+                found = replace(found, discrete=Training(work.log).run(found.discrete, [_POLISH], work.seed))
             yield replace(found, accepted=found.sufficient)
 
 
@@ -183,19 +214,19 @@ class _Continuation:
     """Tilings and weights tried so far."""
 
     def __init__(self, work: Workspace) -> None:
-        self._work, self._setup = work, work.discrete
+        self._work, self._setup, self._limits = work, work.discrete, _LIMITS[work.dimension]
         setup, problem = self._setup, work.problem
         trial = setup.trial
         self._units = Units(trial.center, trial.half_width, trial.offset, trial.scale)
         self._terms = problem.terms()
-        self._equations = [term for term in self._terms if term.place == Interior()]
+        self._equations = [term for term in self._terms if isinstance(term.place, Interior | Within)]
         joining = [term for term in self._terms if isinstance(term.place, Opposite)]
         inside, joined = (orders_asked_by(problem, part) for part in (self._terms, joining))
         self._highest = tuple(max(most, ROUGH) for most in inside)
         self._rough = roughness(problem, self._units)
-        measured = [block for block in setup.train if any(term.measured for term in block.terms)]
-        self._measured = [part for block in measured for _, part in block.parts(_PORTION)]
-        sizes = {term.name: block.size for block in measured for term in block.terms}
+        self._data = [block for block in setup.train if any(term.measured for term in block.terms)]
+        self._measured = [part for block in self._data for _, part in block.parts(_PORTION)]
+        sizes = {term.name: block.size for block in self._data for term in block.terms}
         self._rows = sum(size for name, size in sizes.items() if name.startswith(DATA))
         # What a term's weight is made of besides the own choice: here every row has the same weight by itself.
         self._shares = {name: DATA_WEIGHT * size / max(sizes.values()) for name, size in sizes.items()}
@@ -205,10 +236,14 @@ class _Continuation:
             column for column, name in enumerate(problem.coordinates) if name in problem.promoted and not inside[column]
         ]
         meshes = []
-        for name, most, across in zip(problem.coordinates, inside, joined, strict=True):
+        for column, (name, most, across) in enumerate(zip(problem.coordinates, inside, joined, strict=True)):
             smooth = max(1, most, across + 1)
-            count = _FIRST[name == problem.time] // (work.dimension - 1)
-            meshes.append(PiecewiseBasis(np.linspace(-1, 1, count + 1), max(_LEAST_DEGREE, 2 * smooth + 4), smooth))
+            count = _FIRST[name == problem.time] // max(1, work.dimension - 1)
+            # Where an equation ends and another begins, derivatives may jump.
+            ends = [term.place.part.bounds[name] for term in self._terms if isinstance(term.place, Within)]
+            cuts = (np.array(ends).reshape(-1) - float(self._units.center[column])) / float(self._units.half_width[column])
+            breaks = np.unique(np.append(np.linspace(-1, 1, count + 1), cuts[np.abs(cuts) < 1]).round(_DIGITS))
+            meshes.append(PiecewiseBasis(breaks, max(self._limits.degree, 2 * smooth + 4), smooth))
         names = list(problem.coordinates)
         self._first = TensorProductBasis(meshes, names.index(problem.time) if problem.time in names else 0)
         self._count = 0
@@ -223,33 +258,32 @@ class _Continuation:
         bounded = [name for name, each in unknowns.items() if each.lower is not None or each.upper is not None]
         self._pull = dict.fromkeys(bounded, _PULL / self._rows)
         self._smoothing = {term.name: _SMOOTHING for term in self._rough}
-        blank = torch.zeros(self._first.width, fields, dtype=torch.float64)
-        raw = {name: unknown.raw_initial() for name, unknown in unknowns.items()}
-        here = self._tried(self._first, _SOFT, blank, raw)
+        here = self._begun(torch.zeros(self._first.width, fields, dtype=torch.float64))
         checked = futile = False
         for _ in range(_ROUNDS):
             self.now = here
             yield
-            if here.relative <= _EXACT or here.stiffness >= _HARD:
+            if here.relative <= self._limits.exact or here.stiffness >= _HARD:
                 break
             harder = self._tried(here.tiling, _RAISE * here.stiffness, here.weights, here.raw)
             yield
             still = bool((harder.shift(here) <= _STILL * harder.spread.errors()).all())
-            settled = still and harder.strain < min(_STRAIN / self._rows, _SLIGHT) and harder.relative < _HOLDS
+            settled = still and harder.strain < min(_STRAIN / self._rows, _SLIGHT) and harder.relative < self._limits.holds
             if settled and checked:
                 self._move_to(harder)
                 break
             eased = harder.strain < _SLACK or harder.strain < _FALLS * here.strain
             eased = eased or (harder.high < _HIGH and harder.strain < _STRAINED * here.strain)
-            # Of a few measurements that many functions follow, little is left to tell their noise by.
-            free = max(here.spread.freedom / self._rows, _LEAST_FREE)
-            if not settled and (futile or (eased and harder.noise < _LOUDER / free * here.noise)):
+            # Of a few measurements that many functions follow, little is left to tell their noise by, or nothing.
+            free = here.spread.freedom / self._rows
+            quiet = free < _LEAST_FREE or harder.noise < _LOUDER / free * here.noise
+            if not settled and (futile or (eased and quiet)):
                 self._move_to(harder)
                 here, futile = harder, False
                 continue
             finer = refined(here.tiling, harder.energy, harder.degrees)
             begin = harder if settled else here
-            if TilingSystem(finer, [], {}, fields).layout.effort > _EFFORT[self._work.dimension]:
+            if TilingSystem(finer, [], {}, fields).layout.effort > self._limits.effort:
                 if settled:
                     self._move_to(harder)
                 break
@@ -261,10 +295,42 @@ class _Continuation:
                 if checked:
                     break
             self._shift = found.shift(begin)
-            # Where promoted coordinates keep their tiles, finer ones along the others may be no remedy.
-            futile = bool(self._promoted) and not settled and found.loss > _FUTILE * begin.loss
+            # Where promoted coordinates keep their tiles, finer ones along the others may be no remedy; of one coordinate, with
+            # polynomials of high degree, neither.
+            served = bool(self._promoted) or self._work.dimension == 1
+            futile = served and not settled and found.loss > _FUTILE * begin.loss
             here = found
+        if self._work.dimension == 1:
+            yield from self._resolve()
         self._finish()
+
+    def _resolve(self) -> Iterator[None]:
+        """Finer tiles of one coordinate until what equations still add to the loss is less than what moves an unknown."""
+        assert self.now is not None
+        while self.now.strain * self._rows > _COST and not self._work.log.stopped:
+            now = self.now
+            finer = refined(now.tiling, now.energy, now.degrees)
+            found = self._tried(finer, now.stiffness, finer.transferred(now.tiling, now.weights), now.raw)
+            if found.strain > _GAIN * now.strain or found.weights.numel() > _FREE:
+                break
+            self._move_to(found)
+            yield
+
+    def _begun(self, blank: Tensor) -> _Continued:
+        """The first solution; of one coordinate on as many tiles as following the measurements takes.
+
+        Hard equations on tiles that cannot follow an oscillation would smooth it away, and it would never come back.
+        """
+        raw = {name: unknown.raw_initial() for name, unknown in self._setup.problem.unknowns.items()}
+        tried = [self._tried(self._first, _SOFT, blank, raw)]
+        while self._work.dimension == 1 and not self._work.log.ended:
+            before = tried[-1]
+            finer = TensorProductBasis([mesh.split(np.arange(mesh.count)) for mesh in before.tiling.meshes], 0)
+            if before.spread.freedom < _FREEDOM * self._rows or finer.width > self._rows:
+                break
+            tried.append(self._tried(finer, _SOFT, finer.transferred(before.tiling, before.weights), raw))
+        least = min(each.noise for each in tried)
+        return next(each for each in tried if each.noise <= _LOUDER * least)
 
     def _move_to(self, found: _Continued) -> None:
         assert self.now is not None
@@ -366,19 +432,28 @@ class _Continuation:
             self.now = self.now or found
 
     def candidate(self) -> Candidate:
-        """What the search has found, with a closed form for its trial function."""
+        """What the search has found; with free weights where these are few, else with a closed form for its trial function."""
         assert self.now is not None
         now, problem = self.now, self._setup.problem
-        meshes = now.tiling.meshes
-        degrees = [mesh.degree for mesh in meshes]
-        model = PiecewisePolynomial([mesh.breaks.tolist() for mesh in meshes], degrees, len(problem.fields))
-        model.coefficients.copy_(now.tiling.coefficients(now.weights))
-        solved = self._setup.with_model(model, inference=self._inference(now)).with_unknowns(now.raw)
+        meshes, count = now.tiling.meshes, len(problem.fields)
+        if len(meshes) == 1 and now.weights.numel() <= _FREE:
+            blocks = blocks_on(now.tiling, problem, self._terms)
+            train = (*map(_counted, blocks), *self._data)
+            spline = Spline(meshes[0].breaks.tolist(), meshes[0].degree, meshes[0].smooth)
+            spline.build(1, count, torch.Generator())
+            spline.weight.data.copy_(now.tiling.table(now.weights))
+            solved = self._setup.with_data_weight(1 / _HARD).with_model(spline, train=train).with_unknowns(now.raw)
+            said = f"splines ({spline.extra_repr()})"
+        else:
+            model = PiecewisePolynomial([mesh.breaks.tolist() for mesh in meshes], [mesh.degree for mesh in meshes], count)
+            model.coefficients.copy_(now.tiling.coefficients(now.weights))
+            solved = self._setup.with_model(model, inference=self._inference(now)).with_unknowns(now.raw)
+            said = f"piecewise polynomials ({model.extra_repr()})"
         what = "constants" if now.raw else "fields"
         kind = "an ordinary" if len(problem.coordinates) == len(problem.promoted) + 1 else "a partial"
         along = f" for {listed(problem.promoted)} in a range" if problem.promoted else ""
         reason = (
-            f"{kind} differential equation{along} and measurements: piecewise polynomials ({model.extra_repr()}) and {what} "
+            f"{kind} differential equation{along} and measurements: {said} and {what} "
             f"together by Gauss-Newton steps, equations with {now.stiffness:.0e} of the weight of measurements; they hold to "
             f"{now.relative:.1e} of their natural size between the points"
         )
@@ -406,3 +481,9 @@ class _Continuation:
             measurements=self._rows,
             known=self._known,
         )
+
+
+def _counted(block: Collocation) -> Collocation:
+    """The points of a block that have weights, all alike."""
+    assert block.weights is not None
+    return replace(block.part(torch.nonzero(block.weights)[:, 0]), weights=None)

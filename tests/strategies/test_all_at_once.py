@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import sciml
 from problems import Harmonic
 from sciml import d
 from sciml.models import PiecewisePolynomial
-from sciml.strategies import InversePDE, inverse_pde as recovery
+from sciml.strategies import AllAtOnce, all_at_once as recovery
 from sciml.strategies.prepare import prepare
 
 NOISE = 0.02
@@ -232,7 +233,7 @@ def test_what_no_row_sees_is_said():
 
 @pytest.mark.slow
 def test_an_equation_that_the_data_contradict_is_no_success(monkeypatch):
-    monkeypatch.setattr(recovery, "_EFFORT", {2: 1e7})
+    monkeypatch.setattr(recovery, "_LIMITS", {2: replace(recovery._LIMITS[2], effort=1e7)})
 
     class Wrong(HeatKnown):
         @sciml.equation
@@ -241,7 +242,7 @@ def test_an_equation_that_the_data_contradict_is_no_success(monkeypatch):
 
     problem = Wrong()
     setup = prepare(problem, None, samples(problem, heat, 60, 0.0, 1), None, None, torch.float64, "cpu", 0)
-    found = candidate(InversePDE(), workspace(problem, discrete=setup, measurements=setup.measurements))
+    found = candidate(AllAtOnce(), workspace(problem, discrete=setup, measurements=setup.measurements))
     assert not found.sufficient
     assert not found.accepted
     assert found.status == "converged"
@@ -286,13 +287,13 @@ def test_what_cannot_be_put_on_tiles_is_said():
         fields = ["u", "v"]
 
     def reason(problem):
-        return InversePDE().obstacle(workspace(problem, measurements="some"))
+        return AllAtOnce().obstacle(workspace(problem, measurements="some"))
 
     assert "no box" in reason(Harmonic())
     assert "more fields" in reason(Two())
     assert "without points" in reason(Average())
     assert reason(Heat()) is None
-    assert "no measurements" in InversePDE().obstacle(workspace(Heat()))
+    assert "no measurements" in AllAtOnce().obstacle(workspace(Heat()))
 
 
 class Decay(sciml.Problem):
