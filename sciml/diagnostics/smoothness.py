@@ -22,6 +22,7 @@ from sciml.geometry import Box, Domain, Interface, Interior, PointSet, Within, d
 from sciml.jets import AutogradJets, RandomJets
 from sciml.jets.calculus import describe
 from sciml.jets.random import USUAL
+from sciml.models import scaled_of
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, Term
 from sciml.solvers import ResidualSystem
@@ -32,6 +33,8 @@ _NEAR, _ASIDE, _BREAK = 1e-6, 1e-7, 1e-5
 _FEWEST_LINES, _MOST_LINES, _ALL_LINES = 2, 4, 12
 _INTERVALS, _PARTS, _ROUNDS, _PLACES = 24, 8, 9, 6
 _JUMP, _RESOLVED = 1e-6, 1e-9
+# The share of a field's size that its changes do not count below.
+_NOTHING = 1e-6
 _SEGMENTS, _LINES, _HALVINGS, _SHARE, _BETWEEN = 64, 8, 4, 0.02, 5
 _GAUSS = np.polynomial.legendre.leggauss(8)
 # Nodes and weights on [0, 1], the ends among the nodes.
@@ -210,7 +213,8 @@ def _step_along(rows: ResidualSystem, column: int) -> tuple[float, str] | None:
         gaps = _gaps(jets_at, pairs, column, starts, length, _EIGHT)
         # Beyond its part of the domain a field means nothing.
         lives = [_along_living(rows.problem, field, column, starts, length) for _, (field, _) in pairs]
-        ranges = ranges or [_range(f[own]) for (_, f), own in zip(gaps, lives, strict=True)]
+        least = [_NOTHING * _natural(rows, *pair) for pair, _ in pairs]
+        ranges = ranges or [_range(f[own], each) for (_, f), own, each in zip(gaps, lives, least, strict=True)]
         shares = [own * gap / size for (gap, _), size, own in zip(gaps, ranges, lives, strict=True)]
         fraction, worst = torch.stack(shares).max(dim=0)
         wrong = fraction > _SHARE
@@ -234,11 +238,17 @@ def _along_living(problem: Problem, field: str, column: int, starts: Points, len
     return found.to(starts.device)
 
 
-def _range(values: Tensor) -> Tensor:
-    """From the smallest to the largest; what is constant to rounding has no range to speak of."""
+def _range(values: Tensor, least: float) -> Tensor:
+    """From the smallest to the largest; what is constant, or nothing beside its field, has no range to speak of."""
     if not len(values):
         return values.new_tensor(math.inf)
-    return (values.max() - values.min()).clamp(min=1e-6 * float(values.abs().max()) + 1e-12)
+    return (values.max() - values.min()).clamp(min=_NOTHING * float(values.abs().max()) + least + 1e-12)
+
+
+def _natural(rows: ResidualSystem, field: str, index: MultiIndex) -> float:
+    """The size of a derivative of a function that changes by its field's size across the domain."""
+    inner, widths = scaled_of(rows.trial), rows.problem.domain.half_widths
+    return 0.0 if inner is None else float(inner.scale[rows.problem.fields.index(field)]) / math.prod(widths[x] for x in index)
 
 
 def _lines(rows: ResidualSystem, column: int) -> tuple[Points, float]:

@@ -53,7 +53,7 @@ class Dependency:
         """The sides it lies on, both for a periodic one."""
         place = self.term.place
         if isinstance(place, Opposite):
-            return Face(place.coordinate, "lower"), Face(place.coordinate, "upper")
+            return place.sides
         return place.faces if isinstance(place, OnFaces) else ()
 
     def times(self, sides: Iterable[Side]) -> int:

@@ -90,9 +90,17 @@ class OnFaces:
 
 @dataclass(frozen=True)
 class Opposite:
-    """The two faces of one coordinate, visited in pairs of points that differ in that coordinate alone."""
+    """The two faces of one coordinate, visited in pairs of points that differ in that coordinate alone.
+
+    ``sides`` are those of a box unless said: pieces where something was cut from it.
+    """
 
     coordinate: str
+    sides: tuple[Side, ...] = ()
+
+    def __post_init__(self) -> None:
+        faces = Face(self.coordinate, "lower"), Face(self.coordinate, "upper")
+        object.__setattr__(self, "sides", self.sides or faces)
 
 
 @dataclass(frozen=True)
@@ -307,6 +315,15 @@ class Domain(ABC):
             f"face({name}={value!r}) is not a face of the box: {name} runs from {lower:g} to {upper:g}; give one "
             f"of these two values"
         )
+
+    def opposite(self, coordinate: str) -> Opposite | None:
+        """The two faces of a coordinate, which holes may leave whole; None where there are none."""
+        faces = Opposite(coordinate)
+        if faces.sides[0] in self.sides:
+            return faces
+        names = [f"{coordinate}={bound:g}" for bound in self.bounds[coordinate]]
+        found = [[side for side in self.sides if isinstance(side, Piece) and side.name == name] for name in names]
+        return Opposite(coordinate, (*found[0], *found[1])) if [len(each) for each in found] == [1, 1] else None
 
     def interface(self, other: Domain) -> Interface:
         """The surface where the boundaries of two domains meet, with normals out of this one: ``left.interface(right)``.

@@ -16,6 +16,8 @@ from sciml.errors import ProblemError
 from sciml.geometry.domain import At, Average, Domain, Face, Interface, Interior, OnFaces, Opposite, Piece, Place, Side, Within
 from sciml.typing import Array, Points
 
+# Points that show whether two faces are alike.
+_ALIKE = 1000
 _FEW, _DOUBLINGS, _MORE = 8, 8, 8
 # About how many points of a side share a cell, which is halved where they are to lie closer.
 _A_CELL = 8
@@ -112,10 +114,21 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
         points, normals = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
         return PointSet((torch.from_numpy(points),), torch.from_numpy(normals), tuple(len(piece) for piece, _ in pieces))
     column = domain.coordinates.index(place.coordinate)
-    lower, _ = on_side(Face(place.coordinate, "lower"), domain, count, generator, finer)
-    upper = lower.copy()
-    upper[:, column] = domain.bounds[place.coordinate][1]
+    lower, _ = on_side(place.sides[0], domain, count, generator, finer)
+    upper = _moved(lower, column, domain.upper[column])
+    if isinstance(place.sides[0], Piece):
+        # What was cut from one face alone is missing opposite the other.
+        others, _ = on_side(place.sides[1], domain, _ALIKE, np.random.default_rng(0))
+        if not domain.contains(np.concatenate([upper, _moved(others, column, domain.lower[column])])).all():
+            raise ProblemError(f"the faces of {place.coordinate!r} of {domain!r} differ: points of one have none opposite them")
     return PointSet((torch.from_numpy(lower), torch.from_numpy(upper)))
+
+
+def _moved(points: Array, column: int, value: float) -> Array:
+    """Points ``(n, D)`` with another value of one coordinate."""
+    found = points.copy()
+    found[:, column] = value
+    return found
 
 
 def on_side(

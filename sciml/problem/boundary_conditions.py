@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sciml._text import among, listed
 from sciml.errors import ProblemError
-from sciml.geometry import Face, Interface, OnFaces, Opposite, Place, Region
+from sciml.geometry import Face, Interface, OnFaces, Place, Region
 from sciml.jets.calculus import check_names, describe
 from sciml.problem.composite_fields import Composites
 from sciml.problem.conditions import (
@@ -283,7 +283,7 @@ class Periodic(Condition):
         return found
 
     def terms(self, problem: ProblemLike) -> tuple[Term, ...]:
-        if Face(self.coordinate, "lower") not in problem.domain.sides:
+        if (place := problem.domain.opposite(self.coordinate)) is None:
             raise ProblemError(
                 f"Periodic({self.coordinate!r}) needs two opposite faces, and {problem.domain!r}, the domain of "
                 f"{type(problem).__name__}, has none of {self.coordinate!r}; its pieces are {listed(problem.domain.pieces)}"
@@ -297,6 +297,4 @@ class Periodic(Condition):
         def jump(field: str, index: MultiIndex) -> Callable[[Evaluation], Tensor]:
             return lambda evaluation: evaluation.spaces[1].jet(field, index) - evaluation.spaces[0].jet(field, index)
 
-        return tuple(
-            Term(self.label(describe(*pair), len(matched)), Opposite(self.coordinate), jump(*pair)) for pair in matched
-        )
+        return tuple(Term(self.label(describe(*pair), len(matched)), place, jump(*pair)) for pair in matched)

@@ -105,7 +105,8 @@ def contradictions(problem: Problem) -> list[str]:
     found = _compared(problem, combinations(given, 2))
     for condition in (each for each in problem.conditions if isinstance(each, Periodic)):
         lower, upper = Face(condition.coordinate, "lower"), Face(condition.coordinate, "upper")
-        for each in given:
+        # Of pieces it is not known where they meet others.
+        for each in given if lower in problem.domain.sides else ():
             across = each.face.coordinate != condition.coordinate
             if across and each.prescription.field in (condition.fields or problem.fields):
                 names = f"{each.term!r} (here and on the opposite face) and {condition.name!r}"

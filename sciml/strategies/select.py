@@ -146,9 +146,11 @@ def _serving(work: Workspace) -> list[Strategy]:
         work.choices.append(f"no strategy but {Train.__name__} is tried: {obstacle}")
         return []
     if measured:
-        for way in (InverseFields(), NonlinearRegression()):
-            if serves(way):
-                return [way]
+        if serves(InverseFields()):
+            return [InverseFields()]
+        # Laws without derivatives; others once it is known what solves them.
+        if NonlinearRegression().obstacle(work) is None:
+            return [NonlinearRegression()]
         if serves(AllAtOnce(), "it is linear in its fields" if work.linear else None):
             return [AllAtOnce()]
         if problem.unknowns:

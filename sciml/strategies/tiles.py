@@ -17,7 +17,7 @@ from sciml.problem import Problem
 from sciml.slabs.at_rest import TileRows
 from sciml.slabs.tile_space import TileSpace, gauss_grid, untied
 from sciml.solvers import DiscreteProblem
-from sciml.solvers.gauss_newton import DampedGaussNewton
+from sciml.solvers.gauss_newton import DampedGaussNewton, DampedStep
 from sciml.strategies.random_features import ENOUGH, not_by_least_squares, solved_how
 from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.strategies.training import relative
@@ -205,8 +205,18 @@ def _solved(
 
     def compute() -> dict[str, object]:
         start = model.coefficients if last is None or work.linear else _begun(model, last)
-        linearise = lambda position: rows.linearised(position.view(shape)).step  # noqa: E731
         merit = lambda position: sum(float(each.square().sum()) for each in rows.values(position.view(shape)))  # noqa: E731
+        if last is not None and not math.isfinite(merit(start.flatten())):
+            # Coarse polynomials may swing to where an equation overflows.
+            start = model.coefficients
+
+        def linearise(position: Tensor) -> DampedStep:
+            try:
+                return rows.linearised(position.view(shape)).step
+            except torch.linalg.LinAlgError:
+                # Rows that are not finite know no step.
+                return lambda damping: None
+
         if work.linear:
             step = linearise(start.flatten())(0.0)
             found = start if step is None else start + step.view(shape)

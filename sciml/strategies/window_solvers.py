@@ -173,10 +173,10 @@ class TimeMarching(Strategy):
         missed = f", {marched.failed} of them above the residual of {target:.0e} that was aimed at" if marched.failed else ""
         worst = f"the worst with {marched.worst:.1e} of its natural size{missed}"
         end = problem.domain.bounds[str(problem.time)][1]
-        short = f"; it ended at {problem.time} = {marched.edges[-1]:.4g} of {end:g}" if marched.edges[-1] < end else ""
+        short = f"it ended at {problem.time} = {marched.edges[-1]:.4g} of {end:g}" if marched.edges[-1] < end else ""
         reason = (
             f"the problem starts at {problem.time} = {marched.edges[0]:g}: {len(marched.setups)} windows of time, lengths "
-            f"chosen by the residual on held-out points ({worst}), solved by {how}{short}"
+            f"chosen by the residual on held-out points ({worst}), solved by {how}{'; ' if short else ''}{short}"
         )
         # How the last attempt ended says nothing of the windows, unless somebody wanted the end.
         ended = work.log.stopped and not marched.complete
@@ -200,6 +200,7 @@ class TimeMarching(Strategy):
             sufficient=good,
             status=status,
             at_most=verdict.at_most,
+            doubt=f"{short}, and says nothing of later times" if short else "",
         )
 
     def _methods(self, work: Workspace, training: Training, target: float) -> tuple[str, list[WindowMethod]]:
