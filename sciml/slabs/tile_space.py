@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.geometry import Average, Domain, Interior, PointSet, Within, draw
+from sciml.geometry import Average, Domain, Interior, Opposite, PointSet, Within, draw
 from sciml.geometry.sampling import Halvings
 from sciml.models import Tiles
 from sciml.models.bases import gauss
@@ -60,7 +60,8 @@ def untied(problem: Problem) -> str | None:
     """Why means are not gauge conditions, or None where each gives a field the level that all else leaves open."""
     for term in problem.terms():
         if isinstance(term.place, Average):
-            others = [each for each in problem.terms() if each is not term]
+            # A periodic field is only compared with itself.
+            others = [each for each in problem.terms() if each is not term and not isinstance(each.place, Opposite)]
             # What a constant more or less does not change has derivatives of the field alone.
             free = all(index for each in others for name, index in problem.system.depends(each) if name == term.field)
             if not free or problem.system.depends(term) != ((term.field, ()),):

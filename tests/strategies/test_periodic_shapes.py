@@ -107,3 +107,30 @@ def test_faces_that_differ_are_named():
 
     with pytest.raises(ProblemError, match=r"the faces of 'x' .* differ"):
         sciml.fit(Bitten())
+
+
+@pytest.mark.slow
+def test_grains_that_conduct_nothing_lower_the_conductivity_as_rayleigh_says():
+    """W. T. Perrins, D. R. McKenzie and R. C. McPhedran, Proceedings of the Royal Society A 369 (1979), equation (14)."""
+
+    class Cell(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), y=(0, 1)) - sciml.Disk((0.5, 0.5), 0.3, piece="grain")
+        fields = ["w"]
+        conditions = [sciml.Periodic("x"), sciml.Periodic("y"), sciml.Mean(w=0.0)]
+
+        @sciml.equation
+        def balance(self, w, x, y):
+            return sciml.laplacian(w, x, y)
+
+        @sciml.condition(on=domain.piece("grain"))
+        def sealed(self, w, x, y, normal):
+            nx, ny = normal
+            return nx * (1 + d(w, x)) + ny * d(w, y)
+
+    solution = sciml.fit(Cell())
+    assert solution.success, solution.message
+    places, weights = np.polynomial.legendre.leggauss(24)
+    slopes = solution(x=np.zeros(24), y=(places + 1) / 2, derivatives=["w_x"])["w_x"]
+    share = np.pi * 0.09
+    known = 1 - 2 * share / (1 + share - 0.305827 * share**4 - 0.013362 * share**8)
+    assert abs((1 + slopes) @ weights / 2 - known) < 1e-5
