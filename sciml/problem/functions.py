@@ -51,5 +51,6 @@ def evaluated(what: str, function: Callable[..., Any], arguments: Mapping[str, o
     except Exception as error:
         raise ProblemError(
             f"{what} failed: {type(error).__name__}: {error}; it receives torch tensors of shape (n,), so use torch's "
-            "functions (torch.sin, not math.sin or numpy.sin)"
+            "functions (torch.sin, not math.sin or numpy.sin), or torch.from_numpy(f(x.detach().numpy())) for a function f of "
+            "coordinates alone that torch lacks"
         ) from error

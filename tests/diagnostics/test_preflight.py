@@ -221,7 +221,7 @@ def test_numpy_in_an_equation_is_told():
     def numpy(self, u, x, y):
         return d(u, x, x) + np.sin(u)
 
-    refused(ProblemError, "equation 'poisson' failed.*use torch's functions", made(poisson=numpy))
+    refused(ProblemError, "equation 'poisson' failed.*use torch's functions.*detach", made(poisson=numpy))
 
 
 def test_a_reference_that_fails_is_told_first():
