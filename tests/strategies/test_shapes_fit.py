@@ -13,6 +13,7 @@ from sciml import d
 from sciml.diagnostics.certificate import hidden_step
 from sciml.errors import DataError, ProblemError, SolverError
 from sciml.geometry import Interior, OnFaces, draw
+from sciml.models import Scaled
 from sciml.solvers import ResidualSystem
 from sciml.strategies.prepare import prepare
 from sciml.strategies.random_features import part_of
@@ -378,3 +379,43 @@ def test_a_start_that_contradicts_the_conditions_costs_digits_in_a_layer_alone()
     exact = np.stack([cooled(np.sqrt((r + 1e-3) / 1.001), t) for t in times])
     found = np.stack([solution(x=np.sqrt((r + 1e-3) / 1.001), y=0 * r, t=t)["u"] for t in times])
     assert np.linalg.norm(found - exact) / np.linalg.norm(exact) < solution.estimated_error["u"] < 1e-3
+
+
+def test_a_derivative_that_is_nothing_beside_its_field_makes_no_step():
+    class Slight(torch.nn.Module):
+        """Its derivative by y is one of rounding on tiles, and jumps there."""
+
+        def __init__(self, size):
+            super().__init__()
+            self.size = torch.nn.Parameter(torch.tensor(size, dtype=torch.float64))
+
+        def forward(self, points):
+            return points[:, :1] + self.size * torch.relu(points[:, 1:2] - 0.111)
+
+    def step(size):
+        domain = Ring.domain
+        trial = Scaled(Slight(size), domain.lower, domain.upper, [0.0], [1.0])
+        return hidden_step(ResidualSystem(Ring(), trial, {}, taylor=False))
+
+    assert step(1e-9) is None
+    assert step(1e-2) is not None
+
+
+def test_an_equation_that_overflows_on_coarse_tiles_is_no_error_of_linear_algebra():
+    ring = sciml.Disk((0, 0), 1, piece="outer") - sciml.Disk((0, 0), 0.3, piece="inner")
+
+    class Steep(sciml.Problem):
+        domain = ring
+        fields = ["u"]
+        conditions = [
+            sciml.Dirichlet(u=40.0, on=domain.piece("inner")),
+            sciml.Dirichlet(u=0.0, on=domain.piece("outer")),
+        ]
+
+        @sciml.equation
+        def charge(self, u, x, y):
+            return 4e-4 * sciml.laplacian(u, x, y) - torch.sinh(20 * u)
+
+    solution = sciml.fit(Steep(), strategy=sciml.strategies.Tiles(4, 6))
+    assert not solution.success
+    assert "not finite" in solution.message

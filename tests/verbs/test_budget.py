@@ -47,6 +47,7 @@ def test_when_the_seconds_are_spent_the_best_so_far_is_returned():
     assert solution.status == "stopped"
     assert "the budget of 0.001 s was spent" in solution.message
     assert any("it ended at t = " in each for each in solution.choices)
+    assert "it ended at t = " in solution.message
     assert math.isfinite(float(solution(x=0.3, y=0.3, t=0.0)["u"]))
 
 
