@@ -29,6 +29,7 @@ from sciml.models import (
     ResidualBlock,
     Scaled,
     Sliced,
+    Spline,
     Tiles,
     Windowed,
 )
@@ -64,7 +65,8 @@ def window(seed, low):
     return Scaled(pieces, [-1.0, low], [1.0, low + 1.0], [0.0] * 3, [1.0] * 3)
 
 
-# All from two coordinates; with the numbers of fields.
+# All from two coordinates but for one; with the numbers of fields.
+COORDINATES = {"Spline": 1}
 MODELS = {
     "MLP": (network, 3),
     "RandomFeatures": (lambda: sciml.RandomFeatures(20, 2.0, inputs=2, outputs=3), 3),
@@ -79,6 +81,7 @@ MODELS = {
     "CornerFunctions": (lambda: CornerFunctions([WEDGE], (0.0, 0.0), (1.0, 1.0)), 12),
     "PiecewisePolynomial": (lambda: PiecewisePolynomial([[-1.0, 0.1, 1.0], [-1.0, 1.0]], degrees=[4, 3], outputs=3), 3),
     "Tiles": (lambda: filled_tiles(Tiles([[-1.0, 0.1, 1.0], [-1.0, 1.0]], degrees=[4, 3], outputs=3, live=[0])), 3),
+    "Spline": (lambda: Spline([-1.0, 0.1, 1.0], 6, 3, inputs=1, outputs=3), 3),
     "GridFunction": (on_a_grid, 3),
     "Scaled": (lambda: Scaled(network(), [-1.0, -1.0], [1.0, 3.0], [0.5, 0.0, 1.0], [2.0, 1.0, 1.0]), 3),
     "Constrained": (
@@ -108,9 +111,9 @@ def made(name):
     return filled(make().double())
 
 
-def points(count=9, seed=1):
+def points(name, count=9, seed=1):
     generator = torch.Generator().manual_seed(seed)
-    return 1.8 * torch.rand(count, 2, generator=generator, dtype=torch.float64) - 0.9
+    return 1.8 * torch.rand(count, COORDINATES.get(name, 2), generator=generator, dtype=torch.float64) - 0.9
 
 
 def test_every_trial_function_is_held_by_this_contract():
@@ -121,7 +124,7 @@ def test_every_trial_function_is_held_by_this_contract():
 
 
 def test_points_become_fields_row_by_row(name):
-    model, at = made(name), points()
+    model, at = made(name), points(name)
     values = model(at)
     assert values.shape == (9, MODELS[name][1])
     assert values.dtype == torch.float64
@@ -134,13 +137,13 @@ def test_points_become_fields_row_by_row(name):
 
 
 def test_fields_can_be_differentiated_twice_by_the_points(name):
-    model, at = made(name), points(4).requires_grad_()
+    model, at = made(name), points(name, 4).requires_grad_()
     assert torch.autograd.gradcheck(model, at)
     assert torch.autograd.gradgradcheck(model, at)
 
 
 def test_derivatives_in_closed_form_are_those_of_autograd(name):
-    model, at = made(name), points(6).requires_grad_()
+    model, at = made(name), points(name, 6).requires_grad_()
     if not hasattr(model, "partial") or (name == "Scaled" and not hasattr(model.model, "partial")):
         return
     for orders in product(range(3), repeat=2):
@@ -157,7 +160,7 @@ def test_derivatives_in_closed_form_are_those_of_autograd(name):
 
 
 def test_a_state_makes_the_same_function_again(name):
-    model, at = made(name), points()
+    model, at = made(name), points(name)
     buffer = io.BytesIO()
     torch.save(model.state_dict(), buffer)
     buffer.seek(0)
@@ -170,7 +173,7 @@ def test_a_state_makes_the_same_function_again(name):
 
 def test_plain_values_and_a_state_make_the_model_again(name):
     """Models that a saved solution holds are made from their ``config``."""
-    model, at = made(name), points()
+    model, at = made(name), points(name)
     if type(model) not in (*BUILT_IN, GridFunction):
         return
     again = type(model).from_config(**model.config).double()
