@@ -148,13 +148,10 @@ def _corrected(
         objective = Objective(rows, tuple(block.to(like.device, like.dtype) for block in blocks), scales, weights, varied)
         objective.assign(torch.zeros_like(objective.vector()))
         residuals, slopes = objective.linearised()
-        row = 0
-        for block in objective.blocks:
-            own = slice(row, row + block.height * len(block.terms))
-            row = own.stop
-            if block.sample.quadrature is not None and problem.domain.quadrature(1) is None:
-                # Points without a rule would take what they miss of a mean for an error of the solution.
-                residuals[own] = 0
+        # Points without a rule would take what they miss of a mean for an error of the solution.
+        by_rule = problem.domain.quadrature(1) is not None
+        told = [block.height * len(block.terms) * [by_rule or block.sample.quadrature is None] for block in objective.blocks]
+        residuals = residuals * torch.tensor(list(itertools.chain(*told)), device=residuals.device)
         move = factorised(residuals, slopes)[0](_RANK)
         objective.assign(move)
         squares += float(residuals.square().sum())

@@ -27,7 +27,8 @@ class Spline(SequentialModel):
         breaks: increasing numbers; from -1 to 1 inside a ``Scaled``.
         degree: n, at least 2m - 1.
         smooth: m, at least 1.
-        outputs: the number of fields F, or None to be filled in by ``build``.
+        inputs: 1, or None to be filled in by ``build``.
+        outputs: the number of fields F, or None.
 
     Raises:
         ModelError: breaks that do not increase, a degree that is too low, or more than one coordinate.

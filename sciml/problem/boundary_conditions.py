@@ -250,7 +250,9 @@ def _normal_derivative(evaluation: Evaluation, field: str) -> Values:
 
 
 class Periodic(Condition):
-    """Equal values, and equal derivatives below the order of the equations, on the two faces of a coordinate.
+    """Periodic boundary conditions: equal values, and derivatives below the equations' order, on two faces of a coordinate.
+
+    Holes may be cut from the box, as long as they leave its two faces alike.
 
     Args:
         coordinate: the periodic coordinate.
@@ -258,7 +260,7 @@ class Periodic(Condition):
         name: name of the condition in histories and reports.
 
     Raises:
-        ProblemError: when a problem class is defined: an unknown coordinate or field.
+        ProblemError: when a problem class is defined: an unknown coordinate or field; when it is solved: faces that differ.
 
     Example:
         >>> import sciml

@@ -112,6 +112,8 @@ _VAGUE, _HELD = 0.5, 1e3
 _PATIENCE, _LOUDER = 2.0, 1.4
 # The share of measurements that is left to tell the noise by when the first tiles are chosen; digits of breaks that differ.
 _FREEDOM, _DIGITS = 0.3, 12
+# The share of what measurements scatter by that is left where they are followed.
+_FOLLOWED = 0.5
 # Weights that are free parameters of the solution: intervals and error bands take dense matrices of them.
 _FREE = 2000
 _POLISH = LeastSquares(60)
@@ -177,8 +179,10 @@ class AllAtOnce(Strategy):
     At first the equations weigh little, so that the measurements lead, and tiles are halved where equations do not hold
     between the points. Then the equations weigh more, tenfold a time, as long as what they add to the loss falls: on
     tiles that are too coarse it would grow. The search ends when neither weight nor finer tiles move the unknowns by
-    much of their standard errors, when the equations hold to 1e-6, or when a step would take too many operations. Tiles along a
-    promoted constant stay as they are until the equations weigh 1e4 times as much as measurements.
+    much of their standard errors, when the equations hold to 1e-6 (of one coordinate to 1e-11), or when a step would take too
+    many operations. Tiles along a promoted constant stay as they are until the equations weigh 1e4 times as much as
+    measurements. Of one coordinate there are as many tiles at first as following the measurements takes, the equations hold as
+    by shooting in the end, and the solution is a spline whose weights are parameters.
 
     Reference: J. O. Ramsay, G. Hooker, D. Campbell and J. Cao, Parameter estimation for differential equations: a generalized
     smoothing approach, Journal of the Royal Statistical Society B 69 (2007), for ordinary ones and splines.
@@ -246,7 +250,6 @@ class _Continuation:
             meshes.append(PiecewiseBasis(breaks, max(self._limits.degree, 2 * smooth + 4), smooth))
         names = list(problem.coordinates)
         self._first = TensorProductBasis(meshes, names.index(problem.time) if problem.time in names else 0)
-        self._count = 0
         self.now: _Continued | None = None
         self._shift = torch.zeros(len(problem.unknowns), dtype=torch.float64)
 
@@ -326,7 +329,12 @@ class _Continuation:
         while self._work.dimension == 1 and not self._work.log.ended:
             before = tried[-1]
             finer = TensorProductBasis([mesh.split(np.arange(mesh.count)) for mesh in before.tiling.meshes], 0)
-            if before.spread.freedom < _FREEDOM * self._rows or finer.width > self._rows:
+            # What follows most of the measurements, and no better on finer tiles, has no oscillation left to find.
+            found = (
+                before.noise * self._rows < _FOLLOWED
+                and min((each.noise for each in tried[:-2]), default=math.inf) <= _LOUDER * before.noise
+            )
+            if found or before.spread.freedom < _FREEDOM * self._rows or finer.width > self._rows:
                 break
             tried.append(self._tried(finer, _SOFT, finer.transferred(before.tiling, before.weights), raw))
         least = min(each.noise for each in tried)

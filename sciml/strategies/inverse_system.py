@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sciml.geometry import At, Face, Interior, OnFaces, Opposite, Place, PointSet, Within
+from sciml.geometry import At, Box, Face, Interior, OnFaces, Opposite, Place, PointSet, Within
 from sciml.models.bases import PiecewiseBasis, gauss
 from sciml.models.tensor_product import Spot, TensorProductBasis
 from sciml.problem import Problem
@@ -230,7 +230,8 @@ def placeable(place: Place) -> bool:
     """Whether there are points of a tiling for residuals at a place."""
     if isinstance(place, OnFaces):
         return all(isinstance(face, Face) for face in place.faces)
-    return isinstance(place, Interior | Within | Opposite | At)
+    # Tiles end where a part that is a box does; others would cut them, and what cuts tiles is for solving.
+    return isinstance(place, Interior | Opposite | At) or (isinstance(place, Within) and isinstance(place.part, Box))
 
 
 def blocks_on(tiling: TensorProductBasis, problem: Problem, terms: Sequence[Term], more: int = 0) -> list[Collocation]:
@@ -248,7 +249,7 @@ def _placed(tiling: TensorProductBasis, problem: Problem, place: Place, more: in
     ]
     if isinstance(place, Interior | Within):
         points, quadrature = _grid(lines)
-        # Of a tile that a part's boundary cuts, rows outside the part count nothing.
+        # Rows outside the part count nothing.
         share = torch.from_numpy(place.part.contains(points.numpy())) if isinstance(place, Within) else 1.0
         return PointSet((points,)), quadrature * share
     if isinstance(place, At):
