@@ -635,8 +635,10 @@ class Product(_Composite):
         common = factor.meeting(first, second, unit[:, columns])
         if not len(common):
             return super().meeting(one, two, unit)
-        points, keep = self.inside(unit)
-        points = points[keep]
+        made = [each.inside(part) for each, part in zip(self.parts, self._split(unit), strict=True)]
+        # The place along the factor itself is not taken, wherever it lies.
+        keep = np.logical_and.reduce([kept for place, (_, kept) in enumerate(made) if place != number])
+        points = np.hstack([at for at, _ in made])[keep]
         points[:, columns] = common[np.arange(len(points)) % len(common)]
         return points
 

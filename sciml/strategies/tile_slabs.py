@@ -201,7 +201,8 @@ class TileWindows(SlabAttempt):
             self._spaces[self._level] = None
             coarse, found, self._level = found, finer, self._level + 1
             useless = useless + 1 if change > _USELESS * self._in_space else 0
-            likely = change * min(1.0, change / self._in_space) if math.isfinite(self._in_space) else change
+            alike = finer.slab.mesh.model.spans is None
+            likely = change * min(1.0, change / self._in_space) if alike and math.isfinite(self._in_space) else change
             self._in_space = change
             self._per_left = change / max(coarse.left, 1e-300)
             if useless > (found.slab.mesh.model.spans is not None):
@@ -318,7 +319,8 @@ class TileWindows(SlabAttempt):
             squares = inverse.by_tile([each.values for each in slab.evaluate(sites, solved.rates, slab.stages.nodes)])
             rates = inverse([each.values for each in between])
             moved = moves(slab, rates)
-            if self._jumps:
+            if self._jumps or slab.mesh.model.spans is not None:
+                # Layers that are over at once, on the smallest tiles too, have large rates and move little.
                 parts = [slab.moved(rates, number, 0, None) / unit for number, unit in enumerate(self._units)]
                 moved = torch.stack(parts, dim=1)
             in_time = float(slab.mesh.sizes(moved).max())
