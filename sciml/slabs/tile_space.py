@@ -42,8 +42,8 @@ _OUTSIDE, _FAR = 1e-6, 10.0
 _AT_ONCE = 200_000
 # A tile has so many points inside at least; conditions have so many for each function along them.
 _LEAST_POINTS, _ONSIDES = 3, 2.0
-# The share of a sum of squares that few tiles hold, and the share of all tiles that are few.
-_MOST_OF, _FEW = 0.8, 0.4
+# The share of a sum of squares that few tiles hold, and by what share of their number few that are halved make them more.
+_MOST_OF, _MORE = 0.8, 1.2
 # Half the width of the smallest tile that is halved, as a share of half the domain's: places in it have eight digits.
 _SMALLEST = 1e-8
 # A boundary of more sides is a curve rather than a polygon with corners.
@@ -134,7 +134,7 @@ class TileSpace:
         """
         largest, order = squares.sort(descending=True)
         count = int((largest.cumsum(0) < _MOST_OF * largest.sum()).sum()) + 1
-        if count <= _FEW * len(squares):
+        if count * (2 ** len(self.names) - 1) <= _MORE * len(squares):
             marked = torch.zeros(len(squares), dtype=torch.bool)
             marked[order[:count]] = True
             found = self.finer(marked)

@@ -24,7 +24,7 @@ from sciml.strategies.slabs import SlabAttempt, Verdict, lacks_start
 _LEVELS = {
     1: ((4, 8), (8, 10), (16, 12), (32, 12)),
     2: ((6, 8), (9, 8), (13, 8), (18, 8), (25, 8)),
-    3: ((2, 4), (3, 5), (4, 6)),
+    3: ((2, 4), (3, 5), (3, 7), (4, 8)),
 }
 _STAGES = 6
 # Stages of the window on which tiles are refined, and how many windows an inverse costs.
@@ -191,7 +191,7 @@ class TileWindows(SlabAttempt):
     def _refined(self, found: _TileTried, begin: float, end: float) -> _TileTried:
         """The first window on as many tiles as it takes, or as are worth it."""
         useless, likely = 0, math.inf
-        # The change is the error of coarser tiles; that of these is likely less by as much again.
+        # The change is the error of coarser tiles; that of these is likely less by as much again, if all are finer.
         while found.solved and likely > self.target and not self.log.stopped and self._next(found):
             finer = self._tried(self._level + 1, begin, end, None)
             if not finer.solved:

@@ -103,7 +103,7 @@ class Tiles(Strategy):
         target = work.target(_EXACT)
         found: Candidate | None = None
         last: DiscreteProblem | None = None
-        before = change = likely = math.inf
+        before = change = likely = total = math.inf
         began, dearest, idle, alike = work.log.seconds, math.inf, 0, True
         levels: Iterator[TileSpace] = (_space(work, *each) for each in self._levels(work))
         if self.on is not None:
@@ -129,7 +129,12 @@ class Tiles(Strategy):
                 break
             began, dearest = work.log.seconds, effort
             solved, steps, jump, squares = _solved(work, space, last, near=last is not None or self.on is not None)
+            total, coarser = float(squares.sum()), total
             changes = {} if last is None else _changes(work, solved, last)
+            if model.spans is not None and total < coarser:
+                # Where few tiles were halved, the change is that of these; by Pythagoras, as what is left on all rows tells.
+                unseen = max(1.0, math.sqrt(total / (coarser - total)))
+                changes = {name: unseen * each for name, each in changes.items()}
             before, change = change, max(changes.values(), default=math.inf)
             # Without anything to compare with, what is left on the rows has to do.
             judged = max(change if last is not None else relative(solved), jump)
@@ -141,7 +146,7 @@ class Tiles(Strategy):
             reason = f"{solved_how(work.linear)[0]}: polynomials on {model.extra_repr()} by least squares; {judge}"
             now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason, at_most=changes)
             found = replace(now, sufficient=judged <= _GOOD) if better or found is None else found
-            work.log.solved(name, float(squares.sum()), judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
+            work.log.solved(name, total, judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
             yield found
             last = solved
             # The change is the error of the tiles before; that of these is likely less by as much again.
@@ -158,7 +163,9 @@ class Tiles(Strategy):
         if found is not None:
             # The change is the error of the coarser tiles, and so far above that of these, unless refining no longer helps.
             falls = found.residual <= _CHANGED and change < _FALLS * before
-            yield replace(found, accepted=found.residual <= ENOUGH or falls or likely <= target)
+            good = found.residual <= ENOUGH or falls or likely <= target
+            # Beside what others come to, the error of these tiles counts that is likely.
+            yield replace(found, residual=found.residual if good else min(found.residual, likely), accepted=good)
 
     def _levels(self, work: Workspace) -> list[tuple[tuple[int, ...], int]]:
         """Tiles along each coordinate, about as wide as long, and their degree."""
