@@ -87,10 +87,14 @@ class TileRows:
         return [values.flatten() for _, values, _ in self._rows(coefficients, slopes=False)]
 
     def jumps(self, coefficients: Tensor) -> float:
-        """The largest root mean square of a jump of the fields between tiles, as a share of their size."""
+        """The largest root mean square of a jump of the fields between tiles, as a share of their size.
+
+        A jump between small tiles is there on a small part of the domain: it counts by their length.
+        """
+        lengths = self._space.lengths
         found = [
             # The size of such a row counts both members.
-            float(values.square().sum((1, 2)).mean().sqrt()) * 2 / SIDES
+            float((values.square().sum((1, 2)) * lengths[cast(TileTrace, site.traces[0]).tiles].square()).mean().sqrt()) * 2 / SIDES
             for site, values, _ in self._rows(coefficients, slopes=False)
             if site.term.name.startswith(CONTINUITY)
         ]

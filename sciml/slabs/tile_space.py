@@ -50,6 +50,10 @@ _SMALLEST = 1e-8
 _MOST_SIDES = 200
 # How often tiles at a corner are halved at once, beside the once of all that are marked.
 _TOWARDS = 7
+# How often tiles are halved at most because of what is left on them: a jump of the boundary values leaves as much on any.
+_SMALL_ENOUGH = 20
+# How often the tiles are halved in which derivatives are those of a singular corner.
+_NEAR = 4
 # Points at which the mean of a field is taken.
 _AVERAGED = 2**16
 # How far to either side of a tile's side a field may end, as a share of the tile.
@@ -132,6 +136,7 @@ class TileSpace:
         Reference: W. Doerfler, A convergent adaptive algorithm for Poisson's equation, SIAM Journal on Numerical Analysis 33
         (1996).
         """
+        squares = torch.where(self.levels < _SMALL_ENOUGH, squares, 0.0)
         largest, order = squares.sort(descending=True)
         count = int((largest.cumsum(0) < _MOST_OF * largest.sum()).sum()) + 1
         if count * (2 ** len(self.names) - 1) <= _MORE * len(squares):
@@ -178,6 +183,24 @@ class TileSpace:
     def _level(self, points: Array) -> Array:
         """How many times the tiles at points by all coordinates, ``(n, D)``, are halved."""
         return self.levels[self.model.tile(self._scaled(torch.from_numpy(points)))].numpy()
+
+    @cached_property
+    def _singular(self) -> Tensor:
+        """The corners at which tiles were halved many times, ``(C, D)``."""
+        return self.corners[self._at_corners(self.corners)[self.levels >= _TOWARDS].any(0)]
+
+    def regular(self, points: Tensor) -> Tensor | None:
+        """Which points by all coordinates, ``(n, D)``, are apart from singular corners; None where no corner is singular."""
+        return torch.from_numpy(self._level(points.cpu().numpy()) < _NEAR) if len(self._singular) else None
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """The tiles' lengths as shares of the largest, ``(T,)``."""
+        return self.halves.amax(1) / self.halves.amax()
+
+    def left(self, squares: Tensor) -> float:
+        """The sum of squares ``(T,)`` of all tiles but those that hardly matter to the fields, being so small."""
+        return float(squares[self.levels < _TOWARDS].sum())
 
     @property
     def width(self) -> int:

@@ -186,7 +186,10 @@ def _serving(work: Workspace) -> list[Strategy]:
         # A jump or a layer: elements are better at these than anything for the whole domain.
         found.append(march)
     parts = any(isinstance(term.place, Within) for term in problem.terms())
-    if serves(Tiles(), "its domain is a box" if box and not parts else alone):
+    # Least squares on small tiles lose the digits of high derivatives.
+    orders = [problem.order(name, coordinate) for name in problem.fields for coordinate in problem.coordinates]
+    smooth = "its domain is a box" if in_time or max(orders) > 2 or work.dimension < 2 else None
+    if serves(Tiles(), smooth if box and not parts else alone):
         found.append(Tiles())
     # Once before the features and once after them: whoever is best by then may be wrong at the corners.
     late = [] if corners or not serves(CornerSingular(), alone) else [CornerSingular(unless_smooth=True)]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sciml.errors import SolverError
+from sciml.geometry import Interior, Within
 from sciml.models import Tiles as TilePolynomials
 from sciml.problem import Problem
 from sciml.slabs.at_rest import TileRows
@@ -37,6 +38,10 @@ _TABLES = 30
 _EXACT, _GOOD = 1e-8, 1e-4
 # A change that is accepted as the last one: so large where it was several times larger before.
 _CHANGED, _FALLS = 1e-3, 0.3
+# How many times the change of a local refinement may be that of an earlier one; what is left if there is a gain.
+_SEEMED, _GAINS = 10.0, 0.5
+# The least difference of what is left on the rows of coarser and of finer tiles, as a share, from which errors are told.
+_ALIKE = 1e-4
 # Changes that grew in turn before refining is given up, while they are so large that nothing is resolved yet.
 _UNRESOLVED, _UNTIL_RESOLVED = 1e-2, 3
 _STEPS, _TINY, _SETTLED, _IDLE, _NEARLY = 30, 1e-12, 1e-2, 2, 0.1
@@ -129,29 +134,32 @@ class Tiles(Strategy):
                 break
             began, dearest = work.log.seconds, effort
             solved, steps, jump, squares = _solved(work, space, last, near=last is not None or self.on is not None)
-            total, coarser = float(squares.sum()), total
+            total, coarser = space.left(squares), total
             changes = {} if last is None else _changes(work, solved, last)
-            if model.spans is not None and total < coarser:
-                # Where few tiles were halved, the change is that of these; by Pythagoras, as what is left on all rows tells.
-                unseen = max(1.0, math.sqrt(total / (coarser - total)))
-                changes = {name: unseen * each for name, each in changes.items()}
+            if model.spans is not None:
+                # Where few tiles were halved, the change is that of these; by Pythagoras, as what is left on the rows tells.
+                unseen = math.sqrt(total / max(coarser - total, _ALIKE * total, 1e-300))
+                changes = {name: max(1.0, unseen) * each for name, each in changes.items()}
             before, change = change, max(changes.values(), default=math.inf)
             # Without anything to compare with, what is left on the rows has to do.
             judged = max(change if last is not None else relative(solved), jump)
             name = f"Tiles({model.extra_repr()})"
-            better = found is None or last is None or judged < found.residual
+            # The change says how good the tiles before were, which may have seemed better than they are.
+            better = found is None or last is None or judged < (_SEEMED if model.spans is not None else 1.0) * found.residual
             judge = f"the last refinement changed the fields by {change:.1e} of their size"
             if last is None:
                 judge = f"the residual on held-out points is {judged:.1e} of its natural size"
-            reason = f"{solved_how(work.linear)[0]}: polynomials on {model.extra_repr()} by least squares; {judge}"
+            apart, solved = _apart(space, solved)
+            reason = f"{solved_how(work.linear)[0]}: polynomials on {model.extra_repr()} by least squares; {judge}{apart}"
             now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason, at_most=changes)
             found = replace(now, sufficient=judged <= _GOOD) if better or found is None else found
-            work.log.solved(name, total, judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
+            work.log.solved(name, float(squares.sum()), judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
             yield found
             last = solved
             # The change is the error of the tiles before; that of these is likely less by as much again.
             likely = judged * min(1.0, change / before) if math.isfinite(before) else judged
-            idle = idle + 1 if change > before else 0
+            gains = model.spans is not None and total < _GAINS * coarser
+            idle = idle + 1 if change > before and not gains else 0
             patience = _UNTIL_RESOLVED if judged > _UNRESOLVED else int(model.spans is not None)
             if likely <= target or idle > patience or work.log.stopped:
                 break
@@ -251,6 +259,18 @@ def sensitivities(found: DiscreteProblem, raw: Mapping[str, Tensor], seed: int) 
     space = TileSpace(bound, model, names)
     slopes = TileRows(found.problem, space, trial, [seed, 10], raw).linearised(model.coefficients).sensitivities()
     return None if slopes is None else torch.stack([_levelled(space, each) for each in slopes]).to(found.trial.scale)
+
+
+def _apart(space: TileSpace, setup: DiscreteProblem) -> tuple[str, DiscreteProblem]:
+    """The set-up judged apart from singular corners, where derivatives have no bounds, and what to say of it."""
+    inside = [number for number, block in enumerate(setup.fresh) if isinstance(block.terms[0].place, Interior | Within)]
+    fresh = list(setup.fresh)
+    for number in inside:
+        regular = space.regular(fresh[number].sample.points[0])
+        if regular is None:
+            return "", setup
+        fresh[number] = fresh[number].part(torch.nonzero(regular)[:, 0].to(fresh[number].sample.points[0].device))
+    return "; residuals are judged apart from singular corners", replace(setup, fresh=tuple(fresh))
 
 
 def _levelled(space: TileSpace, coefficients: Tensor) -> Tensor:
