@@ -92,12 +92,12 @@ class TileRows:
         A jump between small tiles is there on a small part of the domain: it counts by their length.
         """
         lengths = self._space.lengths
-        found = [
-            # The size of such a row counts both members.
-            float((values.square().sum((1, 2)) * lengths[cast(TileTrace, site.traces[0]).tiles].square()).mean().sqrt()) * 2 / SIDES
-            for site, values, _ in self._rows(coefficients, slopes=False)
-            if site.term.name.startswith(CONTINUITY)
-        ]
+        found = []
+        for site, values, _ in self._rows(coefficients, slopes=False):
+            if site.term.name.startswith(CONTINUITY):
+                lengths = self._space.lengths[cast(TileTrace, site.traces[0]).tiles]
+                # The size of such a row counts both members.
+                found.append(float((values.square().sum((1, 2)) * lengths.square()).mean().sqrt()) * 2 / SIDES)
         return max(found, default=0.0)
 
     def by_tile(self, coefficients: Tensor) -> Tensor:
