@@ -52,8 +52,8 @@ _MOST_SIDES = 200
 _TOWARDS = 7
 # How often tiles are halved at most because of what is left on them: a jump of the boundary values leaves as much on any.
 _SMALL_ENOUGH = 20
-# How often the tiles are halved in which derivatives are those of a singular corner.
-_NEAR = 4
+# How often the tiles are halved in which derivatives are those of a singular place, and the share of points there.
+_NEAR, _FEW_POINTS = 4, 0.02
 # Points at which the mean of a field is taken.
 _AVERAGED = 2**16
 # How far to either side of a tile's side a field may end, as a share of the tile.
@@ -136,7 +136,11 @@ class TileSpace:
         Reference: W. Doerfler, A convergent adaptive algorithm for Poisson's equation, SIAM Journal on Numerical Analysis 33
         (1996).
         """
-        squares = torch.where(self.levels < _SMALL_ENOUGH, squares, 0.0)
+        small = self.levels >= _SMALL_ENOUGH
+        pairs = torch.cat([each for _, each in self.model.neighbours()])
+        beside = pairs[small[pairs].any(1)]
+        small[beside.flatten()] = True
+        squares = torch.where(small, 0.0, squares)
         largest, order = squares.sort(descending=True)
         count = int((largest.cumsum(0) < _MOST_OF * largest.sum()).sum()) + 1
         if count * (2 ** len(self.names) - 1) <= _MORE * len(squares):
@@ -184,14 +188,14 @@ class TileSpace:
         """How many times the tiles at points by all coordinates, ``(n, D)``, are halved."""
         return self.levels[self.model.tile(self._scaled(torch.from_numpy(points)))].numpy()
 
-    @cached_property
-    def _singular(self) -> Tensor:
-        """The corners at which tiles were halved many times, ``(C, D)``."""
-        return self.corners[self._at_corners(self.corners)[self.levels >= _TOWARDS].any(0)]
-
     def regular(self, points: Tensor) -> Tensor | None:
-        """Which points by all coordinates, ``(n, D)``, are apart from singular corners; None where no corner is singular."""
-        return torch.from_numpy(self._level(points.cpu().numpy()) < _NEAR) if len(self._singular) else None
+        """Which points by all coordinates, ``(n, D)``, are apart from singular places; None where there are none.
+
+        Those are few, and the tiles at them were halved many times.
+        """
+        far = torch.from_numpy(self._level(points.cpu().numpy()) < _NEAR)
+        singular = bool((self.levels >= _TOWARDS).any()) and int((~far).sum()) <= _FEW_POINTS * len(far)
+        return far if singular else None
 
     @cached_property
     def lengths(self) -> Tensor:

@@ -136,13 +136,13 @@ class Tiles(Strategy):
             solved, steps, jump, squares = _solved(work, space, last, near=last is not None or self.on is not None)
             total, coarser = space.left(squares), total
             changes = {} if last is None else _changes(work, solved, last)
+            before, change = change, max(changes.values(), default=math.inf)
             if model.spans is not None:
                 # Where few tiles were halved, the change is that of these; by Pythagoras, as what is left on the rows tells.
                 unseen = math.sqrt(total / max(coarser - total, _ALIKE * total, 1e-300))
                 changes = {name: max(1.0, unseen) * each for name, each in changes.items()}
-            before, change = change, max(changes.values(), default=math.inf)
             # Without anything to compare with, what is left on the rows has to do.
-            judged = max(change if last is not None else relative(solved), jump)
+            judged = max(max(changes.values()) if last is not None else relative(solved), jump)
             name = f"Tiles({model.extra_repr()})"
             # The change says how good the tiles before were, which may have seemed better than they are.
             better = found is None or last is None or judged < (_SEEMED if model.spans is not None else 1.0) * found.residual
@@ -262,7 +262,7 @@ def sensitivities(found: DiscreteProblem, raw: Mapping[str, Tensor], seed: int) 
 
 
 def _apart(space: TileSpace, setup: DiscreteProblem) -> tuple[str, DiscreteProblem]:
-    """The set-up judged apart from singular corners, where derivatives have no bounds, and what to say of it."""
+    """The set-up judged apart from singular places, where derivatives have no bounds, and what to say of it."""
     inside = [number for number, block in enumerate(setup.fresh) if isinstance(block.terms[0].place, Interior | Within)]
     fresh = list(setup.fresh)
     for number in inside:
@@ -270,7 +270,7 @@ def _apart(space: TileSpace, setup: DiscreteProblem) -> tuple[str, DiscreteProbl
         if regular is None:
             return "", setup
         fresh[number] = fresh[number].part(torch.nonzero(regular)[:, 0].to(fresh[number].sample.points[0].device))
-    return "; residuals are judged apart from singular corners", replace(setup, fresh=tuple(fresh))
+    return "; residuals are judged apart from singular places", replace(setup, fresh=tuple(fresh))
 
 
 def _levelled(space: TileSpace, coefficients: Tensor) -> Tensor:
