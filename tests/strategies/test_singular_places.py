@@ -1,0 +1,190 @@
+"""Boundary values that jump, corners in time, and what few tiles are in three dimensions."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import jv
+
+import sciml
+from sciml import d
+from sciml.slabs.tile_space import TileSpace
+
+SQUARE = sciml.Box(x=(0, 1), y=(0, 1))
+ELL = sciml.Polygon([(0, 0), (1, 0), (1, 1), (-1, 1), (-1, -1), (0, -1)])
+DISK = sciml.Disk((0, 0), 1)
+
+
+class HotSide(sciml.Problem):
+    """A square plate with one hot side: Fourier's series."""
+
+    domain = SQUARE
+    fields = ["u"]
+    conditions = [
+        sciml.Dirichlet(u=1.0, on=SQUARE.face(y=1)),
+        sciml.Dirichlet(u=0.0, on=SQUARE.boundary - SQUARE.face(y=1)),
+    ]
+
+    @sciml.equation
+    def laplace(self, u, x, y):
+        return sciml.laplacian(u, x, y)
+
+
+class HalfHot(sciml.Problem):
+    """A half disk whose straight side is hot up to its middle: u = angle / pi."""
+
+    domain = sciml.Disk((0, 0), 1, piece="arc") & sciml.Polygon(
+        [(-2, 0), (0, 0), (2, 0), (2, 2), (-2, 2)], edges={"hot": 0, "cold": 1}
+    )
+    fields = ["u"]
+    conditions = [
+        sciml.Dirichlet(u=lambda x, y: torch.atan2(y, x) / torch.pi, on=domain.piece("arc")),
+        sciml.Dirichlet(u=1.0, on=domain.piece("hot")),
+        sciml.Dirichlet(u=0.0, on=domain.piece("cold")),
+    ]
+
+    @sciml.equation
+    def laplace(self, u, x, y):
+        return sciml.laplacian(u, x, y)
+
+    def reference(self, x, y):
+        return torch.atan2(y, x) / torch.pi
+
+
+class HalfRim(sciml.Problem):
+    """A disk with half of its rim hot: Poisson's integral."""
+
+    domain = DISK
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=lambda x, y: torch.where(y > 0, torch.ones_like(y), 0 * y), on=DISK.boundary)]
+
+    @sciml.equation
+    def laplace(self, u, x, y):
+        return sciml.laplacian(u, x, y)
+
+    def reference(self, x, y):
+        return 0.5 + torch.atan2(2 * y, 1 - x**2 - y**2) / torch.pi
+
+
+def bessel(x, y, t):
+    """The eigenfunction of the re-entrant corner, J_{2/3}(3r) sin(2 angle / 3) exp(-9t)."""
+    angle = torch.atan2(y, x)
+    angle = torch.where(angle < -0.1, angle + 2 * torch.pi, angle)
+    radius = torch.sqrt(x**2 + y**2)
+    return torch.from_numpy(np.asarray(jv(2 / 3, 3 * radius.detach().numpy()))) * torch.sin(2 * angle / 3) * torch.exp(-9 * t)
+
+
+class CoolingEll(sciml.Problem):
+    """Heat on an L, in time."""
+
+    domain = ELL * sciml.Interval(t=(0, 0.2))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=lambda x, y: bessel(x, y, 0 * x)), sciml.Dirichlet(u=bessel, on=domain.boundary)]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) - sciml.laplacian(u, x, y)
+
+    def reference(self, x, y, t):
+        return bessel(x, y, t)
+
+
+class HollowCube(sciml.Problem):
+    """Heat in a cube less a ball, in time, with Robin's condition on the ball."""
+
+    solid = sciml.Box(x=(0, 1), y=(0, 1), z=(0, 1)) - sciml.Ball((0.5, 0.5, 0.4), 0.25, piece="ball")
+    domain = solid * sciml.Interval(t=(0, 0.5))
+    fields = ["u"]
+
+    @staticmethod
+    def truth(x, y, z, t):
+        return torch.exp(-3 * t) * torch.sin(x) * torch.sin(y + 0.3) * torch.cos(z) + x * t
+
+    @staticmethod
+    def leaving(x, y, z, t):
+        decay = torch.exp(-3 * t)
+        by_x = decay * torch.cos(x) * torch.sin(y + 0.3) * torch.cos(z) + t
+        by_y = decay * torch.sin(x) * torch.cos(y + 0.3) * torch.cos(z)
+        by_z = -decay * torch.sin(x) * torch.sin(y + 0.3) * torch.sin(z)
+        outward = by_x * (0.5 - x) + by_y * (0.5 - y) + by_z * (0.4 - z)
+        return outward / 0.25 + 1.5 * HollowCube.truth(x, y, z, t)
+
+    conditions = [
+        sciml.Initial(u=lambda x, y, z: HollowCube.truth(x, y, z, 0 * x)),
+        sciml.Dirichlet(u=lambda x, y, z, t: HollowCube.truth(x, y, z, t), on=domain.boundary - domain.piece("ball")),
+        sciml.Robin(u=lambda x, y, z, t: HollowCube.leaving(x, y, z, t), coefficient=1.5, on=domain.piece("ball")),
+    ]
+
+    @sciml.equation
+    def heat(self, u, x, y, z, t):
+        return d(u, t) - sciml.laplacian(u, x, y, z) - x
+
+    def reference(self, x, y, z, t):
+        return self.truth(x, y, z, t)
+
+
+@pytest.mark.filterwarnings("ignore::sciml.ConditionWarning")
+def test_a_square_with_one_hot_side():
+    solution = sciml.fit(HotSide())
+    assert solution.success, solution.message
+    assert "judged apart from singular places" in " ".join(solution.choices)
+    x, y = (axis.ravel() for axis in np.meshgrid(np.linspace(0.05, 0.95, 19), np.linspace(0.05, 0.9, 18)))
+    # Stable for all numbers of waves.
+    odd = np.arange(1, 400, 2)[:, None] * np.pi
+    series = (4 / odd * np.sin(odd * x) * np.exp(odd * (y - 1)) * -np.expm1(-2 * odd * y) / -np.expm1(-2 * odd)).sum(0)
+    off = np.linalg.norm(solution(x=x, y=y)["u"] - series) / np.linalg.norm(series)
+    assert off < min(1e-6, 10 * solution.estimated_error["u"])
+
+
+@pytest.mark.filterwarnings("ignore::sciml.ConditionWarning")
+def test_a_jump_at_a_point_of_a_straight_side():
+    solution = sciml.fit(HalfHot())
+    assert solution.success, solution.message
+    assert solution.error()["u"] < min(1e-6, 10 * solution.estimated_error["u"])
+
+
+@pytest.mark.slow
+def test_a_jump_on_a_curve():
+    solution = sciml.fit(HalfRim())
+    assert solution.success, solution.message
+    assert solution.error()["u"] < min(1e-4, 10 * solution.estimated_error["u"])
+
+
+@pytest.mark.slow
+def test_a_corner_in_time():
+    solution = sciml.fit(CoolingEll())
+    assert solution.success, solution.message
+    assert solution.error()["u"] < min(1e-5, 10 * solution.estimated_error["u"])
+
+
+@pytest.mark.slow
+def test_a_solid_in_time():
+    solution = sciml.fit(HollowCube())
+    assert solution.success, solution.message
+    assert solution.error()["u"] < min(1e-6, 10 * solution.estimated_error["u"])
+
+
+def test_corners_of_a_product_whatever_lies_in_the_middle():
+    domain = ELL * sciml.Interval(t=(0, 1))
+    unit = np.full((1, 3), 0.5)
+    found = np.concatenate([domain.meeting(*pair, unit) for pair in itertools.combinations(domain.sides, 2)])
+    assert {tuple(corner) for corner in found[:, :2].tolist()} == {(0, 0), (1, 0), (1, 1), (-1, 1), (-1, -1), (0, -1)}
+    assert np.allclose(found[:, 2], 0.5)
+
+
+def test_corners_are_known_to_tiles_in_time():
+    space = TileSpace.laid(CoolingEll(), ("x", "y"), (6, 6), 4)
+    assert len(space.corners) == 6
+
+
+def test_points_near_a_singular_place_are_told_apart():
+    problem = HalfHot()
+    space = TileSpace.laid(problem, problem.coordinates, (4, 2), 4)
+    points = torch.tensor([[0.0, 1e-6], [0.5, 0.5]], dtype=torch.float64).repeat_interleave(torch.tensor([1, 99]), dim=0)
+    assert space.regular(points) is None
+    for _ in range(8):
+        space = space.finer(space._at_corners(torch.tensor([[0.0, -1.0]], dtype=torch.float64)).any(1))
+    assert space.regular(points).tolist() == [False] + [True] * 99
+    # Where many points are near, the tiles are small because the solution asks for it all over.
+    assert space.regular(points[:2]) is None
