@@ -11,7 +11,7 @@ import scipy
 
 from sciml.diagnostics.smoothness import hidden_step
 from sciml.diagnostics.well_posedness import lacking
-from sciml.models import Windowed
+from sciml.models import Tiles, Windowed
 from sciml.problem.collocation import Collocation
 from sciml.problem.observations import Observation, is_measured
 from sciml.solvers import DiscreteProblem, ResidualSystem
@@ -191,8 +191,9 @@ def _at_bounds(issued: Certificate) -> Iterator[str]:
 def _overfit(issued: Certificate) -> Iterator[str]:
     """Equations that hold at training points and not between them."""
     setup = issued.setup
-    if isinstance(setup.trial, Windowed):
-        # Every window was judged by points of its own; these, of the whole, are too few to tell a transient from a step.
+    model = setup.trial.model
+    if isinstance(setup.trial, Windowed) or (isinstance(model, Tiles) and not model.alike):
+        # Windows, and tiles that were halved, have points of their own; these, of the whole, tell no layer from a step.
         return
     between = "the equations hold at the points and not between them; use more points, or begin with sciml.Adam"
     if uncertified(issued.residuals, _NEGLIGIBLE):

@@ -148,6 +148,11 @@ class Tiles(Pieces):
         order = torch.argsort(number)
         return [each.tolist() for each in breaks], number[order].tolist(), (last - first)[order].tolist()
 
+    @property
+    def alike(self) -> bool:
+        """Whether all tiles are of one size."""
+        return bool((self.halves.amax(0) <= self.halves.amin(0) * (1 + 1e-9)).all())
+
     def tile(self, points: Tensor) -> Tensor:
         """The tile of each of points ``(n, D)``; on the side of a box without a tile, that of a box beyond the side."""
         number = self._box(points)

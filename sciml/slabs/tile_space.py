@@ -153,12 +153,14 @@ class TileSpace:
             for _ in range(_TOWARDS if len(singular) else 0):
                 found = found.finer(found._at_corners(singular).any(1))
             return found
-        return self._raised() if self.model.spans is not None else None
+        return self._raised() if not self.model.alike else None
 
     @cached_property
     def corners(self) -> Tensor:
-        """Where two sides of a plane domain meet, in the coordinates of the tiles, ``(C, D)``."""
+        """Where two sides of a plane domain meet, or the ends of an interval, in the coordinates of the tiles, ``(C, D)``."""
         domain, found = self.problem.domain, [np.empty((0, len(self.names)))]
+        if len(self.names) == 1:
+            return torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
         if len(self.names) == 2 and len(domain.sides) <= _MOST_SIDES:
             unit = np.full((1, len(domain.bounds)), 0.5)
             found += [domain.meeting(*pair, unit)[:, self._place] for pair in itertools.combinations(domain.sides, 2)]
@@ -168,6 +170,13 @@ class TileSpace:
         """Which tiles hold which of some corners, ``(T, C)``."""
         away = (self.model.centers[:, None] - corners).abs()
         return (away <= (1 + _BESIDE) * self.model.halves[:, None]).all(2)
+
+    def towards_corners(self, times: int) -> TileSpace:
+        """The same with the tiles at all corners halved so many times."""
+        found = self
+        for _ in range(times):
+            found = found.finer(found._at_corners(self.corners).any(1))
+        return found
 
     def _raised(self) -> TileSpace:
         """The same tiles with polynomials of a degree higher by two."""

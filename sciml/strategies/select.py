@@ -188,14 +188,14 @@ def _serving(work: Workspace) -> list[Strategy]:
     parts = any(isinstance(term.place, Within) for term in problem.terms())
     # Least squares on small tiles lose the digits of high derivatives.
     orders = [problem.order(name, coordinate) for name in problem.fields for coordinate in problem.coordinates]
-    smooth = "its domain is a box" if in_time or max(orders) > 2 or work.dimension < 2 else None
-    if serves(Tiles(), smooth if box and not parts else alone):
-        found.append(Tiles())
-    # Once before the features and once after them: whoever is best by then may be wrong at the corners.
-    late = [] if corners or not serves(CornerSingular(), alone) else [CornerSingular(unless_smooth=True)]
-    found += late if found else []
-    if serves(RandomFeatures(), alone):
-        found += [RandomFeatures(), *late]
+    whole = "its domain is a box" if in_time or max(orders) > 2 else None
+    tiles = serves(Tiles(), whole if box and not parts else alone)
+    found += [Tiles()] if tiles else []
+    # Whoever is best by then may be wrong at the corners.
+    if not corners and serves(CornerSingular(), alone):
+        found.append(CornerSingular(unless_smooth=True))
+    if serves(RandomFeatures(), "tiles serve it better" if tiles else alone):
+        found.append(RandomFeatures())
     many = work.dimension > 3 and not in_time
     if serves(SmallNetwork(), None if many else "it has few coordinates, or starts in time"):
         found.append(SmallNetwork())

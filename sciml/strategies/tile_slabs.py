@@ -201,11 +201,11 @@ class TileWindows(SlabAttempt):
             self._spaces[self._level] = None
             coarse, found, self._level = found, finer, self._level + 1
             useless = useless + 1 if change > _USELESS * self._in_space else 0
-            alike = finer.slab.mesh.model.spans is None
+            alike = finer.slab.mesh.model.alike
             likely = change * min(1.0, change / self._in_space) if alike and math.isfinite(self._in_space) else change
             self._in_space = change
             self._per_left = change / max(coarse.left, 1e-300)
-            if useless > (found.slab.mesh.model.spans is not None):
+            if useless > (not found.slab.mesh.model.alike):
                 break
         if self._in_space <= self.accepted:
             self.target = max(self.target, self._in_space)
@@ -245,7 +245,7 @@ class TileWindows(SlabAttempt):
         adapted = space.adapted(found.squares)
         if adapted is not None:
             affordable = self._affordable(adapted)
-            if affordable is not None or space.model.spans is not None:
+            if affordable is not None or not space.model.alike:
                 self._spaces[self._level + 1] = affordable
         return self._at(self._level + 1) is not None
 
@@ -319,7 +319,7 @@ class TileWindows(SlabAttempt):
             squares = inverse.by_tile([each.values for each in slab.evaluate(sites, solved.rates, slab.stages.nodes)])
             rates = inverse([each.values for each in between])
             moved = moves(slab, rates)
-            if self._jumps or slab.mesh.model.spans is not None:
+            if self._jumps or not slab.mesh.model.alike:
                 # Layers that are over at once, on the smallest tiles too, have large rates and move little.
                 parts = [slab.moved(rates, number, 0, None) / unit for number, unit in enumerate(self._units)]
                 moved = torch.stack(parts, dim=1)

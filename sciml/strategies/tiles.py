@@ -31,6 +31,8 @@ _LEVELS = {
     2: ((3, 6), (4, 8), (6, 8), (8, 10), (12, 10), (16, 10), (22, 10), (28, 12)),
     3: ((2, 4), (3, 5), (3, 7), (4, 8), (4, 9), (5, 9)),
 }
+# How often tiles at the ends of an interval are halved.
+_TO_THE_ENDS = 18
 # Multiplications that one factorisation may take, and the part of the free memory.
 _EFFORT = 5e11
 # Matrices of a tile's width that are held for each tile, beside the factor.
@@ -44,6 +46,8 @@ _SEEMED, _GAINS = 10.0, 0.5
 _ALIKE = 1e-4
 # Changes that grew in turn before refining is given up, while they are so large that nothing is resolved yet.
 _UNRESOLVED, _UNTIL_RESOLVED = 1e-2, 3
+# Refinements that did not resolve anything, after which none will.
+_ASTRAY = 12
 _STEPS, _TINY, _SETTLED, _IDLE, _NEARLY = 30, 1e-12, 1e-2, 2, 0.1
 _LENGTHS = (1.0, 0.5, 0.2)
 _MEMORY = 0.4
@@ -109,7 +113,7 @@ class Tiles(Strategy):
         found: Candidate | None = None
         last: DiscreteProblem | None = None
         before = change = likely = total = math.inf
-        began, dearest, idle, alike = work.log.seconds, math.inf, 0, True
+        began, dearest, idle, astray, alike = work.log.seconds, math.inf, 0, 0, True
         levels: Iterator[TileSpace] = (_space(work, *each) for each in self._levels(work))
         if self.on is not None:
             levels = iter([TileSpace(work.problem.bind_initial(), copy.deepcopy(self.on).cpu(), work.problem.coordinates)])
@@ -123,7 +127,7 @@ class Tiles(Strategy):
                 work.choices.append(
                     f"{self.name}: {model.extra_repr()} would take {needed / 2**30:.1f} GB and {effort:.0e} multiplications"
                 )
-                if not alike or model.spans is None:
+                if not alike or model.alike:
                     break
                 # In three coordinates to halve some tiles may be dearer than to make all a little finer.
                 space = next(levels, None)
@@ -137,7 +141,7 @@ class Tiles(Strategy):
             total, coarser = space.left(squares), total
             changes = {} if last is None else _changes(work, solved, last)
             before, change = change, max(changes.values(), default=math.inf)
-            if model.spans is not None:
+            if not model.alike:
                 # Where few tiles were halved, the change is that of these; by Pythagoras, as what is left on the rows tells.
                 unseen = math.sqrt(total / max(coarser - total, _ALIKE * total, 1e-300))
                 changes = {name: max(1.0, unseen) * each for name, each in changes.items()}
@@ -145,7 +149,7 @@ class Tiles(Strategy):
             judged = max(max(changes.values()) if last is not None else relative(solved), jump)
             name = f"Tiles({model.extra_repr()})"
             # The change says how good the tiles before were, which may have seemed better than they are.
-            better = found is None or last is None or judged < (_SEEMED if model.spans is not None else 1.0) * found.residual
+            better = found is None or last is None or judged < (1.0 if model.alike else _SEEMED) * found.residual
             judge = f"the last refinement changed the fields by {change:.1e} of their size"
             if last is None:
                 judge = f"the residual on held-out points is {judged:.1e} of its natural size"
@@ -158,12 +162,13 @@ class Tiles(Strategy):
             last = solved
             # The change is the error of the tiles before; that of these is likely less by as much again.
             likely = judged * min(1.0, change / before) if math.isfinite(before) else judged
-            gains = model.spans is not None and total < _GAINS * coarser
+            gains = not model.alike and total < _GAINS * coarser
             idle = idle + 1 if change > before and not gains else 0
-            patience = _UNTIL_RESOLVED if judged > _UNRESOLVED else int(model.spans is not None)
-            if likely <= target or idle > patience or work.log.stopped:
+            patience = _UNTIL_RESOLVED if judged > _UNRESOLVED else int(not model.alike)
+            astray += change > _UNRESOLVED
+            if likely <= target or idle > patience or astray > _ASTRAY or work.log.stopped:
                 break
-            alike = model.spans is None
+            alike = model.alike
             # What is left in time was carried there from earlier times: it does not say where tiles should be smaller.
             local = self.tiles is None and self.on is None and work.problem.time is None
             adapted = space.adapted(squares) if local else None
@@ -207,7 +212,8 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
     if found is None:
         boxes = " x ".join(map(str, counts))
         raise SolverError(f"none of {boxes} tiles has enough points inside {problem.domain!r}: use more tiles")
-    return found
+    # Layers at the ends of an interval, where least squares spread an error that no tile resolves, cost few tiles.
+    return found.towards_corners(_TO_THE_ENDS) if work.dimension == 1 else found
 
 
 def _solved(
