@@ -191,7 +191,7 @@ def _at_bounds(issued: Certificate) -> Iterator[str]:
 def _overfit(issued: Certificate) -> Iterator[str]:
     """Equations that hold at training points and not between them."""
     setup = issued.setup
-    model = setup.trial.model
+    model = getattr(setup.trial, "model", None)
     if isinstance(setup.trial, Windowed) or (isinstance(model, Tiles) and not model.alike):
         # Windows, and tiles that were halved, have points of their own; these, of the whole, tell no layer from a step.
         return
