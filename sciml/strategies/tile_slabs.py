@@ -32,6 +32,8 @@ _FEWER_STAGES, _STAGES_OF_FLOWS, _INVERSE = 1, 3, 3.5
 # Windows for which a length that could not be solved is not tried again.
 _PATIENCE = 8
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
+# What halving few tiles leaves of an error at best.
+_AT_BEST = 0.25
 _CONTRADICTED = 0.03
 # What longer windows aim at, as a share of the target: digits in time cost little, but those that space has not are in vain,
 # and short windows amplify waves. Space has not more where the target is so many times what was aimed at.
@@ -191,7 +193,8 @@ class TileWindows(SlabAttempt):
     def _refined(self, found: _TileTried, begin: float, end: float) -> _TileTried:
         """The first window on as many tiles as it takes, or as are worth it."""
         useless, likely = 0, math.inf
-        # The change is the error of coarser tiles; that of these is likely less by as much again, if all are finer.
+        # The change is the error of coarser tiles; that of these is likely less by as much again. Where few are finer, others
+        # may have errors that no change shows.
         while found.solved and likely > self.target and not self.log.stopped and self._next(found):
             finer = self._tried(self._level + 1, begin, end, None)
             if not finer.solved:
@@ -201,8 +204,8 @@ class TileWindows(SlabAttempt):
             self._spaces[self._level] = None
             coarse, found, self._level = found, finer, self._level + 1
             useless = useless + 1 if change > _USELESS * self._in_space else 0
-            alike = finer.slab.mesh.model.alike
-            likely = change * min(1.0, change / self._in_space) if alike and math.isfinite(self._in_space) else change
+            falls = min(1.0, change / self._in_space) if math.isfinite(self._in_space) else 1.0
+            likely = change * (falls if finer.slab.mesh.model.alike else max(falls, _AT_BEST))
             self._in_space = change
             self._per_left = change / max(coarse.left, 1e-300)
             if useless > (not found.slab.mesh.model.alike):
