@@ -91,7 +91,6 @@ class TileRows:
 
         A jump between small tiles is there on a small part of the domain: it counts by their length.
         """
-        lengths = self._space.lengths
         found = []
         for site, values, _ in self._rows(coefficients, slopes=False):
             if site.term.name.startswith(CONTINUITY):

@@ -112,8 +112,8 @@ class Tiles(Strategy):
         target = work.target(_EXACT)
         found: Candidate | None = None
         last: DiscreteProblem | None = None
-        before = change = likely = total = math.inf
-        began, dearest, idle, astray, alike = work.log.seconds, math.inf, 0, 0, True
+        so_far = _Refinements()
+        began, dearest, alike = work.log.seconds, math.inf, True
         levels: Iterator[TileSpace] = (_space(work, *each) for each in self._levels(work))
         if self.on is not None:
             levels = iter([TileSpace(work.problem.bind_initial(), copy.deepcopy(self.on).cpu(), work.problem.coordinates)])
@@ -138,35 +138,24 @@ class Tiles(Strategy):
                 break
             began, dearest = work.log.seconds, effort
             solved, steps, jump, squares = _solved(work, space, last, near=last is not None or self.on is not None)
-            total, coarser = space.left(squares), total
             changes = {} if last is None else _changes(work, solved, last)
-            before, change = change, max(changes.values(), default=math.inf)
-            if not model.alike:
-                # Where few tiles were halved, the change is that of these; by Pythagoras, as what is left on the rows tells.
-                unseen = math.sqrt(total / max(coarser - total, _ALIKE * total, 1e-300))
-                changes = {name: max(1.0, unseen) * each for name, each in changes.items()}
+            at_most = so_far.at_most(changes, space.left(squares), model.alike)
             # Without anything to compare with, what is left on the rows has to do.
-            judged = max(max(changes.values()) if last is not None else relative(solved), jump)
+            judged = max(max(at_most.values()) if last is not None else relative(solved), jump)
             name = f"Tiles({model.extra_repr()})"
             # The change says how good the tiles before were, which may have seemed better than they are.
             better = found is None or last is None or judged < (1.0 if model.alike else _SEEMED) * found.residual
-            judge = f"the last refinement changed the fields by {change:.1e} of their size"
+            judge = f"the last refinement changed the fields by {so_far.change:.1e} of their size"
             if last is None:
                 judge = f"the residual on held-out points is {judged:.1e} of its natural size"
             apart, solved = _apart(space, solved)
             reason = f"{solved_how(work.linear)[0]}: polynomials on {model.extra_repr()} by least squares; {judge}{apart}"
-            now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason, at_most=changes)
+            now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason, at_most=at_most)
             found = replace(now, sufficient=judged <= _GOOD) if better or found is None else found
             work.log.solved(name, float(squares.sum()), judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
             yield found
             last = solved
-            # The change is the error of the tiles before; that of these is likely less by as much again.
-            likely = judged * min(1.0, change / before) if math.isfinite(before) else judged
-            gains = not model.alike and total < _GAINS * coarser
-            idle = idle + 1 if change > before and not gains else 0
-            patience = _UNTIL_RESOLVED if judged > _UNRESOLVED else int(not model.alike)
-            astray += change > _UNRESOLVED
-            if likely <= target or idle > patience or astray > _ASTRAY or work.log.stopped:
+            if so_far.ended(judged, model.alike) or so_far.likely <= target or work.log.stopped:
                 break
             alike = model.alike
             # What is left in time was carried there from earlier times: it does not say where tiles should be smaller.
@@ -175,10 +164,10 @@ class Tiles(Strategy):
             space = next(levels, None) if adapted is None else adapted
         if found is not None:
             # The change is the error of the coarser tiles, and so far above that of these, unless refining no longer helps.
-            falls = found.residual <= _CHANGED and change < _FALLS * before
-            good = found.residual <= ENOUGH or falls or likely <= target
+            falls = found.residual <= _CHANGED and so_far.change < _FALLS * so_far.before
+            good = found.residual <= ENOUGH or falls or so_far.likely <= target
             # Beside what others come to, the error of these tiles counts that is likely.
-            yield replace(found, residual=found.residual if good else min(found.residual, likely), accepted=good)
+            yield replace(found, residual=found.residual if good else min(found.residual, so_far.likely), accepted=good)
 
     def _levels(self, work: Workspace) -> list[tuple[tuple[int, ...], int]]:
         """Tiles along each coordinate, about as wide as long, and their degree."""
@@ -190,6 +179,37 @@ class Tiles(Strategy):
         space = _in_space(work.problem)
         longer = max(space) / math.prod(space) ** (1 / len(space))
         return [(_cubes(work.problem, count * longer), degree) for count, degree in _LEVELS[work.dimension]]
+
+
+@dataclass
+class _Refinements:
+    """A posteriori error by successive refinements: changes of the fields, and the squares that are left on the rows."""
+
+    change: float = math.inf
+    before: float = math.inf
+    left: float = math.inf
+    coarser: float = math.inf
+    likely: float = math.inf
+    idle: int = 0
+    astray: int = 0
+
+    def at_most(self, changes: Mapping[str, float], left: float, alike: bool) -> dict[str, float]:
+        """By how much, about, each field is off at most, after a refinement that changed it by so much."""
+        self.left, self.coarser = left, self.left
+        self.before, self.change = self.change, max(changes.values(), default=math.inf)
+        # Where few tiles were halved, the change is that of these; by Pythagoras, as what is left on the rows tells.
+        unseen = 0.0 if alike else math.sqrt(left / max(self.coarser - left, _ALIKE * left, 1e-300))
+        return {name: max(1.0, unseen) * each for name, each in changes.items()}
+
+    def ended(self, judged: float, alike: bool) -> bool:
+        """Whether another one would be in vain, where the fields are judged to be so far off."""
+        # The change is the error of the tiles before; that of these is likely less by as much again.
+        self.likely = judged * min(1.0, self.change / self.before) if math.isfinite(self.before) else judged
+        gains = not alike and self.left < _GAINS * self.coarser
+        self.idle = self.idle + 1 if self.change > self.before and not gains else 0
+        self.astray += self.change > _UNRESOLVED
+        patience = _UNTIL_RESOLVED if judged > _UNRESOLVED else int(not alike)
+        return self.idle > patience or self.astray > _ASTRAY
 
 
 def _cubes(problem: Problem, most: float) -> tuple[int, ...]:
@@ -225,11 +245,12 @@ def _solved(
     shape = model.coefficients.shape
 
     def compute() -> dict[str, object]:
-        start = model.coefficients if last is None or work.linear else _begun(model, last)
+        # Where no step is known, it is what is kept.
+        start = model.coefficients.clone() if last is None or work.linear else _begun(model, last)
         merit = lambda position: sum(float(each.square().sum()) for each in rows.values(position.view(shape)))  # noqa: E731
         if last is not None and not math.isfinite(merit(start.flatten())):
             # Coarse polynomials may swing to where an equation overflows.
-            start = model.coefficients
+            start = model.coefficients.clone()
 
         def linearise(position: Tensor) -> DampedStep:
             try:

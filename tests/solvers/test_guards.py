@@ -265,7 +265,7 @@ def test_a_search_without_settings_says_what_is_not_finite():
     )
     solution = sciml.fit(hole, preflight="off")
     assert (solution.status, solution.success) == ("diverged", False)
-    assert "the residual 'balance' is not finite at 128 of 1024 points" in solution.message
+    assert "the residual 'balance' is not finite at 600 of 4800 points" in solution.message
 
 
 class Held:
