@@ -5,11 +5,13 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from candidates import workspace
 from scipy.special import jv
 
 import sciml
 from sciml import d
 from sciml.slabs.tile_space import TileSpace
+from sciml.strategies import select
 
 SQUARE = sciml.Box(x=(0, 1), y=(0, 1))
 ELL = sciml.Polygon([(0, 0), (1, 0), (1, 1), (-1, 1), (-1, -1), (0, -1)])
@@ -163,6 +165,60 @@ def test_a_solid_in_time():
     solution = sciml.fit(HollowCube())
     assert solution.success, solution.message
     assert solution.error(resolution=11)["u"] < min(1e-6, 10 * solution.estimated_error["u"])
+
+
+@pytest.mark.parametrize("width", [1e-3, 1e-5, 1e-7])
+def test_a_boundary_layer_on_an_interval(width):
+    class Layer(sciml.Problem):
+        domain = sciml.Interval(x=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+        @sciml.equation
+        def balance(self, u, x):
+            return -width * d(u, x, x) + d(u, x) - 1
+
+    solution = sciml.fit(Layer())
+    assert solution.success, solution.message
+    x = np.concatenate([np.linspace(0, 1, 2001), 1 - width * np.linspace(0, 20, 201)])
+    exact = x - np.exp((x - 1) / width)
+    assert np.linalg.norm(solution(x=x)["u"] - exact) < 1e-6 * np.linalg.norm(exact)
+
+
+@pytest.mark.filterwarnings("ignore::sciml.ConditionWarning")
+def test_features_are_left_to_what_tiles_do_not_serve():
+    names = [type(way).__name__ for way in select._serving(workspace(HotSide()))]
+    assert "Tiles" in names
+    assert "RandomFeatures" not in names
+
+    class FourthOrder(HotSide):
+        @sciml.equation
+        def laplace(self, u, x, y):
+            return sciml.laplacian(sciml.laplacian(u, x, y), x, y)
+
+    names = [type(way).__name__ for way in select._serving(workspace(FourthOrder()))]
+    assert "Tiles" not in names
+    assert "RandomFeatures" in names
+
+
+def test_in_three_dimensions_few_are_fewer():
+    solid = HollowCube.solid
+
+    class AtRest(sciml.Problem):
+        domain = solid
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+        @sciml.equation
+        def poisson(self, u, x, y, z):
+            return sciml.laplacian(u, x, y, z) - 1
+
+    space = TileSpace.laid(AtRest(), ("x", "y", "z"), (3, 3, 3), 3)
+    squares = torch.ones(len(space.model.live))
+    squares[:6] = 1e3
+    assert space.adapted(squares) is None, "eight for each of six of 27"
+    squares[4:6] = 1.0
+    assert len(space.adapted(squares).model.live) > len(squares)
 
 
 def test_corners_of_a_product_whatever_lies_in_the_middle():
