@@ -150,7 +150,7 @@ class Tiles(Pieces):
 
     @property
     def alike(self) -> bool:
-        """Whether all tiles are of one size."""
+        """Uniform grid: whether all tiles are of one size."""
         return bool((self.halves.amax(0) <= self.halves.amin(0) * (1 + 1e-9)).all())
 
     def tile(self, points: Tensor) -> Tensor:

@@ -150,10 +150,8 @@ class TileSpace:
             # Where a tile halved before stands out once more, the fields are singular: far smaller ones at once.
             singular = self._at_corners(self.corners)
             singular = self.corners[(singular & (marked & (self.levels > 0))[:, None]).any(0)]
-            for _ in range(_TOWARDS if len(singular) else 0):
-                found = found.finer(found._at_corners(singular).any(1))
-            return found
-        return self._raised() if not self.model.alike else None
+            return found.towards(singular, _TOWARDS)
+        return None if self.model.alike else self._raised()
 
     @cached_property
     def corners(self) -> Tensor:
@@ -171,11 +169,11 @@ class TileSpace:
         away = (self.model.centers[:, None] - corners).abs()
         return (away <= (1 + _BESIDE) * self.model.halves[:, None]).all(2)
 
-    def towards_corners(self, times: int) -> TileSpace:
-        """The same with the tiles at all corners halved so many times."""
+    def towards(self, corners: Tensor, times: int) -> TileSpace:
+        """Geometrically graded tiles: those at some corners ``(C, D)`` halved so many times, one after the other."""
         found = self
-        for _ in range(times):
-            found = found.finer(found._at_corners(self.corners).any(1))
+        for _ in range(times if len(corners) else 0):
+            found = found.finer(found._at_corners(corners).any(1))
         return found
 
     def _raised(self) -> TileSpace:
@@ -198,7 +196,7 @@ class TileSpace:
         return self.levels[self.model.tile(self._scaled(torch.from_numpy(points)))].numpy()
 
     def regular(self, points: Tensor) -> Tensor | None:
-        """Which points by all coordinates, ``(n, D)``, are apart from singular places; None where there are none.
+        """Singularities: which points by all coordinates, ``(n, D)``, are apart from them; None where there are none.
 
         Those are few, and the tiles at them were halved many times.
         """
@@ -208,11 +206,11 @@ class TileSpace:
 
     @cached_property
     def lengths(self) -> Tensor:
-        """The tiles' lengths as shares of the largest, ``(T,)``."""
+        """Mesh sizes: the tiles' lengths as shares of the largest, ``(T,)``."""
         return self.halves.amax(1) / self.halves.amax()
 
     def left(self, squares: Tensor) -> float:
-        """The sum of squares ``(T,)`` of all tiles but those that hardly matter to the fields, being so small."""
+        """Least-squares residual: the sum of squares ``(T,)`` of all tiles but the smallest, which hardly matter to the fields."""
         return float(squares[self.levels < _TOWARDS].sum())
 
     @property

@@ -189,13 +189,14 @@ def _serving(work: Workspace) -> list[Strategy]:
     parts = any(isinstance(term.place, Within) for term in problem.terms())
     # Least squares on small tiles lose the digits of high derivatives.
     orders = [problem.order(name, coordinate) for name in problem.fields for coordinate in problem.coordinates]
-    whole = "its domain is a box" if in_time or max(orders) > 2 else None
+    late = "it starts in time" if in_time else "its equations are of more than second order" if max(orders) > 2 else None
+    whole = None if late is None else f"its domain is a box, and {late}"
     tiles = serves(Tiles(), whole if box and not parts else alone)
     found += [Tiles()] if tiles else []
     # Whoever is best by then may be wrong at the corners.
     if not corners and serves(CornerSingular(), alone):
         found.append(CornerSingular(unless_smooth=True))
-    if serves(RandomFeatures(), "tiles serve it better" if tiles else alone):
+    if serves(RandomFeatures(), "tiles serve it" if tiles else alone):
         found.append(RandomFeatures())
     many = work.dimension > 3 and not in_time
     if serves(SmallNetwork(), None if many else "it has few coordinates, or starts in time"):

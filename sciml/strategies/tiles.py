@@ -194,7 +194,7 @@ class _Refinements:
     astray: int = 0
 
     def at_most(self, changes: Mapping[str, float], left: float, alike: bool) -> dict[str, float]:
-        """By how much, about, each field is off at most, after a refinement that changed it by so much."""
+        """Hierarchical error estimate: how far off each field is at most, about, after a refinement that changed it by so much."""
         self.left, self.coarser = left, self.left
         self.before, self.change = self.change, max(changes.values(), default=math.inf)
         # Where few tiles were halved, the change is that of these; by Pythagoras, as what is left on the rows tells.
@@ -202,7 +202,7 @@ class _Refinements:
         return {name: max(1.0, unseen) * each for name, each in changes.items()}
 
     def ended(self, judged: float, alike: bool) -> bool:
-        """Whether another one would be in vain, where the fields are judged to be so far off."""
+        """Stopping criterion: whether another one would be in vain, where the fields are judged to be so far off."""
         # The change is the error of the tiles before; that of these is likely less by as much again.
         self.likely = judged * min(1.0, self.change / self.before) if math.isfinite(self.before) else judged
         gains = not alike and self.left < _GAINS * self.coarser
@@ -233,7 +233,7 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
         boxes = " x ".join(map(str, counts))
         raise SolverError(f"none of {boxes} tiles has enough points inside {problem.domain!r}: use more tiles")
     # Layers at the ends of an interval, where least squares spread an error that no tile resolves, cost few tiles.
-    return found.towards_corners(_TO_THE_ENDS) if work.dimension == 1 else found
+    return found.towards(found.corners, _TO_THE_ENDS) if work.dimension == 1 else found
 
 
 def _solved(
