@@ -140,31 +140,19 @@ def test_a_square_with_one_hot_side():
 
 
 @pytest.mark.filterwarnings("ignore::sciml.ConditionWarning")
-def test_a_jump_at_a_point_of_a_straight_side():
-    solution = sciml.fit(HalfHot())
+@pytest.mark.parametrize(
+    ("problem", "most", "resolution"),
+    [
+        (HalfHot, 1e-6, None),
+        pytest.param(HalfRim, 1e-4, None, marks=pytest.mark.slow),
+        pytest.param(CoolingEll, 1e-5, None, marks=pytest.mark.slow),
+        pytest.param(HollowCube, 1e-6, 11, marks=pytest.mark.slow),
+    ],
+)
+def test_jumps_corners_in_time_and_solids(problem, most, resolution):
+    solution = sciml.fit(problem())
     assert solution.success, solution.message
-    assert solution.error()["u"] < min(1e-6, 10 * solution.estimated_error["u"])
-
-
-@pytest.mark.slow
-def test_a_jump_on_a_curve():
-    solution = sciml.fit(HalfRim())
-    assert solution.success, solution.message
-    assert solution.error()["u"] < min(1e-4, 10 * solution.estimated_error["u"])
-
-
-@pytest.mark.slow
-def test_a_corner_in_time():
-    solution = sciml.fit(CoolingEll())
-    assert solution.success, solution.message
-    assert solution.error()["u"] < min(1e-5, 10 * solution.estimated_error["u"])
-
-
-@pytest.mark.slow
-def test_a_solid_in_time():
-    solution = sciml.fit(HollowCube())
-    assert solution.success, solution.message
-    assert solution.error(resolution=11)["u"] < min(1e-6, 10 * solution.estimated_error["u"])
+    assert solution.error(resolution=resolution)["u"] < min(most, 10 * solution.estimated_error["u"])
 
 
 @pytest.mark.parametrize("width", [1e-3, 1e-5, 1e-7])
