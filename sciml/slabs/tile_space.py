@@ -210,7 +210,7 @@ class TileSpace:
         return self.halves.amax(1) / self.halves.amax()
 
     def left(self, squares: Tensor) -> float:
-        """Least-squares residual: the sum of squares ``(T,)`` of all tiles but the smallest, which hardly matter to the fields."""
+        """Least-squares residual: squares ``(T,)`` of all tiles but the smallest, which hardly matter to the fields, summed."""
         return float(squares[self.levels < _TOWARDS].sum())
 
     @property

@@ -194,7 +194,7 @@ class _Refinements:
     astray: int = 0
 
     def at_most(self, changes: Mapping[str, float], left: float, alike: bool) -> dict[str, float]:
-        """Hierarchical error estimate: how far off each field is at most, about, after a refinement that changed it by so much."""
+        """Hierarchical error estimate: how far off each field is at most, about, after a change by so much."""
         self.left, self.coarser = left, self.left
         self.before, self.change = self.change, max(changes.values(), default=math.inf)
         # Where few tiles were halved, the change is that of these; by Pythagoras, as what is left on the rows tells.
