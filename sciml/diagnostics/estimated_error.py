@@ -44,8 +44,10 @@ from sciml.uncertainty.error_bands import FieldCovariance, standard_errors
 _DEGREES = {1: 48, 2: 26, 3: 10}
 _FEATURES, _SCALE, _POINTS_A_FEATURE = 600, 3.0, 3
 _MOST = 1500
-# The coarser of two spaces: its degree, or its number of features, as a part of that of the finer one.
-_COARSER = 2 / 3
+# The coarser of two spaces, and the finer one where they disagree: degrees, or numbers of features, as parts of the usual.
+_COARSER, _FINER = 2 / 3, 3 / 2
+# Singular values that count as none, as parts of the largest, where columns hardly differ: features, and polynomials of fields
+# that live on a part of the domain. Elsewhere, in a direction that rows hardly see, the solution is hardly determined.
 _RANK = 1e-12
 # What of the residuals the correction may leave, and by how much two of them may differ, to be believed.
 _LEFT, _APART = 0.3, 3.0
@@ -61,13 +63,16 @@ _ROUNDED, _ALL_ROUNDING, _ROUNDING = 1e-7, 1e-11, 1e-13
 
 
 def estimated_error(setup: DiscreteProblem, seed: int, solved: float = math.inf) -> dict[str, float]:
-    """The estimated relative L2 error of each field, by linearised corrections in two spaces; nothing where these disagree.
+    """The estimated relative L2 error of each field, by linearised corrections in two spaces that agree; nothing without these.
+
+    The corrections are those of the residuals and of their rounding. So they are large where the equations hardly determine the
+    solution, as they do a front that walls far away hold in its place, however small the residuals are.
 
     ``solved`` is the relative residual that windows of time have by themselves. Where joining them leaves far larger ones, at
     the starts of stiff windows, these are no errors of the windows' and say nothing.
     """
-    pieces = _pieces(setup)
-    if pieces is None or (len(pieces) > 1 and setup.objective(setup.held).worst() > _SPIKED * solved):
+    pieces, worst = _pieces(setup), setup.objective(setup.held).worst()
+    if pieces is None or (len(pieces) > 1 and worst > _SPIKED * solved):
         return {}
     points = draw(Interior(), setup.problem.domain, _PROBES, np.random.default_rng([seed, 50])).points[0]
     columns = dict(zip(setup.problem.coordinates, points.T.numpy(), strict=True))
@@ -77,23 +82,28 @@ def estimated_error(setup: DiscreteProblem, seed: int, solved: float = math.inf)
     if not bool(torch.isfinite(size).all()):
         return {}
     unit = torch.tensor(significant(size.tolist()), dtype=size.dtype, device=size.device)
-    found: list[tuple[Tensor, float]] = []
-    for share in (_COARSER, 1.0):
-        change, left = _corrected(setup, pieces, share, unit, points, seed)
-        found.append((((change.square() * lives).sum(0) / lives.sum(0)).sqrt() / unit, left))
-    (one, _), (two, left) = found[0], found[-1]
-    worst = float(two.max())
-    agree = math.isfinite(worst) and float(one.max()) <= _APART * worst and worst <= _APART * float(one.max())
-    if left > _LEFT or not agree:
-        if not setup.objective(setup.held).worst() <= _ROUNDED:
-            return {}
-        # What is left of residuals is rounding: the larger correction is an upper bound.
-        two = torch.maximum(one, two)
-    if len(pieces) > 1 and (rounded := setup.objective(setup.held).worst()) <= _ALL_ROUNDING:
-        # A correction of rounding is rounding: many windows may add up more of it than such residuals can tell.
-        two = two.clamp(min=rounded)
+    found: list[Tensor] = []
+    for share in (_COARSER, 1.0, _FINER):
+        change, left = _corrected(setup, pieces, share, unit, points, seed, bool(lives.all()))
+        found.append(((change.square() * lives).sum(0) / lives.sum(0)).sqrt() / unit)
+        known = len(found) > 1 and left <= _LEFT and _agree(*found[-2:])
+        if known or (len(found) > 1 and worst <= _ALL_ROUNDING and float(found[-1].max()) <= _ROUNDED):
+            break
+    if not known and not worst <= _ROUNDED:
+        return {}
+    # Of rounding the largest correction is an upper bound.
+    errors = found[-1] if known else torch.stack(found).amax(0)
+    if len(pieces) > 1 and worst <= _ALL_ROUNDING:
+        # Many windows may add up more of it than such residuals can tell.
+        errors = errors.clamp(min=worst)
     # Beyond its own size a field is wrong, and the linear equation does not say by how much.
-    return dict(zip(setup.problem.fields, two.clamp(max=1.0).tolist(), strict=True))
+    return dict(zip(setup.problem.fields, errors.nan_to_num(1.0).clamp(max=1.0).tolist(), strict=True))
+
+
+def _agree(one: Tensor, two: Tensor) -> bool:
+    """Whether the largest errors that two spaces find are alike."""
+    first, second = float(one.max()), float(two.max())
+    return math.isfinite(second) and first <= _APART * second and second <= _APART * first
 
 
 def _pieces(setup: DiscreteProblem) -> list[Problem] | None:
@@ -107,12 +117,15 @@ def _pieces(setup: DiscreteProblem) -> list[Problem] | None:
     return [problem.on(problem.domain.between(time, *ends)) for ends in itertools.pairwise(edges)]
 
 
-def _space(problem: Problem, share: float, seed: int) -> tuple[Any, int | SpectralPoints]:
-    """A space of corrections, coarser by a ``share``, and the points that it needs."""
+def _space(problem: Problem, model: Any, share: float, seed: int) -> tuple[Any, int | SpectralPoints]:
+    """A space of corrections to a model, coarser or finer by a ``share``, and the points that it needs."""
     count, fields = len(problem.coordinates), len(problem.fields)
     if isinstance(problem.domain, Box) and count in _DEGREES:
         around = wave_columns(problem)
-        degree = min(_DEGREES[count], math.floor(1.1 * (_MOST / fields) ** (1 / count)) - 1)
+        most = math.floor(1.1 * (_MOST / fields) ** (1 / count)) - 1
+        # What moves a layer is as narrow as the layer: along one coordinate it costs little to resolve it as the solution does.
+        own = len(model.basis.products) - 1 if count == 1 and isinstance(model, Spectral) else 0
+        degree = min(max(_DEGREES[count], own), most)
         degrees = tuple(round(share * degree / (2 if column in around else 1)) for column in range(count))
         polynomials = Spectral(degrees, periodic=around)
         polynomials.build(count, fields, torch.Generator())
@@ -124,14 +137,14 @@ def _space(problem: Problem, share: float, seed: int) -> tuple[Any, int | Spectr
 
 
 def _corrected(
-    setup: DiscreteProblem, pieces: Sequence[Problem], share: float, unit: Tensor, points: Tensor, seed: int
+    setup: DiscreteProblem, pieces: Sequence[Problem], share: float, unit: Tensor, points: Tensor, seed: int, everywhere: bool
 ) -> tuple[Tensor, float]:
     """The correction ``(n, F)`` at points, and the share of the residuals that it leaves, of all pieces in turn."""
     like, change = next(setup.trial.buffers()), torch.zeros(len(points), len(unit), dtype=torch.float64)
     generator, squares, left = np.random.default_rng([seed, 51]), 0.0, 0.0
     begin: Callable[[Tensor], dict[tuple[str, MultiIndex], Tensor]] | None = None
     for problem in pieces:
-        model, where = _space(problem, share, seed)
+        model, where = _space(problem, getattr(setup.trial, "model", None), share, seed)
         trial = Scaled(model, problem.domain.lower, problem.domain.upper, [0.0] * len(unit), unit.tolist()).to(like)
         terms, scales, weights = problem.terms(), dict(setup.scales), dict(setup.weights)
         start = OnFaces((Face(str(problem.time), "lower"),))
@@ -152,7 +165,10 @@ def _corrected(
         by_rule = problem.domain.quadrature(1) is not None
         told = [block.height * len(block.terms) * [by_rule or block.sample.quadrature is None] for block in objective.blocks]
         residuals = residuals * torch.tensor(list(itertools.chain(*told)), device=residuals.device)
-        move = factorised(residuals, slopes)[0](_RANK)
+        # The rows of a better solution would be rounded as well.
+        each = [generator.normal(size=block.height * len(block.terms)) / math.sqrt(block.height) for block in objective.blocks]
+        residuals = residuals + torch.finfo(residuals.dtype).eps * torch.from_numpy(np.concatenate(each)).to(residuals)
+        move = factorised(residuals, slopes)[0](0.0 if isinstance(model, Spectral) and everywhere else _RANK)
         objective.assign(move)
         squares += float(residuals.square().sum())
         left += float((residuals + slopes @ move).square().sum())

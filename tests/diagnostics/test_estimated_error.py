@@ -118,6 +118,26 @@ class Still(sciml.Problem):
         return d(v, x, x) + d(v, y, y) + u - torch.sin(math.pi * x) * torch.sin(math.pi * y)
 
 
+@pytest.mark.parametrize("diffusivity", [0.07, 0.05, 0.03])
+def test_fronts_that_hardly_anything_holds_in_place_are_no_successes(diffusivity):
+    """The walls hold a front by exp(-1 / diffusivity): at 0.03 no digit of a double tells where it is."""
+
+    class Front(sciml.Problem):
+        domain = sciml.Interval(x=(-1, 1))
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=lambda x: -torch.sign(x) * math.tanh(0.5 / diffusivity), on=domain.boundary)]
+
+        @sciml.equation
+        def burgers(self, u, x):
+            return diffusivity * d(u, x, x) - u * d(u, x)
+
+    solution = sciml.fit(Front(), strategy="Spectral")
+    x = np.linspace(-1, 1, 401)
+    error = np.linalg.norm(solution(x=x)["u"] + np.tanh(0.5 * x / diffusivity)) / np.linalg.norm(np.tanh(0.5 * x / diffusivity))
+    assert solution.estimated_error["u"] > 0.02 * error
+    assert solution.success == (error < 1e-3)
+
+
 def test_a_field_that_is_zero_to_rounding_is_measured_by_the_others():
     solution = sciml.fit(Still())
     assert 0 < abs(solution(x=0.4, y=0.3)["v"]).item() < 1e-13
