@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.geometry import Average, Domain, Interior, Opposite, PointSet, Within, draw
+from sciml.geometry import Average, Domain, Face, Interior, OnFaces, Opposite, PointSet, Within, draw
 from sciml.geometry.sampling import Halvings
 from sciml.models import Tiles
 from sciml.models.bases import gauss
 from sciml.problem import Problem
-from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.conditions import Evaluation, Term, prescribed_values
 from sciml.slabs.nested_dissection import BlockCholesky
 from sciml.slabs.system import Evaluated, Part, Site
 from sciml.typing import Array, MultiIndex
@@ -35,6 +35,8 @@ from sciml.typing import Array, MultiIndex
 SIDES = 3.0
 # What the terms of continuity are called, before the name of their field.
 CONTINUITY = "continuity."
+# What is said of where residuals are judged.
+SINGULAR = "residuals are judged apart from singular places"
 # Points along each coordinate of a cut tile to choose from, for one of a whole tile; beyond its degree, of a whole tile.
 _FINER, _MORE_POINTS = 3, 3
 _OUTSIDE, _FAR = 1e-6, 10.0
@@ -44,6 +46,8 @@ _AT_ONCE = 200_000
 _LEAST_POINTS, _ONSIDES = 3, 2.0
 # The share of a sum of squares that few tiles hold, and by what share of their number few that are halved make them more.
 _MOST_OF, _MORE = 0.8, 1.2
+# That share where tiles are graded towards jumps: from ring to ring fields are alike, and higher degrees resolve all of them.
+_MORE_BESIDE = 0.1
 # Half the width of the smallest tile that is halved, as a share of half the domain's: places in it have eight digits.
 _SMALLEST = 1e-8
 # A boundary of more sides is a curve rather than a polygon with corners.
@@ -56,6 +60,13 @@ _SMALL_ENOUGH = 20
 _NEAR, _FEW_POINTS = 4, 0.02
 # Points at which the mean of a field is taken.
 _AVERAGED = 2**16
+# What polynomials of half the degree may miss of prescribed values, as a share of their range; how far around a tile these are
+# looked at, as a share of the tile, and how much denser than rows.
+_MISSED, _AROUND, _DENSER, _RIDGE, _ROUNDING = 1e-2, 0.2, 4.0, 1e-12, 1e-9
+# So many tiles at jumps are few however many there are.
+_AT_JUMPS = 16
+# How far small tiles at a jump reach, in those that are halved so often.
+_REACH = 8.0
 # How far to either side of a tile's side a field may end, as a share of the tile.
 _BESIDE = 1e-7
 
@@ -91,7 +102,7 @@ class TileSpace:
         self.halves = model.halves * self._half
         self._degrees = torch.tensor([max(1, each) for each in model.degrees], dtype=torch.float64)
         self._middle = [sum(problem.domain.bounds[name]) / 2 for name in problem.coordinates]
-        self._inside: dict[Domain, tuple[Tensor, Tensor, Tensor]] = {}
+        self._inside: dict[Domain, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
 
     @staticmethod
     def laid(problem: Problem, names: Sequence[str], counts: Sequence[int], degree: int, fields: int = 1) -> TileSpace | None:
@@ -140,10 +151,11 @@ class TileSpace:
         pairs = torch.cat([each for _, each in self.model.neighbours()])
         beside = pairs[small[pairs].any(1)]
         small[beside.flatten()] = True
-        squares = torch.where(small, 0.0, squares)
+        squares = torch.where(small | self._at_jumps, 0.0, squares)
         largest, order = squares.sort(descending=True)
         count = int((largest.cumsum(0) < _MOST_OF * largest.sum()).sum()) + 1
-        if count * (2 ** len(self.names) - 1) <= _MORE * len(squares):
+        most = _MORE_BESIDE if bool(self._at_jumps.any()) else _MORE
+        if count * (2 ** len(self.names) - 1) <= most * len(squares):
             marked = torch.zeros(len(squares), dtype=torch.bool)
             marked[order[:count]] = True
             found = self.finer(marked)
@@ -176,6 +188,76 @@ class TileSpace:
             found = found.finer(found._at_corners(corners).any(1))
         return found
 
+    def resolving_data(self, times: int = _SMALL_ENOUGH) -> TileSpace:
+        """Tiles halved where few of them do not resolve prescribed values: so many times where these jump."""
+        found = self
+        # In space values jump along curves, at which tiles are not few.
+        for _ in range(times if len(self.names) <= 2 else 0):
+            marked = found._oscillating()
+            count = int(marked.sum())
+            if not count or (count > _AT_JUMPS and count * (2 ** len(self.names) - 1) > _MORE * len(marked)):
+                break
+            found = found.finer(marked)
+        return found
+
+    @cached_property
+    def _at_jumps(self) -> Tensor:
+        """Small tiles at jumps of prescribed values, ``(T,)``: what is left there is left on tiles of any size."""
+        small, model = self.levels >= _TOWARDS, self.model
+        jumps = model.centers[small & self._oscillating()] if bool(small.any()) else model.centers[:0]
+        near = _REACH * 2.0**-_TOWARDS * model.halves.amax(0)
+        return small & ((model.centers[:, None] - jumps).abs() <= near).all(2).any(1)
+
+    def _oscillating(self) -> Tensor:
+        """Data oscillation: on which tiles, ``(T,)``, prescribed values are no polynomials of half the degree, about."""
+        count, model = len(self.model.live), self.model
+        few = torch.nonzero((model.products / self._degrees).square().sum(1) <= 0.25)[:, 0]
+        found = torch.zeros(count, dtype=torch.bool)
+        for field in self.problem.fields:
+            points, values = self._prescribed(field)
+            point, tile = self._around(points)
+            table = model.functions((points[point] - model.centers[tile]) / model.halves[tile], [0] * len(self.names))[:, few]
+            squares = table.new_zeros(count, len(few), len(few)).index_add_(0, tile, table[:, :, None] * table[:, None])
+            right = table.new_zeros(count, len(few)).index_add_(0, tile, table * values[point, None])
+            total = table.new_zeros(count).index_add_(0, tile, values[point].square())
+            ridge = _RIDGE * squares.diagonal(dim1=1, dim2=2).sum(1).clamp_min(1.0)
+            weights = torch.linalg.solve(squares + ridge[:, None, None] * torch.eye(len(few)), right)
+            missed = total - (weights * right).sum(1)
+            extent = float(values.max() - values.min()) if len(values) else 0.0
+            found |= (missed > (_MISSED * extent) ** 2 * torch.bincount(tile, minlength=count)) & (missed > _ROUNDING * total)
+        return found
+
+    def _around(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Numbers of points ``(n, D)`` and of the tiles that they lie in or near, ``(m,)`` each."""
+        halves, pairs = self.model.halves[self.model.tile(points)], []
+        for way in itertools.product((-1, 0, 1), repeat=len(self.names)):
+            near = points + _AROUND * halves * torch.tensor(way, dtype=torch.float64)
+            pairs.append(torch.stack([torch.arange(len(points)), self.model.tile(near.clamp(-1, 1))], dim=1))
+        one, two = torch.cat(pairs).unique(dim=0).T
+        return one, two
+
+    def _prescribed(self, field: str) -> tuple[Tensor, Tensor]:
+        """Places ``(n, D)`` in the coordinates of the tiles at which a field's values are prescribed, and these, ``(n,)``."""
+        places, found = [torch.zeros(0, len(self.names), dtype=torch.float64)], [torch.zeros(0, dtype=torch.float64)]
+        time = self.problem.time
+        for term in self.problem.terms():
+            given = term.prescription
+            if given is None or given.field != field or given.index or not isinstance(term.place, OnFaces):
+                continue
+            if time is not None and time not in self.names and term.place == OnFaces((Face(time, "lower"),)):
+                continue
+            places.append(self._scaled(self._drawn(term, np.random.default_rng(0), _DENSER).points[0]))
+            points = self._whole(self._center + self._half * places[-1])
+            columns = dict(zip(self.problem.coordinates, points.unbind(1), strict=True))
+            found.append(prescribed_values(given.what, given.target, self.problem, columns).expand(len(points)).detach())
+        return torch.cat(places), torch.cat(found)
+
+    def _drawn(self, term: Term, generator: np.random.Generator, denser: float = 1.0) -> PointSet:
+        """Points of a condition, as dense as its tiles ask for, or denser."""
+        largest = denser * (self._half / self.halves.amax(0)).max()
+        count = max(1, round(float(largest * (max(self.model.degrees) + 1) * _ONSIDES) ** (len(self.names) - 1)))
+        return draw(term.place, self.problem.domain, count, generator, Halvings(self._level, self._place))
+
     def _raised(self) -> TileSpace:
         """The same tiles with polynomials of a degree higher by two."""
         model = self.model
@@ -195,14 +277,15 @@ class TileSpace:
         """How many times the tiles at points by all coordinates, ``(n, D)``, are halved."""
         return self.levels[self.model.tile(self._scaled(torch.from_numpy(points)))].numpy()
 
-    def regular(self, points: Tensor) -> Tensor | None:
-        """Singularities: which points by all coordinates, ``(n, D)``, are apart from them; None where there are none.
+    @cached_property
+    def singular(self) -> bool:
+        """Singularities: whether tiles were halved many times at places where derivatives have no bounds."""
+        return bool((self.levels >= _TOWARDS).any())
 
-        Those are few, and the tiles at them were halved many times.
-        """
-        far = torch.from_numpy(self._level(points.cpu().numpy()) < _NEAR)
-        singular = bool((self.levels >= _TOWARDS).any()) and int((~far).sum()) <= _FEW_POINTS * len(far)
-        return far if singular else None
+    def regular(self, points: Tensor) -> Tensor:
+        """Which points by all coordinates, ``(n, D)``, are apart from singular places; all where those at them are not few."""
+        far = torch.from_numpy(self._level(points.numpy()) < _NEAR) | (not self.singular)
+        return far if int((~far).sum()) <= _FEW_POINTS * len(far) else torch.ones_like(far)
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -259,9 +342,7 @@ class TileSpace:
         are as many points inside.
         """
         domain = self.problem.domain if part is None else part
-        if domain not in self._inside:
-            self._inside[domain] = self._chosen(domain)
-        cut, local, inside = self._inside[domain]
+        cut, local, inside, _ = self._chosen(domain)
         whole = torch.ones(len(self.model.live), dtype=torch.bool)
         whole[cut] = False
         kept = inside.any(1)
@@ -275,17 +356,24 @@ class TileSpace:
             found.append((TileTrace(self, tiles, places), within))
         return [each for each in found if len(each[0].tiles)]
 
-    def _chosen(self, domain: Domain) -> tuple[Tensor, Tensor, Tensor]:
-        """The tiles that are not wholly in a domain, their points ``(C, q, D)`` and which of these lie in it, ``(C, q)``."""
+    def _chosen(self, domain: Domain) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The tiles that are not wholly in a domain, their points ``(C, q, D)``, which of these lie in it, and what of each."""
+        if domain not in self._inside:
+            self._inside[domain] = self._choice(domain)
+        return self._inside[domain]
+
+    def _choice(self, domain: Domain) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         tiles, grid = torch.arange(len(self.model.live)), gauss_grid(self.side, len(self.names))
         cut = tiles[~self._contains(domain, self.points(tiles, grid.expand(len(tiles), -1, -1))).all(1)]
         fine = gauss_grid(_FINER * self.side, len(self.names))
-        local, inside = [grid[None][:0]], [torch.zeros(0, len(grid), dtype=torch.bool)]
+        local, inside, share = [grid[None][:0]], [torch.zeros(0, len(grid), dtype=torch.bool)], [torch.zeros(0).double()]
         for tiles in cut.split(max(1, _AT_ONCE // len(fine))):
-            chosen, real = _some(self._contains(domain, self.points(tiles, fine.expand(len(tiles), -1, -1))), len(grid))
+            within = self._contains(domain, self.points(tiles, fine.expand(len(tiles), -1, -1)))
+            chosen, real = _some(within, len(grid))
             local.append(fine[chosen])
             inside.append(real)
-        return cut, torch.cat(local), torch.cat(inside)
+            share.append(within.double().mean(1))
+        return cut, torch.cat(local), torch.cat(inside), torch.cat(share)
 
     def sites(
         self, terms: Sequence[Term], scales: Callable[[str], float], seed: Sequence[int], most: float = math.inf
@@ -296,15 +384,12 @@ class TileSpace:
                 part = term.place.part if isinstance(term.place, Within) else None
                 for trace, inside in self.inside(part, most):
                     yield Site(term, (trace,), inside / scales(term.name))
-        largest = (self._half / self.halves.amax(0)).max()
-        count = max(1, round(float(largest * (max(self.model.degrees) + 1) * _ONSIDES) ** (len(self.names) - 1)))
         generator = np.random.default_rng(list(seed))
         for term in terms:
             if isinstance(term.place, Average):
                 yield self._held(term, scales(term.name))
             elif not isinstance(term.place, Interior | Within):
-                sample = draw(term.place, self.problem.domain, count, generator, Halvings(self._level, self._place))
-                yield self._scattered(term, sample, scales(term.name))
+                yield self._scattered(term, self._drawn(term, generator), scales(term.name))
         yield from self._continuity()
 
     def _scattered(self, term: Term, sample: PointSet, scale: float) -> Site:
@@ -448,14 +533,24 @@ class TileSpace:
             found.append((trace, torch.stack([inside & self.lives(name, places) for name in self.problem.fields])))
         return found
 
+    @cached_property
+    def shares(self) -> list[tuple[TileTrace, Tensor]]:
+        """Quadrature: points of all tiles, and their shares of the measure of where each field lives, ``(F, E, q)``."""
+        measures, (cut, _, _, share) = self.halves.prod(1), self._chosen(self.problem.domain)
+        measures[cut] *= share
+        found = []
+        for (trace, lives), (_, inside) in zip(self.everywhere, self.inside(), strict=True):
+            found.append((trace, lives * (measures[trace.tiles] / inside.sum(1).clamp_min(1))[:, None]))
+        whole = torch.stack([each.sum((1, 2)) for _, each in found]).sum(0)
+        return [(trace, each / whole.clamp_min(1e-300)[:, None, None]) for trace, each in found]
+
     def sizes(self, weights: Tensor) -> Tensor:
         """The root mean squares of all fields where they live, from coefficients ``(times, F, T K)``: ``(times, F)``."""
-        squares, count = weights.new_zeros(weights.shape[:2]), weights.new_zeros(weights.shape[1])
-        for trace, lives in self.everywhere:
+        squares = weights.new_zeros(weights.shape[:2])
+        for trace, shares in self.shares:
             values = trace.jet(self.local(weights.flatten(0, 1)), ()).unflatten(0, weights.shape[:2])
-            squares += (values.square() * lives).sum((2, 3))
-            count += lives.sum((1, 2))
-        return (squares / count.clamp_min(1)).sqrt()
+            squares += (values.square() * shares).sum((2, 3))
+        return squares.sqrt()
 
     @property
     def fields_a_tile(self) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -22,6 +22,7 @@ from sciml.diagnostics.well_posedness import warn_of_conditions
 from sciml.models import RandomFeatures
 from sciml.parallel import process_group
 from sciml.problem import Measurements, Problem
+from sciml.problem.collocation import Collocation
 from sciml.solvers import Adaptive, Callback, DiscreteProblem, EarlyStopping, HardConstraints, Report, Weightings
 from sciml.solvers.journal import Journal
 from sciml.strategies.prepare import prepare
@@ -306,6 +307,17 @@ def _as_it_ended(best: Candidate, last: Candidate, log: Log) -> Candidate:
         return replace(best, status="budget" if best.status in STOPPED else best.status)
     status, message = (last.status, last.message) if last.status in STOPPED else (log.status, log.message)
     return replace(best, status=status, message=message) if status in STOPPED else best
+
+
+def judged_apart(setup: DiscreteProblem, regular: Callable[[torch.Tensor], torch.Tensor]) -> DiscreteProblem:
+    """The set-up with residuals judged at points ``(n, D)`` that a mask calls regular alone; at all where it calls none so."""
+
+    def kept(block: Collocation) -> Collocation:
+        points = block.sample.points[0]
+        numbers = torch.nonzero(regular(points.cpu()))[:, 0]
+        return block if len(numbers) in (0, len(points)) else block.part(numbers.to(points.device))
+
+    return replace(setup, fresh=tuple(map(kept, setup.fresh)))
 
 
 _COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}

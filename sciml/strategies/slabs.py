@@ -145,12 +145,13 @@ def _slopes(evaluated: Sequence[Evaluated]) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an attempt says of its windows: until when residuals are those of a layer that the start leaves, and at most how
-    far from the solution each field is, about, in the root mean square over space and time as a fraction of its own.
+    """What an attempt says of its windows: at most how far from the solution each field is, about, in the root mean square over
+    space and time as a fraction of its own; and at which points ``(n, D)`` residuals say something, ``regular`` ones, and why.
     """
 
-    layer: float = -math.inf
     at_most: Mapping[str, float] = field(default_factory=dict)
+    regular: Callable[[Tensor], Tensor] | None = None
+    said: str = ""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
 from sciml.slabs.newton_krylov import SlabRates, moves
 from sciml.slabs.system import Evaluated, Site, Slab, Trace, at_time
-from sciml.slabs.tile_space import TileSpace, untied
+from sciml.slabs.tile_space import SINGULAR, TileSpace, untied
 from sciml.slabs.tiles import TilePreconditioner
 from sciml.solvers import DiscreteProblem
 from sciml.strategies.slabs import SlabAttempt, Verdict, lacks_start
@@ -40,9 +40,13 @@ _CONTRADICTED = 0.03
 _SHARE, _SMOOTH_SHARE, _COARSE = 0.3, 1e-3, 2.0
 # After a start that contradicts the conditions: the error that is accepted and the one aimed at, and how fast windows grow.
 _AFTER_JUMPS, _IN_LAYERS, _PAST_LAYER = 1e-2, 1e-4, 4.0
+# The error of a window from which on the layer is over.
+_LAYERED = 1e-3
 # Then there are so many stages, and the first window is that on which tiles were refined, divided by this.
 _STAGES_AFTER, _THINNER = 4, 8.0
 _EFFORT, _MEMORY = 2e11, 0.4
+# How often tiles are halved where prescribed values jump.
+_TO_JUMPS = 12
 # How many times the target what tiles miss in a later window may be before they are refined there.
 _BEHIND = 2.0
 # Stages of waves at most, and what one more leaves of the error in time if it helps.
@@ -99,6 +103,8 @@ class TileWindows(SlabAttempt):
         self._level, self._in_space, self._per_left, self._resolved = 0, math.inf, 0.0, math.inf
         self._first: _TileTried | None = None
         self._jumps, self._layer = False, math.inf
+        # When the layer is over that a start which contradicts the conditions leaves.
+        self._over = -math.inf
         self._too_long, self._patience = math.inf, 0
         self._longer_had = self.stages
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
@@ -148,6 +154,8 @@ class TileWindows(SlabAttempt):
             reached = min(reached, self.accepted)
         if not found.solved or (reached if self._jumps else self._in_space) > self.accepted:
             return found.setup, math.inf
+        if self._jumps and (before is None or (begin == self._over and reached > _LAYERED)):
+            self._over = end
         if reached > self.target and self._jumps:
             # Shorter windows resolve no layer that is thinner than the tiles.
             self.target, self.longer = reached, _PAST_LAYER
@@ -159,12 +167,22 @@ class TileWindows(SlabAttempt):
         return found.setup, reached
 
     def verdict(self, edges: Sequence[float]) -> Verdict:
-        # In the layer after a start that contradicts the conditions residuals say nothing.
-        return replace(super().verdict(edges), layer=edges[1] if self._jumps else -math.inf)
+        found, made = super().verdict(edges), self._spaces.get(self._level)
+        if made is None:
+            return found
+        space, time, over = made[0], self._problem.coordinates.index(self._time), self._over
+        said = [SINGULAR] * space.singular
+        if self._jumps:
+            # In the layer residuals say nothing.
+            said += [
+                "the start contradicts the conditions: residuals are judged beyond the layer that it leaves, from "
+                f"{self._time} = {over:.4g} on"
+            ]
+        regular = lambda points: space.regular(points) & (points[:, time] >= over)  # noqa: E731
+        return replace(found, regular=regular, said="; ".join(said)) if said else found
 
     def _everywhere(self, mesh: TileSpace) -> list[tuple[Trace, Tensor]]:
-        count = torch.stack([lives.sum((1, 2)) for _, lives in mesh.everywhere]).sum(0).clamp_min(1)
-        return [(trace, lives / count[:, None, None]) for trace, lives in mesh.everywhere]
+        return [*mesh.shares]
 
     def _resolving_start(self, begin: float, end: float) -> int:
         """The fewest tiles on which the start agrees with the conditions.
@@ -255,13 +273,12 @@ class TileWindows(SlabAttempt):
     def _changed(self, coarse: _TileTried, fine: _TileTried) -> float:
         """By how much the fields at the end of a window, as fractions of their size, changed with the tiles."""
         space, end = fine.slab.mesh, fine.slab.begin + fine.slab.length
-        squares, counts = torch.zeros(2, len(self._orders), dtype=torch.float64)
-        for trace, lives in space.everywhere:
+        squares = torch.zeros(len(self._orders), dtype=torch.float64)
+        for trace, shares in space.shares:
             points = at_time(self._problem, end, [column.flatten() for column in trace.columns])
             one, two = (each.setup.trial(points.to(each.setup.trial.offset)).cpu() for each in (coarse, fine))
-            squares += ((one - two).square().T * lives.flatten(1)).sum(1)
-            counts += lives.sum((1, 2))
-        found = ((squares / counts).sqrt() / fine.setup.trial.scale.cpu()).max()
+            squares += ((one - two).square().T * shares.flatten(1)).sum(1)
+        found = (squares.sqrt() / fine.setup.trial.scale.cpu()).max()
         return float(found) if bool(torch.isfinite(found)) else math.inf
 
     def _at(self, level: int) -> tuple[TileSpace, list[Site]] | None:
@@ -280,7 +297,7 @@ class TileWindows(SlabAttempt):
         widths = [problem.domain.half_widths[name] for name in names]
         counts = [max(1, round(most * width / max(widths))) for width in widths]
         space = TileSpace.laid(problem, names, counts, degree)
-        return None if space is None else self._affordable(space, level == 0)
+        return None if space is None else self._affordable(space.resolving_data(_TO_JUMPS), level == 0)
 
     def _affordable(self, space: TileSpace, always: bool = False) -> tuple[TileSpace, list[Site]] | None:
         """A space and where its rows are taken; None where that takes too much."""

@@ -12,15 +12,14 @@ import torch
 from torch import Tensor
 
 from sciml.errors import SolverError
-from sciml.geometry import Interior, Within
 from sciml.models import Tiles as TilePolynomials
 from sciml.problem import Problem
 from sciml.slabs.at_rest import TileRows
-from sciml.slabs.tile_space import TileSpace, gauss_grid, untied
+from sciml.slabs.tile_space import SINGULAR, TileSpace, gauss_grid, untied
 from sciml.solvers import DiscreteProblem
 from sciml.solvers.gauss_newton import DampedGaussNewton, DampedStep
 from sciml.strategies.random_features import ENOUGH, not_by_least_squares, solved_how
-from sciml.strategies.search import Candidate, Strategy, Workspace
+from sciml.strategies.search import Candidate, Strategy, Workspace, judged_apart
 from sciml.strategies.training import relative
 
 MOST_COORDINATES = 3
@@ -148,9 +147,12 @@ class Tiles(Strategy):
             judge = f"the last refinement changed the fields by {so_far.change:.1e} of their size"
             if last is None:
                 judge = f"the residual on held-out points is {judged:.1e} of its natural size"
-            apart, solved = _apart(space, solved)
+            solved = judged_apart(solved, space.regular)
+            apart = f"; {SINGULAR}" if space.singular else ""
             reason = f"{solved_how(work.linear)[0]}: polynomials on {model.extra_repr()} by least squares; {judge}{apart}"
             now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason, at_most=at_most)
+            # Corrections by smooth functions say nothing of singular ones.
+            now = replace(now, errors={name: min(1.0, each) for name, each in at_most.items()}) if space.singular else now
             found = replace(now, sufficient=judged <= _GOOD) if better or found is None else found
             work.log.solved(name, float(squares.sum()), judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
             yield found
@@ -233,7 +235,7 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
         boxes = " x ".join(map(str, counts))
         raise SolverError(f"none of {boxes} tiles has enough points inside {problem.domain!r}: use more tiles")
     # Layers at the ends of an interval, where least squares spread an error that no tile resolves, cost few tiles.
-    return found.towards(found.corners, _TO_THE_ENDS) if work.dimension == 1 else found
+    return found.towards(found.corners, _TO_THE_ENDS) if work.dimension == 1 else found.resolving_data()
 
 
 def _solved(
@@ -286,18 +288,6 @@ def sensitivities(found: DiscreteProblem, raw: Mapping[str, Tensor], seed: int) 
     space = TileSpace(bound, model, names)
     slopes = TileRows(found.problem, space, trial, [seed, 10], raw).linearised(model.coefficients).sensitivities()
     return None if slopes is None else torch.stack([_levelled(space, each) for each in slopes]).to(found.trial.scale)
-
-
-def _apart(space: TileSpace, setup: DiscreteProblem) -> tuple[str, DiscreteProblem]:
-    """The set-up judged apart from singular places, where derivatives have no bounds, and what to say of it."""
-    inside = [number for number, block in enumerate(setup.fresh) if isinstance(block.terms[0].place, Interior | Within)]
-    fresh = list(setup.fresh)
-    for number in inside:
-        regular = space.regular(fresh[number].sample.points[0])
-        if regular is None:
-            return "", setup
-        fresh[number] = fresh[number].part(torch.nonzero(regular)[:, 0].to(fresh[number].sample.points[0].device))
-    return "; residuals are judged apart from singular places", replace(setup, fresh=tuple(fresh))
 
 
 def _levelled(space: TileSpace, coefficients: Tensor) -> Tensor:

@@ -13,12 +13,13 @@ from sciml.geometry import Box, Face, Interior, OnFaces, Within
 from sciml.models import MLP, RandomFeatures
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
+from sciml.problem.compatibility import contradictions
 from sciml.problem.conditions import Evaluation, Term
 from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton, LeastSquares
 from sciml.strategies.grid_slabs import GridWindows, not_on_grid
 from sciml.strategies.polish import Polish
 from sciml.strategies.random_features import not_by_least_squares
-from sciml.strategies.search import Candidate, Strategy, Workspace
+from sciml.strategies.search import Candidate, Strategy, Workspace, judged_apart
 from sciml.strategies.slabs import ElementWindows, SlabAttempt, Verdict, not_on_elements
 from sciml.strategies.tile_slabs import TileWindows, not_on_tiles
 from sciml.strategies.time_marching import WindowMethod, continued, fresh_model, joined, march, not_in_windows, window
@@ -40,6 +41,7 @@ _WINDOW_SCALES, _ODE_SCALE = (8.0, 16.0, 32.0), 6.0
 _TARGET, _ODE_TARGET, _SPECTRAL_TARGET = 1e-7, 1e-9, 1e-9
 _GOOD_ENOUGH, _SHORTEST, _TILE_TARGET = 1e-3, 1e-7, 1e-6
 _WINDOWS_GOOD = 1e-2
+_PLANE_AND_TIME = 3
 
 
 @dataclass
@@ -142,12 +144,6 @@ def _derivative(name: str, index: MultiIndex, evaluation: Evaluation) -> torch.T
     return evaluation.space.jet(name, index)
 
 
-def _later(block: Collocation, problem: Problem, layer: float) -> Collocation:
-    """The block at its points after a layer; whole where all of them are at the start, as those of initial values are."""
-    times = block.sample.points[0][:, problem.coordinates.index(str(problem.time))]
-    return block.part(torch.nonzero(times >= layer).flatten()) if bool((times >= layer).any()) else block
-
-
 @dataclass(frozen=True)
 class TimeMarching(Strategy):
     """Time marching: windows of time in turn, their lengths and ways of solving chosen by the residual on held-out points.
@@ -184,12 +180,9 @@ class TimeMarching(Strategy):
         good = marched.complete and marched.worst <= _WINDOWS_GOOD
         found, first = joined(work.discrete, marched), methods[0].attempt
         verdict = first.verdict(marched.edges) if isinstance(first, SlabAttempt) and not marched.escalated else Verdict()
-        if verdict.layer > marched.edges[0]:
-            found = replace(found, fresh=tuple(_later(block, problem, verdict.layer) for block in found.fresh))
-            reason += (
-                f"; the start contradicts the conditions: residuals are judged beyond the layer that it leaves, from "
-                f"{problem.time} = {verdict.layer:.4g} on"
-            )
+        if verdict.regular is not None:
+            found = judged_apart(found, verdict.regular)
+            reason += f"; {verdict.said}"
         yield Candidate(
             found,
             marched.worst,
@@ -241,7 +234,9 @@ class SpaceTimeSlabs(TimeMarching):
         grid = not_on_grid(problem)
         # Rows of a grid need as many conditions as derivatives; a pressure has none at walls, and least squares need none.
         bare = grid is not None and any(problem.order(name, str(problem.time)) == 0 for name in problem.fields)
-        return (TileWindows, None) if bare and not_on_tiles(problem) is None else (GridWindows, grid)
+        # Between the nodes of a whole side nothing resolves a jump.
+        jumps = grid is None and len(problem.coordinates) == _PLANE_AND_TIME and bool(contradictions(problem))
+        return (TileWindows, None) if (bare or jumps) and not_on_tiles(problem) is None else (GridWindows, grid)
 
     def _methods(self, work: Workspace, training: Training, target: float) -> tuple[str, list[WindowMethod]]:
         kind, _ = self._space(work.problem)
