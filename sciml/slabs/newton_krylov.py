@@ -95,11 +95,16 @@ def solve(
 
 
 def driven(
-    slab: Slab[Any], solved: SlabRates, sources: Sequence[Tensor], starts: tuple[Tensor, ...]
+    slab: Slab[Any],
+    solved: SlabRates,
+    sources: Sequence[Tensor],
+    starts: tuple[Tensor, ...],
+    tolerance: float = _ROUGHLY,
+    most: int = _FEW,
 ) -> tuple[Slab[Any], Tensor]:
-    r"""A posteriori error in a slab, by the linearised equations: as a slab that it starts in, and its rates.
+    r"""A posteriori error in a slab, or a sensitivity, by the linearised equations: a slab that it starts in, and its rates.
 
-    Residuals r, the ``sources``, and the error at the start drive it: :math:`R'(u)\,\delta = -r`, solved to a tenth.
+    Residuals r, the ``sources``, and what there is at the start drive it: :math:`R'(u)\,\delta = -r`, of errors to a tenth.
     """
     assert solved.inverse is not None
     error, evaluated = replace(slab, starts=starts), solved.evaluated
@@ -108,7 +113,7 @@ def driven(
     if solved.products < solved.steps:
         # One product was enough for every step of Newton's method: the inverse is one.
         return error, wanted
-    rates, _ = gmres(partial(_linearised, slab, solved.inverse, evaluated), wanted.flatten(), _ROUGHLY, _FEW)
+    rates, _ = gmres(partial(_linearised, slab, solved.inverse, evaluated), wanted.flatten(), tolerance, most)
     return error, rates.view_as(wanted)
 
 

@@ -14,7 +14,7 @@ from sciml.jets.random import JetKind
 from sciml.models.radau import RadauIIA, start_polynomial, start_values
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, Term, target_values
-from sciml.problem.linearize import linearize
+from sciml.problem.linearize import linearize, per_point
 from sciml.typing import MultiIndex
 
 # A field's number and its order of time derivative, to what traces take its jets from, at all times.
@@ -193,6 +193,11 @@ class Slab(Generic[SpaceT]):
         At the stages they are those of the method, whose derivatives each are what they are at the stages. At other times,
         given as shares of the slab, they are those of the function.
         """
+        local, times = self._local(rates, at), self.stages.nodes if at is None else at
+        return [self._evaluated(site, local, times, slopes) for site in sites]
+
+    def _local(self, rates: Tensor, at: Tensor | None) -> _Local:
+        """What traces take their jets from at some times."""
         kept: dict[tuple[int, int], Any] = {}
 
         def local(field: int, in_time: int) -> Any:
@@ -201,10 +206,11 @@ class Slab(Generic[SpaceT]):
                 kept[key] = self.mesh.local(self.moved(rates, *key, at) + self.kept(*key, at))
             return kept[key]
 
-        times = self.stages.nodes if at is None else at
-        return [self._evaluated(site, local, times, slopes) for site in sites]
+        return local
 
-    def _evaluated(self, site: Site, local: _Local, at: Tensor, slopes: bool) -> Evaluated:
+    def _evaluated(
+        self, site: Site, local: _Local, at: Tensor, slopes: bool, varied: tuple[Problem, Mapping[str, Tensor]] | None = None
+    ) -> Evaluated:
         names, time = self.problem.coordinates, str(self.problem.time)
         shape = (len(at), *site.traces[0].columns[0].shape)
         space = [name for name in names if name != time]
@@ -215,12 +221,23 @@ class Slab(Generic[SpaceT]):
             points.append(torch.stack([where.get(name, when) for name in names]).T)
         suppliers = [_TraceJets(self, local, trace) for trace in site.traces]
         normals = None if site.normals is None else site.normals.expand(len(at), -1, -1).flatten(0, 1)
-        return evaluated(site, Evaluation.of(self.problem, points, suppliers, normals), shape, self.place, slopes=slopes)
+        problem, raw = (self.problem, dict[str, Tensor]()) if varied is None else varied
+        leaves, unknowns = per_point(problem, raw, len(points[0]))
+        at_points = Evaluation.of(problem.bind(**unknowns) if unknowns else problem, points, suppliers, normals)
+        return evaluated(site, at_points, shape, self.place, slopes=slopes, unknowns=leaves)
 
     def place(self, field: str, index: MultiIndex) -> tuple[int, int, MultiIndex]:
         """A jet as the number of its field and its derivatives in time and in space."""
         time = self.problem.time
         return self.problem.fields.index(field), index.count(str(time)), tuple(name for name in index if name != time)
+
+    def by_unknown(
+        self, sites: Sequence[Site], rates: Tensor, problem: Problem, raw: Mapping[str, Tensor]
+    ) -> list[list[Tensor]]:
+        """For each of some raw unknowns of the problem the derivatives of all residuals at the stages by it."""
+        local = self._local(rates, None)
+        found = [self._evaluated(site, local, self.stages.nodes, True, (problem, raw)).by_unknown for site in sites]
+        return [list(each) for each in zip(*found, strict=True)]
 
     def product(self, evaluated: Sequence[Evaluated], rates: Tensor, *, started: bool = False) -> list[Tensor]:
         """The derivative of every residual at the stages in the direction of some rates, and if ``started`` of the starts."""

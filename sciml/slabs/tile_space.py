@@ -569,6 +569,13 @@ class TileSpace:
         # Beside the factor's, those of the triangles of all tiles.
         return factor + 2.0 * tiles * self.side ** len(self.names) * width**2, numbers
 
+    def at_points(self, weights: Tensor, columns: Sequence[Tensor]) -> Tensor:
+        """Functions with coefficients ``(k, T K)`` at places by coordinate, ``(n,)`` each: ``(k, n)``."""
+        scaled = (torch.stack([*columns], dim=1) - self._center) / self._half
+        tiles = self.model.tile(scaled)
+        table = self.model.functions(self.model.local(scaled, tiles), [0] * len(self.names))
+        return (self.local(weights)[:, tiles] * table).sum(2)
+
     def interpolated(self, field: str, values: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
         """Coefficients ``(k, T K)`` of the polynomials nearest to functions of places ``(n,)`` by coordinate, ``(k, n)``.
 

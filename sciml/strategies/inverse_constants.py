@@ -37,7 +37,7 @@ from sciml.problem.observations import is_measured
 from sciml.solvers import DiscreteProblem, LeastSquares, ResidualSystem
 from sciml.solvers.discrete_problem import layout_of
 from sciml.strategies.random_features import not_by_least_squares, output_weights
-from sciml.strategies.search import Candidate, Strategy, Workspace, search
+from sciml.strategies.search import Candidate, Strategy, Varied, Workspace, search
 from sciml.strategies.tiles import Tiles, sensitivities
 from sciml.strategies.training import Training
 from sciml.typing import Array, MultiIndex
@@ -164,6 +164,16 @@ class Tangent(nn.Module):
     def foretold(self, moves: Mapping[str, Tensor]) -> Any:
         """The solution that the slopes foretell where raw numbers have moved; None where only solving tells."""
         return None
+
+
+class Sensitivities(Tangent):
+    """A solution as an affine function of constants, by its derivatives, each a function ``beside`` it."""
+
+    def __init__(self, here: nn.Module, beside: Sequence[nn.Module], raw: Mapping[str, Tensor]) -> None:
+        super().__init__(here, here, beside, raw, dict.fromkeys(raw, 1.0))
+
+    def _slopes(self, jets: Any, jet: Jet) -> Tensor:
+        return torch.stack([each.jet(*jet).detach() for each in jets[1:]], dim=1)
 
 
 class TileTangent(Tangent):
@@ -471,15 +481,18 @@ class OutputError:
 
     def reached(self, raw: Mapping[str, Tensor]) -> Reached | None:
         """What there is at some values."""
-        found = self._solved({name: float(each.value(raw[name])) for name, each in self.work.problem.unknowns.items()})
+        found = self._solved(raw)
         return None if found is None else Reached(found, raw, self.loss(found, raw))
 
-    def _solved(self, values: Mapping[str, float]) -> Candidate | None:
+    def _solved(self, raw: Mapping[str, Tensor]) -> Candidate | None:
         """The forward solution where constants have values, by the best way, and then on its tiles; or None."""
         best: Candidate | None = None
         self.solves += 1
+        problem = self.work.problem.unmeasured()
+        values = {name: float(each.value(raw[name])) for name, each in problem.unknowns.items()}
+        varied = Varied(problem, {name: value.detach().cpu() for name, value in raw.items()})
         for way in self._ways if self._way is None else [self._way]:
-            own = replace(self.work.on(None), problem=self.work.problem.bind(**values).unmeasured(), options=self._options)
+            own = replace(self.work.on(None), problem=problem.bind(**values), options=self._options, varied=varied)
             try:
                 found = search([way], own)
             except SolverError:
@@ -499,6 +512,8 @@ class OutputError:
         if _on_tiles(here.solution):
             tables = sensitivities(replace(here.solution.discrete, problem=self.work.problem), here.raw, self.work.seed)
             return None if tables is None else TileTangent(trial, self.all_slopes(trial.model, tables), here.raw)
+        if here.solution.slopes:
+            return Sensitivities(trial, here.solution.slopes, here.raw)
         steps = {name: _BESIDE * max(1.0, abs(float(value))) for name, value in here.raw.items()}
         for name, step in steps.items():
             found = self.reached({**here.raw, name: here.raw[name] + step})

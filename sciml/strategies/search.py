@@ -19,10 +19,12 @@ import torch
 
 from sciml.data.memory import free_bytes
 from sciml.diagnostics.well_posedness import warn_of_conditions
+from sciml.geometry import Face
 from sciml.models import RandomFeatures
 from sciml.parallel import process_group
 from sciml.problem import Measurements, Problem
 from sciml.problem.collocation import Collocation
+from sciml.problem.compatibility import depends_on_unknowns, prescribed
 from sciml.solvers import Adaptive, Callback, DiscreteProblem, EarlyStopping, HardConstraints, Report, Weightings
 from sciml.solvers.journal import Journal
 from sciml.strategies.prepare import prepare
@@ -51,6 +53,7 @@ class Candidate:
         at_most: what it is at most, about, for where no better estimate can be had.
         scatter: what the noise of measurements adds to that error, where it is known already.
         spread: how the fields scatter with the measurements, where parameters of the trial function do not tell.
+        slopes: its derivatives by the raw unknowns of ``Workspace.varied``, where it knows them.
         teacher: the solution that it learned, with what measurements say of the unknowns there.
     """
 
@@ -68,6 +71,7 @@ class Candidate:
     at_most: Mapping[str, float] = field(default_factory=dict)
     scatter: Mapping[str, float] = field(default_factory=dict)
     spread: FieldCovariance | None = None
+    slopes: tuple[torch.nn.Module, ...] = ()
     teacher: DiscreteProblem | None = None
 
     @property
@@ -187,6 +191,20 @@ class Options:
     enough: float = 0.0
 
 
+@dataclass(frozen=True)
+class Varied:
+    """A problem with unknown constants, and their raw numbers where it is solved: windows carry sensitivities by these."""
+
+    problem: Problem
+    raw: Mapping[str, torch.Tensor]
+
+    @property
+    def starts(self) -> bool:
+        """Whether what the problem starts from depends on an unknown."""
+        start = Face(str(self.problem.time), "lower")
+        return any(depends_on_unknowns(self.problem, each) for each in prescribed(self.problem) if each.face == start)
+
+
 @dataclass
 class Workspace:
     """What a strategy works with: the problem with its measurements, the settings of the fit, its record and its journal."""
@@ -199,6 +217,7 @@ class Workspace:
     feed: Any = None
     choices: list[str] = field(default_factory=list)
     tried: set[str] = field(default_factory=set)
+    varied: Varied | None = None
 
     @property
     def seed(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from sciml.diagnostics.estimated_error import significant
 from sciml.geometry import Box, Face, Interior, OnFaces, Opposite, Within
-from sciml.models import PiecewisePolynomial, Scaled
+from sciml.models import PiecewisePolynomial, Scaled, Windowed
 from sciml.models.bases import PiecewiseBasis, chebyshev_places, gauss
 from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
@@ -26,7 +26,7 @@ from sciml.slabs.newton_krylov import Inverse, SlabRates, driven, solve
 from sciml.slabs.row_layout import outward
 from sciml.slabs.system import Evaluated, Site, Slab, Trace, at_time, initial_values
 from sciml.solvers import DiscreteProblem
-from sciml.strategies.search import Log
+from sciml.strategies.search import Log, Varied
 from sciml.typing import Array
 
 _STAGES = 12
@@ -41,6 +41,8 @@ _QUIET, _HOLD, _LONGEST_HOLD = 1e-4, 3, 24
 _SHORT, _AT_ONCE = 0.01, 1e-5
 _OFTEN, _FAR, _LOOSER = 30, 300, 10.0
 _TOLERANCE, _ROUGH, _ROUGH_START = 1e-15, 1e-3, 1e-6
+# How closely, and by how many products at most, sensitivities are solved for.
+_CLOSELY, _MANY_PRODUCTS = 1e-4, 30
 # What rounding adds to the error in every window, and relative errors below which it may be all there is.
 _ROUNDING, _NO_BETTER = 1e-15, 1e-12
 
@@ -100,16 +102,12 @@ class CarriedError:
         """What a journal keeps of it."""
         return cls(kept[0], tuple(kept[1:])) if kept else None
 
-    @property
-    def relative(self) -> float:
-        """Of all fields together."""
-        return float((self.squares[0].sum() / self.squares[1].sum().clamp_min(1e-300)).sqrt())
-
 
 @dataclass(frozen=True)
 class _Ended:
-    """How a window of a ``span`` of time ended: its weights and those of its error. By the number of its trial function it is
-    found, which stays with it, so that no other one can get the number.
+    """How a window of a ``span`` of time ended: its weights, those of its error, and of its derivatives by unknowns, which are
+    trial functions ``beside`` its own. By the number of its trial function it is found, which stays with it, so that no other
+    one can get the number.
     """
 
     span: tuple[float, float]
@@ -117,6 +115,8 @@ class _Ended:
     mesh: Any
     ends: tuple[Tensor, ...]
     error: CarriedError | None
+    slopes: Sequence[tuple[Tensor, ...]]
+    beside: Sequence[Scaled]
 
 
 # What makes the approximate inverse of a slab, and when that of a window was made: before, for its first or for a later step.
@@ -175,6 +175,7 @@ class SlabAttempt(ABC):
     target: float
     accepted: float
     stages: RadauIIA = field(default_factory=lambda: RadauIIA(_STAGES))
+    varied: Varied | None = None
 
     def __post_init__(self) -> None:
         problem = self.setup.problem
@@ -192,6 +193,9 @@ class SlabAttempt(ABC):
         self._ends: dict[int, _Ended] = {}
         # By the start of each window: the mean squares of its error and of the fields, ``(2, F)``, where they are known.
         self._squares: dict[float, Tensor] = {}
+        # The derivatives of the last slab's rates by the unknowns that are varied; by the start of each window, its own.
+        self._by_unknown: list[Tensor] = []
+        self._slopes: dict[float, Sequence[Scaled]] = {}
         self._kept: _Kept | None = None
         # The slab that asked for an inverse last, when the last window's was made, and how many products that window took.
         self._asked: Slab[Any] | None = None
@@ -207,6 +211,14 @@ class SlabAttempt(ABC):
         error, size = (torch.tensor(edges, dtype=torch.float64).diff() @ squares.flatten(1)).sqrt().view(2, -1)
         units = torch.tensor(significant(size.tolist()), dtype=torch.float64)
         return Verdict(at_most=dict(zip(self._problem.fields, (error / units).clamp(min=_NO_BETTER).tolist(), strict=True)))
+
+    def sensitivities(self, edges: Sequence[float]) -> tuple[Windowed, ...]:
+        """Sensitivities: the derivatives of the windows between some edges by all unknowns; none where one is not known."""
+        found = [self._slopes.get(begin, ()) for begin in edges[:-1]]
+        column, order = self._problem.coordinates.index(self._time), max(1, *self._orders)
+        if self.varied is None or any(len(each) < len(self.varied.raw) for each in found):
+            return ()
+        return tuple(Windowed(edges, each, column, order) for each in zip(*found, strict=True))
 
     def _solved(
         self,
@@ -228,12 +240,16 @@ class SlabAttempt(ABC):
             between = slab.evaluate(sites, solved.rates, slab.stages.between) if solved.converged else []
             judged = self._beside(slab, sites, solved, between)
             # Windows on which a space is refined are solved again.
-            error = self._error(slab, solved, between, before) if slab.stages is self.stages else list[Tensor]()
-            return {**solved.state, "error": error, "judged": judged, "made": self._when, "reuses": self._reuses}
+            whole = slab.stages is self.stages
+            error = self._error(slab, solved, between, before) if whole else list[Tensor]()
+            slopes = self._sensitivities(slab, sites, solved, before) if whole else list[Tensor]()
+            kept = {"error": error, "slopes": slopes, "judged": judged}
+            return {**solved.state, **kept, "made": self._when, "reuses": self._reuses}
 
         self._when = _TAKEN
         found = dict(self.setup.journal.recalled(f"a slab of {slab.mesh.width} functions", compute))
         error, judged, made_when = CarriedError.of(found.pop("error")), found.pop("judged"), found.pop("made")
+        self._by_unknown = found.pop("slopes")
         if made_when == _MIDWAY:
             self._kept = None
         elif made_when == _AT_START and (self._kept is None or self._kept.slab is not slab):
@@ -250,9 +266,11 @@ class SlabAttempt(ABC):
 
     def _keep_error(self, begin: float, window: DiscreteProblem) -> None:
         """The error of a window that is handed on is that of the one which begins then."""
+        ended = self._ends[id(window.trial)]
         self._squares.pop(begin, None)
-        if (error := self._ends[id(window.trial)].error) is not None:
-            self._squares[begin] = error.squares
+        if ended.error is not None:
+            self._squares[begin] = ended.error.squares
+        self._slopes[begin] = ended.beside
 
     def _error(
         self, slab: Slab[Any], solved: SlabRates, between: Sequence[Evaluated], before: DiscreteProblem | None
@@ -266,12 +284,10 @@ class SlabAttempt(ABC):
         if not solved.converged or (before is not None and (ended is None or ended.error is None)):
             return []
         # What a start lacks is of its own size and shape, for rounding and for what the space cannot represent.
-        lacks, carried = _ROUNDING + (self._misfit(slab) if before is None else 0.0), None
+        lacks = _ROUNDING + (self._misfit(slab) if before is None else 0.0)
+        starts = tuple(lacks * each for each in slab.starts)
         if ended is not None and ended.error is not None:
             carried = self._onto(slab.mesh, ended.mesh, ended.error.ends)
-            lacks += ended.error.relative if carried is None else 0.0
-        starts = tuple(lacks * each for each in slab.starts)
-        if carried is not None:
             starts = tuple(one + two for one, two in zip(starts, carried, strict=True))
         chance, sources = torch.Generator().manual_seed(len(self._squares)), []
         for one, size in zip(between, self._unresolved(slab, solved), strict=True):
@@ -283,6 +299,28 @@ class SlabAttempt(ABC):
         squares = torch.stack([self._mean_squares(error, rates), self._mean_squares(slab, solved.rates)])
         found = [squares, *(error.end(rates, number) for number in range(len(slab.orders)))]
         return found if bool(squares.isfinite().all()) else []
+
+    def _sensitivities(
+        self, slab: Slab[Any], sites: Sequence[Site], solved: SlabRates, before: DiscreteProblem | None
+    ) -> list[Tensor]:
+        """Sensitivity equations: the derivatives of the rates by all unknowns that are varied; nothing if not known."""
+        starts = self._slopes_at_start(slab, before)
+        if not solved.converged or self.varied is None or starts is None:
+            return []
+        moved = slab.by_unknown(sites, solved.rates, self.varied.problem, self.varied.raw)
+        pairs = zip(moved, starts, strict=True)
+        return [driven(slab, solved, sources, each, _CLOSELY, _MANY_PRODUCTS)[1] for sources, each in pairs]
+
+    def _slopes_at_start(self, slab: Slab[Any], before: DiscreteProblem | None) -> list[tuple[Tensor, ...]] | None:
+        """The derivatives of the starts by all unknowns that are varied, or None where they are not known."""
+        if self.varied is None:
+            return None
+        if before is None:
+            return [tuple(map(torch.zeros_like, slab.starts)) for _ in self.varied.raw]
+        ended = self._ended(before)
+        if ended is None or not ended.slopes:
+            return None
+        return [self._onto(slab.mesh, ended.mesh, each) for each in ended.slopes]
 
     def _unresolved(self, slab: Slab[Any], solved: SlabRates) -> list[Tensor]:
         """The size of what each site's rows leave in space at the stages, ``(p, elements, q)``."""
@@ -311,12 +349,16 @@ class SlabAttempt(ABC):
         return found / slab.stages.count
 
     @abstractmethod
+    def _setup_of(self, slab: Slab[Any], solved: SlabRates) -> DiscreteProblem:
+        """The window's function as the trial function of a set-up."""
+
+    @abstractmethod
     def _everywhere(self, mesh: Any) -> list[tuple[Trace, Tensor]]:
         """Places apart from those of starts, and their shares of where each field lives, ``(F, elements, q)``."""
 
-    def _onto(self, mesh: Any, other: Any, ends: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        """Weights on another mesh as those on one, or None where nothing takes them there."""
-        return ends if other is mesh else None
+    @abstractmethod
+    def _onto(self, mesh: Any, other: Any, ends: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Weights on another mesh as those on one."""
 
     def _inverted(self, slab: Slab[Any], made: Maker, evaluated: Sequence[Evaluated]) -> Inverse:
         """The approximate inverse of a slab's Jacobian, kept from window to window where that is as good as a new one."""
@@ -409,15 +451,21 @@ class SlabAttempt(ABC):
         error: CarriedError | None = None,
     ) -> None:
         """Keep how a window ended: asking its function, the next one would begin with its rounding."""
-        ends = tuple(slab.end(solved.rates, number) for number in range(len(self._orders)))
+        numbers = range(len(self._orders))
+        ends = tuple(slab.end(solved.rates, number) for number in numbers)
         span = slab.begin, slab.length
+        slopes, beside = [], []
+        for rates, starts in zip(self._by_unknown, self._slopes_at_start(slab, before) or (), strict=False):
+            moved = replace(slab, starts=starts)
+            slopes.append(tuple(moved.end(rates, number) for number in numbers))
+            beside.append(self._setup_of(moved, SlabRates(rates, True, 0, 0)).trial)
         # Of the window before, and of this one as it was tried before.
         own = {
             key: kept
             for key, kept in self._ends.items()
             if kept.span == span or (before is not None and key == id(before.trial))
         }
-        self._ends = {**own, id(trial): _Ended(span, trial, slab.mesh, ends, error)}
+        self._ends = {**own, id(trial): _Ended(span, trial, slab.mesh, ends, error, slopes, beside)}
 
     def _record(self, begin: float, solved: SlabRates, reached: float) -> None:
         """Tell the watchers; one of them may want it to end."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -183,6 +184,15 @@ class TileWindows(SlabAttempt):
 
     def _everywhere(self, mesh: TileSpace) -> list[tuple[Trace, Tensor]]:
         return [*mesh.shares]
+
+    def _onto(self, mesh: TileSpace, other: TileSpace, ends: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        if other is mesh:
+            return ends
+        moved = []
+        for name, each in zip(self._problem.fields, ends, strict=True):
+            nothing = each.new_zeros(0, mesh.width)
+            moved.append(mesh.interpolated(name, partial(other.at_points, each)) if len(each) else nothing)
+        return tuple(moved)
 
     def _resolving_start(self, begin: float, end: float) -> int:
         """The fewest tiles on which the start agrees with the conditions.

@@ -180,6 +180,8 @@ class TimeMarching(Strategy):
         good = marched.complete and marched.worst <= _WINDOWS_GOOD
         found, first = joined(work.discrete, marched), methods[0].attempt
         verdict = first.verdict(marched.edges) if isinstance(first, SlabAttempt) and not marched.escalated else Verdict()
+        whole = marched.complete and not marched.escalated
+        slopes = first.sensitivities(marched.edges) if isinstance(first, SlabAttempt) and whole else ()
         if verdict.regular is not None:
             found = judged_apart(found, verdict.regular)
             reason += f"; {verdict.said}"
@@ -193,6 +195,7 @@ class TimeMarching(Strategy):
             sufficient=good,
             status=status,
             at_most=verdict.at_most,
+            slopes=slopes,
             doubt=f"{short}, and says nothing of later times" if short else "",
         )
 
@@ -241,7 +244,8 @@ class SpaceTimeSlabs(TimeMarching):
     def _methods(self, work: Workspace, training: Training, target: float) -> tuple[str, list[WindowMethod]]:
         kind, _ = self._space(work.problem)
         aim = work.target(_TILE_TARGET if kind is TileWindows else _SPECTRAL_TARGET)
-        own = kind(work.discrete, work.log, aim, _GOOD_ENOUGH)
+        varied = None if work.varied is None or work.varied.starts else work.varied
+        own = kind(work.discrete, work.log, aim, _GOOD_ENOUGH, varied=varied)
         target_of = lambda: own.target  # noqa: E731
         if isinstance(own, GridWindows | TileWindows):
             longer = lambda: own.longer  # noqa: E731
