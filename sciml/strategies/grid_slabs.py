@@ -29,6 +29,8 @@ _FIRST = {1: 24, 2: 14, 3: 10}
 _RAISES, _RAISED_START, _LOW = (1.5, 1.25, 1.1), (1.15,), 0.03
 _REFINEMENTS, _USELESS, _IN_SPACE = 12, 0.7, 0.3
 _TOLERANCE, _SMALL = 1e-15, 1e-3
+# A residual of the first window that no length or grid makes much smaller is one of the start.
+_ROUGH = 1e-2
 # Tails of the start that are small enough, as such and beside what is worth its effort; nearly so, they are to fall fast.
 _RESOLVED, _BESIDE_WORTH, _NEARLY, _FALLING = 1e-10, 1e-2, 1e-7, 0.5
 # Multiplications of all factors, and the part of the free memory that these and the vectors of GMRES may take.
@@ -94,7 +96,7 @@ class GridWindows(SlabAttempt):
     is missing, as far as time and memory allow; they stay from window to window.
     """
 
-    loosens, phase = False, "Grids"
+    loosens, phase, title = False, "Grids", "spectral collocation on grids"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,6 +104,8 @@ class GridWindows(SlabAttempt):
         names = [name for name in self._problem.coordinates if name != self._time]
         self._grid = _space(self._problem, [_FIRST[len(names)]] * len(names))
         self._sites: tuple[GridSpace, list[Site], list[Tensor | None]] | None = None
+        # Whether the first window is as wrong as the one twice as long was: what is rough is the start.
+        self.rough, self._longer_had = False, math.inf
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         """The window's set-up, and its relative residual; that of very short windows counts by their length."""
@@ -111,6 +115,9 @@ class GridWindows(SlabAttempt):
             self._grid = self._resolving_start(begin)
         found = self._resolved(begin, end, before)
         self._keep_error(begin, found.setup)
+        if before is None and found.solved:
+            self.rough = found.whole > max(_ROUGH, _USELESS * self._longer_had)
+            self._longer_had = found.whole
         self._grid = found.space
         self.longer = min(_LONGEST, max(1.0, (self.target / max(found.in_time, 1e-300)) ** (1 / (self.stages.count - 1))))
         if found.reached > self.target and found.solved:

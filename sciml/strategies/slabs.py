@@ -163,7 +163,9 @@ class SlabAttempt(ABC):
     """
 
     loosens: ClassVar[bool] = True
+    # What reports and what solutions call it.
     phase: ClassVar[str] = "Elements"
+    title: ClassVar[str] = "piecewise polynomials"
     # What of a residual half the time must leave at most to be worth it, and the largest that is given way to.
     worth: ClassVar[float] = _USELESS
     floor: ClassVar[float] = _FLOOR

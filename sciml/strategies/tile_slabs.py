@@ -94,7 +94,7 @@ class TileWindows(SlabAttempt):
 
     stages: RadauIIA = field(default_factory=lambda: RadauIIA(_STAGES))
     coarse: RadauIIA = field(default_factory=lambda: RadauIIA(_FEWER_STAGES))
-    loosens, phase = False, "Tiles"
+    loosens, phase, title = False, "Tiles", "polynomials on cut tiles"
     # Of what time makes half of it leaves far less. The rest is what tiles miss of the start.
     worth, floor = 0.25, 1e-3
     dear = 20

@@ -224,7 +224,8 @@ class WindowMethod:
     ``longer`` tells by how much the next window may be longer; then lengths are those of others times powers of two, so that
     factors can be kept from window to window.
     ``target`` tells the relative residual to choose lengths for, if not that of the march; ``accepted`` one that is still good
-    enough where the shortest length misses the target.
+    enough where the shortest length misses the target. ``in_vain`` tells whether shorter ones would miss it by as much, so that
+    the next method takes over at once. ``name`` says what solves the windows.
     """
 
     attempt: Attempt
@@ -234,6 +235,8 @@ class WindowMethod:
     target: Callable[[], float] | None = None
     accepted: float = 0.0
     longer: Callable[[], float] | None = None
+    in_vain: Callable[[], bool] = lambda: False
+    name: str = ""
 
 
 def march(
@@ -277,7 +280,8 @@ def march(
         if reached > aim and not over:
             tried += 1
             ceiling = _SHORTER * (stop - at)
-            if length > 1.01 * shortest and tried < _MOST_MISSES:
+            vain = method + 1 < len(methods) and methods[method].in_vain()
+            if length > 1.01 * shortest and tried < _MOST_MISSES and not vain:
                 length = max(0.5 * min(length, stop - at), shortest)
                 continue
             missed[method] = reached

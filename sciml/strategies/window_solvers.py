@@ -41,6 +41,7 @@ _WINDOW_SCALES, _ODE_SCALE = (8.0, 16.0, 32.0), 6.0
 _TARGET, _ODE_TARGET, _SPECTRAL_TARGET = 1e-7, 1e-9, 1e-9
 _GOOD_ENOUGH, _SHORTEST, _TILE_TARGET = 1e-3, 1e-7, 1e-6
 _WINDOWS_GOOD = 1e-2
+_FEATURES, _NETWORKS = "random features", "polished networks"
 _PLANE_AND_TIME = 3
 
 
@@ -159,13 +160,13 @@ class TimeMarching(Strategy):
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         training = Training(work.log, None, Adaptive(every=10))
         target = work.target(_ODE_TARGET if work.dimension == 1 else _TARGET)
-        how, methods = self._methods(work, training, target)
+        methods = self._methods(work, training, target)
         marched = march(work.discrete, methods, target=target, ended=lambda: work.log.stopped)
-        problem = work.problem
-        if marched.escalated:
-            at_once = marched.escalated[0] <= marched.edges[0]
-            before = "" if at_once else f"{how} up to {problem.time} = {marched.escalated[0]:.4g}, then "
-            how = f"{before}polished networks"
+        problem, last = work.problem, methods[len(marched.escalated)]
+        # Whether one method solved all windows.
+        alone = not marched.escalated or marched.escalated[-1] <= marched.edges[0]
+        before = "" if alone else f"{methods[0].name} up to {problem.time} = {marched.escalated[0]:.4g}, then "
+        how = f"{before}{last.name}"
         missed = f", {marched.failed} of them above the residual of {target:.0e} that was aimed at" if marched.failed else ""
         worst = f"the worst with {marched.worst:.1e} of its natural size{missed}"
         end = problem.domain.bounds[str(problem.time)][1]
@@ -178,10 +179,9 @@ class TimeMarching(Strategy):
         ended = work.log.stopped and not marched.complete
         status = "interrupted" if marched.interrupted else work.log.status if ended else "converged"
         good = marched.complete and marched.worst <= _WINDOWS_GOOD
-        found, first = joined(work.discrete, marched), methods[0].attempt
-        verdict = first.verdict(marched.edges) if isinstance(first, SlabAttempt) and not marched.escalated else Verdict()
-        whole = marched.complete and not marched.escalated
-        slopes = first.sensitivities(marched.edges) if isinstance(first, SlabAttempt) and whole else ()
+        found, slabs = joined(work.discrete, marched), last.attempt if alone else None
+        verdict = slabs.verdict(marched.edges) if isinstance(slabs, SlabAttempt) else Verdict()
+        slopes = slabs.sensitivities(marched.edges) if isinstance(slabs, SlabAttempt) and marched.complete else ()
         if verdict.regular is not None:
             found = judged_apart(found, verdict.regular)
             reason += f"; {verdict.said}"
@@ -199,17 +199,17 @@ class TimeMarching(Strategy):
             doubt=f"{short}, and says nothing of later times" if short else "",
         )
 
-    def _methods(self, work: Workspace, training: Training, target: float) -> tuple[str, list[WindowMethod]]:
-        """What the first way of solving windows is called, and all ways."""
+    def _methods(self, work: Workspace, training: Training, target: float) -> list[WindowMethod]:
+        """The ways of solving windows, the first that is tried first."""
         setup, problem, seed = work.discrete, work.problem, work.seed
         # Random features for each field: enough for a solve that takes about a second.
         if work.dimension == 1:
             features = FeatureWindows(setup, training, seed, 60, (_ODE_SCALE,), target)
-            return "random features", [WindowMethod(features, 0.1, 1e-9)]
-        last = WindowMethod(DeepWindows(setup, training, seed, target), 0.1, 0.05)
+            return [WindowMethod(features, 0.1, 1e-9, name=_FEATURES)]
+        last = WindowMethod(DeepWindows(setup, training, seed, target), 0.1, 0.05, name=_NETWORKS)
         count = max(250, (800 if work.dimension == 2 else 1500) // len(problem.fields))
         features = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, target)
-        return "random features", [WindowMethod(features, 0.1, 0.025), last]
+        return [WindowMethod(features, 0.1, 0.025, name=_FEATURES), last]
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class SpaceTimeSlabs(TimeMarching):
 
     Elements are piecewise polynomials with Galerkin's test functions; collocation is at the nodes of a grid, of polynomials
     and, along periodic coordinates, of waves. Elements, nodes and lengths follow the residual between the points; where
-    elements do not resolve a window, polished networks do.
+    elements do not resolve a window, polished networks do, and where a grid does not resolve a start in the plane, tiles.
     """
 
     last_resort = False
@@ -241,16 +241,20 @@ class SpaceTimeSlabs(TimeMarching):
         jumps = grid is None and len(problem.coordinates) == _PLANE_AND_TIME and bool(contradictions(problem))
         return (TileWindows, None) if (bare or jumps) and not_on_tiles(problem) is None else (GridWindows, grid)
 
-    def _methods(self, work: Workspace, training: Training, target: float) -> tuple[str, list[WindowMethod]]:
+    def _methods(self, work: Workspace, training: Training, target: float) -> list[WindowMethod]:
         kind, _ = self._space(work.problem)
+        if kind is ElementWindows:
+            networks = DeepWindows(work.discrete, training, work.seed, target)
+            return [self._slabs(work, kind), WindowMethod(networks, 0.1, 0.05, name=_NETWORKS)]
+        rough = kind is GridWindows and work.dimension == _PLANE_AND_TIME and not_on_tiles(work.problem) is None
+        return [self._slabs(work, kind), *([self._slabs(work, TileWindows)] if rough else [])]
+
+    def _slabs(self, work: Workspace, kind: type[ElementWindows | GridWindows | TileWindows]) -> WindowMethod:
+        """Windows solved by slabs, which tell what they aim at."""
         aim = work.target(_TILE_TARGET if kind is TileWindows else _SPECTRAL_TARGET)
         varied = None if work.varied is None or work.varied.starts else work.varied
         own = kind(work.discrete, work.log, aim, _GOOD_ENOUGH, varied=varied)
-        target_of = lambda: own.target  # noqa: E731
-        if isinstance(own, GridWindows | TileWindows):
-            longer = lambda: own.longer  # noqa: E731
-            method = WindowMethod(own, 0.05, _SHORTEST, target=target_of, accepted=_GOOD_ENOUGH, longer=longer)
-            return "polynomials on cut tiles" if kind is TileWindows else "spectral collocation on grids", [method]
-        first = WindowMethod(own, 0.05, _SHORTEST, target=target_of, accepted=_GOOD_ENOUGH)
-        last = WindowMethod(DeepWindows(work.discrete, training, work.seed, target), 0.1, 0.05)
-        return "piecewise polynomials", [first, last]
+        found = WindowMethod(own, 0.05, _SHORTEST, target=lambda: own.target, accepted=_GOOD_ENOUGH, name=kind.title)
+        if isinstance(own, GridWindows):
+            found = replace(found, in_vain=lambda: own.rough)
+        return replace(found, longer=lambda: own.longer) if isinstance(own, GridWindows | TileWindows) else found

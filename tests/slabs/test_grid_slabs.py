@@ -10,12 +10,14 @@ from conftest import problem_class
 
 import sciml
 from sciml import d
-from sciml.models import Chebyshev, Fourier
+from sciml.models import Chebyshev, Fourier, RandomFeatures
 from sciml.models.radau import RadauIIA
 from sciml.slabs.grids import GridPreconditioner, GridSpace
 from sciml.slabs.row_layout import arranged
 from sciml.slabs.system import Site, Slab
 from sciml.strategies.grid_slabs import GridWindows
+from sciml.strategies.prepare import prepare
+from sciml.strategies.search import Log
 
 PI = math.pi
 F64 = torch.float64
@@ -235,6 +237,41 @@ def test_what_grids_do_not_serve_is_said():
 
     with pytest.raises(sciml.SolverError, match="too many conditions"):
         sciml.fit(Over(), strategy="SpaceTimeSlabs")
+
+
+class Heated(sciml.Problem):
+    """A cold square heated all over at once: its walls, which stay cold, contradict the rate at which it begins."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 1)) * sciml.Interval(t=(0, 0.1))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, on=domain.faces("x", "y"))]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) - sciml.laplacian(u, x, y) - 1
+
+
+def test_a_grid_says_that_a_start_is_too_rough_for_it():
+    setup = prepare(Heated(), RandomFeatures(), None, 400, None, torch.float64, "cpu", 0)
+    grid = GridWindows(setup, Log(), 1e-9, 1e-3)
+    grid(0.0, 0.005, None)
+    assert not grid.rough
+    grid(0.0, 0.0025, None)
+    assert grid.rough
+
+
+@pytest.mark.slow
+def test_a_start_that_is_too_rough_for_a_grid_is_one_for_tiles():
+    """It took all of two minutes, and ended at a thousandth of the time."""
+    solution = sciml.fit(Heated())
+    assert solution.success, solution.message
+    assert "polynomials on cut tiles" in solution.choices[0]
+    x, y, t = np.random.default_rng(0).uniform([[0.0]] * 3, [[1.0], [1.0], [0.1]], (3, 500))
+    m = np.arange(1, 60, 2)[:, None, None] * np.pi
+    n = m.reshape(1, -1, 1)
+    rates = m**2 + n**2
+    exact = (16 / (m * n) * np.sin(m * x) * np.sin(n * y) * -np.expm1(-rates * t) / rates).sum((0, 1))
+    assert np.linalg.norm(solution(x=x, y=y, t=t)["u"] - exact) < 3e-4 * np.linalg.norm(exact)
 
 
 def test_between_the_nodes_is_between_them_along_diagonals_too():

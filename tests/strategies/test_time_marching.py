@@ -64,6 +64,17 @@ def test_a_level_at_its_shortest_gives_way_to_the_next_some_windows_back():
     assert escalated in found.edges
 
 
+def test_the_next_takes_over_at_once_where_shorter_windows_are_in_vain():
+    first, second = Clock(lambda begin, end: 2e-2), Clock(lambda begin, end: 1e-7)
+    vain = WindowMethod(first, 0.4, 1e-6, accepted=1e-3, in_vain=lambda: len(first.asked) > 1)
+    found = marched(vain, WindowMethod(second, 0.25, 0.05))
+    assert first.asked == [(0.0, 0.4), (0.0, 0.2)]
+    assert found.complete
+    assert found.escalated == (0.0,)
+    # The last one has no other to give way to.
+    assert len(marched(vain).setups) == 1
+
+
 def test_a_residual_that_is_accepted_at_the_shortest_length_is_no_reason_to_climb():
     first, second = Clock(lambda begin, end: 5e-6), Clock(lambda begin, end: 1e-9)
     found = marched(WindowMethod(first, 0.1, 0.05, accepted=1e-5), WindowMethod(second, 0.1, 0.05))
