@@ -40,7 +40,7 @@ _CONTRADICTED = 0.03
 # and short windows amplify waves. Space has not more where the target is so many times what was aimed at.
 _SHARE, _SMOOTH_SHARE, _COARSE = 0.3, 1e-3, 2.0
 # After a start that contradicts the conditions: the error that is accepted and the one aimed at, and how fast windows grow.
-_AFTER_JUMPS, _IN_LAYERS, _PAST_LAYER = 1e-2, 1e-4, 4.0
+_AFTER_JUMPS, _IN_LAYERS, _PAST_LAYER = 1e-2, 5e-5, 4.0
 # The error of a window from which on the layer is over.
 _LAYERED = 1e-3
 # Then there are so many stages, and the first window is that on which tiles were refined, divided by this.
