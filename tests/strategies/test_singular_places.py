@@ -223,6 +223,9 @@ def test_tiles_are_graded_towards_jumps_of_prescribed_values():
     class Rough(HalfRim):
         conditions = [sciml.Dirichlet(u=lambda x, y: torch.sin(90 * x) * torch.cos(80 * y), on=DISK.boundary)]
 
+    # What rounding leaves of one number is no jump.
+    alike = TileSpace.laid(plane(SQUARE, [sciml.Dirichlet(u=1.0, on=SQUARE.boundary)]), ("x", "y"), (6, 6), 8)
+    assert not bool(alike._oscillating().any())
     # Few tiles are halved for what is resolved, or what no few tiles resolve.
     for problem in (Smooth, Same, Rough):
         laid = TileSpace.laid(problem(), ("x", "y"), (6, 6), 8)
