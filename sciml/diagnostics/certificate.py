@@ -96,7 +96,7 @@ class Certificate:
         """Every reason not to believe the solution, the gravest first; none for a success."""
         setup = self.setup
         return [
-            *uncertified(self.residuals, self.tolerance, "try more steps, more points or a larger model"),
+            *uncertified(self.residuals, self.tolerance, _remedy(setup)),
             # Where conditions are missing, what is found is one of many solutions.
             *(lacking(setup.problem) if setup.measurements is None else []),
             *_unexplained(self),
@@ -115,6 +115,16 @@ class Certificate:
             return ""
         fresh = self.setup.objective(self.setup.fresh)
         return f"on fresh points {described(fresh, f'the residual {lost[0]!r} is not finite')}"
+
+
+def _remedy(setup: DiscreteProblem) -> str:
+    """What to try where residuals are too large: windows and tiles choose their points and degrees themselves."""
+    chosen = isinstance(setup.trial, Windowed) or isinstance(getattr(setup.trial, "model", None), Tiles)
+    return (
+        "give more by seconds= or memory=, or name more tiles or windows"
+        if chosen
+        else "try more steps, more points or a larger model"
+    )
 
 
 def _observations(setup: DiscreteProblem) -> Iterator[tuple[str, Observation, Collocation]]:

@@ -122,6 +122,13 @@ class Inclusions(sciml.Problem):
         (problem_class("helmholtz"), 4, 10, 1e-5),
     ],
 )
+def test_what_to_try_is_what_tiles_have():
+    solution = sciml.fit(Curved(), strategy=Tiles(2, 2))
+    assert not solution.success
+    assert "give more by seconds= or memory=" in solution.message
+    assert "larger model" not in solution.message
+
+
 def test_known_solutions(problem, counts, degree, target):
     solution = sciml.fit(problem(), strategy=Tiles(counts, degree))
     assert solution.success
