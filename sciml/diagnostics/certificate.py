@@ -119,12 +119,9 @@ class Certificate:
 
 def _remedy(setup: DiscreteProblem) -> str:
     """What to try where residuals are too large: windows and tiles choose their points and degrees themselves."""
-    chosen = isinstance(setup.trial, Windowed) or isinstance(getattr(setup.trial, "model", None), Tiles)
-    return (
-        "give more by seconds= or memory=, or name more tiles or windows"
-        if chosen
-        else "try more steps, more points or a larger model"
-    )
+    if isinstance(setup.trial, Windowed) or isinstance(getattr(setup.trial, "model", None), Tiles):
+        return "give more by seconds= or memory=, or name more tiles or windows"
+    return "try more steps, more points or a larger model"
 
 
 def _observations(setup: DiscreteProblem) -> Iterator[tuple[str, Observation, Collocation]]:

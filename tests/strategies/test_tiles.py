@@ -122,13 +122,6 @@ class Inclusions(sciml.Problem):
         (problem_class("helmholtz"), 4, 10, 1e-5),
     ],
 )
-def test_what_to_try_is_what_tiles_have():
-    solution = sciml.fit(Curved(), strategy=Tiles(2, 2))
-    assert not solution.success
-    assert "give more by seconds= or memory=" in solution.message
-    assert "larger model" not in solution.message
-
-
 def test_known_solutions(problem, counts, degree, target):
     solution = sciml.fit(problem(), strategy=Tiles(counts, degree))
     assert solution.success
@@ -430,6 +423,13 @@ def test_a_pressure_with_a_mean_is_found_on_cut_tiles():
     disk = math.pi * 0.2**2
     mean = (1 / 6 - 0.55 * disk * (0.45**2 + 0.2**2 / 4)) / (1 - disk)
     assert np.abs(found["p"] - (x**2 * y - mean + 0.25)).max() < 1e-5
+
+
+def test_what_to_try_is_what_tiles_have():
+    solution = sciml.fit(Curved(), strategy=Tiles(2, 2))
+    assert not solution.success
+    assert "give more by seconds= or memory=" in solution.message
+    assert "larger model" not in solution.message
 
 
 def test_a_mean_that_is_no_level_is_left_to_others():
