@@ -21,6 +21,8 @@ from sciml.models.spectral import ellipsoid
 _BESIDE = 1e-6
 # Fields from which on points are evaluated tile by tile.
 _MANY = 16
+# Products from which on as well, and points then.
+_WIDE, _POINTS_A_TILE = 200, 8
 
 
 class Tiles(Pieces):
@@ -196,18 +198,40 @@ class Tiles(Pieces):
 
     def _values(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         tile = self.tile(points)
-        table = self.functions(self.local(points, tile), orders)
-        if self.outputs <= _MANY or one_graph():
-            found = torch.bmm(self.coefficients[tile], table[:, :, None])[:, :, 0]
+        local = self.local(points, tile)
+        narrow = self.width <= _WIDE or len(points) < _POINTS_A_TILE * len(self.live)
+        if one_graph() or (self.outputs <= _MANY and narrow):
+            found = torch.bmm(self.coefficients[tile], self.functions(local, orders)[:, :, None])[:, :, 0]
         else:
-            # Tile by tile: a copy of the coefficients for each point would take much memory.
-            found, sorted_by = table.new_empty(len(points), self.outputs), torch.argsort(tile)
+            # Tile by tile: a copy of the coefficients for each point would take much memory, and time.
+            found, sorted_by = local.new_empty(len(points), self.outputs), torch.argsort(tile)
             tiles, counts = torch.unique_consecutive(tile[sorted_by], return_counts=True)
             for number, some in zip(tiles.tolist(), sorted_by.split(counts.tolist()), strict=True):
-                found[some] = table[some] @ self.coefficients[number].T
+                found[some] = self._factorised(local[some], number, orders)
         for column, order in enumerate(orders):
             found = found / self.halves[tile, column, None] ** order if order else found
         return found
+
+    def _factorised(self, local: Tensor, tile: int, orders: Sequence[int]) -> Tensor:
+        """Sum factorisation: values ``(n, F)`` at places of one tile, the sums over the last coordinate's degrees first.
+
+        Reference: S. A. Orszag, Spectral methods for problems in complex geometries, Journal of Computational Physics 37, 1980.
+        """
+        *leading, last = (
+            chebyshev(local[:, column], *each)[-1] for column, each in enumerate(zip(self.degrees, orders, strict=True))
+        )
+        firsts, run = self._leading
+        weights = local.new_zeros(self.outputs, len(firsts), last.shape[1])
+        weights[:, run, self.products[:, -1]] = self.coefficients[tile]
+        factors = [table.index_select(1, firsts[:, column]) for column, table in enumerate(leading)]
+        products = reduce(torch.mul, factors, local.new_ones(len(local), len(firsts)))
+        return torch.einsum("frn,nr->nf", weights @ last.T, products)
+
+    @cached_property
+    def _leading(self) -> tuple[Tensor, Tensor]:
+        """The degrees of all but the last coordinate ``(R, D - 1)``, and for each product the number of its own, ``(K,)``."""
+        firsts, run = self.products[:, :-1].unique(dim=0, return_inverse=True)
+        return firsts, run
 
     def tails(self) -> Tensor:
         """For each tile and coordinate the share of the weights in the highest sixth of its degrees, ``(T, D)``."""
