@@ -18,7 +18,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -71,8 +71,8 @@ def estimated_error(setup: DiscreteProblem, seed: int, solved: float = math.inf)
     ``solved`` is the relative residual that windows of time have by themselves. Where joining them leaves far larger ones, at
     the starts of stiff windows, these are no errors of the windows' and say nothing.
     """
-    pieces, worst = _pieces(setup), setup.objective(setup.held).worst()
-    if pieces is None or (len(pieces) > 1 and worst > _SPIKED * solved):
+    pieces, worst = _pieces(setup), cache(lambda: setup.objective(setup.held).worst())
+    if pieces is None or (len(pieces) > 1 and worst() > _SPIKED * solved):
         return {}
     points = draw(Interior(), setup.problem.domain, _PROBES, np.random.default_rng([seed, 50])).points[0]
     columns = dict(zip(setup.problem.coordinates, points.T.numpy(), strict=True))
@@ -87,15 +87,15 @@ def estimated_error(setup: DiscreteProblem, seed: int, solved: float = math.inf)
         change, left = _corrected(setup, pieces, share, unit, points, seed, bool(lives.all()))
         found.append(((change.square() * lives).sum(0) / lives.sum(0)).sqrt() / unit)
         known = len(found) > 1 and left <= _LEFT and _agree(*found[-2:])
-        if known or (len(found) > 1 and worst <= _ALL_ROUNDING and float(found[-1].max()) <= _ROUNDED):
+        if known or (len(found) > 1 and float(found[-1].max()) <= _ROUNDED and worst() <= _ALL_ROUNDING):
             break
-    if not known and not worst <= _ROUNDED:
+    if not known and not worst() <= _ROUNDED:
         return {}
     # Of rounding the largest correction is an upper bound.
     errors = found[-1] if known else torch.stack(found).amax(0)
-    if len(pieces) > 1 and worst <= _ALL_ROUNDING:
+    if len(pieces) > 1 and worst() <= _ALL_ROUNDING:
         # Many windows may add up more of it than such residuals can tell.
-        errors = errors.clamp(min=worst)
+        errors = errors.clamp(min=worst())
     # Beyond its own size a field is wrong, and the linear equation does not say by how much.
     return dict(zip(setup.problem.fields, errors.nan_to_num(1.0).clamp(max=1.0).tolist(), strict=True))
 
