@@ -12,8 +12,6 @@ from sciml.jets import RandomJets
 from sciml.jets.random import USUAL
 from sciml.models import Scaled
 from sciml.problem import Problem
-from sciml.problem.conditions import Evaluation
-from sciml.problem.linearize import per_point
 from sciml.slabs.system import Evaluated, Site, evaluated
 from sciml.slabs.tile_least_squares import TileLinearization, condense, condensed_pairs
 from sciml.slabs.tile_nodes import Reach, TileNodes
@@ -60,10 +58,8 @@ class TileRows:
 
     def _evaluated(self, site: Site, jets: Sequence[RandomJets | _TileJets], *, slopes: bool) -> Evaluated:
         points = [torch.stack([column.flatten() for column in trace.columns], dim=1) for trace in site.traces]
-        leaves, unknowns = per_point(self.problem, self._raw, len(points[0]))
-        at = Evaluation.of(self.problem.bind(**unknowns) if unknowns else self.problem, points, jets, site.normals)
         shape = 1, *site.traces[0].columns[0].shape
-        return evaluated(site, at, shape, self._place, slopes=slopes, unknowns=leaves)
+        return evaluated(site, self.problem, points, jets, shape, self._place, slopes=slopes, raw=self._raw)
 
     def _place(self, field: str, index: MultiIndex) -> tuple[int, int, MultiIndex]:
         return self.problem.fields.index(field), 0, index

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from sciml.jets import RandomJets
+from sciml.jets import RandomJets, Supplier
 from sciml.jets.random import JetKind
 from sciml.models.radau import RadauIIA, start_polynomial, start_values
 from sciml.problem import Problem
@@ -97,14 +98,21 @@ _Split = Callable[[str, MultiIndex], tuple[int, int, MultiIndex]]
 
 def evaluated(
     site: Site,
-    at: Evaluation,
+    problem: Problem,
+    points: Sequence[Tensor],
+    suppliers: Sequence[Supplier],
     shape: Sequence[int],
     place: _Split,
     *,
     slopes: bool,
-    unknowns: Mapping[str, Tensor] | None = None,
+    raw: Mapping[str, Tensor] | None = None,
 ) -> Evaluated:
-    """A site's residual in some shape, and with ``slopes`` its derivatives by jets and by leaves of unknowns."""
+    """A site's residual in some shape, with ``slopes`` linearised: its derivatives by jets and by ``raw`` unknowns."""
+    unknowns, values = per_point(problem, raw or {}, len(points[0]))
+    # Normals are those of all places at one time.
+    times = math.prod(shape) // site.traces[0].columns[0].numel()
+    normals = None if site.normals is None else site.normals.expand(times, -1, -1).flatten(0, 1)
+    at = Evaluation.of(problem.bind(**values) if values else problem, points, suppliers, normals)
     if not slopes:
         return Evaluated(site, site.taken(site.factor * site.term.evaluate(at).detach().reshape(*shape)))
     linear = linearize(site.term, at, unknowns)
@@ -113,12 +121,12 @@ def evaluated(
         for trace, by_jet in zip(site.traces, linear.by_jet, strict=True)
         for key, slope in by_jet.items()
     )
-    values, by_unknown = linear.values.detach(), [linear.by_unknown.get(name) for name in unknowns or {}]
+    residual, by_unknown = linear.values.detach(), [linear.by_unknown.get(name) for name in unknowns]
     moved = tuple(
-        site.taken(site.factor * (torch.zeros_like(values) if each is None else each.detach()).reshape(*shape))
+        site.taken(site.factor * (torch.zeros_like(residual) if each is None else each.detach()).reshape(*shape))
         for each in by_unknown
     )
-    return Evaluated(site, site.taken(site.factor * values.reshape(*shape)), parts, moved)
+    return Evaluated(site, site.taken(site.factor * residual.reshape(*shape)), parts, moved)
 
 
 SpaceT = TypeVar("SpaceT", bound=Space)
@@ -220,11 +228,8 @@ class Slab(Generic[SpaceT]):
             where = {name: column.expand(shape).reshape(-1) for name, column in zip(space, trace.columns, strict=True)}
             points.append(torch.stack([where.get(name, when) for name in names]).T)
         suppliers = [_TraceJets(self, local, trace) for trace in site.traces]
-        normals = None if site.normals is None else site.normals.expand(len(at), -1, -1).flatten(0, 1)
-        problem, raw = (self.problem, dict[str, Tensor]()) if varied is None else varied
-        leaves, unknowns = per_point(problem, raw, len(points[0]))
-        at_points = Evaluation.of(problem.bind(**unknowns) if unknowns else problem, points, suppliers, normals)
-        return evaluated(site, at_points, shape, self.place, slopes=slopes, unknowns=leaves)
+        problem, raw = (self.problem, None) if varied is None else varied
+        return evaluated(site, problem, points, suppliers, shape, self.place, slopes=slopes, raw=raw)
 
     def place(self, field: str, index: MultiIndex) -> tuple[int, int, MultiIndex]:
         """A jet as the number of its field and its derivatives in time and in space."""

@@ -64,7 +64,7 @@ _AVERAGED = 2**16
 # looked at, as a share of the tile, and how much denser than rows.
 _MISSED, _AROUND, _DENSER, _RIDGE, _ROUNDING = 1e-2, 0.2, 4.0, 1e-12, 1e-9
 # So many tiles at jumps are few however many there are.
-_AT_JUMPS = 16
+_FEW_AT_JUMPS = 16
 # How far small tiles at a jump reach, in those that are halved so often.
 _REACH = 8.0
 # How far to either side of a tile's side a field may end, as a share of the tile.
@@ -195,7 +195,7 @@ class TileSpace:
         for _ in range(times if len(self.names) <= 2 else 0):
             marked = found._oscillating()
             count = int(marked.sum())
-            if not count or (count > _AT_JUMPS and count * (2 ** len(self.names) - 1) > _MORE * len(marked)):
+            if not count or (count > _FEW_AT_JUMPS and count * (2 ** len(self.names) - 1) > _MORE * len(marked)):
                 break
             found = found.finer(marked)
         return found

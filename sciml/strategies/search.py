@@ -329,7 +329,7 @@ def _as_it_ended(best: Candidate, last: Candidate, log: Log) -> Candidate:
 
 
 def judged_apart(setup: DiscreteProblem, regular: Callable[[torch.Tensor], torch.Tensor]) -> DiscreteProblem:
-    """The set-up with residuals judged at points ``(n, D)`` that a mask calls regular alone; at all where it calls none so."""
+    """The certificate's points apart from singular places and layers: of each block those that a mask keeps, if any."""
 
     def kept(block: Collocation) -> Collocation:
         points = block.sample.points[0]

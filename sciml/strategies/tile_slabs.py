@@ -358,9 +358,8 @@ class TileWindows(SlabAttempt):
 
     def _starts(self, space: TileSpace, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
         """Each field's coefficients, and its time derivatives', at the start."""
-        ended = self._ended(before)
-        if ended is not None and ended.mesh is space:
-            return ended.ends
+        if (ended := self._ended(before)) is not None:
+            return self._onto(space, ended.mesh, ended.ends)
         starts = []
         for name, order in zip(self._problem.fields, self._orders, strict=True):
 

@@ -185,9 +185,9 @@ def test_a_plate_whose_walls_are_hot_at_once():
     exact = 1 - cold(x, t) * cold(y, t)
     assert np.linalg.norm(solution(x=x, y=y, t=t)["u"] - exact) < 5e-4 * np.linalg.norm(exact)
     assert "judged beyond the layer" in " ".join(solution.choices)
-    # What the layer of the start is off by is told, and no more than that.
-    assert 1e-3 < solution.estimated_error["u"] < 1e-2
-    assert not solution.success
+    # What the layer of the start is off by is told, and decides; residuals do not, which have no bounds there.
+    assert solution.estimated_error["u"] < 1e-2
+    assert solution.success == (solution.estimated_error["u"] <= 1e-3)
     assert "certificate" not in solution.message
 
 
