@@ -5,11 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+import numpy as np
 import torch
+from numpy.polynomial.chebyshev import chebvander
 from torch import Tensor
 
-from sciml.models.bases import PiecewiseBasis
+from sciml.models.bases import PiecewiseBasis, chebyshev, chebyshev_places, located
+
+# Scattered points whose products of Lagrange polynomials are in memory at once.
+_PORTION = 2_000
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,49 @@ class TensorProductBasis:
             inside = (inside[:, None] & own).flatten()
         return self.spot(points, [0] * len(middles)).functions, inside
 
+    def quadratures(self, points: Tensor, weights: Tensor) -> list[tuple[Tensor, Tensor]]:
+        r"""Quadrature in the place of sums over scattered points: nodes of each tile that has points, and weights there.
+
+        :math:`\sum_n w_n p(x_n) = \sum_g v_g p(y_g)` for all polynomials p up to twice the degree of the tile's functions,
+        where :math:`v_g = \sum_n w_n \ell_g(x_n)` and the :math:`\ell_g` are the Lagrange polynomials of Chebyshev's nodes.
+        Products of two functions are such polynomials, so that their Gram matrix takes one pass over the points.
+
+        Args:
+            points: ``(n, D)``.
+            weights: ``(n, k)``, several sums over the same points.
+
+        Returns:
+            For each tile with points the nodes ``(G, D)`` and their weights ``(G, k)``, G the product of twice the degrees plus
+            one.
+        """
+        counts = [2 * mesh.degree + 1 for mesh in self.meshes]
+        key, places = torch.zeros(len(points), dtype=torch.int64), list[Tensor]()
+        for mesh, x in zip(self.meshes, points.unbind(1), strict=True):
+            element, _, inside = located(x, torch.from_numpy(mesh.breaks))
+            key = key * mesh.count + element
+            places.append(inside)
+        order = torch.argsort(key, stable=True)
+        tiles, sizes = torch.unique_consecutive(key[order], return_counts=True)
+        found = []
+        for tile, group in zip(tiles.tolist(), order.split(sizes.tolist()), strict=True):
+            total = weights.new_zeros(math.prod(counts[:-1]) * weights.shape[1], counts[-1])
+            for part in group.split(_PORTION):
+                tables = [
+                    chebyshev(inside[part], count - 1, 0)[0] @ _from_values(count)
+                    for inside, count in zip(places, counts, strict=True)
+                ]
+                products = weights[part]
+                for table in tables[:-1]:
+                    products = (products[:, :, None] * table[:, None, :]).flatten(1)
+                total.addmm_(products.T, tables[-1])
+            lines = []
+            for mesh, element in zip(self.meshes, np.unravel_index(tile, [mesh.count for mesh in self.meshes]), strict=True):
+                low, high = mesh.breaks[element : element + 2]
+                lines.append(low + (high - low) * (1 + chebyshev_places(2 * mesh.degree + 1)) / 2)
+            nodes = torch.cartesian_prod(*lines).reshape(-1, len(lines))
+            found.append((nodes, total.reshape(weights.shape[1], -1).T))
+        return found
+
     def table(self, weights: Tensor) -> Tensor:
         """Weights ``(width, F)`` by each coordinate's own numbers, ``(F, W_1, ..., W_D)``."""
         numbers = self._numbers[0]
@@ -104,3 +153,9 @@ class TensorProductBasis:
             moved = found.movedim(1, -1)
             found = moved if mesh is old else mesh.transferred(old, moved)
         return self.flat(found)
+
+
+@lru_cache(maxsize=32)
+def _from_values(count: int) -> Tensor:
+    """From Chebyshev polynomials to the Lagrange polynomials of ``chebyshev_places``."""
+    return torch.from_numpy(np.linalg.inv(chebvander(chebyshev_places(count).numpy(), count - 1)))

@@ -26,10 +26,13 @@ from sciml.solvers.discrete_problem import DATA_WEIGHT
 from sciml.strategies.inverse_solver import ParameterCovariance, gauss_newton, spread
 from sciml.strategies.inverse_system import (
     ROUGH,
+    CompressedRows,
     ElementRows,
+    RowsOnTiles,
     TilingSystem,
     Units,
     blocks_on,
+    compressible,
     orders_asked_by,
     placeable,
     roughness,
@@ -114,13 +117,15 @@ _PATIENCE, _LOUDER = 2.0, 1.4
 _FREEDOM, _DIGITS = 0.3, 12
 # The share of what measurements scatter by that is left where they are followed.
 _FOLLOWED = 0.5
-# Weights that are free parameters of the solution: intervals and error bands take dense matrices of them.
-_FREE = 2000
+# Weights that are free parameters of the solution, and what dense matrices of theirs may hold, which error bands take.
+_FREE, _DENSE = 2000, 10_000_000
 _POLISH = LeastSquares(60)
 # What equations may add to the loss, as a share of what one measurement does; what finer tiles have to gain of it.
 _COST, _GAIN = 0.02, 0.7
 # Measurements whose slopes by all weights of a tile are in memory at once.
 _PORTION = 20_000
+# Measurements for each function of a tile from which on they are compressed.
+_FEW = 2
 
 
 @dataclass(frozen=True)
@@ -229,7 +234,7 @@ class _Continuation:
         self._highest = tuple(max(most, ROUGH) for most in inside)
         self._rough = roughness(problem, self._units)
         self._data = [block for block in setup.train if any(term.measured for term in block.terms)]
-        self._measured = [part for block in self._data for _, part in block.parts(_PORTION)]
+        self._measured: dict[TensorProductBasis, list[RowsOnTiles]] = {}
         sizes = {term.name: block.size for block in self._data for term in block.terms}
         self._rows = sum(size for name, size in sizes.items() if name.startswith(DATA))
         # What a term's weight is made of besides the own choice: here every row has the same weight by itself.
@@ -379,12 +384,12 @@ class _Continuation:
             for name, weight in self._setup.weights.items()
         }
         terms |= self._smoothing
-        placed = []
-        for block in [*blocks_on(tiling, problem, [*self._terms, *self._rough]), *self._measured]:
-            even = torch.full((block.size,), self._rows**-0.5, dtype=torch.float64)
-            root = even if block.weights is None else block.weights.sqrt()
-            factors = {term.name: root / scales.get(term.name, 1.0) for term in block.terms}
-            placed.append(ElementRows(problem, block, factors, tiling, self._units, self._highest))
+        if tiling not in self._measured:
+            measured = [rows for block in self._data for rows in self._placed(block, tiling)]
+            # Those of the last tiling and the one before: tilings are tried with several weights.
+            self._measured = {**dict(list(self._measured.items())[-1:]), tiling: measured}
+        every = blocks_on(tiling, problem, [*self._terms, *self._rough])
+        placed = [*(rows for block in every for rows in self._placed(block, tiling)), *self._measured[tiling]]
         # Steps along the curved valley of nearly exact equations are judged by a loss in which they count as data do.
         eased = {name: value / max(stiffness, 1.0) for name, value in terms.items() if name in self._setup.weights}
         eased = terms | {name: value for name, value in eased.items() if name not in self._shares}
@@ -431,6 +436,21 @@ class _Continuation:
         self._record(found, arrived.loss, noise * self._rows + strain, parts)
         return found
 
+    def _placed(self, block: Collocation, tiling: TensorProductBasis) -> Iterator[RowsOnTiles]:
+        """The rows of a block; those of measured fields compressed where they are more than the functions there."""
+        problem = self._setup.problem
+        few = _FEW * tiling.tiles * math.prod(mesh.degree + 1 for mesh in tiling.meshes)
+        compressed = [term for term in block.terms if block.weights is None and block.size > few and compressible(term)]
+        others = tuple(term for term in block.terms if term not in compressed)
+        for part in [part for _, part in replace(block, terms=others).parts(_PORTION)] if others else []:
+            even = torch.full((part.size,), self._rows**-0.5, dtype=torch.float64)
+            root = even if part.weights is None else part.weights.sqrt()
+            factors = {term.name: root / self._setup.scales.get(term.name, 1.0) for term in others}
+            yield ElementRows(problem, part, factors, tiling, self._units, self._highest)
+        for term in compressed:
+            factor = self._rows**-0.5 / self._setup.scales.get(term.name, 1.0)
+            yield CompressedRows(problem, term, block.sample.points[0], factor, tiling, self._units)
+
     def _record(self, found: _Continued, loss: float, judged: float, terms: dict[str, float]) -> None:
         free = self._setup.problem.unknowns
         unknowns = {name: float(unknown.value(found.raw[name])) for name, unknown in free.items()}
@@ -444,7 +464,7 @@ class _Continuation:
         assert self.now is not None
         now, problem = self.now, self._setup.problem
         meshes, count = now.tiling.meshes, len(problem.fields)
-        if len(meshes) == 1 and now.weights.numel() <= _FREE:
+        if len(meshes) == 1 and now.weights.numel() <= min(_FREE, _DENSE // self._rows):
             blocks = blocks_on(now.tiling, problem, self._terms)
             train = (*map(_counted, blocks), *self._data)
             spline = Spline(meshes[0].breaks.tolist(), meshes[0].degree, meshes[0].smooth)

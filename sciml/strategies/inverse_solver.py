@@ -18,7 +18,7 @@ from sciml.problem.observations import PRIOR
 from sciml.solvers.condensation import NormalEquations
 from sciml.solvers.gauss_newton import DampedGaussNewton
 from sciml.solvers.journal import Journal
-from sciml.strategies.inverse_system import ElementRows, TilingSystem
+from sciml.strategies.inverse_system import RowsOnTiles, TilingSystem
 
 # Without any damping the band would hardly be positive definite.
 _TINY = 1e-13
@@ -137,18 +137,18 @@ def spread(system: TilingSystem, weights: Tensor, raw: Mapping[str, Tensor]) -> 
     solve = normal.factorised(_TINY)
     _, move, schur = bordered_solve(normal, solve)
     count = len(raw)
-    measured = [placed for placed in system.placed if any(term.measured for term in placed.block.terms)]
+    measured = [placed for placed in system.placed if any(term.measured for term in placed.terms)]
     rows, misfit, fitted = 0, 0.0, 0.0
     inner = solve(normal.border[:, :count].contiguous())
     for placed in measured:
-        for number, term in enumerate(placed.block.terms):
+        for number, term in enumerate(placed.terms):
             if term.name.startswith(PRIOR):
                 # What was known before informs, and is no measurement.
                 continue
             values, slopes, by_raw = placed.rows(weights, raw, slopes=True)[number]
             weight = system.weights[term.name]
-            rows += len(values)
-            misfit += weight * float(values @ values)
+            rows += placed.size
+            misfit += weight * (float(values @ values) + placed.rest)
             fitted += _trace(system, placed, math.sqrt(weight) * slopes, math.sqrt(weight) * by_raw, solve, inner, schur)
     freedom = max(rows - fitted, 0.0)
     variance = misfit / freedom if freedom > 0.5 else math.inf
@@ -157,7 +157,7 @@ def spread(system: TilingSystem, weights: Tensor, raw: Mapping[str, Tensor]) -> 
 
 def _trace(
     system: TilingSystem,
-    placed: ElementRows,
+    placed: RowsOnTiles,
     slopes: Tensor,
     by_raw: Tensor,
     solve: Callable[[Tensor], Tensor],

@@ -6,9 +6,11 @@ They are taken at Gauss points in every tile of a box and on its sides, with the
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import scipy
 import torch
 from torch import Tensor
 
@@ -19,6 +21,8 @@ from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.linearize import linearize, per_point
+from sciml.problem.noise import Normal
+from sciml.problem.observations import Observation
 from sciml.solvers.condensation import NormalEquations, WeightLayout
 from sciml.typing import MultiIndex
 
@@ -26,6 +30,8 @@ from sciml.typing import MultiIndex
 _MANY = 100
 # The order of the derivative that says how a field bends along a side.
 ROUGH = 3
+# What keeps Gram matrices of too few measurements positive definite.
+_TINY = 1e-13
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,34 @@ class _Jets:
         return unit * values if index else unit * values + self._owner.units.offset[column]
 
 
-class ElementRows:
-    """A block of rows on a tiling."""
+class RowsOnTiles(ABC):
+    """Some residuals of a problem on a tiling.
+
+    Attributes:
+        terms: what they are, in the order of ``rows``.
+        size: how many rows each of them stands for.
+        rest: what no weights can lower of the sum of squares of each, beside its rows'.
+        groups: which rows lie in the same tiles.
+        tiles: for each group those that its rows depend on, ``(g, m)``.
+    """
+
+    terms: tuple[Term, ...]
+    size: int
+    rest = 0.0
+    groups: Sequence[Tensor]
+    tiles: Tensor
+
+    @abstractmethod
+    def columns(self) -> Tensor:
+        """The weights that each row depends on, in the order of its slopes, ``(n, S)``."""
+
+    @abstractmethod
+    def rows(self, weights: Tensor, raw: Mapping[str, Tensor], *, slopes: bool) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Each residual's values ``(n,)``, and slopes by the tile's weights ``(n, S)`` and by the unknowns ``(n, q)``."""
+
+
+class ElementRows(RowsOnTiles):
+    """A block of rows on a tiling, each at a point of its own."""
 
     def __init__(
         self,
@@ -72,6 +104,7 @@ class ElementRows:
         highest: Sequence[int],
     ) -> None:
         self.problem, self.block, self.units, self.factors = problem, block, units, factors
+        self.terms, self.size = block.terms, block.size
         self._spots = tuple(tiling.spot((points - units.center) / units.half_width, highest) for points in block.sample.points)
         key = torch.zeros(block.size, dtype=torch.int64)
         for spot in self._spots:
@@ -90,13 +123,11 @@ class ElementRows:
         return column, orders, float(self.units.scale[column]) / half_width
 
     def columns(self) -> Tensor:
-        """The weights that each row depends on, in the order of its slopes, ``(n, S)``."""
         fields = torch.arange(len(self.problem.fields))[:, None]
         parts = [(spot.functions[:, None, :] * len(fields) + fields).flatten(1) for spot in self._spots]
         return torch.cat(parts, dim=1)
 
     def rows(self, weights: Tensor, raw: Mapping[str, Tensor], *, slopes: bool) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Each residual's values ``(n,)``, and slopes by the tile's weights ``(n, S)`` and by the unknowns ``(n, q)``."""
         problem, size = self.problem, self.block.size
         leaves, unknowns = per_point(problem, raw, size)
         jets = [_Jets(self, spot, weights) for spot in self._spots]
@@ -122,13 +153,74 @@ class ElementRows:
         return found
 
 
+class CompressedRows(RowsOnTiles):
+    r"""Measured values of a field on a tiling, compressed: as many rows as a tile has functions, of the same normal equations.
+
+    :math:`\|Aw - b\|^2 = \|L^T w - c\|^2 + \|b\|^2 - \|c\|^2` with Cholesky's :math:`L L^T = A^TA` and
+    :math:`c = L^{-1} A^T b`, tile by tile; the sums over measurements are taken once for a tiling.
+
+    Args:
+        term: a ``compressible`` one.
+        points: where it was measured, ``(n, D)``, in the problem's units.
+        factor: by which rows are multiplied.
+    """
+
+    def __init__(
+        self, problem: Problem, term: Term, points: Tensor, factor: float, tiling: TensorProductBasis, units: Units
+    ) -> None:
+        observation = term.evaluate
+        assert isinstance(observation, Observation)
+        assert observation.field is not None
+        self.terms, self.size = (term,), len(points)
+        self._fields, self._column = len(problem.fields), problem.fields.index(observation.field)
+        scale = float(units.scale[self._column])
+        sigma = 1.0 if observation.sigma is None else observation.sigma
+        weight = (factor * scale / sigma) * points.new_ones(len(points))
+        wanted = (observation.measured - units.offset[self._column]) / scale
+        sums = torch.stack([weight.square(), weight.square() * wanted], dim=1)
+        functions, slopes, found = [], [], []
+        for nodes, quadrature in tiling.quadratures((points - units.center) / units.half_width, sums):
+            spot = tiling.spot(nodes, [0] * len(tiling.meshes))
+            basis = spot.basis([0] * len(tiling.meshes))
+            gram = basis.T @ (quadrature[:, :1] * basis)
+            gram.diagonal().add_(_TINY * float(gram.diagonal().max()))
+            lower = scipy.linalg.cholesky(gram.numpy(), lower=True)
+            right = scipy.linalg.solve_triangular(lower, (basis.T @ quadrature[:, 1]).numpy(), lower=True)
+            functions.append((spot.tile[0], spot.functions[0]))
+            slopes.append(torch.from_numpy(lower.T.copy()))
+            found.append(torch.from_numpy(right))
+        self._slopes, self._found = torch.stack(slopes), torch.stack(found)
+        self.rest = max(float((weight * wanted).square().sum() - self._found.square().sum()), 0.0)
+        self.tiles = torch.stack([tile for tile, _ in functions])[:, None]
+        self._functions = torch.stack([own for _, own in functions])
+        self.groups = torch.arange(self._found.numel()).split(self._found.shape[1])
+
+    def columns(self) -> Tensor:
+        own = (self._functions[:, None, :] * self._fields + torch.arange(self._fields)[:, None]).flatten(1)
+        return own.repeat_interleave(self._found.shape[1], 0)
+
+    def rows(self, weights: Tensor, raw: Mapping[str, Tensor], *, slopes: bool) -> list[tuple[Tensor, Tensor, Tensor]]:
+        own = weights[self._functions, self._column]
+        values = (torch.einsum("tij,tj->ti", self._slopes, own) - self._found).flatten()
+        if not slopes:
+            return [(values, values[:, None][:, :0], values[:, None][:, :0])]
+        by_weights = values.new_zeros(len(values), self._fields, own.shape[1])
+        by_weights[:, self._column] = self._slopes.flatten(0, 1)
+        return [(values, by_weights.flatten(1), values.new_zeros(len(values), len(raw)))]
+
+
+def compressible(term: Term) -> bool:
+    """Whether a residual is a measurement of a field itself with normal noise, which is linear in weights."""
+    return isinstance(term.evaluate, Observation) and term.evaluate.plain and isinstance(term.evaluate.noise, Normal)
+
+
 class TilingSystem:
     """All rows of a least-squares problem on a tiling; ``judge`` weighs them to judge steps, ``pull`` holds unknowns."""
 
     def __init__(
         self,
         tiling: TensorProductBasis,
-        placed: Sequence[ElementRows],
+        placed: Sequence[RowsOnTiles],
         weights: Mapping[str, float],
         fields: int,
         pull: Mapping[str, float] | None = None,
@@ -155,8 +247,9 @@ class TilingSystem:
         """Each term's weighted sum of squares."""
         found: dict[str, float] = {}
         for placed in self.placed:
-            for term, (values, _, _) in zip(placed.block.terms, placed.rows(weights, raw, slopes=False), strict=True):
-                found[term.name] = found.get(term.name, 0.0) + self.weights[term.name] * float(values @ values)
+            for term, (values, _, _) in zip(placed.terms, placed.rows(weights, raw, slopes=False), strict=True):
+                squares = float(values @ values) + placed.rest
+                found[term.name] = found.get(term.name, 0.0) + self.weights[term.name] * squares
         return found
 
     def normal(self, weights: Tensor, raw: Mapping[str, Tensor], *, pulled: bool = True) -> tuple[NormalEquations, float]:
@@ -172,10 +265,11 @@ class TilingSystem:
             matrices = _zeros(len(placed.groups), joined * size, joined * size)
             edges = _zeros(len(placed.groups), joined * size, count + 1)
             rows = placed.rows(weights, raw, slopes=True)
-            for term, (values, slopes, by_raw) in zip(placed.block.terms, rows, strict=True):
+            for term, (values, slopes, by_raw) in zip(placed.terms, rows, strict=True):
                 weight = self.weights[term.name]
                 edge = torch.cat([by_raw, values[:, None]], dim=1)
                 corner += weight * (edge.T @ edge)
+                corner[-1, -1] += weight * placed.rest
                 slopes = slopes[:, order]
                 for number, group in enumerate(placed.groups):
                     part = slopes[group]

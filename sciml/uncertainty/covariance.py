@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -17,11 +18,14 @@ from sciml.problem.conditions import Term
 from sciml.problem.observations import PRIOR, Observation
 from sciml.solvers import Objective
 from sciml.solvers.jacobian import jacobian
+from sciml.solvers.residuals import ResidualSystem
 from sciml.typing import Array
 
 _MOST_POINTS, _MOST_ROWS = 256, 2048
 _ARRIVED = 1e-5
 _STIFFNESS = 1e3
+# Measurements for each parameter from which on their rows are compressed.
+_MANY = 20
 _NONE = np.zeros((0, 0))
 _KEPT, _UNSEEN, _BLIND = 1e-11, 1e-6, 1e-6
 # What of a constant's column may be left by rounding and by the model's own degree where the model can imitate it.
@@ -84,6 +88,7 @@ def covariance(
     *,
     prior: Array | None = None,
     variance: float | None = None,
+    measurements: int | None = None,
 ) -> Inference:
     r"""Estimates with intervals from the Jacobian of all rows at the solution.
 
@@ -94,8 +99,9 @@ def covariance(
     known), symmetric in the raw number, and so respect the bounds of an unknown.
 
     ``model_part``, ``(m, p)``, and ``raw_part``, ``(m, q)``, are derivatives of the rows ``misfit`` by the model's parameters
-    and raw unknowns; ``measured`` rows that are ``prior`` inform, and are no measurements. Without a known ``variance`` one
-    number is found for all of them, so each column's noise is taken to be the same share of its scale.
+    and raw unknowns; ``measured`` rows that are ``prior`` inform, and are no measurements. The others may stand for more
+    ``measurements`` than they are. Without a known ``variance`` one number is found for all of them, so each column's noise is
+    taken to be the same share of its scale.
 
     Reference: G. A. F. Seber and C. J. Wild, Nonlinear Regression, Wiley 1989, chapters 2 and 5.
     """
@@ -105,7 +111,7 @@ def covariance(
     scale = np.linalg.norm(raw_part[measured]) if model_part.shape[1] == 0 else 1.0
     largest = max(singular.max(initial=0.0), scale, 1e-300)
     seen = singular > 1e-10 * largest
-    count, known = int(counted.sum()), variance is not None
+    count, known = int(counted.sum()) if measurements is None else measurements, variance is not None
     fitted = float((basis[counted] ** 2).sum() + (left[counted][:, seen] ** 2).sum())
     freedom = max(count - fitted, 0.0)
     if variance is None:
@@ -227,28 +233,17 @@ def from_rows(objective: Objective, *, known: bool = False) -> Inference:
     # Fewer rows than the model has parameters would leave it free between them, and every interval too wide.
     enough = 3 * sum(parameter.numel() for parameter in parameters) // max(1, len(rows.problem.equations))
     thin = [_thin(block, max(_MOST_POINTS, min(enough, _MOST_ROWS))) for block in objective.blocks]
-    factors, measured, prior = {}, [], []
+    factors = {}
     terms = [(term, block.height) for block in thin for term in block.terms]
     per_row = {term.name: weights[term.name] / height for term, height in terms if term.measured}
     heaviest = max(per_row.values(), default=1.0) or 1.0
+    # Many measurements would bend what a few cannot.
+    stiffness = _STIFFNESS * math.sqrt(max(1.0, sum(height for term, height in terms if term.measured) / _MOST_ROWS))
     for term, height in terms:
-        share = math.sqrt(per_row[term.name] / heaviest) if term.measured else _STIFFNESS / math.sqrt(height)
+        share = math.sqrt(per_row[term.name] / heaviest) if term.measured else stiffness / math.sqrt(height)
         factors[term.name] = share / scales[term.name]
-        measured.append(np.full(height, term.measured and factors[term.name] > 0))
-        prior.append(np.full(height, term.name.startswith(PRIOR)))
-    plain = [replace(block, terms=tuple(map(_without_loss, block.terms))) for block in thin]
-    values, slopes = jacobian(rows, plain, factors, parameters)
-    misfit, matrix = values.numpy(), slopes.numpy()
-    start = 0
-    for term, height in terms:
-        place, start = slice(start, start + height), start + height
-        noise = term.evaluate.noise if isinstance(term.evaluate, Observation) else None
-        if noise is not None and noise.robust and factors[term.name]:
-            deviations = values[place] / factors[term.name]
-            score, curvature = noise.score(deviations), noise.curvature(deviations)
-            size = float(score.square().mean().sqrt()) or 1.0
-            misfit[place] = factors[term.name] * score.numpy() / size
-            matrix[place] *= float(curvature.mean()) / size
+    parts = [_linearised(rows, block, factors, parameters) for block in thin]
+    misfit, matrix, measured, prior = (np.concatenate([getattr(part, name) for part in parts]) for name in _Rows.ARRAYS)
     split = matrix.shape[1] - len(rows.raw)
     common = [scales[term.name] for term, _ in terms if term.measured]
     return covariance(
@@ -257,10 +252,54 @@ def from_rows(objective: Objective, *, known: bool = False) -> Inference:
         matrix[:, :split],
         matrix[:, split:],
         misfit,
-        np.concatenate(measured),
-        prior=np.concatenate(prior),
+        measured,
+        prior=prior,
         variance=1.0 / common[0] ** 2 if known and common else None,
+        measurements=sum(part.measurements for part in parts),
     )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Linearised rows of a block: how many measurements they stand for, which of them are some, and which are priors."""
+
+    ARRAYS: ClassVar = ("misfit", "matrix", "measured", "prior")
+    misfit: Array
+    matrix: Array
+    measured: Array
+    prior: Array
+    measurements: int
+
+
+def _linearised(
+    rows: ResidualSystem, block: Collocation, factors: Mapping[str, float], parameters: Sequence[torch.Tensor]
+) -> _Rows:
+    """The rows of a block; of many measurements R of J = QR, taken part by part, with the misfit as one more column."""
+    width = sum(parameter.numel() for parameter in parameters) + len(rows.raw)
+    counts = [term.measured and factors[term.name] > 0 for term in block.terms]
+    robust = [isinstance(term.evaluate, Observation) and term.evaluate.noise.robust for term in block.terms]
+    known = [term.name.startswith(PRIOR) for term in block.terms]
+    if block.size > _MANY * width and all(counts) and not any(robust) and not any(known):
+        both = torch.zeros(0, width + 1, dtype=torch.float64)
+        for _, part in block.parts(_MANY * width):
+            values, slopes = jacobian(rows, [part], factors, parameters)
+            both = torch.linalg.qr(torch.cat([both, torch.cat([slopes, values[:, None]], dim=1)]), mode="r").R
+        few = np.ones(len(both), dtype=bool)
+        return _Rows(both[:, -1].numpy(), both[:, :-1].numpy(), few, ~few, block.height * len(block.terms))
+    plain = replace(block, terms=tuple(map(_without_loss, block.terms)))
+    values, slopes = jacobian(rows, [plain], factors, parameters)
+    misfit, matrix = values.numpy(), slopes.numpy()
+    for number, term in enumerate(block.terms):
+        place = slice(number * block.height, (number + 1) * block.height)
+        if robust[number] and counts[number]:
+            assert isinstance(term.evaluate, Observation)
+            deviations, noise = values[place] / factors[term.name], term.evaluate.noise
+            score, curvature = noise.score(deviations), noise.curvature(deviations)
+            size = float(score.square().mean().sqrt()) or 1.0
+            misfit[place] = factors[term.name] * score.numpy() / size
+            matrix[place] *= float(curvature.mean()) / size
+    measured, prior = (np.repeat(each, block.height) for each in (counts, known))
+    return _Rows(misfit, matrix, measured, prior, int((measured & ~prior).sum()))
 
 
 def from_equations(objective: Objective) -> Inference:
