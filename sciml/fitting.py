@@ -176,9 +176,10 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         errors = estimated_error(setup, options.seed, best.residual) if alone else {}
         errors = errors or {name: min(1.0, each) for name, each in best.at_most.items()}
     reasons = [*([best.doubt] if best.doubt else []), *judged.reasons, *missed(errors, _ERROR * options.tolerance)]
-    # What the noise of measurements adds is an error of the answer, and none of the way it was found.
+    # What the noise of measurements adds is an error of the answer, and none of the way it was found; where equations do not
+    # hold it says nothing alone.
     noise = best.scatter if spread is None else scattered(setup.problem, setup.trial, spread, options.seed)
-    if noise:
+    if noise and (errors or not judged.fails):
         errors = {name: math.hypot(errors.get(name, 0.0), each) for name, each in noise.items()}
     unknown = left_open(judged.setup, noise)
     reasons += unknown.values()

@@ -20,7 +20,7 @@ from sciml.models import PiecewisePolynomial, Spline
 from sciml.models.bases import PiecewiseBasis, gauss
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem.collocation import Collocation
-from sciml.problem.observations import DATA
+from sciml.problem.observations import DATA, Observation
 from sciml.solvers import LeastSquares
 from sciml.solvers.discrete_problem import DATA_WEIGHT
 from sciml.strategies.inverse_solver import ParameterCovariance, gauss_newton, spread
@@ -124,6 +124,8 @@ _POLISH = LeastSquares(60)
 _COST, _GAIN = 0.02, 0.7
 # Measurements whose slopes by all weights of a tile are in memory at once.
 _PORTION = 20_000
+# Measurements at most where they are not compressed.
+_MOST_ROWS = 50_000
 # Measurements for each function of a tile from which on they are compressed.
 _FEW = 2
 
@@ -207,7 +209,8 @@ class AllAtOnce(Strategy):
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        own = _Continuation(work)
+        measured = [term for block in work.discrete.train for term in block.terms if isinstance(term.evaluate, Observation)]
+        own = _Continuation(work if all(map(compressible, measured)) else work.sampled(_MOST_ROWS))
         for _ in own.run():
             if own.now is not None:
                 yield own.candidate()

@@ -102,6 +102,8 @@ _STEPS = ((1e-2, 1e-1, 30), (1e-4, 1e-2, 20))
 _INFLATION = 1.4
 _RISES, _WORSE = 2, 1.02
 _GOOD = 1e-3
+# Measurements whose derivatives by all weights dense matrices hold, again and again.
+_MOST_ROWS = 20_000
 # Degrees of series by the number of their coordinates; by how many strengths the prior may weaken at each step, and steps.
 _SERIES, _WEAKER, _ROUNDS, _RANK = {1: 24, 2: 10, 3: 6}, 4, 20, 1e-12
 # How exact solutions need be to find the natural size of a field, and how far it may be from one; points at which it is taken;
@@ -136,11 +138,13 @@ class InverseFields(Strategy):
         problem = work.problem
         if work.measurements is None or len(problem.equations) >= len(problem.fields):
             return "no field is left free, or there are no measurements"
+        work = work.sampled(_MOST_ROWS)
         lacking = _not_by_solving(work)
         at_once = isinstance(problem.domain, Box) and work.dimension in _DEGREES
         return not_by_least_squares(work) if at_once or lacking is None else lacking
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        work = work.sampled(_MOST_ROWS)
         if _not_by_solving(work) is None:
             first = SmoothedOutputError(work, _series(work))
             yield from first.constants()

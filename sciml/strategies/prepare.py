@@ -32,7 +32,7 @@ from sciml.solvers.hard_constraints import construct
 from sciml.solvers.scaling import field_sizes, judged_sizes, term_sizes
 from sciml.typing import Array
 
-_ENOUGH_TO_HOLD_OUT = 200
+_ENOUGH_TO_HOLD_OUT, _MOST_HELD_OUT = 200, 20_000
 
 
 def prepare(
@@ -133,12 +133,13 @@ def prepare(
 
 
 def _held_rows(measurements: Measurements, problem: Problem, seed: int) -> Array:
-    """Which rows of a table to keep for judging: a tenth of a large table, none of one with few values in some column."""
+    """Which rows to keep for judging: a tenth of a large table, so many at most; none of one with few values in some column."""
     table = measurements.table
     held = np.zeros(len(table), dtype=bool)
     measured = [np.isfinite(table[column]) for column in measurements.observables(problem)]
     if min(int(seen.sum()) for seen in measured) >= _ENOUGH_TO_HOLD_OUT:
-        held[np.random.default_rng(seed).permutation(len(table))[: len(table) // 10]] = True
+        count = min(len(table) // 10, _MOST_HELD_OUT)
+        held[np.random.default_rng(seed).permutation(len(table))[:count]] = True
         if not all((seen & held).any() and (seen & ~held).any() for seen in measured):
             held[:] = False
     return held

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from sciml.data.memory import free_bytes
@@ -253,6 +254,16 @@ class Workspace:
     def on(self, measurements: Measurements | None) -> Workspace:
         """The same work with other measurements."""
         return replace(self, measurements=measurements, choices=[], tried=set())
+
+    def sampled(self, most: int) -> Workspace:
+        """The same work with a random sample of at most so many rows of its measurements."""
+        measured = self.measurements
+        if measured is None or len(measured.table) <= most:
+            return self
+        generator = np.random.default_rng([self.seed, 9])
+        chosen = np.sort(generator.choice(len(measured.table), most, replace=False))
+        self.log.notes["measurements"] = f"a random sample of {most} of {len(measured.table)} rows"
+        return replace(self, measurements=measured.on(measured.table.take(chosen)))
 
 
 class Strategy(ABC):

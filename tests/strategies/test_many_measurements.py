@@ -12,7 +12,7 @@ from sciml import d
 from sciml.models.bases import PiecewiseBasis
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem.measurements import data_blocks
-from sciml.strategies import all_at_once
+from sciml.strategies import all_at_once, inverse_fields
 from sciml.strategies.inverse_solver import spread
 from sciml.strategies.inverse_system import CompressedRows, ElementRows, TilingSystem, Units, compressible
 from sciml.uncertainty import covariance
@@ -179,3 +179,35 @@ def test_intervals_narrow_with_the_root_of_the_number_of_measurements(monkeypatc
             ratio = few.unknowns["standard_error"][name] / each.unknowns["standard_error"][name]
             assert ratio == pytest.approx(math.sqrt(100_000 / 3_000), rel=0.1)
             assert each.unknowns["low"][name] < true < each.unknowns["high"][name]
+
+
+class Source(sciml.Problem):
+    domain = sciml.Interval(x=(0, 1))
+    fields = ["u", "q"]
+    conditions = [sciml.Dirichlet(u=0.0)]
+
+    @sciml.equation
+    def poisson(self, u, q, x):
+        return -d(u, x, x) - q
+
+
+def test_a_sample_stands_for_rows_that_would_fill_memory(monkeypatch):
+    monkeypatch.setattr(inverse_fields, "_MOST_ROWS", 1_000)
+    x = np.linspace(0, 1, 5_000)
+    generator = np.random.default_rng(0)
+    sampled = sciml.fit(Source(), data={"x": x, "u": np.sin(np.pi * x) + 0.02 * generator.standard_normal(len(x))})
+    assert any("a random sample of 1000 of 5000 rows" in each for each in sampled.choices)
+    assert len(sampled.data) == 1_000
+    assert sampled.success
+    inside = np.linspace(0.1, 0.9, 9)
+    np.testing.assert_allclose(sampled(x=inside)["q"], np.pi**2 * np.sin(np.pi * inside), atol=1.0)
+    monkeypatch.setattr(all_at_once, "_MOST_ROWS", 500)
+    robust, plain = (sciml.fit(Rod(), data=measured(2_000), noise=noise) for noise in (sciml.Huber(), None))
+    assert [any("random sample" in each for each in one.choices) for one in (robust, plain)] == [True, False]
+    assert robust.unknowns["low"]["k"] < DIFFUSIVITY < robust.unknowns["high"]["k"]
+
+
+def test_steps_that_have_not_arrived_leave_no_estimate_of_the_error():
+    solution = sciml.fit(Rod(), sciml.MLP(8), data=measured(500), solver=sciml.Adam(5), strategy="Train")
+    assert not solution.success
+    assert solution.estimated_error == {}
