@@ -49,8 +49,9 @@ _COARSER, _FINER = 2 / 3, 3 / 2
 # Singular values that count as none, as parts of the largest, where columns hardly differ: features, and polynomials of fields
 # that live on a part of the domain. Elsewhere, in a direction that rows hardly see, the solution is hardly determined.
 _RANK = 1e-12
-# What of the residuals the correction may leave, and by how much two of them may differ, to be believed.
-_LEFT, _APART = 0.3, 3.0
+# What of the residuals the correction may leave, and by how much two of them may differ, to be believed; what one may leave to
+# be believed where the other leaves more than that.
+_LEFT, _APART, _ALONE = 0.3, 3.0, 1e-2
 _PROBES, _SCATTERED = 4096, 400
 # By how much rows move where a field is doubled that they do not see, as a multiple of what is left of them.
 _UNMOVED = 3.0
@@ -83,10 +84,13 @@ def estimated_error(setup: DiscreteProblem, seed: int, solved: float = math.inf)
         return {}
     unit = torch.tensor(significant(size.tolist()), dtype=size.dtype, device=size.device)
     found: list[Tensor] = []
+    before = 0.0
     for share in (_COARSER, 1.0, _FINER):
         change, left = _corrected(setup, pieces, share, unit, points, seed, bool(lives.all()))
         found.append(((change.square() * lives).sum(0) / lives.sum(0)).sqrt() / unit)
-        known = len(found) > 1 and left <= _LEFT and _agree(*found[-2:])
+        # What a space finds that cannot hold the error says nothing against one that can.
+        alone = before > _LEFT and left <= _ALONE
+        known, before = len(found) > 1 and left <= _LEFT and (alone or _agree(*found[-2:])), left
         if known or (len(found) > 1 and float(found[-1].max()) <= _ROUNDED and worst() <= _ALL_ROUNDING):
             break
     if not known and not worst() <= _ROUNDED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,11 +68,12 @@ class Measurements:
         if isinstance(table, pd.DataFrame | Mapping):
             table = Table(table)
         if not isinstance(table, Table):
-            lazy = "; take rows from it, table.sample(20_000), or hand it to fit itself"
-            raise DataError(
-                f"data must be a sciml.Table, a DataFrame or a dict of columns; given: {type(table).__name__}"
-                f"{lazy if isinstance(table, LazyTable) else ''}"
-            )
+            given, remedy = type(table).__name__, ""
+            if isinstance(table, LazyTable):
+                remedy = "; take rows from it, table.sample(20_000), or hand it to fit itself"
+            elif isinstance(table, str | Path):
+                remedy = f"; read the file first: sciml.read_csv({str(table)!r}) or sciml.read_hdf5({str(table)!r})"
+            raise DataError(f"data must be a sciml.Table, a DataFrame or a dict of columns; given: {given}{remedy}")
         if not isinstance(observe, Mapping | None) or not all(map(callable, (observe or {}).values())):
             raise ProblemError(f"observe must be functions by column, {{'in_bed': lambda I: I}}; given: {observe!r}")
         self.table, self.outside = table, outside

@@ -118,7 +118,7 @@ class Still(sciml.Problem):
         return d(v, x, x) + d(v, y, y) + u - torch.sin(math.pi * x) * torch.sin(math.pi * y)
 
 
-@pytest.mark.parametrize("diffusivity", [0.07, 0.05, 0.03])
+@pytest.mark.parametrize("diffusivity", [0.08, 0.07, 0.06, 0.05, 0.03])
 def test_fronts_that_hardly_anything_holds_in_place_are_no_successes(diffusivity):
     """The walls hold a front by exp(-1 / diffusivity): at 0.03 no digit of a double tells where it is."""
 

@@ -9,6 +9,7 @@ from scipy.integrate import solve_ivp
 
 import sciml
 from sciml import d
+from sciml.errors import DataError
 from sciml.models.bases import PiecewiseBasis
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem.measurements import data_blocks
@@ -211,3 +212,8 @@ def test_steps_that_have_not_arrived_leave_no_estimate_of_the_error():
     solution = sciml.fit(Rod(), sciml.MLP(8), data=measured(500), solver=sciml.Adam(5), strategy="Train")
     assert not solution.success
     assert solution.estimated_error == {}
+
+
+def test_a_path_is_told_how_to_be_read():
+    with pytest.raises(DataError, match=r"given: str; read the file first: sciml.read_csv\('rod.csv'\)"):
+        sciml.fit(Rod(), data="rod.csv")
