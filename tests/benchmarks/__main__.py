@@ -61,12 +61,16 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="run DeepXDE and FastLSQ in turn with ours, if installed")
     parser.add_argument("--json", type=Path, default=ROOT / "docs" / "benchmarks.json", help="where results are kept")
     parser.add_argument("--time-limit", type=float, default=400.0, help="seconds that one run may take (400)")
+    parser.add_argument("--pages", action="store_true", help="write docs/benchmarks.md from what is known; run nothing")
     given = parser.parse_args()
     wrong = [name for name in given.names if name not in CASES]
     if wrong:
         parser.error(f"no benchmark is called {', '.join(wrong)}; there are {', '.join(CASES)}")
     if given.seeds < 1 or given.time_limit <= 0:
         parser.error(f"--seeds and --time-limit must be positive; given: {given.seeds} and {given.time_limit:g}")
+    if given.pages:
+        harness.write(harness.earlier(given.json), given.json)
+        return
     run(given.names or list(CASES), given.seeds, given.time_limit, given.json, given.peers)
 
 

@@ -213,8 +213,8 @@ def _call(name: str) -> str:
 
 
 def _choices(result: Mapping[str, Any]) -> str:
-    """What was chosen in words; the numbers of points are left to the figures' file."""
-    chosen = [each for each in result["fit"].get("choices", ()) if not each.startswith("points:")]
+    """What was chosen, in words."""
+    chosen = report.chosen(result["fit"])
     return f"{'; '.join(chosen)}." if chosen else ""
 
 

@@ -148,10 +148,15 @@ def _choices(run: list[Case], results: Mapping[str, Any]) -> list[str]:
     lines = []
     for case in run:
         first = results[case.name]["runs"][0]
-        said = [*first.get("choices", ()), *([f"failed: {first['failed']}"] if "failed" in first else [])]
+        said = [*chosen(first), *([f"failed: {first['failed']}"] if "failed" in first else [])]
         if said:
             lines.append(f"- `{case.name}` (seed {first['seed']}; {first.get('solver', '–')}): {'. '.join(said)}.")
     return [*lines, ""] if lines else []
+
+
+def chosen(result: Mapping[str, Any]) -> list[str]:
+    """What a fit chose and what each way reached; what kept the others from serving is in the figures' file."""
+    return [each for each in result.get("choices", ()) if ": left out, " not in each and not each.startswith("points:")]
 
 
 def environments(results: Mapping[str, Any]) -> list[str]:
