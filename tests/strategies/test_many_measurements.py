@@ -13,7 +13,7 @@ from sciml.errors import DataError
 from sciml.models.bases import PiecewiseBasis
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem.measurements import data_blocks
-from sciml.strategies import all_at_once, inverse_fields
+from sciml.strategies import all_at_once, inverse_fields, prepare
 from sciml.strategies.inverse_solver import spread
 from sciml.strategies.inverse_system import CompressedRows, ElementRows, TilingSystem, Units, compressible
 from sciml.uncertainty import covariance
@@ -212,6 +212,12 @@ def test_steps_that_have_not_arrived_leave_no_estimate_of_the_error():
     solution = sciml.fit(Rod(), sciml.MLP(8), data=measured(500), solver=sciml.Adam(5), strategy="Train")
     assert not solution.success
     assert solution.estimated_error == {}
+
+
+def test_so_many_rows_are_held_out_at_most(monkeypatch):
+    monkeypatch.setattr(prepare, "_MOST_HELD_OUT", 30)
+    solution = sciml.fit(Rod(), data=measured(1_000))
+    assert any("30 of 1000 measured rows held out" in each for each in solution.choices)
 
 
 def test_a_path_is_told_how_to_be_read():
