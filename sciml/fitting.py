@@ -200,6 +200,8 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     problem = setup.problem
     sizes_found: frozenset[str] = frozenset() if setup.measurements is None else setup.measurements.found
+    # Of millions of measurements these take a while, which is part of the time that is told.
+    known = statistics(setup.rows, setup.train, inference, sizes_found)
     return Solution(
         trial=setup.trial.requires_grad_(False),
         problem=problem,
@@ -230,7 +232,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         data=setup.table,
         tolerance=float(options.tolerance),
         estimated_error=errors,
-        statistics=statistics(setup.rows, setup.train, inference, sizes_found),
+        statistics=known,
         spread=spread,
         profiles=profiles_frame(inference.profiles),
     )
