@@ -1,4 +1,4 @@
-# `make demo` fits measured data. `make test` runs the tests except the slow ones, in some ten minutes on two cores; `make test-all` runs
+# `make demo` fits measured data. `make test` runs the tests except the slow ones, in some quarter of an hour on two quick cores; `make test-all` runs
 # all of them; `make test-processors` runs all of them with the instructions of several processors. ARGS are those of pytest.
 # `make bench ARGS="poisson --seeds 1"` runs benchmarks, all of them without ARGS; `make bench-gpu` measures a GPU. `make gallery ARGS="burgers heat_rod"` solves
 # problems of the gallery anew and writes docs/gallery.md and its pages, `make gallery ARGS=--pages` writes them from what is

@@ -558,10 +558,15 @@ def chebyshev_places(count: int) -> Tensor:
 
 
 @lru_cache(maxsize=32)
+def from_values(count: int) -> Tensor:
+    """Chebyshev coefficients, by rows, of the Lagrange polynomials of ``chebyshev_places``."""
+    return torch.from_numpy(np.linalg.inv(cheb.chebvander(chebyshev_places(count).numpy(), count - 1)))
+
+
+@lru_cache(maxsize=32)
 def _to_local(degree: int, smooth: int) -> Tensor:
     """From values at ``chebyshev_places`` to the weights of the local basis."""
-    at = chebyshev_places(degree + 1).numpy()
-    return torch.from_numpy(np.linalg.inv(local_basis(degree, smooth).numpy()) @ np.linalg.inv(cheb.chebvander(at, degree)))
+    return torch.linalg.inv(local_basis(degree, smooth)) @ from_values(degree + 1)
 
 
 @lru_cache(maxsize=32)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
-from numpy.polynomial.chebyshev import chebvander
 from torch import Tensor
 
-from sciml.models.bases import PiecewiseBasis, chebyshev, chebyshev_places, located
+from sciml.models.bases import PiecewiseBasis, chebyshev, chebyshev_places, from_values, located
 
 # Scattered points whose products of Lagrange polynomials are in memory at once.
 _PORTION = 2_000
@@ -28,10 +26,15 @@ class Spot:
 
     def basis(self, orders: Sequence[int]) -> Tensor:
         """A derivative of the products by so many times each coordinate, ``(n, L)``."""
-        found, *others = [table[order] for table, order in zip(self.tables, orders, strict=True)]
-        for table in others:
-            found = (found[:, :, None] * table[:, None, :]).flatten(1)
-        return found
+        return _khatri_rao([table[order] for table, order in zip(self.tables, orders, strict=True)])
+
+
+def _khatri_rao(tables: Sequence[Tensor]) -> Tensor:
+    """The row-wise Khatri-Rao product of tables ``(n, J_i)``: all products of their columns, the last fastest."""
+    found, *others = tables
+    for table in others:
+        found = (found[:, :, None] * table[:, None, :]).flatten(1)
+    return found
 
 
 class TensorProductBasis:
@@ -106,13 +109,10 @@ class TensorProductBasis:
             total = weights.new_zeros(math.prod(counts[:-1]) * weights.shape[1], counts[-1])
             for part in group.split(_PORTION):
                 tables = [
-                    chebyshev(inside[part], count - 1, 0)[0] @ _from_values(count)
+                    chebyshev(inside[part], count - 1, 0)[0] @ from_values(count)
                     for inside, count in zip(places, counts, strict=True)
                 ]
-                products = weights[part]
-                for table in tables[:-1]:
-                    products = (products[:, :, None] * table[:, None, :]).flatten(1)
-                total.addmm_(products.T, tables[-1])
+                total.addmm_(_khatri_rao([weights[part], *tables[:-1]]).T, tables[-1])
             lines = []
             for mesh, element in zip(self.meshes, np.unravel_index(tile, [mesh.count for mesh in self.meshes]), strict=True):
                 low, high = mesh.breaks[element : element + 2]
@@ -153,9 +153,3 @@ class TensorProductBasis:
             moved = found.movedim(1, -1)
             found = moved if mesh is old else mesh.transferred(old, moved)
         return self.flat(found)
-
-
-@lru_cache(maxsize=32)
-def _from_values(count: int) -> Tensor:
-    """From Chebyshev polynomials to the Lagrange polynomials of ``chebyshev_places``."""
-    return torch.from_numpy(np.linalg.inv(chebvander(chebyshev_places(count).numpy(), count - 1)))

@@ -72,7 +72,7 @@ class Measurements:
             if isinstance(table, LazyTable):
                 remedy = "; take rows from it, table.sample(20_000), or hand it to fit itself"
             elif isinstance(table, str | Path):
-                remedy = f"; read the file first: sciml.read_csv({str(table)!r}) or sciml.read_hdf5({str(table)!r})"
+                remedy = f"; read the file first: sciml.read({str(table)!r})"
             raise DataError(f"data must be a sciml.Table, a DataFrame or a dict of columns; given: {given}{remedy}")
         if not isinstance(observe, Mapping | None) or not all(map(callable, (observe or {}).values())):
             raise ProblemError(f"observe must be functions by column, {{'in_bed': lambda I: I}}; given: {observe!r}")

@@ -445,7 +445,8 @@ class _Continuation:
         few = _FEW * tiling.tiles * math.prod(mesh.degree + 1 for mesh in tiling.meshes)
         compressed = [term for term in block.terms if block.weights is None and block.size > few and compressible(term)]
         others = tuple(term for term in block.terms if term not in compressed)
-        for part in [part for _, part in replace(block, terms=others).parts(_PORTION)] if others else []:
+        most = _PORTION if block.weights is None else None
+        for _, part in replace(block, terms=others).parts(most) if others else ():
             even = torch.full((part.size,), self._rows**-0.5, dtype=torch.float64)
             root = even if part.weights is None else part.weights.sqrt()
             factors = {term.name: root / self._setup.scales.get(term.name, 1.0) for term in others}

@@ -138,7 +138,6 @@ class InverseFields(Strategy):
         problem = work.problem
         if work.measurements is None or len(problem.equations) >= len(problem.fields):
             return "no field is left free, or there are no measurements"
-        work = work.sampled(_MOST_ROWS)
         lacking = _not_by_solving(work)
         at_once = isinstance(problem.domain, Box) and work.dimension in _DEGREES
         return not_by_least_squares(work) if at_once or lacking is None else lacking
@@ -207,7 +206,7 @@ def _not_by_solving(work: Workspace) -> str | None:
     except ProblemError:
         return "conditions prescribe the unknown fields"
     varied = len(problem.unknowns) - len(series) + sum(len(each.products) for each in _series(work, dict.fromkeys(names, 1.0)))
-    rows = sum(block.height for block in work.discrete.train for term in block.terms if term.measured)
+    rows = sum(min(block.height, _MOST_ROWS) for block in work.discrete.train for term in block.terms if term.measured)
     if (needed := 8.0 * _COPIES * varied * rows) > work.log.budget.bytes(_MEMORY):
         return f"{varied} derivatives of {rows} measurements would take {needed / 2**30:.1f} GB"
     forward = replace(work.on(None), problem=problem.bind_initial().unmeasured())

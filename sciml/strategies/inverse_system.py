@@ -154,7 +154,7 @@ class ElementRows(RowsOnTiles):
 
 
 class CompressedRows(RowsOnTiles):
-    r"""Measured values of a field on a tiling, compressed: as many rows as a tile has functions, of the same normal equations.
+    r"""Sufficient statistics of measured values of a field: as many rows as a tile has functions, of the same normal equations.
 
     :math:`\|Aw - b\|^2 = \|L^T w - c\|^2 + \|b\|^2 - \|c\|^2` with Cholesky's :math:`L L^T = A^TA` and
     :math:`c = L^{-1} A^T b`, tile by tile; the sums over measurements are taken once for a tiling.

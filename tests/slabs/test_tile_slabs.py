@@ -193,7 +193,7 @@ def test_holes_in_time_are_served(problem, strategy):
     # In the norm of the estimate: the largest deviation may exceed it.
     error, truth = deviations(solution, problem)
     assert np.linalg.norm(error) < solution.estimated_error["u"] * np.linalg.norm(truth)
-    assert solution.estimated_error["u"] < 1e-6
+    assert max(solution.estimated_error["u"], np.abs(error).max()) < 1e-6
 
 
 GRAIN, SHORT = sciml.Disk((0.1, -0.05), 0.4), sciml.Interval(t=(0, 0.1))

@@ -208,7 +208,7 @@ def test_a_sample_stands_for_rows_that_would_fill_memory(monkeypatch):
     assert robust.unknowns["low"]["k"] < DIFFUSIVITY < robust.unknowns["high"]["k"]
 
 
-def test_steps_that_have_not_arrived_leave_no_estimate_of_the_error():
+def test_equations_that_do_not_hold_leave_no_estimate_of_the_error():
     solution = sciml.fit(Rod(), sciml.MLP(8), data=measured(500), solver=sciml.Adam(5), strategy="Train")
     assert not solution.success
     assert solution.estimated_error == {}
@@ -221,5 +221,5 @@ def test_so_many_rows_are_held_out_at_most(monkeypatch):
 
 
 def test_a_path_is_told_how_to_be_read():
-    with pytest.raises(DataError, match=r"given: str; read the file first: sciml.read_csv\('rod.csv'\)"):
+    with pytest.raises(DataError, match=r"given: str; read the file first: sciml.read\('rod.csv'\)"):
         sciml.fit(Rod(), data="rod.csv")
