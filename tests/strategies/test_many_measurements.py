@@ -13,7 +13,7 @@ from sciml.errors import DataError
 from sciml.models.bases import PiecewiseBasis
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem.measurements import data_blocks
-from sciml.strategies import all_at_once, inverse_fields, prepare
+from sciml.strategies import all_at_once, inverse_fields, prepare, search
 from sciml.strategies.inverse_solver import spread
 from sciml.strategies.inverse_system import CompressedRows, ElementRows, TilingSystem, Units, compressible
 from sciml.uncertainty import covariance
@@ -223,3 +223,13 @@ def test_so_many_rows_are_held_out_at_most(monkeypatch):
 def test_a_path_is_told_how_to_be_read():
     with pytest.raises(DataError, match=r"given: str; read the file first: sciml.read\('rod.csv'\)"):
         sciml.fit(Rod(), data="rod.csv")
+
+
+def test_a_strategy_that_is_left_out_says_nothing_of_a_sample(monkeypatch):
+    monkeypatch.setattr(inverse_fields, "_MOST_ROWS", 100)
+    solution = sciml.fit(Rod(), data=measured(1_000))
+    assert not any("random sample" in each for each in solution.choices)
+    problem = Source()
+    work = search.Workspace(problem, sciml.Measurements({"x": np.linspace(0, 1, 200), "u": np.zeros(200)}))
+    inverse_fields.InverseFields().obstacle(work)
+    assert work.log.notes == {}
