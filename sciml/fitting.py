@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import math
 import sys
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import nn
@@ -20,7 +22,7 @@ from torch import nn
 from sciml.baselines.predictability import doubt
 from sciml.diagnostics.certificate import Certificate
 from sciml.diagnostics.convergence import overfitted, stagnant
-from sciml.diagnostics.estimated_error import estimated_error, left_open, missed, scattered
+from sciml.diagnostics.estimated_error import estimated_error, left_open, missed, relative_scatter, scattered
 from sciml.diagnostics.preflight import checked
 from sciml.errors import ProblemError, SolverError
 from sciml.parallel import process_group
@@ -42,6 +44,7 @@ from sciml.solvers import (
     Weightings,
     fixed,
 )
+from sciml.solvers.batching import predicted
 from sciml.strategies import Polish, Windows
 from sciml.strategies.minibatches import fed
 from sciml.strategies.network import Train
@@ -85,6 +88,8 @@ _SECONDS, _SILENT = 600.0, 2.0
 _LEAST_LOOK = 2.0
 # The relative error of a success, as a part of the tolerance for residuals.
 _ERROR = 0.02
+# What rounding to fewer digits may change of a field's size.
+_ROUNDING = 1e-4
 # Points of each place on which an interrupted fit is judged.
 _FEW = 200
 
@@ -141,6 +146,23 @@ def fingerprinted(
         "start": None if begin is None else begin.scaled.state_dict(),
         "teacher": teacher.state_dict() if isinstance(teacher, nn.Module) else teacher,
     }
+
+
+def _rounded(solution: Solution, kind: torch.dtype) -> Solution:
+    """The solution in a floating-point type of fewer digits, or as it was found where rounding would spoil it."""
+    trial = copy.deepcopy(solution.trial).to(kind)
+    few, found = (str(each).removeprefix("torch.") for each in (kind, solution.dtype))
+
+    def changes(points: torch.Tensor) -> dict[str, np.ndarray]:
+        gaps = predicted(trial, points) - predicted(solution.trial, points)
+        return dict(zip(solution.fields, gaps.numpy().T, strict=True))
+
+    rounding = relative_scatter(solution.problem, changes, solution.trial, solution.seed)
+    if not all(each <= _ROUNDING for each in rounding.values()):
+        said = f"kept in {found}: {few} would change a field by {max(rounding.values()):.1e} of its size"
+        return replace(solution, choices=(*solution.choices, said))
+    errors = {name: math.hypot(each, rounding[name]) for name, each in solution.estimated_error.items()}
+    return replace(solution, trial=trial, estimated_error=errors, choices=(*solution.choices, f"found in {found}"))
 
 
 def _hurried(setup: DiscreteProblem) -> DiscreteProblem:
@@ -320,7 +342,8 @@ def fit(
             not trained on then, and stay in the certificate. ``HardConstraints(...)`` holds some of them.
         causal: ``Causal(...)`` lets the equations count at a time only once they hold before it.
         dtype: ``torch.float64`` or ``torch.float32``, or their names. Where the problem decides the way, and where a model
-            learns, a solution in float32 is found in float64 and handed out in float32.
+            learns, a solution in float32 is found in float64 and handed out in float32, with the rounding in its estimated
+            error; it stays in float64 where rounding would change a field by more than 1e-4 of its size.
         device: ``"auto"`` takes a GPU where there is one.
         seed: of weights and points.
         sampler: ``Adaptive(...)`` redraws the points inside where residuals are large; None keeps them; ``"auto"`` redraws
@@ -470,9 +493,7 @@ def fit(
         if process_group.several():
             notes = [*notes, f"{process_group.current().size} processes, each with a share of the rows"]
         solution = concluded(best, notes, log, options, intervals)
-        if solution.dtype != kind:
-            said = f"found in {str(solution.dtype).removeprefix('torch.')}"
-            solution = replace(solution, trial=solution.trial.to(kind), choices=(*solution.choices, said))
+        solution = solution if solution.dtype == kind else _rounded(solution, kind)
         record.end(solution)
         # Of several processes the first one tells callbacks, here as in every report.
         told = callbacks if process_group.first() else ()

@@ -224,7 +224,17 @@ def test_float32_keeps_to_the_same_ways(kind, tmp_path):
     assert half.choices[0] == whole.choices[0]
     points = {name: np.linspace(low, high, 7) for name, (low, high) in half.bounds.items()}
     assert np.allclose(half(points)["u"], whole(points)["u"], rtol=1e-5, atol=1e-6)
+    # Rounding is an error of what is handed out.
+    assert 1e-8 < half.estimated_error["u"] < 1e-5
     assert sciml.load(half.save(tmp_path / "half.pt")).dtype == torch.float32
+
+
+def test_float32_that_would_spoil_a_solution_is_not_handed_out():
+    """Singular functions and polynomials on the L cancel each other: rounded, they are off by their size."""
+    solution = sciml.fit(problem_class("poisson_l_shape")(), dtype="float32")
+    assert solution.dtype == torch.float64
+    assert solution.choices[-1].startswith("kept in float64: float32 would change a field by")
+    assert solution.error()["u"] < 1e-6
 
 
 def test_float32_on_request():
