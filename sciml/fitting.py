@@ -45,6 +45,7 @@ from sciml.solvers import (
     fixed,
 )
 from sciml.solvers.batching import predicted
+from sciml.solvers.discrete_problem import device_of
 from sciml.strategies import Polish, Windows
 from sciml.strategies.minibatches import fed
 from sciml.strategies.network import Train
@@ -148,7 +149,7 @@ def fingerprinted(
     }
 
 
-def _rounded(solution: Solution, kind: torch.dtype) -> Solution:
+def _rounded(solution: Solution, problem: Problem, kind: torch.dtype, seed: int) -> Solution:
     """The solution in a floating-point type of fewer digits, or as it was found where rounding would spoil it."""
     trial = copy.deepcopy(solution.trial).to(kind)
     few, found = (str(each).removeprefix("torch.") for each in (kind, solution.dtype))
@@ -157,12 +158,20 @@ def _rounded(solution: Solution, kind: torch.dtype) -> Solution:
         gaps = predicted(trial, points) - predicted(solution.trial, points)
         return dict(zip(solution.fields, gaps.numpy().T, strict=True))
 
-    rounding = relative_scatter(solution.problem, changes, solution.trial, solution.seed)
+    rounding = relative_scatter(problem, changes, solution.trial, seed)
     if not all(each <= _ROUNDING for each in rounding.values()):
         said = f"kept in {found}: {few} would change a field by {max(rounding.values()):.1e} of its size"
         return replace(solution, choices=(*solution.choices, said))
     errors = {name: math.hypot(each, rounding[name]) for name, each in solution.estimated_error.items()}
     return replace(solution, trial=trial, estimated_error=errors, choices=(*solution.choices, f"found in {found}"))
+
+
+def _moved(solution: Solution, device: torch.device) -> Solution:
+    """The solution on the device that was asked for, if it was found on another."""
+    if solution.device == device:
+        return solution
+    choices = (*solution.choices, f"found on {solution.device}")
+    return replace(solution, trial=solution.trial.to(device), choices=choices)
 
 
 def _hurried(setup: DiscreteProblem) -> DiscreteProblem:
@@ -344,7 +353,9 @@ def fit(
         dtype: ``torch.float64`` or ``torch.float32``, or their names. Where the problem decides the way, and where a model
             learns, a solution in float32 is found in float64 and handed out in float32, with the rounding in its estimated
             error; it stays in float64 where rounding would change a field by more than 1e-4 of its size.
-        device: ``"auto"`` takes a GPU where there is one.
+        device: where networks are trained and random features solved for; ``"auto"`` takes a GPU where there is one and the
+            model is large enough to gain from it. Polynomials, tiles and windows are solved for on the CPU, and handed out on
+            the device that was named.
         seed: of weights and points.
         sampler: ``Adaptive(...)`` redraws the points inside where residuals are large; None keeps them; ``"auto"`` redraws
             for two and more coordinates.
@@ -493,7 +504,8 @@ def fit(
         if process_group.several():
             notes = [*notes, f"{process_group.current().size} processes, each with a share of the rows"]
         solution = concluded(best, notes, log, options, intervals)
-        solution = solution if solution.dtype == kind else _rounded(solution, kind)
+        solution = solution if solution.dtype == kind else _rounded(solution, problem, kind, seed)
+        solution = solution if device == "auto" else _moved(solution, device_of(device))
         record.end(solution)
         # Of several processes the first one tells callbacks, here as in every report.
         told = callbacks if process_group.first() else ()

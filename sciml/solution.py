@@ -178,7 +178,7 @@ class Solution:
 
         Returns:
             For each field, each complex field of the problem and each derivative an array of the shape that the coordinates
-            broadcast to; where one of them is a tensor, a tensor, of fields differentiable by them.
+            broadcast to; where one of them is a tensor, a tensor on its device, of fields differentiable by them.
 
         Raises:
             ProblemError: a coordinate is missing or unknown, the shapes do not broadcast, or a derivative is none of a field.
@@ -188,8 +188,8 @@ class Solution:
             ExtrapolationWarning: some points lie outside the domain.
         """
         coordinates |= self._columns_of(frame)
-        tensors = any(isinstance(value, Tensor) for value in coordinates.values())
-        points, shape = points_from(coordinates, self.coordinates, next(self.trial.buffers()) if tensors else None)
+        given = next((value for value in coordinates.values() if isinstance(value, Tensor)), None)
+        points, shape = points_from(coordinates, self.coordinates, None if given is None else next(self.trial.buffers()))
         outside = ~self.domain.contains(points.detach().cpu().numpy())
         if outside.any():
             warnings.warn(
@@ -199,8 +199,8 @@ class Solution:
                 stacklevel=2,
             )
         values: Any
-        if tensors:
-            values = self.trial(points)
+        if given is not None:
+            values = self.trial(points).to(given.device)
         else:
             values = predicted(self.trial, points).numpy() if len(points) else np.empty((0, len(self.fields)))
         found = {name: values[:, column].reshape(shape) for column, name in enumerate(self.fields)}
@@ -214,7 +214,7 @@ class Solution:
                 )
             assert jets is not None
             slope = jets.jet(*meant).detach().reshape(shape)
-            found[name] = slope if tensors else slope.double().cpu().numpy()
+            found[name] = slope.double().cpu().numpy() if given is None else slope.to(given.device)
         # The values of complex fields are added as far as the problem that names them is known.
         return found if self.problem is None else found | self.problem.composites.joined(found)
 

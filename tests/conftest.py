@@ -46,9 +46,19 @@ def place():
     shutil.rmtree(directory)
 
 
+# A GPU, or what stands for one: see second_device.py.
+GPU = next((name for name in ("cuda", "second") if hasattr(torch, name) and getattr(torch, name).is_available()), None)
+
+
+@pytest.fixture
+def gpu():
+    """The name of a device beside the CPU."""
+    return GPU
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        if item.get_closest_marker("gpu") and GPU is None:
             item.add_marker(pytest.mark.skip(reason="no CUDA device here"))
 
 

@@ -21,6 +21,9 @@ from sciml.solvers import HardConstraints
 from sciml.solvers.discrete_problem import built_model, device_of
 from sciml.solvers.hard_constraints import construct
 
+# About as many rows as a fit has.
+_ROWS = 4000
+
 
 def preflight(
     problem: Problem,
@@ -119,7 +122,8 @@ def _findings(
         return found, measurements
     ones = [1.0] * len(problem.fields)
     trial = Scaled(built, problem.domain.lower, problem.domain.upper, [0.0] * len(ones), ones)
-    trial = trial.to(device=device_of(device), dtype=dtype).train()
+    size = sum(parameter.numel() for parameter in trial.parameters())
+    trial = trial.to(device=device_of(device, _ROWS * size), dtype=dtype).train()
     # A model that draws random numbers must not draw them from the caller's generator here.
     with torch.random.fork_rng(devices=[]):
         name = type(built).__name__

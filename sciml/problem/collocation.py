@@ -45,7 +45,11 @@ class Collocation:
     def to(self, device: torch.device, dtype: torch.dtype) -> Collocation:
         """The same residuals at the same points elsewhere."""
         weights = None if self.weights is None else self.weights.to(device, dtype)
-        return Collocation(self.sample.to(device, dtype), self.terms, weights, self.whole)
+        terms = tuple(
+            replace(term, evaluate=term.evaluate.to(device)) if isinstance(term.evaluate, Observation) else term
+            for term in self.terms
+        )
+        return Collocation(self.sample.to(device, dtype), terms, weights, self.whole)
 
     def thinned(self, most: int) -> Collocation:
         """Evenly chosen points of the block, at most so many, with their weights."""

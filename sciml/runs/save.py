@@ -45,10 +45,12 @@ _WRAPPERS: dict[Any, Any] = {
 
 def to_record(solution: Solution) -> dict[str, Any]:
     """A solution as tensors and plain values."""
-    trial, data, spread = solution.trial, solution.data, solution.spread
+    # Another device rounds in other ways, which large weights that cancel each other show: it is read on the CPU.
+    on_cpu = solution.device.type == "cpu"
+    trial, data, spread = solution.trial if on_cpu else copy.deepcopy(solution.trial).cpu(), solution.data, solution.spread
     exact = isinstance(trial, Constrained)
     ends = torch.tensor(list(solution.bounds.values())).to(next(trial.buffers()))
-    shares = torch.linspace(0.05, 0.95, 5, dtype=ends.dtype, device=ends.device)[:, None]
+    shares = torch.linspace(0.05, 0.95, 5, dtype=ends.dtype)[:, None]
     points = ends[:, 0] + (ends[:, 1] - ends[:, 0]) * shares
     with torch.no_grad():
         values = trial(points)
@@ -58,10 +60,10 @@ def to_record(solution: Solution) -> dict[str, Any]:
         "exact": exact,
         "trial": {
             # Modules may have a state of their own beside tensors.
-            key: value.detach().cpu() if isinstance(value, Tensor) else value
+            key: value.detach() if isinstance(value, Tensor) else value
             for key, value in trial.state_dict().items()
         },
-        "probe": [points.cpu(), values.cpu()],
+        "probe": [points, values],
         "dtype": str(solution.dtype).removeprefix("torch."),
         "bounds": {key: list(pair) for key, pair in solution.bounds.items()},
         "domain": solution.domain.config,

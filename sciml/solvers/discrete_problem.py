@@ -31,6 +31,8 @@ from sciml.solvers.residuals import ResidualSystem
 CONDITION_WEIGHT = 10.0
 DATA_WEIGHT = 0.01
 _ROWS_A_WEIGHT = 1.5
+# Rows times weights above which an H100 was as fast as eight cores (docs/gpu.md).
+_WORTH_A_GPU = 1.5e7
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,8 @@ class DiscreteProblem:
     def with_unknowns(self, raw: Mapping[str, Tensor] | None = None) -> DiscreteProblem:
         """The same set-up with copies of raw numbers for its unknowns: these, or their initial ones."""
         start = {name: unknown.raw_initial().to(self.trial.offset) for name, unknown in self.problem.unknowns.items()}
-        own = {name: value.detach().clone().requires_grad_() for name, value in (start if raw is None else raw).items()}
+        found = start if raw is None else {name: value.to(self.trial.offset) for name, value in raw.items()}
+        own = {name: value.detach().clone().requires_grad_() for name, value in found.items()}
         return replace(self, raw=own, rows=ResidualSystem(self.problem, self.trial, own))
 
 
@@ -129,15 +132,15 @@ def with_features(setup: DiscreteProblem, count: int, scale: float | Sequence[fl
     return setup.with_model(model).with_unknowns()
 
 
-def device_of(device: str | torch.device) -> torch.device:
-    """The device that is meant; ``"auto"`` is a GPU where there is one."""
+def device_of(device: str | torch.device, work: float = math.inf) -> torch.device:
+    """The device that is meant; ``"auto"`` is a GPU where there is one and the work, rows times weights, is worth it."""
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = "cuda" if work >= _WORTH_A_GPU and torch.cuda.is_available() else "cpu"
     try:
         found = torch.device(device)
         if found.type == "cuda" and found.index is None and process_group.several():
             found = torch.device("cuda", process_group.local_device())
-        torch.empty(0, device=found)
+        found = torch.empty(0, device=found).device
     except (RuntimeError, AssertionError, TypeError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         there = f"there are {torch.cuda.device_count()} GPU(s) here"

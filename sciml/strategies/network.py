@@ -47,7 +47,7 @@ class SmallNetwork(Strategy):
     order that is wanted for exponent; a network turns its features to where the function varies.
     """
 
-    last_resort = True
+    last_resort, dense = True, True
 
     def obstacle(self, work: Workspace) -> str | None:
         return "it has unknown constants" if work.problem.unknowns else not_by_least_squares(work)
@@ -87,7 +87,7 @@ class Train(Strategy):
     solvers: tuple[Stage, ...] = ()
     begin: WarmStart | None = None
 
-    last_resort = True
+    last_resort, dense = True, True
 
     def __post_init__(self) -> None:
         if self.solvers != ():

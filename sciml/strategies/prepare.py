@@ -54,7 +54,6 @@ def prepare(
         raise ProblemError(f"points must be a whole number or numbers by term; given: {points!r}")
     if not isinstance(weights, Mapping | None):
         raise ProblemError(f"weights must be numbers by term, as in {{'initial': 100.0}}; given: {weights!r}")
-    where = device_of(device)
     problem.reference_values({name: [sum(ends) / 2] * 2 for name, ends in problem.domain.bounds.items()})
     construction = construct(problem, HardConstraints.of(exact))
     choices: list[str] = list(construction.notes)
@@ -97,6 +96,8 @@ def prepare(
     leading = {**final, **led} if weights is None else final
     chosen = built_model(model, problem, seed, choices, construction)
     scaled = Scaled(chosen, problem.domain.lower, problem.domain.upper, *zip(*sizes.values(), strict=True))
+    rows, size = sum(block.size for block in sets[0]), sum(parameter.numel() for parameter in scaled.parameters())
+    where = device_of(device, rows * size)
     scaled = scaled.to(device=where, dtype=dtype).train()
     check_model(scaled, problem)
     raw = {name: unknown.raw_initial().to(where, dtype) for name, unknown in problem.unknowns.items()}

@@ -53,6 +53,8 @@ class RandomFeatures(Strategy):
     (2021).
     """
 
+    dense = True
+
     def obstacle(self, work: Workspace) -> str | None:
         return not_by_least_squares(work)
 

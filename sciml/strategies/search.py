@@ -251,6 +251,11 @@ class Workspace:
         warn_of_conditions(self.problem, found.table is not None, self.log.warned)
         return replace(found, journal=self.journal)
 
+    @cached_property
+    def on_cpu(self) -> Workspace:
+        """The same work on the CPU."""
+        return self if str(self.options.device) == "cpu" else replace(self, options=replace(self.options, device="cpu"))
+
     def on(self, measurements: Measurements | None) -> Workspace:
         """The same work with other measurements."""
         return replace(self, measurements=measurements, choices=[], tried=set())
@@ -269,10 +274,12 @@ class Workspace:
 class Strategy(ABC):
     """A way from a problem to a solved model.
 
-    ``last_resort`` says that it is not tried while a sufficient candidate is known.
+    ``last_resort`` says that it is not tried while a sufficient candidate is known, ``dense`` that large dense matrices or
+    the gradients of networks are most of its work: a GPU is given these alone.
     """
 
     last_resort: ClassVar[bool] = False
+    dense: ClassVar[bool] = False
 
     def obstacle(self, work: Workspace) -> str | None:
         """Why it cannot serve a problem, or None when it can."""
@@ -306,7 +313,7 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
         work.log.begin()
         before, last = best, None
         try:
-            for last in way.candidates(work, before):
+            for last in way.candidates(work if way.dense else work.on_cpu, before):
                 best = last if before is None or last.rank <= before.rank else before
                 if last.accepted or last.status in STOPPED or work.log.stopped:
                     work.choices.append(_reached(way, last))

@@ -67,12 +67,12 @@ def select(work: Workspace, given: Any, train: Train, *, free: bool, teacher: An
             )
         return ways
     if teacher is not None:
-        return [Teach(train, tuple(_serving(work)))] if teacher == "auto" else [Teach(train, (), teacher)]
+        return [Teach(train, tuple(_serving(work.on_cpu)))] if teacher == "auto" else [Teach(train, (), teacher)]
     if not free:
         if (obstacle := train.obstacle(work)) is not None:
             raise SolverError(f"windows= cannot be used for {type(work.problem).__name__}: {obstacle}")
         return [train]
-    return [*_serving(work), train]
+    return [*_serving(work.on_cpu), train]
 
 
 def solve(work: Workspace, given: Any, train: Train, *, free: bool, teacher: Any = None) -> Candidate:
@@ -82,7 +82,7 @@ def solve(work: Workspace, given: Any, train: Train, *, free: bool, teacher: Any
         ProblemError: there are unknown constants that nothing determines.
         SolverError: none of them finds anything.
     """
-    if lost := _undetermined(work):
+    if lost := _undetermined(work.on_cpu):
         raise ProblemError(
             f"{type(work.problem).__name__}: without measurements equations and conditions do not determine {', '.join(lost)}: "
             "pass data=, give it a value, or add a condition, such as a normalisation"
@@ -128,7 +128,7 @@ def _named(given: Any, work: Workspace, train: Train) -> Strategy:
         raise SolverError(
             f"strategy must be 'auto', one of {listed(known)}, or an object of sciml.strategies; given: {given!r}.{hint}"
         )
-    if (obstacle := kind.obstacle(work)) is not None:
+    if (obstacle := kind.obstacle(work.on_cpu)) is not None:
         raise SolverError(f"the strategy {kind.name} cannot serve {type(work.problem).__name__}: {obstacle}")
     return kind
 

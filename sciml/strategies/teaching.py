@@ -61,6 +61,8 @@ class Teach(Strategy):
     ways: tuple[Strategy, ...] = ()
     teacher: nn.Module | None = None
 
+    dense = True
+
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         try:
             found = self._found(work)
@@ -94,7 +96,8 @@ class Teach(Strategy):
     def _found(self, work: Workspace) -> Candidate | None:
         """A solution that is good enough to learn from."""
         if self.teacher is not None:
-            return Candidate(work.discrete.with_trial(self.teacher), 0.0, type(self.teacher).__name__)
+            teacher = copy.deepcopy(self.teacher).cpu()
+            return Candidate(work.on_cpu.discrete.with_trial(teacher), 0.0, type(teacher).__name__)
         log, whole = work.log, work.log.budget
         log.budget = Budget(log.seconds + _SHARE * (whole.seconds - log.seconds), whole.memory)
         try:

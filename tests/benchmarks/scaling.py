@@ -138,6 +138,27 @@ def device_rows(device: str) -> list[tuple[str, float, float, float]]:
     return found
 
 
+FITS = {
+    "Burgers, MLP(20, 20, 20)": ("burgers", (20, 20, 20)),
+    "Allen-Cahn, MLP(40, 40, 40)": ("allen_cahn", (40, 40, 40)),
+    "Heat around holes, MLP(32, 32, 32)": ("heat_holed", (32, 32, 32)),
+}
+
+
+def fits_table(device: str) -> list[str]:
+    """Seconds and errors of whole fits on one device and on the CPU beside it, as a table in Markdown."""
+    lines = ["| fit | there | on the CPU | error there | error on the CPU |", "|---|---|---|---|---|"]
+    for what, (name, widths) in FITS.items():
+        seconds, errors = [], []
+        for each in (device, "cpu"):
+            start = time.perf_counter()
+            solution = sciml.fit(sciml.gallery.problem(name), sciml.MLP(*widths), device=each, seconds=30, progress=False)
+            seconds.append(f"{time.perf_counter() - start:.1f} s")
+            errors.append(f"{max(solution.error().values()):.1e}")
+        lines.append("| " + " | ".join([what, *seconds, *errors]) + " |")
+    return lines
+
+
 def _pairs(count: int, side: int) -> operators.Pairs:
     generator = np.random.default_rng(0)
     nodes = {"x": np.linspace(0, 1, side), "y": np.linspace(0, 1, side)}
@@ -161,7 +182,8 @@ def device_page(device: str) -> str:
     for what, seconds, share, held in device_rows(device):
         memory = "" if held != held else f"{held / 2**30:.2f} GiB"
         lines.append(f"| {what} | {seconds:.3g} | {'' if share != share else f'{share:.0%}'} | {memory} |")
-    return "\n".join(lines) + "\n"
+    lines += ["", f"Whole fits of at most 30 s, there and on the CPU beside it with {torch.get_num_threads()} threads:", ""]
+    return "\n".join([*lines, *fits_table(device)]) + "\n"
 
 
 def main() -> None:

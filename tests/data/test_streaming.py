@@ -228,6 +228,7 @@ def test_how_many_workers_and_how_they_start_is_chosen(path, monkeypatch):
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="memory is pinned for CUDA alone")
 def test_batches_lie_in_pinned_memory(path):
     with sciml.Stream(table_of(path, workers=1), 1000, pin=True) as batches:
         assert next(batches)["n"].is_pinned()

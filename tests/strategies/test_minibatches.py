@@ -267,6 +267,7 @@ def test_a_classical_solver_is_told_to_take_a_sample(path):
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="memory is pinned for CUDA alone")
 def test_batches_reach_the_gpu_with_all_that_was_measured(path):
     data, feed = fed(Decay(), table_of(path), 0)
     setup = prepare(Decay(), sciml.MLP(8), Measurements(data), 50, None, torch.float32, "cuda", 0)

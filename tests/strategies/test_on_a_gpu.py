@@ -1,17 +1,18 @@
 """The ways of ``fit`` on a GPU: each gives what the CPU gives."""
 
+import numpy as np
 import pytest
 import torch
 from conftest import problem_class
 
 import sciml
-from problems import Decay, Poisson
+from problems import Decay, Growth, Poisson
 
 pytestmark = pytest.mark.gpu
 
 WAYS = {
     "learned": {"model": sciml.MLP(8, 8)},
-    "learned, float32": {"model": sciml.MLP(8, 8), "dtype": "float32"},
+    "learned, float32": {"model": sciml.MLP(4), "dtype": "float32", "callbacks": [lambda report: report.step >= 20]},
     "polynomials": {},
     "least squares": {"model": sciml.MLP(8), "solver": sciml.LeastSquares(30)},
     "mixed precision": {"model": sciml.MLP(8), "solver": sciml.LeastSquares(30, factorisation="mixed")},
@@ -30,6 +31,8 @@ WAYS = {
         ),
     },
     "watched": {"model": sciml.MLP(8), "solver": sciml.Adam(40), "callbacks": [lambda report: report.step >= 20]},
+    "random features": {"strategy": "RandomFeatures"},
+    "conditions held": {"model": sciml.MLP(8), "solver": sciml.LeastSquares(10), "exact": True},
     "module of one's own": {
         "model": torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.SiLU(), torch.nn.LayerNorm(8), torch.nn.Linear(8, 1)),
         "solver": sciml.LeastSquares(20),
@@ -38,21 +41,66 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_fit_on_a_gpu_is_that_on_the_cpu(way):
-    on_gpu, on_cpu = (sciml.fit(Poisson(), **WAYS[way], device=device) for device in ("cuda", "cpu"))
-    assert on_gpu.device.type == "cuda"
+def test_a_fit_on_a_gpu_is_that_on_the_cpu(way, gpu):
+    on_gpu, on_cpu = (sciml.fit(Poisson(), **WAYS[way], device=device) for device in (gpu, "cpu"))
+    assert on_gpu.device.type == gpu
     assert on_gpu.success == on_cpu.success
     assert on_gpu.status == on_cpu.status
     assert on_gpu.dtype == on_cpu.dtype
     assert on_gpu.estimated_error.keys() == on_cpu.estimated_error.keys()
 
 
-def test_constants_are_found_on_a_gpu():
-    solution = sciml.fit(problem_class("thurber")(), device="cuda")
+def test_constants_are_found_on_a_gpu(gpu):
+    solution = sciml.fit(problem_class("thurber")(), device=gpu)
     assert solution.success, solution.message
     assert solution.unknowns.loc["b1", "estimate"] == pytest.approx(1288.1396, rel=1e-6)
 
 
-def test_windows_have_estimates_on_a_gpu():
-    solution = sciml.fit(Decay(), sciml.MLP(8), device="cuda", points=100)
+def test_windows_have_estimates_on_a_gpu(gpu):
+    solution = sciml.fit(Decay(), sciml.MLP(8), device=gpu, points=100)
     assert solution.estimated_error
+
+
+def test_what_is_found_on_the_cpu_is_handed_out_on_the_gpu(gpu, tmp_path):
+    solution = sciml.fit(Poisson(), device=gpu)
+    assert (solution.device.type, solution.choices[-1]) == (gpu, "found on cpu")
+    x = np.linspace(0.1, 0.9, 5)
+    known = solution(x=x, y=0.5, derivatives=["u_x"])
+    # Tensors come back where they came from.
+    found = solution(x=torch.from_numpy(x), y=torch.tensor(0.5, dtype=torch.float64), derivatives=["u_x"])
+    read = sciml.load(solution.save(tmp_path / "poisson.pt"))(x=x, y=0.5, derivatives=["u_x"])
+    for name in ("u", "u_x"):
+        assert found[name].device.type == "cpu"
+        assert np.allclose(found[name].numpy(), known[name], rtol=1e-12, atol=1e-12)
+        assert np.allclose(read[name], known[name], rtol=1e-12, atol=1e-12)
+
+
+def test_constants_with_intervals_and_bands_are_found_on_a_gpu(gpu):
+    t = np.linspace(0, 2, 60)
+    noisy = np.exp(1.5 * t) + 0.05 * np.random.default_rng(0).normal(size=60)
+    solution = sciml.fit(Growth(), data={"t": t, "u": noisy}, device=gpu)
+    assert solution.device.type == gpu
+    low, high = solution.unknowns.loc["rate", ["low", "high"]]
+    assert low < 1.5 < high
+    assert (solution.standard_error(t=[0.5, 1.0])["u"] < 0.05).all()
+
+
+@pytest.mark.parametrize("noise", [None, 0.05, sciml.StudentT()], ids=repr)
+def test_a_network_learns_measurements_and_equations_on_a_gpu(gpu, noise):
+    t = np.linspace(0, 2, 60)
+    noisy = np.exp(1.5 * t) + 0.05 * np.random.default_rng(0).normal(size=60)
+    given = {"data": {"t": t, "u": noisy}, "solver": sciml.LeastSquares(15), "noise": noise}
+    on_gpu, on_cpu = (sciml.fit(Growth(), sciml.MLP(8), device=device, **given) for device in (gpu, "cpu"))
+    assert on_gpu.device.type == gpu
+    assert on_gpu.unknowns.loc["rate", "estimate"] == pytest.approx(on_cpu.unknowns.loc["rate", "estimate"], rel=1e-2)
+    assert on_gpu.statistics["log_likelihood"] == pytest.approx(on_cpu.statistics["log_likelihood"], rel=1e-2)
+
+
+def test_a_teacher_and_a_start_may_lie_on_the_cpu(gpu):
+    known = sciml.fit(Decay(), device="cpu")
+    few = [lambda report: report.step >= 30]
+    taught = sciml.fit(Decay(), sciml.MLP(4), teacher=known, device=gpu, callbacks=few)
+    assert taught.device.type == gpu
+    assert sciml.embed(taught, {"t": [0.1, 0.2]}).shape[0] == 2
+    begun = sciml.fit(Decay(), start=taught, solver=sciml.LBFGS(5), device=gpu)
+    assert begun.device.type == gpu

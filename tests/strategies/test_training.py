@@ -244,9 +244,9 @@ def test_float32_on_request():
 
 
 @pytest.mark.gpu
-def test_on_a_gpu():
-    solution = sciml.fit(Decay(), sciml.MLP(8), solver=QUICK, device="cuda")
-    assert solution.device.type == "cuda"
+def test_on_a_gpu(gpu):
+    solution = sciml.fit(Decay(), sciml.MLP(8), solver=QUICK, device=gpu)
+    assert solution.device.type == gpu
     assert solution.error()["u"] < 1e-4
 
 
