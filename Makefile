@@ -1,5 +1,6 @@
-# `make demo` fits measured data. `make test` runs the tests except the slow ones, in some quarter of an hour on two quick cores; `make test-all` runs
-# all of them; `make test-processors` runs all of them with the instructions of several processors. ARGS are those of pytest.
+# `make demo` fits measured data. `make test` runs the tests except the slow ones, in five minutes on two quick cores;
+# `make test-all` runs all of them, in half an hour; `make test-processors` runs all of them with the instructions of several
+# processors. ARGS are those of pytest.
 # `make bench ARGS="poisson --seeds 1"` runs benchmarks, all of them without ARGS; `make bench-gpu` measures a GPU. `make gallery ARGS="burgers heat_rod"` solves
 # problems of the gallery anew and writes docs/gallery.md and its pages, `make gallery ARGS=--pages` writes them from what is
 # known. All make .venv first.

@@ -14,6 +14,8 @@ ROOT = Path(__file__).parent.parent
 
 torch.set_num_threads(1)
 
+pytest_plugins = ["slow_tests"]
+
 # Run by `make bench`; test_benchmarks.py tries what it consists of.
 collect_ignore = ["benchmarks"]
 

@@ -594,5 +594,5 @@ def _carried(found: DiscreteProblem, law: LawSystem, inference: Inference) -> In
         wanted = [((fields - trial.offset) / trial.scale)[..., None], moved / trial.scale[:, None]]
         weights = output_weights(trial, points, torch.cat(wanted, dim=2).flatten(1)).unflatten(1, (fields.shape[1], -1))
         trial.model.layers[-1].weight.copy_(weights[:, :, 0].T)
-    spread = np.concatenate([weights[:, :, 1:].transpose(0, 1).flatten(0, 1).cpu().numpy(), inference.spread])
+    spread = np.concatenate([weights[:, :, 1:].transpose(0, 1).flatten(0, 1).numpy(), inference.spread])
     return replace(inference, spread=spread)

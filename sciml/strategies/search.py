@@ -27,6 +27,7 @@ from sciml.problem import Measurements, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.compatibility import depends_on_unknowns, prescribed
 from sciml.solvers import Adaptive, Callback, DiscreteProblem, EarlyStopping, HardConstraints, Report, Weightings
+from sciml.solvers.discrete_problem import device_of
 from sciml.solvers.journal import Journal
 from sciml.strategies.prepare import prepare
 from sciml.uncertainty.error_bands import FieldCovariance
@@ -254,7 +255,8 @@ class Workspace:
     @cached_property
     def on_cpu(self) -> Workspace:
         """The same work on the CPU."""
-        return self if str(self.options.device) == "cpu" else replace(self, options=replace(self.options, device="cpu"))
+        own = self.options
+        return self if device_of(own.device).type == "cpu" else replace(self, options=replace(own, device="cpu"))
 
     def on(self, measurements: Measurements | None) -> Workspace:
         """The same work with other measurements."""

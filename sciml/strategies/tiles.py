@@ -243,7 +243,7 @@ def _solved(
 ) -> tuple[DiscreteProblem, int, float, Tensor]:
     """The set-up with these tiles, solved; steps taken, the largest jump between tiles, the sum of squares left on each."""
     model = space.model
-    rows = TileRows(space.problem, space, work.discrete.with_model(copy.deepcopy(model)).trial.cpu(), [work.seed, 10])
+    rows = TileRows(space.problem, space, work.discrete.with_model(model).trial.cpu(), [work.seed, 10])
     shape = model.coefficients.shape
 
     def compute() -> dict[str, object]:
@@ -274,8 +274,7 @@ def _solved(
     got = work.journal.recalled(f"tiles {model.extra_repr()}", compute)
     found = got["coefficients"]
     model.coefficients.copy_(_levelled(space, found))
-    # The space goes on with its own, which stays where it is.
-    return work.discrete.with_model(copy.deepcopy(model)), got["steps"], rows.jumps(found), rows.by_tile(found)
+    return work.discrete.with_model(model), got["steps"], rows.jumps(found), rows.by_tile(found)
 
 
 def sensitivities(found: DiscreteProblem, raw: Mapping[str, Tensor], seed: int) -> Tensor | None:

@@ -40,6 +40,7 @@ def fits(tmp_path_factory):
     return {processes: np.load(folder / f"fits.{processes}.npz") for processes in (1, 2, 3)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3])
 @pytest.mark.parametrize(
     "name",

@@ -87,6 +87,7 @@ def test_bands_hold_the_truth_as_often_as_they_say():
     assert 0.85 < np.mean(held) < 0.999
 
 
+@pytest.mark.slow
 def test_saved_bands_are_read_again(found, tmp_path):
     found.save(tmp_path / "disk")
     again, at = sciml.load(tmp_path / "disk", Conducting()), places(20)
