@@ -1,6 +1,6 @@
 """Which tests are slow: those marked so, and those of ``slow_tests.txt``, which took more than three seconds on one slow core.
 
-``python -m pytest --record-slow 3`` writes the file anew. ``--minutes 20`` starts no test after so many minutes, in an order that
+``python -m pytest --record-slow 3`` writes the file anew. ``--minutes 20`` starts none after so many minutes, in an order that
 differs from day to day, so that all are run sooner or later where time is short.
 """
 

@@ -15,6 +15,7 @@ import sciml
 from problems import Decay, Poisson
 from sciml import d
 from sciml.errors import FileError, ProblemError
+from sciml.solvers.discrete_problem import device_of
 
 QUICK = sciml.LBFGS(600)
 
@@ -532,3 +533,13 @@ def test_a_reference_of_another_shape_is_refused(solution):
 def test_coordinates_that_are_no_numbers_are_refused(solution, value):
     with pytest.raises(ProblemError, match="coordinate 't'"):
         solution(t=value)
+
+
+def test_a_gpu_is_for_work_that_is_worth_it(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    taken = []
+    monkeypatch.setattr(torch, "empty", lambda *_, device: taken.append(device) or torch.zeros(0))
+    device_of("auto", 1e6)
+    device_of("auto", 1e8)
+    device_of("cuda", 1e6)
+    assert [each.type for each in taken] == ["cpu", "cuda", "cuda"]
