@@ -11,7 +11,7 @@ from problems import Decay, Growth, Poisson
 pytestmark = pytest.mark.gpu
 
 WAYS = {
-    "learned": {"model": sciml.MLP(8, 8)},
+    "learned": {"model": sciml.MLP(4)},
     "learned, float32": {"model": sciml.MLP(4), "dtype": "float32", "callbacks": [lambda report: report.step >= 20]},
     "polynomials": {},
     "least squares": {"model": sciml.MLP(8), "solver": sciml.LeastSquares(30)},
@@ -57,7 +57,7 @@ def test_constants_are_found_on_a_gpu(gpu):
 
 
 def test_windows_have_estimates_on_a_gpu(gpu):
-    solution = sciml.fit(Decay(), sciml.MLP(8), device=gpu, points=100)
+    solution = sciml.fit(Decay(), sciml.MLP(4), device=gpu, points=50)
     assert solution.estimated_error
 
 
