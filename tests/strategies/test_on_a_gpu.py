@@ -85,11 +85,11 @@ def test_constants_with_intervals_and_bands_are_found_on_a_gpu(gpu):
     assert (solution.standard_error(t=[0.5, 1.0])["u"] < 0.05).all()
 
 
-@pytest.mark.parametrize("noise", [None, 0.05, sciml.StudentT()], ids=repr)
+@pytest.mark.parametrize("noise", [None, {"u": "scatter"}, sciml.StudentT()], ids=repr)
 def test_a_network_learns_measurements_and_equations_on_a_gpu(gpu, noise):
     t = np.linspace(0, 2, 60)
     noisy = np.exp(1.5 * t) + 0.05 * np.random.default_rng(0).normal(size=60)
-    given = {"data": {"t": t, "u": noisy}, "solver": sciml.LeastSquares(15), "noise": noise}
+    given = {"data": {"t": t, "u": noisy, "scatter": 0.05 + 0 * t}, "solver": sciml.LeastSquares(15), "noise": noise}
     on_gpu, on_cpu = (sciml.fit(Growth(), sciml.MLP(8), device=device, **given) for device in (gpu, "cpu"))
     assert on_gpu.device.type == gpu
     assert on_gpu.unknowns.loc["rate", "estimate"] == pytest.approx(on_cpu.unknowns.loc["rate", "estimate"], rel=1e-2)
