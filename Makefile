@@ -1,5 +1,5 @@
-# `make demo` fits measured data. `make test` runs the tests except the slow ones, in five minutes on two quick cores;
-# `make test-all` runs all of them, in half an hour; `make test-processors` runs all of them with the instructions of several
+# `make demo` fits measured data. `make test` runs the tests except the slow ones, in eleven minutes on two slow cores;
+# `make test-all` runs all of them, in an hour and more there; `make test-processors` runs all of them with the instructions of several
 # processors. ARGS are those of pytest.
 # `make bench ARGS="poisson --seeds 1"` runs benchmarks, all of them without ARGS; `make bench-gpu` measures a GPU. `make gallery ARGS="burgers heat_rod"` solves
 # problems of the gallery anew and writes docs/gallery.md and its pages, `make gallery ARGS=--pages` writes them from what is

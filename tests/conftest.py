@@ -13,7 +13,8 @@ import torch
 ROOT = Path(__file__).parent.parent
 
 torch.set_num_threads(1)
-# The first backward pass decides whether copies of a process may differentiate: not if tracing a graph came before it.
+# In copies (os.fork) of a worker that had done other work first, PyTorch refused to differentiate; with a backward pass before
+# everything else it did not. Why was not found.
 torch.ones(1, requires_grad=True).sum().backward()
 
 pytest_plugins = ["slow_tests"]

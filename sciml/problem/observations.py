@@ -66,8 +66,8 @@ class Observation:
 
     def log_density(self, evaluation: Evaluation, sigma: float = 1.0) -> Tensor:
         """The logarithm of the density of each value; ``sigma`` where its own is not known."""
+        own: Tensor | float = sigma if self.sigma is None else self.sigma.to(self.measured)
         measured = self.measured.to(evaluation.space.jet(evaluation.space.fields[0]))
-        own: Tensor | float = sigma if self.sigma is None else self.sigma.to(measured)
         deviation = self.deviation(evaluation) / (sigma if self.sigma is None else 1.0)
         return self.noise.log_density(deviation, measured, own)
 

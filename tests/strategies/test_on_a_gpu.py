@@ -11,8 +11,8 @@ from problems import Decay, Growth, Poisson
 pytestmark = pytest.mark.gpu
 
 WAYS = {
-    "learned": {"model": sciml.MLP(4)},
-    "learned, float32": {"model": sciml.MLP(4), "dtype": "float32", "callbacks": [lambda report: report.step >= 20]},
+    "learned": {"model": sciml.MLP(8, 8)},
+    "learned, float32": {"model": sciml.MLP(8, 8), "dtype": "float32"},
     "polynomials": {},
     "least squares": {"model": sciml.MLP(8), "solver": sciml.LeastSquares(30)},
     "mixed precision": {"model": sciml.MLP(8), "solver": sciml.LeastSquares(30, factorisation="mixed")},
@@ -57,7 +57,7 @@ def test_constants_are_found_on_a_gpu(gpu):
 
 
 def test_windows_have_estimates_on_a_gpu(gpu):
-    solution = sciml.fit(Decay(), sciml.MLP(4), device=gpu, points=50)
+    solution = sciml.fit(Decay(), sciml.MLP(8), device=gpu, points=100)
     assert solution.estimated_error
 
 
@@ -94,6 +94,19 @@ def test_a_network_learns_measurements_and_equations_on_a_gpu(gpu, noise):
     assert on_gpu.device.type == gpu
     assert on_gpu.unknowns.loc["rate", "estimate"] == pytest.approx(on_cpu.unknowns.loc["rate", "estimate"], rel=1e-2)
     assert on_gpu.statistics["log_likelihood"] == pytest.approx(on_cpu.statistics["log_likelihood"], rel=1e-2)
+
+
+def test_a_network_learns_a_curve_alone_on_a_gpu(gpu):
+    """Output weights are eliminated (variable projection), by the measured values themselves."""
+
+    class Curve(sciml.Problem):
+        domain = sciml.Interval(t=(0, 2))
+        fields = ["u"]
+
+    t = np.linspace(0, 2, 60)
+    solution = sciml.fit(Curve(), sciml.MLP(8), data={"t": t, "u": np.sin(3 * t)}, solver=sciml.LBFGS(20), device=gpu)
+    assert solution.device.type == gpu
+    assert np.abs(solution(t=t)["u"] - np.sin(3 * t)).max() < 0.2
 
 
 def test_a_teacher_and_a_start_may_lie_on_the_cpu(gpu):
