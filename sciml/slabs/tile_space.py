@@ -65,6 +65,8 @@ _AVERAGED = 2**16
 _MISSED, _AROUND, _DENSER, _RIDGE, _ROUNDING = 1e-2, 0.2, 4.0, 1e-12, 1e-9
 # So many tiles at jumps are few however many there are.
 _FEW_AT_JUMPS = 16
+# What of the variation along the longest side is left along short ones.
+_SHORT = 0.5
 # How far small tiles at a jump reach, in those that are halved so often.
 _REACH = 8.0
 # How far to either side of a tile's side a field may end, as a share of the tile.
@@ -121,20 +123,24 @@ class TileSpace:
         return TileSpace(self.problem, Tiles(breaks, model.degrees, model.outputs, live, (), spans), self.names)
 
     def finer(self, marked: Tensor) -> TileSpace:
-        """The same with marked tiles, ``(T,)``, halved along every coordinate, and with neighbours at most twice as long."""
+        """The same with marked tiles halved, and with neighbours at most twice as long.
+
+        Args:
+            marked: tiles that are halved along every coordinate, ``(T,)``, or the coordinates of each, ``(T, D)``.
+        """
         model = self.model
-        marked = marked & (model.halves.amin(1) > _SMALLEST)
+        marked = marked.view(len(marked), -1) & (model.halves.amin(1, keepdim=True) > _SMALLEST)
+        pairs, marked = torch.cat([each for _, each in model.neighbours()]), marked.expand(model.halves.shape)
         while True:
-            levels = torch.where(marked, self.levels + 1, self.levels)
-            pairs = torch.cat([each for _, each in model.neighbours()])
-            one, two = levels[pairs].T
+            halvings = torch.where(marked, self.halvings + 1, self.halvings)
+            one, two = halvings[pairs].unbind(1)
             late = marked.clone()
-            late[pairs[one + 1 < two, 0]] = True
-            late[pairs[two + 1 < one, 1]] = True
+            late.index_put_((pairs[:, 0],), one + 1 < two, accumulate=True)
+            late.index_put_((pairs[:, 1],), two + 1 < one, accumulate=True)
             if torch.equal(late, marked):
                 break
             marked = late
-        breaks, live, spans = model.split(torch.nonzero(marked)[:, 0])
+        breaks, live, spans = model.split(marked)
         found = TileSpace(self.problem, Tiles(breaks, model.degrees, model.outputs, live, (), spans), self.names)._with_points()
         assert found is not None
         return found
@@ -265,9 +271,14 @@ class TileSpace:
         return TileSpace(self.problem, Tiles(breaks, degrees, model.outputs, model.live, (), model.extent.tolist()), self.names)
 
     @cached_property
+    def halvings(self) -> Tensor:
+        """How many times the largest tile was halved along each coordinate to make each, ``(T, D)``."""
+        return torch.log2(self.halves.amax(0) / self.halves).round().long()
+
+    @cached_property
     def levels(self) -> Tensor:
-        """How many times the largest tile was halved to make each, ``(T,)``."""
-        return torch.log2(self.halves.amax(0)[0] / self.halves[:, 0]).round().long()
+        """How many times the largest tile was halved along every coordinate to make each, ``(T,)``."""
+        return self.halvings.amin(1)
 
     def _scaled(self, points: Tensor) -> Tensor:
         """Points by all coordinates, ``(n, D)``, in those of the tiles."""
@@ -411,6 +422,19 @@ class TileSpace:
             traces.append(TileTrace(self, own[numbers[:, 0]], local.view(*numbers.shape, -1)))
         normals = None if sample.normals is None else sample.normals[numbers].flatten(0, 1)
         return Site(term, tuple(traces), real / scale, normals)
+
+    def across(self, site: Site, chosen: Tensor) -> Tensor:
+        """Boundary layers: the coordinates ``(T, D)`` along which tiles are too long for one at chosen places of a condition, ``(n,)``.
+
+        What varies along the normal alone varies within a tile by the normal's parts times the tile's sides.
+        """
+        real = torch.as_tensor(site.factor > 0).expand(site.traces[0].columns[0].shape)
+        tiles = cast(TileTrace, site.traces[0]).tiles[:, None].expand(real.shape)[real][chosen]
+        lengths = self.halves[tiles]
+        if site.normals is not None:
+            lengths = lengths * site.normals.view(*real.shape, -1)[real][chosen][:, self._place].abs()
+        found = torch.zeros(self.halves.shape, dtype=torch.bool)
+        return found.index_put_((tiles,), lengths > _SHORT * lengths.amax(1, keepdim=True), accumulate=True)
 
     def _place_of(self, field: str) -> tuple[Tensor, Tensor]:
         """A tile, ``(1,)``, on which a field lives, and a place in it, ``(1, 1, D)``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -40,9 +40,13 @@ _CONTRADICTED = 0.03
 # and short windows amplify waves. Space has not more where the target is so many times what was aimed at.
 _SHARE, _SMOOTH_SHARE, _COARSE = 0.3, 1e-3, 2.0
 # After a start that contradicts the conditions: the error that is accepted and the one aimed at, and how fast windows grow.
-_AFTER_JUMPS, _IN_LAYERS, _PAST_LAYER = 1e-2, 5e-5, 4.0
+_AFTER_JUMPS, _IN_LAYERS, _IN_THIN_LAYERS, _PAST_LAYER = 1e-2, 5e-5, 1e-3, 4.0
+# How often tiles are halved towards a layer of a start whose values contradict prescribed ones.
+_TO_LAYERS = 4
+# How many times the first window after which the tiles may be twice as large.
+_RESOLVED = 2.0
 # The error of a window from which on the layer is over.
-_LAYERED = 1e-3
+_LAYERED = 3e-2
 # Then there are so many stages, and the first window is that on which tiles were refined, divided by this.
 _STAGES_AFTER, _THINNER = 4, 8.0
 _EFFORT, _MEMORY = 2e11, 0.4
@@ -104,6 +108,8 @@ class TileWindows(SlabAttempt):
         self._level, self._in_space, self._per_left, self._resolved = 0, math.inf, 0.0, math.inf
         self._first: _TileTried | None = None
         self._jumps, self._layer = False, math.inf
+        # When a layer is so thick that tiles which were halved towards it once less resolve it.
+        self._thicker: list[float] = []
         # When the layer is over that a start which contradicts the conditions leaves.
         self._over = -math.inf
         self._too_long, self._patience = math.inf, 0
@@ -119,8 +125,13 @@ class TileWindows(SlabAttempt):
         if before is None and self._first is None:
             self._level = self._resolving_start(begin, end)
             if self._jumps:
-                self.accepted, self.target = max(self.accepted, _AFTER_JUMPS), max(self.target, _IN_LAYERS)
-                self.stages, self._layer = RadauIIA(_STAGES_AFTER), (end - begin) / _THINNER
+                self.stages = RadauIIA(_STAGES_AFTER)
+                end = self._graded(begin, end)
+                self.accepted = max(self.accepted, _AFTER_JUMPS)
+                self.target = max(self.target, _IN_THIN_LAYERS if self._thicker else _IN_LAYERS)
+                self._layer = (end - begin) / _THINNER
+                # How good the tiles are is seen from those that were halved towards the layer once less.
+                self._level -= bool(self._thicker)
             first = self._refined(self._tried(self._level, begin, end, None), begin, end)
             if not first.solved:
                 # Tiles are refined on a window that is short enough.
@@ -128,6 +139,9 @@ class TileWindows(SlabAttempt):
             self._first = first
         if before is None and self._first is not None and end - begin > self._layer * (1 + 1e-9):
             return self._first.setup, math.inf
+        while self._thicker and begin >= self._thicker[0]:
+            self._level -= 1
+            del self._thicker[0]
         waves = max(self._orders) > 1 and not self._jumps
         if waves and before is None:
             self.stages = RadauIIA(_STAGES)
@@ -155,7 +169,9 @@ class TileWindows(SlabAttempt):
             reached = min(reached, self.accepted)
         if not found.solved or (reached if self._jumps else self._in_space) > self.accepted:
             return found.setup, math.inf
-        if self._jumps and (before is None or (begin == self._over and reached > _LAYERED)):
+        rate = reached * self._problem.domain.half_widths[self._time] * 2/ (end - begin)
+        print("rate",begin,end,rate)
+        if self._jumps and (before is None or (begin == self._over and rate > _LAYERED)):
             self._over = end
         if reached > self.target and self._jumps:
             # Shorter windows resolve no layer that is thinner than the tiles.
@@ -200,16 +216,9 @@ class TileWindows(SlabAttempt):
         A start that contradicts them does so on any tiles and in windows of any length. The layer that follows is thinner than
         any of them at first; the method damps it, and what counts is where the fields are at the ends of stages.
         """
-        level, now, earlier = 0, torch.zeros(1, dtype=torch.float64), math.inf
+        level, earlier = 0, math.inf
         while (made := self._at(level)) is not None:
-            space, sites = made
-            starts = self._starts(space, begin, None)
-            slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
-            misfits = [
-                float((each.values.square().sum() / (torch.as_tensor(each.site.factor) > 0).sum().clamp_min(1)).sqrt())
-                for each in slab.evaluate([site for site in sites if site.term in self._conditions], slab.zero(), now)
-            ]
-            worst = max(misfits, default=0.0)
+            worst = max((float(each.square().mean().sqrt()) for _, each in self._contradictions(*made, begin, end)), default=0.0)
             if worst <= _CONTRADICTED:
                 return level
             if worst > _USELESS * earlier:
@@ -217,6 +226,40 @@ class TileWindows(SlabAttempt):
             level, earlier = level + 1, worst
         self._jumps = True
         return 0
+
+    def _contradictions(
+        self, space: TileSpace, sites: Sequence[Site], begin: float, end: float
+    ) -> Iterator[tuple[Site, Tensor]]:
+        """The sites of conditions, and by how much the start contradicts these at each place that counts, ``(n,)``."""
+        starts = self._starts(space, begin, None)
+        slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
+        conditions = [site for site in sites if site.term in self._conditions]
+        for each in slab.evaluate(conditions, slab.zero(), torch.zeros(1, dtype=torch.float64)):
+            real = torch.as_tensor(each.site.factor > 0).expand(each.values.shape[1:])
+            yield each.site, each.values[0][real]
+
+    def _graded(self, begin: float, end: float) -> float:
+        """Boundary layers: tiles halved towards where prescribed values contradict the start, and a window as much shorter.
+
+        A layer of the order p in space is as thin as the root of that order of the time.
+        """
+        problem, names = self._problem, self._problem.fields
+        order = max(problem.order(field, name) for field in names for name in problem.coordinates if name != self._time)
+        for _ in range(_TO_LAYERS if order > 1 and max(self._orders) == 1 else 0):
+            made = self._at(self._level)
+            assert made is not None
+            space, marked = made[0], torch.zeros_like(made[0].halves, dtype=torch.bool)
+            for site, misfit in self._contradictions(*made, begin, end):
+                if site.term.prescription is not None and not site.term.prescription.index:
+                    marked |= space.across(site, misfit.abs() > _CONTRADICTED)
+            finer = self._affordable(space.finer(marked)) if bool(marked.any()) else None
+            if finer is None:
+                break
+            self._level += 1
+            self._spaces[self._level], length = finer, (end - begin) / 2.0**order
+            self._thicker.insert(0, begin + _RESOLVED * length)
+            end = begin + length
+        return end
 
     def _refined(self, found: _TileTried, begin: float, end: float) -> _TileTried:
         """The first window on as many tiles as it takes, or as are worth it."""
@@ -226,10 +269,10 @@ class TileWindows(SlabAttempt):
         while found.solved and likely > self.target and not self.log.stopped and self._next(found):
             finer = self._tried(self._level + 1, begin, end, None)
             if not finer.solved:
+                del self._spaces[self._level + 1]
                 break
             change = self._changed(found, finer)
             # The tables of coarser tiles are not needed any more.
-            self._spaces[self._level] = None
             coarse, found, self._level = found, finer, self._level + 1
             useless = useless + 1 if change > _USELESS * self._in_space else 0
             falls = min(1.0, change / self._in_space) if math.isfinite(self._in_space) else 1.0
@@ -252,8 +295,8 @@ class TileWindows(SlabAttempt):
                 break
             finer = self._tried(self._level + 1, begin, end, before, self.stages)
             if not finer.solved or finer.left > _USELESS * found.left:
+                del self._spaces[self._level + 1]
                 break
-            self._spaces[self._level] = None
             found, self._level = finer, self._level + 1
         if self._in_space <= self.accepted:
             self.target = max(self.target, self._in_space)
@@ -272,6 +315,8 @@ class TileWindows(SlabAttempt):
 
     def _next(self, found: _TileTried) -> bool:
         """Whether there is a finer level: with tiles halved where few of them hold most of what is left, or all finer."""
+        if self._spaces.get(self._level + 1) is not None:
+            return True
         space = found.slab.mesh
         adapted = space.adapted(found.squares)
         if adapted is not None:
