@@ -67,6 +67,8 @@ _MISSED, _AROUND, _DENSER, _RIDGE, _ROUNDING = 1e-2, 0.2, 4.0, 1e-12, 1e-9
 _FEW_AT_JUMPS = 16
 # What of the variation along the longest side is left along short ones.
 _SHORT = 0.5
+# Places around a corner that are asked whether they lie inside, and how near, as a share of half the domain.
+_AROUND_CORNERS, _NEAR_CORNERS = 64, 1e-6
 # How far small tiles at a jump reach, in those that are halved so often.
 _REACH = 8.0
 # How far to either side of a tile's side a field may end, as a share of the tile.
@@ -168,7 +170,7 @@ class TileSpace:
             # Where a tile halved before stands out once more, the fields are singular: far smaller ones at once.
             singular = self._at_corners(self.corners)
             singular = self.corners[(singular & (marked & (self.levels > 0))[:, None]).any(0)]
-            return found.towards(singular, _TOWARDS)
+            return found.towards(singular)
         return None if self.model.alike else self._raised()
 
     @cached_property
@@ -182,12 +184,23 @@ class TileSpace:
             found += [domain.meeting(*pair, unit)[:, self._place] for pair in itertools.combinations(domain.sides, 2)]
         return (torch.from_numpy(np.concatenate(found)) - self._center) / self._half
 
+    @property
+    def reentrant(self) -> Tensor:
+        """Re-entrant corners: those of a plane domain around which more than half of the plane lies inside, ``(C, D)``."""
+        found = self.corners[self.corners.isfinite().all(1)]
+        if len(self.names) != 2 or not len(found):
+            return found[:0]
+        angles = torch.linspace(0, 2 * math.pi, _AROUND_CORNERS + 1, dtype=torch.float64)[:-1]
+        around = _NEAR_CORNERS * torch.stack([angles.cos(), angles.sin()], dim=1)
+        inside = self._contains(self.problem.domain, self._center + self._half * (found[:, None] + around))
+        return found[inside.double().mean(1) > 0.6]
+
     def _at_corners(self, corners: Tensor) -> Tensor:
         """Which tiles hold which of some corners, ``(T, C)``."""
         away = (self.model.centers[:, None] - corners).abs()
         return (away <= (1 + _BESIDE) * self.model.halves[:, None]).all(2)
 
-    def towards(self, corners: Tensor, times: int) -> TileSpace:
+    def towards(self, corners: Tensor, times: int = _TOWARDS) -> TileSpace:
         """Geometrically graded tiles: those at some corners ``(C, D)`` halved so many times, one after the other."""
         found = self
         for _ in range(times if len(corners) else 0):

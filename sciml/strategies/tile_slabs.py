@@ -42,7 +42,7 @@ _SHARE, _SMOOTH_SHARE, _COARSE = 0.3, 1e-3, 2.0
 # After a start that contradicts the conditions: the error that is accepted and the one aimed at, and how fast windows grow.
 _AFTER_JUMPS, _IN_LAYERS, _IN_THIN_LAYERS, _PAST_LAYER = 1e-2, 5e-5, 1e-3, 4.0
 # How often tiles are halved towards a layer of a start whose values contradict prescribed ones.
-_TO_LAYERS = 4
+_TO_LAYERS, _THIN_EFFORT = 6, 4e10
 # How many times the first window after which the tiles may be twice as large.
 _RESOLVED = 2.0
 # The error of a window from which on the layer is over.
@@ -169,8 +169,8 @@ class TileWindows(SlabAttempt):
             reached = min(reached, self.accepted)
         if not found.solved or (reached if self._jumps else self._in_space) > self.accepted:
             return found.setup, math.inf
-        rate = reached * self._problem.domain.half_widths[self._time] * 2/ (end - begin)
-        print("rate",begin,end,rate)
+        # Residuals are as large as rates over all of time where the fields are so far off in a short window.
+        rate = reached * 2 * self._problem.domain.half_widths[self._time] / (end - begin)
         if self._jumps and (before is None or (begin == self._over and rate > _LAYERED)):
             self._over = end
         if reached > self.target and self._jumps:
@@ -239,27 +239,35 @@ class TileWindows(SlabAttempt):
             yield each.site, each.values[0][real]
 
     def _graded(self, begin: float, end: float) -> float:
-        """Boundary layers: tiles halved towards where prescribed values contradict the start, and a window as much shorter.
+        """Boundary layers: levels of tiles halved towards where prescribed values contradict the start, and a shorter window.
 
-        A layer of the order p in space is as thin as the root of that order of the time.
+        A layer of the order p in space is as thin as the root of that order of the time. The end of the window is returned
+        in which the finest tiles resolve it as those of level 0 do in the one that is given.
         """
-        problem, names = self._problem, self._problem.fields
-        order = max(problem.order(field, name) for field in names for name in problem.coordinates if name != self._time)
-        for _ in range(_TO_LAYERS if order > 1 and max(self._orders) == 1 else 0):
-            made = self._at(self._level)
-            assert made is not None
-            space, marked = made[0], torch.zeros_like(made[0].halves, dtype=torch.bool)
-            for site, misfit in self._contradictions(*made, begin, end):
-                if site.term.prescription is not None and not site.term.prescription.index:
-                    marked |= space.across(site, misfit.abs() > _CONTRADICTED)
-            finer = self._affordable(space.finer(marked)) if bool(marked.any()) else None
+        problem = self._problem
+        order = max(problem.order(field, name) for field in problem.fields for name in problem.coordinates if name != self._time)
+        made = self._at(0)
+        assert made is not None
+        if order < 2 or max(self._orders) > 1 or not bool(self._layered(*made, begin, end).any()):
+            return end
+        # What coarser tiles miss elsewhere they would miss when the layer is over.
+        self._spaces[0] = made = self._affordable(made[0].towards(made[0].reentrant)) or made
+        for level in range(1, 1 + _TO_LAYERS):
+            finer = self._affordable(made[0].finer(self._layered(*made, begin, end)), most=_THIN_EFFORT)
             if finer is None:
                 break
-            self._level += 1
-            self._spaces[self._level], length = finer, (end - begin) / 2.0**order
+            self._level, self._spaces[level], length = level, finer, (end - begin) / 2.0**order
             self._thicker.insert(0, begin + _RESOLVED * length)
-            end = begin + length
+            made, end = finer, begin + length
         return end
+
+    def _layered(self, space: TileSpace, sites: Sequence[Site], begin: float, end: float) -> Tensor:
+        """Along which coordinates tiles, ``(T, D)``, are too long for a layer of values that contradict prescribed ones."""
+        found = torch.zeros_like(space.halves, dtype=torch.bool)
+        for site, misfit in self._contradictions(space, sites, begin, end):
+            if site.term.prescription is not None and not site.term.prescription.index:
+                found |= space.across(site, misfit.abs() > _CONTRADICTED)
+        return found
 
     def _refined(self, found: _TileTried, begin: float, end: float) -> _TileTried:
         """The first window on as many tiles as it takes, or as are worth it."""
@@ -354,7 +362,9 @@ class TileWindows(SlabAttempt):
         space = TileSpace.laid(problem, names, counts, degree)
         return None if space is None else self._affordable(space.resolving_data(_TO_JUMPS), level == 0)
 
-    def _affordable(self, space: TileSpace, always: bool = False) -> tuple[TileSpace, list[Site]] | None:
+    def _affordable(
+        self, space: TileSpace, always: bool = False, most: float = _EFFORT
+    ) -> tuple[TileSpace, list[Site]] | None:
         """A space and where its rows are taken; None where that takes too much."""
         problem, names, model = self._problem, space.names, space.model
         width, live = space.fields_a_tile * model.width, len(model.live)
@@ -362,7 +372,7 @@ class TileWindows(SlabAttempt):
         rows = 4.0 * space.side ** len(names) * len(problem.equations) * width * live
         # One complex factor for each pair of stages.
         needed = 8.0 * (self.stages.count * numbers + 3.0 * rows)
-        if not always and (effort > _EFFORT or needed > self.log.budget.bytes(_MEMORY)):
+        if not always and (effort > most or needed > self.log.budget.bytes(_MEMORY)):
             return None
         scales = self.setup.scales
         return space, list(space.sites([*self._equations, *self._conditions], scales.__getitem__, [10]))
