@@ -617,20 +617,29 @@ class TileSpace:
         """Coefficients ``(k, T K)`` of the polynomials nearest to functions of places ``(n,)`` by coordinate, ``(k, n)``.
 
         Where they are numbers beyond the place where the field lives as well, and not far larger ones, these say how a
-        polynomial goes on there, with little weight.
+        polynomial goes on there, with little weight. Polynomials that are far larger nevertheless, of layers that a tile does
+        not resolve, are held with as much weight as what they miss inside.
         """
         number, parts = self.problem.fields.index(field), []
         for trace, lives in self.everywhere:
             whole = TileTrace(self, trace.tiles, gauss_grid(self.side, len(self.names)).expand(len(trace.tiles), -1, -1))
-            rows, wanted, largest = [], [], math.inf
-            for each, weight in ((trace, lives[number].double()), (whole, torch.full((1, 1), _OUTSIDE, dtype=torch.float64))):
-                found = values([column.flatten() for column in each.columns]).unflatten(1, each.columns[0].shape)
-                weights = weight * (found.isfinite() & (found.abs() <= _FAR * largest)).all(0)
-                rows.append(each.basis(()) * weights[:, :, None])
-                wanted.append((torch.nan_to_num(found, 0.0, 0.0, 0.0) * weights).permute(1, 2, 0))
-                largest = float((wanted[0].abs() * lives[number][:, :, None]).max())
-            both = torch.cat(rows, dim=1), torch.cat(wanted, dim=1)
-            parts.append((trace.tiles, torch.linalg.lstsq(*both, driver="gelsd", rcond=1e-13).solution.permute(2, 0, 1)))
+            inside, beyond = (
+                values([column.flatten() for column in each.columns]).unflatten(1, each.columns[0].shape).permute(1, 2, 0)
+                for each in (trace, whole)
+            )
+            lived = (lives[number] & inside.isfinite().all(2)).double()[:, :, None]
+            table, inside = trace.basis(()) * lived, torch.nan_to_num(inside, 0.0, 0.0, 0.0) * lived
+            largest = float(inside.abs().max())
+            near = (beyond.isfinite() & (beyond.abs() <= _FAR * largest)).all(2, keepdim=True)
+            beyond = torch.nan_to_num(beyond, 0.0, 0.0, 0.0)
+            found = _nearest(table, inside, whole.basis(()), beyond, _OUTSIDE * near)
+            wild = found.abs().amax((1, 2)) > _FAR * max(largest, 1e-300)
+            if bool(wild.any()):
+                missed = (table @ found - inside).square().sum((1, 2), keepdim=True)[wild].sqrt() / largest
+                beyond = beyond[wild].clamp(-largest, largest)
+                held = whole.basis(()).expand(len(table), -1, -1)[wild]
+                found[wild] = _nearest(table[wild], inside[wild], held, beyond, missed)
+            parts.append((trace.tiles, found.permute(2, 0, 1)))
         found = parts[0][1].new_zeros(len(parts[0][1]), len(self.model.live), self.model.width)
         for tiles, own in parts:
             found[:, tiles] = own
@@ -668,6 +677,12 @@ class TileTrace:
     def jet(self, local: Tensor, index: MultiIndex) -> Tensor:
         """A derivative there, ``(times, E, q)``."""
         return torch.bmm(local[:, self.tiles].transpose(0, 1), self.basis(index).mT).transpose(0, 1)
+
+
+def _nearest(table: Tensor, wanted: Tensor, beyond: Tensor, there: Tensor, weights: Tensor) -> Tensor:
+    """Coefficients ``(E, K, k)`` by least squares, from tables and values at places, and at others with weights."""
+    rows, right = torch.cat([table, beyond * weights], dim=1), torch.cat([wanted, there * weights], dim=1)
+    return torch.linalg.lstsq(rows, right, driver="gelsd", rcond=1e-13).solution
 
 
 def _numbered(keys: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -42,9 +42,11 @@ _SHARE, _SMOOTH_SHARE, _COARSE = 0.3, 1e-3, 2.0
 # After a start that contradicts the conditions: the error that is accepted and the one aimed at, and how fast windows grow.
 _AFTER_JUMPS, _IN_LAYERS, _IN_THIN_LAYERS, _PAST_LAYER = 1e-2, 5e-5, 1e-3, 4.0
 # How often tiles are halved towards a layer of a start whose values contradict prescribed ones.
-_TO_LAYERS, _THIN_EFFORT = 6, 4e10
+_TO_LAYERS, _THIN_EFFORT = 4, 4e10
 # How many times the first window after which the tiles may be twice as large.
 _RESOLVED = 2.0
+# What coarser tiles may lose of the fields, as a fraction of their size.
+_LOST = 3e-5
 # The error of a window from which on the layer is over.
 _LAYERED = 3e-2
 # Then there are so many stages, and the first window is that on which tiles were refined, divided by this.
@@ -139,9 +141,8 @@ class TileWindows(SlabAttempt):
             self._first = first
         if before is None and self._first is not None and end - begin > self._layer * (1 + 1e-9):
             return self._first.setup, math.inf
-        while self._thicker and begin >= self._thicker[0]:
-            self._level -= 1
-            del self._thicker[0]
+        if before is not None:
+            self._coarsen(begin, before)
         waves = max(self._orders) > 1 and not self._jumps
         if waves and before is None:
             self.stages = RadauIIA(_STAGES)
@@ -335,14 +336,40 @@ class TileWindows(SlabAttempt):
 
     def _changed(self, coarse: _TileTried, fine: _TileTried) -> float:
         """By how much the fields at the end of a window, as fractions of their size, changed with the tiles."""
-        space, end = fine.slab.mesh, fine.slab.begin + fine.slab.length
+        end = fine.slab.begin + fine.slab.length
+
+        def ended(tried: _TileTried, columns: Sequence[Tensor]) -> Tensor:
+            trial = tried.setup.trial
+            return trial(at_time(self._problem, end, columns).to(trial.offset)).cpu().T
+
+        return self._apart(fine.slab.mesh, partial(ended, coarse), partial(ended, fine))
+
+    def _apart(self, space: TileSpace, *functions: Callable[[Sequence[Tensor]], Tensor]) -> float:
+        """By how much two functions, ``(F, n)`` at places by coordinate, differ, as fractions of the fields' sizes."""
         squares = torch.zeros(len(self._orders), dtype=torch.float64)
         for trace, shares in space.shares:
-            points = at_time(self._problem, end, [column.flatten() for column in trace.columns])
-            one, two = (each.setup.trial(points.to(each.setup.trial.offset)).cpu() for each in (coarse, fine))
-            squares += ((one - two).square().T * shares.flatten(1)).sum(1)
-        found = (squares.sqrt() / fine.setup.trial.scale.cpu()).max()
+            one, two = (each([column.flatten() for column in trace.columns]) for each in functions)
+            squares += ((one - two).square() * shares.flatten(1)).sum(1)
+        found = (squares.sqrt() / self.setup.trial.scale.cpu()).max()
         return float(found) if bool(torch.isfinite(found)) else math.inf
+
+    def _coarsen(self, begin: float, before: DiscreteProblem) -> None:
+        """The coarsest tiles that lose nothing of what there is, where a layer has grown thick enough for these."""
+        ended, first = self._ended(before), self.setup.problem.domain.bounds[self._time][0]
+        while self._thicker and begin >= self._thicker[0] and ended is not None:
+            made = self._at(self._level - 1)
+            assert made is not None
+
+            def held(space: TileSpace, ends: Sequence[Tensor], columns: Sequence[Tensor]) -> Tensor:
+                return torch.stack([space.at_points(each[:1], columns)[0] if len(each) else 0.0 * columns[0] for each in ends])
+
+            mesh, moved = ended.mesh, self._onto(made[0], ended.mesh, ended.ends)
+            lost = self._apart(mesh, partial(held, mesh, ended.ends), partial(held, made[0], moved))
+            if lost > _LOST:
+                self._thicker[0] += begin - first
+                break
+            self._level -= 1
+            del self._thicker[0]
 
     def _at(self, level: int) -> tuple[TileSpace, list[Site]] | None:
         """The tiles of a level and where the rows are taken; None where that takes too much."""
