@@ -42,8 +42,9 @@ _FINER, _MORE_POINTS = 3, 3
 _OUTSIDE, _FAR = 1e-6, 10.0
 # Places that are asked at once whether they lie inside.
 _AT_ONCE = 200_000
-# A tile has so many points inside at least; conditions have so many for each function along them.
-_LEAST_POINTS, _ONSIDES = 3, 2.0
+# A tile has so many points and such a share of its volume inside at least: a smaller part is left to its neighbours, whose
+# polynomials reach so far, while its own are hardly determined. Conditions have so many points for each function along them.
+_LEAST_POINTS, _LEAST_SHARE, _ONSIDES = 3, 0.01, 2.0
 # The share of a sum of squares that few tiles hold, and by what share of their number few that are halved make them more.
 _MOST_OF, _MORE = 0.8, 1.2
 # That share where tiles are graded towards jumps: from ring to ring fields are alike, and higher degrees resolve all of them.
@@ -117,8 +118,11 @@ class TileSpace:
     def _with_points(self) -> TileSpace | None:
         """Those of the tiles that have some points in the domain; None where there are none."""
         model = self.model
-        found = [tile for trace, inside in self.inside() for tile in trace.tiles[inside.sum(1) >= _LEAST_POINTS].tolist()]
-        live, spans = ([each[tile] for tile in sorted(found)] for each in (model.live, model.extent.tolist()))
+        cut, _, inside, share = self._chosen(self.problem.domain)
+        kept = torch.ones(len(model.live), dtype=torch.bool)
+        kept[cut] = (inside.sum(1) >= _LEAST_POINTS) & (share >= _LEAST_SHARE)
+        found = torch.nonzero(kept)[:, 0].tolist()
+        live, spans = ([each[tile] for tile in found] for each in (model.live, model.extent.tolist()))
         breaks = [each.tolist() for each in model.breaks]
         if not live:
             return None
