@@ -41,13 +41,14 @@ _CONTRADICTED = 0.03
 _SHARE, _SMOOTH_SHARE, _COARSE = 0.3, 1e-3, 2.0
 # After a start that contradicts the conditions: the error that is accepted and the one aimed at, and how fast windows grow.
 _AFTER_JUMPS, _IN_LAYERS, _IN_THIN_LAYERS, _PAST_LAYER = 1e-2, 5e-5, 1e-3, 4.0
-# How often tiles are halved towards a layer of a start whose values contradict prescribed ones.
-_TO_LAYERS, _THIN_EFFORT = 4, 4e10
-# How many times the first window after which the tiles may be twice as large.
+# How often tiles are halved towards a layer of a start whose values contradict prescribed ones, and the most multiplications
+# that a factor on them may take.
+_TO_LAYERS, _THIN_EFFORT = 5, 1.5e10
+# The time, as so many windows in which tiles resolve a layer, after which those that were halved once less do.
 _RESOLVED = 2.0
 # What coarser tiles may lose of the fields, as a fraction of their size.
 _LOST = 3e-5
-# The error of a window from which on the layer is over.
+# The errors of windows, by their length as shares of the fields by all of the time, below which the layer is over.
 _LAYERED = 3e-2
 # Then there are so many stages, and the first window is that on which tiles were refined, divided by this.
 _STAGES_AFTER, _THINNER = 4, 8.0
@@ -219,7 +220,9 @@ class TileWindows(SlabAttempt):
         """
         level, earlier = 0, math.inf
         while (made := self._at(level)) is not None:
-            worst = max((float(each.square().mean().sqrt()) for _, each in self._contradictions(*made, begin, end)), default=0.0)
+            worst = max(
+                (float(each.square().mean().sqrt()) for _, each in self._contradictions(*made, begin, end)), default=0.0
+            )
             if worst <= _CONTRADICTED:
                 return level
             if worst > _USELESS * earlier:
@@ -246,11 +249,14 @@ class TileWindows(SlabAttempt):
         in which the finest tiles resolve it as those of level 0 do in the one that is given.
         """
         problem = self._problem
-        order = max(problem.order(field, name) for field in problem.fields for name in problem.coordinates if name != self._time)
+        order = max(
+            problem.order(field, name) for field in problem.fields for name in problem.coordinates if name != self._time
+        )
         made = self._at(0)
         assert made is not None
         if order < 2 or max(self._orders) > 1 or not bool(self._layered(*made, begin, end).any()):
             return end
+        self._thicker = []
         # What coarser tiles miss elsewhere they would miss when the layer is over.
         self._spaces[0] = made = self._affordable(made[0].towards(made[0].reentrant)) or made
         for level in range(1, 1 + _TO_LAYERS):
@@ -281,8 +287,8 @@ class TileWindows(SlabAttempt):
                 del self._spaces[self._level + 1]
                 break
             change = self._changed(found, finer)
-            # The tables of coarser tiles are not needed any more.
-            coarse, found, self._level = found, finer, self._level + 1
+            coarse, found = found, finer
+            self._go_finer()
             useless = useless + 1 if change > _USELESS * self._in_space else 0
             falls = min(1.0, change / self._in_space) if math.isfinite(self._in_space) else 1.0
             likely = change * (falls if finer.slab.mesh.model.alike else max(falls, _AT_BEST))
@@ -306,10 +312,17 @@ class TileWindows(SlabAttempt):
             if not finer.solved or finer.left > _USELESS * found.left:
                 del self._spaces[self._level + 1]
                 break
-            found, self._level = finer, self._level + 1
+            found = finer
+            self._go_finer()
         if self._in_space <= self.accepted:
             self.target = max(self.target, self._in_space)
         return found
+
+    def _go_finer(self) -> None:
+        if not self._thicker:
+            # The tables of coarser tiles are not needed any more: no layer grows to these.
+            self._spaces[self._level] = None
+        self._level += 1
 
     def _more_stages(self, found: _TileTried, begin: float, end: float) -> _TileTried:
         """The first window of waves with as many stages as help: short windows do not damp what tiles hardly resolve."""
@@ -360,12 +373,8 @@ class TileWindows(SlabAttempt):
             made = self._at(self._level - 1)
             assert made is not None
 
-            def held(space: TileSpace, ends: Sequence[Tensor], columns: Sequence[Tensor]) -> Tensor:
-                return torch.stack([space.at_points(each[:1], columns)[0] if len(each) else 0.0 * columns[0] for each in ends])
-
-            mesh, moved = ended.mesh, self._onto(made[0], ended.mesh, ended.ends)
-            lost = self._apart(mesh, partial(held, mesh, ended.ends), partial(held, made[0], moved))
-            if lost > _LOST:
+            moved = self._onto(made[0], ended.mesh, ended.ends)
+            if self._apart(ended.mesh, partial(_held, ended.mesh, ended.ends), partial(_held, made[0], moved)) > _LOST:
                 self._thicker[0] += begin - first
                 break
             self._level -= 1
@@ -389,9 +398,7 @@ class TileWindows(SlabAttempt):
         space = TileSpace.laid(problem, names, counts, degree)
         return None if space is None else self._affordable(space.resolving_data(_TO_JUMPS), level == 0)
 
-    def _affordable(
-        self, space: TileSpace, always: bool = False, most: float = _EFFORT
-    ) -> tuple[TileSpace, list[Site]] | None:
+    def _affordable(self, space: TileSpace, always: bool = False, most: float = _EFFORT) -> tuple[TileSpace, list[Site]] | None:
         """A space and where its rows are taken; None where that takes too much."""
         problem, names, model = self._problem, space.names, space.model
         width, live = space.fields_a_tile * model.width, len(model.live)
@@ -476,3 +483,8 @@ class TileWindows(SlabAttempt):
         model.coefficients[:, :, constant] -= old.offset.to(model.coefficients)
         model.coefficients /= old.scale.to(model.coefficients)[:, None]
         return self._window(slab, model)
+
+
+def _held(space: TileSpace, ends: Sequence[Tensor], columns: Sequence[Tensor]) -> Tensor:
+    """The values ``(F, n)`` of fields that end with such coefficients, zero without any, at places by coordinate."""
+    return torch.stack([space.at_points(each[:1], columns)[0] if len(each) else torch.zeros_like(columns[0]) for each in ends])

@@ -119,6 +119,18 @@ def test_the_inverse_makes_rates_that_polynomials_can_have(stages):
     assert float(space.sizes(found - smooth).max()) < 1e-7
 
 
+def test_residuals_of_a_slab_are_those_of_the_rates_that_were_found():
+    """After one step they were those of the start, which drove an estimate of the error twenty times too large."""
+    space = space_of(Cooling())
+    start = space.interpolated("u", lambda columns: exact(columns[0], columns[1], torch.zeros(()))[None])
+    slab, sites, _ = slab_of(Cooling(), space, 3, 0.01, start)
+    found = solve(slab, sites, lambda evaluated: TilePreconditioner(slab, evaluated), 1e3)
+    assert found.converged
+    assert found.steps == 1
+    for kept, fresh in zip(found.evaluated, slab.evaluate(sites, found.rates), strict=True):
+        assert torch.allclose(kept.values, fresh.values, rtol=1e-9, atol=1e-12)
+
+
 class Diffusing(sciml.Problem):
     """Heat that flows out through all walls."""
 
