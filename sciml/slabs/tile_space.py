@@ -441,7 +441,7 @@ class TileSpace:
         return Site(term, tuple(traces), real / scale, normals)
 
     def across(self, site: Site, chosen: Tensor) -> Tensor:
-        """Boundary layers: along which coordinates, ``(T, D)``, tiles are too long for one at some of a site's places, ``(n,)``.
+        """Boundary layers: along which coordinates, ``(T, D)``, tiles are too long for one at places of a site, ``(n,)``.
 
         What varies along the normal alone varies within a tile by the normal's parts times the tile's sides.
         """
