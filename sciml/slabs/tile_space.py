@@ -42,7 +42,7 @@ _FINER, _MORE_POINTS = 3, 3
 _OUTSIDE, _FAR = 1e-6, 10.0
 # Places that are asked at once whether they lie inside.
 _AT_ONCE = 200_000
-# A tile has so many points and such a share of its volume inside at least: a smaller part is left to its neighbours, whose
+# A tile has so many points inside at least, and such a share of what its neighbours have: a smaller part is left to these, whose
 # polynomials reach so far, while its own are hardly determined. Conditions have so many points for each function along them.
 _LEAST_POINTS, _LEAST_SHARE, _ONSIDES = 3, 0.01, 2.0
 # The share of a sum of squares that few tiles hold, and by what share of their number few that are halved make them more.
@@ -119,9 +119,12 @@ class TileSpace:
         """Those of the tiles that have some points in the domain; None where there are none."""
         model = self.model
         cut, _, inside, share = self._chosen(self.problem.domain)
-        kept = torch.ones(len(model.live), dtype=torch.bool)
-        kept[cut] = (inside.sum(1) >= _LEAST_POINTS) & (share >= _LEAST_SHARE)
-        found = torch.nonzero(kept)[:, 0].tolist()
+        shares, enough = torch.ones(len(model.live), dtype=torch.float64), torch.ones(len(model.live), dtype=torch.bool)
+        shares[cut], enough[cut] = share, inside.sum(1) >= _LEAST_POINTS
+        pairs, largest = torch.cat([each for _, each in model.neighbours()]), shares.clone()
+        for one, two in (pairs.T, pairs.T.flip(0)):
+            largest.index_reduce_(0, one, shares[two], "amax")
+        found = torch.nonzero(enough & (shares >= _LEAST_SHARE * largest))[:, 0].tolist()
         live, spans = ([each[tile] for tile in found] for each in (model.live, model.extent.tolist()))
         breaks = [each.tolist() for each in model.breaks]
         if not live:

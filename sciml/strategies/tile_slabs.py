@@ -248,13 +248,13 @@ class TileWindows(SlabAttempt):
         A layer of the order p in space is as thin as the root of that order of the time. The end of the window is returned
         in which the finest tiles resolve it as those of level 0 do in the one that is given.
         """
-        problem = self._problem
-        order = max(
-            problem.order(field, name) for field in problem.fields for name in problem.coordinates if name != self._time
-        )
+        problem, beside = self._problem, [name for name in self._problem.coordinates if name != self._time]
+        order = max(problem.order(field, name) for field in problem.fields for name in beside)
         made = self._at(0)
         assert made is not None
-        if order < 2 or max(self._orders) > 1 or not bool(self._layered(*made, begin, end).any()):
+        # In a body tiles along its surface are not few.
+        smooths = order > 1 and max(self._orders) == 1 and len(beside) <= 2
+        if not smooths or not bool(self._layered(*made, begin, end).any()):
             return end
         self._thicker = []
         # What coarser tiles miss elsewhere they would miss when the layer is over.
@@ -372,7 +372,6 @@ class TileWindows(SlabAttempt):
         while self._thicker and begin >= self._thicker[0] and ended is not None:
             made = self._at(self._level - 1)
             assert made is not None
-
             moved = self._onto(made[0], ended.mesh, ended.ends)
             if self._apart(ended.mesh, partial(_held, ended.mesh, ended.ends), partial(_held, made[0], moved)) > _LOST:
                 self._thicker[0] += begin - first
