@@ -42,8 +42,9 @@ _FINER, _MORE_POINTS = 3, 3
 _OUTSIDE, _FAR = 1e-6, 10.0
 # Places that are asked at once whether they lie inside.
 _AT_ONCE = 200_000
-# A tile has so many points inside at least, and such a share of what its neighbours have: a smaller part is left to these, whose
-# polynomials reach so far, while its own are hardly determined. Conditions have so many points for each function along them.
+# A tile has so many points inside at least, and such a share of what its neighbours have: a smaller part is left to these,
+# whose polynomials reach so far, while its own are hardly determined. Conditions have so many points for each function along
+# them.
 _LEAST_POINTS, _LEAST_SHARE, _ONSIDES = 3, 0.01, 2.0
 # The share of a sum of squares that few tiles hold, and by what share of their number few that are halved make them more.
 _MOST_OF, _MORE = 0.8, 1.2
@@ -123,7 +124,7 @@ class TileSpace:
         shares[cut], enough[cut] = share, inside.sum(1) >= _LEAST_POINTS
         pairs, largest = torch.cat([each for _, each in model.neighbours()]), shares.clone()
         for one, two in (pairs.T, pairs.T.flip(0)):
-            largest.index_reduce_(0, one, shares[two], "amax")
+            largest.scatter_reduce_(0, one, shares[two], "amax")
         found = torch.nonzero(enough & (shares >= _LEAST_SHARE * largest))[:, 0].tolist()
         live, spans = ([each[tile] for tile in found] for each in (model.live, model.extent.tolist()))
         breaks = [each.tolist() for each in model.breaks]
