@@ -42,9 +42,9 @@ _FINER, _MORE_POINTS = 3, 3
 _OUTSIDE, _FAR = 1e-6, 10.0
 # Places that are asked at once whether they lie inside.
 _AT_ONCE = 200_000
-# A tile has so many points inside at least, and such a share of what its neighbours have: a smaller part is left to these,
-# whose polynomials reach so far, while its own are hardly determined. Conditions have so many points for each function along
-# them.
+# A tile has so many points inside at least, and where tiles differ such a share of what its neighbours have: a smaller part is
+# left to these, whose polynomials reach so far, while its own are hardly determined in a layer. Conditions have so many points
+# for each function along them.
 _LEAST_POINTS, _LEAST_SHARE, _ONSIDES = 3, 0.01, 2.0
 # The share of a sum of squares that few tiles hold, and by what share of their number few that are halved make them more.
 _MOST_OF, _MORE = 0.8, 1.2
@@ -125,7 +125,8 @@ class TileSpace:
         pairs, largest = torch.cat([each for _, each in model.neighbours()]), shares.clone()
         for one, two in (pairs.T, pairs.T.flip(0)):
             largest.scatter_reduce_(0, one, shares[two], "amax")
-        found = torch.nonzero(enough & (shares >= _LEAST_SHARE * largest))[:, 0].tolist()
+        least = 0.0 if model.alike else _LEAST_SHARE
+        found = torch.nonzero(enough & (shares >= least * largest))[:, 0].tolist()
         live, spans = ([each[tile] for tile in found] for each in (model.live, model.extent.tolist()))
         breaks = [each.tolist() for each in model.breaks]
         if not live:
@@ -641,12 +642,11 @@ class TileSpace:
             near = (beyond.isfinite() & (beyond.abs() <= _FAR * largest)).all(2, keepdim=True)
             beyond = torch.nan_to_num(beyond, 0.0, 0.0, 0.0)
             found = _nearest(table, inside, whole.basis(()), beyond, _OUTSIDE * near)
-            wild = found.abs().amax((1, 2)) > _FAR * max(largest, 1e-300)
+            missed = (table @ found - inside).square().sum((1, 2), keepdim=True).sqrt() / max(largest, 1e-300)
+            wild = (found.abs().amax((1, 2)) > _FAR * largest) & (missed[:, 0, 0] > _OUTSIDE)
             if bool(wild.any()):
-                missed = (table @ found - inside).square().sum((1, 2), keepdim=True)[wild].sqrt() / largest
-                beyond = beyond[wild].clamp(-largest, largest)
-                held = whole.basis(()).expand(len(table), -1, -1)[wild]
-                found[wild] = _nearest(table[wild], inside[wild], held, beyond, missed)
+                beyond, held = beyond[wild].clamp(-largest, largest), whole.basis(()).expand(len(table), -1, -1)[wild]
+                found[wild] = _nearest(table[wild], inside[wild], held, beyond, missed[wild])
             parts.append((trace.tiles, found.permute(2, 0, 1)))
         found = parts[0][1].new_zeros(len(parts[0][1]), len(self.model.live), self.model.width)
         for tiles, own in parts:
