@@ -128,15 +128,14 @@ class Tiles(Pieces):
             found[tuple((self.first[tiles] + torch.tensor(offset)).T)] = tiles
         return found.flatten()
 
-    def split(self, marked: Tensor) -> tuple[list[list[float]], list[int], list[list[int]]]:
-        """Breaks, ``live`` and ``spans`` where the tiles with these numbers are halved along every coordinate."""
+    def split(self, halved: Tensor) -> tuple[list[list[float]], list[int], list[list[int]]]:
+        """Breaks, ``live`` and ``spans`` where each tile is halved along the coordinates that are marked, ``(T, D)``."""
         low, high = self._ends()
-        stay = torch.ones(len(low), dtype=torch.bool)
-        stay[marked] = False
-        ends = torch.stack([low, (low + high) / 2, high])[:, marked]
-        upper = torch.cartesian_prod(*[torch.arange(2)] * len(self.breaks)).reshape(-1, len(self.breaks)).bool()
-        low = torch.cat([low[stay], *(torch.where(each, ends[1], ends[0]) for each in upper)])
-        high = torch.cat([high[stay], *(torch.where(each, ends[2], ends[1]) for each in upper)])
+        for column in range(halved.shape[1]):
+            some = halved[:, column]
+            lower, upper, middles = high.clone(), low[some], (low + high)[some, column] / 2
+            lower[some, column], upper[:, column] = middles, middles
+            low, high, halved = torch.cat([low, upper]), torch.cat([lower, high[some]]), torch.cat([halved, halved[some]])
         # No more breaks than the tiles have ends: a table of all boxes of the smallest size would be long.
         breaks = [each.unique() for each in torch.cat([low, high]).T]
         places = [

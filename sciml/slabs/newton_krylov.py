@@ -75,7 +75,10 @@ def solve(
         if not math.isfinite(left):
             return SlabRates(slab.zero(), False, step, products)
         if left <= tolerance:
-            return SlabRates(rates + wanted, True, step, products, inverse, evaluated)
+            found = rates + wanted
+            # What the start leaves says nothing of what rates leave that were found in one step.
+            evaluated = slab.evaluate(sites, found, slopes=True) if step == 1 else evaluated
+            return SlabRates(found, True, step, products, inverse, evaluated)
         # Newton's first step may go far astray, and the second one only half way back.
         if left > (_STALLED if step > 2 else 1.0) * earlier:
             # Rounding, or divergence. What rounding leaves is judged by the residual between the points.

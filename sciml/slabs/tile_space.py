@@ -40,10 +40,14 @@ SINGULAR = "residuals are judged apart from singular places"
 # Points along each coordinate of a cut tile to choose from, for one of a whole tile; beyond its degree, of a whole tile.
 _FINER, _MORE_POINTS = 3, 3
 _OUTSIDE, _FAR = 1e-6, 10.0
+# How much larger than the values inside a polynomial may become beyond, and with what weights it is held, one after the other.
+_WILD, _HOLDS = 1e3, (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 # Places that are asked at once whether they lie inside.
 _AT_ONCE = 200_000
-# A tile has so many points inside at least; conditions have so many for each function along them.
-_LEAST_POINTS, _ONSIDES = 3, 2.0
+# A tile has so many points inside at least, and where tiles differ such a share of what its neighbours have: a smaller part is
+# left to these, whose polynomials reach so far, while its own are hardly determined in a layer. Conditions have so many points
+# for each function along them.
+_LEAST_POINTS, _LEAST_SHARE, _ONSIDES = 3, 0.01, 2.0
 # The share of a sum of squares that few tiles hold, and by what share of their number few that are halved make them more.
 _MOST_OF, _MORE = 0.8, 1.2
 # That share where tiles are graded towards jumps: from ring to ring fields are alike, and higher degrees resolve all of them.
@@ -65,6 +69,10 @@ _AVERAGED = 2**16
 _MISSED, _AROUND, _DENSER, _RIDGE, _ROUNDING = 1e-2, 0.2, 4.0, 1e-12, 1e-9
 # So many tiles at jumps are few however many there are.
 _FEW_AT_JUMPS = 16
+# What of the variation along the longest side is left along short ones.
+_SHORT = 0.5
+# Places around a corner that are asked whether they lie inside, and how near, as a share of half the domain.
+_AROUND_CORNERS, _NEAR_CORNERS = 64, 1e-6
 # How far small tiles at a jump reach, in those that are halved so often.
 _REACH = 8.0
 # How far to either side of a tile's side a field may end, as a share of the tile.
@@ -113,28 +121,39 @@ class TileSpace:
     def _with_points(self) -> TileSpace | None:
         """Those of the tiles that have some points in the domain; None where there are none."""
         model = self.model
-        found = [tile for trace, inside in self.inside() for tile in trace.tiles[inside.sum(1) >= _LEAST_POINTS].tolist()]
-        live, spans = ([each[tile] for tile in sorted(found)] for each in (model.live, model.extent.tolist()))
+        cut, _, inside, share = self._chosen(self.problem.domain)
+        shares, enough = torch.ones(len(model.live), dtype=torch.float64), torch.ones(len(model.live), dtype=torch.bool)
+        shares[cut], enough[cut] = share, inside.sum(1) >= _LEAST_POINTS
+        pairs, largest = torch.cat([each for _, each in model.neighbours()]), shares.clone()
+        for one, two in (pairs.T, pairs.T.flip(0)):
+            largest.scatter_reduce_(0, one, shares[two], "amax")
+        least = 0.0 if model.alike else _LEAST_SHARE
+        found = torch.nonzero(enough & (shares >= least * largest))[:, 0].tolist()
+        live, spans = ([each[tile] for tile in found] for each in (model.live, model.extent.tolist()))
         breaks = [each.tolist() for each in model.breaks]
         if not live:
             return None
         return TileSpace(self.problem, Tiles(breaks, model.degrees, model.outputs, live, (), spans), self.names)
 
     def finer(self, marked: Tensor) -> TileSpace:
-        """The same with marked tiles, ``(T,)``, halved along every coordinate, and with neighbours at most twice as long."""
+        """The same with marked tiles halved, and with neighbours at most twice as long.
+
+        Args:
+            marked: tiles that are halved along every coordinate, ``(T,)``, or the coordinates of each, ``(T, D)``.
+        """
         model = self.model
-        marked = marked & (model.halves.amin(1) > _SMALLEST)
+        marked = marked.view(len(marked), -1) & (model.halves.amin(1, keepdim=True) > _SMALLEST)
+        pairs, marked = torch.cat([each for _, each in model.neighbours()]), marked.expand(model.halves.shape)
         while True:
-            levels = torch.where(marked, self.levels + 1, self.levels)
-            pairs = torch.cat([each for _, each in model.neighbours()])
-            one, two = levels[pairs].T
+            halvings = torch.where(marked, self.halvings + 1, self.halvings)
+            one, two = halvings[pairs].unbind(1)
             late = marked.clone()
-            late[pairs[one + 1 < two, 0]] = True
-            late[pairs[two + 1 < one, 1]] = True
+            late.index_put_((pairs[:, 0],), one + 1 < two, accumulate=True)
+            late.index_put_((pairs[:, 1],), two + 1 < one, accumulate=True)
             if torch.equal(late, marked):
                 break
             marked = late
-        breaks, live, spans = model.split(torch.nonzero(marked)[:, 0])
+        breaks, live, spans = model.split(marked)
         found = TileSpace(self.problem, Tiles(breaks, model.degrees, model.outputs, live, (), spans), self.names)._with_points()
         assert found is not None
         return found
@@ -162,7 +181,7 @@ class TileSpace:
             # Where a tile halved before stands out once more, the fields are singular: far smaller ones at once.
             singular = self._at_corners(self.corners)
             singular = self.corners[(singular & (marked & (self.levels > 0))[:, None]).any(0)]
-            return found.towards(singular, _TOWARDS)
+            return found.towards(singular)
         return None if self.model.alike else self._raised()
 
     @cached_property
@@ -176,12 +195,23 @@ class TileSpace:
             found += [domain.meeting(*pair, unit)[:, self._place] for pair in itertools.combinations(domain.sides, 2)]
         return (torch.from_numpy(np.concatenate(found)) - self._center) / self._half
 
+    @property
+    def reentrant(self) -> Tensor:
+        """Re-entrant corners: those of a plane domain around which more than half of the plane lies inside, ``(C, D)``."""
+        found = self.corners[self.corners.isfinite().all(1)]
+        if len(self.names) != 2 or not len(found):
+            return found[:0]
+        angles = torch.linspace(0, 2 * math.pi, _AROUND_CORNERS + 1, dtype=torch.float64)[:-1]
+        around = _NEAR_CORNERS * torch.stack([angles.cos(), angles.sin()], dim=1)
+        inside = self._contains(self.problem.domain, self._center + self._half * (found[:, None] + around))
+        return found[inside.double().mean(1) > 0.6]
+
     def _at_corners(self, corners: Tensor) -> Tensor:
         """Which tiles hold which of some corners, ``(T, C)``."""
         away = (self.model.centers[:, None] - corners).abs()
         return (away <= (1 + _BESIDE) * self.model.halves[:, None]).all(2)
 
-    def towards(self, corners: Tensor, times: int) -> TileSpace:
+    def towards(self, corners: Tensor, times: int = _TOWARDS) -> TileSpace:
         """Geometrically graded tiles: those at some corners ``(C, D)`` halved so many times, one after the other."""
         found = self
         for _ in range(times if len(corners) else 0):
@@ -265,9 +295,14 @@ class TileSpace:
         return TileSpace(self.problem, Tiles(breaks, degrees, model.outputs, model.live, (), model.extent.tolist()), self.names)
 
     @cached_property
+    def halvings(self) -> Tensor:
+        """How many times the largest tile was halved along each coordinate to make each, ``(T, D)``."""
+        return torch.log2(self.halves.amax(0) / self.halves).round().long()
+
+    @cached_property
     def levels(self) -> Tensor:
-        """How many times the largest tile was halved to make each, ``(T,)``."""
-        return torch.log2(self.halves.amax(0)[0] / self.halves[:, 0]).round().long()
+        """How many times the largest tile was halved along every coordinate to make each, ``(T,)``."""
+        return self.halvings.amin(1)
 
     def _scaled(self, points: Tensor) -> Tensor:
         """Points by all coordinates, ``(n, D)``, in those of the tiles."""
@@ -411,6 +446,19 @@ class TileSpace:
             traces.append(TileTrace(self, own[numbers[:, 0]], local.view(*numbers.shape, -1)))
         normals = None if sample.normals is None else sample.normals[numbers].flatten(0, 1)
         return Site(term, tuple(traces), real / scale, normals)
+
+    def across(self, site: Site, chosen: Tensor) -> Tensor:
+        """Boundary layers: along which coordinates, ``(T, D)``, tiles are too long for one at places of a site, ``(n,)``.
+
+        What varies along the normal alone varies within a tile by the normal's parts times the tile's sides.
+        """
+        real = torch.as_tensor(site.factor > 0).expand(site.traces[0].columns[0].shape)
+        tiles = cast(TileTrace, site.traces[0]).tiles[:, None].expand(real.shape)[real][chosen]
+        lengths = self.halves[tiles]
+        if site.normals is not None:
+            lengths = lengths * site.normals.view(*real.shape, -1)[real][chosen][:, self._place].abs()
+        found = torch.zeros(self.halves.shape, dtype=torch.bool)
+        return found.index_put_((tiles,), lengths > _SHORT * lengths.amax(1, keepdim=True), accumulate=True)
 
     def _place_of(self, field: str) -> tuple[Tensor, Tensor]:
         """A tile, ``(1,)``, on which a field lives, and a place in it, ``(1, 1, D)``."""
@@ -580,20 +628,31 @@ class TileSpace:
         """Coefficients ``(k, T K)`` of the polynomials nearest to functions of places ``(n,)`` by coordinate, ``(k, n)``.
 
         Where they are numbers beyond the place where the field lives as well, and not far larger ones, these say how a
-        polynomial goes on there, with little weight.
+        polynomial goes on there, with little weight. Polynomials that are far larger nevertheless, of layers that a tile does
+        not resolve, are held with as little weight as bounds them.
         """
         number, parts = self.problem.fields.index(field), []
         for trace, lives in self.everywhere:
             whole = TileTrace(self, trace.tiles, gauss_grid(self.side, len(self.names)).expand(len(trace.tiles), -1, -1))
-            rows, wanted, largest = [], [], math.inf
-            for each, weight in ((trace, lives[number].double()), (whole, torch.full((1, 1), _OUTSIDE, dtype=torch.float64))):
-                found = values([column.flatten() for column in each.columns]).unflatten(1, each.columns[0].shape)
-                weights = weight * (found.isfinite() & (found.abs() <= _FAR * largest)).all(0)
-                rows.append(each.basis(()) * weights[:, :, None])
-                wanted.append((torch.nan_to_num(found, 0.0, 0.0, 0.0) * weights).permute(1, 2, 0))
-                largest = float((wanted[0].abs() * lives[number][:, :, None]).max())
-            both = torch.cat(rows, dim=1), torch.cat(wanted, dim=1)
-            parts.append((trace.tiles, torch.linalg.lstsq(*both, driver="gelsd", rcond=1e-13).solution.permute(2, 0, 1)))
+            inside, beyond = (
+                values([column.flatten() for column in each.columns]).unflatten(1, each.columns[0].shape).permute(1, 2, 0)
+                for each in (trace, whole)
+            )
+            lived = (lives[number] & inside.isfinite().all(2)).double()[:, :, None]
+            table, inside = trace.basis(()) * lived, torch.nan_to_num(inside, 0.0, 0.0, 0.0) * lived
+            largest = float(inside.abs().max())
+            near = (beyond.isfinite() & (beyond.abs() <= _FAR * largest)).all(2, keepdim=True)
+            beyond = torch.nan_to_num(beyond, 0.0, 0.0, 0.0)
+            found = _nearest(table, inside, whole.basis(()), beyond, _OUTSIDE * near)
+            beyond = beyond.clamp(-largest, largest)
+            for weight in _HOLDS:
+                wild = found.abs().amax(1, keepdim=True) > _WILD * largest
+                some = wild.any(2)[:, 0]
+                if not bool(some.any()):
+                    break
+                held = _nearest(table[some], inside[some], whole.basis(())[some], beyond[some], weight)
+                found[some] = torch.where(wild[some], held, found[some])
+            parts.append((trace.tiles, found.permute(2, 0, 1)))
         found = parts[0][1].new_zeros(len(parts[0][1]), len(self.model.live), self.model.width)
         for tiles, own in parts:
             found[:, tiles] = own
@@ -631,6 +690,12 @@ class TileTrace:
     def jet(self, local: Tensor, index: MultiIndex) -> Tensor:
         """A derivative there, ``(times, E, q)``."""
         return torch.bmm(local[:, self.tiles].transpose(0, 1), self.basis(index).mT).transpose(0, 1)
+
+
+def _nearest(table: Tensor, wanted: Tensor, beyond: Tensor, there: Tensor, weights: Tensor | float) -> Tensor:
+    """Coefficients ``(E, K, k)`` by least squares, from tables and values at places, and at others with weights."""
+    rows, right = torch.cat([table, beyond * weights], dim=1), torch.cat([wanted, there * weights], dim=1)
+    return torch.linalg.lstsq(rows, right, driver="gelsd", rcond=1e-13).solution
 
 
 def _numbered(keys: Tensor) -> tuple[Tensor, Tensor]:

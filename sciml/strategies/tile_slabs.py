@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -40,9 +40,16 @@ _CONTRADICTED = 0.03
 # and short windows amplify waves. Space has not more where the target is so many times what was aimed at.
 _SHARE, _SMOOTH_SHARE, _COARSE = 0.3, 1e-3, 2.0
 # After a start that contradicts the conditions: the error that is accepted and the one aimed at, and how fast windows grow.
-_AFTER_JUMPS, _IN_LAYERS, _PAST_LAYER = 1e-2, 5e-5, 4.0
-# The error of a window from which on the layer is over.
-_LAYERED = 1e-3
+_AFTER_JUMPS, _IN_LAYERS, _IN_THIN_LAYERS, _PAST_LAYER = 1e-2, 5e-5, 1e-3, 4.0
+# How often tiles are halved towards a layer of a start whose values contradict prescribed ones, and the most multiplications
+# that a factor on them may take.
+_TO_LAYERS, _THIN_EFFORT = 5, 1.5e10
+# The time, as so many windows in which tiles resolve a layer, after which those that were halved once less do.
+_RESOLVED = 2.0
+# What coarser tiles may lose of the fields, as a fraction of their size.
+_LOST = 3e-5
+# The errors of windows, by their length as shares of the fields by all of the time, below which the layer is over.
+_LAYERED = 3e-2
 # Then there are so many stages, and the first window is that on which tiles were refined, divided by this.
 _STAGES_AFTER, _THINNER = 4, 8.0
 _EFFORT, _MEMORY = 2e11, 0.4
@@ -104,6 +111,8 @@ class TileWindows(SlabAttempt):
         self._level, self._in_space, self._per_left, self._resolved = 0, math.inf, 0.0, math.inf
         self._first: _TileTried | None = None
         self._jumps, self._layer = False, math.inf
+        # When a layer is so thick that tiles which were halved towards it once less resolve it.
+        self._thicker: list[float] = []
         # When the layer is over that a start which contradicts the conditions leaves.
         self._over = -math.inf
         self._too_long, self._patience = math.inf, 0
@@ -119,8 +128,13 @@ class TileWindows(SlabAttempt):
         if before is None and self._first is None:
             self._level = self._resolving_start(begin, end)
             if self._jumps:
-                self.accepted, self.target = max(self.accepted, _AFTER_JUMPS), max(self.target, _IN_LAYERS)
-                self.stages, self._layer = RadauIIA(_STAGES_AFTER), (end - begin) / _THINNER
+                self.stages = RadauIIA(_STAGES_AFTER)
+                end = self._graded(begin, end)
+                self.accepted = max(self.accepted, _AFTER_JUMPS)
+                self.target = max(self.target, _IN_THIN_LAYERS if self._thicker else _IN_LAYERS)
+                self._layer = (end - begin) / _THINNER
+                # How good the tiles are is seen from those that were halved towards the layer once less.
+                self._level -= bool(self._thicker)
             first = self._refined(self._tried(self._level, begin, end, None), begin, end)
             if not first.solved:
                 # Tiles are refined on a window that is short enough.
@@ -128,6 +142,8 @@ class TileWindows(SlabAttempt):
             self._first = first
         if before is None and self._first is not None and end - begin > self._layer * (1 + 1e-9):
             return self._first.setup, math.inf
+        if before is not None:
+            self._coarsen(begin, before)
         waves = max(self._orders) > 1 and not self._jumps
         if waves and before is None:
             self.stages = RadauIIA(_STAGES)
@@ -155,7 +171,9 @@ class TileWindows(SlabAttempt):
             reached = min(reached, self.accepted)
         if not found.solved or (reached if self._jumps else self._in_space) > self.accepted:
             return found.setup, math.inf
-        if self._jumps and (before is None or (begin == self._over and reached > _LAYERED)):
+        # Residuals are as large as rates over all of time where the fields are so far off in a short window.
+        rate = reached * 2 * self._problem.domain.half_widths[self._time] / (end - begin)
+        if self._jumps and (before is None or (begin == self._over and rate > _LAYERED)):
             self._over = end
         if reached > self.target and self._jumps:
             # Shorter windows resolve no layer that is thinner than the tiles.
@@ -200,16 +218,11 @@ class TileWindows(SlabAttempt):
         A start that contradicts them does so on any tiles and in windows of any length. The layer that follows is thinner than
         any of them at first; the method damps it, and what counts is where the fields are at the ends of stages.
         """
-        level, now, earlier = 0, torch.zeros(1, dtype=torch.float64), math.inf
+        level, earlier = 0, math.inf
         while (made := self._at(level)) is not None:
-            space, sites = made
-            starts = self._starts(space, begin, None)
-            slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
-            misfits = [
-                float((each.values.square().sum() / (torch.as_tensor(each.site.factor) > 0).sum().clamp_min(1)).sqrt())
-                for each in slab.evaluate([site for site in sites if site.term in self._conditions], slab.zero(), now)
-            ]
-            worst = max(misfits, default=0.0)
+            worst = max(
+                (float(each.square().mean().sqrt()) for _, each in self._contradictions(*made, begin, end)), default=0.0
+            )
             if worst <= _CONTRADICTED:
                 return level
             if worst > _USELESS * earlier:
@@ -217,6 +230,51 @@ class TileWindows(SlabAttempt):
             level, earlier = level + 1, worst
         self._jumps = True
         return 0
+
+    def _contradictions(
+        self, space: TileSpace, sites: Sequence[Site], begin: float, end: float
+    ) -> Iterator[tuple[Site, Tensor]]:
+        """The sites of conditions, and by how much the start contradicts these at each place that counts, ``(n,)``."""
+        starts = self._starts(space, begin, None)
+        slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
+        conditions = [site for site in sites if site.term in self._conditions]
+        for each in slab.evaluate(conditions, slab.zero(), torch.zeros(1, dtype=torch.float64)):
+            real = torch.as_tensor(each.site.factor > 0).expand(each.values.shape[1:])
+            yield each.site, each.values[0][real]
+
+    def _graded(self, begin: float, end: float) -> float:
+        """Boundary layers: levels of tiles halved towards where prescribed values contradict the start, and a shorter window.
+
+        A layer of the order p in space is as thin as the root of that order of the time. The end of the window is returned
+        in which the finest tiles resolve it as those of level 0 do in the one that is given.
+        """
+        problem, beside = self._problem, [name for name in self._problem.coordinates if name != self._time]
+        order = max(problem.order(field, name) for field in problem.fields for name in beside)
+        made = self._at(0)
+        assert made is not None
+        # In a body tiles along its surface are not few.
+        smooths = order > 1 and max(self._orders) == 1 and len(beside) <= 2
+        if not smooths or not bool(self._layered(*made, begin, end).any()):
+            return end
+        self._thicker = []
+        # What coarser tiles miss elsewhere they would miss when the layer is over.
+        self._spaces[0] = made = self._affordable(made[0].towards(made[0].reentrant)) or made
+        for level in range(1, 1 + _TO_LAYERS):
+            finer = self._affordable(made[0].finer(self._layered(*made, begin, end)), most=_THIN_EFFORT)
+            if finer is None:
+                break
+            self._level, self._spaces[level], length = level, finer, (end - begin) / 2.0**order
+            self._thicker.insert(0, begin + _RESOLVED * length)
+            made, end = finer, begin + length
+        return end
+
+    def _layered(self, space: TileSpace, sites: Sequence[Site], begin: float, end: float) -> Tensor:
+        """Along which coordinates tiles, ``(T, D)``, are too long for a layer of values that contradict prescribed ones."""
+        found = torch.zeros_like(space.halves, dtype=torch.bool)
+        for site, misfit in self._contradictions(space, sites, begin, end):
+            if site.term.prescription is not None and not site.term.prescription.index:
+                found |= space.across(site, misfit.abs() > _CONTRADICTED)
+        return found
 
     def _refined(self, found: _TileTried, begin: float, end: float) -> _TileTried:
         """The first window on as many tiles as it takes, or as are worth it."""
@@ -226,11 +284,11 @@ class TileWindows(SlabAttempt):
         while found.solved and likely > self.target and not self.log.stopped and self._next(found):
             finer = self._tried(self._level + 1, begin, end, None)
             if not finer.solved:
+                del self._spaces[self._level + 1]
                 break
             change = self._changed(found, finer)
-            # The tables of coarser tiles are not needed any more.
-            self._spaces[self._level] = None
-            coarse, found, self._level = found, finer, self._level + 1
+            coarse, found = found, finer
+            self._go_finer()
             useless = useless + 1 if change > _USELESS * self._in_space else 0
             falls = min(1.0, change / self._in_space) if math.isfinite(self._in_space) else 1.0
             likely = change * (falls if finer.slab.mesh.model.alike else max(falls, _AT_BEST))
@@ -252,12 +310,19 @@ class TileWindows(SlabAttempt):
                 break
             finer = self._tried(self._level + 1, begin, end, before, self.stages)
             if not finer.solved or finer.left > _USELESS * found.left:
+                del self._spaces[self._level + 1]
                 break
-            self._spaces[self._level] = None
-            found, self._level = finer, self._level + 1
+            found = finer
+            self._go_finer()
         if self._in_space <= self.accepted:
             self.target = max(self.target, self._in_space)
         return found
+
+    def _go_finer(self) -> None:
+        if not self._thicker:
+            # The tables of coarser tiles are not needed any more: no layer grows to these.
+            self._spaces[self._level] = None
+        self._level += 1
 
     def _more_stages(self, found: _TileTried, begin: float, end: float) -> _TileTried:
         """The first window of waves with as many stages as help: short windows do not damp what tiles hardly resolve."""
@@ -272,6 +337,8 @@ class TileWindows(SlabAttempt):
 
     def _next(self, found: _TileTried) -> bool:
         """Whether there is a finer level: with tiles halved where few of them hold most of what is left, or all finer."""
+        if self._spaces.get(self._level + 1) is not None:
+            return True
         space = found.slab.mesh
         adapted = space.adapted(found.squares)
         if adapted is not None:
@@ -282,14 +349,35 @@ class TileWindows(SlabAttempt):
 
     def _changed(self, coarse: _TileTried, fine: _TileTried) -> float:
         """By how much the fields at the end of a window, as fractions of their size, changed with the tiles."""
-        space, end = fine.slab.mesh, fine.slab.begin + fine.slab.length
+        end = fine.slab.begin + fine.slab.length
+
+        def ended(tried: _TileTried, columns: Sequence[Tensor]) -> Tensor:
+            trial = tried.setup.trial
+            return trial(at_time(self._problem, end, columns).to(trial.offset)).cpu().T
+
+        return self._apart(fine.slab.mesh, partial(ended, coarse), partial(ended, fine))
+
+    def _apart(self, space: TileSpace, *functions: Callable[[Sequence[Tensor]], Tensor]) -> float:
+        """By how much two functions, ``(F, n)`` at places by coordinate, differ, as fractions of the fields' sizes."""
         squares = torch.zeros(len(self._orders), dtype=torch.float64)
         for trace, shares in space.shares:
-            points = at_time(self._problem, end, [column.flatten() for column in trace.columns])
-            one, two = (each.setup.trial(points.to(each.setup.trial.offset)).cpu() for each in (coarse, fine))
-            squares += ((one - two).square().T * shares.flatten(1)).sum(1)
-        found = (squares.sqrt() / fine.setup.trial.scale.cpu()).max()
+            one, two = (each([column.flatten() for column in trace.columns]) for each in functions)
+            squares += ((one - two).square() * shares.flatten(1)).sum(1)
+        found = (squares.sqrt() / self.setup.trial.scale.cpu()).max()
         return float(found) if bool(torch.isfinite(found)) else math.inf
+
+    def _coarsen(self, begin: float, before: DiscreteProblem) -> None:
+        """The coarsest tiles that lose nothing of what there is, where a layer has grown thick enough for these."""
+        ended, first = self._ended(before), self.setup.problem.domain.bounds[self._time][0]
+        while self._thicker and begin >= self._thicker[0] and ended is not None:
+            made = self._at(self._level - 1)
+            assert made is not None
+            moved = self._onto(made[0], ended.mesh, ended.ends)
+            if self._apart(ended.mesh, partial(_held, ended.mesh, ended.ends), partial(_held, made[0], moved)) > _LOST:
+                self._thicker[0] += begin - first
+                break
+            self._level -= 1
+            del self._thicker[0]
 
     def _at(self, level: int) -> tuple[TileSpace, list[Site]] | None:
         """The tiles of a level and where the rows are taken; None where that takes too much."""
@@ -309,7 +397,7 @@ class TileWindows(SlabAttempt):
         space = TileSpace.laid(problem, names, counts, degree)
         return None if space is None else self._affordable(space.resolving_data(_TO_JUMPS), level == 0)
 
-    def _affordable(self, space: TileSpace, always: bool = False) -> tuple[TileSpace, list[Site]] | None:
+    def _affordable(self, space: TileSpace, always: bool = False, most: float = _EFFORT) -> tuple[TileSpace, list[Site]] | None:
         """A space and where its rows are taken; None where that takes too much."""
         problem, names, model = self._problem, space.names, space.model
         width, live = space.fields_a_tile * model.width, len(model.live)
@@ -317,7 +405,7 @@ class TileWindows(SlabAttempt):
         rows = 4.0 * space.side ** len(names) * len(problem.equations) * width * live
         # One complex factor for each pair of stages.
         needed = 8.0 * (self.stages.count * numbers + 3.0 * rows)
-        if not always and (effort > _EFFORT or needed > self.log.budget.bytes(_MEMORY)):
+        if not always and (effort > most or needed > self.log.budget.bytes(_MEMORY)):
             return None
         scales = self.setup.scales
         return space, list(space.sites([*self._equations, *self._conditions], scales.__getitem__, [10]))
@@ -394,3 +482,8 @@ class TileWindows(SlabAttempt):
         model.coefficients[:, :, constant] -= old.offset.to(model.coefficients)
         model.coefficients /= old.scale.to(model.coefficients)[:, None]
         return self._window(slab, model)
+
+
+def _held(space: TileSpace, ends: Sequence[Tensor], columns: Sequence[Tensor]) -> Tensor:
+    """The values ``(F, n)`` of fields that end with such coefficients, zero without any, at places by coordinate."""
+    return torch.stack([space.at_points(each[:1], columns)[0] if len(each) else torch.zeros_like(columns[0]) for each in ends])
