@@ -54,9 +54,12 @@ class PointSet:
 
 @dataclass(frozen=True)
 class Halvings:
-    """Local point density: how often distances are to be halved at places ``(n, D)``, and the coordinates that tell it."""
+    """Local point density: how often distances are to be halved at places ``(n, D)``, and the coordinates that tell it.
 
-    levels: Callable[[Array], Array]
+    Distances are those along a side, whose normals ``(n, D)`` are given, or in the domain, where there are none.
+    """
+
+    levels: Callable[[Array, Array | None], Array]
     columns: Sequence[int]
 
 
@@ -104,7 +107,7 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
     if isinstance(place, Average):
         return _quadrature(place, domain, count, generator)
     if isinstance(place, At):
-        halvings = 0 if finer is None else min(int(finer.levels(_along(place, domain, count)).max()), _MOST_HALVINGS)
+        halvings = 0 if finer is None else min(int(finer.levels(_along(place, domain, count), None).max()), _MOST_HALVINGS)
         return PointSet((torch.from_numpy(_along(place, domain, count * 2**halvings)),))
     if isinstance(place, OnFaces | Interface):
         owner, sides = (place, place.sides) if isinstance(place, Interface) else (domain, place.faces)
@@ -156,7 +159,7 @@ def on_side(
     parts: list[list[Array]] = []
     level = 0
     while True:
-        asked = finer.levels(arrays[0])
+        asked = finer.levels(arrays[0], arrays[1])
         parts.append([each[asked == level] for each in arrays])
         if not (asked > level).any():
             return tuple(np.concatenate(each) for each in zip(*parts, strict=True))

@@ -133,9 +133,10 @@ class Tiles(Pieces):
         low, high = self._ends()
         for column in range(halved.shape[1]):
             some = halved[:, column]
-            lower, upper, middles = high.clone(), low[some], (low + high)[some, column] / 2
-            lower[some, column], upper[:, column] = middles, middles
-            low, high, halved = torch.cat([low, upper]), torch.cat([lower, high[some]]), torch.cat([halved, halved[some]])
+            middles, first_high, second_low = (low + high)[some, column] / 2, high.clone(), low[some]
+            first_high[some, column] = second_low[:, column] = middles
+            low, high = torch.cat([low, second_low]), torch.cat([first_high, high[some]])
+            halved = torch.cat([halved, halved[some]])
         # No more breaks than the tiles have ends: a table of all boxes of the smallest size would be long.
         breaks = [each.unique() for each in torch.cat([low, high]).T]
         places = [

@@ -66,6 +66,11 @@ class Site:
     normals: Tensor | None = None
     shares: Tensor | None = None
 
+    @property
+    def counted(self) -> Tensor:
+        """Which places count, ``(elements, q)``."""
+        return torch.as_tensor(self.factor > 0).expand(self.traces[0].columns[0].shape)
+
     def taken(self, values: Tensor) -> Tensor:
         """Values at all places as the residual's rows: themselves, or their mean, ``(times, 1, 1)``."""
         return values if self.shares is None else (values * self.shares).sum((1, 2), keepdim=True)

@@ -44,10 +44,10 @@ _OUTSIDE, _FAR = 1e-6, 10.0
 _WILD, _HOLDS = 1e3, (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 # Places that are asked at once whether they lie inside.
 _AT_ONCE = 200_000
-# A tile has so many points inside at least, and where tiles differ such a share of what its neighbours have: a smaller part is
-# left to these, whose polynomials reach so far, while its own are hardly determined in a layer. Conditions have so many points
-# for each function along them.
-_LEAST_POINTS, _LEAST_SHARE, _ONSIDES = 3, 0.01, 2.0
+# A tile has so many points inside at least. Conditions have so many points for each function along them.
+_LEAST_POINTS, _ONSIDES = 3, 2.0
+# What tiles have inside, as a share of what their neighbours have, below which they are slivers.
+_LEAST_SHARE = 0.01
 # The share of a sum of squares that few tiles hold, and by what share of their number few that are halved make them more.
 _MOST_OF, _MORE = 0.8, 1.2
 # That share where tiles are graded towards jumps: from ring to ring fields are alike, and higher degrees resolve all of them.
@@ -71,8 +71,9 @@ _MISSED, _AROUND, _DENSER, _RIDGE, _ROUNDING = 1e-2, 0.2, 4.0, 1e-12, 1e-9
 _FEW_AT_JUMPS = 16
 # What of the variation along the longest side is left along short ones.
 _SHORT = 0.5
-# Places around a corner that are asked whether they lie inside, and how near, as a share of half the domain.
-_AROUND_CORNERS, _NEAR_CORNERS = 64, 1e-6
+# Places around a corner that are asked whether they lie inside, how near, as a share of half the domain, and how many of
+# them do at least where it is re-entrant: those that are hardly so leave derivatives bounded that matter.
+_AROUND_CORNERS, _NEAR_CORNERS, _REENTRANT = 64, 1e-6, 0.6
 # How far small tiles at a jump reach, in those that are halved so often.
 _REACH = 8.0
 # How far to either side of a tile's side a field may end, as a share of the tile.
@@ -120,20 +121,33 @@ class TileSpace:
 
     def _with_points(self) -> TileSpace | None:
         """Those of the tiles that have some points in the domain; None where there are none."""
-        model = self.model
-        cut, _, inside, share = self._chosen(self.problem.domain)
-        shares, enough = torch.ones(len(model.live), dtype=torch.float64), torch.ones(len(model.live), dtype=torch.bool)
-        shares[cut], enough[cut] = share, inside.sum(1) >= _LEAST_POINTS
-        pairs, largest = torch.cat([each for _, each in model.neighbours()]), shares.clone()
-        for one, two in (pairs.T, pairs.T.flip(0)):
-            largest.scatter_reduce_(0, one, shares[two], "amax")
-        least = 0.0 if model.alike else _LEAST_SHARE
-        found = torch.nonzero(enough & (shares >= least * largest))[:, 0].tolist()
+        cut, _, inside, _ = self._chosen(self.problem.domain)
+        enough = torch.ones(len(self.model.live), dtype=torch.bool)
+        enough[cut] = inside.sum(1) >= _LEAST_POINTS
+        return self._only(enough) if bool(enough.any()) else None
+
+    def _only(self, kept: Tensor) -> TileSpace:
+        """The tiles that are marked, ``(T,)``."""
+        model, found = self.model, torch.nonzero(kept)[:, 0].tolist()
         live, spans = ([each[tile] for tile in found] for each in (model.live, model.extent.tolist()))
         breaks = [each.tolist() for each in model.breaks]
-        if not live:
-            return None
         return TileSpace(self.problem, Tiles(breaks, model.degrees, model.outputs, live, (), spans), self.names)
+
+    def without_slivers(self) -> TileSpace:
+        """The small cell problem: without tiles of which hardly anything lies inside beside what their neighbours have.
+
+        These, whose polynomials reach so far, take what lies there. A sliver's own is hardly determined where a layer crosses
+        it. What is halved further should be so before: a sliver is not small beside far smaller neighbours.
+
+        Reference: E. Burman, Ghost penalty, Comptes Rendus Mathematique 348 (2010).
+        """
+        cut, _, _, share = self._chosen(self.problem.domain)
+        shares = torch.ones(len(self.model.live), dtype=torch.float64)
+        shares[cut] = share
+        pairs, largest = torch.cat([each for _, each in self.model.neighbours()]), shares.clone()
+        for one, two in (pairs.T, pairs.T.flip(0)):
+            largest.scatter_reduce_(0, one, shares[two], "amax")
+        return self._only(shares >= _LEAST_SHARE * largest)
 
     def finer(self, marked: Tensor) -> TileSpace:
         """The same with marked tiles halved, and with neighbours at most twice as long.
@@ -142,8 +156,8 @@ class TileSpace:
             marked: tiles that are halved along every coordinate, ``(T,)``, or the coordinates of each, ``(T, D)``.
         """
         model = self.model
-        marked = marked.view(len(marked), -1) & (model.halves.amin(1, keepdim=True) > _SMALLEST)
-        pairs, marked = torch.cat([each for _, each in model.neighbours()]), marked.expand(model.halves.shape)
+        marked = marked.view(len(marked), -1) & (model.halves > _SMALLEST)
+        pairs = torch.cat([each for _, each in model.neighbours()])
         while True:
             halvings = torch.where(marked, self.halvings + 1, self.halvings)
             one, two = halvings[pairs].unbind(1)
@@ -197,14 +211,17 @@ class TileSpace:
 
     @property
     def reentrant(self) -> Tensor:
-        """Re-entrant corners: those of a plane domain around which more than half of the plane lies inside, ``(C, D)``."""
+        """Re-entrant corners: those of a plane domain around which clearly more than half of the plane lies inside, ``(C, D)``.
+
+        They are found by asking, since differences and unions have corners that no shape of theirs knows.
+        """
         found = self.corners[self.corners.isfinite().all(1)]
         if len(self.names) != 2 or not len(found):
             return found[:0]
         angles = torch.linspace(0, 2 * math.pi, _AROUND_CORNERS + 1, dtype=torch.float64)[:-1]
         around = _NEAR_CORNERS * torch.stack([angles.cos(), angles.sin()], dim=1)
         inside = self._contains(self.problem.domain, self._center + self._half * (found[:, None] + around))
-        return found[inside.double().mean(1) > 0.6]
+        return found[inside.double().mean(1) > _REENTRANT]
 
     def _at_corners(self, corners: Tensor) -> Tensor:
         """Which tiles hold which of some corners, ``(T, C)``."""
@@ -286,7 +303,7 @@ class TileSpace:
         """Points of a condition, as dense as its tiles ask for, or denser."""
         largest = denser * (self._half / self.halves.amax(0)).max()
         count = max(1, round(float(largest * (max(self.model.degrees) + 1) * _ONSIDES) ** (len(self.names) - 1)))
-        return draw(term.place, self.problem.domain, count, generator, Halvings(self._level, self._place))
+        return draw(term.place, self.problem.domain, count, generator, Halvings(self._along, self._place))
 
     def _raised(self) -> TileSpace:
         """The same tiles with polynomials of a degree higher by two."""
@@ -308,9 +325,13 @@ class TileSpace:
         """Points by all coordinates, ``(n, D)``, in those of the tiles."""
         return (points[:, self._place] - self._center) / self._half
 
-    def _level(self, points: Array) -> Array:
-        """How many times the tiles at points by all coordinates, ``(n, D)``, are halved."""
-        return self.levels[self.model.tile(self._scaled(torch.from_numpy(points)))].numpy()
+    def _along(self, points: Array, normals: Array | None) -> Array:
+        """How many times tiles at points by all coordinates, ``(n, D)``, are halved along sides with these normals, if any."""
+        found = self.halvings[self.model.tile(self._scaled(torch.from_numpy(points)))].double()
+        if normals is not None:
+            # A tile is as long along a side as its longest direction there, which is shorter than its coordinate's.
+            found += torch.log2((1 - torch.from_numpy(normals)[:, self._place].square()).clamp_min(0.0)) / 2
+        return (found.amax(1) + 0.5 + 1e-9).floor().clamp_min(0).long().numpy()
 
     @cached_property
     def singular(self) -> bool:
@@ -319,7 +340,7 @@ class TileSpace:
 
     def regular(self, points: Tensor) -> Tensor:
         """Which points by all coordinates, ``(n, D)``, are apart from singular places; all where those at them are not few."""
-        far = torch.from_numpy(self._level(points.numpy()) < _NEAR) | (not self.singular)
+        far = (self.levels[self.model.tile(self._scaled(points))] < _NEAR) | (not self.singular)
         return far if int((~far).sum()) <= _FEW_POINTS * len(far) else torch.ones_like(far)
 
     @cached_property
@@ -452,7 +473,7 @@ class TileSpace:
 
         What varies along the normal alone varies within a tile by the normal's parts times the tile's sides.
         """
-        real = torch.as_tensor(site.factor > 0).expand(site.traces[0].columns[0].shape)
+        real = site.counted
         tiles = cast(TileTrace, site.traces[0]).tiles[:, None].expand(real.shape)[real][chosen]
         lengths = self.halves[tiles]
         if site.normals is not None:
@@ -629,7 +650,7 @@ class TileSpace:
 
         Where they are numbers beyond the place where the field lives as well, and not far larger ones, these say how a
         polynomial goes on there, with little weight. Polynomials that are far larger nevertheless, of layers that a tile does
-        not resolve, are held with as little weight as bounds them.
+        not resolve, are held with as little weight as bounds them, if any does.
         """
         number, parts = self.problem.fields.index(field), []
         for trace, lives in self.everywhere:
@@ -640,9 +661,10 @@ class TileSpace:
             )
             lived = (lives[number] & inside.isfinite().all(2)).double()[:, :, None]
             table, inside = trace.basis(()) * lived, torch.nan_to_num(inside, 0.0, 0.0, 0.0) * lived
-            largest = float(inside.abs().max())
+            largest = inside.abs().amax((0, 1))
             near = (beyond.isfinite() & (beyond.abs() <= _FAR * largest)).all(2, keepdim=True)
-            beyond = torch.nan_to_num(beyond, 0.0, 0.0, 0.0)
+            mean = inside.sum(1, keepdim=True) / lived.sum(1, keepdim=True).clamp_min(1.0)
+            beyond = torch.where(beyond.isfinite(), beyond, mean)
             found = _nearest(table, inside, whole.basis(()), beyond, _OUTSIDE * near)
             beyond = beyond.clamp(-largest, largest)
             for weight in _HOLDS:
@@ -692,9 +714,9 @@ class TileTrace:
         return torch.bmm(local[:, self.tiles].transpose(0, 1), self.basis(index).mT).transpose(0, 1)
 
 
-def _nearest(table: Tensor, wanted: Tensor, beyond: Tensor, there: Tensor, weights: Tensor | float) -> Tensor:
+def _nearest(table: Tensor, wanted: Tensor, table_beyond: Tensor, beyond: Tensor, weights: Tensor | float) -> Tensor:
     """Coefficients ``(E, K, k)`` by least squares, from tables and values at places, and at others with weights."""
-    rows, right = torch.cat([table, beyond * weights], dim=1), torch.cat([wanted, there * weights], dim=1)
+    rows, right = torch.cat([table, table_beyond * weights], dim=1), torch.cat([wanted, beyond * weights], dim=1)
     return torch.linalg.lstsq(rows, right, driver="gelsd", rcond=1e-13).solution
 
 

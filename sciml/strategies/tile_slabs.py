@@ -39,20 +39,21 @@ _CONTRADICTED = 0.03
 # What longer windows aim at, as a share of the target: digits in time cost little, but those that space has not are in vain,
 # and short windows amplify waves. Space has not more where the target is so many times what was aimed at.
 _SHARE, _SMOOTH_SHARE, _COARSE = 0.3, 1e-3, 2.0
-# After a start that contradicts the conditions: the error that is accepted and the one aimed at, and how fast windows grow.
+# After a start that contradicts the conditions: the error that is accepted, the one aimed at, where tiles are as thin as the
+# layer too (it is over so soon that errors in it hardly count in all of time), and how fast windows grow.
 _AFTER_JUMPS, _IN_LAYERS, _IN_THIN_LAYERS, _PAST_LAYER = 1e-2, 5e-5, 1e-3, 4.0
-# How often tiles are halved towards a layer of a start whose values contradict prescribed ones, and the most multiplications
-# that a factor on them may take.
-_TO_LAYERS, _THIN_EFFORT = 5, 1.5e10
+# How often tiles are halved towards a layer of a start whose values contradict prescribed ones, the most multiplications that
+# a factor on them may take, and the shortest window that they are made for, as a share of the time.
+_TO_LAYERS, _THIN_EFFORT, _SHORTEST = 5, 1.5e10, 2e-6
 # The time, as so many windows in which tiles resolve a layer, after which those that were halved once less do.
 _RESOLVED = 2.0
 # What coarser tiles may lose of the fields, as a fraction of their size.
 _LOST = 3e-5
 # The errors of windows, by their length as shares of the fields by all of the time, below which the layer is over.
-_LAYERED = 3e-2
+_LAYER_OVER = 3e-2
 # Then there are so many stages, and the first window is that on which tiles were refined, divided by this.
 _STAGES_AFTER, _THINNER = 4, 8.0
-_EFFORT, _MEMORY = 2e11, 0.4
+_EFFORT, _MEMORY, _SEED = 2e11, 0.4, (10,)
 # How often tiles are halved where prescribed values jump.
 _TO_JUMPS = 12
 # How many times the target what tiles miss in a later window may be before they are refined there.
@@ -96,7 +97,8 @@ class TileWindows(SlabAttempt):
     A window is judged by errors of the fields, as fractions of their size: in time by how far the residual between the stages
     would move them, in space by how much they changed when the tiles were refined last. Tiles are refined in the first window,
     until the fields hardly change, and later on where features move to larger tiles: what rows leave, which is known in every
-    window, was compared with that change when the tiles were refined.
+    window, was compared with that change when the tiles were refined. Where a start contradicts prescribed values the first levels
+    are tiles that are halved across the layer, and windows go back to coarser levels as it grows.
     """
 
     stages: RadauIIA = field(default_factory=lambda: RadauIIA(_STAGES))
@@ -111,8 +113,8 @@ class TileWindows(SlabAttempt):
         self._level, self._in_space, self._per_left, self._resolved = 0, math.inf, 0.0, math.inf
         self._first: _TileTried | None = None
         self._jumps, self._layer = False, math.inf
-        # When a layer is so thick that tiles which were halved towards it once less resolve it.
-        self._thicker: list[float] = []
+        # How many levels are tiles halved across a layer, and when it is so thick that those below a level resolve it.
+        self._graded, self._thicker = 0, dict[int, float]()
         # When the layer is over that a start which contradicts the conditions leaves.
         self._over = -math.inf
         self._too_long, self._patience = math.inf, 0
@@ -126,15 +128,7 @@ class TileWindows(SlabAttempt):
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         """The window's set-up, and the relative error of its fields: in time, or in space, which no shorter window changes."""
         if before is None and self._first is None:
-            self._level = self._resolving_start(begin, end)
-            if self._jumps:
-                self.stages = RadauIIA(_STAGES_AFTER)
-                end = self._graded(begin, end)
-                self.accepted = max(self.accepted, _AFTER_JUMPS)
-                self.target = max(self.target, _IN_THIN_LAYERS if self._thicker else _IN_LAYERS)
-                self._layer = (end - begin) / _THINNER
-                # How good the tiles are is seen from those that were halved towards the layer once less.
-                self._level -= bool(self._thicker)
+            end = self._first_window(begin, end)
             first = self._refined(self._tried(self._level, begin, end, None), begin, end)
             if not first.solved:
                 # Tiles are refined on a window that is short enough.
@@ -173,7 +167,7 @@ class TileWindows(SlabAttempt):
             return found.setup, math.inf
         # Residuals are as large as rates over all of time where the fields are so far off in a short window.
         rate = reached * 2 * self._problem.domain.half_widths[self._time] / (end - begin)
-        if self._jumps and (before is None or (begin == self._over and rate > _LAYERED)):
+        if self._jumps and (before is None or (begin == self._over and rate > _LAYER_OVER)):
             self._over = end
         if reached > self.target and self._jumps:
             # Shorter windows resolve no layer that is thinner than the tiles.
@@ -215,8 +209,8 @@ class TileWindows(SlabAttempt):
     def _resolving_start(self, begin: float, end: float) -> int:
         """The fewest tiles on which the start agrees with the conditions.
 
-        A start that contradicts them does so on any tiles and in windows of any length. The layer that follows is thinner than
-        any of them at first; the method damps it, and what counts is where the fields are at the ends of stages.
+        A start that contradicts them does so on any tiles and in windows of any length. What is left of the layer that follows
+        when the first window ends is damped: what counts is where the fields are at the ends of stages.
         """
         level, earlier = 0, math.inf
         while (made := self._at(level)) is not None:
@@ -229,51 +223,88 @@ class TileWindows(SlabAttempt):
                 break
             level, earlier = level + 1, worst
         self._jumps = True
+        # Finer tiles are those that what is left asks for.
+        self._spaces = {0: self._spaces[0]}
         return 0
 
     def _contradictions(
         self, space: TileSpace, sites: Sequence[Site], begin: float, end: float
     ) -> Iterator[tuple[Site, Tensor]]:
-        """The sites of conditions, and by how much the start contradicts these at each place that counts, ``(n,)``."""
+        """The sites of conditions, and by how much the start contradicts these at each place that counts, ``(n,)``.
+
+        Fields without a derivative in time have no start.
+        """
+        started = {name for name, order in zip(self._problem.fields, self._orders, strict=True) if order}
         starts = self._starts(space, begin, None)
         slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
-        conditions = [site for site in sites if site.term in self._conditions]
+        conditions = [
+            site
+            for site in sites
+            if site.term in self._conditions and (site.term.prescription is None or site.term.prescription.field in started)
+        ]
         for each in slab.evaluate(conditions, slab.zero(), torch.zeros(1, dtype=torch.float64)):
-            real = torch.as_tensor(each.site.factor > 0).expand(each.values.shape[1:])
-            yield each.site, each.values[0][real]
+            yield each.site, each.values[0][each.site.counted]
 
-    def _graded(self, begin: float, end: float) -> float:
-        """Boundary layers: levels of tiles halved towards where prescribed values contradict the start, and a shorter window.
+    def _first_window(self, begin: float, end: float) -> float:
+        """The end of the first window, on tiles of a level that the start and this length ask for."""
+        if not self._jumps:
+            self._level = self._resolving_start(begin, end)
+            if not self._jumps:
+                return end
+            self.stages = RadauIIA(_STAGES_AFTER)
+            self._graded = self._across_layers(begin, end)
+            self.accepted = max(self.accepted, _AFTER_JUMPS)
+            self.target = max(self.target, _IN_THIN_LAYERS if self._graded else _IN_LAYERS)
+        finest, length = min(self._graded, self._most_graded(end - begin)), end - begin
+        self._spaces = {level: each for level, each in self._spaces.items() if level <= finest}
+        self._thicker = {level: begin + _RESOLVED * length / self._thins**level for level in range(1, finest + 1)}
+        # How good the tiles are is seen from those that were halved towards the layer once less.
+        self._level = max(0, finest - 1)
+        self._layer = length / self._thins**finest / _THINNER
+        return begin + length / self._thins**finest
 
-        A layer of the order p in space is as thin as the root of that order of the time. The end of the window is returned
-        in which the finest tiles resolve it as those of level 0 do in the one that is given.
+    @property
+    def _thins(self) -> float:
+        """The time in which a layer is twice as thick, as a multiple: two to the order in space."""
+        beside = [name for name in self._problem.coordinates if name != self._time]
+        return 2.0 ** max(self._problem.order(field, name) for field in self._problem.fields for name in beside)
+
+    def _most_graded(self, length: float) -> int:
+        """How often tiles may be halved across a layer, so that the first window, shorter than this length, is not too short."""
+        shortest = _THINNER * _SHORTEST * 2 * self._problem.domain.half_widths[self._time]
+        return min(_TO_LAYERS, max(0, math.floor(math.log(length / shortest, self._thins))))
+
+    def _across_layers(self, begin: float, end: float) -> int:
+        """Boundary layers: levels of tiles, so many, each halved where prescribed values contradict the start.
+
+        A layer of the order p in space is as thin as the root of that order of the time. Tiles of each level resolve it in a
+        window that is ``2**p`` times as short as that of the level before.
         """
-        problem, beside = self._problem, [name for name in self._problem.coordinates if name != self._time]
-        order = max(problem.order(field, name) for field in problem.fields for name in beside)
-        made = self._at(0)
+        made, smooths = self._at(0), self._thins > 2 and max(self._orders) == 1
         assert made is not None
         # In a body tiles along its surface are not few.
-        smooths = order > 1 and max(self._orders) == 1 and len(beside) <= 2
-        if not smooths or not bool(self._layered(*made, begin, end).any()):
-            return end
-        self._thicker = []
+        if not smooths or len(made[0].names) > 2 or not bool(self._layered(made[0], begin, end).any()):
+            return 0
         # What coarser tiles miss elsewhere they would miss when the layer is over.
-        self._spaces[0] = made = self._affordable(made[0].towards(made[0].reentrant)) or made
-        for level in range(1, 1 + _TO_LAYERS):
-            finer = self._affordable(made[0].finer(self._layered(*made, begin, end)), most=_THIN_EFFORT)
+        corners = made[0].reentrant
+        if len(corners):
+            self._spaces[0] = made = self._affordable(made[0].towards(corners)) or made
+        space = made[0]
+        for level in range(1, 1 + self._most_graded(end - begin)):
+            space = space.finer(self._layered(space, begin, end))
+            finer = self._affordable(space.without_slivers(), most=_THIN_EFFORT)
             if finer is None:
-                break
-            self._level, self._spaces[level], length = level, finer, (end - begin) / 2.0**order
-            self._thicker.insert(0, begin + _RESOLVED * length)
-            made, end = finer, begin + length
-        return end
+                return level - 1
+            self._spaces[level] = finer
+        return len(self._spaces) - 1
 
-    def _layered(self, space: TileSpace, sites: Sequence[Site], begin: float, end: float) -> Tensor:
+    def _layered(self, space: TileSpace, begin: float, end: float) -> Tensor:
         """Along which coordinates tiles, ``(T, D)``, are too long for a layer of values that contradict prescribed ones."""
         found = torch.zeros_like(space.halves, dtype=torch.bool)
+        prescribed = [each for each in self._conditions if each.prescription is not None and not each.prescription.index]
+        sites = list(space.sites(prescribed, self.setup.scales.__getitem__, _SEED))
         for site, misfit in self._contradictions(space, sites, begin, end):
-            if site.term.prescription is not None and not site.term.prescription.index:
-                found |= space.across(site, misfit.abs() > _CONTRADICTED)
+            found |= space.across(site, misfit.abs() > _CONTRADICTED)
         return found
 
     def _refined(self, found: _TileTried, begin: float, end: float) -> _TileTried:
@@ -288,7 +319,7 @@ class TileWindows(SlabAttempt):
                 break
             change = self._changed(found, finer)
             coarse, found = found, finer
-            self._go_finer()
+            self._go_finer(begin)
             useless = useless + 1 if change > _USELESS * self._in_space else 0
             falls = min(1.0, change / self._in_space) if math.isfinite(self._in_space) else 1.0
             likely = change * (falls if finer.slab.mesh.model.alike else max(falls, _AT_BEST))
@@ -313,16 +344,24 @@ class TileWindows(SlabAttempt):
                 del self._spaces[self._level + 1]
                 break
             found = finer
-            self._go_finer()
+            self._go_finer(begin)
         if self._in_space <= self.accepted:
             self.target = max(self.target, self._in_space)
         return found
 
-    def _go_finer(self) -> None:
+    def _go_finer(self, begin: float) -> None:
         if not self._thicker:
             # The tables of coarser tiles are not needed any more: no layer grows to these.
             self._spaces[self._level] = None
+        elif self._level + 1 not in self._thicker or self._thicker[self._level + 1] <= begin:
+            # Tiles that were made finer for something else than the layer.
+            self._postpone(self._level + 1, begin)
         self._level += 1
+
+    def _postpone(self, level: int, begin: float) -> None:
+        """Leave a level when twice as much time has passed, or with the one below it."""
+        first = self.setup.problem.domain.bounds[self._time][0]
+        self._thicker[level] = max(begin + (begin - first), self._thicker.get(level - 1, -math.inf))
 
     def _more_stages(self, found: _TileTried, begin: float, end: float) -> _TileTried:
         """The first window of waves with as many stages as help: short windows do not damp what tiles hardly resolve."""
@@ -357,27 +396,35 @@ class TileWindows(SlabAttempt):
 
         return self._apart(fine.slab.mesh, partial(ended, coarse), partial(ended, fine))
 
-    def _apart(self, space: TileSpace, *functions: Callable[[Sequence[Tensor]], Tensor]) -> float:
+    def _apart(
+        self,
+        space: TileSpace,
+        one: Callable[[Sequence[Tensor]], Tensor],
+        two: Callable[[Sequence[Tensor]], Tensor],
+    ) -> float:
         """By how much two functions, ``(F, n)`` at places by coordinate, differ, as fractions of the fields' sizes."""
         squares = torch.zeros(len(self._orders), dtype=torch.float64)
         for trace, shares in space.shares:
-            one, two = (each([column.flatten() for column in trace.columns]) for each in functions)
-            squares += ((one - two).square() * shares.flatten(1)).sum(1)
+            places = [column.flatten() for column in trace.columns]
+            squares += ((one(places) - two(places)).square() * shares.flatten(1)).sum(1)
         found = (squares.sqrt() / self.setup.trial.scale.cpu()).max()
         return float(found) if bool(torch.isfinite(found)) else math.inf
 
     def _coarsen(self, begin: float, before: DiscreteProblem) -> None:
         """The coarsest tiles that lose nothing of what there is, where a layer has grown thick enough for these."""
-        ended, first = self._ended(before), self.setup.problem.domain.bounds[self._time][0]
-        while self._thicker and begin >= self._thicker[0] and ended is not None:
+        ended = self._ended(before)
+        while ended is not None and begin >= self._thicker.get(self._level, math.inf):
             made = self._at(self._level - 1)
             assert made is not None
             moved = self._onto(made[0], ended.mesh, ended.ends)
-            if self._apart(ended.mesh, partial(_held, ended.mesh, ended.ends), partial(_held, made[0], moved)) > _LOST:
-                self._thicker[0] += begin - first
+            if self._apart(ended.mesh, partial(_values, ended.mesh, ended.ends), partial(_values, made[0], moved)) > _LOST:
+                self._postpone(self._level, begin)
                 break
+            # Its tables take much memory. The levels of uniform tiles begin at the lowest one alone.
+            self._spaces[self._level] = None
             self._level -= 1
-            del self._thicker[0]
+            if self._level == 0:
+                del self._spaces[1]
 
     def _at(self, level: int) -> tuple[TileSpace, list[Site]] | None:
         """The tiles of a level and where the rows are taken; None where that takes too much."""
@@ -408,7 +455,7 @@ class TileWindows(SlabAttempt):
         if not always and (effort > most or needed > self.log.budget.bytes(_MEMORY)):
             return None
         scales = self.setup.scales
-        return space, list(space.sites([*self._equations, *self._conditions], scales.__getitem__, [10]))
+        return space, list(space.sites([*self._equations, *self._conditions], scales.__getitem__, _SEED))
 
     def _tried(
         self, level: int, begin: float, end: float, before: DiscreteProblem | None, stages: RadauIIA | None = None
@@ -484,6 +531,6 @@ class TileWindows(SlabAttempt):
         return self._window(slab, model)
 
 
-def _held(space: TileSpace, ends: Sequence[Tensor], columns: Sequence[Tensor]) -> Tensor:
+def _values(space: TileSpace, ends: Sequence[Tensor], columns: Sequence[Tensor]) -> Tensor:
     """The values ``(F, n)`` of fields that end with such coefficients, zero without any, at places by coordinate."""
     return torch.stack([space.at_points(each[:1], columns)[0] if len(each) else torch.zeros_like(columns[0]) for each in ends])

@@ -430,7 +430,7 @@ def test_points_of_sides_lie_as_densely_as_each_place_asks_for(domain):
     place = np.array([high for _, high in domain.bounds.values()]) * (np.arange(len(domain.bounds)) == 0)
     freedom = len(place) - 1
 
-    def levels(points):
+    def levels(points, normals=None):
         away = np.linalg.norm(points - place, axis=1).clip(1e-12)
         return np.clip(np.floor(np.log2(0.5 / away)) + 1, 0, 4).astype(int)
 
@@ -451,7 +451,7 @@ def test_points_lie_closer_along_space_alone_where_that_is_what_they_are_halved_
     square = sciml.Box(x=(0, 1), y=(0, 1)) - sciml.Disk((1, 1), 0.5)
     domain = square if time is None else square * time
 
-    def levels(points):
+    def levels(points, normals=None):
         return np.clip(np.floor(-np.log2(points[:, :2].max(1).clip(1e-12))), 0, 9).astype(int)
 
     sample = draw(OnFaces(tuple(domain.sides)), domain, 64, np.random.default_rng(0), Halvings(levels, (0, 1)))
@@ -463,7 +463,7 @@ def test_points_lie_closer_along_space_alone_where_that_is_what_they_are_halved_
 def test_points_of_halved_cells_differ_in_every_coordinate():
     """On a side times time, where those at other times are other places of a slab's tiles."""
     domain, face = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 1)), OnFaces((Face("y", "lower"),))
-    finer = Halvings(lambda points: (points[:, 0] < 0.5).astype(int), (0, 1))
+    finer = Halvings(lambda points, normals: (points[:, 0] < 0.5).astype(int), (0, 1))
     sample = draw(face, domain, 64, np.random.default_rng(0), finer)
     (points,) = sample.points
     halved = points[points[:, 0] < 0.5]
