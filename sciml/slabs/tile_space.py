@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import cast
@@ -46,8 +46,6 @@ _WILD, _HOLDS = 1e3, (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 _AT_ONCE = 200_000
 # A tile has so many points inside at least. Conditions have so many points for each function along them.
 _LEAST_POINTS, _ONSIDES = 3, 2.0
-# What tiles have inside, as a share of what their neighbours have, below which they are slivers.
-_LEAST_SHARE = 0.01
 # The share of a sum of squares that few tiles hold, and by what share of their number few that are halved make them more.
 _MOST_OF, _MORE = 0.8, 1.2
 # That share where tiles are graded towards jumps: from ring to ring fields are alike, and higher degrees resolve all of them.
@@ -124,30 +122,14 @@ class TileSpace:
         cut, _, inside, _ = self._chosen(self.problem.domain)
         enough = torch.ones(len(self.model.live), dtype=torch.bool)
         enough[cut] = inside.sum(1) >= _LEAST_POINTS
-        return self._only(enough) if bool(enough.any()) else None
-
-    def _only(self, kept: Tensor) -> TileSpace:
-        """The tiles that are marked, ``(T,)``."""
-        model, found = self.model, torch.nonzero(kept)[:, 0].tolist()
+        found = torch.nonzero(enough)[:, 0].tolist()
+        model, breaks = self.model, [each.tolist() for each in self.model.breaks]
         live, spans = ([each[tile] for tile in found] for each in (model.live, model.extent.tolist()))
-        breaks = [each.tolist() for each in model.breaks]
-        return TileSpace(self.problem, Tiles(breaks, model.degrees, model.outputs, live, (), spans), self.names)
+        return self._on(breaks, live, spans) if live else None
 
-    def without_slivers(self) -> TileSpace:
-        """The small cell problem: without tiles of which hardly anything lies inside beside what their neighbours have.
-
-        These, whose polynomials reach so far, take what lies there. A sliver's own is hardly determined where a layer crosses
-        it. What is halved further should be so before: a sliver is not small beside far smaller neighbours.
-
-        Reference: E. Burman, Ghost penalty, Comptes Rendus Mathematique 348 (2010).
-        """
-        cut, _, _, share = self._chosen(self.problem.domain)
-        shares = torch.ones(len(self.model.live), dtype=torch.float64)
-        shares[cut] = share
-        pairs, largest = torch.cat([each for _, each in self.model.neighbours()]), shares.clone()
-        for one, two in (pairs.T, pairs.T.flip(0)):
-            largest.scatter_reduce_(0, one, shares[two], "amax")
-        return self._only(shares >= _LEAST_SHARE * largest)
+    def _on(self, breaks: list[list[float]], live: list[int], spans: list[list[int]]) -> TileSpace:
+        """The same on other tiles."""
+        return TileSpace(self.problem, Tiles(breaks, self.model.degrees, self.model.outputs, live, (), spans), self.names)
 
     def finer(self, marked: Tensor) -> TileSpace:
         """The same with marked tiles halved, and with neighbours at most twice as long.
@@ -168,7 +150,7 @@ class TileSpace:
                 break
             marked = late
         breaks, live, spans = model.split(marked)
-        found = TileSpace(self.problem, Tiles(breaks, model.degrees, model.outputs, live, (), spans), self.names)._with_points()
+        found = self._on(breaks, live, spans)._with_points()
         assert found is not None
         return found
 
@@ -523,15 +505,38 @@ class TileSpace:
 
     def _continuity(self) -> Iterator[Site]:
         """Every field, and its derivatives across a side below the order, is the same on both tiles of a side."""
+        ghosts = {name: self._ghosts(name) for name in self.problem.fields}
         for column, pairs in self.model.neighbours():
             if not len(pairs):
                 continue
             # Pairs whose sides meet in the same way share their places.
             ways, way = self.model.shared(pairs).mul(1e6).round().unique(dim=0, return_inverse=True)
             for number, ranges in enumerate(ways / 1e6):
-                yield from self._joined(column, pairs[way == number], ranges)
+                yield from self._joined(column, pairs[way == number], ranges, ghosts)
 
-    def _joined(self, column: int, pairs: Tensor, ranges: Tensor) -> Iterator[Site]:
+    def _ghosts(self, field: str) -> Tensor:
+        """Ghost penalty: small cuts, with fewer places where a field lives than coefficients, and a neighbour each, ``(P, 2)``.
+
+        Reference: E. Burman, Ghost penalty, Comptes Rendus Mathematique 348 (2010).
+        """
+        count = len(self.model.live)
+        shares, small = torch.zeros(count, dtype=torch.float64), torch.ones(count, dtype=torch.bool)
+        for part in self.problem.parts(field) or [self.problem.domain]:
+            cut, _, inside, share = self._chosen(part)
+            own, few = torch.ones_like(shares), torch.zeros_like(small)
+            own[cut], few[cut] = share, inside.sum(1) < self.model.width
+            shares, small = shares + own, small & few
+        pairs = torch.cat([each for _, each in self.model.neighbours()])
+        pairs = torch.cat([pairs, pairs.flip(1)])
+        # A place is enough for a field to live on a tile; the neighbour with most of it comes first.
+        pairs = pairs[small[pairs[:, 0]] & (shares[pairs] > 0).all(1)]
+        pairs = pairs[shares[pairs[:, 1]].argsort(descending=True)]
+        pairs = pairs[pairs[:, 0].argsort(stable=True)]
+        first = torch.ones(len(pairs), dtype=torch.bool)
+        first[1:] = pairs[1:, 0] != pairs[:-1, 0]
+        return pairs[first]
+
+    def _joined(self, column: int, pairs: Tensor, ranges: Tensor, ghosts: Mapping[str, Tensor]) -> Iterator[Site]:
         """The continuity of pairs of tiles ``(P, 2)`` that meet across a coordinate in ranges of both, ``(2, D, 2)``."""
 
         def places(side: int) -> Tensor:
@@ -539,6 +544,13 @@ class TileSpace:
             across = gauss_grid(side, len(self.names) - 1)
             across = torch.cat([across[:, :column], across.new_zeros(len(across), 1), across[:, column:]], dim=1)
             return ranges.mean(2)[:, None] + across * ranges.diff(dim=2)[:, None, :, 0] / 2
+
+        def jumps(name: str, some: Tensor, both: Tensor, real: Tensor, powers: Sequence[int]) -> Iterator[Site]:
+            """Jumps of derivatives across sides at places of both tiles, ``(2, P, q, D)``, those that are ``real``."""
+            traces = tuple(TileTrace(self, own, each) for own, each in zip(some.T, both, strict=True))
+            for power in powers:
+                term = Term(f"{CONTINUITY}{name}", Interior(), partial(_jump, name, (self.names[column],) * power))
+                yield Site(term, traces, real.double())
 
         # On a whole side the jump is a polynomial, which these points determine; of a cut one as many are taken inside.
         few, many = places(max(self.model.degrees) + 1), places(_FINER * self.side)
@@ -558,10 +570,12 @@ class TileSpace:
                 some = pairs[kept]
                 if not len(some):
                     continue
-                traces = tuple(TileTrace(self, own, each) for own, each in zip(some.T, both, strict=True))
-                for power in range(max(1, self.problem.order(name, self.names[column]))):
-                    term = Term(f"{CONTINUITY}{name}", Interior(), partial(_jump, name, (self.names[column],) * power))
-                    yield Site(term, traces, real.double())
+                yield from jumps(name, some, both, real, range(max(1, self.problem.order(name, self.names[column]))))
+            # All derivatives of a small cut are those of its neighbour, on the side as a whole.
+            some = pairs[(pairs[:, None] == torch.cat([ghosts[name], ghosts[name].flip(1)])).all(2).any(1)]
+            if len(some):
+                both = few[:, None].expand(-1, len(some), -1, -1)
+                yield from jumps(name, some, both, torch.ones(both.shape[1:3]), range(1 + self.model.degrees[column]))
 
     def row_weights(self, evaluated: Evaluated, unit: Callable[[Part], float]) -> Tensor:
         """What the rows at each tile are multiplied by: the reciprocal of their size, and of the root of their number.

@@ -97,8 +97,8 @@ class TileWindows(SlabAttempt):
     A window is judged by errors of the fields, as fractions of their size: in time by how far the residual between the stages
     would move them, in space by how much they changed when the tiles were refined last. Tiles are refined in the first window,
     until the fields hardly change, and later on where features move to larger tiles: what rows leave, which is known in every
-    window, was compared with that change when the tiles were refined. Where a start contradicts prescribed values the first levels
-    are tiles that are halved across the layer, and windows go back to coarser levels as it grows.
+    window, was compared with that change when the tiles were refined. Where a start contradicts prescribed values, the first
+    levels are tiles that are halved across the layer, and windows go back to coarser levels as it grows.
     """
 
     stages: RadauIIA = field(default_factory=lambda: RadauIIA(_STAGES))
@@ -270,7 +270,7 @@ class TileWindows(SlabAttempt):
         return 2.0 ** max(self._problem.order(field, name) for field in self._problem.fields for name in beside)
 
     def _most_graded(self, length: float) -> int:
-        """How often tiles may be halved across a layer, so that the first window, shorter than this length, is not too short."""
+        """How often tiles may be halved across a layer where the first window, shorter by that, is not to be too short."""
         shortest = _THINNER * _SHORTEST * 2 * self._problem.domain.half_widths[self._time]
         return min(_TO_LAYERS, max(0, math.floor(math.log(length / shortest, self._thins))))
 
@@ -292,7 +292,7 @@ class TileWindows(SlabAttempt):
         space = made[0]
         for level in range(1, 1 + self._most_graded(end - begin)):
             space = space.finer(self._layered(space, begin, end))
-            finer = self._affordable(space.without_slivers(), most=_THIN_EFFORT)
+            finer = self._affordable(space, most=_THIN_EFFORT)
             if finer is None:
                 return level - 1
             self._spaces[level] = finer

@@ -100,6 +100,57 @@ def test_a_layer_that_a_cut_tile_does_not_resolve_stays_bounded_beyond_the_domai
     assert float(missed) < 0.05
 
 
+def test_small_cuts_are_what_their_neighbours_are():
+    """One with eight places inside kept what it was at the start of a layer, window after window: half of the size of all."""
+    holed = sciml.Box(x=(0, 1), y=(0, 1)) - sciml.Disk((0.5, 0.5), 0.225)
+
+    class Around(Cooling):
+        domain = holed * sciml.Interval(t=(0, 0.5))
+        conditions = [Cooling.conditions[0], sciml.Dirichlet(u=exact, on=domain.boundary)]
+
+    space = space_of(Around(), count=6, degree=8)
+    right = space.interpolated("u", lambda columns: exact(columns[0], columns[1], torch.zeros(()))[None])
+    # Of this tile 0.4 % lies outside the hole.
+    corner = torch.tensor([[0.3365, 0.6635]], dtype=F64)
+    tile = space.model.tile(2 * corner - 1)
+    wrong = right.clone()
+    space.local(wrong)[0, tile] += torch.randn(1, space.model.width, generator=torch.Generator().manual_seed(0), dtype=F64)
+    ends = []
+    for start in (right, wrong):
+        for _ in range(6):
+            slab, sites, evaluated = slab_of(Around(), space, 3, 0.01, start)
+            inverse = TilePreconditioner(slab, evaluated)
+            start = slab.end(solve(slab, sites, lambda _, inverse=inverse: inverse, 1e-9).rates, 0)
+        ends.append(space.local(start)[0, tile])
+    assert torch.allclose(*ends, atol=1e-2)
+
+
+def test_conditions_have_as_many_points_on_tiles_that_are_thin():
+    """Of a wall that thin tiles meet with their short sides many had none: they were counted by their long sides."""
+    domain = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 1))
+
+    class Insulated(Cooling):
+        conditions = [
+            sciml.Initial(u=0.0),
+            sciml.Dirichlet(u=1.0, on=domain.face(x=0)),
+            sciml.Neumann(u=0.0, on=domain.faces("y")),
+        ]
+
+    Insulated.domain = domain
+    space = space_of(Insulated(), count=4, degree=5)
+    for _ in range(5):
+        first = space.model.centers[:, 0] - space.model.halves[:, 0] < -1 + 1e-9
+        space = space.finer(first[:, None] & torch.tensor([True, False]))
+    assert len(space.model.live) == 4 * (4 + 5)
+    for name, across in (("neumann", 1), ("dirichlet", 0)):
+        (term,) = [each for each in space.problem.terms() if each.name == name]
+        site = next(space.sites([term], lambda name: 1.0, [0]))
+        counts = torch.zeros(len(space.model.live)).index_add_(0, site.traces[0].tiles, site.counted.sum(1).float())
+        lowest = space.model.centers[:, across] - space.model.halves[:, across] < -1 + 1e-9
+        assert int(counts[lowest].min()) > 5, name
+        assert int(counts[lowest].max()) < 40, name
+
+
 def slab_of(problem, space, stages, length, start):
     """A slab, where its rows are taken, and these with their slopes."""
     terms = [term for term in problem.terms() if not term.name.startswith("initial")]
@@ -362,6 +413,28 @@ def test_windows_of_other_jacobians_take_the_inverse_of_an_earlier_one(monkeypat
     assert counts[0] < 0.7 * counts[1]
     errors = [worst(each, Reacting()) for each in found]
     assert max(errors) < 1e-8
+
+
+def test_a_field_without_a_start_contradicts_nothing():
+    """A potential of one on the walls, of which there is no start, was taken for a layer."""
+
+    class Charged(sciml.Problem):
+        domain = DOMAIN
+        fields = ["u", "phi"]
+        conditions = [sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, phi=1.0, on=DOMAIN.boundary)]
+
+        @sciml.equation
+        def heat(self, u, phi, x, y, t):
+            return d(u, t) - sciml.laplacian(u, x, y) - (phi - 1)
+
+        @sciml.equation
+        def poisson(self, u, phi, x, y, t):
+            return sciml.laplacian(phi, x, y) + 1 + u
+
+    attempt = TileWindows(prepare(Charged(), RandomFeatures(), None, 400, None, F64, "cpu", 0), Log(), 1e-6, 1e-3)
+    _, reached = attempt(0.0, 0.02, None)
+    assert reached < 1e-3
+    assert "contradicts" not in attempt.verdict([0.0, 0.02]).said
 
 
 def test_an_inverse_that_is_no_help_is_made_anew():
