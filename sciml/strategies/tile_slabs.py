@@ -255,7 +255,8 @@ class TileWindows(SlabAttempt):
             self._graded = self._across_layers(begin, end)
             self.accepted = max(self.accepted, _AFTER_JUMPS)
             self.target = max(self.target, _IN_THIN_LAYERS if self._graded else _IN_LAYERS)
-        finest, length = min(self._graded, self._most_graded(end - begin)), end - begin
+        length = end - begin
+        finest = min(self._graded, self._most_graded(length)) if self._graded else 0
         self._spaces = {level: each for level, each in self._spaces.items() if level <= finest}
         self._thicker = {level: begin + _RESOLVED * length / self._thins**level for level in range(1, finest + 1)}
         # How good the tiles are is seen from those that were halved towards the layer once less.
