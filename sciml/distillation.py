@@ -24,7 +24,6 @@ from sciml.models import MLP
 from sciml.problem import Problem, equation
 from sciml.solution import Solution
 from sciml.solvers import LeastSquares, Solver
-from sciml.solvers.discrete_problem import checked_seed
 from sciml.strategies.teaching import steepest
 from sciml.typing import Array, MultiIndex
 
@@ -86,7 +85,7 @@ def distil(
     whole("points", points, 8, ProblemError)
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < math.inf:
         raise SolverError(f"tolerance must be a positive number; given: {tolerance!r}")
-    seed = checked_seed(seed)
+    seed = whole("seed", seed, 0, SolverError)
     plan = checked_jets(jets, solution.coordinates)
     even, candidates, fresh = (
         draw(Interior(), solution.domain, count, np.random.default_rng([seed, 40 + number])).points[0].numpy()

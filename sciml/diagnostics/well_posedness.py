@@ -32,7 +32,6 @@ from sciml.problem.conditions import Term
 from sciml.problem.linearize import Jet
 from sciml.typing import Array
 
-_PROBES = 8
 _NEVER = -1000.0
 
 

@@ -233,13 +233,6 @@ class Tiles(Pieces):
         firsts, run = self.products[:, :-1].unique(dim=0, return_inverse=True)
         return firsts, run
 
-    def tails(self) -> Tensor:
-        """For each tile and coordinate the share of the weights in the highest sixth of its degrees, ``(T, D)``."""
-        squares = self.coefficients.square().sum(1)
-        whole = squares.sum(1).clamp_min(1e-300)
-        high = [self.products[:, column] >= -(-5 * max(n, 1) // 6) for column, n in enumerate(self.degrees)]
-        return torch.stack([(squares[:, each].sum(1) / whole).sqrt() for each in high], dim=1)
-
     def like(self, outputs: int) -> Tiles:
         """The same tiles for another number of fields, which vanish."""
         spans = None if self.spans is None else self.extent.tolist()

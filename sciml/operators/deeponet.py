@@ -74,9 +74,6 @@ class DeepONet(LearnedOperator):
         self.branch = _mlp(numbers, self.width, self.depth, self.products * fields, nn.GELU).to(self.dtype)
         self.bias = nn.Parameter(torch.zeros(fields, dtype=self.dtype))
 
-    def features(self, frame: Frame, inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
-        return (torch.from_numpy(self.scaling.rows(parts_of(inputs))).to(self.dtype) * math.sqrt(len(self.scaling.sizes)),)
-
     def places(self, frame: Frame) -> Tensor:
         """The points of the outputs in [-1, 1], ``(points, D)``."""
         return torch.from_numpy(frame.places).to(self.bias)

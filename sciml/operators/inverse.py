@@ -27,7 +27,7 @@ from sciml.data import Table
 from sciml.errors import DataError, ProblemError, SolverError
 from sciml.fitting import fit
 from sciml.operators.random_fields import GaussianField, RandomFunction
-from sciml.operators.surrogate import Surrogate
+from sciml.operators.surrogate import Surrogate, between
 from sciml.solution import Solution
 from sciml.typing import Array
 
@@ -207,20 +207,8 @@ def _at(surrogate: Surrogate, values: Array, places: Array, fields: list[str]) -
     """Predictions at places, ``(samples, rows)``, field after field."""
     frame = surrogate.frame
     numbers = [frame.fields.index(name) for name in fields]
-    grid = np.moveaxis(values[:, :, numbers].reshape(len(values), *frame.shape, len(numbers)), 0, -1)
-    nodes, keep = [], [column for column, length in enumerate(frame.shape) if length > 1]
-    for column, (name, each) in enumerate(frame.axes.items()):
-        high = frame.bounds[name][1]
-        if len(each) > 1 and name in frame.periodic and high > each[-1]:
-            each = np.append(each, high)
-            grid = np.concatenate([grid, np.take(grid, [0], axis=column)], axis=column)
-        nodes.append(each)
-    grid = np.squeeze(grid, axis=tuple(column for column in range(len(nodes)) if column not in keep))
-    kept = [nodes[column] for column in keep]
-    kind = "cubic" if min(map(len, kept)) > 3 else "linear"
-    inside = np.clip(places[:, keep], [each[0] for each in kept], [each[-1] for each in kept])
-    found = scipy.interpolate.RegularGridInterpolator(kept, grid, method=kind)(inside)
-    return np.asarray(found.transpose(2, 1, 0).reshape(len(values), -1))
+    found = between(frame, values[:, :, numbers].transpose(1, 2, 0), places)
+    return np.asarray(found.reshape(len(places), len(numbers), -1).transpose(2, 1, 0).reshape(len(values), -1))
 
 
 def _expansion(surrogate: Surrogate, modes: int) -> tuple[Callable[[Array], dict[str, Any]], int]:

@@ -180,8 +180,8 @@ class LearnedOperator(nn.Module):
         raise NotImplementedError
 
     def features(self, frame: Frame, inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
-        """What ``forward`` takes, a row for each sample."""
-        raise NotImplementedError
+        """What ``forward`` takes, a row for each sample: numbers of about unit size, unless a family says otherwise."""
+        return (torch.from_numpy(self.scaling.rows(parts_of(inputs))).to(self.dtype) * math.sqrt(len(self.scaling.sizes)),)
 
     def prepared(self, frame: Frame) -> None:
         """The parts that are made for a frame, without values: before training, and before a state is loaded."""
@@ -327,13 +327,6 @@ class MapRows(ResidualSystem):
 
     def __init__(self, trial: LearnedOperator, lookup: Callable[[Tensor], Any]) -> None:
         self.trial, self.raw, self.portion, self.lookup = trial, {}, BatchSize(), lookup
-
-    @property
-    def engine(self) -> str:
-        return "no derivatives"
-
-    def values(self) -> dict[str, Tensor]:
-        return {}
 
     def evaluation(self, block: Collocation, values: Any = None) -> Any:
         return block.sample.points[0][:, 0].round().long(), ()

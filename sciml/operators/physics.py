@@ -159,13 +159,6 @@ class _Rows(ResidualSystem):
         # For each place as many sets of points as there are, and the residuals there.
         self.places: dict[tuple[str, ...], list[Collocation]] = {}
 
-    @property
-    def engine(self) -> str:
-        return TaylorJets.name
-
-    def values(self) -> dict[str, Tensor]:
-        return {}
-
     def block(self, pool: list[Collocation], numbers: Array) -> Collocation:
         """A block whose points are numbers of inputs, for the sets of points of a place."""
         terms = tuple(Term(term.name, term.place, partial(_root_mean_square, term)) for term in pool[0].terms)

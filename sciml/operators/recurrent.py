@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sciml._text import listed
 from sciml.errors import ModelError
-from sciml.operators.codes import PrincipalComponents, parts_of
+from sciml.operators.codes import PrincipalComponents
 from sciml.operators.learning import Frame, LearnedOperator
 from sciml.operators.pairs import Pairs
 from sciml.typing import Array
@@ -90,9 +90,6 @@ class Recurrent(LearnedOperator):
         column = list(frame.axes).index(self.time)
         found = np.moveaxis(values.reshape(len(values), *frame.shape, -1), 1 + column, 1)
         return found.reshape(len(values), frame.shape[column], -1)
-
-    def features(self, frame: Frame, inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
-        return (torch.from_numpy(self.scaling.rows(parts_of(inputs))).to(self.dtype) * math.sqrt(len(self.scaling.sizes)),)
 
     def forward(self, rows: Tensor, frame: Frame) -> Tensor:
         return self._unrolled(rows, frame, frame.shape[list(frame.axes).index(self.time)])

@@ -322,7 +322,7 @@ class Prediction:
         if continuous and isinstance(self.surrogate.model, LearnedOperator) and hasattr(self.surrogate.model, "terms"):
             found = self._continuous(places)
         else:
-            found = _between(frame, values, places)
+            found = between(frame, values, places)
         return {name: found[:, column].reshape(columns[0].shape) for column, name in enumerate(frame.fields)}
 
     def _continuous(self, places: Array) -> Array:
@@ -343,7 +343,7 @@ class Prediction:
         return f"Prediction of {known} on {' x '.join(map(str, self.frame.shape))} nodes"
 
 
-def _between(frame: Frame, values: Array, places: Array) -> Array:
+def between(frame: Frame, values: Array, places: Array) -> Array:
     """Values between the nodes, ``(n, fields)``; a coordinate with one node is no coordinate."""
     nodes, held, keep = [], values.reshape(*frame.shape, -1), []
     for column, (name, each) in enumerate(frame.axes.items()):

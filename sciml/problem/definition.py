@@ -74,9 +74,13 @@ def check_definition(cls: type[Any], base: type) -> Composites:
     for field, names in cls._spans.items():
         own = names if isinstance(names, list | tuple) else ()
         if not own or not set(own) <= set(domain.coordinates):
+            if names is complex:
+                instead = f"A complex field is stated by its parts, as in complex_fields = {{{field!r}: ('re', 'im')}}"
+            else:
+                instead = "A number that is to be found is a sciml.Unknown"
             raise ProblemError(
                 f"{name}: fields[{field!r}] must name the coordinates on which {field!r} depends, one or more of "
-                f"{listed(domain.coordinates)}; given: {names!r}. A number that is to be found is a sciml.Unknown"
+                f"{listed(domain.coordinates)}; given: {names!r}. {instead}"
             )
     composites = checked(name, cls.complex_fields, cls.vectors, fields, domain.coordinates)
     known = (*fields, *composites.names)

@@ -64,15 +64,10 @@ class GridSpace(Grid):
         """Some of the nodes, or all of them."""
         return NodeTrace(self, None if numbers is None else torch.as_tensor(numbers))
 
-    def between(self, face: tuple[str, bool] | None = None) -> TensorTrace:
-        """Places between the nodes, everywhere or on a face given by its coordinate and whether it is the upper one."""
-        tables = []
-        for share, (name, axis) in zip(_BETWEEN, self.axes.items(), strict=False):
-            places = torch.from_numpy(between(axis, share))
-            if face is not None and face[0] == name:
-                places = torch.tensor([axis.high if face[1] else axis.low], dtype=torch.float64)
-            tables.append(Table(axis, places))
-        return TensorTrace(self, tables)
+    def between(self) -> TensorTrace:
+        """Places between the nodes."""
+        shares = zip(_BETWEEN, self.axes.values(), strict=False)
+        return TensorTrace(self, [Table(axis, torch.from_numpy(between(axis, share))) for share, axis in shares])
 
     def transferred(self, values: Tensor, other: GridSpace) -> Tensor:
         """Nodal values ``(k, N)`` at the nodes of another grid of the same box."""

@@ -117,13 +117,6 @@ class DiscreteProblem:
         return replace(self, raw=own, rows=ResidualSystem(self.problem, self.trial, own))
 
 
-def checked_seed(seed: object) -> int:
-    """A seed as a number."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise SolverError(f"seed must be a whole number that is not negative; given: {seed!r}")
-    return int(seed)
-
-
 def with_features(setup: DiscreteProblem, count: int, scale: float | Sequence[float], seed: int) -> DiscreteProblem:
     """The set-up with fresh random features for its model, all weights zero, and unknowns as they were at the start."""
     problem = setup.problem

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,16 +47,7 @@ class LevenbergMarquardt:
         self._solver, self.damping, self.idle = solver, solver.damping, 0
         self.norms: Tensor | None = None
 
-    def advance(
-        self, position: Tensor, rows: Tensor, slopes: Tensor, value_at: Callable[[Tensor], float], *, shared: bool = False
-    ) -> Advance:
-        """One iteration from a position ``(p,)`` with rows ``(m,)`` and slopes ``(m, p)``; ``value_at`` is the loss.
-
-        ``shared`` rows are those of this process; what all of them add up to, and so the step, is the same on each.
-        """
-        return self.improve(position, DenseModel(rows, slopes, self._solver.factorisation, shared=shared), value_at)
-
-    def improve(self, position: Tensor, model: LinearModel, value_at: Callable[[Tensor], float]) -> Advance:
+    def improve(self, position: Tensor, model: DenseModel | MatrixFreeModel, value_at: Callable[[Tensor], float]) -> Advance:
         """One iteration from a position ``(p,)``, by what is linear there."""
         value, norms = model.value, model.norms
         if not (math.isfinite(value) and bool(torch.isfinite(norms).all())):
@@ -101,28 +92,6 @@ class LevenbergMarquardt:
         if self.idle >= _IDLE_STEPS:
             return Advance(reached, best, tried, "converged", "neither the loss nor its linear model falls any further")
         return Advance(reached, best, tried)
-
-
-class LinearModel(Protocol):
-    """Rows that are linear around a position: their loss, what their slopes tell, and damped steps."""
-
-    @property
-    def value(self) -> float:
-        """The squared norm of the rows."""
-
-    @property
-    def norms(self) -> Tensor:
-        """The norm of every column of the slopes, shape ``(p,)``."""
-
-    @property
-    def gradient(self) -> Tensor:
-        """The product of the transposed slopes and the rows, shape ``(p,)``."""
-
-    def damped(self, scale: Tensor) -> DampedStep:
-        """Steps for any damping, with ``scale`` for the diagonal of D."""
-
-    def foretold(self, move: Tensor) -> float:
-        """The squared norm after a move."""
 
 
 class DenseModel:
@@ -254,7 +223,8 @@ class _LeastSquaresRun(Run):
             shared = process_group.several() and objective.shape[0] >= objective.shape[1]
             if not shared:
                 rows, slopes = united(rows, slopes)
-            found = self._core.advance(objective.vector(), rows, slopes, value_at, shared=shared)
+            model = DenseModel(rows, slopes, solver.factorisation, shared=shared)
+            found = self._core.improve(objective.vector(), model, value_at)
         objective.assign(found.position)
         self._seconds = process_group.agreed(self._seconds + time.perf_counter() - begin)
         done, message = found.done, found.message

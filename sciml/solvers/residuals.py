@@ -52,7 +52,7 @@ class ResidualSystem:
 
     def values(self) -> dict[str, Tensor]:
         """The value of each unknown."""
-        return {name: unknown.value(self.raw[name]) for name, unknown in self._unknowns.items()}
+        return {name: self._unknowns[name].value(raw) for name, raw in self.raw.items()}
 
     def supplier(self, points: Tensor, plan: Sequence[MultiIndex] = ()) -> Supplier:
         """The supplier of the trial function's jets at points."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from sciml._text import listed, nearest
+from sciml._text import listed, nearest, whole
 from sciml.data import Table
 from sciml.diagnostics.model_checks import check_model
 from sciml.errors import ProblemError, SolverError
@@ -25,7 +25,6 @@ from sciml.solvers.discrete_problem import (
     DiscreteProblem,
     blocks_of,
     built_model,
-    checked_seed,
     device_of,
 )
 from sciml.solvers.hard_constraints import construct
@@ -49,7 +48,7 @@ def prepare(
     """Check everything and put it in place; see ``sciml.fit`` for the arguments and the errors raised."""
     if dtype not in (torch.float32, torch.float64):
         raise SolverError(f"dtype must be torch.float64 or torch.float32; given: {dtype}")
-    seed = checked_seed(seed)
+    seed = whole("seed", seed, 0, SolverError)
     if not isinstance(points, int | Mapping | None) or isinstance(points, bool):
         raise ProblemError(f"points must be a whole number or numbers by term; given: {points!r}")
     if not isinstance(weights, Mapping | None):

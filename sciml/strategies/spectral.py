@@ -27,7 +27,6 @@ MOST_COORDINATES = 3
 _FIRST = {1: 24, 2: 10, 3: 6}
 _RAISES = (1.5, 1.25, 1.1)
 _LOW = 0.03
-_LOWER = 1.25
 _SPENT = 0.3
 _EXACT = 1e-11
 _GOOD = 1e-4

@@ -69,6 +69,11 @@ def test_coordinates_that_a_field_cannot_have(spans):
         type("Wrong", (Sought,), {"fields": spans})
 
 
+def test_a_complex_field_is_stated_by_its_parts():
+    with pytest.raises(ProblemError, match=r"complex_fields = \{'u': \('re', 'im'\)\}"):
+        type("Wrong", (Sought,), {"fields": {"u": complex, "a": ("x",)}})
+
+
 def test_a_field_with_an_equation_of_its_own():
     solution = sciml.fit(Ground(), seconds=60)
     assert solution.success

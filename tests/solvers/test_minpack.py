@@ -11,7 +11,7 @@ import torch
 from scipy.optimize import least_squares
 
 import sciml
-from sciml.solvers.levenberg_marquardt import FACTORISATIONS, LevenbergMarquardt
+from sciml.solvers.levenberg_marquardt import FACTORISATIONS, DenseModel, LevenbergMarquardt
 
 
 def vector(*values):
@@ -120,7 +120,8 @@ def minimised(function, start, factorisation="auto", steps=500):
     position = vector(*start)
     for _ in range(steps):
         slopes = torch.func.jacrev(function)(position)
-        found = core.advance(position, function(position), slopes, lambda x: float(function(x).square().sum()))
+        model = DenseModel(function(position), slopes, factorisation)
+        found = core.improve(position, model, lambda x: float(function(x).square().sum()))
         position = found.position
         if found.done is not None:
             break

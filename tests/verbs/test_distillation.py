@@ -105,7 +105,7 @@ def test_it_is_the_same_twice_and_can_be_kept(tmp_path):
         ({"jets": [None]}, ProblemError, r"given: \[None\]"),
         ({"tolerance": 0.0}, SolverError, "must be a positive number"),
         ({"tolerance": "a"}, SolverError, "must be a positive number"),
-        ({"seed": -1}, SolverError, "seed must be a whole number that is not negative; given: -1"),
+        ({"seed": -1}, SolverError, "seed must be a whole number of at least 0; given: -1"),
         ({"seed": "a"}, SolverError, "seed must be a whole number"),
     ],
 )
