@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from sciml._text import among, listed
 from sciml.errors import ProblemError
 from sciml.geometry import Face, Interface, OnFaces, Place, Region
 from sciml.jets.calculus import check_names, describe
-from sciml.problem.composite_fields import Composites
+from sciml.problem.composite_fields import Composites, real_and_imaginary
 from sciml.problem.conditions import (
     Condition,
     Evaluation,
@@ -159,7 +160,8 @@ class Robin(Dirichlet):
 
     Args:
         coefficient: a, a number or a function of the coordinates that it names; a parameter called ``self`` receives the
-            problem with its constants, as in ``lambda self: self.h / self.k``.
+            problem with its constants, as in ``lambda self: self.h / self.k``. Of complex fields it may be complex: the
+            impedance condition of waves that leave, :math:`\partial u/\partial n - iku = 0`, has ``-1j * k``.
         on, name: as for ``Dirichlet``, which raises the same errors.
         targets: for each field g, a number or a function of the coordinates that it names.
 
@@ -170,18 +172,38 @@ class Robin(Dirichlet):
 
     valued = exact = False
 
-    def __init__(self, *, on: Region, coefficient: Target, name: str | None = None, **targets: Target) -> None:
+    def __init__(self, *, on: Region, coefficient: Target | complex, name: str | None = None, **targets: Target) -> None:
         super().__init__(on=on, name=name, **targets)
         self.coefficient = coefficient
+        self._complexes: Sequence[tuple[str, str]] = ()
+
+    def by_field(self, composites: Composites, time: str | None) -> Condition:
+        found = cast(Robin, super().by_field(composites, time))
+        found._complexes = list(composites.complexes.values())
+        return found
 
     def check(self, fields: Sequence[str], coordinates: Sequence[str], time: str | None) -> None:
         super().check(fields, coordinates, time)
-        check_target("Robin(coefficient=...)", self.coefficient, coordinates)
+        given: Any = self.coefficient
+        if isinstance(given, complex):
+            real = [field for field in self.targets if not any(field in pair for pair in self._complexes)]
+            if real:
+                raise ProblemError(f"a complex coefficient of Robin is for complex fields; given: {given!r} for {listed(real)}")
+            given = given.real
+        check_target("Robin(coefficient=...)", given, coordinates)
 
     def operator(self, problem: ProblemLike, place: Place) -> Callable[[Evaluation, str, MultiIndex], Tensor]:
+        what = "Robin(coefficient=...)"
+
         def operator(evaluation: Evaluation, field: str, index: MultiIndex) -> Tensor:
-            coefficient = target_values("Robin(coefficient=...)", self.coefficient, evaluation)
-            return _normal_derivative(evaluation, field) + coefficient * evaluation.space.jet(field, index)
+            space, slope = evaluation.space, _normal_derivative(evaluation, field)
+            pair = next((each for each in self._complexes if field in each), None)
+            if pair is None or isinstance(self.coefficient, int | float):
+                return slope + target_values(what, cast(Target, self.coefficient), evaluation) * space.jet(field, index)
+            # (a + ib)(u + iv) = au - bv + i(av + bu).
+            real, imaginary = (target_values(what, each, evaluation) for each in real_and_imaginary(self.coefficient))
+            other, sign = (pair[1], -1) if field == pair[0] else (pair[0], 1)
+            return slope + real * space.jet(field, index) + sign * imaginary * space.jet(other, index)
 
         return operator
 

@@ -114,11 +114,7 @@ class Composites:
         if name in self.complexes:
             if not callable(target) and not isinstance(target, int | float | complex | Tensor):
                 return dict.fromkeys(self.complexes[name], target)
-            takes: tuple[Callable[[Any], Any], ...] = (attrgetter("real"), _imaginary)
-            return {
-                part: _after(target, take) if callable(target) else take(target)
-                for part, take in zip(self.complexes[name], takes, strict=True)
-            }
+            return dict(zip(self.complexes[name], real_and_imaginary(target), strict=True))
         if name not in self.vectors:
             return {name: target}
         parts = self.vectors[name]
@@ -132,6 +128,13 @@ class Composites:
             own = _after(target, _component(what, number, parts)) if callable(target) else target[number]
             found |= self._targets(what, part, own)
         return found
+
+
+def real_and_imaginary(target: Any) -> tuple[Any, Any]:
+    """The targets of both parts of a complex field: a number's parts, or functions that return those of what one returns."""
+    takes: tuple[Callable[[Any], Any], ...] = (attrgetter("real"), _imaginary)
+    real, imaginary = (_after(target, take) if callable(target) else take(target) for take in takes)
+    return real, imaginary
 
 
 def checked(owner: str, complexes: Any, vectors: Any, fields: Sequence[str], coordinates: Sequence[str]) -> Composites:

@@ -311,6 +311,10 @@ def define(**members):
             "must be a number or a function",
         ),
         ({"complex_fields": {"h": ("u", "v")}, "conditions": [sciml.Initial(g=1j)]}, "Initial names 'g'"),
+        (
+            {"conditions": [sciml.Robin(u=0.0, coefficient=1j, on=BOX.face(x=5))]},
+            "a complex coefficient of Robin is for complex fields; given: 1j for 'u'",
+        ),
     ],
 )
 def test_wrong_declarations_are_refused_by_the_class(members, words):
@@ -331,6 +335,7 @@ def test_a_vector_function_that_returns_too_little():
         (sciml.Initial(h=1 + 2j, h_t=0.0), {"initial.u", "initial.v", "initial.u_t", "initial.v_t"}),
         (sciml.Neumann(h=lambda t: 1j * t, on=BOX.face(x=5)), {"neumann.u", "neumann.v"}),
         (sciml.Robin(h=0.0, coefficient=2.0, on=BOX.face(x=5)), {"robin.u", "robin.v"}),
+        (sciml.Robin(h=0.0, coefficient=1 - 2j, on=BOX.face(x=5)), {"robin.u", "robin.v"}),
         (sciml.Point(h=1j, at={"x": 0, "t": 0}), {"point.u", "point.v"}),
         (sciml.Mean(h=0.0), {"mean.u", "mean.v"}),
         (sciml.Integral(h=lambda: 1j), {"integral.u", "integral.v"}),
@@ -344,6 +349,27 @@ def test_every_condition_takes_complex_fields(condition, labels):
     problem = define(complex_fields={"h": ("u", "v")}, conditions=[condition], wave=wave)()
     assert {term.name for term in problem.terms()} == {"wave.real", "wave.imag", *labels}
     assert all(values.isfinite().all() for values in rows(problem, network(2, 2)).values())
+
+
+@pytest.mark.parametrize("coefficient", [-3j, lambda self: -1j * self.k, lambda self, x: -1j * self.k * x])
+def test_waves_leave_through_an_impedance(coefficient):
+    class Leaving(sciml.Problem):
+        domain = sciml.Interval(x=(0, 1))
+        fields = ["u", "v"]
+        complex_fields = {"h": ("u", "v")}
+        k = 3.0
+        conditions = [
+            sciml.Dirichlet(h=1.0, on=domain.face(x=0)),
+            sciml.Robin(h=0.0, coefficient=coefficient, on=domain.face(x=1)),
+        ]
+
+        @sciml.equation
+        def helmholtz(self, h, x):
+            return d(h, x, x) + self.k**2 * h
+
+    solution = sciml.fit(Leaving())
+    x = np.linspace(0, 1, 11)
+    assert np.abs(solution(x=x)["h"] - np.exp(3j * x)).max() < 1e-9
 
 
 def test_a_condition_of_the_users_own_may_be_complex():
