@@ -115,6 +115,9 @@ class TileWindows(SlabAttempt):
         self._jumps, self._layer = False, math.inf
         # How many levels are tiles halved across a layer, and when it is so thick that those below a level resolve it.
         self._graded, self._thicker = 0, dict[int, float]()
+        # The first window that was asked for when the start was seen to contradict conditions.
+        self._begun: tuple[float, float] | None = None
+        self._longest = 0.0
         # When the layer is over that a start which contradicts the conditions leaves.
         self._over = -math.inf
         self._too_long, self._patience = math.inf, 0
@@ -144,6 +147,8 @@ class TileWindows(SlabAttempt):
         found = self._kept_up(self._tried(self._level, begin, end, before, self.stages), begin, end, before)
         if waves and before is None:
             found = self._more_stages(found, begin, end)
+        if before is None and found.solved and self._missed_fluxes(found):
+            return found.setup, math.inf
         self._keep_error(begin, found.setup)
         # Errors in time add up from window to window.
         coarse = self._jumps or waves or self.target > _COARSE * self._goal
@@ -252,10 +257,11 @@ class TileWindows(SlabAttempt):
             if not self._jumps:
                 return end
             self.stages = RadauIIA(_STAGES_AFTER)
-            self._graded = self._across_layers(begin, end)
+            self._graded, self._begun = self._across_layers(begin, end), (begin, end)
             self.accepted = max(self.accepted, _AFTER_JUMPS)
             self.target = max(self.target, _IN_THIN_LAYERS if self._graded else _IN_LAYERS)
-        length = end - begin
+        # Halving makes it shorter.
+        length, self._longest = max(end - begin, self._longest), 0.0
         finest = min(self._graded, self._most_graded(length)) if self._graded else 0
         self._spaces = {level: each for level, each in self._spaces.items() if level <= finest}
         self._thicker = {level: begin + _RESOLVED * length / self._thins**level for level in range(1, finest + 1)}
@@ -263,6 +269,25 @@ class TileWindows(SlabAttempt):
         self._level = max(0, finest - 1)
         self._layer = length / self._thins**finest / _THINNER
         return begin + length / self._thins**finest
+
+    def _missed_fluxes(self, found: _TileTried) -> bool:
+        """Whether the first window is to begin anew, across whose layer tiles are halved after all.
+
+        Fluxes that contradict the start leave a layer whose height is as its thickness: where they are not large, tiles of any
+        size resolve it well enough.
+        """
+        if not self._jumps or self._graded or self._begun is None or found.in_time <= _IN_THIN_LAYERS:
+            return False
+        kept, asked, self._begun = self._spaces, self._begun, None
+        # Those that the first window asked for go on when the layer is over.
+        self._spaces = {0: self._at(self._level)}
+        self._graded = self._across_layers(*asked, fluxes=True, most=math.ceil(math.log2(found.in_time / _IN_THIN_LAYERS)))
+        if not self._graded:
+            self._spaces = kept
+            return False
+        self._first, self._in_space, self._per_left = None, math.inf, 0.0
+        self.target, self._longest = max(self._goal, _IN_THIN_LAYERS), asked[1] - asked[0]
+        return True
 
     @property
     def _thins(self) -> float:
@@ -275,8 +300,8 @@ class TileWindows(SlabAttempt):
         shortest = _THINNER * _SHORTEST * 2 * self._problem.domain.half_widths[self._time]
         return min(_TO_LAYERS, max(0, math.floor(math.log(length / shortest, self._thins))))
 
-    def _across_layers(self, begin: float, end: float) -> int:
-        """Boundary layers: levels of tiles, so many, each halved where prescribed values contradict the start.
+    def _across_layers(self, begin: float, end: float, fluxes: bool = False, most: int = _TO_LAYERS) -> int:
+        """Boundary layers: levels of tiles, so many, each halved where prescribed values, or all, contradict the start.
 
         A layer of the order p in space is as thin as the root of that order of the time. Tiles of each level resolve it in a
         window that is ``2**p`` times as short as that of the level before.
@@ -284,26 +309,26 @@ class TileWindows(SlabAttempt):
         made, smooths = self._at(0), self._thins > 2 and max(self._orders) == 1
         assert made is not None
         # In a body tiles along its surface are not few.
-        if not smooths or len(made[0].names) > 2 or not bool(self._layered(made[0], begin, end).any()):
+        if not smooths or len(made[0].names) > 2 or not bool(self._layered(made[0], begin, end, fluxes).any()):
             return 0
         # What coarser tiles miss elsewhere they would miss when the layer is over.
         corners = made[0].reentrant
         if len(corners):
             self._spaces[0] = made = self._affordable(made[0].towards(corners)) or made
         space = made[0]
-        for level in range(1, 1 + self._most_graded(end - begin)):
-            space = space.finer(self._layered(space, begin, end))
+        for level in range(1, 1 + min(most, self._most_graded(end - begin))):
+            space = space.finer(self._layered(space, begin, end, fluxes))
             finer = self._affordable(space, most=_THIN_EFFORT)
             if finer is None:
                 return level - 1
             self._spaces[level] = finer
         return len(self._spaces) - 1
 
-    def _layered(self, space: TileSpace, begin: float, end: float) -> Tensor:
-        """Along which coordinates tiles, ``(T, D)``, are too long for a layer of values that contradict prescribed ones."""
+    def _layered(self, space: TileSpace, begin: float, end: float, fluxes: bool) -> Tensor:
+        """Along which coordinates tiles, ``(T, D)``, are too long for a layer of values, or all, that contradict conditions."""
         found = torch.zeros_like(space.halves, dtype=torch.bool)
-        prescribed = [each for each in self._conditions if each.prescription is not None and not each.prescription.index]
-        sites = list(space.sites(prescribed, self.setup.scales.__getitem__, _SEED))
+        values = [each for each in self._conditions if each.prescription is not None and not each.prescription.index]
+        sites = list(space.sites(self._conditions if fluxes else values, self.setup.scales.__getitem__, _SEED))
         for site, misfit in self._contradictions(space, sites, begin, end):
             found |= space.across(site, misfit.abs() > _CONTRADICTED)
         return found
