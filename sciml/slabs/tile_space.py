@@ -35,6 +35,8 @@ from sciml.typing import Array, MultiIndex
 SIDES = 3.0
 # What the terms of continuity are called, before the name of their field.
 CONTINUITY = "continuity."
+# What those of small cuts are called, which hold beyond the domain, too.
+_GHOST = "ghost."
 # What is said of where residuals are judged.
 SINGULAR = "residuals are judged apart from singular places"
 # Points along each coordinate of a cut tile to choose from, for one of a whole tile; beyond its degree, of a whole tile.
@@ -505,17 +507,34 @@ class TileSpace:
 
     def _continuity(self) -> Iterator[Site]:
         """Every field, and its derivatives across a side below the order, is the same on both tiles of a side."""
-        ghosts = {name: self._ghosts(name) for name in self.problem.fields}
+        sides = []
         for column, pairs in self.model.neighbours():
-            if not len(pairs):
-                continue
-            # Pairs whose sides meet in the same way share their places.
-            ways, way = self.model.shared(pairs).mul(1e6).round().unique(dim=0, return_inverse=True)
-            for number, ranges in enumerate(ways / 1e6):
-                yield from self._joined(column, pairs[way == number], ranges, ghosts)
+            if len(pairs):
+                # Pairs whose sides meet in the same way share their places.
+                ways, way = self.model.shared(pairs).mul(1e6).round().unique(dim=0, return_inverse=True)
+                sides += [(column, pairs[way == number], ranges) for number, ranges in enumerate(ways / 1e6)]
+        ghosts = {name: self._ghosts(name, sides) for name in self.problem.fields}
+        for column, pairs, ranges in sides:
+            yield from self._joined(column, pairs, ranges, ghosts)
 
-    def _ghosts(self, field: str) -> Tensor:
+    def _on_side(self, column: int, ranges: Tensor, side: int) -> Tensor:
+        """Gauss points of a common side across a coordinate, in the coordinates of both tiles, ``(2, q, D)``."""
+        across = gauss_grid(side, len(self.names) - 1)
+        across = torch.cat([across[:, :column], across.new_zeros(len(across), 1), across[:, column:]], dim=1)
+        return ranges.mean(2)[:, None] + across * ranges.diff(dim=2)[:, None, :, 0] / 2
+
+    def _continues(self, field: str, column: int, pairs: Tensor, places: Tensor) -> Tensor:
+        """At which places of the sides of pairs ``(P, 2)`` a field lives, ``(P, q)``."""
+        # One that ends along the side lives on one of the two alone: it goes on into the other.
+        beside = places[:1].repeat(2, 1, 1)
+        beside[0, :, column] -= _BESIDE
+        beside[1, :, column] += _BESIDE
+        return torch.stack([self.lives(field, self.points(pairs[:, 0], each[None])) for each in beside]).any(0)
+
+    def _ghosts(self, field: str, sides: Sequence[tuple[int, Tensor, Tensor]]) -> Tensor:
         """Ghost penalty: small cuts, with fewer places where a field lives than coefficients, and a neighbour each, ``(P, 2)``.
+
+        It is the one with the largest share of those into which the field goes on.
 
         Reference: E. Burman, Ghost penalty, Comptes Rendus Mathematique 348 (2010).
         """
@@ -526,10 +545,14 @@ class TileSpace:
             own, few = torch.ones_like(shares), torch.zeros_like(small)
             own[cut], few[cut] = share, inside.sum(1) < self.model.width
             shares, small = shares + own, small & few
-        pairs = torch.cat([each for _, each in self.model.neighbours()])
-        pairs = torch.cat([pairs, pairs.flip(1)])
-        # A place is enough for a field to live on a tile; the neighbour with most of it comes first.
-        pairs = pairs[small[pairs[:, 0]] & (shares[pairs] > 0).all(1)]
+        joined = [torch.zeros(0, 2, dtype=torch.int64)]
+        for column, each, ranges in sides:
+            some = each[small[each].any(1)]
+            if len(some):
+                places = self._on_side(column, ranges, _FINER * self.side)
+                joined.append(some[self._continues(field, column, some, places).any(1)])
+        pairs = torch.cat([*joined, *(each.flip(1) for each in joined)])
+        pairs = pairs[small[pairs[:, 0]]]
         pairs = pairs[shares[pairs[:, 1]].argsort(descending=True)]
         pairs = pairs[pairs[:, 0].argsort(stable=True)]
         first = torch.ones(len(pairs), dtype=torch.bool)
@@ -539,27 +562,17 @@ class TileSpace:
     def _joined(self, column: int, pairs: Tensor, ranges: Tensor, ghosts: Mapping[str, Tensor]) -> Iterator[Site]:
         """The continuity of pairs of tiles ``(P, 2)`` that meet across a coordinate in ranges of both, ``(2, D, 2)``."""
 
-        def places(side: int) -> Tensor:
-            """Gauss points of the common side in the coordinates of both, ``(2, q, D)``."""
-            across = gauss_grid(side, len(self.names) - 1)
-            across = torch.cat([across[:, :column], across.new_zeros(len(across), 1), across[:, column:]], dim=1)
-            return ranges.mean(2)[:, None] + across * ranges.diff(dim=2)[:, None, :, 0] / 2
-
-        def jumps(name: str, some: Tensor, both: Tensor, real: Tensor, powers: Sequence[int]) -> Iterator[Site]:
+        def jumps(what: str, some: Tensor, both: Tensor, real: Tensor, powers: Sequence[int]) -> Iterator[Site]:
             """Jumps of derivatives across sides at places of both tiles, ``(2, P, q, D)``, those that are ``real``."""
             traces = tuple(TileTrace(self, own, each) for own, each in zip(some.T, both, strict=True))
             for power in powers:
-                term = Term(f"{CONTINUITY}{name}", Interior(), partial(_jump, name, (self.names[column],) * power))
+                term = Term(f"{what}{name}", Interior(), partial(_jump, name, (self.names[column],) * power))
                 yield Site(term, traces, real.double())
 
         # On a whole side the jump is a polynomial, which these points determine; of a cut one as many are taken inside.
-        few, many = places(max(self.model.degrees) + 1), places(_FINER * self.side)
+        few, many = (self._on_side(column, ranges, count) for count in (max(self.model.degrees) + 1, _FINER * self.side))
         for name in self.problem.fields:
-            # A field that ends along the side lives on one of the two alone: it goes on into the other.
-            beside = many[:1].repeat(2, 1, 1)
-            beside[0, :, column] -= _BESIDE
-            beside[1, :, column] += _BESIDE
-            inside = torch.stack([self.lives(name, self.points(pairs[:, 0], each[None])) for each in beside]).any(0)
+            inside = self._continues(name, column, pairs, many)
             whole = inside.all(1)
             cut = inside.any(1) & ~whole
             chosen, lives = _some(inside[cut], self.side ** (len(self.names) - 1))
@@ -570,12 +583,12 @@ class TileSpace:
                 some = pairs[kept]
                 if not len(some):
                     continue
-                yield from jumps(name, some, both, real, range(max(1, self.problem.order(name, self.names[column]))))
+                yield from jumps(CONTINUITY, some, both, real, range(max(1, self.problem.order(name, self.names[column]))))
             # All derivatives of a small cut are those of its neighbour, on the side as a whole.
             some = pairs[(pairs[:, None] == torch.cat([ghosts[name], ghosts[name].flip(1)])).all(2).any(1)]
             if len(some):
                 both = few[:, None].expand(-1, len(some), -1, -1)
-                yield from jumps(name, some, both, torch.ones(both.shape[1:3]), range(1 + self.model.degrees[column]))
+                yield from jumps(_GHOST, some, both, torch.ones(both.shape[1:3]), range(1 + self.model.degrees[column]))
 
     def row_weights(self, evaluated: Evaluated, unit: Callable[[Part], float]) -> Tensor:
         """What the rows at each tile are multiplied by: the reciprocal of their size, and of the root of their number.
@@ -591,7 +604,7 @@ class TileSpace:
         site = evaluated.site
         whole = isinstance(site.term.place, Interior | Within) and len(site.traces) == 1
         count = self.side ** (len(self.names) - (not whole))
-        if site.term.name.startswith(CONTINUITY):
+        if site.term.name.startswith((CONTINUITY, _GHOST)):
             count = evaluated.values.shape[2]
         weight = (1.0 if whole else SIDES) / math.sqrt(count)
         return torch.where(typical > 0, weight / typical, torch.zeros_like(typical))

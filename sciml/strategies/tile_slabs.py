@@ -117,7 +117,8 @@ class TileWindows(SlabAttempt):
         self._graded, self._thicker = 0, dict[int, float]()
         # The first window that was asked for when the start was seen to contradict conditions.
         self._begun: tuple[float, float] | None = None
-        self._longest = 0.0
+        # The length with which it begins anew, and the level of uniform tiles at which levels begin.
+        self._longest, self._lowest = 0.0, 0
         # When the layer is over that a start which contradicts the conditions leaves.
         self._over = -math.inf
         self._too_long, self._patience = math.inf, 0
@@ -240,12 +241,11 @@ class TileWindows(SlabAttempt):
         Fields without a derivative in time have no start.
         """
         started = {name for name, order in zip(self._problem.fields, self._orders, strict=True) if order}
+        depends = self._problem.system.depends
         starts = self._starts(space, begin, None)
         slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
         conditions = [
-            site
-            for site in sites
-            if site.term in self._conditions and (site.term.prescription is None or site.term.prescription.field in started)
+            site for site in sites if site.term in self._conditions and {name for name, _ in depends(site.term)} <= started
         ]
         for each in slab.evaluate(conditions, slab.zero(), torch.zeros(1, dtype=torch.float64)):
             yield each.site, each.values[0][each.site.counted]
@@ -260,8 +260,9 @@ class TileWindows(SlabAttempt):
             self._graded, self._begun = self._across_layers(begin, end), (begin, end)
             self.accepted = max(self.accepted, _AFTER_JUMPS)
             self.target = max(self.target, _IN_THIN_LAYERS if self._graded else _IN_LAYERS)
-        # Halving makes it shorter.
-        length, self._longest = max(end - begin, self._longest), 0.0
+        length = max(end - begin, self._longest)
+        # One that is not solved is halved.
+        self._longest = length / 2 if self._longest else 0.0
         finest = min(self._graded, self._most_graded(length)) if self._graded else 0
         self._spaces = {level: each for level, each in self._spaces.items() if level <= finest}
         self._thicker = {level: begin + _RESOLVED * length / self._thins**level for level in range(1, finest + 1)}
@@ -276,7 +277,8 @@ class TileWindows(SlabAttempt):
         Fluxes that contradict the start leave a layer whose height is as its thickness: where they are not large, tiles of any
         size resolve it well enough.
         """
-        if not self._jumps or self._graded or self._begun is None or found.in_time <= _IN_THIN_LAYERS:
+        enough = found.in_time <= _IN_THIN_LAYERS or self.log.stopped
+        if not self._jumps or self._graded or self._begun is None or enough:
             return False
         kept, asked, self._begun = self._spaces, self._begun, None
         # Those that the first window asked for go on when the layer is over.
@@ -285,6 +287,7 @@ class TileWindows(SlabAttempt):
         if not self._graded:
             self._spaces = kept
             return False
+        self._lowest += self._level
         self._first, self._in_space, self._per_left = None, math.inf, 0.0
         self.target, self._longest = max(self._goal, _IN_THIN_LAYERS), asked[1] - asked[0]
         return True
@@ -446,16 +449,17 @@ class TileWindows(SlabAttempt):
             if self._apart(ended.mesh, partial(_values, ended.mesh, ended.ends), partial(_values, made[0], moved)) > _LOST:
                 self._postpone(self._level, begin)
                 break
-            # Its tables take much memory. The levels of uniform tiles begin at the lowest one alone.
+            # Its tables take much memory.
             self._spaces[self._level] = None
             self._level -= 1
             if self._level == 0:
-                del self._spaces[1]
+                # From here on finer tiles are those that what is left asks for.
+                self._spaces = {0: self._spaces[0]}
 
     def _at(self, level: int) -> tuple[TileSpace, list[Site]] | None:
         """The tiles of a level and where the rows are taken; None where that takes too much."""
         if level not in self._spaces:
-            self._spaces[level] = self._made(level)
+            self._spaces[level] = self._made(self._lowest + level)
         return self._spaces[level]
 
     def _made(self, level: int) -> tuple[TileSpace, list[Site]] | None:

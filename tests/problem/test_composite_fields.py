@@ -372,6 +372,12 @@ def test_waves_leave_through_an_impedance(coefficient):
     assert np.abs(solution(x=x)["h"] - np.exp(3j * x)).max() < 1e-9
 
 
+def test_a_complex_coefficient_of_a_real_field_is_refused():
+    problem = define(conditions=[sciml.Robin(u=0.0, coefficient=lambda x: 1j * x, on=BOX.face(x=5))])()
+    with pytest.raises(ProblemError, match=r"Robin\(coefficient=...\) is complex, and what it is for is real"):
+        rows(problem, network(2, 2))
+
+
 def test_a_condition_of_the_users_own_may_be_complex():
     class Scattering(sciml.Problem):
         """u'' + 9 u = 0 with an outgoing wave on the right."""

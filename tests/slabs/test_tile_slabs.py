@@ -113,6 +113,7 @@ def test_small_cuts_are_what_their_neighbours_are():
     # Of this tile 0.4 % lies outside the hole.
     corner = torch.tensor([[0.3365, 0.6635]], dtype=F64)
     tile = space.model.tile(2 * corner - 1)
+    assert bool(((2 * corner - 1 - space.model.centers[tile]).abs() < space.model.halves[tile]).all())
     wrong = right.clone()
     space.local(wrong)[0, tile] += torch.randn(1, space.model.width, generator=torch.Generator().manual_seed(0), dtype=F64)
     ends = []
@@ -421,7 +422,12 @@ def test_a_field_without_a_start_contradicts_nothing():
     class Charged(sciml.Problem):
         domain = DOMAIN
         fields = ["u", "phi"]
-        conditions = [sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, phi=1.0, on=DOMAIN.boundary)]
+        conditions = [
+            sciml.Initial(u=0.0),
+            sciml.Dirichlet(u=0.0, on=DOMAIN.boundary),
+            sciml.Dirichlet(phi=1.0, on=SQUARE),
+            sciml.Neumann(phi=1.0, on=DOMAIN.piece("circle")),
+        ]
 
         @sciml.equation
         def heat(self, u, phi, x, y, t):
