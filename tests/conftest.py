@@ -51,6 +51,9 @@ def place():
     shutil.rmtree(directory)
 
 
+# PyTorch takes the device that it registers for that of all computations: no module to look for doctests in.
+collect_ignore = ["second_device.py"]
+
 # A GPU, or what stands for one: see second_device.py.
 GPU = next((name for name in ("cuda", "second") if hasattr(torch, name) and getattr(torch, name).is_available()), None)
 

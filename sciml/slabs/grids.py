@@ -23,6 +23,7 @@ from torch import Tensor
 
 from sciml.models import Grid
 from sciml.models.bases import Nodal, Spectral1D
+from sciml.parallel.blas_threads import one_blas_thread
 from sciml.slabs.system import Evaluated, Part, Slab
 from sciml.typing import Array, MultiIndex
 
@@ -316,10 +317,12 @@ class _Inverse:
         found = torch.empty_like(right)
         ends = right[:, self._ends[0]] / self._single
         left = right[:, self._others[0]] - (self._beside @ ends[..., None])[..., 0]
-        solved = (
-            scipy.linalg.lu_solve(own, each.numpy(), check_finite=False) for own, each in zip(self._factors, left, strict=True)
-        )
-        found[:, self._ends[1]], found[:, self._others[1]] = ends, torch.from_numpy(np.stack(list(solved)))
+        with one_blas_thread():
+            solved = [
+                scipy.linalg.lu_solve(own, each.numpy(), check_finite=False)
+                for own, each in zip(self._factors, left, strict=True)
+            ]
+        found[:, self._ends[1]], found[:, self._others[1]] = ends, torch.from_numpy(np.stack(solved))
         return found * self._across[:, 0]
 
 

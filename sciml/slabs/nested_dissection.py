@@ -11,6 +11,7 @@ Software 9 (1983).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -19,8 +20,11 @@ import numpy as np
 import scipy
 from torch import Tensor
 
+from sciml.parallel.blas_threads import one_blas_thread
 from sciml.typing import Array
 
+# Matrices of so many rows are factored by all threads of BLAS.
+_LARGE = 2000
 # Sets of so few nodes are not divided any further.
 _LEAST = 2
 # How far from one half the smaller part of a set may be.
@@ -70,13 +74,21 @@ class BlockCholesky:
         ends = np.cumsum(self._sizes)
         self._first = ends - self._sizes
         self._factors: list[tuple[Array, Array, Array, Array]] = []
+        self._large = max((self._width([*front.own, *front.beyond]) for front in self._fronts), default=0) >= _LARGE
+
+    def _width(self, nodes: Sequence[int]) -> int:
+        """How many unknowns some nodes have together."""
+        return int(self._sizes[nodes].sum())
+
+    def _threads(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._large else one_blas_thread()
 
     @property
     def effort(self) -> tuple[float, float]:
         """The multiplications that the factorization takes, and the numbers that the factor and its largest matrix hold."""
         work = kept = largest = 0.0
         for front in self._fronts:
-            own, beyond = (float(self._sizes[each].sum()) for each in (front.own, front.beyond))
+            own, beyond = (float(self._width(each)) for each in (front.own, front.beyond))
             work += own**3 / 3 + own**2 * beyond + own * beyond**2
             kept += own * (own + beyond)
             largest = max(largest, (own + beyond) ** 2)
@@ -100,40 +112,50 @@ class BlockCholesky:
         waiting: list[list[tuple[list[int], Array]]] = [[] for _ in self._fronts]
         self._factors = []
         potrf, (trsm, herk) = _functions(kind)
-        for front, mine, left in zip(self._fronts, parts, waiting, strict=True):
-            nodes = [*front.own, *front.beyond]
-            starts = dict(zip(nodes, np.cumsum([0, *self._sizes[nodes]]).tolist(), strict=False))
-            size, own = int(self._sizes[nodes].sum()), int(self._sizes[front.own].sum())
-            matrix = np.zeros((size, size), dtype=kind, order="F")
-            matrix[np.arange(own), np.arange(own)] = shift
-            for row, column, block in mine:
-                at, beside = starts[row], starts[column]
-                high, wide = self._sizes[row], self._sizes[column]
-                if at >= beside:
-                    matrix[at : at + high, beside : beside + wide] += block[:high, :wide]
-                else:
-                    matrix[beside : beside + wide, at : at + high] += block[:high, :wide].conj().T
-            while left:
-                # Nodes keep their order: what follows one another is added at once.
-                beyond, update = left.pop()
-                runs = _runs([starts[each] for each in beyond], self._sizes[beyond].tolist())
-                for row, at, high in runs:
-                    for column, beside, wide in runs:
-                        if at >= beside:
-                            matrix[at : at + high, beside : beside + wide] += update[row : row + high, column : column + wide]
-            corner, failed = potrf(matrix[:own, :own], lower=1, clean=1, overwrite_a=0)
-            if failed:
-                raise np.linalg.LinAlgError("the matrix is not positive definite")
-            below = matrix[own:, :own].copy()
-            if size > own:
-                below = trsm(1.0, corner, below, side=1, lower=1, trans_a=2)
-            unknowns = np.concatenate([np.arange(self._first[each], self._first[each] + self._sizes[each]) for each in nodes])
-            self._factors.append((unknowns[:own], unknowns[own:], corner, below))
-            if front.parent >= 0:
-                update = matrix[own:, own:].copy(order="F")
-                del matrix
-                update = herk(-1.0, below, beta=1.0, c=update, lower=1, overwrite_c=1)
-                waiting[front.parent].append((front.beyond, update))
+        with self._threads():
+            for front, mine, left in zip(self._fronts, parts, waiting, strict=True):
+                matrix, own = self._assembled(front, mine, left, kind), self._width(front.own)
+                matrix[np.arange(own), np.arange(own)] += shift
+                corner, failed = potrf(matrix[:own, :own], lower=1, clean=1, overwrite_a=0)
+                if failed:
+                    raise np.linalg.LinAlgError("the matrix is not positive definite")
+                below = matrix[own:, :own].copy()
+                if len(below):
+                    below = trsm(1.0, corner, below, side=1, lower=1, trans_a=2)
+                nodes = [*front.own, *front.beyond]
+                unknowns = np.concatenate(
+                    [np.arange(self._first[each], self._first[each] + self._sizes[each]) for each in nodes]
+                )
+                self._factors.append((unknowns[:own], unknowns[own:], corner, below))
+                if front.parent >= 0:
+                    update = matrix[own:, own:].copy(order="F")
+                    del matrix
+                    update = herk(-1.0, below, beta=1.0, c=update, lower=1, overwrite_c=1)
+                    waiting[front.parent].append((front.beyond, update))
+
+    def _assembled(
+        self, front: _Front, blocks: list[tuple[int, int, Array]], updates: list[tuple[list[int], Array]], kind: Any
+    ) -> Array:
+        """The lower triangle of a front: its own blocks, and what earlier fronts have left, which is used up."""
+        nodes = [*front.own, *front.beyond]
+        starts = dict(zip(nodes, np.cumsum([0, *self._sizes[nodes]]).tolist(), strict=False))
+        matrix = np.zeros((self._width(nodes),) * 2, dtype=kind, order="F")
+        for row, column, block in blocks:
+            at, beside = starts[row], starts[column]
+            high, wide = self._sizes[row], self._sizes[column]
+            if at >= beside:
+                matrix[at : at + high, beside : beside + wide] += block[:high, :wide]
+            else:
+                matrix[beside : beside + wide, at : at + high] += block[:high, :wide].conj().T
+        while updates:
+            # Nodes keep their order: what follows one another is added at once.
+            beyond, update = updates.pop()
+            runs = _runs([starts[each] for each in beyond], self._sizes[beyond].tolist())
+            for row, at, high in runs:
+                for column, beside, wide in runs:
+                    if at >= beside:
+                        matrix[at : at + high, beside : beside + wide] += update[row : row + high, column : column + wide]
+        return matrix
 
     def solve(self, right: Array) -> Array:
         """The solution for a right-hand side ``(n,)``, or for several, ``(n, c)``, unknowns in the order of the nodes."""
@@ -143,15 +165,16 @@ class BlockCholesky:
         triangular, times = scipy.linalg.get_blas_funcs(("trsv", "gemv") if one else ("trsm", "gemm"), (found,))
         solve = triangular if one else partial(triangular, 1.0)
         back = {"trans" if one else "trans_a": 2}
-        for own, beyond, corner, below in self._factors:
-            if len(own):
-                found[own] = solve(corner, found[own], lower=1)
-                if len(beyond):
-                    found[beyond] -= times(1.0, below, found[own])
-        for own, beyond, corner, below in reversed(self._factors):
-            if len(own):
-                rest = found[own] - times(1.0, below, found[beyond], **back) if len(beyond) else found[own]
-                found[own] = solve(corner, rest, lower=1, **back)
+        with self._threads():
+            for own, beyond, corner, below in self._factors:
+                if len(own):
+                    found[own] = solve(corner, found[own], lower=1)
+                    if len(beyond):
+                        found[beyond] -= times(1.0, below, found[own])
+            for own, beyond, corner, below in reversed(self._factors):
+                if len(own):
+                    rest = found[own] - times(1.0, below, found[beyond], **back) if len(beyond) else found[own]
+                    found[own] = solve(corner, rest, lower=1, **back)
         return found
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sciml.models.tensor_product import TensorProductBasis
+from sciml.parallel.blas_threads import one_blas_thread
 from sciml.typing import Array
 
 
@@ -82,7 +83,8 @@ class NormalEquations:
         coupling = torch.linalg.solve_triangular(inner, grams[:, :own, own:], upper=False)
         left = grams[:, own:, own:] - coupling.mT @ coupling
         more = None if self.more is None else (self.more[0], _damped(self.more[1], damping))
-        rows = scipy.linalg.cholesky_banded(layout.banded(left, more), overwrite_ab=True, lower=True, check_finite=False)
+        with one_blas_thread():
+            rows = scipy.linalg.cholesky_banded(layout.banded(left, more), overwrite_ab=True, lower=True, check_finite=False)
 
         def solve(right: Tensor) -> Tensor:
             mine, shared = layout.columns[:, :own], layout.columns[:, own:]
@@ -90,7 +92,8 @@ class NormalEquations:
             outer = right.clone()
             outer.index_add_(0, shared.flatten(), (coupling.mT @ reduced).flatten(0, 1), alpha=-1)
             found = torch.empty_like(right)
-            solved = scipy.linalg.cho_solve_banded((rows, True), outer[layout.shared].numpy(), check_finite=False)
+            with one_blas_thread():
+                solved = scipy.linalg.cho_solve_banded((rows, True), outer[layout.shared].numpy(), check_finite=False)
             found[layout.shared] = torch.from_numpy(solved)
             rest = reduced - coupling @ found[shared]
             found[mine] = torch.linalg.solve_triangular(inner.mT, rest, upper=True)

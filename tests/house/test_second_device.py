@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from conftest import GPU
 
 TESTS = Path(__file__).parents[1]
 
@@ -22,3 +24,7 @@ def test_what_is_marked_for_a_gpu_runs_on_a_second_device():
     done = subprocess.run(command, cwd=TESTS.parent, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 20, done.stdout
+
+
+def test_looking_for_tests_registers_no_device():
+    assert GPU == "second" or not hasattr(torch, "second")

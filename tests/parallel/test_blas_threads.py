@@ -1,0 +1,74 @@
+"""One thread of BLAS for small matrices, given back whatever happens, however blocks overlap."""
+
+import threading
+
+import numpy as np
+import pytest
+import scipy.linalg  # noqa: F401 (its BLAS is looked for when the first block begins)
+import threadpoolctl
+import torch
+
+from sciml.parallel.blas_threads import one_blas_thread
+from sciml.slabs import nested_dissection
+
+
+def threads():
+    """How many threads each BLAS that is loaded would take."""
+    return {each["num_threads"] for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"}
+
+
+@pytest.fixture(autouse=True)
+def _several():
+    with threadpoolctl.threadpool_limits(3, user_api="blas"):
+        yield
+
+
+def test_threads_are_given_back_after_an_error():
+    def fails():
+        with one_blas_thread():
+            assert threads() == {1}
+            raise ValueError("within")
+
+    with pytest.raises(ValueError, match="within"):
+        fails()
+    assert threads() == {3}
+
+
+def test_blocks_overlap_in_several_threads():
+    inside, left = threading.Event(), threading.Event()
+
+    def longer():
+        with one_blas_thread():
+            inside.set()
+            left.wait(10)
+
+    other = threading.Thread(target=longer)
+    with one_blas_thread():
+        other.start()
+        assert inside.wait(10)
+        assert threads() == {1}
+    left.set()
+    other.join()
+    assert threads() == {3}
+    with one_blas_thread():
+        assert threads() == {1}
+    assert threads() == {3}
+
+
+@pytest.mark.parametrize(("large", "seen"), [(nested_dissection._LARGE, 1), (4, 3)])
+def test_large_matrices_are_factored_by_all_threads(large, seen, monkeypatch):
+    monkeypatch.setattr(nested_dissection, "_LARGE", large)
+    found, original = [], nested_dissection.scipy.linalg.get_lapack_funcs
+
+    def watched(*arguments):
+        (potrf,) = original(*arguments)
+        return (lambda *given, **named: (found.append(threads()), potrf(*given, **named))[1],)
+
+    monkeypatch.setattr(nested_dissection.scipy.linalg, "get_lapack_funcs", watched)
+    matrix = nested_dissection.BlockCholesky([2, 2], np.array([[0, 1]]))
+    own = torch.eye(2, dtype=torch.float64).expand(2, 2, 2)
+    matrix.factor([(torch.arange(2), torch.arange(2), own)], 1.0)
+    assert found
+    assert all(each == {seen} for each in found)
+    np.testing.assert_allclose(matrix.solve(np.ones(4)), 0.5)
+    assert threads() == {3}
