@@ -14,6 +14,7 @@ from torch import Tensor
 from sciml.models import Tiles
 from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
+from sciml.problem.conditions import Term
 from sciml.slabs.newton_krylov import SlabRates, moves
 from sciml.slabs.system import Evaluated, Site, Slab, Trace, at_time
 from sciml.slabs.tile_space import SINGULAR, TileSpace, untied
@@ -257,7 +258,8 @@ class TileWindows(SlabAttempt):
             if not self._jumps:
                 return end
             self.stages = RadauIIA(_STAGES_AFTER)
-            self._graded, self._begun = self._across_layers(begin, end), (begin, end)
+            values = [each for each in self._conditions if each.prescription is not None and not each.prescription.index]
+            self._graded, self._begun = self._across_layers(begin, end, values), (begin, end)
             self.accepted = max(self.accepted, _AFTER_JUMPS)
             self.target = max(self.target, _IN_THIN_LAYERS if self._graded else _IN_LAYERS)
         length = max(end - begin, self._longest)
@@ -283,7 +285,8 @@ class TileWindows(SlabAttempt):
         kept, asked, self._begun = self._spaces, self._begun, None
         # Those that the first window asked for go on when the layer is over.
         self._spaces = {0: self._at(self._level)}
-        self._graded = self._across_layers(*asked, fluxes=True, most=math.ceil(math.log2(found.in_time / _IN_THIN_LAYERS)))
+        most = math.ceil(math.log2(found.in_time / _IN_THIN_LAYERS))
+        self._graded = self._across_layers(*asked, self._conditions, most)
         if not self._graded:
             self._spaces = kept
             return False
@@ -303,8 +306,8 @@ class TileWindows(SlabAttempt):
         shortest = _THINNER * _SHORTEST * 2 * self._problem.domain.half_widths[self._time]
         return min(_TO_LAYERS, max(0, math.floor(math.log(length / shortest, self._thins))))
 
-    def _across_layers(self, begin: float, end: float, fluxes: bool = False, most: int = _TO_LAYERS) -> int:
-        """Boundary layers: levels of tiles, so many, each halved where prescribed values, or all, contradict the start.
+    def _across_layers(self, begin: float, end: float, conditions: Sequence[Term], most: int = _TO_LAYERS) -> int:
+        """Boundary layers: levels of tiles, so many, each halved where the start contradicts these conditions.
 
         A layer of the order p in space is as thin as the root of that order of the time. Tiles of each level resolve it in a
         window that is ``2**p`` times as short as that of the level before.
@@ -312,7 +315,7 @@ class TileWindows(SlabAttempt):
         made, smooths = self._at(0), self._thins > 2 and max(self._orders) == 1
         assert made is not None
         # In a body tiles along its surface are not few.
-        if not smooths or len(made[0].names) > 2 or not bool(self._layered(made[0], begin, end, fluxes).any()):
+        if not smooths or len(made[0].names) > 2 or not bool(self._layered(made[0], begin, end, conditions).any()):
             return 0
         # What coarser tiles miss elsewhere they would miss when the layer is over.
         corners = made[0].reentrant
@@ -320,18 +323,17 @@ class TileWindows(SlabAttempt):
             self._spaces[0] = made = self._affordable(made[0].towards(corners)) or made
         space = made[0]
         for level in range(1, 1 + min(most, self._most_graded(end - begin))):
-            space = space.finer(self._layered(space, begin, end, fluxes))
+            space = space.finer(self._layered(space, begin, end, conditions))
             finer = self._affordable(space, most=_THIN_EFFORT)
             if finer is None:
                 return level - 1
             self._spaces[level] = finer
         return len(self._spaces) - 1
 
-    def _layered(self, space: TileSpace, begin: float, end: float, fluxes: bool) -> Tensor:
-        """Along which coordinates tiles, ``(T, D)``, are too long for a layer of values, or all, that contradict conditions."""
+    def _layered(self, space: TileSpace, begin: float, end: float, conditions: Sequence[Term]) -> Tensor:
+        """Along which coordinates tiles, ``(T, D)``, are too long for the layer of a start that contradicts conditions."""
         found = torch.zeros_like(space.halves, dtype=torch.bool)
-        values = [each for each in self._conditions if each.prescription is not None and not each.prescription.index]
-        sites = list(space.sites(self._conditions if fluxes else values, self.setup.scales.__getitem__, _SEED))
+        sites = list(space.sites(conditions, self.setup.scales.__getitem__, _SEED))
         for site, misfit in self._contradictions(space, sites, begin, end):
             found |= space.across(site, misfit.abs() > _CONTRADICTED)
         return found

@@ -305,6 +305,9 @@ def march(
         if over and reached > aim and setups:
             # Somebody wanted the end before this window was solved.
             break
+        if over and reached > aim:
+            # The first one, which may be shorter than what was asked for.
+            stop = found.problem.domain.bounds[str(setup.problem.time)][1]
         tried = 0
         edges.append(stop)
         # Points are needed no more: the jets kept for them would fill the memory window after window.
