@@ -167,12 +167,14 @@ class Robin(Dirichlet):
 
     Example:
         >>> import sciml
-        >>> cooled = sciml.Robin(u=0.0, coefficient=2.0, on=sciml.Disk((0, 0), 1).boundary)
+        >>> cooled = sciml.Robin(u=0.0, coefficient=2.0)
     """
 
     valued = exact = False
 
-    def __init__(self, *, on: Region, coefficient: Target | complex, name: str | None = None, **targets: Target) -> None:
+    def __init__(
+        self, *, coefficient: Target | complex, on: Region | None = None, name: str | None = None, **targets: Target
+    ) -> None:
         super().__init__(on=on, name=name, **targets)
         self.coefficient = coefficient
         self._complexes: Sequence[tuple[str, str]] = ()

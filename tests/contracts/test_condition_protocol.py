@@ -121,3 +121,12 @@ def test_a_condition_of_the_users_own_holds_like_the_others():
 
     (term,) = [term for term in Own().terms() if term.name == "slope"]
     assert [index for _, index in Own().system.depends(term)] == [("x",)]
+
+
+@pytest.mark.parametrize("kind", [sciml.Dirichlet, sciml.Neumann, lambda **given: sciml.Robin(coefficient=1.0, **given)])
+def test_conditions_of_walls_hold_on_all_of_them_unless_told_otherwise(kind):
+    problem = problem_with(kind(u=0.0))
+    (term,) = [each for each in problem.terms() if each.name not in problem.equations]
+    (block,) = blocks_of(problem, [term], 64, np.random.default_rng(0))
+    (points,) = block.sample.points
+    assert set(points[:, 0].tolist()) == {0.0, 1.0}
