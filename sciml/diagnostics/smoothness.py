@@ -33,8 +33,8 @@ _NEAR, _ASIDE, _BREAK = 1e-6, 1e-7, 1e-5
 _FEWEST_LINES, _MOST_LINES, _ALL_LINES = 2, 4, 12
 _INTERVALS, _PARTS, _ROUNDS, _PLACES = 24, 8, 9, 6
 _JUMP, _RESOLVED = 1e-6, 1e-9
-# The share of a field's size that its changes do not count below.
-_NOTHING = 1e-6
+# The share of a field's size that its changes do not count below; that of its natural derivative that steps do not.
+_NOTHING, _SLIGHT = 1e-6, 1e-3
 _SEGMENTS, _LINES, _HALVINGS, _SHARE, _BETWEEN = 64, 8, 4, 0.02, 5
 _GAUSS = np.polynomial.legendre.leggauss(8)
 # Nodes and weights on [0, 1], the ends among the nodes.
@@ -213,7 +213,7 @@ def _step_along(rows: ResidualSystem, column: int) -> tuple[float, str] | None:
         gaps = _gaps(jets_at, pairs, column, starts, length, _EIGHT)
         # Beyond its part of the domain a field means nothing.
         lives = [_along_living(rows.problem, field, column, starts, length) for _, (field, _) in pairs]
-        least = [_NOTHING * _natural(rows, *pair) for pair, _ in pairs]
+        least = [_SLIGHT * _natural(rows, *pair) for pair, _ in pairs]
         ranges = ranges or [_range(f[own], each) for (_, f), own, each in zip(gaps, lives, least, strict=True)]
         shares = [own * gap / size for (gap, _), size, own in zip(gaps, ranges, lives, strict=True)]
         fraction, worst = torch.stack(shares).max(dim=0)

@@ -19,6 +19,8 @@ from sciml.typing import Array, Points
 # Points that show whether two faces are alike.
 _ALIKE = 1000
 _FEW, _DOUBLINGS, _MORE = 8, 8, 8
+# How far along a side, as a share of it, its directions are looked for.
+_STEP = 1e-6
 # About how many points of a side share a cell, which is halved where they are to lie closer.
 _A_CELL = 8
 # How often the distance of points on a line is halved at most.
@@ -56,10 +58,11 @@ class PointSet:
 class Halvings:
     """Local point density: how often distances are to be halved at places ``(n, D)``, and the coordinates that tell it.
 
-    Distances are those along a side, whose normals ``(n, D)`` are given, or in the domain, where there are none.
+    Distances are those along the directions of a side or a line, unit vectors ``(n, k, D)`` there: ``levels`` gives a number
+    for each, ``(n, k)``, or one for all, ``(n, 1)``.
     """
 
-    levels: Callable[[Array, Array | None], Array]
+    levels: Callable[[Array, Array], Array]
     columns: Sequence[int]
 
 
@@ -107,7 +110,11 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
     if isinstance(place, Average):
         return _quadrature(place, domain, count, generator)
     if isinstance(place, At):
-        halvings = 0 if finer is None else min(int(finer.levels(_along(place, domain, count), None).max()), _MOST_HALVINGS)
+        points, halvings = _along(place, domain, count), 0
+        if finer is not None:
+            open_ones = np.eye(len(domain.bounds))[[at is None for at in place.position]]
+            asked = finer.levels(points, np.tile(open_ones, (len(points), 1, 1)))
+            halvings = min(int(asked.max(initial=0)), _MOST_HALVINGS)
         return PointSet((torch.from_numpy(_along(place, domain, count * 2**halvings)),))
     if isinstance(place, OnFaces | Interface):
         owner, sides = (place, place.sides) if isinstance(place, Interface) else (domain, place.faces)
@@ -151,27 +158,44 @@ def on_side(
     unit, *arrays = _collected(lambda unit: (unit, *made(unit)), dimension, domain.kept(side), count, generator)
     edges = np.full(dimension, 2 ** max(0, round(math.log2(count / _A_CELL) / dimension)))
     sequence = scipy.stats.qmc.Sobol(dimension, rng=generator).random_base2(max(0, round(math.log2(count / edges.prod()))))
-    # Directions that lead along other coordinates alone, as time where tiles are those of space, stay as they are.
-    places = arrays[0][:, finer.columns]
-    mirrored = [np.where(np.arange(dimension) == each, 1 - unit, unit) for each in range(dimension)]
-    parted = np.array([1 + (not np.array_equal(made(each)[0][:, finer.columns], places)) for each in mirrored])
-    corners = np.indices(tuple(parted.tolist())).reshape(dimension, -1).T
-    parts: list[list[Array]] = []
-    level = 0
+    # How often cells are halved along each direction, all at once that are so as often.
+    level, parts = np.zeros((len(unit), dimension), dtype=int), list[list[Array]]()
     while True:
-        asked = finer.levels(arrays[0], arrays[1])
-        parts.append([each[asked == level] for each in arrays])
-        if not (asked > level).any():
+        asked = _asked(finer, made, unit, arrays)
+        parts.append([each[(asked == level).all(1)] for each in arrays])
+        # Of cells that hold a place that asks for more each is halved along the directions that it asks for, and filled anew.
+        further = np.where(asked > level, level + 1, level)
+        more = (asked >= level).all(1) & (asked > level).any(1)
+        if not more.any():
             return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
-        # Cells that hold a place that asks for more are halved along each direction and filled anew.
-        cells = np.unique(np.floor(unit[asked > level] * edges), axis=0)
-        edges, level = parted * edges, level + 1
-        children = (parted * cells[:, None] + corners).reshape(-1, 1, dimension)
-        # Each cell has a shift of its own, or the points of cells beside each other would agree in a coordinate.
-        shifted = (sequence + generator.random((len(children), 1, dimension))) % 1
-        unit = ((children + shifted) / edges).reshape(-1, dimension)
+        found, levels = [], []
+        for wanted in np.unique(further[more], axis=0):
+            some = more & (further == wanted).all(1)
+            # All of them come from cells that were halved as often as one another.
+            parted = wanted - level[some][0] + 1
+            corners = np.indices(tuple(parted.tolist())).reshape(dimension, -1).T
+            cells = np.unique(np.floor(unit[some] * (edges << level[some])), axis=0)
+            children = (parted * cells[:, None] + corners).reshape(-1, 1, dimension)
+            # Each cell has a shift of its own, or the points of cells beside each other would agree in a coordinate.
+            shifted = (sequence + generator.random((len(children), 1, dimension))) % 1
+            found.append(((children + shifted) / (edges << wanted)).reshape(-1, dimension))
+            levels.append(np.broadcast_to(wanted, found[-1].shape))
+        unit, level = np.concatenate(found), np.concatenate(levels)
         *arrays, keep = made(unit)
-        unit, *arrays = (each[keep] for each in (unit, *arrays))
+        unit, level, *arrays = (each[keep] for each in (unit, level, *arrays))
+
+
+def _asked(finer: Halvings, made: Callable[[Array], tuple[Array, ...]], unit: Array, arrays: Sequence[Array]) -> Array:
+    """How often distances are to be halved along each direction of a side at its points, ``(n, k)``."""
+    moves = _STEP * np.where(unit < 0.5, 1.0, -1.0)
+    directions = [made(unit + moves * (np.arange(unit.shape[1]) == each))[0] - arrays[0] for each in range(unit.shape[1])]
+    along = np.stack(directions, axis=1)
+    told = np.zeros(along.shape[2], dtype=bool)
+    told[list(finer.columns)] = True
+    # Directions that lead along other coordinates alone, as time where tiles are those of space, stay as they are.
+    size = np.linalg.norm(along * told, axis=2, keepdims=True)
+    asked = finer.levels(arrays[0], along * told / np.where(size > 0, size, 1.0))
+    return np.where(size[:, :, 0] > 0, asked, 0)
 
 
 def _along(place: At, domain: Domain, count: int) -> Array:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import cast
 
@@ -48,14 +48,18 @@ _WILD, _HOLDS = 1e3, (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 _AT_ONCE = 200_000
 # A tile has so many points inside at least. Conditions have so many points for each function along them.
 _LEAST_POINTS, _ONSIDES = 3, 2.0
+# How many times as many a tile has at most.
+_ENOUGH = 4
 # The share of a sum of squares that few tiles hold, and by what share of their number few that are halved make them more.
 _MOST_OF, _MORE = 0.8, 1.2
 # That share where tiles are graded towards jumps: from ring to ring fields are alike, and higher degrees resolve all of them.
 _MORE_BESIDE = 0.1
 # Half the width of the smallest tile that is halved, as a share of half the domain's: places in it have eight digits.
 _SMALLEST = 1e-8
-# A boundary of more sides is a curve rather than a polygon with corners.
-_MOST_SIDES = 200
+# A boundary of more sides is a curve rather than a polygon with corners, or a surface rather than a polyhedron with edges.
+_MOST_SIDES = {2: 200, 3: 30}
+# Places along an edge, by which it is known.
+_ALONG_EDGES = 33
 # How often tiles at a corner are halved at once, beside the once of all that are marked.
 _TOWARDS = 7
 # How often tiles are halved at most because of what is left on them: a jump of the boundary values leaves as much on any.
@@ -91,6 +95,20 @@ def untied(problem: Problem) -> str | None:
             if not free or problem.system.depends(term) != ((term.field, ()),):
                 return f"the mean {term.name!r} ties all tiles together"
     return None
+
+
+@dataclass(frozen=True)
+class Corners:
+    """Corners and edges of a domain: places ``(C, D)`` in the coordinates of tiles, and the coordinates across, ``(C, D)``."""
+
+    places: Tensor
+    across: Tensor
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, which: Tensor) -> Corners:
+        return Corners(self.places[which], self.across[which])
 
 
 class TileSpace:
@@ -172,57 +190,70 @@ class TileSpace:
         largest, order = squares.sort(descending=True)
         count = int((largest.cumsum(0) < _MOST_OF * largest.sum()).sum()) + 1
         most = _MORE_BESIDE if bool(self._at_jumps.any()) else _MORE
-        if count * (2 ** len(self.names) - 1) <= most * len(squares):
-            marked = torch.zeros(len(squares), dtype=torch.bool)
-            marked[order[:count]] = True
-            found = self.finer(marked)
+        marked = torch.zeros(len(squares), dtype=torch.bool)
+        marked[order[:count]] = True
+        across = self._across(self.corners)
+        # At an edge across it alone.
+        halved = marked[:, None] & torch.where(across.any(1, keepdim=True), across, True)
+        if int((2 ** halved.sum(1) - 1).sum()) <= most * len(squares):
             # Where a tile halved before stands out once more, the fields are singular: far smaller ones at once.
-            singular = self._at_corners(self.corners)
-            singular = self.corners[(singular & (marked & (self.levels > 0))[:, None]).any(0)]
-            return found.towards(singular)
+            singular = (self._at_corners(self.corners) & (marked & (self.levels > 0))[:, None]).any(0)
+            return self.finer(halved).towards(self.corners[singular])
         return None if self.model.alike else self._raised()
 
     @cached_property
-    def corners(self) -> Tensor:
-        """Where two sides of a plane domain meet, or the ends of an interval, in the coordinates of the tiles, ``(C, D)``."""
-        domain, found = self.problem.domain, [np.empty((0, len(self.names)))]
-        if len(self.names) == 1:
-            return torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
-        if len(self.names) == 2 and len(domain.sides) <= _MOST_SIDES:
-            unit = np.full((1, len(domain.bounds)), 0.5)
-            found += [domain.meeting(*pair, unit)[:, self._place] for pair in itertools.combinations(domain.sides, 2)]
-        return (torch.from_numpy(np.concatenate(found)) - self._center) / self._half
+    def corners(self) -> Corners:
+        """Where two sides of a domain meet: corners in the plane, re-entrant edges in space, and the ends of an interval."""
+        domain, count = self.problem.domain, len(self.names)
+        places, across = list[Tensor](), list[Tensor]()
+        if count == 1:
+            places, across = [torch.tensor([[-1.0], [1.0]], dtype=torch.float64)], [torch.ones(2, 1, dtype=torch.bool)]
+        elif len(domain.sides) <= _MOST_SIDES[count]:
+            # Edges are known by places along them, their ends included.
+            along = np.linspace(0.0, 1.0, _ALONG_EDGES)[:, None] if count > 2 else np.full((1, 1), 0.5)
+            unit = np.broadcast_to(along, (len(along), len(domain.bounds)))
+            for pair in itertools.combinations(domain.sides, 2):
+                own = self._scaled(torch.from_numpy(domain.meeting(*pair, unit)))
+                varies = (own - own[:1]).abs().amax(0) > _BESIDE if len(own) else torch.zeros(count, dtype=torch.bool)
+                # Along an edge that is parallel to a coordinate fields are smooth.
+                places.append(own)
+                across.append((~varies if int(varies.sum()) == 1 else torch.ones_like(varies)).expand(len(own), -1))
+        empty = torch.empty(0, count, dtype=torch.float64)
+        found = Corners(torch.cat([empty, *places]), torch.cat([empty.bool(), *across]))
+        return found if count < 3 else found[self._turned_into(found.places)]
 
     @property
-    def reentrant(self) -> Tensor:
-        """Re-entrant corners: those of a plane domain around which clearly more than half of the plane lies inside, ``(C, D)``.
+    def reentrant(self) -> Corners:
+        """Re-entrant corners and edges: those around which clearly more than half of all directions lie inside."""
+        return self.corners[self._turned_into(self.corners.places)]
 
-        They are found by asking, since differences and unions have corners that no shape of theirs knows.
-        """
-        found = self.corners[self.corners.isfinite().all(1)]
-        if len(self.names) != 2 or not len(found):
-            return found[:0]
-        angles = torch.linspace(0, 2 * math.pi, _AROUND_CORNERS + 1, dtype=torch.float64)[:-1]
-        around = _NEAR_CORNERS * torch.stack([angles.cos(), angles.sin()], dim=1)
-        inside = self._contains(self.problem.domain, self._center + self._half * (found[:, None] + around))
-        return found[inside.double().mean(1) > _REENTRANT]
+    def _turned_into(self, places: Tensor) -> Tensor:
+        if len(self.names) == 1:
+            return torch.zeros(len(places), dtype=torch.bool)
+        # By asking, since differences and unions have corners that no shape of theirs knows.
+        around = places.nan_to_num()[:, None] + _NEAR_CORNERS * _directions(len(self.names))
+        inside = self._contains(self.problem.domain, self._center + self._half * around)
+        return places.isfinite().all(1) & (inside.double().mean(1) > _REENTRANT)
 
-    def _at_corners(self, corners: Tensor) -> Tensor:
+    def _at_corners(self, corners: Corners) -> Tensor:
         """Which tiles hold which of some corners, ``(T, C)``."""
-        away = (self.model.centers[:, None] - corners).abs()
+        away = (self.model.centers[:, None] - corners.places).abs()
         return (away <= (1 + _BESIDE) * self.model.halves[:, None]).all(2)
 
-    def towards(self, corners: Tensor, times: int = _TOWARDS) -> TileSpace:
-        """Geometrically graded tiles: those at some corners ``(C, D)`` halved so many times, one after the other."""
+    def _across(self, corners: Corners) -> Tensor:
+        """The coordinates along which tiles that hold some corners are halved, ``(T, D)``."""
+        return (self._at_corners(corners)[:, :, None] & corners.across).any(1)
+
+    def towards(self, corners: Corners, times: int = _TOWARDS) -> TileSpace:
+        """Geometrically graded tiles: those at some corners halved so many times, one after the other."""
         found = self
         for _ in range(times if len(corners) else 0):
-            found = found.finer(found._at_corners(corners).any(1))
+            found = found.finer(found._across(corners))
         return found
 
     def resolving_data(self, times: int = _SMALL_ENOUGH) -> TileSpace:
         """Tiles halved where few of them do not resolve prescribed values: so many times where these jump."""
         found = self
-        # In space values jump along curves, at which tiles are not few.
         for _ in range(times if len(self.names) <= 2 else 0):
             marked = found._oscillating()
             count = int(marked.sum())
@@ -234,7 +265,8 @@ class TileSpace:
     @cached_property
     def _at_jumps(self) -> Tensor:
         """Small tiles at jumps of prescribed values, ``(T,)``: what is left there is left on tiles of any size."""
-        small, model = self.levels >= _TOWARDS, self.model
+        # In space values jump along curves, at which tiles are not few.
+        small, model = (self.levels >= _TOWARDS) & (len(self.names) <= 2), self.model
         jumps = model.centers[small & self._oscillating()] if bool(small.any()) else model.centers[:0]
         near = _REACH * 2.0**-_TOWARDS * model.halves.amax(0)
         return small & ((model.centers[:, None] - jumps).abs() <= near).all(2).any(1)
@@ -283,10 +315,15 @@ class TileSpace:
             found.append(prescribed_values(given.what, given.target, self.problem, columns).expand(len(points)).detach())
         return torch.cat(places), torch.cat(found)
 
+    @property
+    def _beside(self) -> float:
+        """How many points of a condition there are on a side of a tile."""
+        return ((max(self.model.degrees) + 1) * _ONSIDES) ** (len(self.names) - 1)
+
     def _drawn(self, term: Term, generator: np.random.Generator, denser: float = 1.0) -> PointSet:
         """Points of a condition, as dense as its tiles ask for, or denser."""
         largest = denser * (self._half / self.halves.amax(0)).max()
-        count = max(1, round(float(largest * (max(self.model.degrees) + 1) * _ONSIDES) ** (len(self.names) - 1)))
+        count = max(1, round(float(largest) ** (len(self.names) - 1) * self._beside))
         return draw(term.place, self.problem.domain, count, generator, Halvings(self._along, self._place))
 
     def _raised(self) -> TileSpace:
@@ -302,20 +339,22 @@ class TileSpace:
 
     @cached_property
     def levels(self) -> Tensor:
-        """How many times the largest tile was halved along every coordinate to make each, ``(T,)``."""
-        return self.halvings.amin(1)
+        """How many times the largest tile was halved along two coordinates, or the only one, to make each, ``(T,)``.
+
+        Along one of several tiles are halved across layers, which are smooth; along two towards corners and edges.
+        """
+        return self.halvings.sort(dim=1, descending=True).values[:, min(1, len(self.names) - 1)]
 
     def _scaled(self, points: Tensor) -> Tensor:
         """Points by all coordinates, ``(n, D)``, in those of the tiles."""
         return (points[:, self._place] - self._center) / self._half
 
-    def _along(self, points: Array, normals: Array | None) -> Array:
-        """How many times tiles at points by all coordinates, ``(n, D)``, are halved along sides with these normals, if any."""
-        found = self.halvings[self.model.tile(self._scaled(torch.from_numpy(points)))].double()
-        if normals is not None:
-            # A tile is as long along a side as its longest direction there, which is shorter than its coordinate's.
-            found += torch.log2((1 - torch.from_numpy(normals)[:, self._place].square()).clamp_min(0.0)) / 2
-        return (found.amax(1) + 0.5 + 1e-9).floor().clamp_min(0).long().numpy()
+    def _along(self, points: Array, directions: Array) -> Array:
+        """How many times tiles at points by all coordinates, ``(n, D)``, are halved along directions ``(n, k, D)``."""
+        halved = self.halvings[self.model.tile(self._scaled(torch.from_numpy(points)))].double()
+        # A tile is as long along a direction as that coordinate lets it be which it leaves first.
+        found = (halved[:, None] + torch.log2(torch.from_numpy(directions)[:, :, self._place].abs())).amax(2)
+        return (found + 0.5 + 1e-6).floor().clamp_min(0).long().numpy()
 
     @cached_property
     def singular(self) -> bool:
@@ -438,6 +477,11 @@ class TileSpace:
         tiles = [self.model.tile(each) for each in scaled]
         key = tiles[0] if len(tiles) == 1 else tiles[0] * len(self.model.live) + tiles[1]
         order = torch.argsort(key, stable=True)
+        counts, place = _numbered(key[order])
+        # Points are as close in all directions as the shortest side of a tile asks for: of a long one there are too many.
+        enough = counts.clamp_max(round(_ENOUGH * self._beside)).repeat_interleave(counts)
+        all_of = counts.repeat_interleave(counts)
+        order = order[(place + 1) * enough // all_of > place * enough // all_of]
         counts, place = _numbered(key[order])
         starts = torch.cumsum(counts, 0) - counts
         groups = torch.arange(len(counts)).repeat_interleave(counts)
@@ -775,3 +819,15 @@ def gauss_grid(side: int, dimension: int) -> Tensor:
         return torch.zeros(1, 0, dtype=torch.float64)
     places, _ = gauss(side)
     return torch.cartesian_prod(*[places] * dimension).reshape(-1, dimension)
+
+
+def _directions(dimension: int) -> Tensor:
+    """Directions in the plane or in space, about evenly spread, ``(n, D)``."""
+    if dimension == 2:
+        angles = torch.linspace(0, 2 * math.pi, _AROUND_CORNERS + 1, dtype=torch.float64)[:-1]
+        return torch.stack([angles.cos(), angles.sin()], dim=1)
+    # Fibonacci's lattice on the sphere.
+    number = torch.arange(_AROUND_CORNERS, dtype=torch.float64) + 0.5
+    height, angles = 1 - 2 * number / _AROUND_CORNERS, math.pi * (1 + 5**0.5) * number
+    radius = (1 - height.square()).sqrt()
+    return torch.stack([radius * angles.cos(), radius * angles.sin(), height], dim=1)

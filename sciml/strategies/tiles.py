@@ -235,7 +235,11 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
         boxes = " x ".join(map(str, counts))
         raise SolverError(f"none of {boxes} tiles has enough points inside {problem.domain!r}: use more tiles")
     # Layers at the ends of an interval, where least squares spread an error that no tile resolves, cost few tiles.
-    return found.towards(found.corners, _TO_THE_ENDS) if work.dimension == 1 else found.resolving_data()
+    if work.dimension == 1:
+        return found.towards(found.corners, _TO_THE_ENDS)
+    # The singular function of an edge has second derivatives that no square integral bounds: on large tiles least squares go
+    # elsewhere, and what is left says nothing.
+    return found.resolving_data() if work.dimension == 2 else found.towards(found.reentrant)
 
 
 def _solved(

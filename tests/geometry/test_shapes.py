@@ -430,14 +430,17 @@ def test_points_of_sides_lie_as_densely_as_each_place_asks_for(domain):
     place = np.array([high for _, high in domain.bounds.values()]) * (np.arange(len(domain.bounds)) == 0)
     freedom = len(place) - 1
 
-    def levels(points, normals=None):
+    def levels(points):
         away = np.linalg.norm(points - place, axis=1).clip(1e-12)
         return np.clip(np.floor(np.log2(0.5 / away)) + 1, 0, 4).astype(int)
+
+    def asked(points, directions):
+        return levels(points)[:, None]
 
     sides = OnFaces(tuple(domain.sides))
     even, many, finer = (
         draw(sides, domain, count**freedom, np.random.default_rng(0), how)
-        for count, how in ((64, None), (1024, None), (64, Halvings(levels, range(len(place)))))
+        for count, how in ((64, None), (1024, None), (64, Halvings(asked, range(len(place)))))
     )
     assert finer.normals.shape == finer.points[0].shape
     found, shares = (np.bincount(levels(each.points[0].numpy()), minlength=5) for each in (finer, many))
@@ -451,10 +454,11 @@ def test_points_lie_closer_along_space_alone_where_that_is_what_they_are_halved_
     square = sciml.Box(x=(0, 1), y=(0, 1)) - sciml.Disk((1, 1), 0.5)
     domain = square if time is None else square * time
 
-    def levels(points, normals=None):
+    def levels(points):
         return np.clip(np.floor(-np.log2(points[:, :2].max(1).clip(1e-12))), 0, 9).astype(int)
 
-    sample = draw(OnFaces(tuple(domain.sides)), domain, 64, np.random.default_rng(0), Halvings(levels, (0, 1)))
+    finer = Halvings(lambda points, directions: levels(points)[:, None], (0, 1))
+    sample = draw(OnFaces(tuple(domain.sides)), domain, 64, np.random.default_rng(0), finer)
     counts = np.bincount(levels(sample.points[0].numpy()), minlength=10)
     assert counts.max() < 400
     assert counts[1:].min() > 30
@@ -463,10 +467,28 @@ def test_points_lie_closer_along_space_alone_where_that_is_what_they_are_halved_
 def test_points_of_halved_cells_differ_in_every_coordinate():
     """On a side times time, where those at other times are other places of a slab's tiles."""
     domain, face = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 1)), OnFaces((Face("y", "lower"),))
-    finer = Halvings(lambda points, normals: (points[:, 0] < 0.5).astype(int), (0, 1))
+    finer = Halvings(lambda points, directions: (points[:, :1] < 0.5).astype(int), (0, 1))
     sample = draw(face, domain, 64, np.random.default_rng(0), finer)
     (points,) = sample.points
     halved = points[points[:, 0] < 0.5]
     assert len(halved) > 40
     for column in (0, 2):
         assert len(halved[:, column].unique()) == len(halved)
+
+
+def test_points_lie_closer_along_the_directions_alone_that_ask_for_it():
+    """Towards an edge: seven halvings across it take some hundred points, and lie as far apart along it as elsewhere."""
+    cube, face = sciml.Box(x=(0, 1), y=(0, 1), z=(0, 1)), OnFaces((Face("x", "lower"),))
+
+    def levels(points):
+        return np.clip(np.floor(-np.log2(points[:, 1].clip(1e-12))), 0, 7).astype(int)
+
+    def asked(points, directions):
+        assert set(np.abs(directions).argmax(2).flatten()) == {1, 2}
+        return levels(points)[:, None] * (np.abs(directions[:, :, 1]) > 0.5)
+
+    (points,) = draw(face, cube, 256, np.random.default_rng(0), Halvings(asked, (0, 1, 2))).points
+    counts = np.bincount(levels(points.numpy()), minlength=8)
+    assert counts.max() < 2.5 * counts.min()
+    along = points[points[:, 1] < 0.01][:, 2]
+    assert np.histogram(along, 4, (0, 1))[0].min() > 0.1 * len(along)

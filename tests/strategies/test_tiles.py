@@ -15,7 +15,7 @@ from sciml import d
 from sciml.errors import SolverError
 from sciml.slabs.at_rest import TileRows
 from sciml.slabs.tile_least_squares import TileLinearization
-from sciml.slabs.tile_space import TileSpace
+from sciml.slabs.tile_space import Corners, TileSpace
 from sciml.strategies import CornerSingular, Tiles, search, select, tiles
 
 SQUARE = sciml.Box(x=(-0.5, 0.5), y=(-0.5, 0.5))
@@ -348,8 +348,7 @@ def test_tiles_at_a_singular_corner_are_halved_many_times():
 def test_conditions_are_spread_over_large_tiles_beside_small_ones():
     problem = corner()
     space = TileSpace.laid(problem, problem.coordinates, (8, 4), 6)
-    for _ in range(5):
-        space = space.finer(space._at_corners(torch.zeros(1, 2)).any(1))
+    space = space.towards(Corners(torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)), 5)
     assert space.levels.max() == 5
     sites = [site for site in space.sites(problem.terms(), lambda _: 1.0, [0]) if site.normals is not None]
     assert sites
