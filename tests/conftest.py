@@ -19,8 +19,9 @@ torch.ones(1, requires_grad=True).sum().backward()
 
 pytest_plugins = ["slow_tests"]
 
-# Run by `make bench`; test_benchmarks.py tries what it consists of.
-collect_ignore = ["benchmarks"]
+# Run by `make bench`; test_benchmarks.py tries what it consists of. PyTorch takes the device that the other registers for that
+# of all computations: no module to look for doctests in.
+collect_ignore = ["benchmarks", "second_device.py"]
 
 
 def problem_class(name):
@@ -50,9 +51,6 @@ def place():
     yield directory
     shutil.rmtree(directory)
 
-
-# PyTorch takes the device that it registers for that of all computations: no module to look for doctests in.
-collect_ignore = ["second_device.py"]
 
 # A GPU, or what stands for one: see second_device.py.
 GPU = next((name for name in ("cuda", "second") if hasattr(torch, name) and getattr(torch, name).is_available()), None)

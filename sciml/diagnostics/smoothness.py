@@ -213,7 +213,7 @@ def _step_along(rows: ResidualSystem, column: int) -> tuple[float, str] | None:
         gaps = _gaps(jets_at, pairs, column, starts, length, _EIGHT)
         # Beyond its part of the domain a field means nothing.
         lives = [_along_living(rows.problem, field, column, starts, length) for _, (field, _) in pairs]
-        least = [_SLIGHT * _natural(rows, *pair) for pair, _ in pairs]
+        least = [_SLIGHT * _natural(rows, *below) for _, below in pairs]
         ranges = ranges or [_range(f[own], each) for (_, f), own, each in zip(gaps, lives, least, strict=True)]
         shares = [own * gap / size for (gap, _), size, own in zip(gaps, ranges, lives, strict=True)]
         fraction, worst = torch.stack(shares).max(dim=0)

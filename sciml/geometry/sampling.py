@@ -158,24 +158,29 @@ def on_side(
     unit, *arrays = _collected(lambda unit: (unit, *made(unit)), dimension, domain.kept(side), count, generator)
     edges = np.full(dimension, 2 ** max(0, round(math.log2(count / _A_CELL) / dimension)))
     sequence = scipy.stats.qmc.Sobol(dimension, rng=generator).random_base2(max(0, round(math.log2(count / edges.prod()))))
-    # How often cells are halved along each direction, all at once that are so as often.
+    # Directions that lead along other coordinates alone, as time where tiles are those of space, stay as they are.
+    places = arrays[0][:, finer.columns]
+    mirrored = [np.where(np.arange(dimension) == each, 1 - unit, unit) for each in range(dimension)]
+    leads = np.array([not np.array_equal(made(each)[0][:, finer.columns], places) for each in mirrored])
+    # How often the cell of each place was halved along each direction.
     level, parts = np.zeros((len(unit), dimension), dtype=int), list[list[Array]]()
     while True:
-        asked = _asked(finer, made, unit, arrays)
+        asked = _asked(finer, made, unit, arrays, leads)
         parts.append([each[(asked == level).all(1)] for each in arrays])
-        # Of cells that hold a place that asks for more each is halved along the directions that it asks for, and filled anew.
-        further = np.where(asked > level, level + 1, level)
-        more = (asked >= level).all(1) & (asked > level).any(1)
+        # Cells that hold a place that asks for more are halved along all directions that do, and filled anew; a cell is come to
+        # in one way alone, on which no direction is behind that asks for more.
+        most = level.max(1, keepdims=True)
+        further = np.minimum(most + 1, asked)
+        more = (level == np.minimum(most, asked)).all(1) & (further > level).any(1)
         if not more.any():
             return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
         found, levels = [], []
         for wanted in np.unique(further[more], axis=0):
             some = more & (further == wanted).all(1)
-            # All of them come from cells that were halved as often as one another.
-            parted = wanted - level[some][0] + 1
-            corners = np.indices(tuple(parted.tolist())).reshape(dimension, -1).T
-            cells = np.unique(np.floor(unit[some] * (edges << level[some])), axis=0)
-            children = (parted * cells[:, None] + corners).reshape(-1, 1, dimension)
+            before = level[some][0]
+            halves = np.indices(tuple((wanted - before + 1).tolist())).reshape(dimension, -1).T
+            cells = np.unique(np.floor(unit[some] * (edges << before)), axis=0)
+            children = (cells[:, None] * (1 + wanted - before) + halves).reshape(-1, 1, dimension)
             # Each cell has a shift of its own, or the points of cells beside each other would agree in a coordinate.
             shifted = (sequence + generator.random((len(children), 1, dimension))) % 1
             found.append(((children + shifted) / (edges << wanted)).reshape(-1, dimension))
@@ -185,17 +190,17 @@ def on_side(
         unit, level, *arrays = (each[keep] for each in (unit, level, *arrays))
 
 
-def _asked(finer: Halvings, made: Callable[[Array], tuple[Array, ...]], unit: Array, arrays: Sequence[Array]) -> Array:
-    """How often distances are to be halved along each direction of a side at its points, ``(n, k)``."""
+def _asked(
+    finer: Halvings, made: Callable[[Array], tuple[Array, ...]], unit: Array, arrays: Sequence[Array], leads: Array
+) -> Array:
+    """How often distances are to be halved along each direction of a side at its points, ``(n, k)``; along some they lead."""
     moves = _STEP * np.where(unit < 0.5, 1.0, -1.0)
-    directions = [made(unit + moves * (np.arange(unit.shape[1]) == each))[0] - arrays[0] for each in range(unit.shape[1])]
-    along = np.stack(directions, axis=1)
-    told = np.zeros(along.shape[2], dtype=bool)
-    told[list(finer.columns)] = True
-    # Directions that lead along other coordinates alone, as time where tiles are those of space, stay as they are.
-    size = np.linalg.norm(along * told, axis=2, keepdims=True)
-    asked = finer.levels(arrays[0], along * told / np.where(size > 0, size, 1.0))
-    return np.where(size[:, :, 0] > 0, asked, 0)
+    directions = [made(unit + moves * (np.arange(len(leads)) == each))[0] - arrays[0] for each in range(len(leads))]
+    along = np.stack(directions, axis=1) * np.isin(np.arange(arrays[0].shape[1]), finer.columns)
+    size = np.linalg.norm(along, axis=2)
+    found = np.where(size > 0, finer.levels(arrays[0], along / np.where(size > 0, size, 1.0)[:, :, None]), 0)
+    # One that leads to another triangle, and nowhere within its own, is halved as often as the others.
+    return np.where((size == 0) & leads, found.max(1, keepdims=True), found)
 
 
 def _along(place: At, domain: Domain, count: int) -> Array:

@@ -48,8 +48,6 @@ _WILD, _HOLDS = 1e3, (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 _AT_ONCE = 200_000
 # A tile has so many points inside at least. Conditions have so many points for each function along them.
 _LEAST_POINTS, _ONSIDES = 3, 2.0
-# How many times as many a tile has at most.
-_ENOUGH = 4
 # The share of a sum of squares that few tiles hold, and by what share of their number few that are halved make them more.
 _MOST_OF, _MORE = 0.8, 1.2
 # That share where tiles are graded towards jumps: from ring to ring fields are alike, and higher degrees resolve all of them.
@@ -230,9 +228,10 @@ class TileSpace:
     def _turned_into(self, places: Tensor) -> Tensor:
         if len(self.names) == 1:
             return torch.zeros(len(places), dtype=torch.bool)
-        # By asking, since differences and unions have corners that no shape of theirs knows.
-        around = places.nan_to_num()[:, None] + _NEAR_CORNERS * _directions(len(self.names))
-        inside = self._contains(self.problem.domain, self._center + self._half * around)
+        # By asking, since differences have corners that no shape of theirs knows.
+        around = _NEAR_CORNERS * self._half.max() * _directions(len(self.names))
+        near = self._center + self._half * places.nan_to_num()
+        inside = self._contains(self.problem.domain, near[:, None] + around)
         return places.isfinite().all(1) & (inside.double().mean(1) > _REENTRANT)
 
     def _at_corners(self, corners: Corners) -> Tensor:
@@ -315,15 +314,10 @@ class TileSpace:
             found.append(prescribed_values(given.what, given.target, self.problem, columns).expand(len(points)).detach())
         return torch.cat(places), torch.cat(found)
 
-    @property
-    def _beside(self) -> float:
-        """How many points of a condition there are on a side of a tile."""
-        return ((max(self.model.degrees) + 1) * _ONSIDES) ** (len(self.names) - 1)
-
     def _drawn(self, term: Term, generator: np.random.Generator, denser: float = 1.0) -> PointSet:
         """Points of a condition, as dense as its tiles ask for, or denser."""
         largest = denser * (self._half / self.halves.amax(0)).max()
-        count = max(1, round(float(largest) ** (len(self.names) - 1) * self._beside))
+        count = max(1, round(float(largest * (max(self.model.degrees) + 1) * _ONSIDES) ** (len(self.names) - 1)))
         return draw(term.place, self.problem.domain, count, generator, Halvings(self._along, self._place))
 
     def _raised(self) -> TileSpace:
@@ -352,9 +346,10 @@ class TileSpace:
     def _along(self, points: Array, directions: Array) -> Array:
         """How many times tiles at points by all coordinates, ``(n, D)``, are halved along directions ``(n, k, D)``."""
         halved = self.halvings[self.model.tile(self._scaled(torch.from_numpy(points)))].double()
-        # A tile is as long along a direction as that coordinate lets it be which it leaves first.
+        # A tile is as long along a direction as that coordinate lets it be which it leaves first; on a surface that is aslant
+        # to all three it is halved for its diagonals as for its sides.
         found = (halved[:, None] + torch.log2(torch.from_numpy(directions)[:, :, self._place].abs())).amax(2)
-        return (found + 0.5 + 1e-6).floor().clamp_min(0).long().numpy()
+        return (found + (0.5 if directions.shape[1] == 1 else 0.8) + 1e-6).floor().clamp_min(0).long().numpy()
 
     @cached_property
     def singular(self) -> bool:
@@ -477,11 +472,6 @@ class TileSpace:
         tiles = [self.model.tile(each) for each in scaled]
         key = tiles[0] if len(tiles) == 1 else tiles[0] * len(self.model.live) + tiles[1]
         order = torch.argsort(key, stable=True)
-        counts, place = _numbered(key[order])
-        # Points are as close in all directions as the shortest side of a tile asks for: of a long one there are too many.
-        enough = counts.clamp_max(round(_ENOUGH * self._beside)).repeat_interleave(counts)
-        all_of = counts.repeat_interleave(counts)
-        order = order[(place + 1) * enough // all_of > place * enough // all_of]
         counts, place = _numbered(key[order])
         starts = torch.cumsum(counts, 0) - counts
         groups = torch.arange(len(counts)).repeat_interleave(counts)

@@ -83,8 +83,9 @@ class NormalEquations:
         coupling = torch.linalg.solve_triangular(inner, grams[:, :own, own:], upper=False)
         left = grams[:, own:, own:] - coupling.mT @ coupling
         more = None if self.more is None else (self.more[0], _damped(self.more[1], damping))
+        banded = layout.banded(left, more)
         with one_blas_thread():
-            rows = scipy.linalg.cholesky_banded(layout.banded(left, more), overwrite_ab=True, lower=True, check_finite=False)
+            rows = scipy.linalg.cholesky_banded(banded, overwrite_ab=True, lower=True, check_finite=False)
 
         def solve(right: Tensor) -> Tensor:
             mine, shared = layout.columns[:, :own], layout.columns[:, own:]

@@ -239,7 +239,8 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
         return found.towards(found.corners, _TO_THE_ENDS)
     # The singular function of an edge has second derivatives that no square integral bounds: on large tiles least squares go
     # elsewhere, and what is left says nothing.
-    return found.resolving_data() if work.dimension == 2 else found.towards(found.reentrant)
+    in_space = work.dimension == 3 and problem.time is None
+    return found.towards(found.reentrant) if in_space else found.resolving_data()
 
 
 def _solved(

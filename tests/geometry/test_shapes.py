@@ -492,3 +492,43 @@ def test_points_lie_closer_along_the_directions_alone_that_ask_for_it():
     assert counts.max() < 2.5 * counts.min()
     along = points[points[:, 1] < 0.01][:, 2]
     assert np.histogram(along, 4, (0, 1))[0].min() > 0.1 * len(along)
+
+
+def test_points_lie_closer_along_each_direction_as_often_as_it_asks():
+    """Other numbers along either, at places that are no ends of cells, towards the upper ends: all of them lie inside."""
+    cube, face = sciml.Box(x=(0, 1), y=(0, 1), z=(0, 1)), OnFaces((Face("x", "lower"),))
+
+    def levels(points):
+        away = (1.0 - points[:, 1:]).clip(1e-9)
+        return np.clip(np.floor(np.log2(np.array([1 / 3, 0.2]) / away)) + 1, 0, [3, 2]).astype(int)
+
+    def asked(points, directions):
+        return np.take_along_axis(levels(points), np.abs(directions).argmax(2) - 1, axis=1)
+
+    (points,) = draw(face, cube, 1024, np.random.default_rng(0), Halvings(asked, (0, 1, 2))).points
+    points = points.numpy()
+    assert points.min() >= 0
+    assert points.max() <= 1
+    count = np.zeros((4, 3), dtype=int)
+    np.add.at(count, tuple(levels(points).T), 1)
+    one, two = (np.diff([0, *(1 - first / 2.0 ** np.arange(last)), 1]) for first, last in ((1 / 3, 3), (0.2, 2)))
+    wanted = 1024 * np.outer(one * 2.0 ** np.arange(4), two * 2.0 ** np.arange(3))
+    np.testing.assert_allclose(count, wanted, rtol=0.3)
+    assert len(np.unique(points, axis=0)) == len(points)
+
+
+def test_no_place_of_a_polyhedron_goes_without_points():
+    """A unit direction leads from triangle to triangle there, and nowhere within one."""
+    corners = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
+    solid = sciml.Polyhedron(corners, [(0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3)])
+
+    def levels(points):
+        return np.clip(np.floor(-np.log2(np.linalg.norm(points, axis=1).clip(1e-9))), 0, 4).astype(int)
+
+    finer = Halvings(lambda points, directions: levels(points)[:, None], (0, 1, 2))
+    drawn = [draw(OnFaces(tuple(solid.sides)), solid, 256, np.random.default_rng(0), each) for each in (None, finer)]
+    even, closer = (each.points[0].numpy() for each in drawn)
+    # Around the corner three quarters of a disk lie on the three faces: four times as few at half the distance.
+    near = len(even) * np.array([(np.linalg.norm(even, axis=1) < 0.5).mean() / 4**each for each in (1, 2, 3)])
+    found = np.bincount(levels(closer), minlength=5)[2:5] / 4.0 ** np.arange(2, 5)
+    assert (found > 0.5 * near * [0.75, 0.75, 1.0]).all()

@@ -1,6 +1,8 @@
 """One thread of BLAS for small matrices, given back whatever happens, however blocks overlap."""
 
-import threading
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -34,25 +36,52 @@ def test_threads_are_given_back_after_an_error():
     assert threads() == {3}
 
 
+OVERLAPPING = """
+import threading
+import scipy.linalg
+import threadpoolctl
+from sciml.parallel.blas_threads import one_blas_thread
+
+def threads():
+    return {each["num_threads"] for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"}
+
+before = threads()
+entered, left, over = threading.Event(), threading.Event(), threading.Event()
+
+def first():
+    with one_blas_thread():
+        assert threads() == {1}
+        entered.set()
+        left.wait(10)
+    over.set()
+
+def second():
+    entered.wait(10)
+    with one_blas_thread():
+        left.set()
+        assert over.wait(10)
+
+both = [threading.Thread(target=each) for each in (first, second)]
+for each in both:
+    each.start()
+for each in both:
+    each.join()
+assert threads() == before, threads()
+with one_blas_thread():
+    assert threads() == {1}
+    with one_blas_thread():
+        pass
+    assert threads() == {1}
+assert threads() == before, threads()
+"""
+
+
 def test_blocks_overlap_in_several_threads():
-    inside, left = threading.Event(), threading.Event()
-
-    def longer():
-        with one_blas_thread():
-            inside.set()
-            left.wait(10)
-
-    other = threading.Thread(target=longer)
-    with one_blas_thread():
-        other.start()
-        assert inside.wait(10)
-        assert threads() == {1}
-    left.set()
-    other.join()
-    assert threads() == {3}
-    with one_blas_thread():
-        assert threads() == {1}
-    assert threads() == {3}
+    """The second begins within the first and ends after it: it must not give back what it found."""
+    known = {"OPENBLAS_NUM_THREADS": "3", "OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3"}
+    command = [sys.executable, "-c", OVERLAPPING]
+    done = subprocess.run(command, env={**os.environ, **known}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("large", "seen"), [(nested_dissection._LARGE, 1), (4, 3)])

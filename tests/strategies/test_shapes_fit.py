@@ -392,14 +392,17 @@ def test_a_derivative_that_is_nothing_beside_its_field_makes_no_step():
         def forward(self, points):
             return points[:, :1] + self.size * torch.relu(points[:, 1:2] - 0.111)
 
-    def step(size):
-        domain = Ring.domain
-        trial = Scaled(Slight(size), domain.lower, domain.upper, [0.0], [1.0])
-        return hidden_step(ResidualSystem(Ring(), trial, {}, taylor=False))
+    def step(size, width=1.0):
+        class Small(Ring):
+            domain = sciml.Disk((0, 0), width) - sciml.Disk((0, 0), 0.5 * width)
+
+        trial = Scaled(Slight(size), Small.domain.lower, Small.domain.upper, [0.0], [1.0])
+        return hidden_step(ResidualSystem(Small(), trial, {}, taylor=False))
 
     assert step(1e-9) is None
     assert step(1e-5) is None
     assert step(1e-2) is not None
+    assert step(1e-2, 1e-6) is not None
 
 
 def test_an_equation_that_overflows_on_coarse_tiles_is_no_error_of_linear_algebra():

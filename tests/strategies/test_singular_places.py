@@ -271,11 +271,11 @@ class Edge(sciml.Problem):
 
     def exact(self, x, y, z):
         angle = torch.remainder(torch.atan2(y, x) + 0.1, 2 * torch.pi) - 0.1
-        return (x * x + y * y + 1e-300) ** (1 / 3) * torch.sin(2 / 3 * angle) * (1 + z)
+        return (x * x + y * y + 1e-300) ** (1 / 3) * torch.sin(2 / 3 * angle) * torch.cos(2 * z)
 
     @sciml.equation
-    def laplace(self, u, x, y, z):
-        return sciml.laplacian(u, x, y, z)
+    def helmholtz(self, u, x, y, z):
+        return sciml.laplacian(u, x, y, z) + 4 * u
 
 
 def test_re_entrant_edges_are_found_and_tiles_are_halved_across_them():
