@@ -113,7 +113,8 @@ class DampedSystem:
             found = torch.cholesky_solve((vector / size).to(lower.dtype)[:, None], factor)[:, 0]
             return found.to(vector.dtype) * size
 
-        return conjugate_gradients(square, solve, right, _REFINED, _MOST_REFINEMENTS)
+        found, reached = conjugate_gradients(square, solve, right, _REFINED, _MOST_REFINEMENTS)
+        return found if reached <= _REFINED else None
 
     @cached_property
     def _single(self) -> Tensor:
@@ -153,26 +154,18 @@ class DampedSystem:
 
 def conjugate_gradients(
     square: Callable[[Tensor], Tensor], solve: Callable[[Tensor], Tensor], right: Tensor, tolerance: float, most: int
-) -> Tensor | None:
-    """The solution of a positive definite system by preconditioned conjugate gradients; None if it does not get there.
+) -> tuple[Tensor, float]:
+    """What preconditioned conjugate gradients arrive at, and the residual there, relative to the right-hand side.
 
     Args:
-        square: the product of the matrix and a vector.
+        square: the product of a positive definite matrix and a vector.
         solve: the product of the preconditioner's inverse and a vector.
         right: the right-hand side ``(p,)``.
-        tolerance: the residual that is wanted, relative to the right-hand side.
+        tolerance: the residual that is wanted.
         most: the most iterations.
 
     Reference: J. Nocedal and S. J. Wright, Numerical Optimization, 2nd ed., Springer 2006, algorithm 5.3.
     """
-    found, reached = conjugate_directions(square, solve, right, tolerance, most)
-    return found if reached <= tolerance else None
-
-
-def conjugate_directions(
-    square: Callable[[Tensor], Tensor], solve: Callable[[Tensor], Tensor], right: Tensor, tolerance: float, most: int
-) -> tuple[Tensor, float]:
-    """What preconditioned conjugate gradients arrive at, and the residual there, relative to the right-hand side."""
     found, rest, size = torch.zeros_like(right), right.clone(), float(right.norm())
     if size == 0:
         return found, 0.0

@@ -23,7 +23,7 @@ from sciml.jets.streams import Layer
 from sciml.parallel import process_group
 from sciml.problem.collocation import Collocation, shares
 from sciml.problem.linearize import gradients, per_point
-from sciml.solvers.gauss_newton import conjugate_directions
+from sciml.solvers.gauss_newton import conjugate_gradients
 from sciml.solvers.jacobian import CHUNK, jacobian, pieces
 from sciml.solvers.objective import Objective
 
@@ -213,7 +213,7 @@ class MatrixFreeSystem:
         if solve is None:
             return None
         square = lambda vector: self._products.square(vector) + damped * vector  # noqa: E731
-        found, _ = conjugate_directions(square, solve, -self._products.gradient, self._tolerance, self._most)
+        found, _ = conjugate_gradients(square, solve, -self._products.gradient, self._tolerance, self._most)
         return found if bool(torch.isfinite(found).all()) else None
 
     def _preconditioner(self, damped: Tensor) -> Callable[[Tensor], Tensor] | None:

@@ -519,8 +519,15 @@ def test_points_lie_closer_along_each_direction_as_often_as_it_asks():
 
 def test_no_place_of_a_polyhedron_goes_without_points():
     """A unit direction leads from triangle to triangle there, and nowhere within one."""
-    corners = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
-    solid = sciml.Polyhedron(corners, [(0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3)])
+    corners = np.eye(4, 3, -1)
+    triangles = corners[[(0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3)]]
+    for _ in range(3):
+        one, two, three = triangles.transpose(1, 0, 2)
+        parts = [(one, one + two, one + three), (two, two + three, two + one), (three, three + one, three + two)]
+        halved = [np.stack([end, first / 2, second / 2], axis=1) for end, first, second in parts]
+        triangles = np.concatenate([*halved, np.stack([one + two, two + three, three + one], axis=1) / 2])
+    corners, numbers = np.unique(triangles.reshape(-1, 3), axis=0, return_inverse=True)
+    solid = sciml.Polyhedron(corners, numbers.reshape(-1, 3))
 
     def levels(points):
         return np.clip(np.floor(-np.log2(np.linalg.norm(points, axis=1).clip(1e-9))), 0, 4).astype(int)

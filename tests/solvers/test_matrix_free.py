@@ -117,9 +117,11 @@ def test_a_fit_in_mixed_precision_ends_where_double_precision_does():
 def test_conjugate_gradients_say_when_they_do_not_arrive():
     matrix = torch.diag(torch.logspace(0, 12, 50, dtype=torch.float64))
     right = torch.ones(50, dtype=torch.float64)
-    assert conjugate_gradients(lambda v: matrix @ v, lambda v: v, right, 1e-12, 5) is None
-    exact = conjugate_gradients(lambda v: matrix @ v, lambda v: v / matrix.diagonal(), right, 1e-12, 5)
+    _, reached = conjugate_gradients(lambda v: matrix @ v, lambda v: v, right, 1e-12, 5)
+    assert reached > 1e-12
+    exact, reached = conjugate_gradients(lambda v: matrix @ v, lambda v: v / matrix.diagonal(), right, 1e-12, 5)
     assert torch.allclose(exact, right / matrix.diagonal())
+    assert reached <= 1e-12
 
 
 def test_gradients_keep_within_the_memory_that_is_there(monkeypatch):
