@@ -349,7 +349,7 @@ class TileSpace:
         # A tile is as long along a direction as that coordinate lets it be which it leaves first; on a surface that is aslant
         # to all three it is halved for its diagonals as for its sides.
         found = (halved[:, None] + torch.log2(torch.from_numpy(directions)[:, :, self._place].abs())).amax(2)
-        return (found + (0.5 if directions.shape[1] == 1 else 0.8) + 1e-6).floor().clamp_min(0).long().numpy()
+        return (found + (0.5 if len(self.names) < 3 else 0.8) + 1e-6).floor().clamp_min(0).long().numpy()
 
     @cached_property
     def singular(self) -> bool:
