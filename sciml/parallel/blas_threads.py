@@ -1,4 +1,4 @@
-"""Threads of NumPy's and SciPy's BLAS: one for small matrices between computations of PyTorch.
+"""Oversubscription of processors: one thread of BLAS for small matrices between computations of PyTorch.
 
 PyTorch has threads of its own. After each call the threads of OpenBLAS stay awake for some milliseconds, and those of PyTorch
 wait for a processor meanwhile: with 16 threads each, cut tiles in time took 45 s in the place of 13 s with one of each.

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.geometry import Average, Domain, Face, Interior, OnFaces, Opposite, PointSet, Within, draw
+from sciml.geometry import Average, Ball, Domain, Face, Interior, OnFaces, Opposite, PointSet, Within, draw
 from sciml.geometry.sampling import Halvings
 from sciml.models import Tiles
 from sciml.models.bases import gauss
@@ -54,7 +54,7 @@ _MOST_OF, _MORE = 0.8, 1.2
 _MORE_BESIDE = 0.1
 # Half the width of the smallest tile that is halved, as a share of half the domain's: places in it have eight digits.
 _SMALLEST = 1e-8
-# A boundary of more sides is a curve rather than a polygon with corners, or a surface rather than a polyhedron with edges.
+# A boundary of more sides is a curve rather than a polygon with corners, or a surface rather than one with edges.
 _MOST_SIDES = {2: 200, 3: 30}
 # Places along an edge, by which it is known.
 _ALONG_EDGES = 33
@@ -229,7 +229,9 @@ class TileSpace:
         if len(self.names) == 1:
             return torch.zeros(len(places), dtype=torch.bool)
         # By asking, since differences have corners that no shape of theirs knows.
-        around = _NEAR_CORNERS * self._half.max() * _directions(len(self.names))
+        ball = Ball((0.0,) * len(self.names), 1.0, self.names)
+        directions = draw(OnFaces(tuple(ball.sides)), ball, _AROUND_CORNERS, np.random.default_rng(0)).points[0]
+        around = _NEAR_CORNERS * self._half.max() * directions
         near = self._center + self._half * places.nan_to_num()
         inside = self._contains(self.problem.domain, near[:, None] + around)
         return places.isfinite().all(1) & (inside.double().mean(1) > _REENTRANT)
@@ -346,10 +348,10 @@ class TileSpace:
     def _along(self, points: Array, directions: Array) -> Array:
         """How many times tiles at points by all coordinates, ``(n, D)``, are halved along directions ``(n, k, D)``."""
         halved = self.halvings[self.model.tile(self._scaled(torch.from_numpy(points)))].double()
-        # A tile is as long along a direction as that coordinate lets it be which it leaves first; on a surface that is aslant
-        # to all three it is halved for its diagonals as for its sides.
+        # A tile is as long along a direction as that coordinate lets it be which it leaves first; along a diagonal of the
+        # tile it is halved as for the sides.
         found = (halved[:, None] + torch.log2(torch.from_numpy(directions)[:, :, self._place].abs())).amax(2)
-        return (found + (0.5 if len(self.names) < 3 else 0.8) + 1e-6).floor().clamp_min(0).long().numpy()
+        return (found + math.log2(len(self.names)) / 2 + 1e-6).floor().clamp_min(0).long().numpy()
 
     @cached_property
     def singular(self) -> bool:
@@ -809,15 +811,3 @@ def gauss_grid(side: int, dimension: int) -> Tensor:
         return torch.zeros(1, 0, dtype=torch.float64)
     places, _ = gauss(side)
     return torch.cartesian_prod(*[places] * dimension).reshape(-1, dimension)
-
-
-def _directions(dimension: int) -> Tensor:
-    """Directions in the plane or in space, about evenly spread, ``(n, D)``."""
-    if dimension == 2:
-        angles = torch.linspace(0, 2 * math.pi, _AROUND_CORNERS + 1, dtype=torch.float64)[:-1]
-        return torch.stack([angles.cos(), angles.sin()], dim=1)
-    # Fibonacci's lattice on the sphere.
-    number = torch.arange(_AROUND_CORNERS, dtype=torch.float64) + 0.5
-    height, angles = 1 - 2 * number / _AROUND_CORNERS, math.pi * (1 + 5**0.5) * number
-    radius = (1 - height.square()).sqrt()
-    return torch.stack([radius * angles.cos(), radius * angles.sin(), height], dim=1)

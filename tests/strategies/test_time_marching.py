@@ -25,6 +25,7 @@ class Solved:
     train: tuple = ("points",)
     held: tuple = ()
     fresh: tuple = ()
+    problem: object = None
 
 
 class Clock:
@@ -41,6 +42,16 @@ class Clock:
 def marched(*methods, target=1e-6):
     problem = SimpleNamespace(time="t", domain=SimpleNamespace(bounds={"t": (0.0, 1.0)}))
     return march(SimpleNamespace(problem=problem), methods, target=target, ended=lambda: False)
+
+
+def test_a_first_window_that_is_not_solved_when_time_is_over_ends_where_it_does():
+    """A method may begin with a shorter window than it was asked for."""
+    begun = SimpleNamespace(domain=SimpleNamespace(bounds={"t": (0.0, 0.01)}))
+    whole = SimpleNamespace(time="t", domain=SimpleNamespace(bounds={"t": (0.0, 1.0)}))
+    method = WindowMethod(lambda begin, end, before: (Solved(problem=begun), np.inf), 0.5, 0.01)
+    found = march(SimpleNamespace(problem=whole), [method], target=1e-6, ended=lambda: True)
+    assert found.edges == (0.0, 0.01)
+    assert not found.complete
 
 
 def test_windows_are_halved_until_the_wish_is_met():
