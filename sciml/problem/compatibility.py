@@ -95,14 +95,14 @@ def on_faces(problem: Problem, points: Points, *faces: Side) -> Points:
     return torch.stack(list(columns.values()), dim=1)
 
 
-def contradictions(problem: Problem) -> list[str]:
-    """A sentence for each pair of conditions that prescribe different values where their faces meet.
+def contradictions(problem: Problem, least: float = _AGREEMENT) -> list[str]:
+    """A sentence for each pair of conditions that prescribe different values where their faces meet, by a ``least`` share.
 
     What depends on unknown constants is left out: they may still come to agree. Where pieces meet is known of the corners of
     boxes and polygons and of what is cut from these, and not of curves that cross.
     """
     given = _settled(problem, prescribed(problem))
-    found = _compared(problem, combinations(given, 2))
+    found = _compared(problem, combinations(given, 2), least)
     for condition in (each for each in problem.conditions if isinstance(each, Periodic)):
         lower, upper = Face(condition.coordinate, "lower"), Face(condition.coordinate, "upper")
         # Of pieces it is not known where they meet others.
@@ -111,7 +111,7 @@ def contradictions(problem: Problem) -> list[str]:
             if across and each.prescription.field in (condition.fields or problem.fields):
                 names = f"{each.term!r} (here and on the opposite face) and {condition.name!r}"
                 points = probes(problem, each.face, lower)
-                found += mismatch(problem, names, [(each, ())] * 2, points, on_faces(problem, points, upper))
+                found += mismatch(problem, names, [(each, ())] * 2, points, on_faces(problem, points, upper), least)
     return list(dict.fromkeys(found))
 
 
@@ -128,7 +128,7 @@ def _settled(problem: Problem, given: Iterable[Prescribed]) -> list[Prescribed]:
     return [each for each in given if not depends_on_unknowns(problem, each)]
 
 
-def _compared(problem: Problem, pairs: Iterable[tuple[Prescribed, Prescribed]]) -> list[str]:
+def _compared(problem: Problem, pairs: Iterable[tuple[Prescribed, Prescribed]], least: float = _AGREEMENT) -> list[str]:
     """A sentence for each pair that determines different values of one derivative where its sides meet."""
     found = []
     for first, second in pairs:
@@ -140,7 +140,7 @@ def _compared(problem: Problem, pairs: Iterable[tuple[Prescribed, Prescribed]]) 
             # Values on a face determine no derivative that points away from it.
             if all(given.face.coordinate not in rate for given, rate in pair):
                 points = common_points(problem, first.face, second.face)
-                found += mismatch(problem, f"{first.term!r} and {second.term!r}", pair, points, points)
+                found += mismatch(problem, f"{first.term!r} and {second.term!r}", pair, points, points, least)
     return found
 
 
@@ -183,7 +183,12 @@ def _derivative(problem: Problem, given: Prescribed, rate: MultiIndex, points: P
 
 
 def mismatch(
-    problem: Problem, names: str, pair: Sequence[tuple[Prescribed, MultiIndex]], points: Points, others: Points
+    problem: Problem,
+    names: str,
+    pair: Sequence[tuple[Prescribed, MultiIndex]],
+    points: Points,
+    others: Points,
+    least: float = _AGREEMENT,
 ) -> list[str]:
     """A sentence about the point where derivatives of two prescriptions, the second's at ``others``, differ most."""
     if not len(points):
@@ -193,7 +198,7 @@ def mismatch(
     size = max(float(_finite(_derivative(bound, *each, probes(problem, each[0].face))).max()) for each in pair)
     gap = _finite(one - two)
     worst = int(gap.argmax())
-    if not float(gap[worst]) > _AGREEMENT * size:
+    if not float(gap[worst]) > least * size:
         return []
     given, rate = pair[0][0].prescription, pair[0][1]
     what = describe(given.field, (*given.index, *rate))

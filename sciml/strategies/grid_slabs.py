@@ -19,6 +19,7 @@ from sciml.problem import Problem
 from sciml.slabs.grids import GridPreconditioner, GridSpace
 from sciml.slabs.newton_krylov import SlabRates
 from sciml.slabs.row_layout import arranged, periodic_coordinates
+from sciml.slabs.separable import SeparablePreconditioner, not_separable
 from sciml.slabs.system import Evaluated, Site, Slab, Trace
 from sciml.solvers import DiscreteProblem
 from sciml.strategies.slabs import SlabAttempt, lacks_start
@@ -35,8 +36,14 @@ _ROUGH = 1e-2
 _RESOLVED, _BESIDE_WORTH, _NEARLY, _FALLING = 1e-10, 1e-2, 1e-7, 0.5
 # Multiplications of all factors, and the part of the free memory that these and the vectors of GMRES may take.
 _EFFORT, _MEMORY, _VECTORS = 2e11, 0.3, 40
+# Multiplications of full factors from which on fast diagonalisation is preferred.
+_DEAR = 3e9
 # Values up to which a grid is cheap, and by how much a window may be longer than the one before.
 _CHEAP, _LONGEST = 4000, 8.0
+# A dear grid whose tails are a part of the target has fewer nodes in the next window, for as many windows at least.
+_QUIET, _FEWER, _HOLD = 1e-3, 0.8, 3
+# How much of the time that is left windows as short as this one, but no more than so many, may take on a larger grid.
+_OF_TIME, _WINDOWS = 0.5, 20
 
 
 def not_on_grid(problem: Problem) -> str | None:
@@ -104,8 +111,13 @@ class GridWindows(SlabAttempt):
         names = [name for name in self._problem.coordinates if name != self._time]
         self._grid = _space(self._problem, [_FIRST[len(names)]] * len(names))
         self._sites: tuple[GridSpace, list[Site], list[Tensor | None]] | None = None
+        rows = arranged(self._problem, self._grid, dict(zip(self._problem.fields, self._orders, strict=True)), rates=False)
+        axes = [name for name, axis in self._grid.axes.items() if not axis.periodic]
+        level = any(isinstance(term.place, At | Average) for term in self._conditions)
+        self._separable = not level and not_separable(self._problem, rows, axes) is None
         # Whether the first window is as wrong as the one twice as long was: what is rough is the start.
         self.rough, self._longer_had = False, math.inf
+        self._hold = 0
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         """The window's set-up, and its relative residual; that of very short windows counts by their length."""
@@ -118,7 +130,7 @@ class GridWindows(SlabAttempt):
         if before is None and found.solved:
             self.rough = found.whole > max(_ROUGH, _USELESS * self._longer_had)
             self._longer_had = found.whole
-        self._grid = found.space
+        self._grid = self._coarser(found)
         self.longer = min(_LONGEST, max(1.0, (self.target / max(found.in_time, 1e-300)) ** (1 / (self.stages.count - 1))))
         if found.reached > self.target and found.solved:
             self._give_way(begin, found.whole)
@@ -151,17 +163,44 @@ class GridWindows(SlabAttempt):
                 return found
         return None
 
-    def _affordable(self, grid: GridSpace) -> bool:
-        pairs, fields = self.stages.count // 2, len(self._orders)
+    def _factors(self, grid: GridSpace) -> tuple[float, float]:
+        """The multiplications that full factors take on a grid, and their bytes."""
         each = math.prod(len(axis) for axis in grid.axes.values() if not axis.periodic)
-        waves, block = grid.size // each, fields * each
-        needed = 16 * pairs * waves * block**2 + 8 * _VECTORS * self.stages.count * fields * grid.size
-        effort = pairs * waves * 8 / 3 * block**3
-        return effort <= _EFFORT and needed <= self.log.budget.bytes(_MEMORY)
+        count, block = self.stages.count // 2 * (grid.size // each), len(self._orders) * each
+        return count * 8 / 3 * block**3, 16 * count * block**2
+
+    def _is_separated(self, grid: GridSpace) -> bool:
+        """Whether fast diagonalisation takes the place of full factors."""
+        return self._separable and self._factors(grid)[0] > _DEAR
+
+    def _coarser(self, found: _GridTried) -> GridSpace:
+        """The grid for the next window: that of this one, or a coarser one where it resolves far more than it has to."""
+        self._hold -= 1
+        quiet = _QUIET * self.target
+        if self._hold > 0 or found.space.size * len(self._orders) <= _CHEAP or found.in_space > quiet:
+            return found.space
+        pairs = zip(found.space.shape, found.tails, strict=True)
+        return _space(self._problem, [math.ceil(_FEWER * count) if tail < quiet else count for count, tail in pairs])
+
+    def _in_time(self, found: _GridTried, larger: GridSpace, seconds: float, begin: float, end: float) -> bool:
+        """Whether the windows that are left can be solved on a larger grid, where this one took so many seconds."""
+        _, last = self.setup.problem.domain.bounds[self._time]
+        growth = (larger.size / found.space.size) ** (1 + 1 / len(larger.shape))
+        windows = min(_WINDOWS, (last - begin) / (end - begin))
+        return windows * growth * seconds <= _OF_TIME * (self.log.budget.seconds - self.log.seconds)
+
+    def _affordable(self, grid: GridSpace) -> bool:
+        values = self.stages.count * len(self._orders) * grid.size
+        effort, needed = self._factors(grid)
+        if self._is_separated(grid):
+            # Products of one step of Newton's, each with as many passes along the axes.
+            effort, needed = _VECTORS * 8.0 * values * sum(grid.shape), 16 * values * len(self._orders)
+        return effort <= _EFFORT and needed + 8 * _VECTORS * values <= self.log.budget.bytes(_MEMORY)
 
     def _resolved(self, begin: float, end: float, before: DiscreteProblem | None) -> _GridTried:
         """The window on as many nodes as it takes, or as are worth it."""
-        found, earlier = self._tried(self._grid, begin, end, before), None
+        began, earlier = self.log.seconds, None
+        found = self._tried(self._grid, begin, end, before)
         for _ in range(_REFINEMENTS):
             self.target = max(self.target, self._worth(found.space))
             if self.log.stopped or found.reached <= self.target or not found.solved:
@@ -170,9 +209,10 @@ class GridWindows(SlabAttempt):
                 return found
             if earlier is not None and found.in_space > _USELESS * earlier.in_space:
                 return self._as_good_as_it_gets(earlier)
-            larger = self._raised(found.space, found.tails)
-            if larger is None:
+            larger, now = self._raised(found.space, found.tails), self.log.seconds
+            if larger is None or not self._in_time(found, larger, now - began, begin, end):
                 return self._as_good_as_it_gets(found)
+            self._hold, began = _HOLD, now
             rates = found.space.transferred(found.rates.flatten(0, 1), larger).unflatten(0, found.rates.shape[:2])
             earlier, found = found, self._tried(larger, begin, end, before, rates)
         return found
@@ -193,7 +233,8 @@ class GridWindows(SlabAttempt):
         starts = self._starts(space, begin, before)
         slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
         tolerance = max(_TOLERANCE, _SMALL * max(self.target, self._worth(space)))
-        solved, error, _ = self._solved(slab, sites, partial(GridPreconditioner, rows), tolerance, before, rates)
+        kind = SeparablePreconditioner if self._is_separated(space) else GridPreconditioner
+        solved, error, _ = self._solved(slab, sites, partial(kind, rows), tolerance, before, rates)
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before, error)
         in_space = in_time = math.inf
